@@ -1,0 +1,57 @@
+# Everything that a developer types. `make demo` and `make test` set up what they need: a Python of 3.11 or newer is enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+MEMBERS := $(sort $(dir $(wildcard libs/*/pyproject.toml services/*/pyproject.toml)))
+STAMP := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo up test lint bench proto docs lock clean
+
+help: ## Say what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## Make the virtual environment from the hash-pinned lock
+
+$(STAMP): requirements.lock $(MEMBERS:%=%pyproject.toml)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Muster needs Python 3.11 or newer: set PYTHON=")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "setting up $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --offline --no-deps --no-build-isolation $(MEMBERS:%/=-e %)
+	@touch $@
+
+demo: $(STAMP) ## Watch a real training job from submission to its trace (about a minute)
+	@$(BIN)/python examples/demo.py
+
+up: $(STAMP) ## Run Muster on this machine until Ctrl-C (ARGS="--node n1:cpu=4,gpu=2 ...")
+	@$(BIN)/muster up $(ARGS)
+
+test: $(STAMP) lint ## Lint, types, import contracts, generated files, and every test
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+
+lint: $(STAMP) ## Style, types, import contracts, contracts of the API, generated files
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/basedpyright
+	@$(BIN)/lint-imports
+	@$(BIN)/buf lint proto
+	@$(BIN)/python libs/rpc/generate.py --check
+	@$(BIN)/python libs/events/generate.py --check
+
+bench: $(STAMP) ## Measure what the design promises, one JSON object a line
+	@$(BIN)/python tests/bench/run.py $(ARGS)
+
+proto: $(STAMP) ## Generate the gRPC stubs from proto/
+	@$(BIN)/buf format -w proto
+	@$(BIN)/python libs/rpc/generate.py
+
+docs: $(STAMP) ## Generate the reference of events
+	@$(BIN)/python libs/events/generate.py
+
+lock: $(STAMP) ## Pin the newest versions that the members allow
+	@$(BIN)/uv lock --quiet --upgrade
+	@$(BIN)/uv export --quiet --no-header --no-emit-workspace --all-groups > requirements.lock
+
+clean: ## Remove the virtual environment and what tools left
+	@rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

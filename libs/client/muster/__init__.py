@@ -1,0 +1,57 @@
+"""Submit training jobs to Muster and follow them, from Python.
+
+    from muster import Client
+
+    with Client() as muster:
+        (job,) = muster.submit(Path("job.yaml"))
+        print(muster.wait(job.job_id).status.phase)
+
+Names are loaded on first use: the ``muster`` command starts from this package too, and ``--help`` should not wait for gRPC.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from muster._sources import Source
+    from muster.aio import AsyncClient
+    from muster.client import Client
+    from muster.errors import InvalidDocument, MusterError, NotFound, Refused, Unavailable
+    from muster_core.models import Problem
+    from muster_rpc.v1.job_pb2 import Job, JobSpec
+
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "InvalidDocument",
+    "Job",
+    "JobSpec",
+    "MusterError",
+    "NotFound",
+    "Problem",
+    "Refused",
+    "Source",
+    "Unavailable",
+]
+
+_HOMES = {
+    "AsyncClient": "muster.aio",
+    "Client": "muster.client",
+    "InvalidDocument": "muster.errors",
+    "Job": "muster_rpc.v1.job_pb2",
+    "JobSpec": "muster_rpc.v1.job_pb2",
+    "MusterError": "muster.errors",
+    "NotFound": "muster.errors",
+    "Problem": "muster_core.models",
+    "Refused": "muster.errors",
+    "Source": "muster._sources",
+    "Unavailable": "muster.errors",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'muster' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,0 +1,61 @@
+"""The root of the command: its options, its table of commands, and what becomes of errors."""
+
+from __future__ import annotations
+
+import click
+
+from muster._cli import exits
+from muster._cli.lazy import Lazy, LazyGroup
+from muster._cli.state import State, shared_options
+from muster.errors import MusterError
+
+_COMMANDS = {
+    "submit": Lazy("muster._cli.commands.submit:submit", "Submit a job; --follow shows it until it has ended."),
+    "validate": Lazy("muster._cli.commands.validate:validate", "Say all that is wrong with a document."),
+    "list": Lazy("muster._cli.commands.list:list_jobs", "List jobs, newest first."),
+    "get": Lazy("muster._cli.commands.get:get", "Show one job: replicas, history, why it stands where it stands."),
+    "watch": Lazy("muster._cli.commands.watch:watch", "Show a job at every change until it has ended."),
+    "logs": Lazy("muster._cli.commands.logs:logs", "Print what a job's replicas wrote."),
+    "explain": Lazy("muster._cli.commands.explain:explain", "Say why a job waits, and what would let it start."),
+    "scale": Lazy("muster._cli.commands.control:scale", "Grow or shrink a role by hand."),
+    "cancel": Lazy("muster._cli.commands.control:cancel", "End jobs."),
+    "delete": Lazy("muster._cli.commands.control:delete", "End jobs and remove their records and logs."),
+    "top": Lazy("muster._cli.commands.top:top", "Show what the nodes offer and who uses it."),
+    "trace": Lazy("muster._cli.commands.trace:trace", "Draw the trace of a job's whole life."),
+    "version": Lazy("muster._cli.commands.version:version", "Print the versions of the command and of Muster."),
+}
+_CODES = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in exits.TABLE)
+
+
+class App(LazyGroup):
+    """The root. An error is one line on standard error and a code, never a stack trace."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command."""
+        state = ctx.ensure_object(State)
+        try:
+            return super().invoke(ctx)
+        except MusterError as error:
+            state.err.print(f"muster: {error}", soft_wrap=True)
+            ctx.exit(exits.code_of(error))
+        except OSError as error:
+            if not error.filename:
+                raise
+            state.err.print(f"muster: {error.filename}: {error.strerror}", soft_wrap=True)
+            ctx.exit(exits.USAGE)
+        except KeyboardInterrupt:
+            if state.farewell:
+                state.err.print(f"\n{state.farewell}", soft_wrap=True)
+            ctx.exit(exits.INTERRUPTED)
+
+
+@click.command(
+    cls=App,
+    table=_COMMANDS,
+    open_to_others=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=f"\b\nExit codes:\n{_CODES}",
+)
+@shared_options
+def app() -> None:
+    """Submit distributed training jobs to Muster, and see what each of them does and why."""

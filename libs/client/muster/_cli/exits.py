@@ -1,0 +1,37 @@
+"""Exit codes that scripts can rely on, and how each error of the library becomes one line and one code."""
+
+from __future__ import annotations
+
+from muster.errors import InvalidDocument, MusterError, NotFound, Unavailable
+
+OK = 0
+JOB_FAILED = 1
+USAGE = 2
+REFUSED = 3
+NOT_FOUND = 4
+UNAVAILABLE = 5
+INTERRUPTED = 130
+
+TABLE = (
+    (OK, "done"),
+    (JOB_FAILED, "the job did not succeed (submit --follow, --wait; watch), or Muster refused or failed"),
+    (USAGE, "the command line is wrong"),
+    (REFUSED, "the document has errors; nothing was submitted"),
+    (NOT_FOUND, "no such job, replica, node or trace"),
+    (UNAVAILABLE, "Muster cannot be reached or is not ready; try again"),
+    (INTERRUPTED, "Ctrl-C; jobs go on"),
+)
+"""Every code and what it means, for ``--help``."""
+
+
+def code_of(error: MusterError) -> int:
+    """The exit code of an error."""
+    match error:
+        case InvalidDocument():
+            return REFUSED
+        case NotFound():
+            return NOT_FOUND
+        case Unavailable():
+            return UNAVAILABLE
+        case _:
+            return JOB_FAILED

@@ -1,0 +1,124 @@
+"""What every command needs: where Muster is, how to print, and a client when it comes to that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from muster.aio import AsyncClient
+    from muster.client import Client
+
+FORMATS = ("table", "json", "yaml", "name")
+PATIENCE_S = 5.0
+
+_WIDE = 10_000
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class State:
+    """The options that all commands share. ``farewell`` is said on Ctrl-C: what goes on, and how to come back to it."""
+
+    def __init__(self) -> None:
+        self.server: str | None = None
+        self.namespace = ""
+        self.output = "table"
+        self.patience_s = PATIENCE_S
+        self.farewell = ""
+        self._out: Console | None = None
+        self._err: Console | None = None
+
+    @property
+    def out(self) -> Console:
+        """Standard output; as wide as need be where it is no terminal, so that nothing is cut in a pipe."""
+        if self._out is None:
+            self._out = _console(stderr=False)
+        return self._out
+
+    @property
+    def err(self) -> Console:
+        """Standard error."""
+        if self._err is None:
+            self._err = _console(stderr=True)
+        return self._err
+
+    @property
+    def for_programs(self) -> bool:
+        """Whether the answer is read by a program."""
+        return self.output != "table"
+
+    def client(self) -> Client:
+        """A client for these options."""
+        from muster.client import Client  # noqa: PLC0415 (imports gRPC)
+
+        return Client(self.server, namespace=self.namespace, patience_s=self.patience_s)
+
+    def async_client(self) -> AsyncClient:
+        """The same for asyncio; to be made within the event loop."""
+        from muster.aio import AsyncClient  # noqa: PLC0415 (imports gRPC)
+
+        return AsyncClient(self.server, namespace=self.namespace, patience_s=self.patience_s)
+
+    def note(self, text: str) -> None:
+        """Say something beside the answer, on standard error."""
+        self.err.print(text, style="dim", soft_wrap=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    from rich.console import Console  # noqa: PLC0415 (slow to import)
+
+    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = _WIDE
+    return console
+
+
+def shared_options(command: Callable[P, R]) -> Callable[P, R]:
+    """Add the shared options to a command; they stand before or after the command's name."""
+
+    def keep(ctx: click.Context, param: click.Parameter, value: str | float | None) -> None:
+        if value is not None and param.name is not None:
+            setattr(ctx.ensure_object(State), param.name, value)
+
+    for option in (
+        click.option(
+            "--timeout",
+            "patience_s",
+            type=click.FloatRange(0, min_open=True),
+            metavar="SECONDS",
+            help=f"How long to try when Muster is away.  [{PATIENCE_S:g}]",
+            expose_value=False,
+            callback=keep,
+        ),
+        click.option(
+            "-o",
+            "--output",
+            type=click.Choice(FORMATS),
+            help="Tables are for people; name prints references that other commands take.  [table]",
+            expose_value=False,
+            callback=keep,
+        ),
+        click.option(
+            "-n",
+            "--namespace",
+            metavar="NAME",
+            help="Where names are looked up, and where documents go that name none.",
+            expose_value=False,
+            callback=keep,
+        ),
+        click.option(
+            "--server",
+            metavar="HOST:PORT",
+            help="Where Muster is.  [MUSTER_SERVER, or 127.0.0.1:8700]",
+            expose_value=False,
+            callback=keep,
+        ),
+    ):
+        command = option(command)
+    return command

@@ -1,0 +1,38 @@
+"""Tables without frames: aligned on a terminal, and as fit for ``awk`` in a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+Cell = str | Text
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Table:
+    """A table; columns in which no row says anything are left out, and only the last one is cut to the terminal's width."""
+    kept = [i for i in range(len(headers)) if any(str(row[i]) for row in rows)]
+    drawn = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 3, 0, 0))
+    for position, i in enumerate(kept):
+        last = position == len(kept) - 1
+        drawn.add_column(headers[i], no_wrap=True, overflow="ellipsis", min_width=None if last else _width(i, headers, rows))
+    for row in rows:
+        drawn.add_row(*(row[i] if isinstance(row[i], Text) else Text(str(row[i])) for i in kept))
+    return drawn
+
+
+def print_table(console: Console, drawn: Table) -> None:
+    """Print a table; without blanks at the ends of lines where no terminal needs them."""
+    if console.is_terminal:
+        console.print(drawn)
+        return
+    with console.capture() as captured:
+        console.print(drawn)
+    for line in captured.get().splitlines():
+        console.print(Text(line.rstrip()), soft_wrap=True)
+
+
+def _width(column: int, headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> int:
+    return max(len(headers[column]), *(len(str(row[column])) for row in rows))

@@ -1,0 +1,140 @@
+"""How states, times and amounts are put for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from google.protobuf import timestamp_pb2
+
+from muster_core.models import TERMINAL_PHASES, Phase
+from muster_core.quantities import format_gpu
+from muster_rpc.convert import micros_from_proto, phase_from_proto
+from muster_rpc.v1 import job_pb2
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_GIB = 2**30
+_MIB = 2**20
+
+_STYLES = {
+    Phase.RUNNING: "green",
+    Phase.SUCCEEDED: "green",
+    Phase.FAILED: "red",
+    Phase.REJECTED: "red",
+    Phase.TIMED_OUT: "red",
+    Phase.CANCELLED: "magenta",
+    Phase.RESTARTING: "yellow",
+    Phase.EVICTED: "yellow",
+    Phase.QUEUED: "yellow",
+}
+
+
+def phase_of(job: job_pb2.Job) -> str:
+    """The name of the job's phase."""
+    phase = phase_from_proto(job.status.phase)
+    return phase.value if phase else f"phase {job.status.phase}"
+
+
+def phase_style(job: job_pb2.Job) -> str:
+    """The colour of the job's phase."""
+    phase = phase_from_proto(job.status.phase)
+    return _STYLES.get(phase, "") if phase else ""
+
+
+def has_ended(job: job_pb2.Job) -> bool:
+    """Whether the job stands in a phase that never changes again."""
+    return phase_from_proto(job.status.phase) in TERMINAL_PHASES
+
+
+def members(job: job_pb2.Job) -> list[job_pb2.Replica]:
+    """The replicas that belong to the job now."""
+    return [r for r in job.status.replicas if r.attempt == job.status.attempt and not r.leaving]
+
+
+def running_of_all(job: job_pb2.Job) -> str:
+    """How many of the job's replicas run: ``2/3``; before the placement, of those asked for."""
+    present = members(job)
+    running = sum(1 for replica in present if replica.state == job_pb2.REPLICA_STATE_RUNNING)
+    asked = sum(role.replicas for role in job.spec.roles)
+    total = len(present) or asked
+    return f"{running}/{total}" if total else "-"
+
+
+def short_name(job: job_pb2.Job, replica: str) -> str:
+    """``worker-0`` of ``demo-worker-0``."""
+    return replica.removeprefix(f"{job.name}-".lower())
+
+
+def state_of(replica: job_pb2.Replica) -> str:
+    """The name of a replica's state, in the words of the core."""
+    name = job_pb2.ReplicaState.Name(replica.state).removeprefix("REPLICA_STATE_").lower()
+    return f"{name}, leaving" if replica.leaving and not replica.HasField("ended_at") else name
+
+
+def ending_of(replica: job_pb2.Replica) -> str:
+    """How a replica ended: its exit code or signal, and what the runtime said."""
+    parts: list[str] = []
+    if replica.HasField("signal"):
+        parts.append(f"signal {replica.signal}")
+    elif replica.HasField("exit_code"):
+        parts.append(f"exit {replica.exit_code}")
+    if replica.reason:
+        parts.append(replica.reason)
+    return ", ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """A length of time in its two largest units: ``850ms``, ``4.2s``, ``3m12s``, ``2h05m``, ``3d04h``."""
+    if seconds < 1:
+        return f"{max(0, round(seconds * 1000))}ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f}s"
+    return age(seconds)
+
+
+def age(seconds: float) -> str:
+    """The same in whole seconds, as ages are shown."""
+    whole = max(0, int(seconds))
+    if whole < _MINUTE:
+        return f"{whole}s"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE}m{whole % _MINUTE:02d}s"
+    if whole < _DAY:
+        return f"{whole // _HOUR}h{whole % _HOUR // _MINUTE:02d}m"
+    return f"{whole // _DAY}d{whole % _DAY // _HOUR:02d}h"
+
+
+def instant(timestamp: timestamp_pb2.Timestamp) -> float:
+    """Seconds since the epoch; 0 for an absent timestamp."""
+    return micros_from_proto(timestamp) / 1e6
+
+
+def since(timestamp: timestamp_pb2.Timestamp, now: float) -> str:
+    """The age of an instant; ``-`` for one that has not come."""
+    at = instant(timestamp)
+    return age(now - at) if at else "-"
+
+
+def clock(timestamp: timestamp_pb2.Timestamp) -> str:
+    """The local time of day."""
+    return datetime.fromtimestamp(instant(timestamp)).astimezone().strftime("%H:%M:%S")
+
+
+def cpus(milli: int) -> str:
+    """CPUs with at most one decimal."""
+    return f"{milli / 1000:.1f}".removesuffix(".0")
+
+
+def gibibytes(amount: int) -> str:
+    """Memory, short."""
+    return f"{amount / _GIB:.1f}Gi".replace(".0Gi", "Gi") if amount >= _GIB else f"{amount / _MIB:.0f}Mi"
+
+
+def gpus(milli: int) -> str:
+    """GPUs."""
+    return format_gpu(milli)
+
+
+def gpu_list(indices: Iterable[int]) -> str:
+    """GPU indices as ``0,1``; empty for none."""
+    return ",".join(str(index) for index in indices)

@@ -1,0 +1,149 @@
+"""Builds the messages that both clients send, so that they differ in nothing but how they wait."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+
+from google.protobuf import duration_pb2
+
+from muster._references import job_ref
+from muster._sources import Source, spec_or_document
+from muster_core.models import Phase
+from muster_rpc.convert import phase_to_proto
+from muster_rpc.v1 import cluster_service_pb2, job_service_pb2
+
+_JOBS_PER_PAGE = 500
+_NODES_PER_PAGE = 500
+
+
+class Requests:
+    """Builds requests for one client: knows its namespace, and the newest state that it has been told of.
+
+    ``namespace`` is where names are looked up and where documents go that name none; empty is the server's default for these,
+    and every namespace for lists.
+    """
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+        self._seen = 0
+
+    def saw(self, sequence: int) -> None:
+        """A command reached ``sequence``: later questions ask for no older state, so that a client reads its own writes."""
+        self._seen = max(self._seen, sequence)
+
+    def ref(self, job: str, namespace: str | None) -> job_service_pb2.JobRef:
+        """The job that a reference means."""
+        return job_ref(job, self._in(namespace))
+
+    def submit(
+        self,
+        source: Source,
+        *,
+        source_name: str,
+        request_id: str | None,
+        namespace: str | None,
+        validation_wait_s: float | None,
+    ) -> job_service_pb2.SubmitJobRequest:
+        """A submission; the id is drawn here, once, and stays the same however often the message is sent."""
+        spec, document = spec_or_document(source, source_name)
+        return job_service_pb2.SubmitJobRequest(
+            request_id=request_id or draw_request_id(),
+            spec=spec,
+            document=document,
+            namespace=self._in(namespace),
+            validation_wait=_duration(validation_wait_s),
+        )
+
+    def validate(
+        self, source: Source, *, source_name: str, namespace: str | None
+    ) -> job_service_pb2.ValidateJobRequest:
+        """A question what a source means."""
+        spec, document = spec_or_document(source, source_name)
+        return job_service_pb2.ValidateJobRequest(spec=spec, document=document, namespace=self._in(namespace))
+
+    def get(self, job: str, namespace: str | None) -> job_service_pb2.GetJobRequest:
+        """One job."""
+        return job_service_pb2.GetJobRequest(job=self.ref(job, namespace), min_sequence=self._seen)
+
+    def list(
+        self, *, namespace: str | None, queue: str, phases: Iterable[str]
+    ) -> job_service_pb2.ListJobsRequest:
+        """The first page of a list. Raises ``ValueError`` for a name that is no phase."""
+        return job_service_pb2.ListJobsRequest(
+            namespace=self._in(namespace),
+            queue=queue,
+            phases=[phase_to_proto(_phase(name)) for name in phases],
+            page_size=_JOBS_PER_PAGE,
+            min_sequence=self._seen,
+        )
+
+    def watch_all(self, namespace: str | None) -> job_service_pb2.WatchJobsRequest:
+        """All jobs of a namespace."""
+        return job_service_pb2.WatchJobsRequest(namespace=self._in(namespace))
+
+    def cancel(
+        self, job: str, *, namespace: str | None, message: str, request_id: str | None
+    ) -> job_service_pb2.CancelJobRequest:
+        """End a job."""
+        return job_service_pb2.CancelJobRequest(
+            job=self.ref(job, namespace), request_id=request_id or draw_request_id(), message=message
+        )
+
+    def delete(
+        self, job: str, *, namespace: str | None, request_id: str | None
+    ) -> job_service_pb2.DeleteJobRequest:
+        """End a job and remove it."""
+        return job_service_pb2.DeleteJobRequest(
+            job=self.ref(job, namespace), request_id=request_id or draw_request_id()
+        )
+
+    def scale(
+        self, job: str, *, role: str, replicas: int, namespace: str | None, request_id: str | None
+    ) -> job_service_pb2.ScaleJobRequest:
+        """Grow or shrink a role."""
+        return job_service_pb2.ScaleJobRequest(
+            job=self.ref(job, namespace),
+            request_id=request_id or draw_request_id(),
+            role=role,
+            replicas=replicas,
+        )
+
+    def explain(self, job: str, namespace: str | None) -> job_service_pb2.ExplainJobRequest:
+        """Why a job stands where it stands."""
+        return job_service_pb2.ExplainJobRequest(job=self.ref(job, namespace))
+
+    def logs(
+        self, job: str, *, namespace: str | None, replicas: Iterable[str], follow: bool, tail: int
+    ) -> job_service_pb2.StreamLogsRequest:
+        """What replicas wrote."""
+        return job_service_pb2.StreamLogsRequest(
+            job=self.ref(job, namespace), replicas=replicas, follow=follow, tail=tail
+        )
+
+    def nodes(self) -> cluster_service_pb2.ListNodesRequest:
+        """The first page of the nodes."""
+        return cluster_service_pb2.ListNodesRequest(page_size=_NODES_PER_PAGE)
+
+    def _in(self, namespace: str | None) -> str:
+        return self._namespace if namespace is None else namespace
+
+
+def draw_request_id() -> str:
+    """A new request id."""
+    return str(uuid.uuid4())
+
+
+def _duration(seconds: float | None) -> duration_pb2.Duration | None:
+    if seconds is None:
+        return None
+    duration = duration_pb2.Duration()
+    duration.FromMilliseconds(round(seconds * 1000))
+    return duration
+
+
+def _phase(name: str) -> Phase:
+    for phase in Phase:
+        if phase.value.lower() == name.replace("_", "").replace("-", "").lower():
+            return phase
+    raise ValueError(f"{name!r} is no phase; phases are {', '.join(phase.value for phase in Phase)}")

@@ -1,0 +1,259 @@
+"""The client for programs that wait for each answer; ``muster.aio`` has its twin for asyncio."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Self, TypeVar
+
+import grpc
+
+from muster._address import channel_options, resolve_address
+from muster._cursors import JobCursor, JobsCursor, LogCursor
+from muster._failures import completed, error_of, is_passing
+from muster._requests import Requests
+from muster._retry import DEFAULT_PATIENCE_S, Attempts
+from muster._sources import Source
+from muster.errors import InvalidDocument, MusterError
+from muster_rpc.v1 import (
+    cluster_service_pb2,
+    cluster_service_pb2_grpc,
+    job_pb2,
+    job_service_pb2,
+    job_service_pb2_grpc,
+)
+
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+
+
+class Client:
+    """A connection to Muster. Close it, or use it in a ``with`` block; several threads may share one.
+
+    ``address`` is ``host:port`` (``MUSTER_SERVER``, else 127.0.0.1:8700). ``namespace`` is where names are looked up and where documents go
+    that name none. While Muster is away every call is repeated, with the same request id, for ``patience_s`` seconds, and
+    then raises ``Unavailable``. A job is named by its id or by its name: then the newest job of that name is meant.
+
+    Answers are the messages of the API (``muster_rpc.v1``). All errors are ``MusterError``.
+    """
+
+    def __init__(
+        self, address: str | None = None, *, namespace: str = "", patience_s: float = DEFAULT_PATIENCE_S
+    ) -> None:
+        self.address = resolve_address(address)
+        self._patience_s = patience_s
+        self._requests = Requests(namespace)
+        self._channel = grpc.insecure_channel(self.address, channel_options(self.address))
+        self._jobs = job_service_pb2_grpc.JobServiceStub(self._channel)
+        self._cluster = cluster_service_pb2_grpc.ClusterServiceStub(self._channel)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; open streams end."""
+        self._channel.close()
+
+    def submit(
+        self,
+        source: Source,
+        *,
+        source_name: str = "",
+        request_id: str | None = None,
+        namespace: str | None = None,
+        validation_wait_s: float | None = None,
+    ) -> Sequence[job_service_pb2.SubmittedJob]:
+        """Submit a document (text, a ``Path``, a mapping) or a typed spec; one answer for each part of a document.
+
+        Returns when the submission is durable. The same ``request_id`` submits once; one is drawn where none is given. Waits up to
+        ``validation_wait_s`` (2 s unless said) for the validation, so that a bad document raises ``InvalidDocument`` with every problem.
+        """
+        request = self._requests.submit(
+            source,
+            source_name=source_name,
+            request_id=request_id,
+            namespace=namespace,
+            validation_wait_s=validation_wait_s,
+        )
+        try:
+            response = self._call(self._jobs.SubmitJob, request)
+        except InvalidDocument as refused:
+            if refused.total == len(refused.problems):
+                raise
+            answer = self.validate(source, source_name=source_name, namespace=namespace)
+            raise completed(refused, answer) from None
+        for job in response.jobs:
+            self._requests.saw(job.sequence)
+        return response.jobs
+
+    def validate(
+        self, source: Source, *, source_name: str = "", namespace: str | None = None
+    ) -> job_service_pb2.ValidateJobResponse:
+        """What a document or spec means, or all that is wrong with it: ``jobs`` is empty when ``problems`` has an error."""
+        request = self._requests.validate(source, source_name=source_name, namespace=namespace)
+        return self._call(self._jobs.ValidateJob, request)
+
+    def get(self, job: str, *, namespace: str | None = None) -> job_pb2.Job:
+        """One job as it stands now, with its history."""
+        return self._call(self._jobs.GetJob, self._requests.get(job, namespace)).job
+
+    def list(
+        self, *, namespace: str | None = None, queue: str = "", phases: Iterable[str] = ()
+    ) -> Iterator[job_pb2.Job]:
+        """Jobs without their history, newest first; ``phases`` are names such as ``Running``."""
+        request = self._requests.list(namespace=namespace, queue=queue, phases=phases)
+        while True:
+            page = self._call(self._jobs.ListJobs, request)
+            yield from page.jobs
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    def watch(
+        self, job: str, *, namespace: str | None = None, after_sequence: int = 0
+    ) -> Iterator[job_pb2.Job]:
+        """One job now and at every change, until it has ended and nothing of it runs.
+
+        A stream that breaks is taken up again where it was; no state is told twice.
+        """
+        cursor = JobCursor(self._requests.ref(job, namespace), after_sequence)
+        for response in self._stream(lambda: self._jobs.WatchJob(cursor.request())):
+            if cursor.admits(response):
+                yield response.job
+
+    def wait(self, job: str, *, namespace: str | None = None) -> job_pb2.Job:
+        """Wait until a job has ended and nothing of it runs; returns it as it ended."""
+        last = None
+        for last in self.watch(job, namespace=namespace):  # noqa: B007 (the last one is wanted)
+            pass
+        if last is None:
+            raise MusterError(f"the watch of {job} ended without an answer")
+        return last
+
+    def watch_all(
+        self, *, namespace: str | None = None, after_sequence: int = 0
+    ) -> Iterator[job_service_pb2.WatchJobsResponse]:
+        """All jobs of a namespace, without history: everything that there is, then every change; does not end by itself."""
+        cursor = JobsCursor(self._requests.watch_all(namespace), after_sequence)
+        for response in self._stream(lambda: self._jobs.WatchJobs(cursor.request())):
+            if cursor.admits(response):
+                yield response
+
+    def logs(
+        self,
+        job: str,
+        *,
+        replicas: Iterable[str] = (),
+        follow: bool = False,
+        tail: int = 0,
+        namespace: str | None = None,
+    ) -> Iterator[job_service_pb2.StreamLogsResponse]:
+        """What replicas wrote, in chunks that may end within a line.
+
+        ``replicas`` are ``worker-0`` or whole roles (``worker``), all when empty; ``tail`` bounds the lines of each, 0 is all.
+        With ``follow`` it goes on until they end. A broken stream is taken up again where it was, but not with ``tail``: nobody
+        knows where that was.
+        """
+        request = self._requests.logs(job, namespace=namespace, replicas=replicas, follow=follow, tail=tail)
+        cursor = LogCursor()
+
+        def begin() -> Iterator[job_service_pb2.StreamLogsResponse]:
+            cursor.restart()
+            return self._jobs.StreamLogs(request)
+
+        for chunk in self._stream(begin, resumable=not tail):
+            if (news := cursor.news(chunk)) is not None:
+                yield news
+
+    def cancel(
+        self, job: str, *, message: str = "", namespace: str | None = None, request_id: str | None = None
+    ) -> job_service_pb2.CancelJobResponse:
+        """End a job; ``message`` is kept in its history."""
+        request = self._requests.cancel(job, namespace=namespace, message=message, request_id=request_id)
+        response = self._call(self._jobs.CancelJob, request)
+        self._requests.saw(response.sequence)
+        return response
+
+    def delete(
+        self, job: str, *, namespace: str | None = None, request_id: str | None = None
+    ) -> job_service_pb2.DeleteJobResponse:
+        """End a job and remove all that it owns, its record and logs included."""
+        request = self._requests.delete(job, namespace=namespace, request_id=request_id)
+        response = self._call(self._jobs.DeleteJob, request)
+        self._requests.saw(response.sequence)
+        return response
+
+    def scale(
+        self,
+        job: str,
+        replicas: int,
+        *,
+        role: str = "worker",
+        namespace: str | None = None,
+        request_id: str | None = None,
+    ) -> job_service_pb2.ScaleJobResponse:
+        """Grow or shrink a role by hand, within its bounds."""
+        request = self._requests.scale(
+            job, role=role, replicas=replicas, namespace=namespace, request_id=request_id
+        )
+        response = self._call(self._jobs.ScaleJob, request)
+        self._requests.saw(response.sequence)
+        return response
+
+    def explain(self, job: str, *, namespace: str | None = None) -> job_service_pb2.ExplainJobResponse:
+        """Why a job stands where it stands, and what would change it."""
+        return self._call(self._jobs.ExplainJob, self._requests.explain(job, namespace))
+
+    def nodes(self) -> Iterator[cluster_service_pb2.Node]:
+        """Every node with what stands on it, by name."""
+        request = self._requests.nodes()
+        while True:
+            page = self._call(self._cluster.ListNodes, request)
+            yield from page.nodes
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    def node(self, name: str) -> cluster_service_pb2.Node:
+        """One node."""
+        return self._call(self._cluster.GetNode, cluster_service_pb2.GetNodeRequest(name=name)).node
+
+    def cluster(self) -> cluster_service_pb2.GetClusterResponse:
+        """What this Muster is and where its traces are."""
+        return self._call(self._cluster.GetCluster, cluster_service_pb2.GetClusterRequest())
+
+    def _call(
+        self, method: grpc.UnaryUnaryMultiCallable[RequestT, ResponseT], request: RequestT
+    ) -> ResponseT:
+        attempts = Attempts(self._patience_s)
+        while True:
+            try:
+                return method(request, timeout=attempts.remaining_s())
+            except grpc.RpcError as error:
+                self._pause_or_raise(attempts, error, resumable=True)
+
+    def _stream(
+        self, begin: Callable[[], Iterator[ResponseT]], *, resumable: bool = True
+    ) -> Iterator[ResponseT]:
+        attempts = Attempts(self._patience_s)
+        while True:
+            stream = begin()
+            try:
+                for response in stream:
+                    attempts.reset()
+                    yield response
+                return
+            except grpc.RpcError as error:
+                self._pause_or_raise(attempts, error, resumable=resumable)
+            finally:
+                if isinstance(stream, grpc.RpcContext):
+                    stream.cancel()
+
+    def _pause_or_raise(self, attempts: Attempts, error: grpc.RpcError, *, resumable: bool) -> None:
+        pause = attempts.pause_s() if resumable and is_passing(error) else None
+        if pause is None:
+            raise error_of(error, address=self.address) from None
+        time.sleep(pause)

@@ -1,0 +1,1 @@
+"""The pure core: models, quantities, dialects, placement, queues, elasticity, lifecycle."""

@@ -1,0 +1,116 @@
+"""Collecting problems: all of a document at once, in order, each path once, and never without bound."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from muster_core.dialects.codes import Code
+from muster_core.models import Problem, Severity
+
+MAX_PROBLEMS = 100
+"""A document that has more is told these and that there are more."""
+
+_MAX_SHOWN = 60
+_UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def shown(value: object) -> str:
+    """A value of a document as a short text that is safe on a terminal: control characters escaped, long ones cut."""
+    match value:
+        case None:
+            text = "null"
+        case bool():
+            text = "true" if value else "false"
+        case dict():
+            text = "a mapping"
+        case list() | tuple():
+            text = "a list"
+        case _:
+            text = str(value) or '""'
+    return clean(text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…")
+
+
+def clean(text: str) -> str:
+    """A text with its control characters escaped."""
+    return _UNSHOWN.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spot:
+    """Where in a document: ``path`` in its own words; ``line`` and ``column`` from 1, 0 where there is no text."""
+
+    path: str
+    line: int = 0
+    column: int = 0
+
+
+@dataclass
+class Problems:
+    """The problems found so far."""
+
+    found: list[Problem] = field(default_factory=list[Problem])
+    _paths: set[str] = field(default_factory=set[str])
+    _told: set[tuple[Code, Spot]] = field(default_factory=set[tuple[Code, Spot]])
+
+    @property
+    def full(self) -> bool:
+        """Whether further problems are not told."""
+        return len(self.found) >= MAX_PROBLEMS
+
+    def add(
+        self,
+        code: Code,
+        spot: Spot,
+        message: str,
+        *,
+        severity: Severity = Severity.ERROR,
+        found: str = "",
+        allowed: str = "",
+        fix: str = "",
+    ) -> None:
+        """Keep one problem, once; beyond ``MAX_PROBLEMS`` only that there are more."""
+        if severity is Severity.ERROR:
+            self._paths.add(spot.path)
+        if self.full or (code, spot) in self._told:
+            return
+        self._told.add((code, spot))
+        self.found.append(
+            Problem(
+                code=code.value,
+                path=clean(spot.path),
+                message=clean(message),
+                severity=severity,
+                line=spot.line,
+                column=spot.column,
+                found=found,
+                allowed=allowed,
+                fix=fix,
+            )
+        )
+        if self.full:
+            self.found.append(
+                Problem(
+                    code=Code.TOO_MANY_PROBLEMS.value,
+                    path="",
+                    message=f"more than {MAX_PROBLEMS} problems; the others are not shown",
+                    severity=severity,
+                )
+            )
+
+    def warn(self, code: Code, spot: Spot, message: str, *, found: str = "", fix: str = "") -> None:
+        """Keep one warning."""
+        self.add(code, spot, message, severity=Severity.WARNING, found=found, fix=fix)
+
+    def at(self, path: str) -> bool:
+        """Whether an error was found at ``path`` or below it."""
+        return any(known == path or known.startswith((f"{path}.", f"{path}[")) for known in self._paths)
+
+    @property
+    def refused(self) -> bool:
+        """Whether there is an error."""
+        return bool(self._paths)
+
+    def ordered(self) -> tuple[Problem, ...]:
+        """Errors first, then warnings, each in the order of the text."""
+        return tuple(sorted(self.found, key=lambda p: (p.severity is not Severity.ERROR, not p.path, p.line, p.column)))

@@ -1,0 +1,174 @@
+"""The rules that every job keeps, whatever it was written in: counts, names, roles, resources, size.
+
+A rule is told once, where it is broken, and not at all where one of the values that decide it was already refused.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from muster_core.dialects.codes import Code
+from muster_core.dialects.places import Locator, Place
+from muster_core.dialects.problems import Problems
+from muster_core.models import GPU_MILLI, Framework, Job, Role, Template, replica_name
+
+MAX_REPLICAS = 100_000
+"""How many replicas a job may ever have."""
+
+MAX_JOB_BYTES = 512 * 1024
+"""How large a job may be as JSON, so that it fits in one message."""
+
+_LONGEST_NAME = 63
+_CHIEFS = ("chief", "master")
+_LONE = "evaluator"
+
+
+def apply_rules(job: Job, locator: Locator, problems: Problems) -> None:
+    """Say which rules ``job`` breaks."""
+    judge = _Judge(locator, problems)
+    _roles(job, judge)
+    for role in job.roles:
+        _counts(role, judge)
+        _replica_name(job, role, judge)
+        _overrides(role, judge)
+        _templates(role, judge)
+    _min_available(job, judge)
+    if job.framework is Framework.TENSORFLOW:
+        _tensorflow(job, judge)
+    _size(job, judge)
+
+
+class _Judge:
+    def __init__(self, locator: Locator, problems: Problems) -> None:
+        self.locator = locator
+        self.problems = problems
+
+    def refuse(
+        self, code: Code, place: Place, message: str, *others: Place, found: str = "", allowed: str = "", fix: str = ""
+    ) -> None:
+        """Say that a rule is broken at ``place``, unless it or one of the ``others`` that decide it was refused."""
+        spots = [self.locator.spot(one) for one in (place, *others)]
+        if not any(self.problems.at(spot.path) for spot in spots):
+            self.problems.add(code, spots[0], message, found=found, allowed=allowed, fix=fix)
+
+    def word(self, field: str, role: str = "") -> str:
+        """What a field is called."""
+        return self.locator.word(Place(field, role))
+
+
+def _roles(job: Job, judge: _Judge) -> None:
+    if not job.roles:
+        judge.refuse(Code.REQUIRED, Place("roles"), "a job has at least one role")
+        return
+    counts = [Place("replicas", role.name) for role in job.roles]
+    if sum(role.replicas for role in job.roles) == 0:
+        judge.refuse(Code.NOTHING_TO_RUN, Place("roles"), "a job has at least one replica", *counts, found="0 replicas")
+    total = sum(role.max for role in job.roles)
+    if total > MAX_REPLICAS:
+        words = f"the job may have {total} replicas, which is too many"
+        judge.refuse(Code.OUT_OF_RANGE, Place("roles"), words, *counts, found=str(total), allowed=f"at most {MAX_REPLICAS}")
+
+
+def _counts(role: Role, judge: _Judge) -> None:
+    low, asked, high = (Place(field, role.name) for field in ("min", "replicas", "max"))
+    low_word, asked_word, high_word = (judge.word(place.field, role.name) for place in (low, asked, high))
+    if role.min > role.max:
+        message = f"{low_word} {role.min} is above {high_word} {role.max}"
+        fix = f"raise {high_word} to {role.min} or lower {low_word} to {role.max}"
+        judge.refuse(Code.CONFLICT, low, message, high, found=str(role.min), allowed=f"at most {role.max}", fix=fix)
+    elif role.replicas < role.min:
+        message = f"{asked_word} {role.replicas} is below {low_word} {role.min}"
+        fix = f"raise {asked_word} to {role.min} or lower {low_word}"
+        allowed = f"{role.min} to {role.max}"
+        judge.refuse(Code.CONFLICT, asked, message, low, found=str(role.replicas), allowed=allowed, fix=fix)
+    elif role.replicas > role.max:
+        message = f"{asked_word} {role.replicas} is above {high_word} {role.max}"
+        fix = f"lower {asked_word} to {role.max} or raise {high_word}"
+        allowed = f"{role.min} to {role.max}"
+        judge.refuse(Code.CONFLICT, asked, message, high, found=str(role.replicas), allowed=allowed, fix=fix)
+
+
+def _replica_name(job: Job, role: Role, judge: _Judge) -> None:
+    longest = replica_name(job.name, role.name, max(role.max - 1, 0))
+    if len(longest) > _LONGEST_NAME:
+        over = len(longest) - _LONGEST_NAME
+        judge.refuse(
+            Code.BAD_NAME,
+            Place("name"),
+            f"the replica {longest} would have a name of {len(longest)} characters",
+            Place("role", role.name),
+            found=job.name,
+            allowed=f"at most {_LONGEST_NAME} for job, role and index together",
+            fix=f"shorten the job's name by {over}",
+        )
+
+
+def _overrides(role: Role, judge: _Judge) -> None:
+    for index in sorted(role.overrides):
+        if not 0 <= index < role.max:
+            judge.refuse(
+                Code.OUT_OF_RANGE,
+                Place("overrides", role.name, index),
+                f"there is no replica {index}: {role.name} has at most {role.max}",
+                Place("max", role.name),
+                found=str(index),
+                allowed=f"0 to {role.max - 1}" if role.max else "none",
+            )
+
+
+def _templates(role: Role, judge: _Judge) -> None:
+    _template(role, role.template, Place("template", role.name), judge)
+    for index in sorted(role.overrides):
+        _template(role, role.overrides[index], Place("override", role.name, index), judge)
+
+
+def _template(role: Role, template: Template, place: Place, judge: _Judge) -> None:
+    if role.max > 0 and not (template.image or template.command or template.args):
+        fix = "add image, or command for a program of this machine"
+        judge.refuse(Code.NOTHING_TO_RUN, place, f"{role.name} has neither image nor command", fix=fix)
+    resources = Place("resources", place.role, place.index)
+    limits = template.limits.amounts()
+    for name, amount in template.requests.amounts().items():
+        if limits.get(name, 0) and amount > limits[name]:
+            words = f"more {name} is requested ({amount}) than the limit allows ({limits[name]})"
+            judge.refuse(Code.CONFLICT, resources, words, place, found=str(amount), allowed=f"at most {limits[name]}")
+    gpu = template.requests.gpu
+    if gpu > GPU_MILLI and gpu % GPU_MILLI:
+        words = "above one GPU only whole GPUs can be had"
+        judge.refuse(Code.BAD_QUANTITY, resources, words, place, found=f"{gpu}m", allowed="up to 1000m, or whole GPUs")
+    if template.requests.gpu_memory and not gpu:
+        words = "GPU memory is asked for, but no GPU"
+        judge.refuse(Code.CONFLICT, resources, words, place, fix="add gpu, for example 500m for half of one")
+
+
+def _min_available(job: Job, judge: _Judge) -> None:
+    asked = sum(role.replicas for role in job.roles)
+    if job.min_available is not None and job.min_available > asked:
+        place = Place("min_available")
+        words = f"{judge.word('min_available')} {job.min_available} is above the {asked} replicas that the job asks for"
+        counts = [Place("replicas", role.name) for role in job.roles]
+        judge.refuse(Code.CONFLICT, place, words, *counts, found=str(job.min_available), allowed=f"at most {asked}")
+
+
+def _tensorflow(job: Job, judge: _Judge) -> None:
+    chiefs = [role for role in job.roles if role.name in _CHIEFS and role.max > 0]
+    for role in chiefs[1:]:
+        words = f"{chiefs[0].name} and {role.name} are the same: a job has at most one of them"
+        judge.refuse(Code.CONFLICT, Place("role", role.name), words, fix=f"remove {role.name}")
+    for role in job.roles:
+        if (role.name in _CHIEFS or role.name == _LONE) and role.max > 1:
+            words = f"a job has at most one {role.name}, this one up to {role.max}"
+            place = Place("replicas", role.name)
+            judge.refuse(Code.OUT_OF_RANGE, place, words, found=str(role.max), allowed="1", fix="set it to 1")
+
+
+def _size(job: Job, judge: _Judge) -> None:
+    size = 0
+    for role in job.roles:
+        for template in (role.template, *role.overrides.values()):
+            size += len(msgspec.json.encode(template))
+            if size > MAX_JOB_BYTES:
+                allowed = f"at most {MAX_JOB_BYTES // 1024} KiB"
+                words = "the job is too large once every override is spelt out"
+                judge.refuse(Code.TOO_LARGE, Place("roles"), words, found=f"{size // 1024} KiB or more", allowed=allowed)
+                return

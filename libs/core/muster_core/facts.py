@@ -1,0 +1,239 @@
+"""The facts that travel on the bus, as data: immutable, in the past tense, each with one writer.
+
+They live in the core because the core folds them; ``muster_events`` catalogues them with their subjects, writers and readers.
+A fact changes only by gaining optional fields.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from muster_core.models import Job, Node, Problem, Reason, ReplicaState, Resources, RestartScope
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="fact"):
+    """Base of every fact; the tag in JSON is the class's name."""
+
+
+class JobSubmitted(Fact, frozen=True, kw_only=True, tag=True):
+    """A submission is durable. Exactly one of ``document`` (text in any dialect) and ``spec`` is given.
+
+    A document of several parts is several submissions: ``part`` says which, from 0.
+    """
+
+    job_id: str
+    request_id: str
+    submitter: str = ""
+    document: str | None = None
+    source_name: str = ""
+    spec: Job | None = None
+    namespace: str = ""
+    part: int = 0
+
+
+class JobValidated(Fact, frozen=True, kw_only=True, tag=True):
+    """The submission means ``job``; the job's warnings ride in it."""
+
+    job: Job
+    defaults_version: int = 0
+
+
+class JobRejected(Fact, frozen=True, kw_only=True, tag=True):
+    """The submission cannot be understood; every problem at once."""
+
+    problems: tuple[Problem, ...]
+    name: str = ""
+
+
+class JobWaiting(Fact, frozen=True, kw_only=True, tag=True):
+    """The job cannot start now; said only when the code or the numbers change."""
+
+    reason: Reason
+
+
+class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where one replica goes, and on which GPUs of that node."""
+
+    role: str
+    index: int
+    node: str
+    gpus: tuple[int, ...] = ()
+
+
+class JobPlaced(Fact, frozen=True, kw_only=True, tag=True):
+    """The whole gang has room, decided as one: ``attempt`` starts with ``generation`` 1."""
+
+    attempt: int
+    generation: int
+    pool: str
+    replicas: tuple[Assignment, ...]
+    reason: Reason | None = None
+
+
+class ReplicaRef(msgspec.Struct, frozen=True, kw_only=True):
+    """A replica by role and index."""
+
+    role: str
+    index: int
+
+
+class JobResized(Fact, frozen=True, kw_only=True, tag=True):
+    """The membership of ``attempt`` becomes ``generation``; survivors are not touched."""
+
+    attempt: int
+    generation: int
+    reason: Reason
+    added: tuple[Assignment, ...] = ()
+    removed: tuple[ReplicaRef, ...] = ()
+    policy: str = ""
+
+
+class JobEvicted(Fact, frozen=True, kw_only=True, tag=True):
+    """The attempt is taken down as a whole and the job goes back to its queue; not counted as a failure."""
+
+    attempt: int
+    reason: Reason
+
+
+class ScaleProposed(Fact, frozen=True, kw_only=True, tag=True):
+    """The scaler would have ``role`` go from ``size`` to ``target``; computed on ``attempt`` and ``generation``.
+
+    ``gain`` is the expected speed-up in thousandths of one worker.
+    """
+
+    role: str
+    size: int
+    target: int
+    policy: str
+    attempt: int
+    generation: int
+    reason: Reason
+    gain: int = 0
+
+
+class ReplicaChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the runtime saw of one replica; ``at`` is when it happened, by the runtime's clock, in microseconds."""
+
+    role: str
+    index: int
+    attempt: int
+    state: ReplicaState
+    restart: int = 0
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str = ""
+    address: str = ""
+    at: int = 0
+
+
+class ReplicasChanged(Fact, frozen=True, kw_only=True, tag=True):
+    """Replica states since the last such fact."""
+
+    changes: tuple[ReplicaChange, ...]
+
+
+class Command(enum.StrEnum):
+    """What a user may ask of a job."""
+
+    CANCEL = "cancel"
+    DELETE = "delete"
+    SUSPEND = "suspend"
+    RESUME = "resume"
+    SCALE = "scale"
+    RESTART = "restart"
+
+
+class CommandRequested(Fact, frozen=True, kw_only=True, tag=True):
+    """A user asked; ``role`` and ``target`` are for ``scale``. The same request id asks once."""
+
+    command: Command
+    request_id: str
+    by: str = ""
+    role: str = ""
+    target: int | None = None
+    message: str = ""
+
+
+class JobRestarting(Fact, frozen=True, kw_only=True, tag=True):
+    """Replicas are started again after ``delay_ms``.
+
+    Scope ``gang``: ``attempt`` (the one that failed) is taken down and the job is placed anew. Scope ``replica``: the named replicas
+    are started again where they were.
+    """
+
+    scope: RestartScope
+    attempt: int
+    reason: Reason
+    delay_ms: int = 0
+    replicas: tuple[ReplicaRef, ...] = ()
+
+
+class Outcome(enum.StrEnum):
+    """How a job ended."""
+
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    CANCELLED = "Cancelled"
+    TIMED_OUT = "TimedOut"
+
+
+class JobFinished(Fact, frozen=True, kw_only=True, tag=True):
+    """The job has ended for good."""
+
+    outcome: Outcome
+    reason: Reason
+    attempt: int = 0
+
+
+class NodeChanged(Fact, frozen=True, kw_only=True, tag=True):
+    """What a node offers now; ``gone`` says that it left the pool."""
+
+    pool: str
+    node: Node
+    gone: bool = False
+
+
+class CapacityChanged(Fact, frozen=True, kw_only=True, tag=True):
+    """The pool in totals. ``waiting`` counts queued jobs, ``waiting_feasible`` those that the empty pool could hold; ``oldest_wait_at`` is
+    the instant since when the oldest of them waits (0: none). ``decided_at`` is the last placement or resize."""
+
+    pool: str
+    free: Resources
+    allocatable: Resources
+    waiting: int
+    waiting_feasible: int = 0
+    oldest_wait_at: int = 0
+    decided_at: int = 0
+
+
+JobFact = (
+    JobSubmitted
+    | JobValidated
+    | JobRejected
+    | JobWaiting
+    | JobPlaced
+    | JobResized
+    | JobEvicted
+    | ScaleProposed
+    | ReplicasChanged
+    | CommandRequested
+    | JobRestarting
+    | JobFinished
+)
+"""The facts of a job's own subject space, in their total order."""
+
+PoolFact = NodeChanged | CapacityChanged
+"""The facts of a pool: last value per subject counts."""
+
+
+class Stamped(msgspec.Struct, frozen=True, kw_only=True):
+    """A job fact as it stands in the stream: ``sequence`` orders it, ``at`` (µs) is the broker's own clock, so it never runs backwards."""
+
+    job_id: str
+    fact: JobFact
+    sequence: int
+    at: int
+    source: str = ""
+    traceparent: str = ""

@@ -1,0 +1,182 @@
+"""What status-tracker decides on a job's record: whether it has ended, is to be restarted, or may be forgotten.
+
+The answer depends on the record and the instant alone, so asking again after a crash gives the same answer, and the fact that comes
+of it is the same fact.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from muster_core.facts import JobFinished, JobRestarting, Outcome, ReplicaRef
+from muster_core.lifecycle.moves import ACTIVE_PHASES
+from muster_core.lifecycle.success import succeeded, success_of
+from muster_core.models import (
+    Framework,
+    Job,
+    JobKind,
+    JobRecord,
+    Phase,
+    Reason,
+    ReplicaRecord,
+    ReplicaState,
+    RestartPolicy,
+    RestartScope,
+)
+
+_US = 1_000_000
+_FIRST_DELAY_MS = 1000
+_LONGEST_DELAY_MS = 300_000
+_RETRYABLE_FROM = 128
+_STALLED_BY_A_LOSS = frozenset(
+    {Framework.PYTORCH, Framework.MPI, Framework.HOROVOD, Framework.JAX, Framework.XGBOOST, Framework.PADDLE}
+)
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """The job has ended."""
+
+    fact: JobFinished
+
+
+class Restart(msgspec.Struct, frozen=True):
+    """Replicas are started again."""
+
+    fact: JobRestarting
+
+
+class Forget(msgspec.Struct, frozen=True):
+    """The record may be removed: nothing of the job runs, and its user or its time to live says so."""
+
+    job_id: str
+
+
+LifeInstruction = Finish | Restart | Forget
+
+
+def decide(record: JobRecord, now: int) -> list[LifeInstruction]:
+    """What is to be done about the job at ``now`` (µs); at most one instruction, the rest follows from its fact."""
+    if record.terminal:
+        due = record.delete_requested or _passed(_ttl_end(record), now)
+        return [Forget(record.job_id)] if due and record.settled else []
+    if record.cancel_requested:
+        return [_finish(record, Outcome.CANCELLED, "Cancelled", "its user asked for it")]
+    job = record.job
+    if job is None:
+        return []
+    if _passed(_active_end(record, job), now):
+        return [
+            _finish(
+                record, Outcome.TIMED_OUT, "ActiveDeadline", f"ran longer than {job.run.active_deadline_s} s"
+            )
+        ]
+    if _passed(_queue_end(record, job), now):
+        return [
+            _finish(
+                record,
+                Outcome.TIMED_OUT,
+                "QueueDeadline",
+                f"did not start within {job.run.queue_deadline_s} s",
+            )
+        ]
+    if record.phase not in ACTIVE_PHASES:
+        return []
+    why = success_of(record, job)
+    if why and job.kind is not JobKind.SERVICE:
+        return [_finish(record, Outcome.SUCCEEDED, "Succeeded", why)]
+    return _after_failures(record, job)
+
+
+def next_deadline(record: JobRecord) -> int | None:
+    """The next instant (µs) at which ``decide`` may answer otherwise without a new fact."""
+    if record.terminal:
+        return _ttl_end(record) if record.settled else None
+    if record.job is None:
+        return None
+    ends = (_active_end(record, record.job), _queue_end(record, record.job))
+    return min((end for end in ends if end is not None), default=None)
+
+
+def _passed(instant: int | None, now: int) -> bool:
+    return instant is not None and now >= instant
+
+
+def _ttl_end(record: JobRecord) -> int | None:
+    ttl = record.job.run.ttl_s if record.job else None
+    return None if ttl is None else record.finished_at + ttl * _US
+
+
+def _active_end(record: JobRecord, job: Job) -> int | None:
+    deadline = job.run.active_deadline_s
+    return record.started_at + deadline * _US if deadline is not None and record.started_at else None
+
+
+def _queue_end(record: JobRecord, job: Job) -> int | None:
+    deadline = job.run.queue_deadline_s
+    waits = record.attempt == 0 and record.phase is Phase.QUEUED
+    return record.validated_at + deadline * _US if deadline is not None and waits else None
+
+
+def _after_failures(record: JobRecord, job: Job) -> list[LifeInstruction]:
+    failed = [m for m in record.members() if _counts_as_failure(m, job)]
+    if not failed:
+        return []
+    first = min(failed, key=lambda m: (m.ended_at, m.role, m.index))
+    words = _words(first)
+    if any(not _retryable(m, job) for m in failed):
+        fatal = next(m for m in failed if not _retryable(m, job))
+        return [_finish(record, Outcome.FAILED, "ReplicaFailed", _words(fatal))]
+    if record.failures >= job.run.backoff_limit:
+        message = f"{words}; it had been restarted {record.failures} times, which is its limit"
+        return [_finish(record, Outcome.FAILED, "BackoffLimitExceeded", message)]
+    scope = job.run.restart_scope or _default_scope(job)
+    delay = min(_FIRST_DELAY_MS * 2**record.failures, _LONGEST_DELAY_MS)
+    refs = (
+        tuple(ReplicaRef(role=m.role, index=m.index) for m in failed) if scope is RestartScope.REPLICA else ()
+    )
+    reason = Reason(
+        code="ReplicaFailed",
+        message=f"{words}; the {'gang' if scope is RestartScope.GANG else 'replica'} is started again in {delay / 1000:g} s",
+        numbers={"failures": record.failures + 1, "limit": job.run.backoff_limit},
+    )
+    return [
+        Restart(
+            JobRestarting(scope=scope, attempt=record.attempt, reason=reason, delay_ms=delay, replicas=refs)
+        )
+    ]
+
+
+def _counts_as_failure(replica: ReplicaRecord, job: Job) -> bool:
+    if replica.state is ReplicaState.LOST:
+        return True
+    if replica.state is not ReplicaState.EXITED:
+        return False
+    return not succeeded(replica) or job.kind is JobKind.SERVICE
+
+
+def _retryable(replica: ReplicaRecord, job: Job) -> bool:
+    role = job.role(replica.role)
+    policy = role.restart_policy if role else RestartPolicy.NEVER
+    if policy is RestartPolicy.EXIT_CODE:
+        code = 128 + replica.signal if replica.signal else (replica.exit_code or 0)
+        return replica.state is ReplicaState.LOST or code >= _RETRYABLE_FROM
+    return policy is not RestartPolicy.NEVER
+
+
+def _default_scope(job: Job) -> RestartScope:
+    elastic = any(role.min < role.max for role in job.roles)
+    return RestartScope.GANG if job.framework in _STALLED_BY_A_LOSS and not elastic else RestartScope.REPLICA
+
+
+def _words(replica: ReplicaRecord) -> str:
+    name = f"{replica.role}-{replica.index}"
+    if replica.state is ReplicaState.LOST:
+        return f"{name} on {replica.node} was lost: {replica.reason or 'its end was not witnessed'}"
+    how = f"was ended by signal {replica.signal}" if replica.signal else f"exited with {replica.exit_code}"
+    return f"{name} on {replica.node} {how}"
+
+
+def _finish(record: JobRecord, outcome: Outcome, code: str, message: str) -> Finish:
+    return Finish(
+        JobFinished(outcome=outcome, reason=Reason(code=code, message=message), attempt=record.attempt)
+    )

@@ -1,0 +1,251 @@
+"""How the facts of a job add up to its record.
+
+Every service folds the same facts in the same order with this function, so two of them can never disagree about a job. A fact
+that arrives twice, late, or for a past attempt changes nothing but the sequence: races between writers (a cancel against a
+placement, a failure against a growth) are settled here, by their order in the stream, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import msgspec
+
+from muster_core import facts
+from muster_core.lifecycle.history import with_history
+from muster_core.lifecycle.members import (
+    change_replicas,
+    place_members,
+    resize_members,
+    restart_members,
+    send_away,
+)
+from muster_core.lifecycle.moves import LEGAL_PHASES
+from muster_core.models import CleanPodPolicy, JobRecord, Phase, Reason, ReplicaState, RestartScope
+
+_US_PER_MS = 1000
+_FINAL_PHASE = {
+    facts.Outcome.SUCCEEDED: Phase.SUCCEEDED,
+    facts.Outcome.FAILED: Phase.FAILED,
+    facts.Outcome.CANCELLED: Phase.CANCELLED,
+    facts.Outcome.TIMED_OUT: Phase.TIMED_OUT,
+}
+
+
+class Folded(msgspec.Struct, frozen=True):
+    """The record after a fact; ``illegal`` says why the fact moved nothing, where it should not have been."""
+
+    record: JobRecord | None
+    illegal: str | None = None
+
+
+def fold(record: JobRecord | None, stamped: facts.Stamped) -> Folded:
+    """Add one fact to a job's record (``None``: the job is not known yet)."""
+    if record is None:
+        if isinstance(stamped.fact, facts.JobSubmitted):
+            return Folded(_submitted(stamped, stamped.fact))
+        return Folded(None, f"{_name(stamped.fact)} of a job that was never submitted")
+    if stamped.sequence <= record.folded:
+        return Folded(record)
+    moved, illegal = _moved(record, stamped)
+    moved = msgspec.structs.replace(moved, folded=stamped.sequence)
+    if illegal is None:
+        moved = with_history(moved, stamped)
+    return Folded(moved, illegal)
+
+
+def _name(fact: facts.JobFact) -> str:
+    return type(fact).__name__
+
+
+def _submitted(stamped: facts.Stamped, fact: facts.JobSubmitted) -> JobRecord:
+    record = JobRecord(
+        job_id=stamped.job_id,
+        folded=stamped.sequence,
+        name=fact.spec.name if fact.spec else "",
+        submitter=fact.submitter,
+        trace=stamped.traceparent,
+        reason=Reason(code="Submitted", message="waits to be validated"),
+        submitted_at=stamped.at,
+    )
+    return with_history(record, stamped)
+
+
+def _moved(record: JobRecord, stamped: facts.Stamped) -> tuple[JobRecord, str | None]:
+    fact = stamped.fact
+    if record.phase not in LEGAL_PHASES[type(fact)]:
+        return record, f"{_name(fact)} in phase {record.phase}"
+    match fact:
+        case facts.JobSubmitted():
+            return record, "JobSubmitted of a job that is known"
+        case facts.JobValidated():
+            return _validated(record, fact, stamped.at), None
+        case facts.JobRejected():
+            return _rejected(record, fact, stamped.at), None
+        case facts.JobWaiting():
+            return msgspec.structs.replace(record, phase=Phase.QUEUED, reason=fact.reason), None
+        case facts.JobPlaced():
+            return _placed(record, fact, stamped.at)
+        case facts.JobResized():
+            return _resized(record, fact, stamped.at)
+        case facts.JobEvicted():
+            return _evicted(record, fact, stamped.at)
+        case facts.ReplicasChanged():
+            return _replicas_changed(record, fact, stamped.at), None
+        case facts.JobRestarting():
+            return _restarting(record, fact, stamped.at)
+        case facts.JobFinished():
+            return _finished(record, fact, stamped.at), None
+        case facts.CommandRequested():
+            return _commanded(record, fact), None
+        case facts.ScaleProposed():
+            return record, None
+        case _:
+            assert_never(fact)
+
+
+def _validated(record: JobRecord, fact: facts.JobValidated, at: int) -> JobRecord:
+    return msgspec.structs.replace(
+        record,
+        phase=Phase.QUEUED,
+        name=fact.job.name,
+        job=fact.job,
+        dialect=fact.job.dialect,
+        reason=Reason(code="Queued", message="waits for the scheduler's first look"),
+        validated_at=at,
+        queued_at=at,
+        waiting_since=at,
+    )
+
+
+def _rejected(record: JobRecord, fact: facts.JobRejected, at: int) -> JobRecord:
+    errors = sum(1 for p in fact.problems if p.severity == "error")
+    return msgspec.structs.replace(
+        record,
+        phase=Phase.REJECTED,
+        name=fact.name or record.name,
+        problems=fact.problems,
+        reason=Reason(
+            code="Rejected",
+            message=f"the document has {errors} error{'s' if errors != 1 else ''}",
+            numbers={"errors": errors},
+        ),
+        finished_at=at,
+    )
+
+
+def _placed(record: JobRecord, fact: facts.JobPlaced, at: int) -> tuple[JobRecord, str | None]:
+    if fact.attempt != record.attempt + 1:
+        return record, f"JobPlaced for attempt {fact.attempt} after attempt {record.attempt}"
+    nodes = len({assignment.node for assignment in fact.replicas})
+    reason = fact.reason or Reason(
+        code="Placed",
+        message=f"{len(fact.replicas)} replicas on {nodes} node{'s' if nodes != 1 else ''}",
+        numbers={"replicas": len(fact.replicas), "nodes": nodes},
+    )
+    return msgspec.structs.replace(
+        record,
+        phase=Phase.PLACED,
+        attempt=fact.attempt,
+        generation=fact.generation,
+        replicas=place_members(record, fact, at),
+        reason=reason,
+        placed_at=at,
+        not_before=0,
+    ), None
+
+
+def _resized(record: JobRecord, fact: facts.JobResized, at: int) -> tuple[JobRecord, str | None]:
+    if (fact.attempt, fact.generation) != (record.attempt, record.generation + 1):
+        return record, (
+            f"JobResized to generation {fact.generation} of attempt {fact.attempt} "
+            f"at generation {record.generation} of attempt {record.attempt}"
+        )
+    replicas = resize_members(record, fact, at)
+    if replicas is None:
+        return record, "JobResized adds a replica that is still there"
+    return msgspec.structs.replace(
+        record, generation=fact.generation, replicas=replicas, resized_at=at, reason=fact.reason
+    ), None
+
+
+def _evicted(record: JobRecord, fact: facts.JobEvicted, at: int) -> tuple[JobRecord, str | None]:
+    if fact.attempt != record.attempt:
+        return record, f"JobEvicted for attempt {fact.attempt} at attempt {record.attempt}"
+    return msgspec.structs.replace(
+        record,
+        phase=Phase.EVICTED,
+        replicas=send_away(record),
+        evictions=record.evictions + 1,
+        reason=fact.reason,
+        waiting_since=at,
+    ), None
+
+
+def _replicas_changed(record: JobRecord, fact: facts.ReplicasChanged, at: int) -> JobRecord:
+    record = msgspec.structs.replace(record, replicas=change_replicas(record, fact, at))
+    members = record.members()
+    seen = [r for r in members if r.state is not ReplicaState.PLACED]
+    ran = [r for r in members if r.running_at]
+    if ran and not record.started_at:
+        record = msgspec.structs.replace(record, started_at=min(r.running_at for r in ran))
+    if record.phase is Phase.PLACED and seen:
+        record = msgspec.structs.replace(
+            record,
+            phase=Phase.LAUNCHING,
+            reason=Reason(code="Launching", message="its replicas are being started"),
+        )
+    if record.phase is Phase.LAUNCHING and len(ran) == len(members):
+        record = msgspec.structs.replace(
+            record,
+            phase=Phase.RUNNING,
+            running_at=at,
+            reason=Reason(
+                code="Running", message=f"all {len(members)} replicas run", numbers={"replicas": len(members)}
+            ),
+        )
+    return record
+
+
+def _restarting(record: JobRecord, fact: facts.JobRestarting, at: int) -> tuple[JobRecord, str | None]:
+    if fact.attempt != record.attempt:
+        return record, f"JobRestarting for attempt {fact.attempt} at attempt {record.attempt}"
+    not_before = at + fact.delay_ms * _US_PER_MS
+    if fact.scope is RestartScope.GANG:
+        return msgspec.structs.replace(
+            record,
+            phase=Phase.RESTARTING,
+            replicas=send_away(record),
+            failures=record.failures + 1,
+            not_before=not_before,
+            reason=fact.reason,
+            waiting_since=at,
+        ), None
+    replicas = restart_members(record, fact, not_before)
+    if replicas is None:
+        return record, "JobRestarting of a replica that has not ended"
+    return msgspec.structs.replace(
+        record, replicas=replicas, failures=record.failures + len(fact.replicas), reason=fact.reason
+    ), None
+
+
+def _finished(record: JobRecord, fact: facts.JobFinished, at: int) -> JobRecord:
+    keeps = record.job is not None and record.job.run.clean_pod_policy is CleanPodPolicy.NONE
+    by_itself = fact.outcome in (facts.Outcome.SUCCEEDED, facts.Outcome.FAILED)
+    replicas = record.replicas if keeps and by_itself else send_away(record)
+    return msgspec.structs.replace(
+        record, phase=_FINAL_PHASE[fact.outcome], reason=fact.reason, replicas=replicas, finished_at=at
+    )
+
+
+def _commanded(record: JobRecord, fact: facts.CommandRequested) -> JobRecord:
+    match fact.command:
+        case facts.Command.CANCEL:
+            return msgspec.structs.replace(record, cancel_requested=True)
+        case facts.Command.DELETE:
+            replicas = send_away(record) if record.terminal else record.replicas
+            return msgspec.structs.replace(
+                record, cancel_requested=True, delete_requested=True, replicas=replicas
+            )
+        case _:
+            return record

@@ -1,0 +1,26 @@
+"""What must hold of every record, whatever facts it was folded from; tests call it after each step."""
+
+from __future__ import annotations
+
+from muster_core.models import JobRecord, Phase
+
+
+def check_record(record: JobRecord) -> None:
+    """Raise ``AssertionError`` naming the first thing that does not hold."""
+    keys = [(r.attempt, r.role, r.index) for r in record.replicas]
+    _hold(len(keys) == len(set(keys)), "a replica stands twice in one attempt")
+    _hold(all(r.attempt <= record.attempt for r in record.replicas), "a replica is of an attempt to come")
+    _hold(all(bool(r.ended_at) == r.ended for r in record.replicas), "a replica's end and its state disagree")
+    _hold(record.terminal == bool(record.finished_at), "a job's end and its phase disagree")
+    _hold(not record.attempt or record.job is not None, "a job was placed before it was validated")
+    if record.phase in (Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING):
+        _hold(bool(record.members()), "an active job has no members")
+        for role in record.job.roles if record.job else ():
+            members = [m for m in record.members() if m.role == role.name]
+            _hold(len(members) <= role.max, f"{role.name} has more members than its maximum")
+            _hold(len(members) >= min(role.min, 1), f"{role.name} has no member")
+
+
+def _hold(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise AssertionError(otherwise)

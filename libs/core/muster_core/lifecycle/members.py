@@ -1,0 +1,133 @@
+"""How facts change the replicas of a record."""
+
+from __future__ import annotations
+
+import msgspec
+
+from muster_core.facts import JobPlaced, JobResized, JobRestarting, ReplicaChange, ReplicasChanged
+from muster_core.models import ENDED_STATES, JobRecord, ReplicaRecord, ReplicaState
+
+_RANK = {ReplicaState.PLACED: 0, ReplicaState.LAUNCHED: 1, ReplicaState.RUNNING: 2} | dict.fromkeys(
+    ENDED_STATES, 3
+)
+
+
+def is_news(state: ReplicaState, after: ReplicaState) -> bool:
+    """Whether ``state`` is further on than ``after``: a replica never goes backwards."""
+    return _RANK[state] > _RANK[after]
+
+
+def place_members(record: JobRecord, fact: JobPlaced, at: int) -> tuple[ReplicaRecord, ...]:
+    """The replicas of a new attempt, behind those of earlier ones whose end is not confirmed."""
+    unended = tuple(r for r in record.replicas if not r.ended)
+    return unended + tuple(
+        ReplicaRecord(
+            role=a.role,
+            index=a.index,
+            attempt=fact.attempt,
+            generation=fact.generation,
+            node=a.node,
+            gpus=a.gpus,
+            placed_at=at,
+        )
+        for a in fact.replicas
+    )
+
+
+def resize_members(record: JobRecord, fact: JobResized, at: int) -> tuple[ReplicaRecord, ...] | None:
+    """The replicas after a growth or shrink; ``None`` if an added one is still there."""
+    removed = {(ref.role, ref.index) for ref in fact.removed}
+    added = {(a.role, a.index): a for a in fact.added}
+    restarts = dict.fromkeys(added, 0)
+    kept: list[ReplicaRecord] = []
+    for replica in record.replicas:
+        if replica.attempt == fact.attempt and replica.key in added:
+            if not replica.ended:
+                return None
+            restarts[replica.key] = replica.restart + 1
+        elif replica.attempt == fact.attempt and replica.key in removed:
+            kept.append(msgspec.structs.replace(replica, leaving=True))
+        else:
+            kept.append(replica)
+    joined = (
+        ReplicaRecord(
+            role=a.role,
+            index=a.index,
+            attempt=fact.attempt,
+            generation=fact.generation,
+            restart=restarts[key],
+            node=a.node,
+            gpus=a.gpus,
+            placed_at=at,
+        )
+        for key, a in added.items()
+    )
+    return (*kept, *joined)
+
+
+def restart_members(
+    record: JobRecord, fact: JobRestarting, not_before: int
+) -> tuple[ReplicaRecord, ...] | None:
+    """The named replicas placed again where they were; ``None`` if one of them has not ended."""
+    named = {(ref.role, ref.index) for ref in fact.replicas}
+    replicas: list[ReplicaRecord] = []
+    for replica in record.replicas:
+        if replica.attempt != fact.attempt or replica.key not in named:
+            replicas.append(replica)
+            continue
+        if not replica.ended or replica.leaving:
+            return None
+        named.discard(replica.key)
+        replicas.append(
+            ReplicaRecord(
+                role=replica.role,
+                index=replica.index,
+                attempt=replica.attempt,
+                generation=replica.generation,
+                restart=replica.restart + 1,
+                node=replica.node,
+                gpus=replica.gpus,
+                address=replica.address,
+                not_before=not_before,
+                placed_at=not_before,
+            )
+        )
+    return None if named else tuple(replicas)
+
+
+def send_away(record: JobRecord) -> tuple[ReplicaRecord, ...]:
+    """Every replica that has not ended is on its way out."""
+    return tuple(r if r.ended else msgspec.structs.replace(r, leaving=True) for r in record.replicas)
+
+
+def change_replicas(record: JobRecord, fact: ReplicasChanged, at: int) -> tuple[ReplicaRecord, ...]:
+    """What the runtime saw, applied to the runs that it speaks of; old news and unknown runs change nothing."""
+    # One run may have several changes in one fact: it was seen running and ended.
+    changes: dict[tuple[int, str, int, int], list[ReplicaChange]] = {}
+    for change in fact.changes:
+        changes.setdefault((change.attempt, change.role, change.index, change.restart), []).append(change)
+    return tuple(
+        _apply(r, changes.get((r.attempt, r.role, r.index, r.restart), []), at) for r in record.replicas
+    )
+
+
+def _apply(replica: ReplicaRecord, changes: list[ReplicaChange], at: int) -> ReplicaRecord:
+    for change in changes:
+        if not is_news(change.state, replica.state):
+            continue
+        when = change.at or at
+        replica = msgspec.structs.replace(
+            replica,
+            state=change.state,
+            exit_code=change.exit_code,
+            signal=change.signal,
+            reason=change.reason,
+            address=change.address or replica.address,
+            launched_at=replica.launched_at or when,
+            running_at=when if change.state is ReplicaState.RUNNING else replica.running_at,
+            ended_at=when if change.state in ENDED_STATES else 0,
+        )
+        if change.state is ReplicaState.EXITED and not replica.running_at:
+            # What exits has run, even if it was too quick to be seen running.
+            replica = msgspec.structs.replace(replica, running_at=replica.launched_at)
+    return replica

@@ -1,0 +1,46 @@
+"""Which facts may move a job in which phase. Anything else is an illegal move: said, counted, and no move."""
+
+from __future__ import annotations
+
+from muster_core.facts import (
+    CommandRequested,
+    Fact,
+    JobEvicted,
+    JobFinished,
+    JobPlaced,
+    JobRejected,
+    JobResized,
+    JobRestarting,
+    JobSubmitted,
+    JobValidated,
+    JobWaiting,
+    ReplicasChanged,
+    ScaleProposed,
+)
+from muster_core.models import TERMINAL_PHASES, Phase
+
+WAITING_PHASES = frozenset({Phase.QUEUED, Phase.EVICTED, Phase.RESTARTING, Phase.SUSPENDED})
+"""Phases in which a job holds no membership and may be placed."""
+
+ACTIVE_PHASES = frozenset({Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING})
+"""Phases in which a job has a membership."""
+
+_LIVING_PHASES = frozenset(Phase) - TERMINAL_PHASES
+_EVERY_PHASE = frozenset(Phase)
+
+LEGAL_PHASES: dict[type[Fact], frozenset[Phase]] = {
+    JobSubmitted: frozenset(),
+    JobValidated: frozenset({Phase.SUBMITTED}),
+    JobRejected: frozenset({Phase.SUBMITTED}),
+    JobWaiting: WAITING_PHASES,
+    JobPlaced: WAITING_PHASES,
+    JobResized: ACTIVE_PHASES,
+    JobEvicted: ACTIVE_PHASES,
+    JobRestarting: ACTIVE_PHASES,
+    JobFinished: _LIVING_PHASES,
+    # Ends of replicas, commands (a delete) and stale proposals arrive in every phase and move none by themselves.
+    ReplicasChanged: _EVERY_PHASE,
+    CommandRequested: _EVERY_PHASE,
+    ScaleProposed: _EVERY_PHASE,
+}
+"""The phases in which each fact is legal."""

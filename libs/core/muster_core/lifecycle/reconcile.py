@@ -1,0 +1,96 @@
+"""What pod-launcher does about a job: the difference between what its record wants and what its runtime sees.
+
+Level-triggered: the answer depends on the two states alone, so a launcher that crashed between an effect and its fact finds the
+rest of its work by asking again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from muster_core.facts import ReplicaChange
+from muster_core.lifecycle.members import is_news
+from muster_core.models import ENDED_STATES, JobRecord, ReplicaRecord, ReplicaState
+
+
+class Start(msgspec.Struct, frozen=True):
+    """Start this run of a replica."""
+
+    replica: ReplicaRecord
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """Ask this run of a replica to end."""
+
+    role: str
+    index: int
+    attempt: int
+    restart: int
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Say what the runtime saw."""
+
+    change: ReplicaChange
+
+
+Step = Start | Stop | Report
+
+
+def reconcile(record: JobRecord | None, seen: Sequence[ReplicaChange], now: int) -> list[Step]:
+    """The steps, given everything that the runtime ``seen`` of the job's runs; ``None``: the job is not wanted at all."""
+    by_run = {_key(change): change for change in seen}
+    steps: list[Step] = []
+    for replica in record.replicas if record else ():
+        steps += _of_replica(replica, by_run.pop(_key(replica), None), now)
+    steps += [_stop(change) for change in by_run.values() if change.state not in ENDED_STATES]
+    return steps
+
+
+def next_start(record: JobRecord) -> int | None:
+    """The next instant (µs) at which a held-back restart is due."""
+    waits = (
+        r.not_before
+        for r in record.replicas
+        if r.not_before and r.state is ReplicaState.PLACED and not r.leaving
+    )
+    return min(waits, default=None)
+
+
+def _key(run: ReplicaRecord | ReplicaChange) -> tuple[int, str, int, int]:
+    return (run.attempt, run.role, run.index, run.restart)
+
+
+def _of_replica(replica: ReplicaRecord, seen: ReplicaChange | None, now: int) -> list[Step]:
+    if seen is None:
+        if replica.ended:
+            return []
+        if replica.state is not ReplicaState.PLACED:
+            return [_report(replica, ReplicaState.LOST, now, "the runtime does not know it any more")]
+        if replica.leaving:
+            return [_report(replica, ReplicaState.REMOVED, now, "")]
+        return [Start(replica)] if replica.not_before <= now else []
+    steps: list[Step] = [Report(seen)] if is_news(seen.state, replica.state) else []
+    if seen.state not in ENDED_STATES and (replica.leaving or replica.ended):
+        steps.append(_stop(seen))
+    return steps
+
+
+def _report(replica: ReplicaRecord, state: ReplicaState, at: int, reason: str) -> Report:
+    return Report(
+        ReplicaChange(
+            role=replica.role,
+            index=replica.index,
+            attempt=replica.attempt,
+            restart=replica.restart,
+            state=state,
+            reason=reason,
+            at=at,
+        )
+    )
+
+
+def _stop(run: ReplicaChange) -> Stop:
+    return Stop(role=run.role, index=run.index, attempt=run.attempt, restart=run.restart)

@@ -1,0 +1,70 @@
+"""The words that every part of Muster shares, as immutable data.
+
+Quantities are integers: milli-CPU, bytes, milli-GPU. Instants are microseconds since the Unix epoch, so that they
+survive JSON readers that keep numbers in doubles.
+"""
+
+from muster_core.models.job import (
+    CleanPodPolicy,
+    ElasticPolicy,
+    Framework,
+    Job,
+    JobKind,
+    PlacementPolicy,
+    Port,
+    RestartPolicy,
+    RestartScope,
+    Role,
+    RunPolicy,
+    Strategy,
+    SuccessPolicy,
+    Template,
+    Toleration,
+)
+from muster_core.models.node import Node, Taint
+from muster_core.models.problem import Problem, Severity
+from muster_core.models.record import (
+    ENDED_STATES,
+    TERMINAL_PHASES,
+    HistoryEntry,
+    JobRecord,
+    Phase,
+    Reason,
+    ReplicaRecord,
+    ReplicaState,
+    replica_name,
+)
+from muster_core.models.resources import GPU_MILLI, Resources
+
+__all__ = [
+    "ENDED_STATES",
+    "GPU_MILLI",
+    "TERMINAL_PHASES",
+    "CleanPodPolicy",
+    "ElasticPolicy",
+    "Framework",
+    "HistoryEntry",
+    "Job",
+    "JobKind",
+    "JobRecord",
+    "Node",
+    "Phase",
+    "PlacementPolicy",
+    "Port",
+    "Problem",
+    "Reason",
+    "ReplicaRecord",
+    "ReplicaState",
+    "Resources",
+    "RestartPolicy",
+    "RestartScope",
+    "Role",
+    "RunPolicy",
+    "Severity",
+    "Strategy",
+    "SuccessPolicy",
+    "Taint",
+    "Template",
+    "Toleration",
+    "replica_name",
+]

@@ -1,0 +1,191 @@
+"""The one model that every dialect becomes: what a user wants to run, with nothing of the dialect left.
+
+Fields whose meaning needs a decision elsewhere (elastic policies, topology levels, deadlines) are here from the beginning, so
+that stored jobs never need a migration when the part that acts on them arrives.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import msgspec
+
+from muster_core.models.problem import Problem
+from muster_core.models.resources import Resources
+
+
+class Framework(enum.StrEnum):
+    """Who the replicas are to each other, hence what each is told and when the job has succeeded."""
+
+    PLAIN = "plain"
+    TENSORFLOW = "tensorflow"
+    PYTORCH = "pytorch"
+    MPI = "mpi"
+    HOROVOD = "horovod"
+    XGBOOST = "xgboost"
+    PADDLE = "paddle"
+    JAX = "jax"
+    MXNET = "mxnet"
+
+
+class JobKind(enum.StrEnum):
+    """A batch job ends by itself; a service stays up and is reachable; a build makes an image for another job."""
+
+    BATCH = "batch"
+    SERVICE = "service"
+    BUILD = "build"
+
+
+class RestartPolicy(enum.StrEnum):
+    """When an ended replica is started again; ``ExitCode``: 128 and above are retryable, 1-127 are not."""
+
+    ALWAYS = "Always"
+    ON_FAILURE = "OnFailure"
+    NEVER = "Never"
+    EXIT_CODE = "ExitCode"
+
+
+class RestartScope(enum.StrEnum):
+    """Who is restarted when one replica fails: that one, or the whole gang from its checkpoint."""
+
+    REPLICA = "replica"
+    GANG = "gang"
+
+
+class CleanPodPolicy(enum.StrEnum):
+    """Which replicas are removed when the job has ended."""
+
+    ALL = "All"
+    RUNNING = "Running"
+    NONE = "None"
+
+
+class SuccessPolicy(enum.StrEnum):
+    """``Default`` is the framework's own rule; ``AllWorkers`` asks for every worker."""
+
+    DEFAULT = "Default"
+    ALL_WORKERS = "AllWorkers"
+
+
+class Strategy(enum.StrEnum):
+    """Whether a gang is packed on few nodes or spread over many."""
+
+    PACK = "pack"
+    SPREAD = "spread"
+
+
+class Port(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A port that a replica listens on."""
+
+    name: str
+    number: int
+
+
+class Toleration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A Kubernetes toleration: ``operator`` is Equal or Exists; an empty key with Exists tolerates everything."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class Template(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one replica runs.
+
+    ``requests`` is what is counted, as Kubernetes counts it (limits stand in where no request is given). ``command`` and ``args`` follow
+    Kubernetes: either may be empty, then the image's own apply. ``node_affinity`` and ``pod`` are raw Kubernetes JSON (a
+    NodeAffinity and a whole PodTemplateSpec); ``pod`` is for the Kubernetes runtime only.
+    """
+
+    image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    working_dir: str = ""
+    requests: Resources = Resources()
+    limits: Resources = Resources()
+    ports: tuple[Port, ...] = ()
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+    node_affinity: dict[str, Any] = {}
+    grace_s: int = 30
+    pod: dict[str, Any] = {}
+
+
+class Role(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Replicas of one sort. ``min <= replicas <= max``: the gang's floor, what is asked for at the start, the ceiling.
+
+    ``overrides`` replace the whole template of single indices; dialects that merge field by field have merged already.
+    """
+
+    name: str
+    replicas: int
+    min: int
+    max: int
+    template: Template
+    overrides: dict[int, Template] = {}
+    restart_policy: RestartPolicy = RestartPolicy.NEVER
+
+    def template_of(self, index: int) -> Template:
+        """The template of replica ``index``."""
+        return self.overrides.get(index, self.template)
+
+
+class PlacementPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where the gang may stand: ``topology`` is a node label whose values are the domains."""
+
+    strategy: Strategy = Strategy.PACK
+    topology: str = ""
+    topology_required: bool = False
+    gpu_topology: bool = False
+
+
+class ElasticPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the job grows and shrinks; an empty ``policy`` is the queue's."""
+
+    policy: str = ""
+    cool_down_s: int = 0
+    step: int = 0
+
+
+class RunPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The job's life: deadlines and delays in seconds, ``None`` where there is none."""
+
+    restart_scope: RestartScope | None = None
+    backoff_limit: int = 3
+    active_deadline_s: int | None = None
+    queue_deadline_s: int | None = None
+    start_timeout_s: int | None = None
+    ttl_s: int | None = None
+    clean_pod_policy: CleanPodPolicy = CleanPodPolicy.RUNNING
+    success_policy: SuccessPolicy = SuccessPolicy.DEFAULT
+    suspend: bool = False
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A training job, normalised. ``name`` is a DNS-1035 label; an empty ``queue`` is the namespace's own."""
+
+    name: str
+    roles: tuple[Role, ...]
+    namespace: str = "default"
+    queue: str = ""
+    priority: int = 0
+    preemptible: bool = True
+    kind: JobKind = JobKind.BATCH
+    framework: Framework = Framework.PLAIN
+    dialect: str = "native"
+    min_available: int | None = None
+    placement: PlacementPolicy = PlacementPolicy()
+    elastic: ElasticPolicy = ElasticPolicy()
+    run: RunPolicy = RunPolicy()
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    warnings: tuple[Problem, ...] = ()
+
+    def role(self, name: str) -> Role | None:
+        """The role of that name."""
+        return next((role for role in self.roles if role.name == name), None)

@@ -1,0 +1,63 @@
+"""What a replica asks for and what a node offers, as integers that add and compare exactly."""
+
+from __future__ import annotations
+
+import msgspec
+
+GPU_MILLI = 1000
+"""Milli-GPUs in one whole GPU."""
+
+
+class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An amount of every resource.
+
+    ``cpu`` is in milli-CPU, ``memory`` and ``ephemeral_storage`` in bytes, ``gpu`` in milli-GPU (1000 is one whole GPU),
+    ``gpu_memory`` in bytes on each GPU that is shared. ``extended`` holds every other resource by its Kubernetes name, in units.
+    """
+
+    cpu: int = 0
+    memory: int = 0
+    gpu: int = 0
+    gpu_memory: int = 0
+    ephemeral_storage: int = 0
+    extended: dict[str, int] = {}
+
+    def __add__(self, other: Resources) -> Resources:
+        """Sum, resource by resource."""
+        return self._combine(other, 1)
+
+    def __sub__(self, other: Resources) -> Resources:
+        """Difference, resource by resource; may be negative, which ``fits_in`` never accepts."""
+        return self._combine(other, -1)
+
+    def fits_in(self, free: Resources) -> bool:
+        """Whether ``free`` holds at least this much of everything that is asked for (> 0)."""
+        return all(amount <= free.amount(name) for name, amount in self.amounts().items() if amount > 0)
+
+    def amount(self, name: str) -> int:
+        """The amount of one resource by the name that ``amounts`` uses."""
+        return self.amounts().get(name, 0)
+
+    def amounts(self) -> dict[str, int]:
+        """Every resource by name: the fields above, then the extended ones."""
+        return {
+            "cpu": self.cpu,
+            "memory": self.memory,
+            "gpu": self.gpu,
+            "gpu_memory": self.gpu_memory,
+            "ephemeral_storage": self.ephemeral_storage,
+            **self.extended,
+        }
+
+    def _combine(self, other: Resources, sign: int) -> Resources:
+        extended = dict(self.extended)
+        for name, amount in other.extended.items():
+            extended[name] = extended.get(name, 0) + sign * amount
+        return Resources(
+            cpu=self.cpu + sign * other.cpu,
+            memory=self.memory + sign * other.memory,
+            gpu=self.gpu + sign * other.gpu,
+            gpu_memory=self.gpu_memory + sign * other.gpu_memory,
+            ephemeral_storage=self.ephemeral_storage + sign * other.ephemeral_storage,
+            extended=extended,
+        )

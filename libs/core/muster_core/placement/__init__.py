@@ -1,0 +1,27 @@
+"""Where a gang goes: all of it at once on the nodes that admit it, or a shortfall in numbers.
+
+Pure and deterministic: the same job on the same nodes goes to the same place on every machine.
+"""
+
+from muster_core.placement.capacity import Hold, HoldKey, Snapshot
+from muster_core.placement.demand import Demand, demand_of
+from muster_core.placement.gang import Gang, GangRole, Placement, feasible_when_empty, gang_of, place
+from muster_core.placement.growth import place_more
+from muster_core.placement.shortfall import Shortfall, to_reason
+
+__all__ = [
+    "Demand",
+    "Gang",
+    "GangRole",
+    "Hold",
+    "HoldKey",
+    "Placement",
+    "Shortfall",
+    "Snapshot",
+    "demand_of",
+    "feasible_when_empty",
+    "gang_of",
+    "place",
+    "place_more",
+    "to_reason",
+]

@@ -1,0 +1,332 @@
+"""The free capacity of a pool, node by node, as something that can be tried on and rolled back as a whole.
+
+Two things keep decisions cheap. Nodes with equal rooms and equal taints form one class, so that a gang is tried on classes and not on
+thousands of nodes; and what depends on labels is asked of each node once, not once a gang.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from muster_core.models import Node, Resources, Taint
+from muster_core.placement.admission import Rules, barring, refusal
+from muster_core.placement.demand import PODS, Demand
+from muster_core.placement.room import (
+    BASE_AXES,
+    Need,
+    Room,
+    empty_room,
+    need_of,
+    subtract,
+    take_foreign_gpus,
+)
+
+HoldKey = tuple[str, int, str, int]
+"""Who holds room: job id, attempt, role, index."""
+
+_SLACK_UNIT = 1_000_000
+
+
+class Hold(NamedTuple):
+    """What one replica takes of a node."""
+
+    node: str
+    demand: Demand
+    gpus: tuple[int, ...] = ()
+
+
+class NodeClass:
+    """Nodes that differ in name and labels only: equal rooms, equal taints. ``names`` are sorted."""
+
+    __slots__ = ("names", "room", "slack", "taints")
+
+    def __init__(self, *, room: Room, taints: tuple[Taint, ...]) -> None:
+        self.room = room
+        self.taints = taints
+        self.names: list[str] = []
+        self.slack: int | None = None
+
+
+class Verdicts(NamedTuple):
+    """Which nodes admit a replica: their names, and how many each constraint rules out."""
+
+    admitted: frozenset[str]
+    ruled_out: Mapping[str, int]
+
+
+class Snapshot:
+    """Nodes, what is held on them, and what is left.
+
+    Between ``checkpoint`` and the matching ``commit`` or ``rollback`` only ``hold`` and ``release`` are allowed; checkpoints nest.
+    """
+
+    def __init__(self, nodes: Iterable[Node] = ()) -> None:
+        self._axes: dict[str, int] = {name: position for position, name in enumerate(BASE_AXES)}
+        self._nodes: dict[str, Node] = {}
+        self._rooms: dict[str, Room] = {}
+        self._barring: dict[str, tuple[Taint, ...]] = {}
+        self._holds: dict[HoldKey, Hold] = {}
+        self._on_node: dict[str, dict[HoldKey, Hold]] = {}
+        self._classes: dict[tuple[tuple[Taint, ...], Room], NodeClass] = {}
+        self._needs: dict[Demand, Need] = {}
+        self._verdicts: dict[Rules, Verdicts] = {}
+        self._scale: tuple[int, ...] | None = None
+        self._emptied: Snapshot | None = None
+        self._log: list[tuple[HoldKey, Hold, bool, Room | None]] = []
+        self._open = 0
+        for node in nodes:
+            self.put_node(node)
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """Every node by name."""
+        return self._nodes
+
+    @property
+    def holds(self) -> Mapping[HoldKey, Hold]:
+        """Everything held, also on nodes that are not (or no longer) known."""
+        return self._holds
+
+    @property
+    def classes(self) -> Iterable[NodeClass]:
+        """The classes of the nodes that take new replicas, in no particular order."""
+        return self._classes.values()
+
+    def put_node(self, node: Node) -> None:
+        """Add ``node`` or replace what was known of it; what is held on it stays held."""
+        self._refuse_inside_transaction()
+        known = self._nodes.get(node.name)
+        if known == node:
+            return
+        self._emptied = None
+        self._unclassify(node.name)
+        self._nodes[node.name] = node
+        if known is None or known.allocatable != node.allocatable:
+            self._forget_scale()
+        if known is None or _admission(known) != _admission(node):
+            self._verdicts.clear()
+        self._barring[node.name] = barring(node.taints)
+        unmet = sorted(name for name in node.allocatable.extended if name not in self._axes)
+        if unmet:
+            self._add_axes(unmet)
+        self._set_room(node.name, self._room_from_scratch(node))
+
+    def drop_node(self, name: str) -> None:
+        """Forget a node that left the pool; what is held on it stays held, on a node that is not there."""
+        self._refuse_inside_transaction()
+        if self._nodes.get(name) is None:
+            return
+        self._unclassify(name)
+        del self._nodes[name], self._rooms[name], self._barring[name]
+        self._emptied = None
+        self._forget_scale()
+        self._verdicts.clear()
+
+    def hold(self, key: HoldKey, hold: Hold) -> None:
+        """Take room; raises ValueError where ``key`` holds room already."""
+        if key in self._holds:
+            raise ValueError(f"{key} holds room on {self._holds[key].node} already")
+        before = self._rooms.get(hold.node)
+        self._remember(key, hold, added=True, before=before)
+        self._holds[key] = hold
+        self._on_node.setdefault(hold.node, {})[key] = hold
+        if before is not None:
+            self._replace_room(hold.node, subtract(before, self.need(hold.demand), hold.gpus))
+
+    def release(self, key: HoldKey) -> None:
+        """Give room back; raises KeyError where ``key`` holds none."""
+        hold = self._holds.pop(key)
+        self._remember(key, hold, added=False, before=self._rooms.get(hold.node))
+        del self._on_node[hold.node][key]
+        node = self._nodes.get(hold.node)
+        if node is not None:
+            self._replace_room(hold.node, self._room_from_scratch(node))
+
+    def checkpoint(self) -> int:
+        """Open a transaction; the answer is for ``commit`` or ``rollback``."""
+        self._open += 1
+        return len(self._log)
+
+    def commit(self, mark: int) -> None:
+        """Keep what was done since ``mark``; an enclosing transaction may still roll it back."""
+        self._close(mark)
+        if not self._open:
+            self._log.clear()
+
+    def rollback(self, mark: int) -> None:
+        """Undo everything since ``mark``."""
+        self._close(mark)
+        while len(self._log) > mark:
+            key, hold, added, before = self._log.pop()
+            if added:
+                del self._holds[key], self._on_node[hold.node][key]
+            else:
+                self._holds[key] = hold
+                self._on_node[hold.node][key] = hold
+            if before is not None:
+                self._replace_room(hold.node, before)
+
+    def need(self, demand: Demand) -> Need:
+        """``demand`` in the terms of this snapshot's rooms."""
+        need = self._needs.get(demand)
+        if need is None:
+            need = self._needs[demand] = need_of(demand, self._axes)
+        return need
+
+    def room(self, name: str) -> Room:
+        """What is free on a node; raises KeyError where the node is not known."""
+        return self._rooms[name]
+
+    def class_of(self, name: str) -> NodeClass | None:
+        """The class of a node, or None where it takes no new replica or is not known."""
+        if name not in self._rooms or not self._usable(name):
+            return None
+        return self._classes.get((self._barring[name], self._rooms[name]))
+
+    def slack(self, of: NodeClass) -> int:
+        """How much is left on a node of this class, each resource as a share of the largest node's; fewer is tighter."""
+        if of.slack is None:
+            scale = self._scales()
+            amounts = (*of.room.free, sum(of.room.gpus))
+            of.slack = sum(_SLACK_UNIT * a // s for a, s in zip(amounts, scale, strict=True) if s)
+        return of.slack
+
+    def verdicts(self, rules: Rules) -> Verdicts:
+        """Which nodes admit replicas of these rules."""
+        verdicts = self._verdicts.get(rules)
+        if verdicts is None:
+            refusals = {name: refusal(rules, node) for name, node in self._nodes.items()}
+            ruled_out: dict[str, int] = {}
+            for constraint in refusals.values():
+                if constraint:
+                    ruled_out[constraint] = ruled_out.get(constraint, 0) + 1
+            admitted = frozenset(name for name, constraint in refusals.items() if not constraint)
+            verdicts = self._verdicts[rules] = Verdicts(admitted, ruled_out)
+        return verdicts
+
+    def free_of(self, room: Room, resource: str) -> int:
+        """What ``room`` has free of a resource by name (``gpu`` in milli-GPU), never below 0."""
+        if resource == "gpu":
+            return sum(max(milli, 0) for milli in room.gpus)
+        if resource == "gpu_memory":
+            return sum(max(memory, 0) for memory in room.gpu_memory)
+        axis = self._axes.get(resource)
+        return 0 if axis is None else max(room.free[axis], 0)
+
+    def free_total(self) -> Resources:
+        """What is free on the nodes that take new replicas; ``gpu_memory`` is the sum over their GPUs."""
+        totals = dict.fromkeys(("gpu", "gpu_memory", *self._axes), 0)
+        for one in self._classes.values():
+            for resource in totals:
+                totals[resource] += len(one.names) * self.free_of(one.room, resource)
+        return _as_resources(totals)
+
+    def allocatable_total(self) -> Resources:
+        """What the nodes that take new replicas offer in all; ``gpu_memory`` is the sum over their GPUs."""
+        total = Resources()
+        for name in (name for one in self._classes.values() for name in one.names):
+            node = self._nodes[name]
+            gpu_memory = node.gpu_memory * (node.allocatable.gpu // 1000)
+            total += node.allocatable
+            total += Resources(gpu_memory=gpu_memory - node.allocatable.gpu_memory)
+        return total
+
+    def overfull(self) -> list[str]:
+        """The nodes on which more is held or used than they offer, sorted."""
+        return sorted(
+            name for name, room in self._rooms.items() if any(amount < 0 for part in room for amount in part)
+        )
+
+    def emptied(self) -> Snapshot:
+        """The same nodes without any replica of ours; do not change it."""
+        if self._emptied is None:
+            self._emptied = Snapshot(self._nodes.values())
+        return self._emptied
+
+    def _usable(self, name: str) -> bool:
+        node = self._nodes[name]
+        return node.ready and not node.unschedulable
+
+    def _room_from_scratch(self, node: Node) -> Room:
+        room = empty_room(node, self._axes)
+        for hold in self._on_node.get(node.name, {}).values():
+            room = subtract(room, self.need(hold.demand), hold.gpus)
+        return take_foreign_gpus(room, node.foreign.gpu)
+
+    def _replace_room(self, name: str, room: Room) -> None:
+        self._unclassify(name)
+        self._set_room(name, room)
+
+    def _set_room(self, name: str, room: Room) -> None:
+        self._rooms[name] = room
+        if not self._usable(name):
+            return
+        key = (self._barring[name], room)
+        members = self._classes.get(key)
+        if members is None:
+            members = self._classes[key] = NodeClass(room=room, taints=key[0])
+        insort(members.names, name)
+
+    def _unclassify(self, name: str) -> None:
+        members = self.class_of(name) if name in self._nodes else None
+        if members is None:
+            return
+        del members.names[bisect_left(members.names, name)]
+        if not members.names:
+            del self._classes[(members.taints, members.room)]
+
+    def _add_axes(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._axes[name] = len(self._axes)
+        self._needs.clear()
+        self._classes.clear()
+        self._forget_scale()
+        for name in self._rooms:
+            self._set_room(name, self._room_from_scratch(self._nodes[name]))
+
+    def _scales(self) -> tuple[int, ...]:
+        if self._scale is None:
+            names = (*self._axes, "gpu")
+            offers = [node.allocatable.amounts() for node in self._nodes.values()]
+            self._scale = tuple(
+                0 if name == PODS else max((offer.get(name, 0) for offer in offers), default=0)
+                for name in names
+            )
+        return self._scale
+
+    def _forget_scale(self) -> None:
+        if self._scale is not None:
+            self._scale = None
+            for one in self._classes.values():
+                one.slack = None
+
+    def _remember(self, key: HoldKey, hold: Hold, *, added: bool, before: Room | None) -> None:
+        if self._open:
+            self._log.append((key, hold, added, before))
+
+    def _close(self, mark: int) -> None:
+        if not self._open or mark > len(self._log):
+            raise ValueError("no transaction is open at this mark")
+        self._open -= 1
+
+    def _refuse_inside_transaction(self) -> None:
+        if self._open:
+            raise ValueError("nodes do not change inside a transaction")
+
+
+def _admission(node: Node) -> tuple[object, ...]:
+    return (node.ready, node.unschedulable, node.taints, node.labels)
+
+
+def _as_resources(totals: dict[str, int]) -> Resources:
+    known = {"cpu", "memory", "gpu", "gpu_memory", "ephemeral_storage"}
+    return Resources(
+        cpu=totals["cpu"],
+        memory=totals["memory"],
+        gpu=totals["gpu"],
+        gpu_memory=totals["gpu_memory"],
+        ephemeral_storage=totals["ephemeral_storage"],
+        extended={name: amount for name, amount in totals.items() if name not in known and name != PODS},
+    )

@@ -1,0 +1,49 @@
+"""What one replica takes of a node, in a form that hashes and compares fast.
+
+Replicas with equal demands are interchangeable, so that placement works on a handful of demands instead of on every replica.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from muster_core.models import GPU_MILLI, Resources
+
+PODS = "pods"
+"""The resource that bounds the number of replicas on a node; every replica takes one."""
+
+_ON_GPUS = frozenset({"gpu", "gpu_memory"})
+
+
+class Demand(msgspec.Struct, frozen=True, kw_only=True):
+    """One replica's demand.
+
+    ``amounts`` are (resource, amount) pairs, amounts above 0, sorted by resource, one pod included, GPUs left out. ``gpus`` are whole
+    GPUs; ``gpu_share`` is a share of one GPU in milli-GPU (0 < share < 1000); at most one of the two is set. ``gpu_memory`` is in
+    bytes on each GPU used.
+    """
+
+    amounts: tuple[tuple[str, int], ...]
+    gpus: int = 0
+    gpu_share: int = 0
+    gpu_memory: int = 0
+
+
+def demand_of(requests: Resources) -> Demand:
+    """The demand behind ``requests``.
+
+    A request above one GPU that is not a whole number is rounded up: a share never spans GPUs. A request for GPU memory alone takes
+    1 milli-GPU as well, so that its GPU counts as shared.
+    """
+    amounts = {
+        name: amount for name, amount in requests.amounts().items() if amount > 0 and name not in _ON_GPUS
+    }
+    amounts[PODS] = 1
+    whole = -(-requests.gpu // GPU_MILLI) if requests.gpu >= GPU_MILLI else 0
+    share = 0 if whole else max(requests.gpu, 1 if requests.gpu_memory > 0 else 0)
+    return Demand(
+        amounts=tuple(sorted(amounts.items())),
+        gpus=whole,
+        gpu_share=share,
+        gpu_memory=max(requests.gpu_memory, 0),
+    )

@@ -1,0 +1,175 @@
+"""The free room of one node, and the arithmetic of taking from it.
+
+Rooms are immutable tuples, so that a checkpoint is a reference and nodes with equal rooms fall into one class by hashing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from muster_core.models import GPU_MILLI, Node
+from muster_core.placement.demand import PODS, Demand
+
+BASE_AXES = ("cpu", "memory", "ephemeral_storage", PODS)
+"""The resources that every node has; extended ones follow in the order in which they were met."""
+
+
+class Room(NamedTuple):
+    """What is free on a node: ``free`` by axis (negative where others took too much), ``gpus`` in milli-GPU and ``gpu_memory`` in bytes by
+    GPU index."""
+
+    free: tuple[int, ...]
+    gpus: tuple[int, ...]
+    gpu_memory: tuple[int, ...]
+
+
+class Need(NamedTuple):
+    """A demand by axis; ``possible`` is false where it asks for a resource that no node has."""
+
+    amounts: tuple[tuple[int, int], ...]
+    gpus: int
+    share: int
+    memory: int
+    possible: bool
+
+
+class Want(NamedTuple):
+    """Up to ``limit`` replicas of one need."""
+
+    need: Need
+    limit: int
+
+
+def need_of(demand: Demand, axes: dict[str, int]) -> Need:
+    """``demand`` on ``axes`` (resource -> position)."""
+    return Need(
+        amounts=tuple((axes[name], amount) for name, amount in demand.amounts if name in axes),
+        gpus=demand.gpus,
+        share=demand.gpu_share,
+        memory=demand.gpu_memory,
+        possible=all(name in axes for name, _ in demand.amounts),
+    )
+
+
+def empty_room(node: Node, axes: dict[str, int]) -> Room:
+    """The room of ``node`` without any replica and before ``foreign`` GPUs are taken off."""
+    amounts = {**node.allocatable.amounts(), PODS: node.pods}
+    foreign = node.foreign.amounts()
+    gpus = max(node.allocatable.gpu, 0) // GPU_MILLI
+    return Room(
+        free=tuple(amounts.get(name, 0) - foreign.get(name, 0) for name in axes),
+        gpus=(GPU_MILLI,) * gpus,
+        gpu_memory=(node.gpu_memory,) * gpus,
+    )
+
+
+def take_foreign_gpus(room: Room, foreign: int) -> Room:
+    """Take ``foreign`` milli-GPU off the highest GPUs that no replica uses, then off whatever is left.
+
+    Nobody says which GPUs others use; taking the highest keeps the lowest, which replicas are given first, stable.
+    """
+    if foreign <= 0:
+        return room
+    gpus, memory = list(room.gpus), list(room.gpu_memory)
+    for untouched in (True, False):
+        for index in reversed(range(len(gpus))):
+            if foreign > 0 and gpus[index] > 0 and (gpus[index] == GPU_MILLI) is untouched:
+                taken = min(foreign, gpus[index])
+                memory[index] -= memory[index] * taken // gpus[index]
+                gpus[index] -= taken
+                foreign -= taken
+    return room._replace(gpus=tuple(gpus), gpu_memory=tuple(memory))
+
+
+def subtract(room: Room, need: Need, gpus: Sequence[int]) -> Room:
+    """``room`` after one replica of ``need`` took the GPUs ``gpus``; may go negative."""
+    free = list(room.free)
+    for axis, amount in need.amounts:
+        free[axis] -= amount
+    if not gpus:
+        return room._replace(free=tuple(free))
+    milli, memory = list(room.gpus), list(room.gpu_memory)
+    for index in gpus:
+        if index >= len(milli):
+            continue
+        milli[index] -= need.share or GPU_MILLI
+        memory[index] -= need.memory if need.share else memory[index]
+    return Room(tuple(free), tuple(milli), tuple(memory))
+
+
+def count(room: Room, need: Need, limit: int) -> int:
+    """How many replicas of ``need`` fit in ``room``, at most ``limit``."""
+    if not need.possible:
+        return 0
+    fit = limit
+    free = room.free
+    for axis, amount in need.amounts:
+        if free[axis] < fit * amount:
+            fit = free[axis] // amount
+            if fit <= 0:
+                return 0
+    if need.gpus:
+        fit = min(fit, _whole(room, need) // need.gpus)
+    elif need.share:
+        fit = min(fit, sum(_shares(room, need, index) for index in range(len(room.gpus))))
+    return fit
+
+
+def choose_gpus(room: Room, need: Need) -> tuple[int, ...]:
+    """The GPUs for one replica of ``need``, which ``count`` found to fit.
+
+    Whole ones: the lowest; a share: the fullest GPU that still holds it.
+    """
+    if need.gpus:
+        whole = (
+            i for i, milli in enumerate(room.gpus) if milli == GPU_MILLI and room.gpu_memory[i] >= need.memory
+        )
+        return tuple(index for index, _ in zip(whole, range(need.gpus), strict=False))
+    if need.share:
+        holding = (i for i in range(len(room.gpus)) if _shares(room, need, i))
+        return (min(holding, key=lambda i: (room.gpus[i], room.gpu_memory[i], i)),)
+    return ()
+
+
+def take(room: Room, need: Need, number: int) -> tuple[Room, list[tuple[int, ...]]]:
+    """Take ``number`` replicas of ``need``, which ``count`` found to fit; the room left and each replica's GPUs."""
+    if not need.gpus and not need.share:
+        free = list(room.free)
+        for axis, amount in need.amounts:
+            free[axis] -= amount * number
+        return room._replace(free=tuple(free)), [()] * number
+    chosen: list[tuple[int, ...]] = []
+    for _ in range(number):
+        gpus = choose_gpus(room, need)
+        room = subtract(room, need, gpus)
+        chosen.append(gpus)
+    return room, chosen
+
+
+def fill(room: Room, wants: Iterable[Want]) -> tuple[list[int], Room]:
+    """How many replicas of each want fit when they are taken in this order, and the room left."""
+    counts: list[int] = []
+    for need, limit in wants:
+        fit = count(room, need, limit) if limit else 0
+        if fit:
+            room, _ = take(room, need, fit)
+        counts.append(fit)
+    return counts, room
+
+
+def whole_gpus(room: Room) -> int:
+    """The number of GPUs that nobody uses."""
+    return room.gpus.count(GPU_MILLI)
+
+
+def _whole(room: Room, need: Need) -> int:
+    if not need.memory:
+        return whole_gpus(room)
+    pairs = zip(room.gpus, room.gpu_memory, strict=True)
+    return sum(milli == GPU_MILLI and memory >= need.memory for milli, memory in pairs)
+
+
+def _shares(room: Room, need: Need, index: int) -> int:
+    fit = room.gpus[index] // need.share
+    return min(fit, room.gpu_memory[index] // need.memory) if need.memory else fit

@@ -1,0 +1,20 @@
+"""Who starts when: the queue of a pool, and the decisions over it.
+
+``PoolState`` is the whole of a scheduler apart from its bus: facts in, instructions out.
+"""
+
+from muster_core.queues.explain import Explanation
+from muster_core.queues.instructions import Evict, Instruction, Place, Resize, Wait
+from muster_core.queues.invariants import InvariantBroken
+from muster_core.queues.pool import PoolState
+
+__all__ = [
+    "Evict",
+    "Explanation",
+    "Instruction",
+    "InvariantBroken",
+    "Place",
+    "PoolState",
+    "Resize",
+    "Wait",
+]

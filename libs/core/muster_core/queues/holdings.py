@@ -1,0 +1,43 @@
+"""What the replicas of a record hold of the pool.
+
+Allocations are kept nowhere else: they are the fold of the facts, so that they cannot disagree with them.
+"""
+
+from __future__ import annotations
+
+from muster_core.models import JobKind, JobRecord, Phase, ReplicaRecord, ReplicaState, RestartPolicy
+from muster_core.placement import Hold, HoldKey, demand_of
+
+ACTIVE_PHASES = frozenset({Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING})
+"""Phases in which a job has a membership."""
+
+
+def holdings_of(record: JobRecord) -> dict[HoldKey, Hold]:
+    """What each replica of ``record`` holds, those on their way out included."""
+    if record.job is None:
+        return {}
+    holdings: dict[HoldKey, Hold] = {}
+    for replica in record.replicas:
+        role = record.job.role(replica.role)
+        if role is not None and holds_room(record, replica):
+            demand = demand_of(role.template_of(replica.index).requests)
+            key = (record.job_id, replica.attempt, replica.role, replica.index)
+            holdings[key] = Hold(replica.node, demand, replica.gpus)
+    return holdings
+
+
+def holds_room(record: JobRecord, replica: ReplicaRecord) -> bool:
+    """Whether ``replica`` keeps its room: until its end is confirmed, and while it may yet be restarted where it was."""
+    if not replica.ended:
+        return True
+    is_member = replica.attempt == record.attempt and not replica.leaving
+    return is_member and record.phase in ACTIVE_PHASES and _may_restart(record, replica)
+
+
+def _may_restart(record: JobRecord, replica: ReplicaRecord) -> bool:
+    role = record.job.role(replica.role) if record.job else None
+    if record.job is None or role is None or role.restart_policy is RestartPolicy.NEVER:
+        return False
+    if replica.state is ReplicaState.EXITED:
+        return bool(replica.exit_code) or bool(replica.signal) or record.job.kind is JobKind.SERVICE
+    return replica.state is ReplicaState.LOST

@@ -1,0 +1,87 @@
+"""How the membership of a running gang changes: who joins, and who leaves.
+
+Growth takes what fits; shrinking takes the highest indices, never a pinned role, never index 0, never below the minimum.
+"""
+
+from __future__ import annotations
+
+from muster_core.facts import ReplicaRef
+from muster_core.models import Job, JobRecord, Phase, Reason
+from muster_core.placement import Snapshot, place_more
+from muster_core.placement.roles import is_pinned
+from muster_core.placement.words import counted
+from muster_core.queues.instructions import Resize
+
+BY_HAND = "manual"
+"""The policy's name of a size that a user asked for."""
+
+
+def resizable(record: JobRecord) -> bool:
+    """Whether the membership of this job may change now."""
+    return record.job is not None and record.phase is Phase.RUNNING and not record.cancel_requested
+
+
+def size_of(record: JobRecord, role: str) -> int:
+    """How many members the role has."""
+    return sum(1 for member in record.members() if member.role == role)
+
+
+def clamped(job: Job, role: str, target: int) -> int | None:
+    """``target`` within the role's minimum and maximum, or None where the job has no such role."""
+    known = job.role(role)
+    return None if known is None else min(max(target, known.min), known.max)
+
+
+def grow(
+    record: JobRecord,
+    role: str,
+    target: int,
+    snapshot: Snapshot,
+    *,
+    reason: Reason | None = None,
+    policy: str,
+) -> Resize | None:
+    """Add as many replicas as fit, up to ``target`` members; None where none fits."""
+    if record.job is None:
+        return None
+    added = place_more(record.job, record.replicas, role, target, snapshot)
+    if not added:
+        return None
+    size = size_of(record, role)
+    return Resize(
+        job_id=record.job_id,
+        attempt=record.attempt,
+        generation=record.generation + 1,
+        added=added,
+        reason=reason or _reason("Grown", role, size, size + len(added), target),
+        policy=policy,
+    )
+
+
+def shrink(record: JobRecord, role: str, target: int, *, policy: str) -> Resize | None:
+    """Remove replicas down to ``target`` members, as far as the rules allow; None where they allow none."""
+    known = record.job.role(role) if record.job else None
+    if known is None or is_pinned(role):
+        return None
+    indices = sorted((m.index for m in record.members() if m.role == role), reverse=True)
+    surplus = len(indices) - max(target, known.min)
+    leaving = [index for index in indices if index > 0][: max(surplus, 0)]
+    if not leaving:
+        return None
+    return Resize(
+        job_id=record.job_id,
+        attempt=record.attempt,
+        generation=record.generation + 1,
+        removed=tuple(ReplicaRef(role=role, index=index) for index in leaving),
+        reason=_reason("Shrunk", role, len(indices), len(indices) - len(leaving), target),
+        policy=policy,
+    )
+
+
+def _reason(code: str, role: str, before: int, after: int, target: int) -> Reason:
+    asked = "" if after == target else f", {counted(target, 'replica')} asked for"
+    return Reason(
+        code=code,
+        message=f"{role} from {before} to {after} replicas{asked}",
+        numbers={"from": before, "to": after, "target": target},
+    )

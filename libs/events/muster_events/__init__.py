@@ -1,0 +1,1 @@
+"""Every subject, stream, durable and event of the bus, and the codec."""

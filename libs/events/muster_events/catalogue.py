@@ -1,0 +1,193 @@
+"""The catalogue: every fact with its writer and readers, every stream, durable and bucket.
+
+The documentation, the AsyncAPI document, the provisioning step and the permissions are generated from it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from muster_core import facts
+from muster_events.subjects import (
+    CAPACITY_FACTS,
+    DEAD_PREFIX,
+    JOB_FACTS,
+    LEADERS,
+    NODE_FACTS,
+    SHARDS,
+    job_facts,
+    shard_facts,
+)
+from muster_runtime.bus.provision import BucketSpec, ConsumerSpec, StreamSpec
+
+JOBS_STREAM = "JOBS"
+NODES_STREAM = "NODES"
+DEAD_STREAM = "DEAD"
+
+JOBS_BUCKET = "jobs"
+LEASES_BUCKET = "leases"
+QUEUES_BUCKET = "queues"
+DEFAULTS_BUCKET = "defaults"
+
+GATEWAY = "gateway"
+SPEC_VALIDATOR = "spec-validator"
+SCHEDULER = "scheduler"
+POD_LAUNCHER = "pod-launcher"
+SCALER = "scaler"
+STATUS_TRACKER = "status-tracker"
+SERVICES = (GATEWAY, SPEC_VALIDATOR, SCHEDULER, POD_LAUNCHER, SCALER, STATUS_TRACKER)
+
+_DAY_S = 86_400
+_KIB = 1024
+_MIB = 1024 * _KIB
+_GIB = 1024 * _MIB
+
+
+class FactSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One fact: its struct, the subject it goes to (with placeholders), its one writer and its readers."""
+
+    type: type[facts.Fact]
+    subject: str
+    stream: str
+    writer: str
+    readers: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The fact's name, as in its subject and its tag."""
+        return self.type.__name__
+
+
+def _job(fact: type[facts.Fact], writer: str, *readers: str) -> FactSpec:
+    subject = f"muster.v1.job.{{shard}}.{{job_id}}.{fact.__name__}"
+    return FactSpec(type=fact, subject=subject, stream=JOBS_STREAM, writer=writer, readers=readers)
+
+
+FACTS: tuple[FactSpec, ...] = (
+    _job(facts.JobSubmitted, GATEWAY, SPEC_VALIDATOR, STATUS_TRACKER),
+    _job(facts.JobValidated, SPEC_VALIDATOR, SCHEDULER, STATUS_TRACKER, GATEWAY),
+    _job(facts.JobRejected, SPEC_VALIDATOR, STATUS_TRACKER, GATEWAY),
+    _job(facts.JobWaiting, SCHEDULER, STATUS_TRACKER),
+    _job(facts.JobPlaced, SCHEDULER, POD_LAUNCHER, STATUS_TRACKER, SCALER),
+    _job(facts.JobResized, SCHEDULER, POD_LAUNCHER, STATUS_TRACKER, SCALER),
+    _job(facts.JobEvicted, SCHEDULER, POD_LAUNCHER, STATUS_TRACKER, SCALER),
+    _job(facts.ScaleProposed, SCALER, SCHEDULER, STATUS_TRACKER),
+    _job(facts.ReplicasChanged, POD_LAUNCHER, STATUS_TRACKER, SCHEDULER, SCALER),
+    _job(facts.CommandRequested, GATEWAY, SCHEDULER, STATUS_TRACKER, POD_LAUNCHER),
+    _job(facts.JobRestarting, STATUS_TRACKER, SCHEDULER, POD_LAUNCHER, SCALER),
+    _job(facts.JobFinished, STATUS_TRACKER, SCHEDULER, POD_LAUNCHER, SCALER),
+    FactSpec(
+        type=facts.NodeChanged,
+        subject="muster.v1.node.{pool}.{node}",
+        stream=NODES_STREAM,
+        writer=POD_LAUNCHER,
+        readers=(SCHEDULER, SCALER),
+    ),
+    FactSpec(
+        type=facts.CapacityChanged,
+        subject="muster.v1.capacity.{pool}",
+        stream=NODES_STREAM,
+        writer=SCHEDULER,
+        readers=(SCALER,),
+    ),
+)
+"""Every fact of ``muster.v1``."""
+
+STREAMS: tuple[StreamSpec, ...] = (
+    StreamSpec(
+        name=JOBS_STREAM,
+        subjects=(JOB_FACTS, LEADERS),
+        max_bytes=8 * _GIB,
+        max_age_s=30 * _DAY_S,
+        max_msg_bytes=_MIB,
+        description="Everything that happens to jobs, in total order, and the epochs that fence decisions on them.",
+    ),
+    StreamSpec(
+        name=NODES_STREAM,
+        subjects=(NODE_FACTS, CAPACITY_FACTS),
+        max_msgs_per_subject=1,
+        max_bytes=_GIB,
+        discard="old",
+        description="What each node offers and each pool has left: the last value per subject.",
+    ),
+    StreamSpec(
+        name=DEAD_STREAM,
+        subjects=(f"{DEAD_PREFIX}.>",),
+        max_bytes=_GIB,
+        max_age_s=30 * _DAY_S,
+        deny_delete=False,
+        description="Events that could not be handled, with the reason, to be looked at and replayed.",
+    ),
+)
+"""Every stream."""
+
+
+def shard_durable(service: str, shard: int) -> str:
+    """The durable of a service that reads by shard."""
+    return f"{service}-{shard}"
+
+
+def pool_durable(service: str, pool: str) -> str:
+    """The durable of a service that leads a pool."""
+    return f"{service}-{pool}"
+
+
+RECORD_WRITERS: tuple[str, ...] = tuple(shard_durable(STATUS_TRACKER, shard) for shard in range(SHARDS))
+"""The durables of the writer of the ``jobs`` bucket: what they have acknowledged is in the records."""
+
+
+def durables(pools: tuple[str, ...] = ("local",)) -> tuple[ConsumerSpec, ...]:
+    """Every durable, for the given pools."""
+    sharded = [
+        ConsumerSpec(
+            stream=JOBS_STREAM,
+            durable=shard_durable(service, shard),
+            filters=(shard_facts(shard),),
+            ack="all",
+            max_ack_pending=10_000,
+            description=f"{service}: everything that happens to the jobs of shard {shard}.",
+        )
+        for service in (STATUS_TRACKER, POD_LAUNCHER)
+        for shard in range(SHARDS)
+    ]
+    pooled = [
+        ConsumerSpec(
+            stream=JOBS_STREAM,
+            durable=pool_durable(service, pool),
+            filters=(JOB_FACTS,),
+            ack="all",
+            max_ack_pending=10_000,
+            description=f"{service}: everything that happens to jobs, read by the leader of pool {pool}.",
+        )
+        for service in (SCHEDULER, SCALER)
+        for pool in pools
+    ]
+    validator = ConsumerSpec(
+        stream=JOBS_STREAM,
+        durable=SPEC_VALIDATOR,
+        filters=(job_facts(facts.JobSubmitted.__name__),),
+        ack="explicit",
+        max_deliver=8,
+        description="spec-validator: submissions, shared by its equal copies.",
+    )
+    return (validator, *sharded, *pooled)
+
+
+DURABLES: tuple[ConsumerSpec, ...] = durables()
+"""Every durable of the embedded mode's one pool."""
+
+BUCKETS: tuple[BucketSpec, ...] = (
+    BucketSpec(
+        name=JOBS_BUCKET,
+        max_value_bytes=_MIB,
+        description="The folded record of each job; written by status-tracker.",
+    ),
+    BucketSpec(
+        name=LEASES_BUCKET,
+        ttl=True,
+        description="Who leads and who is alive; each key written by its holder.",
+    ),
+    BucketSpec(name=QUEUES_BUCKET, description="Queues as applied; written by the scheduler."),
+    BucketSpec(name=DEFAULTS_BUCKET, description="Platform defaults, by version; written by spec-validator."),
+)
+"""Every bucket."""

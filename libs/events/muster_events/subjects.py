@@ -1,0 +1,101 @@
+"""Subjects, keys and ids: every name on the bus is derived here, from validated tokens, and nowhere else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import zlib
+
+SHARDS = 16
+"""Into how many shards the jobs are divided; part of the subjects, so it never changes within ``v1``."""
+
+PREFIX = "muster.v1"
+JOB_FACTS = f"{PREFIX}.job.>"
+LEADERS = f"{PREFIX}.leader.>"
+NODE_FACTS = f"{PREFIX}.node.>"
+CAPACITY_FACTS = f"{PREFIX}.capacity.>"
+DEAD_PREFIX = f"{PREFIX}.dead"
+
+_TOKEN = re.compile(r"[A-Za-z0-9_~-]{1,253}\Z")
+_JOB_ID = re.compile(r"j-[a-z2-7]{16}\Z")
+_DOT = "~"
+
+
+class BadToken(ValueError):
+    """A text that must not become part of a subject: it would reach into others' subjects."""
+
+
+def job_id_of(request_id: str, part: int = 0) -> str:
+    """The job's id, derived from the submission's request id, so that the same request is the same job.
+
+    ``part`` counts the parts of a document, from 0.
+    """
+    digest = hashlib.sha256(f"{request_id}\n{part}".encode()).digest()
+    return "j-" + base64.b32encode(digest[:10]).decode().lower()
+
+
+def is_job_id(text: str) -> bool:
+    """Whether ``text`` has the form of a job id."""
+    return _JOB_ID.match(text) is not None
+
+
+def shard_of(job_id: str) -> int:
+    """The shard of a job, 0 to ``SHARDS`` - 1."""
+    return zlib.crc32(job_id.encode()) % SHARDS
+
+
+def job_subject(job_id: str, fact: str) -> str:
+    """Where a fact of a job goes: ``muster.v1.job.<shard>.<job_id>.<fact>``."""
+    return f"{PREFIX}.job.{shard_of(job_id)}.{_token(job_id)}.{_token(fact)}"
+
+
+def job_facts(fact: str) -> str:
+    """The filter for one kind of fact of every job."""
+    return f"{PREFIX}.job.*.*.{_token(fact)}"
+
+
+def shard_facts(shard: int) -> str:
+    """The filter for everything that happens to the jobs of a shard."""
+    return f"{PREFIX}.job.{shard}.>"
+
+
+def leader_subject(pool: str) -> str:
+    """Where the epochs of a pool's scheduler stand."""
+    return f"{PREFIX}.leader.{_token(pool)}"
+
+
+def node_subject(pool: str, node: str) -> str:
+    """Where the last word on a node stands. A dot of the node's name becomes ``~``, which no node's name has."""
+    return f"{PREFIX}.node.{_token(pool)}.{_token(node.replace('.', _DOT))}"
+
+
+def pool_nodes(pool: str) -> str:
+    """The filter for every node of a pool."""
+    return f"{PREFIX}.node.{_token(pool)}.*"
+
+
+def capacity_subject(pool: str) -> str:
+    """Where the last totals of a pool stand."""
+    return f"{PREFIX}.capacity.{_token(pool)}"
+
+
+def record_key(job_id: str) -> str:
+    """The key of a job's record: ``<shard>.<job_id>``, so that a shard can be read by itself."""
+    return f"{shard_of(job_id)}.{_token(job_id)}"
+
+
+def record_filter(shard: int | None = None) -> str:
+    """The filter for the records of one shard, or of all."""
+    return ">" if shard is None else f"{shard}.*"
+
+
+def job_id_in(subject: str) -> str:
+    """The job id in a job fact's subject."""
+    return subject.split(".")[4]
+
+
+def _token(text: str) -> str:
+    if not _TOKEN.match(text):
+        raise BadToken(f"{text!r} cannot be part of a subject: letters, digits, '-', '_' only, at most 253")
+    return text

@@ -1,0 +1,1 @@
+"""Generated gRPC stubs and the converters to and from the core models."""

@@ -1,0 +1,147 @@
+"""Refusals with every problem in them: how a service says them and how a client reads them.
+
+The problems travel twice in the details of the status: as ``google.rpc.BadRequest`` for generic clients and as
+``muster.v1.ProblemList`` with everything that a terminal can render. A status travels in HTTP/2 trailers, and many clients
+take no more than 8 KiB of those (more would turn the answer into RESOURCE_EXHAUSTED), so a long list is cut:
+``google.rpc.ErrorInfo`` tells how many problems there were, and ``ValidateJob``, whose answer is no trailer, tells them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn, TypeVar, cast
+
+import grpc
+from google.protobuf import message as protobuf
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc import aio
+from grpc_status import rpc_status
+
+from muster_core.models import Problem, Severity
+from muster_rpc.convert.problem import problem_from_proto, problem_to_proto
+from muster_rpc.v1 import job_service_pb2
+
+DETAILS_LIMIT = 6 * 1024
+"""Bytes that the details of a status may take: what clients take by default, less room for other trailers."""
+
+DOMAIN = "muster"
+REASON = "INVALID_DOCUMENT"
+
+_DETAILS_KEY = "grpc-status-details-bin"
+_TEXT_LIMIT = 200
+
+DetailT = TypeVar("DetailT", bound=protobuf.Message)
+
+
+def invalid_argument(problems: Sequence[Problem], message: str = "") -> status_pb2.Status:
+    """The INVALID_ARGUMENT status of a refused document: errors first, then warnings, as many as a trailer can carry.
+
+    Without a ``message`` the first error's own is given.
+    """
+    ordered = sorted(problems, key=lambda problem: problem.severity is not Severity.ERROR)
+    status = status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=_bounded(message or _summary(ordered)))
+    request = error_details_pb2.BadRequest()
+    listed = job_service_pb2.ProblemList()
+    used = 0
+    for problem in ordered:
+        violation, full = _violation(problem), problem_to_proto(_shortened(problem))
+        used += violation.ByteSize() + full.ByteSize() + 8
+        if used > DETAILS_LIMIT:
+            break
+        request.field_violations.append(violation)
+        listed.problems.append(full)
+    info = error_details_pb2.ErrorInfo(
+        reason=REASON, domain=DOMAIN, metadata={"problems": str(len(problems))}
+    )
+    for detail in (request, listed, info):
+        status.details.add().Pack(detail)
+    return status
+
+
+async def abort_with_problems(
+    context: aio.ServicerContext[object, object], problems: Sequence[Problem], message: str = ""
+) -> NoReturn:
+    """End the call with ``invalid_argument(problems, message)``. Never returns: it raises the abort of the call."""
+    status = invalid_argument(problems, message)
+    await context.abort(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        status.message,
+        trailing_metadata=((_DETAILS_KEY, status.SerializeToString()),),
+    )
+    raise AssertionError("abort returned")
+
+
+def problems_of(error: grpc.RpcError) -> list[Problem]:
+    """The problems that a failed call carries, errors first; empty when it carries none.
+
+    A server that sends only ``google.rpc.BadRequest`` is understood too.
+    """
+    status = _status_of(error)
+    if status is None:
+        return []
+    listed = _detail(status, job_service_pb2.ProblemList)
+    if listed is not None:
+        return [problem_from_proto(problem) for problem in listed.problems]
+    request = _detail(status, error_details_pb2.BadRequest)
+    violations = request.field_violations if request is not None else ()
+    return [Problem(code="Invalid", path=found.field, message=found.description) for found in violations]
+
+
+def problem_count(error: grpc.RpcError) -> int:
+    """How many problems there were, those included that the status had no room for."""
+    status = _status_of(error)
+    info = _detail(status, error_details_pb2.ErrorInfo) if status is not None else None
+    told = info.metadata.get("problems", "") if info is not None and info.domain == DOMAIN else ""
+    return int(told) if told.isdecimal() else len(problems_of(error))
+
+
+def _status_of(error: grpc.RpcError) -> status_pb2.Status | None:
+    if not isinstance(error, grpc.Call | aio.AioRpcError):
+        return None
+    # AioRpcError has what from_call reads (code, details, trailing_metadata) without being a grpc.Call.
+    call = cast("grpc.Call", error)
+    try:
+        return rpc_status.from_call(call)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (untyped)
+    except (ValueError, protobuf.DecodeError):
+        # A status whose details contradict it, or cannot be read, says nothing that could be trusted.
+        return None
+
+
+def _detail(status: status_pb2.Status, kind: type[DetailT]) -> DetailT | None:
+    for packed in status.details:
+        detail = kind()
+        if packed.Unpack(detail):
+            return detail
+    return None
+
+
+def _violation(problem: Problem) -> error_details_pb2.BadRequest.FieldViolation:
+    remedy = f" ({problem.fix})" if problem.fix else ""
+    description = _bounded(f"{problem.message}{remedy}")
+    return error_details_pb2.BadRequest.FieldViolation(field=_bounded(problem.path), description=description)
+
+
+def _shortened(problem: Problem) -> Problem:
+    """The problem with texts of bounded length: one long value must not push every other problem out of the status."""
+    return Problem(
+        code=problem.code,
+        path=_bounded(problem.path),
+        message=_bounded(problem.message),
+        severity=problem.severity,
+        line=problem.line,
+        column=problem.column,
+        found=_bounded(problem.found),
+        allowed=_bounded(problem.allowed),
+        fix=_bounded(problem.fix),
+    )
+
+
+def _summary(problems: Sequence[Problem]) -> str:
+    if not problems:
+        return "the document is refused"
+    first = f"{problems[0].path}: {problems[0].message}" if problems[0].path else problems[0].message
+    return first if len(problems) == 1 else f"{first} (and {len(problems) - 1} more)"
+
+
+def _bounded(text: str, limit: int = _TEXT_LIMIT) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

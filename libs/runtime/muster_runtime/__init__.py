@@ -1,0 +1,1 @@
+"""What every service needs: settings, bus, leases, telemetry, gRPC host, health."""

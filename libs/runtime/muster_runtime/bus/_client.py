@@ -1,0 +1,105 @@
+"""The one place that knows the client library: a typed face of what the bus uses of it.
+
+The library imports an HTTP client where one is installed, for WebSocket connections, which the bus does not offer. That
+is more than half of its import time, and every service pays it at start; so it is hidden during the import.
+"""
+
+import sys
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from typing import Protocol, cast
+
+from muster_runtime.bus.messages import WireMessage
+
+
+@contextmanager
+def _hidden(module: str) -> Generator[None]:
+    known = module in sys.modules
+    if not known:
+        sys.modules[module] = None  # pyright: ignore[reportArgumentType] - this is how an import is made to fail
+    try:
+        yield
+    finally:
+        if not known:
+            del sys.modules[module]
+
+
+with _hidden("aiohttp"):
+    from nats.aio.client import Client
+    from nats.errors import Error as NatsError
+
+__all__ = ["NatsClient", "NatsError", "NatsSubscription", "new_client"]
+
+
+class NatsSubscription(Protocol):
+    """A subscription of the client library."""
+
+    async def unsubscribe(self) -> None:
+        """Take the interest back; messages still in flight are dropped."""
+        ...
+
+
+class NatsClient(Protocol):
+    """A connection of the client library."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the connection stands at this moment."""
+        ...
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection was given up for good."""
+        ...
+
+    @property
+    def max_payload(self) -> int:
+        """The largest payload that the broker takes, in bytes."""
+        ...
+
+    async def connect(
+        self,
+        servers: list[str],
+        *,
+        name: str,
+        user: str | None,
+        password: str | None,
+        inbox_prefix: str,
+        error_cb: Callable[[Exception], Awaitable[None]],
+        disconnected_cb: Callable[[], Awaitable[None]],
+        reconnected_cb: Callable[[], Awaitable[None]],
+        closed_cb: Callable[[], Awaitable[None]],
+        max_reconnect_attempts: int,
+        reconnect_time_wait: float,
+        connect_timeout: float,
+        ping_interval: float,
+        max_outstanding_pings: int,
+        pending_size: int,
+    ) -> None:
+        """Connect, waiting for a broker for as long as it takes."""
+        ...
+
+    async def publish(
+        self, subject: str, payload: bytes, reply: str = "", headers: dict[str, str] | None = None
+    ) -> None:
+        """Send without waiting for anything."""
+        ...
+
+    async def subscribe(
+        self, subject: str, queue: str = "", *, cb: Callable[[WireMessage], Awaitable[None]]
+    ) -> NatsSubscription:
+        """Deliver what comes on ``subject`` to ``cb``, one at a time."""
+        ...
+
+    async def flush(self, timeout: float) -> None:
+        """Wait until the broker has read all that was sent."""
+        ...
+
+    async def close(self) -> None:
+        """Give the connection up."""
+        ...
+
+
+def new_client() -> NatsClient:
+    """A client that is not connected yet."""
+    return cast("NatsClient", cast("object", Client()))

@@ -1,0 +1,60 @@
+"""What can go wrong on the bus, sorted by what the caller may conclude from it.
+
+The line that matters runs between *refused* (nothing happened) and *unavailable* (nobody knows).
+"""
+
+
+class BusError(Exception):
+    """The root of everything that the bus raises."""
+
+
+class BusUnavailable(BusError):
+    """No answer came: the outcome is unknown, and the request may still have been carried out."""
+
+
+class Refused(BusError):
+    """The broker answered with an error: nothing happened.
+
+    ``code`` is the status as in HTTP, ``err_code`` the broker's own number, ``description`` its words.
+    """
+
+    def __init__(self, description: str, *, code: int = 400, err_code: int = 0) -> None:
+        super().__init__(f"{description} (code {code}, err_code {err_code})")
+        self.code = code
+        self.err_code = err_code
+        self.description = description
+
+
+class NotFound(Refused):
+    """The stream, consumer or message asked for does not exist."""
+
+
+class WrongSequence(Refused):
+    """A compare-and-set lost: the subject's last sequence is not the expected one."""
+
+
+class StreamFull(Refused):
+    """The stream is at its limit, or the broker out of storage; old messages are kept, new ones refused."""
+
+
+class Duplicate(Refused):
+    """A message id of this batch, or of this message, was used before for something else."""
+
+
+class Fenced(BusError):
+    """The epoch moved on: another leader was elected, and nothing of this batch was stored."""
+
+
+class BatchTooLarge(BusError):
+    """An atomic batch holds at most 1,000 messages."""
+
+
+class Poison(Exception):
+    """Raised by a handler: this message can never be handled, set it aside at once.
+
+    ``reason`` is kept with the dead letter, for the person who decides what becomes of it.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason

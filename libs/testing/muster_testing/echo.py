@@ -1,0 +1,185 @@
+"""A gRPC service of raw bytes, hosted as every service is, to try what surrounds a call without any contract."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Protocol
+
+import grpc
+from grpc import aio
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
+
+from muster_runtime.grpc_host import GrpcHost
+from muster_runtime.metrics import Metrics
+from muster_runtime.telemetry import current_ref
+
+Context = aio.ServicerContext[bytes, bytes]
+
+
+class Echo:
+    """Answers with what it was sent, in each of the four ways, and fails in some others."""
+
+    def __init__(self) -> None:
+        self.entered = asyncio.Event()
+        self.release = asyncio.Event()
+        self.cancelled = asyncio.Event()
+
+    async def say(self, request: bytes, context: Context) -> bytes:
+        """Answer with the request."""
+        return request
+
+    async def wait(self, request: bytes, context: Context) -> bytes:
+        """Answer when `release` is set; `entered` tells that it waits, `cancelled` that it was given up."""
+        self.entered.set()
+        try:
+            await self.release.wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        return b"waited"
+
+    async def crash(self, request: bytes, context: Context) -> bytes:
+        """Raise what no caller may read."""
+        raise RuntimeError("the secret of the house")
+
+    async def refuse(self, request: bytes, context: Context) -> bytes:
+        """Abort with a code and a reason."""
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not like this")
+
+    async def trace(self, request: bytes, context: Context) -> bytes:
+        """Answer with the span that is current in the handler."""
+        ref = current_ref()
+        return ref.traceparent.encode() if ref else b""
+
+    async def count(self, request: bytes, context: Context) -> AsyncIterator[bytes]:
+        """Yield that many numbers."""
+        for number in range(int(request)):
+            yield str(number).encode()
+
+    async def count_by_writing(self, request: bytes, context: Context) -> None:
+        """Write that many numbers to the context."""
+        for number in range(int(request)):
+            await context.write(str(number).encode())
+
+    async def forever(self, request: bytes, context: Context) -> AsyncIterator[bytes]:
+        """Yield once, then wait for `release`."""
+        yield b"first"
+        self.entered.set()
+        await self.release.wait()
+
+    async def crash_midway(self, request: bytes, context: Context) -> AsyncIterator[bytes]:
+        """Yield once, then raise."""
+        yield b"first"
+        raise RuntimeError("the secret of the house")
+
+    async def join(self, requests: AsyncIterator[bytes], context: Context) -> bytes:
+        """Answer with all requests in one."""
+        return b"".join([request async for request in requests])
+
+    async def mirror(self, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
+        """Yield each request."""
+        async for request in requests:
+            yield request
+
+
+def add_echo(echo: Echo, server: aio.Server) -> None:
+    """Stand in for a generated `add_...Servicer_to_server`."""
+    unary = {
+        "Say": echo.say,
+        "Wait": echo.wait,
+        "Crash": echo.crash,
+        "Refuse": echo.refuse,
+        "Trace": echo.trace,
+    }
+    streams = {
+        "Count": echo.count,
+        "CountByWriting": echo.count_by_writing,
+        "Forever": echo.forever,
+        "CrashMidway": echo.crash_midway,
+    }
+    handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
+        **{name: grpc.unary_unary_rpc_method_handler(method) for name, method in unary.items()},
+        **{name: grpc.unary_stream_rpc_method_handler(method) for name, method in streams.items()},
+        "Join": grpc.stream_unary_rpc_method_handler(echo.join),
+        "Mirror": grpc.stream_stream_rpc_method_handler(echo.mirror),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", handlers),))
+
+
+class Caller:
+    """Calls the methods of `Echo` by name, and asks for health."""
+
+    def __init__(self, channel: aio.Channel) -> None:
+        self.channel = channel
+
+    async def ask(self, method: str, request: bytes = b"", timeout: float | None = None) -> bytes:
+        """Call a method with one request and one answer."""
+        call: aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(f"/test.Echo/{method}")
+        return await call(request, timeout=timeout)
+
+    def listen(self, method: str, request: bytes = b"") -> aio.UnaryStreamCall[bytes, bytes]:
+        """Call a method that answers with a stream."""
+        call: aio.UnaryStreamMultiCallable[bytes, bytes] = self.channel.unary_stream(f"/test.Echo/{method}")
+        return call(request)
+
+    async def join(self, *requests: bytes) -> bytes:
+        """Call `Join`."""
+        call: aio.StreamUnaryMultiCallable[bytes, bytes] = self.channel.stream_unary("/test.Echo/Join")
+        return await call(iter(requests))
+
+    async def mirror(self, *requests: bytes) -> list[bytes]:
+        """Call `Mirror` and collect its answers."""
+        call: aio.StreamStreamMultiCallable[bytes, bytes] = self.channel.stream_stream("/test.Echo/Mirror")
+        return [answer async for answer in call(iter(requests))]
+
+    async def health(self, service: str = "") -> str:
+        """Ask for the health of a service, or of the whole server; return the name of the status."""
+        call: aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(
+            "/grpc.health.v1.Health/Check"
+        )
+        return _status(await call(HealthCheckRequest(service=service).SerializeToString()))
+
+    async def watch_health(self, service: str = "") -> AsyncGenerator[str]:
+        """Yield the health of a service, now and at each change."""
+        call: aio.UnaryStreamMultiCallable[bytes, bytes] = self.channel.unary_stream(
+            "/grpc.health.v1.Health/Watch"
+        )
+        async for answer in call(HealthCheckRequest(service=service).SerializeToString()):
+            yield _status(answer)
+
+    async def services(self) -> set[str]:
+        """Ask, by reflection, which services there are."""
+        path = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+        call: aio.StreamStreamMultiCallable[bytes, bytes] = self.channel.stream_stream(path)
+        request = ServerReflectionRequest(list_services="").SerializeToString()
+        answers = [ServerReflectionResponse.FromString(answer) async for answer in call(iter([request]))]
+        return {service.name for answer in answers for service in answer.list_services_response.service}
+
+
+def _status(answer: bytes) -> str:
+    return HealthCheckResponse.ServingStatus.Name(HealthCheckResponse.FromString(answer).status)
+
+
+class Hosted:
+    """An echo service that is being served, and what one needs to look at it."""
+
+    def __init__(self, echo: Echo, host: GrpcHost, metrics: Metrics, caller: Caller) -> None:
+        self.echo = echo
+        self.host = host
+        self.metrics = metrics
+        self.caller = caller
+
+
+class Serve(Protocol):
+    """Starts an echo service, with the given times, and returns it."""
+
+    async def __call__(
+        self,
+        *,
+        address: str = ...,
+        default_timeout_s: float = ...,
+        stream_timeout_s: float | None = ...,
+        client_timeout_s: float = ...,
+    ) -> Hosted:
+        """Start it at `address`; it is stopped when the test ends."""
+        ...

@@ -1,0 +1,53 @@
+"""Fixtures with a real broker. A ``conftest.py`` that wants them imports them by name.
+
+``broker`` and ``bus`` belong to one test, which may do to them what it likes; ``shared_broker`` and ``shared_bus`` serve a
+whole session, so their tests take fresh names (``fresh``) for streams and subjects and leave the broker running.
+"""
+
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+from secrets import token_hex
+
+import pytest
+import pytest_asyncio
+
+from muster_runtime.bus import Bus, BusSettings
+from muster_testing.broker import Broker
+
+__all__ = ["broker", "bus", "fresh", "shared_broker", "shared_bus"]
+
+
+@pytest_asyncio.fixture
+async def broker(tmp_path: Path) -> AsyncGenerator[Broker, None]:
+    """A broker of the test's own."""
+    async with Broker(tmp_path / "broker") as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def bus(broker: Broker) -> AsyncGenerator[Bus, None]:
+    """A connection to the test's own broker."""
+    connected = await Bus.connect(BusSettings(url=broker.url), name="test")
+    yield connected
+    await connected.close()
+
+
+@pytest.fixture(scope="session")
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Generator[Broker]:
+    """A broker for the whole session."""
+    with Broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def shared_bus(shared_broker: Broker) -> AsyncGenerator[Bus, None]:
+    """A connection to the session's broker."""
+    connected = await Bus.connect(BusSettings(url=shared_broker.url), name="test")
+    yield connected
+    await connected.close()
+
+
+@pytest.fixture
+def fresh() -> str:
+    """A name that no other test has, fit for a stream, a subject's token or a durable."""
+    return f"t{token_hex(6)}"

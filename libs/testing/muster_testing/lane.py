@@ -1,0 +1,53 @@
+"""A stream of a test's own on a broker that others may share."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from muster_runtime.bus import Bus, ConsumerSpec, Outgoing, Published, StreamSpec, dead_letter_stream, provision
+
+
+class Lane:
+    """A stream named ``name`` with the subjects ``<name>.>``, and the stream of dead letters beside it."""
+
+    def __init__(self, *, bus: Bus, name: str) -> None:
+        self.bus = bus
+        self.name = name
+        self._sent = 0
+
+    @classmethod
+    async def open(cls, bus: Bus, name: str) -> "Lane":
+        """Create the stream."""
+        stream = StreamSpec(name=name, subjects=[f"{name}.>"], max_bytes=64 << 20)
+        await provision(bus, streams=[stream, dead_letter_stream()])
+        return cls(bus=bus, name=name)
+
+    async def publish(self, *payloads: str, topic: str = "a") -> Published:
+        """Publish each payload durably on ``<name>.<topic>``; returns the last acknowledgement."""
+        published = Published(self.name, 0)
+        for payload in payloads:
+            self._sent += 1
+            msg_id = f"{self.name}/{topic}/{self._sent}"
+            outgoing = Outgoing(subject=f"{self.name}.{topic}", data=payload.encode(), msg_id=msg_id)
+            published = await self.bus.publish_once(outgoing, deadline_s=30)
+        return published
+
+    async def durable(
+        self,
+        name: str,
+        *,
+        ack: Literal["explicit", "all"],
+        filters: Sequence[str] = (),
+        ack_wait_s: float = 5,
+        max_deliver: int = -1,
+    ) -> str:
+        """Create a durable on this stream and return its name."""
+        spec = ConsumerSpec(
+            stream=self.name,
+            durable=name,
+            ack=ack,
+            filters=filters or [f"{self.name}.>"],
+            ack_wait_s=ack_wait_s,
+            max_deliver=max_deliver,
+        )
+        await provision(self.bus, consumers=[spec])
+        return name

@@ -1,0 +1,132 @@
+"""An OTLP receiver inside of the test's process: real spans over a real connection, looked at as plain values."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent import futures
+from types import TracebackType
+from typing import cast
+
+import grpc
+import msgspec
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+
+class ReceivedSpan(msgspec.Struct, frozen=True, kw_only=True):
+    """A span as it came in; ids are hexadecimal, times are nanoseconds since 1970, `parent_id` is "" for a root."""
+
+    name: str
+    service: str
+    trace_id: str
+    span_id: str
+    parent_id: str
+    kind: str
+    start_ns: int
+    end_ns: int
+    attributes: Mapping[str, object]
+    events: tuple[str, ...]
+    error: str | None
+
+
+class OtlpReceiver:
+    """Receives spans on a free port of the loopback for the time of an `async with`."""
+
+    def __init__(self) -> None:
+        self._spans: list[ReceivedSpan] = []
+        self._lock = threading.Lock()
+        self._arrived = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # On threads of its own, so that a test may block the event loop while spans are flushed to it.
+        self._server = grpc.server(futures.ThreadPoolExecutor(2), options=[("grpc.so_reuseport", 0)])
+        trace_service_pb2_grpc.add_TraceServiceServicer_to_server(_Servicer(self._receive), self._server)  # pyright: ignore[reportUnknownMemberType]  # generated without types
+        self._port = self._server.add_insecure_port("127.0.0.1:0")
+
+    @property
+    def endpoint(self) -> str:
+        """The URL to export to."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def spans(self, name: str | None = None) -> list[ReceivedSpan]:
+        """Return what came in so far, in order of arrival; only those called `name` if it is given."""
+        with self._lock:
+            return [span for span in self._spans if name is None or span.name == name]
+
+    async def wait_for(
+        self, predicate: Callable[[list[ReceivedSpan]], bool], timeout_s: float = 10.0
+    ) -> list[ReceivedSpan]:
+        """Return all spans as soon as they satisfy `predicate`.
+
+        Raises:
+            TimeoutError: they did not within `timeout_s`; the message lists what came in.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not predicate(spans := self.spans()):
+                    self._arrived.clear()
+                    await self._arrived.wait()
+                return spans
+        except TimeoutError:
+            names = [span.name for span in self.spans()]
+            raise TimeoutError(f"spans received in {timeout_s} s: {names}") from None
+
+    async def __aenter__(self) -> "OtlpReceiver":
+        self._loop = asyncio.get_running_loop()
+        self._server.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self._server.stop(0).wait, 5)
+
+    def _receive(self, request: trace_service_pb2.ExportTraceServiceRequest) -> None:
+        spans = [
+            _received(span, str(_attributes(resource.resource.attributes).get("service.name", "")))
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+        with self._lock:
+            self._spans += spans
+        if self._loop and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._arrived.set)
+
+
+class _Servicer(trace_service_pb2_grpc.TraceServiceServicer):
+    def __init__(self, receive: Callable[[trace_service_pb2.ExportTraceServiceRequest], None]) -> None:
+        self._receive = receive
+
+    def Export(
+        self, request: trace_service_pb2.ExportTraceServiceRequest, context: grpc.ServicerContext
+    ) -> trace_service_pb2.ExportTraceServiceResponse:
+        self._receive(request)
+        return trace_service_pb2.ExportTraceServiceResponse()
+
+
+def _received(span: Span, service: str) -> ReceivedSpan:
+    return ReceivedSpan(
+        name=span.name,
+        service=service,
+        trace_id=span.trace_id.hex(),
+        span_id=span.span_id.hex(),
+        parent_id=span.parent_span_id.hex(),
+        kind=Span.SpanKind.Name(span.kind).removeprefix("SPAN_KIND_").lower(),
+        start_ns=span.start_time_unix_nano,
+        end_ns=span.end_time_unix_nano,
+        attributes=_attributes(span.attributes),
+        events=tuple(event.name for event in span.events),
+        error=span.status.message if span.status.code == Status.STATUS_CODE_ERROR else None,
+    )
+
+
+def _attributes(pairs: Iterable[KeyValue]) -> dict[str, object]:
+    return {pair.key: _value(pair.value) for pair in pairs}
+
+
+def _value(value: AnyValue) -> object:
+    kind = value.WhichOneof("value")
+    if kind == "array_value":
+        return [_value(item) for item in value.array_value.values]
+    return cast("object", getattr(value, kind)) if kind else None

@@ -1,0 +1,39 @@
+"""Waiting in tests: parts that run beside the test, and conditions that nothing announces."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Self
+
+_POLL_S = 0.01
+
+
+class Background:
+    """Runs parts beside the test and cancels them at its end."""
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, part: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Run ``part`` until the end of the test."""
+        task = asyncio.create_task(part)
+        self._tasks.append(task)
+        return task
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=10)
+
+
+async def eventually(condition: Callable[[], bool], timeout_s: float = 20) -> None:
+    """Return as soon as ``condition`` holds; raises ``TimeoutError``."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(_POLL_S)

@@ -1,0 +1,1 @@
+"""The public API: authentication, idempotent submission, questions passed on."""

@@ -1,0 +1,116 @@
+"""The bus, as the gateway wants it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from muster_core import facts
+from muster_events.catalogue import GATEWAY, JOBS_STREAM
+from muster_events.codec import job_message, read_job_fact
+from muster_events.subjects import job_facts, job_id_in, job_subject
+from muster_gateway.ports import Recorded
+from muster_runtime.bus import Bus, Duplicate, Incoming, Outgoing, WrongSequence
+from muster_runtime.trace_context import inject
+
+Verdict = facts.JobValidated | facts.JobRejected
+_VERDICTS = (facts.JobValidated.__name__, facts.JobRejected.__name__)
+
+
+class BusSubmissions:
+    """See ``Submissions``. Verdicts are heard as they pass; one that was missed is looked up."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._waiting: dict[str, asyncio.Future[Verdict]] = {}
+
+    async def listen(self) -> None:
+        """Begin to hear verdicts."""
+        for name in _VERDICTS:
+            await self._bus.subscribe(job_facts(name), self._hear)
+
+    async def record(self, submissions: Sequence[facts.JobSubmitted]) -> list[Recorded]:
+        """See ``Submissions``."""
+        traceparent = inject().get("traceparent", "")
+        messages = [
+            job_message(fact.job_id, fact, source=GATEWAY, traceparent=traceparent, expected_last=0)
+            for fact in submissions
+        ]
+        if len(messages) > 1:
+            return await self._record_all(messages, submissions, traceparent)
+        published = await self._bus.publish_once(messages[0], deadline_s=10)
+        if published.duplicate:
+            return [await self._recorded_before(messages[0])]
+        return [Recorded(fact=submissions[0], sequence=published.sequence, traceparent=traceparent)]
+
+    async def verdict(self, job_id: str, *, wait_s: float) -> Verdict | None:
+        """See ``Submissions``."""
+        waiting = self._expect(job_id)
+        try:
+            async with asyncio.timeout(wait_s):
+                return await asyncio.shield(waiting)
+        except TimeoutError:
+            return await self._look_up(job_id)
+        finally:
+            self._waiting.pop(job_id, None)
+
+    def expect(self, job_id: str) -> None:
+        """Keep the verdict of a submission that is about to be made."""
+        self._expect(job_id)
+
+    def forget(self, job_id: str) -> None:
+        """Do not keep it any more."""
+        self._waiting.pop(job_id, None)
+
+    async def command(self, job_id: str, command: facts.CommandRequested) -> int:
+        """See ``Submissions``."""
+        message = job_message(job_id, command, source=GATEWAY, traceparent=inject().get("traceparent", ""))
+        return (await self._bus.publish_once(message, deadline_s=10)).sequence
+
+    async def _record_all(
+        self, messages: Sequence[Outgoing], submissions: Sequence[facts.JobSubmitted], traceparent: str
+    ) -> list[Recorded]:
+        try:
+            last = (await self._bus.commit(messages, fence=None)).sequence
+        except (WrongSequence, Duplicate):
+            return [await self._recorded_before(message) for message in messages]
+        first = last - len(messages) + 1
+        return [
+            Recorded(fact=fact, sequence=first + position, traceparent=traceparent)
+            for position, fact in enumerate(submissions)
+        ]
+
+    async def _recorded_before(self, message: Outgoing) -> Recorded:
+        incoming = await self._bus.last(JOBS_STREAM, message.subject)
+        if incoming is None:
+            raise LookupError(f"{message.subject} was recorded before but is not there")
+        stamped = read_job_fact(incoming)
+        if not isinstance(stamped.fact, facts.JobSubmitted):
+            raise LookupError(f"{message.subject} holds no submission")
+        return Recorded(
+            fact=stamped.fact, sequence=stamped.sequence, traceparent=stamped.traceparent, duplicate=True
+        )
+
+    async def _look_up(self, job_id: str) -> Verdict | None:
+        for name in _VERDICTS:
+            incoming = await self._bus.last(JOBS_STREAM, job_subject(job_id, name))
+            if incoming is not None:
+                return _verdict(incoming)
+        return None
+
+    def _expect(self, job_id: str) -> asyncio.Future[Verdict]:
+        if job_id not in self._waiting:
+            self._waiting[job_id] = asyncio.get_running_loop().create_future()
+        return self._waiting[job_id]
+
+    def _hear(self, incoming: Incoming) -> None:
+        waiting = self._waiting.get(job_id_in(incoming.subject))
+        if waiting is not None and not waiting.done():
+            verdict = _verdict(incoming)
+            if verdict is not None:
+                waiting.set_result(verdict)
+
+
+def _verdict(incoming: Incoming) -> Verdict | None:
+    fact = read_job_fact(incoming).fact
+    return fact if isinstance(fact, facts.JobValidated | facts.JobRejected) else None

@@ -1,0 +1,302 @@
+"""The public API: submissions and commands become facts, questions are passed on to those who know."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import NoReturn
+
+import grpc
+from grpc import aio
+
+from muster_core.facts import Command, CommandRequested
+from muster_core.models import TERMINAL_PHASES
+from muster_gateway.ports import Submissions
+from muster_gateway.submission import Submitter
+from muster_rpc.convert import phase_from_proto
+from muster_rpc.server import ServerContext
+from muster_rpc.v1 import cluster_service_pb2 as cluster
+from muster_rpc.v1 import cluster_service_pb2_grpc, internal_service_pb2_grpc, job_pb2, job_service_pb2_grpc
+from muster_rpc.v1 import internal_service_pb2 as internal
+from muster_rpc.v1 import job_service_pb2 as pb
+from muster_runtime.bus import BusUnavailable, StreamFull
+
+VERSION = "0.1.0"
+
+_DEFAULT_NODES = 200
+_MOST_NODES = 1000
+
+
+async def pass_on(error: aio.AioRpcError, context: ServerContext, whom: str) -> NoReturn:
+    """End the call as the one behind it ended."""
+    code = error.code()
+    details = error.details() or ""
+    if code is grpc.StatusCode.UNAVAILABLE and "try again" not in details:
+        details = f"{whom} is away; try again"
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        details = f"{whom} did not answer in time; try again"
+    await context.abort(code, details, trailing_metadata=error.trailing_metadata())
+    raise AssertionError("abort returned")
+
+
+class JobServicer(job_service_pb2_grpc.JobServiceServicer):
+    """Jobs."""
+
+    def __init__(
+        self,
+        *,
+        submitter: Submitter,
+        submissions: Submissions,
+        specs: internal_service_pb2_grpc.SpecServiceAsyncStub,
+        records: internal_service_pb2_grpc.RecordServiceAsyncStub,
+        pool: internal_service_pb2_grpc.PoolServiceAsyncStub,
+        logs: internal_service_pb2_grpc.LogServiceAsyncStub,
+    ) -> None:
+        self._submitter = submitter
+        self._submissions = submissions
+        self._specs = specs
+        self._records = records
+        self._pool = pool
+        self._logs = logs
+
+    async def SubmitJob(self, request: pb.SubmitJobRequest, context: ServerContext) -> pb.SubmitJobResponse:
+        """See the proto."""
+        try:
+            return await self._submitter.submit(request, context)
+        except StreamFull as error:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"the bus takes no more jobs: {error.description}"
+            )
+        except BusUnavailable:
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE,
+                "the bus did not acknowledge; whether the job was submitted is not known: try again with the same request id",
+            )
+        except aio.AioRpcError as error:
+            await pass_on(error, context, "spec-validator")
+
+    async def ValidateJob(
+        self, request: pb.ValidateJobRequest, context: ServerContext
+    ) -> pb.ValidateJobResponse:
+        """See the proto."""
+        question = internal.CheckSpecRequest(namespace=request.namespace)
+        match request.WhichOneof("source"):
+            case "spec":
+                question.spec.CopyFrom(request.spec)
+            case "document":
+                question.document.CopyFrom(request.document)
+            case None:
+                pass
+        try:
+            answer = await self._specs.CheckSpec(question)
+        except aio.AioRpcError as error:
+            await pass_on(error, context, "spec-validator")
+        return pb.ValidateJobResponse(jobs=answer.jobs, problems=answer.problems)
+
+    async def GetJob(self, request: pb.GetJobRequest, context: ServerContext) -> pb.GetJobResponse:
+        """See the proto."""
+        return pb.GetJobResponse(job=await self._job(request.job, context, request.min_sequence))
+
+    async def ListJobs(self, request: pb.ListJobsRequest, context: ServerContext) -> pb.ListJobsResponse:
+        """See the proto."""
+        question = internal.ListRecordsRequest(
+            namespace=request.namespace,
+            queue=request.queue,
+            phases=request.phases,
+            page_size=request.page_size,
+            page_token=request.page_token,
+            min_sequence=request.min_sequence,
+        )
+        try:
+            answer = await self._records.ListRecords(question)
+        except aio.AioRpcError as error:
+            await pass_on(error, context, "status-tracker")
+        return pb.ListJobsResponse(
+            jobs=answer.jobs, next_page_token=answer.next_page_token, total=answer.total
+        )
+
+    async def WatchJob(
+        self, request: pb.WatchJobRequest, context: ServerContext
+    ) -> AsyncIterator[pb.WatchJobResponse]:
+        """See the proto."""
+        question = internal.WatchRecordRequest(job=request.job, after_sequence=request.after_sequence)
+        try:
+            async for answer in self._records.WatchRecord(question):
+                yield pb.WatchJobResponse(job=answer.job)
+        except aio.AioRpcError as error:
+            await pass_on(error, context, "status-tracker")
+
+    async def WatchJobs(
+        self, request: pb.WatchJobsRequest, context: ServerContext
+    ) -> AsyncIterator[pb.WatchJobsResponse]:
+        """See the proto."""
+        question = internal.WatchRecordsRequest(
+            namespace=request.namespace, after_sequence=request.after_sequence
+        )
+        try:
+            async for answer in self._records.WatchRecords(question):
+                yield pb.WatchJobsResponse(job=answer.job, deleted=answer.deleted)
+        except aio.AioRpcError as error:
+            await pass_on(error, context, "status-tracker")
+
+    async def CancelJob(self, request: pb.CancelJobRequest, context: ServerContext) -> pb.CancelJobResponse:
+        """See the proto."""
+        job = await self._living(request.job, context)
+        command = CommandRequested(
+            command=Command.CANCEL, request_id=request.request_id, message=request.message[:512]
+        )
+        return pb.CancelJobResponse(job_id=job.job_id, sequence=await self._command(job, command, context))
+
+    async def DeleteJob(self, request: pb.DeleteJobRequest, context: ServerContext) -> pb.DeleteJobResponse:
+        """See the proto."""
+        job = await self._job(request.job, context)
+        command = CommandRequested(command=Command.DELETE, request_id=request.request_id)
+        return pb.DeleteJobResponse(job_id=job.job_id, sequence=await self._command(job, command, context))
+
+    async def ScaleJob(self, request: pb.ScaleJobRequest, context: ServerContext) -> pb.ScaleJobResponse:
+        """See the proto."""
+        job = await self._living(request.job, context)
+        name = request.role or "worker"
+        role = next((role for role in job.spec.roles if role.name == name), None)
+        if role is None:
+            roles = ", ".join(role.name for role in job.spec.roles) or "none yet"
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, f"job {job.name} has no role {name}: its roles are {roles}"
+            )
+        if not role.min <= request.replicas <= role.max:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"{name} of job {job.name} may have {role.min} to {role.max} replicas, not {request.replicas}",
+            )
+        command = CommandRequested(
+            command=Command.SCALE, request_id=request.request_id, role=name, target=request.replicas
+        )
+        return pb.ScaleJobResponse(job_id=job.job_id, sequence=await self._command(job, command, context))
+
+    async def SuspendJob(
+        self, request: pb.SuspendJobRequest, context: ServerContext
+    ) -> pb.SuspendJobResponse:
+        """See the proto."""
+        await context.abort(
+            grpc.StatusCode.UNIMPLEMENTED, "this version cannot suspend a running job; cancel it instead"
+        )
+
+    async def ResumeJob(self, request: pb.ResumeJobRequest, context: ServerContext) -> pb.ResumeJobResponse:
+        """See the proto."""
+        await context.abort(
+            grpc.StatusCode.UNIMPLEMENTED, "this version cannot resume a job; submit it again"
+        )
+
+    async def ExplainJob(
+        self, request: pb.ExplainJobRequest, context: ServerContext
+    ) -> pb.ExplainJobResponse:
+        """See the proto."""
+        job = await self._job(request.job, context)
+        if phase_from_proto(job.status.phase) in TERMINAL_PHASES:
+            return pb.ExplainJobResponse(job_id=job.job_id, phase=job.status.phase, reason=job.status.reason)
+        try:
+            answer = await self._pool.ExplainPlacement(internal.ExplainPlacementRequest(job_id=job.job_id))
+        except aio.AioRpcError as error:
+            await pass_on(error, context, "the scheduler")
+        return pb.ExplainJobResponse(
+            job_id=job.job_id,
+            phase=answer.phase,
+            reason=answer.reason,
+            position=answer.position,
+            ahead=answer.ahead,
+            ruled_out=answer.ruled_out,
+            remedies=answer.remedies,
+        )
+
+    async def StreamLogs(
+        self, request: pb.StreamLogsRequest, context: ServerContext
+    ) -> AsyncIterator[pb.StreamLogsResponse]:
+        """See the proto."""
+        job = await self._job(request.job, context)
+        question = internal.ReadLogsRequest(
+            job_id=job.job_id,
+            name=job.name,
+            replicas=request.replicas,
+            follow=request.follow,
+            tail=request.tail,
+        )
+        try:
+            async for answer in self._logs.ReadLogs(question):
+                yield pb.StreamLogsResponse(
+                    replica=answer.replica, data=answer.data, attempt=answer.attempt, at=answer.at
+                )
+        except aio.AioRpcError as error:
+            await pass_on(error, context, "pod-launcher")
+
+    async def _job(self, ref: pb.JobRef, context: ServerContext, min_sequence: int = 0) -> job_pb2.Job:
+        if ref.WhichOneof("ref") is None:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "which job? give its id or its name")
+        try:
+            answer = await self._records.GetRecord(
+                internal.GetRecordRequest(job=ref, min_sequence=min_sequence)
+            )
+        except aio.AioRpcError as error:
+            await pass_on(error, context, "status-tracker")
+        return answer.job
+
+    async def _living(self, ref: pb.JobRef, context: ServerContext) -> job_pb2.Job:
+        job = await self._job(ref, context)
+        phase = phase_from_proto(job.status.phase)
+        if phase in TERMINAL_PHASES:
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"job {job.name or job.job_id} has ended already: {phase}",
+            )
+        return job
+
+    async def _command(self, job: job_pb2.Job, command: CommandRequested, context: ServerContext) -> int:
+        if not command.request_id:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, "request_id: a command needs one; the same id commands once"
+            )
+        try:
+            return await self._submissions.command(job.job_id, command)
+        except BusUnavailable:
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE, "the bus did not acknowledge; try again with the same request id"
+            )
+
+
+class ClusterServicer(cluster_service_pb2_grpc.ClusterServiceServicer):
+    """Nodes."""
+
+    def __init__(self, *, pool: internal_service_pb2_grpc.PoolServiceAsyncStub, trace_query_url: str) -> None:
+        self._pool = pool
+        self._trace_query_url = trace_query_url
+
+    async def GetCluster(
+        self, request: cluster.GetClusterRequest, context: ServerContext
+    ) -> cluster.GetClusterResponse:
+        """See the proto."""
+        return cluster.GetClusterResponse(version=VERSION, trace_query_url=self._trace_query_url)
+
+    async def ListNodes(
+        self, request: cluster.ListNodesRequest, context: ServerContext
+    ) -> cluster.ListNodesResponse:
+        """See the proto."""
+        nodes = [n for n in await self._nodes("", context) if n.name > request.page_token]
+        size = min(request.page_size or _DEFAULT_NODES, _MOST_NODES)
+        more = len(nodes) > size
+        return cluster.ListNodesResponse(
+            nodes=nodes[:size], next_page_token=nodes[size - 1].name if more else ""
+        )
+
+    async def GetNode(
+        self, request: cluster.GetNodeRequest, context: ServerContext
+    ) -> cluster.GetNodeResponse:
+        """See the proto."""
+        nodes = await self._nodes(request.name, context) if request.name else []
+        if not nodes:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"no node {request.name!r}")
+        return cluster.GetNodeResponse(node=nodes[0])
+
+    async def _nodes(self, name: str, context: ServerContext) -> list[cluster.Node]:
+        try:
+            answer = await self._pool.ListPoolNodes(internal.ListPoolNodesRequest(name=name))
+        except aio.AioRpcError as error:
+            await pass_on(error, context, "the scheduler")
+        return list(answer.nodes)

@@ -1,0 +1,35 @@
+"""What the handlers need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from muster_core.facts import CommandRequested, JobRejected, JobSubmitted, JobValidated
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """A submission that is durable: the first of its request id, which is this one unless ``duplicate``."""
+
+    fact: JobSubmitted
+    sequence: int
+    traceparent: str
+    duplicate: bool = False
+
+
+class Submissions(Protocol):
+    """Where submissions and commands go, and where their verdicts come from."""
+
+    async def record(self, submissions: Sequence[JobSubmitted]) -> list[Recorded]:
+        """Make them durable, all or none, once for each job id."""
+        ...
+
+    async def verdict(self, job_id: str, *, wait_s: float) -> JobValidated | JobRejected | None:
+        """What spec-validator said of a submission; ``None`` when it has said nothing within the wait."""
+        ...
+
+    async def command(self, job_id: str, command: CommandRequested) -> int:
+        """Make a command durable, once for each request id; answers its sequence."""
+        ...

@@ -1,0 +1,40 @@
+"""The only place that constructs the gateway's adapters."""
+
+from __future__ import annotations
+
+from muster_gateway.adapters import BusSubmissions
+from muster_gateway.handlers import ClusterServicer, JobServicer
+from muster_gateway.settings import GatewaySettings
+from muster_gateway.submission import Submitter
+from muster_rpc.v1 import cluster_service_pb2_grpc, internal_service_pb2_grpc, job_service_pb2_grpc
+from muster_runtime.app import Context
+from muster_runtime.grpc_client import channel
+from muster_runtime.service_bus import connect_bus
+
+
+async def build(settings: GatewaySettings, ctx: Context) -> None:
+    """Construct the service."""
+    bus = await connect_bus(settings, ctx)
+    submissions = BusSubmissions(bus)
+    await submissions.listen()
+    specs = internal_service_pb2_grpc.SpecServiceStub(channel(settings.spec_validator_address))
+    records = internal_service_pb2_grpc.RecordServiceStub(channel(settings.status_tracker_address))
+    pool = internal_service_pb2_grpc.PoolServiceStub(channel(settings.scheduler_address))
+    logs = internal_service_pb2_grpc.LogServiceStub(channel(settings.pod_launcher_address))
+    ctx.add_grpc(
+        job_service_pb2_grpc.add_JobServiceServicer_to_server,
+        JobServicer(
+            submitter=Submitter(
+                submissions=submissions, specs=specs, wait_s=settings.validation_wait_seconds
+            ),
+            submissions=submissions,
+            specs=specs,
+            records=records,
+            pool=pool,
+            logs=logs,
+        ),
+    )
+    ctx.add_grpc(
+        cluster_service_pb2_grpc.add_ClusterServiceServicer_to_server,
+        ClusterServicer(pool=pool, trace_query_url=settings.trace_query_url),
+    )

@@ -1,0 +1,1 @@
+"""muster up: the broker and the six services on this machine, supervised."""

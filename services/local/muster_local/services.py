@@ -1,0 +1,140 @@
+"""The six services and the trace sink as programs: which module, which addresses, which environment."""
+
+import sys
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from muster_local.program import Program
+
+GATEWAY = "gateway"
+SCALER = "scaler"
+POD_LAUNCHER = "pod-launcher"
+SINK = "sink"
+SERVICES = (GATEWAY, "spec-validator", "scheduler", POD_LAUNCHER, SCALER, "status-tracker")
+
+_BAD_SETTINGS = 2
+_DRAIN_S = 5.0
+_GRACE_S = 7.0
+_HOST = "127.0.0.1"
+
+ONE_OF_EACH: Mapping[str, int] = MappingProxyType(dict.fromkeys(SERVICES, 1))
+
+
+class Addresses(msgspec.Struct, frozen=True):
+    """Where one copy of a service is reached: its questions (for the sink: spans), and its metrics or query page."""
+
+    grpc: str
+    http: str
+
+
+class Wiring(msgspec.Struct, frozen=True, kw_only=True):
+    """What the services are told.
+
+    `addresses` has every copy by name. `otlp_endpoint` receives spans and `trace_query_url` answers for them; None
+    where there is none. `nodes` are node specs, none for this machine as it is. `base_env` is inherited.
+    """
+
+    bus_url: str
+    addresses: Mapping[str, Addresses]
+    otlp_endpoint: str | None
+    trace_query_url: str | None
+    replicas_root: str
+    nodes: tuple[str, ...]
+    workdir: str
+    quiet_s: float
+    log_level: str
+    base_env: Mapping[str, str]
+
+
+def copies_of(copies: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Return (name of the copy, service) for every copy; the first copy has the service's own name."""
+    named: list[tuple[str, str]] = []
+    for service in SERVICES:
+        count = copies.get(service, 1)
+        named += [(service if n == 1 else f"{service}-{n}", service) for n in range(1, count + 1)]
+    return named
+
+
+def module_command(module: str) -> tuple[str, ...]:
+    """Return how a service's module is run: by this interpreter."""
+    return (sys.executable, "-m", module)
+
+
+def service_program(
+    copy: str, service: str, wiring: Wiring, *, command: Callable[[str], tuple[str, ...]] = module_command
+) -> Program:
+    """Return how one copy of a service is run; `command` turns a module's name into a command."""
+    env = {**_of_every_service(copy, wiring), **_of_service(service, wiring)}
+    return _program(copy, command(f"muster_{service.replace('-', '_')}"), wiring, env)
+
+
+def sink_program(
+    wiring: Wiring, *, folder: str, command: Callable[[str], tuple[str, ...]] = module_command
+) -> Program:
+    """Return how the trace sink is run, with its spans in `folder`."""
+    addresses = wiring.addresses[SINK]
+    env = {
+        "MUSTER_SINK_GRPC_ADDRESS": addresses.grpc,
+        "MUSTER_SINK_HTTP_ADDRESS": addresses.http,
+        "MUSTER_SINK_FOLDER": folder,
+        "MUSTER_INSTANCE": SINK,
+        "MUSTER_LOG_FORMAT": "json",
+        "MUSTER_LOG_LEVEL": wiring.log_level,
+    }
+    return _program(SINK, command("muster_local.sink"), wiring, env)
+
+
+def _program(name: str, argv: tuple[str, ...], wiring: Wiring, env: Mapping[str, str]) -> Program:
+    return Program(
+        name=name,
+        argv=argv,
+        env={**wiring.base_env, "PYTHONUNBUFFERED": "1", **env},
+        cwd=wiring.workdir,
+        grace_s=_GRACE_S,
+        fatal_exit=_BAD_SETTINGS,
+    )
+
+
+def _of_every_service(copy: str, wiring: Wiring) -> dict[str, str]:
+    addresses = wiring.addresses[copy]
+    env = {
+        "MUSTER_BUS_URL": wiring.bus_url,
+        "MUSTER_GRPC_ADDRESS": addresses.grpc,
+        "MUSTER_METRICS_ADDRESS": addresses.http,
+        "MUSTER_INSTANCE": copy,
+        "MUSTER_LOG_FORMAT": "json",
+        "MUSTER_LOG_LEVEL": wiring.log_level,
+        "MUSTER_DRAIN_SECONDS": f"{_DRAIN_S:g}",
+        "MUSTER_POOL": "local",
+    }
+    if wiring.otlp_endpoint is not None:
+        env["MUSTER_OTLP_ENDPOINT"] = wiring.otlp_endpoint
+    return env
+
+
+def _of_service(service: str, wiring: Wiring) -> dict[str, str]:
+    if service == GATEWAY:
+        env = {
+            f"MUSTER_{name.upper().replace('-', '_')}_ADDRESS": wiring.addresses[name].grpc
+            for name in ("spec-validator", "status-tracker", "scheduler", "pod-launcher")
+        }
+        if wiring.trace_query_url is not None:
+            env["MUSTER_TRACE_QUERY_URL"] = wiring.trace_query_url
+        return env
+    if service == POD_LAUNCHER:
+        return {
+            "MUSTER_RUNTIME": "process",
+            "MUSTER_PROCESS_ROOT": wiring.replicas_root,
+            "MUSTER_NODES": ";".join(wiring.nodes),
+            "MUSTER_WORKDIR": wiring.workdir,
+        }
+    if service == SCALER:
+        return {"MUSTER_QUIET": f"{wiring.quiet_s:g}s"}
+    return {}
+
+
+def local_address(port: int) -> str:
+    """Return the loopback address with this port."""
+    return f"{_HOST}:{port}"

@@ -1,0 +1,103 @@
+"""The one view of all logs: a line for a line, the time, the program in its colour, the words, what belongs to them."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TextIO
+
+import msgspec
+
+from muster_local.broker import BROKER
+from muster_local.child import SUPERVISOR
+from muster_local.lines import Line
+from muster_local.services import SERVICES, SINK
+
+_RANK = {"debug": 0, "info": 1, "warning": 2, "error": 3}
+_QUIET_SOURCES = frozenset({BROKER})
+_PLUMBING = frozenset({"instance", "logger", "trace_id", "span_id"})
+_WIDTH = 14
+
+_RESET = "\x1b[0m"
+_DIM = "\x1b[2m"
+_YELLOW = "\x1b[33m"
+_RED = "\x1b[31m"
+_COLOURS: Mapping[str, str] = {
+    name: f"\x1b[38;5;{colour}m"
+    for name, colour in zip(
+        (*SERVICES, SINK, BROKER, SUPERVISOR), (39, 141, 208, 78, 205, 44, 245, 245, 255), strict=True
+    )
+}
+_LEVEL_COLOURS = {"warning": _YELLOW, "error": _RED}
+
+
+def wants_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Whether colours belong on `stream`: it is a terminal, and NO_COLOR is not set."""
+    return not environ.get("NO_COLOR") and environ.get("TERM") != "dumb" and stream.isatty()
+
+
+class View:
+    """Writes lines to a stream.
+
+    A stream that is closed, as a terminal that went away is, silences the view and nothing else.
+
+    Args:
+        stream: where to write.
+        colour: whether to use colours.
+        verbose: show every line, and what each line says of itself (trace, logger); otherwise the broker is heard
+            from warnings on.
+    """
+
+    def __init__(self, stream: TextIO, *, colour: bool, verbose: bool = False) -> None:
+        self._stream = stream
+        self._colour = colour
+        self._verbose = verbose
+
+    def show(self, line: Line) -> None:
+        """Write a line, if it is one to show."""
+        if self._verbose or line.source not in _QUIET_SOURCES or _RANK.get(line.level, 1) > _RANK["info"]:
+            self.write(self.render(line))
+
+    def write(self, text: str) -> None:
+        """Write text as it is, on lines of its own."""
+        with suppress(OSError, ValueError):
+            self._stream.write(text + "\n")
+            self._stream.flush()
+
+    def render(self, line: Line) -> str:
+        """The text of a line; a stack trace follows on lines of its own."""
+        head = f"{self._paint(f'{line.at:%H:%M:%S}', _DIM)} {self._paint(f'{line.source:<{_WIDTH}}', _colour_of(line.source))} "
+        words = self._paint(_printable(line.message), _LEVEL_COLOURS.get(line.level, ""))
+        if line.level in _LEVEL_COLOURS and not self._colour:
+            words = f"{line.level.upper()} {words}"
+        pairs = "".join(
+            self._paint(f" {name}={_value(value)}", _DIM)
+            for name, value in line.fields.items()
+            if self._verbose or name not in _PLUMBING
+        )
+        trace = "".join(
+            f"\n{head}{self._paint('  ' + _printable(row), _DIM)}" for row in line.exception.splitlines()
+        )
+        return f"{head}{words}{pairs}{trace}"
+
+    def _paint(self, text: str, colour: str) -> str:
+        return f"{colour}{text}{_RESET}" if self._colour and colour else text
+
+
+def _colour_of(source: str) -> str:
+    """The colour of a program; further copies (`scheduler-2`) have that of the first."""
+    return _COLOURS.get(source) or _COLOURS.get(source.rpartition("-")[0], "")
+
+
+def _value(value: object) -> str:
+    if isinstance(value, str):
+        text = _printable(value)
+        return repr(text) if text == "" or any(mark in text for mark in " ='\"") else text
+    if isinstance(value, float):
+        return f"{value:g}"
+    return _printable(msgspec.json.encode(value).decode())
+
+
+def _printable(text: str) -> str:
+    """The text without what would move the cursor or change colours."""
+    if text.isprintable():
+        return text
+    return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)

@@ -1,0 +1,1 @@
+"""The only hands: creates, deletes and watches replicas; reports nodes."""

@@ -1,0 +1,236 @@
+"""What a job's record wants and what the runtime sees, brought together.
+
+Level-triggered and repeatable: a fact, a change of the runtime, a timer and a new start of the service all lead to the same
+question, and the answer depends on the two states alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from muster_core.facts import ReplicaChange, ReplicasChanged
+from muster_core.frameworks import Addresses, environment, listed_replicas, membership
+from muster_core.lifecycle import Forget, Report, Start, Stop, decide, next_deadline, next_start, reconcile
+from muster_core.models import ENDED_STATES, Job, JobRecord, ReplicaRecord, ReplicaState, replica_name
+from muster_pod_launcher.ports import Launch, Observation, ReplicaFacts, ReplicaId, Runtime, Story
+from muster_runtime.logs import fields
+
+log = logging.getLogger(__name__)
+
+_US = 1_000_000
+_DEFAULT_GRACE_S = 30.0
+
+Said = tuple[int, str, int, int, ReplicaState]
+
+
+class Hands:
+    """Brings one job at a time to what its record wants; ``records`` is the view, kept by whoever folds the facts."""
+
+    def __init__(
+        self,
+        *,
+        records: Mapping[str, JobRecord],
+        runtime: Runtime,
+        facts: ReplicaFacts,
+        story: Story,
+        clock: Callable[[], int],
+        forget: Callable[[str], None],
+    ) -> None:
+        self._records = records
+        self._runtime = runtime
+        self._facts = facts
+        self._story = story
+        self._clock = clock
+        self._forget = forget
+        self._said: dict[str, set[Said]] = {}
+        self._asked: dict[str, set[ReplicaId]] = {}
+        self._members: dict[str, bytes] = {}
+
+    async def work(self, job_id: str) -> int | None:
+        """Do what is to be done for a job now; answers the instant (µs) at which to look again without being told."""
+        record = self._records.get(job_id)
+        await self._act(job_id, record)
+        if record is not None:
+            await self._report(job_id, record)
+        if self._is_over(job_id, record):
+            await self._drop(job_id, record)
+            return None
+        if record is None:
+            return None
+        return min((at for at in (next_start(record), next_deadline(record)) if at is not None), default=None)
+
+    async def _act(self, job_id: str, record: JobRecord | None) -> None:
+        steps = reconcile(record, self._seen(job_id), self._clock())
+        starts = [step.replica for step in steps if isinstance(step, Start)]
+        if record is not None and record.job is not None:
+            await self._publish_membership(record, record.job)
+            if starts:
+                await self._start(record, record.job, starts)
+        await self._stop(job_id, record, (step for step in steps if isinstance(step, Stop)))
+
+    async def _start(self, record: JobRecord, job: Job, starts: list[ReplicaRecord]) -> None:
+        addresses = await self._addresses(record, job)
+        path = await self._runtime.members_path(record.job_id)
+        launches = [self._launch(record, job, replica, addresses, path) for replica in starts]
+        await asyncio.gather(*map(self._runtime.start, launches))
+        log.info(
+            "launched",
+            extra=fields(job=job.name, job_id=record.job_id, attempt=record.attempt, replicas=len(launches)),
+        )
+
+    def _launch(
+        self, record: JobRecord, job: Job, replica: ReplicaRecord, addresses: Addresses, members_path: str
+    ) -> Launch:
+        role = job.role(replica.role)
+        if role is None:
+            raise LookupError(f"{job.name} has no role {replica.role}")
+        return Launch(
+            replica=_id(record.job_id, replica),
+            name=replica_name(job.name, replica.role, replica.index),
+            node=replica.node,
+            gpus=replica.gpus,
+            template=role.template_of(replica.index),
+            env=environment(
+                record,
+                job,
+                replica,
+                addresses=addresses,
+                members_path=members_path,
+                traceparent=self._story.traceparent(record, replica),
+            ),
+        )
+
+    async def _addresses(self, record: JobRecord, job: Job) -> Addresses:
+        return await self._runtime.addresses(
+            record.job_id, listed_replicas(job), job=job.name, namespace=job.namespace
+        )
+
+    async def _publish_membership(self, record: JobRecord, job: Job) -> None:
+        """First on growth, last on shrink: who is leaving is a member until its end is confirmed."""
+        if not record.attempt or record.settled:
+            return
+        content = membership(record, await self._addresses(record, job))
+        if self._members.get(record.job_id) != content:
+            await self._runtime.write_members(record.job_id, content)
+            self._members[record.job_id] = content
+
+    async def _stop(self, job_id: str, record: JobRecord | None, stops: Iterable[Stop]) -> None:
+        asked = self._asked.setdefault(job_id, set())
+        for stop in stops:
+            replica = ReplicaId(
+                job_id=job_id, attempt=stop.attempt, role=stop.role, index=stop.index, restart=stop.restart
+            )
+            if replica not in asked:
+                await self._runtime.stop(replica, grace_s=_grace(record, stop))
+                asked.add(replica)
+
+    async def _report(self, job_id: str, record: JobRecord) -> None:
+        said = self._said.setdefault(job_id, set())
+        started = {_run(o): o.started_at for o in self._runtime.observed_of(job_id)}
+        steps = reconcile(record, self._seen(job_id), self._clock())
+        changes: list[ReplicaChange] = []
+        for step in steps:
+            if isinstance(step, Report):
+                changes += _with_its_start(step.change, started)
+        news = tuple(change for change in changes if _saying(change) not in said)
+        if not news:
+            return
+        fact = ReplicasChanged(changes=news)
+        await self._facts.publish(record, fact)
+        said |= {_saying(change) for change in news}
+        self._story.tell(record, fact)
+        for change in news:
+            log.info(
+                "replica %s",
+                change.state,
+                extra=fields(job=record.name, replica=f"{change.role}-{change.index}", **_end(change)),
+            )
+
+    def _is_over(self, job_id: str, record: JobRecord | None) -> bool:
+        if any(o.state not in ENDED_STATES for o in self._runtime.observed_of(job_id)):
+            return False
+        if record is None:
+            return True
+        return any(isinstance(instruction, Forget) for instruction in decide(record, self._clock()))
+
+    async def _drop(self, job_id: str, record: JobRecord | None) -> None:
+        await self._runtime.forget(job_id)
+        for kept in (self._said, self._asked, self._members):
+            kept.pop(job_id, None)
+        self._forget(job_id)
+        if record is not None:
+            log.info("forgotten", extra=fields(job=record.name, job_id=job_id))
+
+    def _seen(self, job_id: str) -> list[ReplicaChange]:
+        return [_change(observation) for observation in self._runtime.observed_of(job_id)]
+
+
+def _id(job_id: str, replica: ReplicaRecord) -> ReplicaId:
+    return ReplicaId(
+        job_id=job_id,
+        attempt=replica.attempt,
+        role=replica.role,
+        index=replica.index,
+        restart=replica.restart,
+    )
+
+
+def _run(observation: Observation) -> tuple[int, str, int, int]:
+    replica = observation.replica
+    return (replica.attempt, replica.role, replica.index, replica.restart)
+
+
+def _change(observation: Observation) -> ReplicaChange:
+    replica = observation.replica
+    return ReplicaChange(
+        role=replica.role,
+        index=replica.index,
+        attempt=replica.attempt,
+        restart=replica.restart,
+        state=observation.state,
+        exit_code=observation.exit_code,
+        signal=observation.signal,
+        reason=observation.reason,
+        address=observation.address,
+        at=observation.at,
+    )
+
+
+def _with_its_start(
+    change: ReplicaChange, started: Mapping[tuple[int, str, int, int], int]
+) -> list[ReplicaChange]:
+    """One that was too quick to be seen running is reported with the instant at which it began."""
+    at = started.get((change.attempt, change.role, change.index, change.restart), 0)
+    if change.state not in ENDED_STATES or not at:
+        return [change]
+    start = ReplicaChange(
+        role=change.role,
+        index=change.index,
+        attempt=change.attempt,
+        restart=change.restart,
+        state=ReplicaState.RUNNING,
+        address=change.address,
+        at=at,
+    )
+    return [start, change]
+
+
+def _saying(change: ReplicaChange) -> Said:
+    return (change.attempt, change.role, change.index, change.restart, change.state)
+
+
+def _end(change: ReplicaChange) -> dict[str, object]:
+    ended = {"exit_code": change.exit_code, "signal": change.signal, "reason": change.reason or None}
+    return {name: value for name, value in ended.items() if value is not None}
+
+
+def _grace(record: JobRecord | None, stop: Stop) -> float:
+    role = record.job.role(stop.role) if record is not None and record.job is not None else None
+    return float(role.template_of(stop.index).grace_s) if role else _DEFAULT_GRACE_S
+
+
+def due_in(at: int, now: int) -> float:
+    """Seconds until an instant (both in µs)."""
+    return (at - now) / _US

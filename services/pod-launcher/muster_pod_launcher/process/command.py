@@ -1,0 +1,65 @@
+"""From a launch to what a shim runs, or to the reason why it cannot be run here."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Container, Mapping
+from pathlib import Path
+
+import msgspec
+
+from muster_pod_launcher.ports import Launch
+from muster_pod_launcher.process.records import Spec
+
+_INHERITED = ("HOME", "LANG", "TMPDIR")
+_DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+_REFERENCE = re.compile(r"\$\$|\$\((?P<name>[A-Za-z_][A-Za-z0-9_.-]*)\)")
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a launch cannot be run."""
+
+    reason: str
+
+
+def base_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What every replica gets of the launcher's own environment.
+
+    The launcher's interpreter comes first on PATH, so that ``python`` is the one that Muster was installed with.
+    """
+    base = {name: environ[name] for name in _INHERITED if name in environ}
+    base["PATH"] = f"{Path(sys.executable).parent}:{environ.get('PATH') or _DEFAULT_PATH}"
+    return base
+
+
+def specify(
+    launch: Launch, *, nodes: Container[str], base: Mapping[str, str], workdir: Path, log_bytes: int
+) -> Spec | Refusal:
+    """What to run for ``launch`` on one of ``nodes``; a relative working directory starts at ``workdir``."""
+    template = launch.template
+    if launch.node not in nodes:
+        return Refusal(f"unknown node: {launch.node}")
+    if not template.command:
+        words = "the process runtime runs no images: give a command"
+        return Refusal(f"{words} (image {template.image})" if template.image else words)
+    env = {**base, **launch.env, "CUDA_VISIBLE_DEVICES": ",".join(map(str, launch.gpus))}
+    return Spec(
+        name=launch.name,
+        node=launch.node,
+        argv=tuple(expand(word, env) for word in (*template.command, *template.args)),
+        env=env,
+        cwd=str(workdir / template.working_dir),
+        grace_s=template.grace_s,
+        log_bytes=log_bytes,
+    )
+
+
+def expand(word: str, env: Mapping[str, str]) -> str:
+    """``$(NAME)`` replaced as Kubernetes does: unknown names stay as they are, ``$$`` is a dollar sign."""
+
+    def value(found: re.Match[str]) -> str:
+        name = found["name"]
+        return "$" if name is None else env.get(name, found[0])
+
+    return _REFERENCE.sub(value, word)

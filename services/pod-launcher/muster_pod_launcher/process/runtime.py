@@ -1,0 +1,190 @@
+"""Replicas as process groups on this machine, for one person's machine: loopback only, no shell, no privileges, no images.
+
+The truth is in the folders and in the kernel; what is kept here is a view of it. A shim per replica writes the folder and outlives
+the launcher. A successor, or another copy on the same root, reads the same folders and sees the same replicas.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from muster_core.models import ENDED_STATES, Node
+from muster_pod_launcher.ports import Launch, LogChunk, Observation, ReplicaId
+from muster_pod_launcher.process.addresses import LOOPBACK, PortBook
+from muster_pod_launcher.process.command import Refusal, base_environment, specify
+from muster_pod_launcher.process.folder import ask_to_stop, settle
+from muster_pod_launcher.process.layout import Layout
+from muster_pod_launcher.process.logs import LogReader
+from muster_pod_launcher.process.records import (
+    OUTPUT,
+    STOP,
+    Stage,
+    State,
+    Stop,
+    read_state,
+    replace,
+)
+from muster_pod_launcher.process.removal import remove_job, sweep
+from muster_pod_launcher.process.starter import Starter
+from muster_pod_launcher.process.watcher import Watcher
+
+
+class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """``first_port`` to ``last_port`` are drawn for replicas and should lie outside the machine's ephemeral range.
+
+    ``log_bytes`` is what is kept of each replica's output (the newest; 0: everything), ``parallel_starts`` bounds the starts under
+    way, ``rescan_s`` is the pause between two looks for what other copies did on the same root.
+    """
+
+    first_port: int = 21000
+    last_port: int = 31999
+    log_bytes: int = 256 * 1024 * 1024
+    parallel_starts: int = 32
+    rescan_s: float = 2.0
+
+
+class ProcessRuntime:
+    """The ``Runtime`` of this machine. What stands under ``root`` is known from construction on, and watched once ``run`` runs.
+
+    ``workdir`` is where relative working directories start, ``environ`` the launcher's own environment (a few names of it are passed
+    on), ``clock`` tells µs since the epoch. Names that could lead out of ``root`` raise ``UnsafeNameError``.
+    """
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        nodes: Sequence[Node],
+        workdir: Path,
+        environ: Mapping[str, str],
+        clock: Callable[[], int],
+        options: ProcessOptions | None = None,
+    ) -> None:
+        self._options = options or ProcessOptions()
+        self._nodes = {node.name: node for node in nodes}
+        self._workdir = workdir.absolute()
+        self._environment = base_environment(environ)
+        self._clock = clock
+        self._layout = Layout(root.absolute())
+        self._layout.prepare()
+        sweep(self._layout)
+        span = range(self._options.first_port, self._options.last_port + 1)
+        self._book = PortBook(layout=self._layout, span=span)
+        self._watcher = Watcher(layout=self._layout, ports_of=self._book.known, clock=clock)
+        self._starter = Starter(
+            layout=self._layout, watcher=self._watcher, clock=clock, parallel=self._options.parallel_starts
+        )
+        self._logs = LogReader(
+            path_of=lambda replica: self._layout.replica(replica) / OUTPUT, ended=self._ended
+        )
+        self._watcher.look()
+
+    async def run(self) -> None:
+        """Watch what runs until cancelled; replicas go on after that."""
+        try:
+            while True:
+                await self._watcher.rescan()
+                await asyncio.sleep(self._options.rescan_s)
+        finally:
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """Let go of everything but the replicas, which go on. ``run`` does this at its end; for use without ``run``."""
+        self._starter.close()
+        await self._watcher.aclose()
+
+    def nodes(self) -> Sequence[Node]:
+        """The nodes that this machine was divided into."""
+        return tuple(self._nodes.values())
+
+    def observed(self) -> Sequence[Observation]:
+        """Everything that is known, ended replicas included until their job is forgotten."""
+        return self._watcher.observed()
+
+    def observed_of(self, job_id: str) -> Sequence[Observation]:
+        """The same for one job."""
+        return self._watcher.observed_of(job_id)
+
+    def changes(self) -> AsyncIterator[str]:
+        """The ids of jobs as they change, from this call on; the jobs that are known already come first."""
+        return self._watcher.listen()
+
+    async def addresses(
+        self, job_id: str, replicas: Sequence[tuple[str, int]], *, job: str, namespace: str
+    ) -> Mapping[tuple[str, int], str]:
+        """``127.0.0.1:port`` for each (role, index), the same for the job's whole life. Raises ``NoPortLeftError``."""
+        del job, namespace
+        ports = await asyncio.to_thread(self._book.draw, job_id, tuple(replicas))
+        self._watcher.renumber(job_id)
+        return {key: f"{LOOPBACK}:{port}" for key, port in ports.items()}
+
+    async def start(self, launch: Launch) -> Observation:
+        """Start a replica, at most once ever for one ``ReplicaId``, whoever else tries; what stands now.
+
+        Answers when the replica runs or cannot be run. The environment is ``launch.env``, CUDA_VISIBLE_DEVICES, and PATH, HOME, LANG
+        and TMPDIR as the launcher has them where ``launch.env`` does not say otherwise.
+        """
+        seen = self._watcher.refresh(launch.replica)
+        if seen is not None:
+            return seen
+        spec = specify(
+            launch,
+            nodes=self._nodes,
+            base=self._environment,
+            workdir=self._workdir,
+            log_bytes=self._options.log_bytes,
+        )
+        if isinstance(spec, Refusal):
+            return await self._starter.settle(launch.replica, Stage.REJECTED, spec.reason)
+        return await self._starter.start(launch.replica, spec)
+
+    async def stop(self, replica: ReplicaId, *, grace_s: float) -> None:
+        """SIGTERM to the replica's process group, SIGKILL after the grace; one that never began is REMOVED and never will."""
+        folder = self._layout.replica(replica)
+        state = read_state(folder)
+        if state is None or not state.final:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Before the state is read again: a shim that has not written it yet looks for this file after it has.
+            replace(folder / STOP, msgspec.json.encode(Stop(grace_s=grace_s)))
+            removed = State(state=Stage.REMOVED, at=self._clock(), reason="stopped before it ran")
+            state = settle(folder, removed)
+            if state is not None and not state.final:
+                ask_to_stop(state)
+        self._watcher.refresh(replica)
+
+    async def write_members(self, job_id: str, content: bytes) -> str:
+        """Replace the job's membership file atomically; its absolute path."""
+        self._layout.job(job_id).mkdir(mode=0o700, exist_ok=True)
+        replace(self._layout.members(job_id), content)
+        return await self.members_path(job_id)
+
+    async def members_path(self, job_id: str) -> str:
+        """Where that file is or will be."""
+        return str(self._layout.members(job_id))
+
+    def logs(
+        self, job_id: str, replicas: Sequence[ReplicaId], *, follow: bool, tail: int | None
+    ) -> AsyncIterator[LogChunk]:
+        """What the replicas of one job wrote; with ``follow`` until they end, waiting for those that have not begun.
+
+        No replicas means all that the job has had so far. ``tail`` limits what was written before this call, by replica, in lines.
+        """
+        chosen = replicas or sorted(self._layout.replicas(job_id))
+        return self._logs.read(
+            [replica for replica in chosen if replica.job_id == job_id], follow=follow, tail=tail
+        )
+
+    async def forget(self, job_id: str) -> None:
+        """Remove what is kept of a job. Raises ``StillRunningError`` while one of its replicas runs."""
+        await asyncio.to_thread(remove_job, job_id, layout=self._layout, book=self._book, at=self._clock())
+        self._watcher.drop(job_id)
+
+    def _ended(self, replica: ReplicaId) -> bool:
+        seen = self._watcher.observation(replica)
+        if seen is not None:
+            return seen.state in ENDED_STATES
+        return not self._layout.job(replica.job_id).exists()

@@ -1,0 +1,399 @@
+"""The fork server and its shims: what stands between the launcher and the replicas, so that the launcher may die.
+
+One shim waits for one replica and records its end, whether or not a launcher is there to see it. This file imports nothing but
+the standard library and is run alone (``python -I -S shim.py ROOT``), so that a shim is small and does not break when the
+installation under it is upgraded. Shims are forked from one warmed-up server: a fork costs about a millisecond, an
+interpreter of its own costs thirty, and a gang starts many at once.
+
+The server reads one replica folder a line (relative to ROOT) from stdin and ends when stdin closes. A shim answers on stdout with
+``folder<TAB>`` once the folder says what became of the start; the server answers ``folder<TAB>problem`` if it cannot fork.
+
+In a replica's folder: ``spec.json`` is what to run; ``lock`` is held by the shim for its whole life, so that a free lock proves a
+dead shim; ``state.json`` is written only by who holds the lock; ``stop.json`` asks for an end within a grace; ``output.log`` is what
+the replica wrote.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import gc
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn, TypedDict, cast
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+FALLOC_FL_KEEP_SIZE = 0x01
+FALLOC_FL_PUNCH_HOLE = 0x02
+
+LOCK_PATIENCE_S = 5.0
+CLEANUP_PATIENCE_S = 10.0
+LOG_CHECK_S = 5.0
+LOG_BLOCK = 4096
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Spec(TypedDict):
+    """``spec.json``: the fields that a shim reads. ``log_bytes`` bounds what is kept of the output, 0 for no bound."""
+
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+    grace_s: float
+    log_bytes: int
+
+
+class CannotRunError(Exception):
+    """The replica could not be started; the message is for the user."""
+
+
+def serve(root: str) -> None:
+    """Fork a shim for every folder named on stdin, until it closes."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for signum in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_IGN)
+    gc.disable()
+    gc.freeze()
+    for line in sys.stdin.buffer:
+        name = line.decode().rstrip("\n")
+        try:
+            pid = os.fork()
+        except OSError as error:
+            _tell(name, f"cannot fork: {error.strerror}")
+            continue
+        if pid == 0:
+            _run_shim(root, name)
+
+
+def _run_shim(root: str, name: str) -> NoReturn:
+    folder = Path(root, name)
+    try:
+        os.setsid()
+        _point_at_null(0)
+        Shim(folder, name).run()
+    except BaseException:
+        # Nothing above could report it.
+        with (folder / "shim.log").open("a") as file:
+            traceback.print_exc(file=file)
+        os._exit(1)
+    os._exit(0)
+
+
+def _tell(name: str, problem: str = "") -> None:
+    try:
+        os.write(1, f"{name}\t{problem}\n".encode())
+    except OSError:
+        # The launcher is gone; the folder tells its successor.
+        return
+
+
+def _point_at_null(descriptor: int) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, descriptor)
+    os.close(null)
+
+
+class Shim:
+    """Runs the replica of one folder, at most once ever."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self._name = name
+        self._pid = os.getpid()
+        self._identity: dict[str, object] = {
+            "boot": _boot_id(),
+            "shim_pid": self._pid,
+            "shim_start": _start_ticks(self._pid),
+        }
+
+    def run(self) -> None:
+        """Take the lock, run the replica, record its end."""
+        lock = self._lock()
+        if lock is None or self._file("state.json").exists():
+            self._answer()
+            return
+        spec = cast("Spec", self._read("spec.json"))
+        # Blocked and waited for rather than handled: a stop can then come at no wrong moment.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
+        _prctl(PR_SET_CHILD_SUBREAPER, 1)
+        self._record("starting")
+        if self._file("stop.json").exists() or signal.SIGTERM in signal.sigpending():
+            self._record("removed", reason="stopped before it ran")
+            self._answer()
+            return
+        log = os.open(self._file("output.log"), os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600)
+        started_at = _now()
+        try:
+            pid = self._spawn(spec, log)
+        except CannotRunError as error:
+            self._record("rejected", reason=str(error))
+            self._answer()
+            return
+        child: dict[str, object] = {"pid": pid, "start": _start_ticks(pid), "started_at": started_at}
+        self._record("running", **child)
+        self._answer()
+        output = Output(log, spec["log_bytes"])
+        status = Supervisor(pid, spec["grace_s"], self._grace, output).wait()
+        output.trim()
+        if os.WIFSIGNALED(status):
+            self._record("exited", **child, signal=os.WTERMSIG(status))
+        else:
+            self._record("exited", **child, exit_code=os.WEXITSTATUS(status))
+
+    def _lock(self) -> int | None:
+        """The lock's descriptor, open until the shim ends; None where another shim has it and has begun."""
+        descriptor = os.open(self._file("lock"), os.O_CREAT | os.O_RDWR, 0o600)
+        patience = time.monotonic() + LOCK_PATIENCE_S
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                # A launcher that looks holds it for an instant; another shim holds it and writes its state.
+                if self._file("state.json").exists() or time.monotonic() > patience:
+                    return None
+                time.sleep(0.005)
+            else:
+                return descriptor
+
+    def _spawn(self, spec: Spec, log: int) -> int:
+        problem_out, problem_in = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(problem_out)
+            try:
+                self._become(spec, log)
+            except CannotRunError as error:
+                os.write(problem_in, str(error).encode())
+            finally:
+                os._exit(127)
+        os.close(problem_in)
+        problem = os.read(problem_out, 65536).decode()
+        os.close(problem_out)
+        if problem:
+            os.waitpid(pid, 0)
+            raise CannotRunError(problem)
+        return pid
+
+    def _become(self, spec: Spec, log: int) -> NoReturn:
+        """Turn into the replica: its own process group, its own folder, nothing inherited but its output."""
+        os.setpgid(0, 0)
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != self._pid:
+            os._exit(127)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        for signum in range(1, signal.SIGSYS + 1):
+            if signum not in {signal.SIGKILL, signal.SIGSTOP}:
+                signal.signal(signum, signal.SIG_DFL)
+        try:
+            os.chdir(spec["cwd"])
+        except OSError as error:
+            raise CannotRunError(f"working directory {spec['cwd']}: {error.strerror}") from error
+        program = spec["argv"][0]
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        try:
+            os.execvpe(program, spec["argv"], spec["env"])  # noqa: S606 - no shell is the point
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise CannotRunError(f"command not found: {program}") from error
+        except OSError as error:
+            raise CannotRunError(f"cannot run {program}: {error.strerror}") from error
+        except ValueError as error:
+            raise CannotRunError(f"cannot run {program}: {error}") from error
+
+    def _grace(self) -> float | None:
+        """The grace that the launcher asked for, in seconds; None where it did not ask."""
+        if not self._file("stop.json").exists():
+            return None
+        return cast("dict[str, float]", self._read("stop.json"))["grace_s"]
+
+    def _record(self, state: str, **facts: object) -> None:
+        draft = self._file("state.json.draft")
+        descriptor = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+        os.write(descriptor, json.dumps({"state": state, "at": _now(), **self._identity, **facts}).encode())
+        os.close(descriptor)
+        draft.replace(self._file("state.json"))
+
+    def _answer(self) -> None:
+        _tell(self._name)
+        _point_at_null(1)
+
+    def _read(self, name: str) -> object:
+        return json.loads(self._file(name).read_bytes())
+
+    def _file(self, name: str) -> Path:
+        return self._folder / name
+
+
+class Output:
+    """The replica's log, of which the newest ``keep`` bytes stay (0: everything).
+
+    The oldest blocks are punched out of the file, so that the replica writes straight to it, offsets stay true for who follows,
+    and no pipe stands in the way that would break with the shim. Where the file system cannot punch, the file grows.
+    """
+
+    def __init__(self, descriptor: int, keep: int) -> None:
+        self._descriptor = descriptor
+        self._keep = keep
+        self._dropped = 0
+
+    @property
+    def check_s(self) -> float | None:
+        """Seconds between two looks at the size; None where it is not bounded."""
+        return LOG_CHECK_S if self._keep else None
+
+    def trim(self) -> None:
+        """Drop what is more than ``keep``."""
+        if not self._keep:
+            return
+        drop = (os.fstat(self._descriptor).st_size - self._keep) // LOG_BLOCK * LOG_BLOCK
+        if drop <= self._dropped:
+            return
+        mode = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
+        if _libc.fallocate(self._descriptor, mode, ctypes.c_long(0), ctypes.c_long(drop)) == 0:
+            self._dropped = drop
+        else:
+            self._keep = 0
+
+
+class Supervisor:
+    """Waits for the process group of ``pid``, and ends it when told to."""
+
+    def __init__(
+        self, pid: int, grace_s: float, asked_grace: Callable[[], float | None], output: Output
+    ) -> None:
+        self._pid = pid
+        self._grace_s = grace_s
+        self._asked_grace = asked_grace
+        self._output = output
+        self._stopping = False
+        self._kill_at: float | None = None
+
+    def wait(self) -> int:
+        """The wait status of ``pid``, once nothing of its group and no other descendant is left."""
+        while True:
+            status = self._reap()
+            if status is not None:
+                self._kill_rest()
+                return status
+            if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                self._kill_all()
+                self._kill_at = None
+            received = _await_signal({signal.SIGCHLD, signal.SIGTERM}, self._timeout())
+            if received == signal.SIGTERM:
+                self._stop()
+            self._output.trim()
+
+    def _timeout(self) -> float | None:
+        waits = [] if self._output.check_s is None else [self._output.check_s]
+        if self._kill_at is not None:
+            waits.append(max(0.0, self._kill_at - time.monotonic()))
+        return min(waits, default=None)
+
+    def _stop(self) -> None:
+        asked = self._asked_grace()
+        kill_at = time.monotonic() + (self._grace_s if asked is None else asked)
+        self._kill_at = kill_at if self._kill_at is None else min(kill_at, self._kill_at)
+        if self._stopping:
+            # Many programs take a second SIGTERM for an order to skip their checkpoint.
+            return
+        self._stopping = True
+        # A group that is suspended would not see the SIGTERM before it is continued.
+        for signum in (signal.SIGTERM, signal.SIGCONT):
+            _signal_group(self._pid, signum)
+
+    def _reap(self) -> int | None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return None
+            if pid == self._pid:
+                return status
+            if pid == 0:
+                return None
+
+    def _kill_all(self) -> None:
+        _signal_group(self._pid, signal.SIGKILL)
+        for pid in _children(os.getpid()):
+            _signal(pid, signal.SIGKILL)
+
+    def _kill_rest(self) -> None:
+        """End whatever outlived the replica's first process: as its subreaper the shim inherits what left the group."""
+        patience = time.monotonic() + CLEANUP_PATIENCE_S
+        _signal_group(self._pid, signal.SIGKILL)
+        while time.monotonic() < patience:
+            try:
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            except ChildProcessError:
+                return
+            self._kill_all()
+            _await_signal({signal.SIGCHLD}, 0.05)
+
+
+def _await_signal(signals: set[signal.Signals], timeout: float | None) -> int | None:
+    if timeout is None:
+        return signal.sigwaitinfo(signals).si_signo
+    received = signal.sigtimedwait(signals, timeout)
+    return None if received is None else received.si_signo
+
+
+def _signal_group(pgid: int, signum: int) -> None:
+    try:
+        os.killpg(pgid, signum)
+    except ProcessLookupError:
+        return
+
+
+def _signal(pid: int, signum: int) -> None:
+    try:
+        os.kill(pid, signum)
+    except ProcessLookupError:
+        return
+
+
+def _children(parent: int) -> list[int]:
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                if int(_stat(int(entry.name))[1]) == parent:
+                    found.append(int(entry.name))
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+    return found
+
+
+def _start_ticks(pid: int) -> int:
+    """When the process started, in clock ticks since the machine did: with the pid, its identity."""
+    return int(_stat(pid)[19])
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of ``/proc/pid/stat`` from the third on; the second is the name, which may hold anything."""
+    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _prctl(option: int, value: int) -> None:
+    _libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0))
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])

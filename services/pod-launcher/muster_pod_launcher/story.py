@@ -1,0 +1,122 @@
+"""The spans that pod-launcher adds to a job's trace: ``launch`` of the gang and of each replica, and what each ran."""
+
+from __future__ import annotations
+
+from muster_core.facts import ReplicaChange, ReplicasChanged
+from muster_core.models import ENDED_STATES, JobRecord, Phase, ReplicaRecord, ReplicaState
+from muster_runtime.telemetry import Telemetry
+from muster_runtime.trace_context import SpanRef, extract, span_ref
+
+_NS_PER_US = 1000
+_UP = (Phase.PLACED, Phase.LAUNCHING)
+
+
+class TraceStory:
+    """See ``Story``."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+
+    def traceparent(self, record: JobRecord, replica: ReplicaRecord) -> str:
+        """See ``Story``."""
+        root = extract({"traceparent": record.trace})
+        return span_ref(root, _running(replica)).traceparent if root else ""
+
+    def tell(self, record: JobRecord, fact: ReplicasChanged) -> None:
+        """See ``Story``."""
+        root = extract({"traceparent": record.trace})
+        if root is None:
+            return
+        runs = {(r.attempt, r.role, r.index, r.restart): r for r in record.replicas}
+        starts: dict[tuple[int, str, int, int], int] = {}
+        for change in fact.changes:
+            run = (change.attempt, change.role, change.index, change.restart)
+            replica = runs.get(run)
+            if replica is None:
+                continue
+            if change.state is ReplicaState.RUNNING:
+                starts[run] = change.at
+                self._launched(root, record, replica, change)
+            elif change.state in ENDED_STATES:
+                self._ended(root, record, replica, change, starts.get(run, replica.running_at))
+
+    def moved(self, before: JobRecord | None, after: JobRecord) -> None:
+        """Record the launch of the gang once it is over, well or badly."""
+        root = extract({"traceparent": after.trace})
+        if root is None or before is None or before.phase not in _UP or after.phase in _UP:
+            return
+        ran = after.phase is Phase.RUNNING
+        last = max(
+            (r.running_at or r.ended_at for r in after.replicas if r.attempt == before.attempt), default=0
+        )
+        self._telemetry.record(
+            "launch",
+            parent=root,
+            key=_launch(before.attempt),
+            start_ns=before.placed_at * _NS_PER_US,
+            end_ns=max(last, before.placed_at) * _NS_PER_US,
+            attributes=_attributes(after) | {"muster.replicas": len(before.members())},
+            status_error=None if ran or after.phase is Phase.SUCCEEDED else after.phase.value,
+        )
+
+    def _launched(
+        self, root: SpanRef, record: JobRecord, replica: ReplicaRecord, change: ReplicaChange
+    ) -> None:
+        grown = replica.generation > 1
+        key = f"resize/{replica.attempt}/{replica.generation}" if grown else _launch(replica.attempt)
+        self._telemetry.record(
+            f"launch {replica.role}-{replica.index}",
+            parent=span_ref(root, key),
+            key=f"launch/{_name(replica)}",
+            start_ns=replica.placed_at * _NS_PER_US,
+            end_ns=max(change.at, replica.placed_at) * _NS_PER_US,
+            attributes=_attributes(record) | _place(replica),
+        )
+
+    def _ended(
+        self, root: SpanRef, record: JobRecord, replica: ReplicaRecord, change: ReplicaChange, started: int
+    ) -> None:
+        if not started:
+            return
+        failed = change.state is not ReplicaState.EXITED or change.exit_code != 0
+        how = f"signal {change.signal}" if change.signal else f"exit code {change.exit_code}"
+        self._telemetry.record(
+            f"running {replica.role}-{replica.index}",
+            parent=span_ref(root, "run"),
+            key=_running(replica),
+            start_ns=started * _NS_PER_US,
+            end_ns=max(change.at, started) * _NS_PER_US,
+            attributes=_attributes(record) | _place(replica) | {"muster.end": how},
+            # One that was asked to leave did as it was told.
+            status_error=(change.reason or how) if failed and not replica.leaving else None,
+        )
+
+
+def _name(replica: ReplicaRecord) -> str:
+    return f"{replica.attempt}/{replica.role}-{replica.index}/{replica.restart}"
+
+
+def _running(replica: ReplicaRecord) -> str:
+    return f"running/{_name(replica)}"
+
+
+def _launch(attempt: int) -> str:
+    return f"launch/{attempt}"
+
+
+def _attributes(record: JobRecord) -> dict[str, str | int]:
+    queue = record.job.queue if record.job else ""
+    return {
+        "muster.job": record.name,
+        "muster.job_id": record.job_id,
+        "muster.queue": queue or "default",
+        "muster.attempt": record.attempt,
+    }
+
+
+def _place(replica: ReplicaRecord) -> dict[str, str | int]:
+    return {
+        "muster.node": replica.node,
+        "muster.generation": replica.generation,
+        "muster.gpus": ",".join(map(str, replica.gpus)),
+    }

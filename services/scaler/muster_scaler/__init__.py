@@ -1,0 +1,1 @@
+"""Proposes when and whom to grow or shrink."""

@@ -1,0 +1,1 @@
+"""Owns the queues and the allocations of a pool."""

@@ -1,0 +1,118 @@
+"""One term of a leader: facts fold into the pool's state, the state decides, decisions are committed and come back as facts.
+
+The state is never changed by a decision itself. A decision counts once its fact is read, in the order of the stream; so the leader
+waits for its own facts before it decides again, and a decision that lost a race is seen by everyone to have lost it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from muster_core.facts import CapacityChanged, NodeChanged, Stamped
+from muster_core.models import JobRecord, Node
+from muster_core.queues import Instruction, Place, PoolState, Resize, Wait
+from muster_runtime.logs import fields
+from muster_scheduler.ports import Decisions, Story, Totals
+
+log = logging.getLogger(__name__)
+
+_US = 1_000_000
+_BATCH = 900
+"""Decisions in one commit; the bus takes 1,000 messages in a batch."""
+
+
+class Term:
+    """A leader's term. ``seen`` waits until the state has folded everything up to a sequence."""
+
+    def __init__(
+        self,
+        *,
+        state: PoolState,
+        decisions: Decisions,
+        totals: Totals,
+        story: Story,
+        clock: Callable[[], int],
+        seen: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self.state = state
+        self.nodes: dict[str, Node] = {}
+        self._decisions = decisions
+        self._totals = totals
+        self._story = story
+        self._clock = clock
+        self._seen = seen
+        self._woken = asyncio.Event()
+        self._told: CapacityChanged | None = None
+
+    def observe(self, batch: Sequence[Stamped]) -> None:
+        """Fold facts of jobs."""
+        for stamped in batch:
+            self.state.observe(stamped)
+        self.wake()
+
+    def observe_node(self, fact: NodeChanged) -> None:
+        """Fold the last word on a node."""
+        self.state.observe_node(fact)
+        if fact.gone:
+            self.nodes.pop(fact.node.name, None)
+        else:
+            self.nodes[fact.node.name] = fact.node
+        self.wake()
+
+    def wake(self) -> None:
+        """Decide as soon as may be."""
+        self._woken.set()
+
+    async def lead(self) -> None:
+        """Decide at every change, and when a restart's delay has passed; until cancelled."""
+        self.wake()
+        while True:
+            await self._wait()
+            self._woken.clear()
+            await self._decide()
+
+    async def _wait(self) -> None:
+        at = self.state.next_wake(self._clock())
+        delay_s = None if at is None else max((at - self._clock()) / _US, 0.0)
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+
+    async def _decide(self) -> None:
+        began_ns = time.time_ns()
+        instructions = self.state.decide(self._clock())
+        for first in range(0, len(instructions), _BATCH):
+            await self._commit(instructions[first : first + _BATCH], began_ns)
+        capacity = self.state.capacity(self._clock())
+        if capacity != self._told:
+            await self._totals.publish(capacity)
+            self._told = capacity
+
+    async def _commit(self, instructions: Sequence[Instruction], began_ns: int) -> None:
+        decided = [(record, i) for i in instructions if (record := self.state.record(i.job_id)) is not None]
+        last = await self._decisions.commit(decided)
+        for record, instruction in decided:
+            self._story.tell(record, instruction, began_ns)
+            _log(record, instruction)
+        await self._seen(last)
+
+
+def _log(record: JobRecord, instruction: Instruction) -> None:
+    named = fields(job=record.name, job_id=record.job_id)
+    match instruction:
+        case Place(replicas=replicas, attempt=attempt):
+            nodes = sorted({a.node for a in replicas})
+            log.info(
+                "placed", extra=named | fields(attempt=attempt, replicas=len(replicas), nodes=",".join(nodes))
+            )
+        case Resize(reason=reason, generation=generation):
+            log.info("resized: %s", reason.message, extra=named | fields(generation=generation))
+        case Wait(reason=reason):
+            log.info("waits: %s", reason.message, extra=named | fields(code=reason.code))
+        case _:
+            log.info("evicted: %s", instruction.reason.message, extra=named)

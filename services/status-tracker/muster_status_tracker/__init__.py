@@ -1,0 +1,1 @@
+"""Owns the life cycle and the record of a job; answers reads."""

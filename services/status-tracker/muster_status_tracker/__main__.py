@@ -1,0 +1,6 @@
+from muster_runtime.app import run_app
+from muster_status_tracker.service import build
+from muster_status_tracker.settings import StatusTrackerSettings
+
+if __name__ == "__main__":
+    run_app(build, settings=StatusTrackerSettings, service="status-tracker")

@@ -1,0 +1,124 @@
+"""Facts -> record -> decision. The record is durable before anything is decided on it, and both before the fact is acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from muster_core.facts import Stamped
+from muster_core.lifecycle import Finish, Forget, Restart, decide, fold, next_deadline
+from muster_core.models import JobRecord
+from muster_runtime.logs import fields
+from muster_status_tracker.ports import LifeFacts, RecordBucket, Story
+from muster_status_tracker.shelf import Shelf
+
+log = logging.getLogger(__name__)
+
+Clock = Callable[[], int]
+"""The instant now, in microseconds."""
+
+
+class ShardHandler:
+    """The life of the jobs of one shard, in the order of their facts."""
+
+    def __init__(
+        self,
+        *,
+        shelf: Shelf,
+        bucket: RecordBucket,
+        life: LifeFacts,
+        story: Story,
+        clock: Clock,
+        count_illegal: Callable[[], None],
+    ) -> None:
+        self._shelf = shelf
+        self._bucket = bucket
+        self._life = life
+        self._story = story
+        self._clock = clock
+        self._count_illegal = count_illegal
+        self._records: dict[str, JobRecord] = {}
+        self._due: set[str] = set()
+
+    def load(self, records: Iterable[JobRecord]) -> None:
+        """Start from what the bucket holds; every one of them is looked at again once the facts behind are read."""
+        self._records = {record.job_id: record for record in records}
+        self._due = set(self._records)
+        for record in self._records.values():
+            self._shelf.put(record)
+
+    async def handle(self, batch: Sequence[Stamped], *, live: bool) -> None:
+        """Fold a batch, keep the records, and (once the past is read) decide."""
+        steps: dict[str, tuple[JobRecord | None, JobRecord]] = {}
+        for stamped in batch:
+            self._fold(stamped, steps)
+        await asyncio.gather(*(self._bucket.write(after) for _, after in steps.values()))
+        for job_id, (_, after) in steps.items():
+            self._records[job_id] = after
+            self._shelf.put(after)
+        self._due |= steps.keys()
+        if live:
+            for before, after in steps.values():
+                self._story.tell(before, after)
+            await self.decide_due()
+
+    async def decide_due(self) -> None:
+        """Decide on every job that changed or whose deadline may have passed."""
+        due, self._due = self._due, set()
+        try:
+            await asyncio.gather(*(self._decide(job_id) for job_id in due))
+        except BaseException:
+            self._due |= due
+            raise
+
+    def next_deadline(self) -> int | None:
+        """The next instant (µs) at which a job is to be looked at again without a new fact."""
+        deadlines = [d for d in map(next_deadline, self._records.values()) if d is not None]
+        return min(deadlines, default=None)
+
+    def expire(self, now: int) -> bool:
+        """Mark the jobs whose deadline has passed; answers whether there are any."""
+        for job_id, record in self._records.items():
+            deadline = next_deadline(record)
+            if deadline is not None and deadline <= now:
+                self._due.add(job_id)
+        return bool(self._due)
+
+    def _fold(self, stamped: Stamped, steps: dict[str, tuple[JobRecord | None, JobRecord]]) -> None:
+        known = self._records.get(stamped.job_id)
+        before, current = steps.get(stamped.job_id, (known, known))
+        folded = fold(current, stamped)
+        if folded.illegal and current is not None:
+            self._count_illegal()
+            log.warning(
+                "illegal move: %s",
+                folded.illegal,
+                extra=fields(job_id=stamped.job_id, sequence=stamped.sequence),
+            )
+        if folded.record is not None and folded.record is not current:
+            steps[stamped.job_id] = (before, folded.record)
+
+    async def _decide(self, job_id: str) -> None:
+        record = self._records.get(job_id)
+        if record is None:
+            return
+        for instruction in decide(record, self._clock()):
+            match instruction:
+                case Finish(fact=fact):
+                    await self._life.publish(record, fact)
+                    log.info(
+                        "finished: %s",
+                        fact.reason.message,
+                        extra=fields(job=record.name, job_id=job_id, outcome=fact.outcome),
+                    )
+                case Restart(fact=fact):
+                    await self._life.publish(record, fact)
+                    log.info(
+                        "restarting: %s", fact.reason.message, extra=fields(job=record.name, job_id=job_id)
+                    )
+                case Forget():
+                    await self._bucket.remove(job_id)
+                    self._records.pop(job_id, None)
+                    self._shelf.drop(job_id)
+                    log.info("forgotten", extra=fields(job=record.name, job_id=job_id))

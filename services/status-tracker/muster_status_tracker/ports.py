@@ -1,0 +1,36 @@
+"""What the handlers need."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from muster_core.facts import JobFinished, JobRestarting
+from muster_core.models import JobRecord
+
+
+class RecordBucket(Protocol):
+    """Where records are kept. Every write is a compare-and-set on the revision that this copy last saw."""
+
+    async def write(self, record: JobRecord) -> None:
+        """Keep a record; returns when it is durable. A newer one in the bucket wins and stays."""
+        ...
+
+    async def remove(self, job_id: str) -> None:
+        """Forget a record."""
+        ...
+
+
+class LifeFacts(Protocol):
+    """Where decisions about a job's life go."""
+
+    async def publish(self, record: JobRecord, fact: JobFinished | JobRestarting) -> None:
+        """Publish it, once however often it is asked; returns when it is durable."""
+        ...
+
+
+class Story(Protocol):
+    """Where the spans of a job's life go."""
+
+    def tell(self, before: JobRecord | None, after: JobRecord) -> None:
+        """Record the spans that the step from ``before`` to ``after`` has ended."""
+        ...

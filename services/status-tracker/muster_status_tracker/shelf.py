@@ -1,0 +1,105 @@
+"""The records that this copy can answer from, with an index by name and a signal for those who watch."""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import contextmanager
+
+from muster_core.models import JobRecord, Phase
+
+Watcher = asyncio.Queue[tuple[str, JobRecord | None]]
+
+
+class Shelf:
+    """Job id -> record, newest submission last. ``None`` in a watcher's queue says that the job is gone."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, JobRecord] = {}
+        self._by_name: dict[tuple[str, str], list[tuple[int, str]]] = {}
+        self._order: list[tuple[int, str]] = []
+        self._watchers: set[Watcher] = set()
+        self._advanced = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def get(self, job_id: str) -> JobRecord | None:
+        """The record of a job."""
+        return self._records.get(job_id)
+
+    def named(self, namespace: str, name: str) -> JobRecord | None:
+        """The newest job of that name."""
+        ids = self._by_name.get((namespace, name))
+        return self._records[ids[-1][1]] if ids else None
+
+    def put(self, record: JobRecord) -> None:
+        """Keep a record unless a newer one is here."""
+        known = self._records.get(record.job_id)
+        if known is not None and known.folded >= record.folded:
+            return
+        self._records[record.job_id] = record
+        place = (record.submitted_at, record.job_id)
+        if known is None:
+            bisect.insort(self._order, place)
+        if record.name and (known is None or known.name != record.name):
+            ids = self._by_name.setdefault((namespace_of(record), record.name), [])
+            if place not in ids:
+                bisect.insort(ids, place)
+        self._signal(record.job_id, record)
+
+    def drop(self, job_id: str) -> None:
+        """Forget a record."""
+        record = self._records.pop(job_id, None)
+        if record is None:
+            return
+        place = (record.submitted_at, job_id)
+        self._order.remove(place)
+        key = (namespace_of(record), record.name)
+        if place in self._by_name.get(key, []):
+            self._by_name[key].remove(place)
+            if not self._by_name[key]:
+                del self._by_name[key]
+        self._signal(job_id, None)
+
+    def newest_first(self, before: tuple[int, str] | None = None) -> Iterator[JobRecord]:
+        """Records from the newest on, or from behind ``before`` (submission instant and id)."""
+        end = len(self._order) if before is None else bisect.bisect_left(self._order, before)
+        for position in range(end - 1, -1, -1):
+            yield self._records[self._order[position][1]]
+
+    def count(self, phase: Phase) -> int:
+        """How many jobs are in a phase."""
+        return sum(1 for record in self._records.values() if record.phase is phase)
+
+    async def advanced(self) -> None:
+        """Return at the next change of any record."""
+        await self._advanced.wait()
+
+    @contextmanager
+    def watcher(self) -> Generator[Watcher]:
+        """A queue of everything that changes from now on."""
+        queue: Watcher = asyncio.Queue()
+        self._watchers.add(queue)
+        try:
+            yield queue
+        finally:
+            self._watchers.discard(queue)
+
+    async def changes(self) -> AsyncIterator[tuple[str, JobRecord | None]]:
+        """Everything that changes from now on."""
+        with self.watcher() as queue:
+            while True:
+                yield await queue.get()
+
+    def _signal(self, job_id: str, record: JobRecord | None) -> None:
+        for watcher in self._watchers:
+            watcher.put_nowait((job_id, record))
+        self._advanced.set()
+        self._advanced = asyncio.Event()
+
+
+def namespace_of(record: JobRecord) -> str:
+    """A record's namespace; ``default`` until it is validated."""
+    return record.job.namespace if record.job else "default"

@@ -1,0 +1,51 @@
+"""The spans that status-tracker adds to a job's trace, each recorded when it is over."""
+
+from __future__ import annotations
+
+from muster_core.models import JobRecord, Phase
+from muster_runtime.telemetry import Telemetry
+from muster_runtime.trace_context import SpanRef, extract
+
+_NS_PER_US = 1000
+
+
+class TraceStory:
+    """``run`` from the first replica to the job's end, ``restart`` for each attempt, ``clean up`` until nothing is left."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+
+    def tell(self, before: JobRecord | None, after: JobRecord) -> None:
+        """See ``Story``."""
+        root = extract({"traceparent": after.trace})
+        if root is None or before is None:
+            return
+        if before.phase is not Phase.RESTARTING and after.phase is Phase.RESTARTING:
+            held_back = (after.waiting_since, max(after.not_before, after.waiting_since))
+            self._record(root, f"restart/{after.attempt}", after, held_back)
+        if after.terminal and not before.terminal and after.started_at:
+            self._record(root, "run", after, (after.started_at, after.finished_at))
+        if after.settled and not before.settled:
+            ended = max((r.ended_at for r in after.replicas), default=after.finished_at)
+            self._record(root, "clean up", after, (after.finished_at, max(ended, after.finished_at)))
+
+    def _record(self, root: SpanRef, key: str, record: JobRecord, period: tuple[int, int]) -> None:
+        name = key.partition("/")[0]
+        failed = record.phase in (Phase.FAILED, Phase.TIMED_OUT, Phase.RESTARTING)
+        reason = record.reason
+        self._telemetry.record(
+            name,
+            parent=root,
+            key=key,
+            start_ns=period[0] * _NS_PER_US,
+            end_ns=period[1] * _NS_PER_US,
+            attributes={
+                "muster.job": record.name,
+                "muster.job_id": record.job_id,
+                "muster.attempt": record.attempt,
+                "muster.generation": record.generation,
+                "muster.phase": record.phase.value,
+                "muster.reason": reason.message if reason else "",
+            },
+            status_error=reason.message if failed and reason and name != "clean up" else None,
+        )

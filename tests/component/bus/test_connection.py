@@ -1,0 +1,113 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+from muster_runtime.bus import Bus, BusSettings, BusUnavailable, Incoming, NoMetrics, Outgoing, Refused
+from muster_testing.broker import Broker
+from muster_testing.lane import Lane
+from muster_testing.waiting import eventually
+
+
+class Counting(NoMetrics):
+    def __init__(self) -> None:
+        self.reconnects = 0
+        self.refusals = 0
+
+    def reconnected(self) -> None:
+        self.reconnects += 1
+
+    def refused(self) -> None:
+        self.refusals += 1
+
+
+async def test_connecting_waits_for_a_broker_that_comes_later(tmp_path: Path) -> None:
+    async with Broker(tmp_path) as broker:
+        await broker.kill()
+        connecting = asyncio.create_task(Bus.connect(BusSettings(url=broker.url), name="early"))
+        await asyncio.sleep(0.2)
+        assert not connecting.done()
+
+        await broker.restart()
+
+        bus = await asyncio.wait_for(connecting, 10)
+        assert bus.connected
+        await bus.close()
+        assert not bus.connected
+
+
+async def test_hints_reach_who_listens_also_after_a_reconnect(bus: Bus, broker: Broker) -> None:
+    heard: list[str] = []
+    reconnects: list[bool] = []
+    bus.on_reconnect(lambda: reconnects.append(bus.connected))
+    subscription = await bus.subscribe("hint.*", lambda incoming: heard.append(incoming.subject))
+    await bus.send("hint.a", b"")
+    await eventually(lambda: heard == ["hint.a"])
+
+    await broker.restart()
+    await eventually(lambda: reconnects == [True])
+    await bus.send("hint.b", b"")
+    await eventually(lambda: heard == ["hint.a", "hint.b"])
+
+    await subscription.close()
+    async with bus.listen("hint.c") as hints:
+        await bus.send("hint.c", b"payload", headers={"k": "v"})
+        hint = await asyncio.wait_for(anext(hints), 10)
+    assert (hint.data, hint.headers) == (b"payload", {"k": "v"})
+    assert heard == ["hint.a", "hint.b"]
+
+
+async def test_a_group_of_subscribers_is_called_once(bus: Bus) -> None:
+    heard: list[Incoming] = []
+    for _ in range(3):
+        await bus.subscribe("work", heard.append, group="one")
+    await bus.send("work", b"")
+    await bus.subscribe("end", heard.append)
+    await bus.send("end", b"")
+
+    await eventually(lambda: any(incoming.subject == "end" for incoming in heard))
+    assert [incoming.subject for incoming in heard].count("work") == 1
+
+
+async def test_questions_fail_at_once_when_the_connection_goes(bus: Bus, broker: Broker) -> None:
+    await bus.subscribe("silence", lambda _: None)
+    asking = asyncio.create_task(bus.request("silence", b"", timeout_s=60))
+    await asyncio.sleep(0.1)
+
+    await broker.kill()
+
+    with pytest.raises(BusUnavailable):
+        await asyncio.wait_for(asking, 5)
+
+
+async def test_a_connection_that_the_library_gives_up_is_made_anew(broker: Broker) -> None:
+    metrics = Counting()
+    bus = await Bus.connect(BusSettings(url=broker.url), name="revived", metrics=metrics)
+    heard: list[bytes] = []
+    await bus.subscribe("hint", lambda incoming: heard.append(incoming.data))
+
+    async with asyncio.timeout(10):
+        await kick(broker, "revived")
+
+    await eventually(lambda: metrics.reconnects == 1 and bus.connected)
+    await bus.send("hint", b"still here")
+    await eventually(lambda: heard == [b"still here"])
+    await bus.close()
+
+
+async def test_a_payload_beyond_the_brokers_limit_is_refused(lane: Lane) -> None:
+    with pytest.raises(Refused, match="more than the broker takes"):
+        await lane.bus.publish(Outgoing(subject=f"{lane.name}.a", data=b"x" * (2 << 20), msg_id="1"))
+
+
+async def test_a_permission_that_is_missing_is_counted(tmp_path: Path) -> None:
+    metrics = Counting()
+    users = 'authorization { users: [ { user: "narrow", password: "p", permissions: { publish: "ok.>", subscribe: "_INBOX.>" } } ] }\n'
+    async with Broker(tmp_path, extra_config=users) as broker:
+        settings = BusSettings(url=broker.url, user="narrow", password="p", request_timeout_s=0.5)
+        bus = await Bus.connect(settings, name="narrow", metrics=metrics)
+
+        with pytest.raises(BusUnavailable):
+            await bus.request("forbidden", b"")
+
+        await eventually(lambda: metrics.refusals == 1)
+        await bus.close()

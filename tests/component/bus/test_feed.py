@@ -1,0 +1,321 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from muster_runtime.bus import (
+    BucketSpec,
+    Bus,
+    BusUnavailable,
+    DeadLetters,
+    Entry,
+    Feed,
+    Incoming,
+    Poison,
+    Records,
+    provision,
+)
+from muster_testing.broker import Broker
+from muster_testing.lane import Lane
+from muster_testing.waiting import Background, eventually
+
+Connect = Callable[[], Awaitable[Bus]]
+
+
+class Reader:
+    """Remembers what a feed handled, and fails where it is told to."""
+
+    def __init__(self) -> None:
+        self.payloads: list[str] = []
+        self.live: list[str] = []
+        self.replayed: list[str] = []
+        self.failures: dict[str, Exception] = {}
+
+    async def handle(self, batch: list[Incoming], *, live: bool) -> None:
+        for incoming in batch:
+            payload = incoming.data.decode()
+            if payload in self.failures:
+                raise self.failures[payload]
+            (self.replayed if incoming.replayed else self.payloads).append(payload)
+            if live:
+                self.live.append(payload)
+
+    def once(self) -> list[str]:
+        """The payloads without the repetitions that a failed batch brings."""
+        return list(dict.fromkeys(self.payloads))
+
+
+def feed(bus: Bus, lane: Lane, durable: str, reader: Reader) -> Feed:
+    return Feed(bus, stream=lane.name, durable=durable, filters=[f"{lane.name}.a"], handle=reader.handle)
+
+
+async def pull_and_vanish(bus: Bus, lane: Lane, durable: str, count: int) -> list[Incoming]:
+    """What an owner does that is killed between pulling and acknowledging."""
+    pulled: asyncio.Queue[Incoming] = asyncio.Queue()
+    inbox = f"_INBOX.vanish-{durable}"
+    await bus.subscribe(inbox, pulled.put_nowait)
+    await bus.send(f"$JS.API.CONSUMER.MSG.NEXT.{lane.name}.{durable}", str(count).encode(), reply=inbox)
+    async with asyncio.timeout(10):
+        return [await pulled.get() for _ in range(count)]
+
+
+def numbers(first: int, last: int) -> list[str]:
+    return [str(n) for n in range(first, last + 1)]
+
+
+async def test_a_feed_catches_up_and_then_follows(lane: Lane, background: Background) -> None:
+    durable = await lane.durable("d", ack="all", filters=[f"{lane.name}.a"])
+    await lane.publish(*numbers(1, 5))
+    await lane.publish("not mine", topic="b")
+    reader = Reader()
+    reading = feed(lane.bus, lane, durable, reader)
+    background.start(reading.run())
+    await asyncio.wait_for(reading.caught_up.wait(), 10)
+    assert reader.payloads == numbers(1, 5)
+    assert reader.live == []
+
+    last = await lane.publish(*numbers(6, 8))
+    await reading.wait_for(last.sequence, 10)
+
+    assert reader.payloads == numbers(1, 8)
+    assert reader.live == numbers(6, 8)
+    assert reading.position == last.sequence
+
+
+async def test_waiting_on_an_idle_filter_returns_and_on_the_future_does_not(
+    lane: Lane, background: Background
+) -> None:
+    durable = await lane.durable("d", ack="all", filters=[f"{lane.name}.a"])
+    reading = feed(lane.bus, lane, durable, Reader())
+    background.start(reading.run())
+    await asyncio.wait_for(reading.caught_up.wait(), 10)
+    foreign = await lane.publish("not mine", topic="b")
+
+    await reading.wait_for(foreign.sequence, 10)
+    with pytest.raises(TimeoutError):
+        await reading.wait_for(foreign.sequence + 1, 0.3)
+
+
+async def test_a_feed_that_returns_goes_on_where_it_was(lane: Lane) -> None:
+    durable = await lane.durable("d", ack="all", filters=[f"{lane.name}.a"])
+    for first in (1, 11):
+        last = await lane.publish(*numbers(first, first + 9))
+        reader = Reader()
+        reading = feed(lane.bus, lane, durable, reader)
+        running = asyncio.create_task(reading.run())
+        await reading.wait_for(last.sequence, 10)
+        last = await lane.publish(f"live {first}")
+        await reading.wait_for(last.sequence, 10)
+        reading.stop()
+        await asyncio.wait_for(running, 10)
+
+        assert reader.payloads == [*numbers(first, first + 9), f"live {first}"]
+
+
+async def test_a_successor_waits_for_nothing_that_a_dead_owner_had_pulled(
+    lane: Lane, connect: Connect, background: Background
+) -> None:
+    durable = await lane.durable("d", ack="all", filters=[f"{lane.name}.a"], ack_wait_s=30)
+    await lane.publish(*numbers(1, 10))
+    await pull_and_vanish(await connect(), lane, durable, 6)
+    reader = Reader()
+    reading = feed(await connect(), lane, durable, reader)
+    background.start(reading.run())
+
+    last = await lane.publish("11")
+    await reading.wait_for(last.sequence, 5)
+
+    assert reader.payloads == numbers(1, 11)
+
+
+async def test_what_a_zombie_pulls_in_between_is_not_missed(
+    lane: Lane, connect: Connect, background: Background
+) -> None:
+    durable = await lane.durable("d", ack="all", filters=[f"{lane.name}.a"], ack_wait_s=30)
+    reader = Reader()
+    reading = feed(await connect(), lane, durable, reader)
+    background.start(reading.run())
+    await reading.wait_for((await lane.publish("1")).sequence, 10)
+
+    stolen: list[Incoming] = []
+    zombie = asyncio.create_task(pull_and_vanish(await connect(), lane, durable, 5))
+    sent = 1
+    while not zombie.done():
+        sent += 1
+        await lane.publish(str(sent))
+    stolen = await zombie
+    last = await lane.publish(*numbers(sent + 1, sent + 3))
+
+    async with asyncio.timeout(10):
+        while reading.position < last.sequence:
+            sent_more = await lane.publish("nudge")
+            await asyncio.sleep(0.05)
+            last = last if reading.position < last.sequence else sent_more
+    assert len(stolen) == 5
+    assert reader.payloads[: sent + 3] == numbers(1, sent + 3)
+
+
+async def test_a_gap_is_noticed_although_a_redelivery_came_first(
+    lane: Lane, connect: Connect, background: Background
+) -> None:
+    durable = await lane.durable("d", ack="all", filters=[f"{lane.name}.a"], ack_wait_s=1)
+    thief = await connect()
+    await lane.publish("1", "2")
+    await pull_and_vanish(thief, lane, durable, 2)
+    reader = Reader()
+    reading = feed(await connect(), lane, durable, reader)
+    background.start(reading.run())
+    await asyncio.wait_for(reading.caught_up.wait(), 10)
+
+    thieving = asyncio.create_task(pull_and_vanish(thief, lane, durable, 1))
+    last = await lane.publish("3", "4", "5", "6")
+    await thieving
+    await reading.wait_for(last.sequence, 10)
+
+    assert reader.payloads == numbers(1, 6)
+
+
+async def test_order_holds_when_the_broker_is_killed_in_the_middle(
+    own_lane: Lane, broker: Broker, background: Background
+) -> None:
+    durable = await own_lane.durable("d", ack="all", filters=[f"{own_lane.name}.a"])
+    reader = Reader()
+    reading = feed(own_lane.bus, own_lane, durable, reader)
+    background.start(reading.run())
+    await asyncio.wait_for(reading.caught_up.wait(), 10)
+
+    publishing = asyncio.create_task(own_lane.publish(*numbers(1, 600)))
+    for handled in (100, 300):
+        await eventually(lambda handled=handled: len(reader.payloads) >= handled)
+        await broker.restart()
+    last = await publishing
+    await reading.wait_for(last.sequence, 15)
+
+    assert reader.payloads == numbers(1, 600)
+
+
+async def test_a_feed_is_back_soon_after_the_broker_is(
+    own_lane: Lane, broker: Broker, background: Background
+) -> None:
+    durable = await own_lane.durable("d", ack="all", filters=[f"{own_lane.name}.a"])
+    reader = Reader()
+    reading = feed(own_lane.bus, own_lane, durable, reader)
+    background.start(reading.run())
+    await asyncio.wait_for(reading.caught_up.wait(), 10)
+
+    await broker.restart()
+    last = await own_lane.publish("1")
+
+    await reading.wait_for(last.sequence, 3)
+
+
+async def test_memory_is_rebuilt_from_records_and_the_facts_behind_them(
+    lane: Lane, background: Background
+) -> None:
+    """The writer of the records has settled 3 of 6; the reader gets its records and the other 3."""
+    writer = await lane.durable("writer", ack="all", filters=[f"{lane.name}.a"])
+    own = await lane.durable("own", ack="all", filters=[f"{lane.name}.a"])
+    await provision(lane.bus, buckets=[BucketSpec(name=lane.name)])
+    records = Records(lane.bus, lane.name)
+    await lane.publish(*numbers(1, 3))
+    folded = Reader()
+    writing = feed(lane.bus, lane, writer, folded)
+    running = asyncio.create_task(writing.run())
+    await writing.wait_for((await lane.publish("live")).sequence, 10)
+    writing.stop()
+    await asyncio.wait_for(running, 10)
+    await records.put("fold", b"1,2,3,live")
+    await lane.publish(*numbers(4, 6))
+
+    loaded: list[Entry] = []
+    reader = Reader()
+    reading = Feed(
+        lane.bus,
+        stream=lane.name,
+        durable=own,
+        filters=[f"{lane.name}.a"],
+        records=records,
+        floors=[writer],
+        load=loaded.extend,
+        handle=reader.handle,
+    )
+    background.start(reading.run())
+    await asyncio.wait_for(reading.caught_up.wait(), 10)
+
+    assert [entry.value for entry in loaded] == [b"1,2,3,live"]
+    assert reader.payloads == numbers(4, 6)
+
+
+async def test_an_idle_writer_is_a_floor_at_the_end_of_the_stream(
+    lane: Lane, background: Background
+) -> None:
+    writer = await lane.durable("writer", ack="all", filters=[f"{lane.name}.other"])
+    own = await lane.durable("own", ack="all", filters=[f"{lane.name}.a"])
+    await lane.publish(*numbers(1, 3))
+    reader = Reader()
+    reading = Feed(
+        lane.bus,
+        stream=lane.name,
+        durable=own,
+        filters=[f"{lane.name}.a"],
+        floors=[writer],
+        handle=reader.handle,
+    )
+    background.start(reading.run())
+    await asyncio.wait_for(reading.caught_up.wait(), 10)
+
+    assert reader.payloads == []
+    assert reading.position == 3
+
+
+async def test_a_poisonous_message_is_set_aside_and_does_not_block(
+    lane: Lane, background: Background
+) -> None:
+    durable = await lane.durable(f"{lane.name}-d", ack="all", filters=[f"{lane.name}.a"])
+    reader = Reader()
+    reader.failures = {"2": Poison("unreadable"), "4": ZeroDivisionError("by zero")}
+    reading = feed(lane.bus, lane, durable, reader)
+    background.start(reading.run())
+
+    last = await lane.publish(*numbers(1, 5))
+    await reading.wait_for(last.sequence, 20)
+
+    letters = [letter for letter in await DeadLetters(lane.bus).list() if letter.durable == durable]
+    assert reader.once() == ["1", "3", "5"]
+    assert [(letter.data, letter.reason) for letter in letters] == [
+        (b"2", "unreadable"),
+        (b"4", "ZeroDivisionError: by zero"),
+    ]
+    assert letters[0].subject == f"{lane.name}.a"
+    assert (letters[0].stream, letters[0].stream_sequence) == (lane.name, 2)
+
+
+async def test_an_unavailable_bus_is_no_ones_poison(lane: Lane, background: Background) -> None:
+    durable = await lane.durable(f"{lane.name}-d", ack="all", filters=[f"{lane.name}.a"])
+    attempts = 0
+    handled: list[bytes] = []
+
+    async def handle(batch: list[Incoming], *, live: bool) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts <= 8:
+            raise BusUnavailable("for a while")
+        handled.extend(incoming.data for incoming in batch)
+
+    reading = Feed(lane.bus, stream=lane.name, durable=durable, filters=[f"{lane.name}.a"], handle=handle)
+    background.start(reading.run())
+    last = await lane.publish("1")
+
+    await reading.wait_for(last.sequence, 30)
+    assert handled == [b"1"]
+
+
+async def test_a_feed_waits_for_a_durable_that_is_not_there_yet(lane: Lane, background: Background) -> None:
+    reader = Reader()
+    reading = feed(lane.bus, lane, "late", reader)
+    background.start(reading.run())
+    last = await lane.publish("1")
+    await asyncio.sleep(0.2)
+    await lane.durable("late", ack="all", filters=[f"{lane.name}.a"])
+
+    await reading.wait_for(last.sequence, 10)
+    assert reader.payloads == ["1"]

@@ -1,0 +1,154 @@
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+import pytest_asyncio
+from muster_runtime.bus import (
+    BucketSpec,
+    Bus,
+    Fence,
+    Fenced,
+    Leadership,
+    Outgoing,
+    Records,
+    provision,
+)
+from muster_testing.broker import Broker
+from muster_testing.lane import Lane
+from muster_testing.waiting import Background, eventually
+
+Connect = Callable[[], Awaitable[Bus]]
+
+
+class Term:
+    """What a leader under test does: it remembers its fences and leads until it is cancelled."""
+
+    def __init__(self) -> None:
+        self.fences: list[Fence] = []
+        self.ended = 0
+
+    async def lead(self, fence: Fence) -> None:
+        self.fences.append(fence)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended += 1
+
+
+def candidate(bus: Bus, lane: Lane, instance: str) -> Leadership:
+    return Leadership(
+        bus,
+        leases=Records(bus, lane.name),
+        key="leader",
+        epoch_subject=f"{lane.name}.epoch",
+        stream=lane.name,
+        instance=instance,
+    )
+
+
+@pytest_asyncio.fixture
+async def bucket(lane: Lane) -> None:
+    await provision(lane.bus, buckets=[BucketSpec(name=lane.name, ttl=True)])
+
+
+@pytest.mark.usefixtures("bucket")
+async def test_one_of_two_leads_and_the_other_takes_over_at_once_when_it_resigns(
+    lane: Lane, connect: Connect, background: Background
+) -> None:
+    first, second = Term(), Term()
+    leading = background.start(candidate(await connect(), lane, "one").run(first.lead))
+    await eventually(lambda: len(first.fences) == 1)
+    background.start(candidate(await connect(), lane, "two").run(second.lead))
+    await asyncio.sleep(0.5)
+    assert second.fences == []
+
+    began = time.monotonic()
+    leading.cancel()
+    await eventually(lambda: len(second.fences) == 1)
+
+    assert time.monotonic() - began < 2
+    assert first.ended == 1
+    assert second.fences[0].sequence > first.fences[0].sequence
+
+
+@pytest.mark.usefixtures("bucket")
+async def test_a_leader_that_crashed_is_replaced_within_five_seconds_and_can_do_no_harm(
+    lane: Lane, connect: Connect, background: Background
+) -> None:
+    first, second = Term(), Term()
+    victim = await connect()
+    background.start(candidate(victim, lane, "one").run(first.lead))
+    await eventually(lambda: len(first.fences) == 1)
+    background.start(candidate(await connect(), lane, "two").run(second.lead))
+    await asyncio.sleep(0.5)
+
+    began = time.monotonic()
+    await victim.close()
+    await eventually(lambda: len(second.fences) == 1)
+
+    assert time.monotonic() - began < 5
+    stale = [Outgoing(subject=f"{lane.name}.a", data=b"", msg_id=f"stale-{n}") for n in range(2)]
+    with pytest.raises(Fenced):
+        await lane.bus.commit(stale, fence=first.fences[0])
+    await lane.bus.commit(stale, fence=second.fences[0])
+
+
+@pytest.mark.usefixtures("bucket")
+async def test_a_leader_whose_lease_was_taken_stops_leading(lane: Lane, background: Background) -> None:
+    term = Term()
+    leading = candidate(lane.bus, lane, "one")
+    background.start(leading.run(term.lead))
+    await eventually(lambda: leading.leading)
+
+    await Records(lane.bus, lane.name).put("leader", b"another")
+
+    await eventually(lambda: term.ended == 1)
+    assert not leading.leading
+
+
+@pytest.mark.usefixtures("bucket")
+async def test_a_leader_that_fails_stands_again(lane: Lane, background: Background) -> None:
+    fences: list[Fence] = []
+
+    async def fail(fence: Fence) -> None:
+        fences.append(fence)
+        raise ZeroDivisionError("by zero")
+
+    background.start(candidate(lane.bus, lane, "one").run(fail))
+
+    await eventually(lambda: len(fences) >= 2)
+    assert fences[1].sequence > fences[0].sequence
+
+
+async def test_a_leader_survives_a_short_absence_of_the_broker(
+    own_lane: Lane, broker: Broker, background: Background
+) -> None:
+    await provision(own_lane.bus, buckets=[BucketSpec(name=own_lane.name, ttl=True)])
+    term = Term()
+    leading = candidate(own_lane.bus, own_lane, "one")
+    background.start(leading.run(term.lead))
+    await eventually(lambda: leading.leading)
+
+    await broker.restart()
+    await own_lane.publish("the broker is back")
+    await asyncio.sleep(2)
+
+    assert leading.leading
+    assert len(term.fences) == 1
+
+
+async def test_a_leader_without_a_broker_stops_before_another_may_lead(
+    own_lane: Lane, broker: Broker, background: Background
+) -> None:
+    await provision(own_lane.bus, buckets=[BucketSpec(name=own_lane.name, ttl=True)])
+    term = Term()
+    leading = candidate(own_lane.bus, own_lane, "one")
+    background.start(leading.run(term.lead))
+    await eventually(lambda: leading.leading)
+
+    began = time.monotonic()
+    await broker.kill()
+    await eventually(lambda: term.ended == 1)
+
+    assert time.monotonic() - began < 3.5

@@ -1,0 +1,79 @@
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest_asyncio
+from muster_runtime.bus import BucketSpec, Bus, Membership, Records, provision
+from muster_runtime.bus.membership import owner_of
+from muster_testing.lane import Lane
+from muster_testing.waiting import Background, eventually
+
+TOTAL = 16
+ALL = frozenset(range(TOTAL))
+Connect = Callable[[], Awaitable[Bus]]
+
+
+@pytest_asyncio.fixture
+async def leases(lane: Lane) -> str:
+    await provision(lane.bus, buckets=[BucketSpec(name=lane.name, ttl=True)])
+    return lane.name
+
+
+class Copy:
+    """One member and the shards that it was given, latest last."""
+
+    def __init__(self, bus: Bus, leases: str, instance: str) -> None:
+        self.bus = bus
+        self.told: list[frozenset[int]] = [frozenset()]
+        self.membership = Membership(
+            bus, leases=Records(bus, leases), group="trackers", instance=instance
+        )
+
+    @property
+    def shards(self) -> frozenset[int]:
+        return self.told[-1]
+
+    async def run(self) -> None:
+        await self.membership.run(self.told.append, TOTAL)
+
+
+async def test_a_single_copy_has_every_shard(leases: str, connect: Connect, background: Background) -> None:
+    copy = Copy(await connect(), leases, "pod-0.example")
+    background.start(copy.run())
+
+    await eventually(lambda: copy.shards == ALL)
+    assert copy.membership.shards(TOTAL) == ALL
+    assert len(copy.membership.members) == 1
+
+
+async def test_shards_are_dealt_anew_when_copies_come_leave_and_crash(
+    leases: str, connect: Connect, background: Background
+) -> None:
+    copies = [Copy(await connect(), leases, f"pod-{n}") for n in range(3)]
+    tasks = [background.start(copy.run()) for copy in copies]
+
+    def dealt_among(*members: Copy) -> bool:
+        shares = [member.shards for member in members]
+        return all(shares) and sum(map(len, shares)) == TOTAL and frozenset().union(*shares) == ALL
+
+    await eventually(lambda: dealt_among(*copies))
+
+    began = time.monotonic()
+    tasks[2].cancel()
+    await eventually(lambda: dealt_among(*copies[:2]))
+    assert time.monotonic() - began < 2.5
+    assert copies[2].shards == frozenset()
+
+    began = time.monotonic()
+    await copies[1].bus.close()
+    await eventually(lambda: copies[0].shards == ALL)
+    assert time.monotonic() - began < 5
+    await eventually(lambda: copies[1].shards == frozenset())
+
+
+def test_a_copy_that_goes_moves_only_its_own_shards() -> None:
+    before = {shard: owner_of(shard, {"a", "b", "c"}) for shard in range(200)}
+    after = {shard: owner_of(shard, {"a", "b"}) for shard in range(200)}
+
+    assert all(after[shard] == before[shard] for shard in before if before[shard] != "c")
+    assert {before[shard] for shard in before} == {"a", "b", "c"}
+    assert owner_of(1, set()) is None

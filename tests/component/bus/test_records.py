@@ -1,0 +1,102 @@
+import asyncio
+import time
+
+import pytest
+import pytest_asyncio
+from muster_runtime.bus import BucketSpec, Bus, Records, WrongSequence, provision
+
+
+@pytest_asyncio.fixture
+async def records(shared_bus: Bus, fresh: str) -> Records:
+    await provision(shared_bus, buckets=[BucketSpec(name=fresh, ttl=True)])
+    return Records(shared_bus, fresh)
+
+
+async def test_a_record_is_read_with_the_revision_that_wrote_it(records: Records) -> None:
+    revision = await records.put("a.b", b"1")
+
+    entry = await records.get("a.b")
+
+    assert entry is not None
+    assert (entry.key, entry.value, entry.revision) == ("a.b", b"1", revision)
+    assert await records.get("a.c") is None
+
+
+async def test_a_record_is_replaced_only_at_the_expected_revision(records: Records) -> None:
+    first = await records.put("a", b"1", expected=0)
+    second = await records.put("a", b"2", expected=first)
+
+    for expected in (0, first):
+        with pytest.raises(WrongSequence):
+            await records.put("a", b"3", expected=expected)
+    with pytest.raises(WrongSequence):
+        await records.delete("a", expected=first)
+
+    entry = await records.get("a")
+    assert entry is not None
+    assert (entry.value, entry.revision) == (b"2", second)
+
+
+async def test_a_deleted_record_does_not_exist_and_can_be_created(records: Records) -> None:
+    revision = await records.put("a", b"1", expected=0)
+    await records.delete("a", expected=revision)
+
+    assert await records.get("a") is None
+    assert await records.entries() == []
+    await records.put("a", b"2", expected=0)
+    assert [entry.value for entry in await records.entries()] == [b"2"]
+
+
+async def test_a_record_with_a_time_to_live_goes_away_unless_it_is_renewed(records: Records) -> None:
+    renewed = await records.put("renewed", b"", ttl_s=1)
+    await records.put("left", b"", ttl_s=1)
+
+    async with asyncio.timeout(20):
+        while await records.get("left") is not None:
+            renewed = await records.put("renewed", b"", expected=renewed, ttl_s=1)
+            await asyncio.sleep(0.2)
+
+    assert await records.get("renewed") is not None
+
+
+async def test_five_thousand_records_are_listed_at_once(records: Records) -> None:
+    for chunk in range(10):
+        await asyncio.gather(*(records.put(f"k.{chunk}.{n}", b"v" * 200) for n in range(500)))
+    await records.put("other", b"")
+    began = time.monotonic()
+
+    entries = await records.entries("k.>")
+
+    assert len({entry.key for entry in entries}) == len(entries) == 5000
+    assert [entry.revision for entry in entries] == sorted(entry.revision for entry in entries)
+    assert time.monotonic() - began < 5
+
+
+async def test_no_key_is_missing_from_a_listing_while_values_are_replaced(records: Records) -> None:
+    keys = [f"k{n}" for n in range(300)]
+    await asyncio.gather(*(records.put(key, b"0") for key in keys))
+    stop = asyncio.Event()
+
+    async def rewrite() -> None:
+        while not stop.is_set():
+            await asyncio.gather(*(records.put(key, b"1") for key in keys[::3]))
+
+    writing = asyncio.create_task(rewrite())
+    try:
+        for _ in range(15):
+            assert {entry.key for entry in await records.entries()} == set(keys)
+    finally:
+        stop.set()
+        await writing
+
+
+async def test_an_empty_bucket_lists_nothing(records: Records) -> None:
+    assert await records.entries() == []
+
+
+@pytest.mark.parametrize("key", ["", "a b", "a.*", "a.>", ".a", "a..b"])
+async def test_a_key_that_means_something_else_is_refused(records: Records, key: str) -> None:
+    with pytest.raises(ValueError, match="not a key"):
+        await records.put(key, b"")
+    with pytest.raises(ValueError, match="not a key"):
+        await records.get(key)

@@ -1,0 +1,260 @@
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+from muster_runtime.bus import Bus, BusUnavailable, DeadLetter, DeadLetters, Incoming, Poison, Queue, ReplayFailed
+from muster_testing.broker import Broker
+from muster_testing.lane import Lane
+from muster_testing.waiting import Background, eventually
+
+Connect = Callable[[], Awaitable[Bus]]
+Handler = Callable[[Incoming], Awaitable[None]]
+
+
+def queue(bus: Bus, lane: Lane, durable: str, handler: Handler, *, concurrency: int = 4) -> Queue:
+    return Queue(bus, stream=lane.name, durable=durable, handler=handler, concurrency=concurrency)
+
+
+async def letters_of(bus: Bus, durable: str) -> list[DeadLetter]:
+    return [letter for letter in await DeadLetters(bus).list() if letter.durable == durable]
+
+
+async def acknowledged(bus: Bus, lane: Lane, durable: str) -> bool:
+    info = (await bus.request(f"$JS.API.CONSUMER.INFO.{lane.name}.{durable}", b"")).data
+    return b'"num_ack_pending":0' in info and b'"num_pending":0' in info
+
+
+async def test_copies_share_the_work(lane: Lane, connect: Connect, background: Background) -> None:
+    durable = await lane.durable("d", ack="explicit")
+    done: dict[str, list[str]] = {"one": [], "two": []}
+
+    def handler(copy: str) -> Handler:
+        async def handle(incoming: Incoming) -> None:
+            await asyncio.sleep(0.002)
+            done[copy].append(incoming.data.decode())
+
+        return handle
+
+    for copy in done:
+        background.start(queue(await connect(), lane, durable, handler(copy)).run())
+    payloads = [str(n) for n in range(200)]
+    await lane.publish(*payloads)
+    await eventually(lambda: sum(map(len, done.values())) == 200)
+
+    assert sorted(done["one"] + done["two"]) == sorted(payloads)
+    assert all(done.values())
+
+
+async def test_a_message_of_a_copy_that_died_goes_to_another(
+    lane: Lane, connect: Connect, background: Background
+) -> None:
+    durable = await lane.durable("d", ack="explicit", ack_wait_s=1)
+    victim = await connect()
+    stuck = asyncio.Event()
+    handled: list[int] = []
+
+    async def hang(_: Incoming) -> None:
+        stuck.set()
+        await asyncio.Event().wait()
+
+    async def handle(incoming: Incoming) -> None:
+        handled.append(incoming.delivered)
+
+    background.start(queue(victim, lane, durable, hang).run())
+    await lane.publish("1")
+    await asyncio.wait_for(stuck.wait(), 10)
+    await victim.close()
+    background.start(queue(await connect(), lane, durable, handle).run())
+
+    await eventually(lambda: handled == [2])
+
+
+async def test_a_copy_that_is_stopped_puts_back_what_it_had(
+    lane: Lane, connect: Connect, background: Background
+) -> None:
+    durable = await lane.durable("d", ack="explicit", ack_wait_s=30)
+    stuck = asyncio.Event()
+    handled: list[str] = []
+
+    async def hang(_: Incoming) -> None:
+        stuck.set()
+        await asyncio.Event().wait()
+
+    async def handle(incoming: Incoming) -> None:
+        handled.append(incoming.data.decode())
+
+    stopping = background.start(queue(await connect(), lane, durable, hang, concurrency=1).run())
+    await lane.publish("1", "2", "3")
+    await asyncio.wait_for(stuck.wait(), 10)
+    stopping.cancel()
+    background.start(queue(await connect(), lane, durable, handle).run())
+
+    await eventually(lambda: sorted(handled) == ["1", "2", "3"], timeout_s=10)
+
+
+async def test_a_long_handler_is_not_disturbed(lane: Lane, background: Background) -> None:
+    durable = await lane.durable("d", ack="explicit", ack_wait_s=2)
+    started: list[int] = []
+    finished = asyncio.Event()
+
+    async def handle(incoming: Incoming) -> None:
+        started.append(incoming.delivered)
+        await asyncio.sleep(4)
+        finished.set()
+
+    background.start(queue(lane.bus, lane, durable, handle).run())
+    await lane.publish("1")
+    await asyncio.wait_for(finished.wait(), 20)
+
+    assert started == [1]
+
+
+async def test_a_failing_message_comes_back_and_is_set_aside_at_the_limit(
+    lane: Lane, background: Background
+) -> None:
+    durable = await lane.durable(f"{lane.name}-d", ack="explicit", max_deliver=3)
+    deliveries: list[int] = []
+
+    async def handle(incoming: Incoming) -> None:
+        if incoming.data == b"bad":
+            deliveries.append(incoming.delivered)
+            raise ZeroDivisionError("by zero")
+
+    background.start(queue(lane.bus, lane, durable, handle).run())
+    await lane.publish("good", "bad")
+    async with asyncio.timeout(20):
+        while not (letters := await letters_of(lane.bus, durable)):
+            await asyncio.sleep(0.05)
+        while not await acknowledged(lane.bus, lane, durable):
+            await asyncio.sleep(0.05)
+
+    assert deliveries == [1, 2, 3]
+    assert [(letter.data, letter.reason) for letter in letters] == [(b"bad", "ZeroDivisionError: by zero")]
+
+
+async def test_poison_is_set_aside_at_once_and_can_be_replayed_when_the_handler_is_mended(
+    lane: Lane, connect: Connect, background: Background
+) -> None:
+    durable = await lane.durable(f"{lane.name}-d", ack="explicit")
+    mended = False
+    handled: list[tuple[bytes, bool, str]] = []
+
+    async def handle(incoming: Incoming) -> None:
+        if not mended:
+            raise Poison("cannot be read")
+        handled.append((incoming.data, incoming.replayed, incoming.msg_id))
+
+    background.start(queue(await connect(), lane, durable, handle).run())
+    await lane.publish("1")
+    async with asyncio.timeout(20):
+        while not (letters := await letters_of(lane.bus, durable)):
+            await asyncio.sleep(0.02)
+    operator = DeadLetters(lane.bus)
+
+    with pytest.raises(ReplayFailed, match="cannot be read"):
+        await operator.replay(letters[0].sequence)
+    assert len(await letters_of(lane.bus, durable)) == 1
+    mended = True
+    await operator.replay(letters[0].sequence)
+
+    assert handled == [(b"1", True, f"{lane.name}/a/1")]
+    assert await letters_of(lane.bus, durable) == []
+    assert await lane.bus.last_sequence(lane.name) == 1
+
+
+async def test_a_replay_without_anyone_to_take_it_keeps_the_letter(lane: Lane) -> None:
+    operator = DeadLetters(lane.bus)
+    durable = f"{lane.name}-nobody"
+    await operator.put(Incoming(subject="x", data=b"1", stream=lane.name, stream_sequence=1), durable, "why")
+    await operator.put(Incoming(subject="x", data=b"1", stream=lane.name, stream_sequence=1), durable, "again")
+    letters = await letters_of(lane.bus, durable)
+    assert [letter.reason for letter in letters] == ["why"]
+
+    with pytest.raises(BusUnavailable):
+        await operator.replay(letters[0].sequence)
+    assert len(await letters_of(lane.bus, durable)) == 1
+    await operator.discard(letters[0].sequence)
+    await operator.discard(letters[0].sequence)
+
+    assert await letters_of(lane.bus, durable) == []
+    assert await operator.get(letters[0].sequence) is None
+
+
+async def test_a_large_payload_is_set_aside_too_and_found_again(lane: Lane) -> None:
+    payload = "x" * 900_000
+    published = await lane.publish(payload)
+    durable = f"{lane.name}-d"
+    last = await lane.bus.last(lane.name, f"{lane.name}.a")
+    assert last is not None
+
+    await DeadLetters(lane.bus).put(last, durable, "too much")
+    listed = await letters_of(lane.bus, durable)
+    whole = await DeadLetters(lane.bus).get(listed[0].sequence)
+
+    assert not listed[0].whole
+    assert whole is not None
+    assert (whole.data, whole.stream_sequence) == (payload.encode(), published.sequence)
+
+
+async def test_a_message_that_kills_its_process_every_time_becomes_a_dead_letter(
+    lane: Lane, connect: Connect, background: Background
+) -> None:
+    durable = await lane.durable(f"{lane.name}-d", ack="explicit", ack_wait_s=1, max_deliver=1)
+
+    async def hang(_: Incoming) -> None:
+        taken.set()
+        await asyncio.Event().wait()
+
+    async def handle(_: Incoming) -> None:
+        return
+
+    taken = asyncio.Event()
+    victim = await connect()
+    background.start(queue(victim, lane, durable, hang).run())
+    await lane.publish("deadly")
+    await asyncio.wait_for(taken.wait(), 10)
+    await victim.close()
+    background.start(queue(await connect(), lane, durable, handle).run())
+
+    async with asyncio.timeout(30):
+        while not (letters := await letters_of(lane.bus, durable)):
+            await asyncio.sleep(0.05)
+    assert letters[0].data == b"deadly"
+    assert "given up by the broker after 1 deliveries" in letters[0].reason
+
+
+async def test_an_unavailable_bus_never_counts_as_poison(lane: Lane, background: Background) -> None:
+    durable = await lane.durable(f"{lane.name}-d", ack="explicit")
+    deliveries: list[int] = []
+
+    async def handle(incoming: Incoming) -> None:
+        deliveries.append(incoming.delivered)
+        if incoming.delivered < 8:
+            raise BusUnavailable("for a while")
+
+    background.start(queue(lane.bus, lane, durable, handle).run())
+    await lane.publish("1")
+
+    await eventually(lambda: deliveries == list(range(1, 9)))
+    assert await letters_of(lane.bus, durable) == []
+
+
+async def test_a_queue_survives_a_restart_of_the_broker(
+    own_lane: Lane, broker: Broker, background: Background
+) -> None:
+    durable = await own_lane.durable("d", ack="explicit")
+    handled: set[str] = set()
+
+    async def handle(incoming: Incoming) -> None:
+        handled.add(incoming.data.decode())
+
+    background.start(queue(own_lane.bus, own_lane, durable, handle).run())
+    await own_lane.publish("1")
+    await eventually(lambda: handled == {"1"})
+    await broker.restart()
+    await own_lane.publish("2")
+    began = time.monotonic()
+
+    await eventually(lambda: handled == {"1", "2"})
+    assert time.monotonic() - began < 5

@@ -1,0 +1,38 @@
+"""Runs a supervisor with two programs until it is killed: `supervising.py FOLDER`; says `up` when both are ready."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from local_standins import behaving
+
+from muster_local.folder import Folder
+from muster_local.program import Program
+from muster_local.supervisor import Supervisor
+
+
+async def main(root: str) -> None:
+    folder = Folder(Path(root))
+    folder.make()
+    lock = await folder.lock()
+    supervisor = Supervisor(on_line=lambda line, raw: None)
+    for name, behaviour, fds in (
+        ("plain", ("stubborn",), ()),
+        ("parent", ("parent", f"{root}/detached"), ()),
+        ("keeper", ("stubborn",), (lock,)),
+    ):
+        supervisor.start(
+            Program(name=name, argv=behaving(*behaviour), env=dict(os.environ), cwd=root, kept_fds=fds)
+        )
+    await supervisor.until_ready(["plain", "parent", "keeper"], timeout_s=60)
+    pids = [str(child.pid) for child in supervisor.children.values()]
+    sys.stdout.write(" ".join(pids) + "\n")
+    sys.stdout.flush()
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,65 @@
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from muster_events.catalogue import DEAD_STREAM
+from muster_events.subjects import DEAD_PREFIX
+from muster_local.dead_letters import dead_letters
+from muster_local.system import LocalSystem
+from muster_runtime.bus import Bus, BusSettings, DeadLetters, Incoming
+
+
+async def ask(data: Path, *arguments: str) -> Result:
+    command = ["--data", str(data), *arguments]
+    return await asyncio.to_thread(CliRunner().invoke, dead_letters, command)
+
+
+async def set_aside(url: str, sequence: int) -> None:
+    bus = await Bus.connect(BusSettings(url=url), name="test")
+    letter = Incoming(
+        subject="muster.v1.job.3.j-1.JobSubmitted",
+        data=b'{"name":"demo"}',
+        headers={"Nats-Msg-Id": f"j-1/{sequence}"},
+        stream="JOBS",
+        stream_sequence=sequence,
+    )
+    await DeadLetters(bus, stream=DEAD_STREAM, prefix=DEAD_PREFIX).put(letter, "spec-validator", "ValueError: no")
+    await bus.close()
+
+
+async def test_letters_are_listed_shown_and_discarded(
+    tmp_path: Path, standins: Callable[[str], tuple[str, ...]]
+) -> None:
+    async with LocalSystem(tmp_path, command=standins) as system:
+        assert (await ask(tmp_path, "list")).output == "There are no dead letters.\n"
+        await set_aside(system.bus_url, 7)
+        await set_aside(system.bus_url, 8)
+
+        listed = (await ask(tmp_path, "list")).output.splitlines()
+        assert listed[0].split() == ["N", "SET", "ASIDE", "READER", "MESSAGE", "REASON"]
+        assert [row.split()[0] for row in listed[1:]] == ["1", "2"]
+        assert all("spec-validator" in row and "ValueError: no" in row for row in listed[1:])
+
+        shown = (await ask(tmp_path, "show", "1")).output
+        assert "JOBS 7" in shown
+        assert "Nats-Msg-Id  j-1/7" in shown
+        assert '"name": "demo"' in shown
+
+        assert "1 was discarded" in (await ask(tmp_path, "discard", "1")).output
+        again = await ask(tmp_path, "discard", "1")
+        assert (again.exit_code, again.output) == (1, "Error: there is no dead letter 1\n")
+        assert "there is no dead letter 9" in (await ask(tmp_path, "show", "9")).output
+        assert "there is no dead letter 9" in (await ask(tmp_path, "replay", "9")).output
+
+        unread = await ask(tmp_path, "replay", "2")
+        assert unread.exit_code == 1
+        assert "the service that reads it may not be running" in unread.output
+        assert len((await ask(tmp_path, "list")).output.splitlines()) == 2
+
+
+async def test_without_a_running_system_the_remedy_is_told(tmp_path: Path) -> None:
+    result = await ask(tmp_path, "list")
+    assert result.exit_code == 1
+    assert "start `muster up`, or name a broker with --bus" in result.output

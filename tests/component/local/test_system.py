@@ -1,0 +1,142 @@
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from local_standins import Ears, behaving
+
+from muster_events.catalogue import DURABLES, STREAMS
+from muster_local.endpoints import Endpoints, read_endpoints
+from muster_local.folder import FolderInUse, start_ticks
+from muster_local.program import ProgramRefused
+from muster_local.services import SERVICES
+from muster_local.system import LocalOptions, LocalSystem
+from muster_runtime.bus import Bus, BusSettings
+from muster_testing.waiting import eventually
+
+Command = Callable[[str], tuple[str, ...]]
+
+
+def endpoints_of(data: Path) -> Endpoints:
+    endpoints = read_endpoints(data / "endpoints.json")
+    assert endpoints is not None
+    return endpoints
+
+
+async def test_everything_is_there_when_the_system_is_ready(tmp_path: Path, standins: Command) -> None:
+    async with LocalSystem(tmp_path, command=standins) as system:
+        assert tuple(system.services) == SERVICES
+        endpoints = endpoints_of(tmp_path)
+        assert endpoints.pid == os.getpid()
+        assert endpoints.gateway == system.address
+        assert {name: service.pid for name, service in endpoints.services.items()} == system.services
+        bus = await Bus.connect(BusSettings(url=system.bus_url), name="test")
+        for stream in STREAMS:
+            assert await bus.last_sequence(stream.name) == 0
+        await bus.close()
+        pids = [*system.services.values(), endpoints.broker_pid or 0, endpoints.sink_pid or 0]
+        assert all(map(start_ticks, pids))
+    assert len(DURABLES) > 30
+    assert not any(map(start_ticks, pids))
+    assert read_endpoints(tmp_path / "endpoints.json") is None
+
+
+async def test_services_stop_first_and_the_broker_last(
+    tmp_path: Path, standins: Command, ears: Ears
+) -> None:
+    async with LocalSystem(tmp_path, command=standins, listener=ears.hear):
+        ears.lines.clear()
+    ends = [
+        line.source
+        for line in ears.lines
+        if line.message == "drained" or (line.source == "broker" and "Exiting" in line.message)
+    ]
+    assert set(ends[:6]) == set(SERVICES)
+    assert ends[6:] == ["sink", "broker"]
+
+
+async def test_a_restart_keeps_addresses_and_facts(tmp_path: Path, standins: Command) -> None:
+    system = LocalSystem(tmp_path, command=standins)
+    await system.start()
+    address, url, metrics = system.address, system.bus_url, system.metrics
+    await system.stop()
+    await system.stop()
+    async with system:
+        assert (system.address, system.bus_url, system.metrics) == (address, url, metrics)
+
+
+async def test_a_killed_service_comes_back_at_the_same_address(
+    tmp_path: Path, standins: Command, ears: Ears
+) -> None:
+    async with LocalSystem(tmp_path, command=standins, listener=ears.hear) as system:
+        killed = system.kill("scheduler")
+        await system.until_ready()
+        assert system.services["scheduler"] != killed
+        assert endpoints_of(tmp_path).services["scheduler"].pid == system.services["scheduler"]
+        first, second = ears.heard("scheduler", "ready")
+        assert first.fields["address"] == second.fields["address"]
+        assert "scheduler was ended by SIGKILL" in system.log_text()
+
+
+async def test_after_a_kill_of_everything_everything_comes_back(tmp_path: Path, standins: Command) -> None:
+    async with LocalSystem(tmp_path, command=standins) as system:
+        url = system.bus_url
+        killed = system.kill_all()
+        assert set(killed) == {*SERVICES, "broker"}
+        await system.until_ready()
+        assert system.bus_url == url
+        assert not set(system.services.values()) & set(killed.values())
+        bus = await Bus.connect(BusSettings(url=url), name="test")
+        assert await bus.last_sequence(STREAMS[0].name) == 0
+        await bus.close()
+
+
+async def test_further_copies_have_addresses_of_their_own(tmp_path: Path, standins: Command) -> None:
+    options = LocalOptions(copies={"scheduler": 2, "gateway": 2})
+    async with LocalSystem(tmp_path, options, command=standins) as system:
+        assert {"scheduler", "scheduler-2", "gateway-2"} < set(system.services)
+        places = [service.grpc for service in endpoints_of(tmp_path).services.values()]
+        assert len(set(places)) == len(places) == 8
+
+
+async def test_a_service_that_refuses_its_settings_ends_the_start(tmp_path: Path, standins: Command) -> None:
+    def command(module: str) -> tuple[str, ...]:
+        return behaving("refuse") if module == "muster_scaler" else standins(module)
+
+    with pytest.raises(ProgramRefused, match="scaler refused to start"):
+        async with LocalSystem(tmp_path, command=command):
+            raise AssertionError("it started")
+    async with LocalSystem(tmp_path, command=standins):
+        pass
+
+
+async def test_a_second_system_on_the_same_folder_is_refused_and_harms_nothing(
+    tmp_path: Path, standins: Command
+) -> None:
+    async with LocalSystem(tmp_path, command=standins) as system:
+        other = LocalSystem(tmp_path, command=standins)
+        with pytest.raises(FolderInUse, match=f"pid {os.getpid()}"):
+            await other.start()
+        await other.stop()
+        with pytest.raises(FolderInUse):
+            await other.wipe()
+        assert endpoints_of(tmp_path).services["gateway"].pid == system.services["gateway"]
+
+
+async def test_a_wipe_forgets_the_facts(tmp_path: Path, standins: Command) -> None:
+    async with LocalSystem(tmp_path, command=standins) as system:
+        address = system.address
+    assert (tmp_path / "broker" / "store").exists()
+    assert await system.wipe() == 0
+    assert not (tmp_path / "broker" / "store").exists()
+    async with system:
+        assert system.address == address
+
+
+async def test_the_end_at_once_leaves_nothing(tmp_path: Path) -> None:
+    async with LocalSystem(tmp_path, command=lambda _: behaving("stubborn")) as system:
+        pids = list(system.services.values())
+        os.kill(pids[0], signal.SIGTERM)
+        system.end_now()
+    await eventually(lambda: not any(map(start_ticks, pids)))

@@ -1,0 +1,95 @@
+import io
+from datetime import datetime
+
+from muster_local.lines import Line, own_line, parse_line
+from muster_local.view import View, wants_colour
+
+JSON = (
+    b'{"ts":"2026-01-02T12:00:01.250Z","level":"info","service":"scheduler","instance":"scheduler","msg":"placed demo",'
+    b'"logger":"muster_scheduler.handlers","trace_id":"4bf9","span_id":"00f0","job":"j-abc","gpus":2,"nodes":["n1","n2"],'
+    b'"why":"it fits"}'
+)
+
+
+def shown(*lines: Line, verbose: bool = False, colour: bool = False) -> str:
+    stream = io.StringIO()
+    view = View(stream, colour=colour, verbose=verbose)
+    for line in lines:
+        view.show(line)
+    return stream.getvalue()
+
+
+def test_a_service_line_is_shown_with_its_time_its_source_and_its_fields() -> None:
+    line = parse_line("scheduler", JSON)
+    clock = datetime.fromisoformat("2026-01-02T12:00:01Z").astimezone().strftime("%H:%M:%S")
+    expected = f'{clock} scheduler      placed demo job=j-abc gpus=2 nodes=["n1","n2"] why=\'it fits\'\n'
+    assert shown(line) == expected
+
+
+def test_verbose_also_shows_the_plumbing() -> None:
+    text = shown(parse_line("scheduler", JSON), verbose=True)
+    assert "trace_id=4bf9" in text
+    assert "logger=muster_scheduler.handlers" in text
+
+
+def test_a_warning_is_told_by_its_colour_or_by_its_name() -> None:
+    line = own_line("gateway", "warning", "slow")
+    assert "WARNING slow" in shown(line)
+    assert "\x1b[33mslow\x1b[0m" in shown(line, colour=True)
+
+
+def test_every_source_has_its_colour_and_further_copies_share_it() -> None:
+    def colour(source: str) -> str:
+        text = shown(own_line(source, "info", "x"), colour=True)
+        return text.split("\x1b[")[3].partition("m")[0]
+
+    sources = ("gateway", "spec-validator", "scheduler", "pod-launcher", "scaler", "status-tracker", "up")
+    assert len({colour(source) for source in sources}) == len(sources)
+    assert colour("scheduler-2") == colour("scheduler")
+
+
+def test_the_broker_is_heard_from_warnings_on() -> None:
+    info = parse_line("broker", b"[7] 2026/01/02 12:00:01.000000 [INF] Server is ready")
+    warning = parse_line("broker", b"[7] 2026/01/02 12:00:01.000000 [WRN] Slow Consumer")
+    assert info.message == "Server is ready"
+    assert shown(info) == ""
+    assert "Server is ready" in shown(info, verbose=True)
+    assert "WARNING Slow Consumer" in shown(warning)
+
+
+def test_a_stack_trace_follows_its_line_under_the_same_head() -> None:
+    line = parse_line("scaler", b'{"level":"error","msg":"broke","exception":"Traceback\\n  File x"}')
+    rows = shown(line).splitlines()
+    assert [row.split(maxsplit=2)[1] for row in rows] == ["scaler"] * 3
+    assert rows[2].endswith("  File x")
+
+
+def test_what_is_no_json_is_shown_as_it_is() -> None:
+    line = parse_line("gateway", b"No module named muster_gateway")
+    assert not line.structured
+    assert shown(line).endswith("gateway        No module named muster_gateway\n")
+    assert parse_line("gateway", b"{broken").message == "{broken"
+    assert parse_line("gateway", b"\xff\xfe").message
+
+
+def test_a_message_cannot_move_the_cursor_or_forge_a_line() -> None:
+    text = shown(own_line("gateway", "info", "a\x1b[2Jb\nc", name="x\ry"))
+    assert text.count("\n") == 1
+    assert "\\x1b[2Jb\\nc name=x\\ry" in text
+
+
+def test_a_closed_stream_silences_the_view_only() -> None:
+    stream = io.StringIO()
+    view = View(stream, colour=False)
+    stream.close()
+    view.show(own_line("up", "info", "unheard"))
+
+
+def test_colours_need_a_terminal_and_no_refusal() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    assert wants_colour(Terminal(), {})
+    assert not wants_colour(Terminal(), {"NO_COLOR": "1"})
+    assert not wants_colour(io.StringIO(), {})

@@ -1,0 +1,21 @@
+"""Runs `muster up` with stand-ins for the services: `upping.py FOLDER BEHAVIOUR [PORT]`."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from local_standins import behaving
+
+from muster_local.run import UpOptions, run_up
+from muster_local.system import LocalOptions
+
+
+def main(root: str, behaviour: str, port: str = "0") -> int:
+    options = UpOptions(data=Path(root), system=LocalOptions(port=int(port), nodes=("n1:cpu=4",)))
+    return asyncio.run(run_up(options, command=lambda _: behaving(behaviour)))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

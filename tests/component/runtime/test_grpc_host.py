@@ -1,0 +1,116 @@
+"""A server says whether it serves, can be listed, ends gracefully, and is found again when it comes back."""
+
+import asyncio
+
+import grpc
+import pytest
+from grpc import aio
+
+from muster_testing.echo import Serve
+from muster_testing.otlp import OtlpReceiver
+
+
+async def test_a_server_is_not_serving_until_it_is_said_to_be(serve: Serve):
+    hosted = await serve()
+    caller = hosted.caller
+
+    assert [await caller.health(), await caller.health("test.Echo")] == ["NOT_SERVING", "NOT_SERVING"]
+    await hosted.host.set_serving(True)
+    assert [await caller.health(), await caller.health("test.Echo")] == ["SERVING", "SERVING"]
+
+
+async def test_health_can_be_watched(serve: Serve):
+    hosted = await serve()
+    watch = hosted.caller.watch_health("test.Echo")
+
+    assert await anext(watch) == "NOT_SERVING"
+    await hosted.host.set_serving(True)
+    assert await anext(watch) == "SERVING"
+    await watch.aclose()
+
+
+async def test_a_server_lists_its_services(serve: Serve):
+    caller = (await serve()).caller
+
+    assert {"test.Echo", "grpc.health.v1.Health"} <= await caller.services()
+
+
+async def test_health_and_reflection_leave_no_spans(serve: Serve, receiver: OtlpReceiver):
+    hosted = await serve()
+
+    await hosted.caller.health()
+    await hosted.caller.ask("Say")
+
+    assert [span.name for span in await receiver.wait_for(bool)] == ["Say"]
+
+
+async def test_stopping_lets_a_running_call_finish(serve: Serve):
+    hosted = await serve()
+    asked = asyncio.create_task(hosted.caller.ask("Wait"))
+    await asyncio.wait_for(hosted.echo.entered.wait(), 5)
+
+    stopped = asyncio.create_task(hosted.host.stop(10))
+    await asyncio.sleep(0)
+    hosted.echo.release.set()
+
+    assert await asked == b"waited"
+    await asyncio.wait_for(stopped, 5)
+
+
+async def test_stopping_cancels_a_call_that_outlasts_the_grace(serve: Serve):
+    hosted = await serve()
+    asked = asyncio.create_task(hosted.caller.ask("Wait"))
+    await asyncio.wait_for(hosted.echo.entered.wait(), 5)
+
+    await asyncio.wait_for(hosted.host.stop(0.2), 5)
+
+    with pytest.raises(aio.AioRpcError):
+        await asked
+
+
+async def test_stopping_sends_the_clients_of_streams_elsewhere(serve: Serve):
+    hosted = await serve()
+    call = hosted.caller.listen("Forever")
+    assert await call.read() == b"first"
+
+    stopped = asyncio.create_task(hosted.host.stop(30))
+    with pytest.raises(aio.AioRpcError) as ended:
+        await call.read()
+
+    assert ended.value.code() == grpc.StatusCode.UNAVAILABLE
+    await asyncio.wait_for(stopped, 5)
+
+
+async def test_a_client_finds_a_server_that_came_back(serve: Serve):
+    first = await serve()
+    caller = first.caller
+    assert await caller.ask("Say", b"one") == b"one"
+    await first.host.stop(0)
+
+    await serve(address=first.host.address)
+
+    async with asyncio.timeout(5):
+        while True:
+            try:
+                assert await caller.ask("Say", b"two") == b"two"
+                return
+            except aio.AioRpcError as error:
+                assert error.code() == grpc.StatusCode.UNAVAILABLE
+                await asyncio.sleep(0.05)
+
+
+async def test_an_address_in_use_is_refused(serve: Serve):
+    hosted = await serve()
+
+    with pytest.raises(OSError, match="cannot listen on"):
+        await serve(address=hosted.host.address)
+
+
+async def test_a_message_larger_than_four_mebibytes_is_refused(serve: Serve):
+    caller = (await serve()).caller
+
+    assert len(await caller.ask("Say", bytes(4_000_000))) == 4_000_000
+    with pytest.raises(aio.AioRpcError) as refused:
+        await caller.ask("Say", bytes(5_000_000))
+
+    assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED

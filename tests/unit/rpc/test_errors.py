@@ -1,0 +1,91 @@
+"""Every problem of a refused document reaches the client, through a real call."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+from grpc import aio
+
+from muster_core.models import Problem, Severity
+from muster_rpc.errors import DETAILS_LIMIT, abort_with_problems, invalid_argument, problem_count, problems_of
+
+METHOD = "/test.Service/Refuse"
+
+
+def problem(number: int, severity: Severity = Severity.ERROR) -> Problem:
+    return Problem(
+        code="UnknownField",
+        path=f"spec.field{number}",
+        message=f"no field {number}",
+        severity=severity,
+        line=number,
+        column=3,
+        found="x",
+        allowed="y",
+        fix="say y",
+    )
+
+
+@pytest.fixture
+async def refused() -> AsyncIterator[tuple[list[Problem], aio.Channel]]:
+    problems: list[Problem] = []
+
+    async def refuse(_: bytes, context: aio.ServicerContext[object, object]) -> bytes:
+        await abort_with_problems(context, problems)
+
+    server = aio.server()
+    handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
+        "Refuse": grpc.unary_unary_rpc_method_handler(refuse)
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Service", handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield problems, channel
+    await server.stop(None)
+
+
+async def call(channel: aio.Channel) -> grpc.RpcError:
+    with pytest.raises(grpc.RpcError) as failed:
+        await channel.unary_unary(METHOD)(b"", timeout=10)
+    return failed.value
+
+
+async def test_problems_arrive_whole_and_errors_come_first(refused: tuple[list[Problem], aio.Channel]):
+    problems, channel = refused
+    problems += [problem(1, Severity.WARNING), problem(2)]
+
+    error = await call(channel)
+
+    assert isinstance(error, aio.AioRpcError)
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.details() == "spec.field2: no field 2 (and 1 more)"
+    assert problems_of(error) == [problem(2), problem(1, Severity.WARNING)]
+    assert problem_count(error) == 2
+
+
+async def test_more_problems_than_a_trailer_holds_are_counted(refused: tuple[list[Problem], aio.Channel]):
+    problems, channel = refused
+    problems += [problem(number) for number in range(1, 501)]
+
+    error = await call(channel)
+
+    assert 10 < len(problems_of(error)) < 500
+    assert problem_count(error) == 500
+
+
+def test_one_huge_value_pushes_no_other_problem_out():
+    huge = Problem(code="Bad", path="a" * 5000, message="b" * 50_000, found="c" * 50_000)
+    status = invalid_argument([huge, problem(2)])
+    request = error_details_pb2.BadRequest()
+    assert status.details[0].Unpack(request)
+    assert [violation.field for violation in request.field_violations][1:] == ["spec.field2"]
+    assert status.ByteSize() < DETAILS_LIMIT + 1024
+
+
+def test_an_error_without_details_has_no_problems():
+    assert problems_of(grpc.RpcError()) == []
+    assert problem_count(grpc.RpcError()) == 0
