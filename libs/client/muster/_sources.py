@@ -10,8 +10,8 @@ from muster.errors import InvalidDocument
 from muster_core.models import Problem
 from muster_rpc.v1 import job_pb2, job_service_pb2
 
-Source = str | Path | Mapping[str, object] | job_pb2.JobSpec
-"""Text of a document in any dialect; the path of one; a document as a mapping; or a typed spec."""
+Source = str | bytes | Path | Mapping[str, object] | job_pb2.JobSpec
+"""Text of a document in any dialect (bytes are UTF-8); the path of one; a document as a mapping; or a typed spec."""
 
 DOCUMENT_LIMIT = 512 * 1024
 """Bytes that a document may have."""
@@ -29,6 +29,8 @@ def spec_or_document(
     if isinstance(source, Path):
         name = source_name or str(source)
         return None, _document(_text(source.read_bytes(), name), name)
+    if isinstance(source, bytes):
+        return None, _document(_text(source, source_name or "the document"), source_name)
     text = source if isinstance(source, str) else json.dumps(source)
     return None, _document(text, source_name)
 

@@ -196,8 +196,11 @@ class NodeChanged(Fact, frozen=True, kw_only=True, tag=True):
 
 
 class CapacityChanged(Fact, frozen=True, kw_only=True, tag=True):
-    """The pool in totals. ``waiting`` counts queued jobs, ``waiting_feasible`` those that the empty pool could hold; ``oldest_wait_at`` is
-    the instant since when the oldest of them waits (0: none). ``decided_at`` is the last placement or resize."""
+    """The pool in totals.
+
+    ``waiting`` counts queued jobs, ``waiting_feasible`` those that the empty pool could hold; ``oldest_wait_at`` is the instant
+    since when the oldest of them waits (0: none). ``decided_at`` is the last placement or resize.
+    """
 
     pool: str
     free: Resources

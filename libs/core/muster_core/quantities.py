@@ -123,7 +123,9 @@ def _exact(value: object) -> Fraction:
         raise QuantityError("the quantity is too long")
     found = _QUANTITY.fullmatch(text)
     if found is None:
-        raise QuantityError("a quantity is a number with at most one suffix: n u m k M G T P E, Ki Mi Gi Ti Pi Ei")
+        raise QuantityError(
+            "a quantity is a number with at most one suffix: n u m k M G T P E, Ki Mi Gi Ti Pi Ei"
+        )
     sign, digits, exponent, suffix = found.groups()
     number = Fraction(digits if digits[0] != "." else f"0{digits}")
     if exponent is not None:
@@ -144,5 +146,9 @@ def _seconds(value: object) -> int:
         return value
     found = _DURATION.fullmatch(value) if len(value) <= _MAX_TEXT else None
     if found is None or not value:
-        raise QuantityError("a duration is whole numbers with the units d, h, m, s in this order: 30s, 5m, 1h30m")
-    return sum(int(count) * scale for count, scale in zip(found.groups(), _DURATION_SCALES, strict=True) if count)
+        raise QuantityError(
+            "a duration is whole numbers with the units d, h, m, s in this order: 30s, 5m, 1h30m"
+        )
+    return sum(
+        int(count) * scale for count, scale in zip(found.groups(), _DURATION_SCALES, strict=True) if count
+    )

@@ -65,6 +65,7 @@ class Context:
         metrics: for counters; `metrics.bus` is what the bus wants.
         log: a logger of the service's name.
         readiness: the conditions under which the service can do its work.
+        addresses: what was bound, by name, for the ready line; `build` may add to it.
     """
 
     def __init__(

@@ -94,7 +94,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
         msgspec.field(default_factory=_this_instance)
     )
     drain_seconds: Annotated[
-        float, msgspec.Meta(description="longest time between SIGTERM and the end of the process", ge=0)
+        float, msgspec.Meta(description="longest time that work is given to finish after SIGTERM", ge=0)
     ] = 10.0
 
 

@@ -11,7 +11,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 _SCHEDULE_DELAY_MS = 200
 _MAX_QUEUE = 16_384
 _MAX_BATCH = 512
-_TIMEOUT_S = 3.0
+# Retries within it outlast a restart of the receiver.
+_TIMEOUT_S = 10.0
 
 
 def otlp_processor(endpoint: str) -> SpanProcessor:

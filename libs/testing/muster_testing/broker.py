@@ -71,6 +71,12 @@ class Broker:
         """Let a paused broker go on."""
         self._running.send_signal(signal.SIGCONT)
 
+    async def reload(self, *, extra_config: str) -> None:
+        """Replace the added configuration while it runs; connections whose user it drops are closed."""
+        self._extra_config = extra_config
+        self._write_config()
+        self._running.send_signal(signal.SIGHUP)
+
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(self._start)
         return self
@@ -99,11 +105,7 @@ class Broker:
         self._folder.mkdir(parents=True, exist_ok=True)
         for stale in self._folder.glob("*.ports"):
             stale.unlink()
-        config = self._folder / "server.conf"
-        config.write_text(
-            server_config(self._port, self._folder / "store", name="test", ports_dir=self._folder)
-            + self._extra_config
-        )
+        config = self._write_config()
         with (self._folder / "server.log").open("ab") as log_file:
             self._process = subprocess.Popen(
                 [str(find_server()), "--config", str(config)],
@@ -116,6 +118,12 @@ class Broker:
         except BaseException:
             self._end(signal.SIGKILL)
             raise
+
+    def _write_config(self) -> Path:
+        config = self._folder / "server.conf"
+        text = server_config(self._port, self._folder / "store", name="test", ports_dir=self._folder)
+        config.write_text(text + self._extra_config)
+        return config
 
     def _await_port(self, process: subprocess.Popen[bytes]) -> int:
         """The server writes its ports file when it is ready; there is nothing to wait on but the file."""

@@ -3,7 +3,15 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from muster_runtime.bus import Bus, ConsumerSpec, Outgoing, Published, StreamSpec, dead_letter_stream, provision
+from muster_runtime.bus import (
+    Bus,
+    ConsumerSpec,
+    Outgoing,
+    Published,
+    StreamSpec,
+    dead_letter_stream,
+    provision,
+)
 
 
 class Lane:
@@ -30,6 +38,11 @@ class Lane:
             outgoing = Outgoing(subject=f"{self.name}.{topic}", data=payload.encode(), msg_id=msg_id)
             published = await self.bus.publish_once(outgoing, deadline_s=30)
         return published
+
+    async def settled(self, durable: str) -> bool:
+        """Whether everything that was delivered to ``durable`` is acknowledged and nothing waits."""
+        answer = await self.bus.request(f"$JS.API.CONSUMER.INFO.{self.name}.{durable}", b"")
+        return b'"num_ack_pending":0' in answer.data and b'"num_pending":0' in answer.data
 
     async def durable(
         self,

@@ -1,11 +1,13 @@
 """Waiting in tests: parts that run beside the test, and conditions that nothing announces."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 _POLL_S = 0.01
+
+T = TypeVar("T")
 
 
 class Background:
@@ -36,4 +38,13 @@ async def eventually(condition: Callable[[], bool], timeout_s: float = 20) -> No
     """Return as soon as ``condition`` holds; raises ``TimeoutError``."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(_POLL_S)
+
+
+async def answered(ask: Callable[[], Awaitable[T]], timeout_s: float = 20) -> T:
+    """The first answer of ``ask`` that is not empty or false; raises ``TimeoutError``."""
+    async with asyncio.timeout(timeout_s):
+        while True:
+            if answer := await ask():
+                return answer
             await asyncio.sleep(_POLL_S)

@@ -65,16 +65,20 @@ class Child:
         loop = asyncio.get_running_loop()
         while not self._stop_asked.is_set():
             started = loop.time()
-            exit_code = await self._run_once()
+            try:
+                exit_code = await self._run_once()
+                ending = _ending(exit_code)
+            except OSError as error:
+                exit_code, ending = None, f"could not be started ({error.strerror})"
             if self._stop_asked.is_set():
                 return
-            if exit_code == self.program.fatal_exit:
+            if exit_code is not None and exit_code == self.program.fatal_exit:
                 raise ProgramRefused(self.name, exit_code, "\n".join(self._last_lines))
             up_s = loop.time() - started
             wait_s = self._backoff.after(up_s)
             self._say(
                 "warning",
-                f"{self.name} {_ending(exit_code)} after {up_s:.1f} s, starts again in {wait_s:g} s",
+                f"{self.name} {ending} after {up_s:.1f} s, starts again in {wait_s:g} s",
             )
             await self._pause(wait_s)
 

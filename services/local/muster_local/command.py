@@ -8,10 +8,8 @@ from pathlib import Path
 import click
 
 from muster_local.folder import default_folder
-from muster_local.services import SERVICES
+from muster_local.services import DEFAULT_PORT, SERVICES
 from muster_runtime.setting_kinds import parse_duration
-
-DEFAULT_PORT = 8700
 
 
 class DurationType(click.ParamType[float]):
@@ -58,7 +56,7 @@ def _check_nodes(
     return specs
 
 
-@click.command()
+@click.command(short_help="Run Muster on this machine, until Ctrl-C.")
 @click.option(
     "--node",
     "nodes",
@@ -148,7 +146,6 @@ def up(
         fresh=fresh,
         stop_jobs=stop_jobs,
         verbose=verbose,
-        default_address=port == DEFAULT_PORT,
         system=LocalOptions(
             nodes=nodes,
             port=port,

@@ -22,13 +22,12 @@ T = TypeVar("T")
 
 
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line said. `default_address` when clients find the gateway without being told."""
+    """What the command line said."""
 
     data: Path
     fresh: bool = False
     stop_jobs: bool = False
     verbose: bool = False
-    default_address: bool = True
     system: LocalOptions
 
 
@@ -103,7 +102,6 @@ class Up:
                 traces=self._system.trace_query_url,
                 metrics=self._system.metrics,
                 data=self._system.folder.root,
-                default_address=self._options.default_address,
             )
         )
 

@@ -12,6 +12,7 @@ GATEWAY = "gateway"
 SCALER = "scaler"
 POD_LAUNCHER = "pod-launcher"
 SINK = "sink"
+DEFAULT_PORT = 8700
 SERVICES = (GATEWAY, "spec-validator", "scheduler", POD_LAUNCHER, SCALER, "status-tracker")
 
 _BAD_SETTINGS = 2
@@ -58,8 +59,8 @@ def copies_of(copies: Mapping[str, int]) -> list[tuple[str, str]]:
 
 
 def module_command(module: str) -> tuple[str, ...]:
-    """Return how a service's module is run: by this interpreter."""
-    return (sys.executable, "-m", module)
+    """Return how a service's module is run: by this interpreter, and never shadowed by what lies in the user's folder."""
+    return (sys.executable, "-P", "-m", module)
 
 
 def service_program(
@@ -117,7 +118,7 @@ def _of_every_service(copy: str, wiring: Wiring) -> dict[str, str]:
 def _of_service(service: str, wiring: Wiring) -> dict[str, str]:
     if service == GATEWAY:
         env = {
-            f"MUSTER_{name.upper().replace('-', '_')}_ADDRESS": wiring.addresses[name].grpc
+            f"MUSTER_{name.upper().replace('-', '_')}_ADDRESS": _target(name, wiring)
             for name in ("spec-validator", "status-tracker", "scheduler", "pod-launcher")
         }
         if wiring.trace_query_url is not None:
@@ -131,8 +132,18 @@ def _of_service(service: str, wiring: Wiring) -> dict[str, str]:
             "MUSTER_WORKDIR": wiring.workdir,
         }
     if service == SCALER:
-        return {"MUSTER_QUIET": f"{wiring.quiet_s:g}s"}
+        return {"MUSTER_QUIET_SECONDS": f"{wiring.quiet_s:g}s"}
     return {}
+
+
+def _target(service: str, wiring: Wiring) -> str:
+    """The gRPC target of a service: all of its copies, of which the next is asked when one does not answer."""
+    copies = [
+        places.grpc
+        for name, places in wiring.addresses.items()
+        if name == service or name.rpartition("-")[0] == service
+    ]
+    return copies[0] if len(copies) == 1 else f"ipv4:{','.join(copies)}"
 
 
 def local_address(port: int) -> str:

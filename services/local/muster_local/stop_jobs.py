@@ -1,5 +1,7 @@
 """Ends all jobs before a stop: through the gateway, so that each job's history says that it was cancelled, and why."""
 
+from __future__ import annotations
+
 import asyncio
 from contextlib import suppress
 from uuid import uuid4

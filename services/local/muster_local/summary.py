@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from muster_local.services import DEFAULT_PORT, local_address
+
 _COLUMNS = 2
 
 
@@ -14,7 +16,6 @@ def ready_summary(
     traces: str | None,
     metrics: Mapping[str, str],
     data: Path,
-    default_address: bool,
 ) -> str:
     """The ready line, the addresses, and what to type next."""
     rows = [("gateway", f"{address} (gRPC)"), ("broker", bus_url)]
@@ -28,7 +29,7 @@ def ready_summary(
         "   ".join(f"{cell:<{longest}}" for cell in cells[n : n + _COLUMNS]).rstrip()
         for n in range(0, len(cells), _COLUMNS)
     ]
-    server = "" if default_address else f"--server {address} "
+    server = "" if address == local_address(DEFAULT_PORT) else f"--server {address} "
     return "\n".join(
         [
             "",

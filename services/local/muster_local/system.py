@@ -10,11 +10,13 @@ from typing import Self
 import msgspec
 
 from muster_local.broker import BROKER, broker_program, broker_says_ready, bus_url
+from muster_local.child import SUPERVISOR
 from muster_local.endpoints import Endpoints, ServiceEndpoint, write_endpoints
 from muster_local.folder import Folder
 from muster_local.journal import Journal
-from muster_local.lines import Line
+from muster_local.lines import Line, own_line
 from muster_local.ports import assign_ports, require_port
+from muster_local.program import LocalError
 from muster_local.replicas import end_replicas, running_replicas
 from muster_local.services import (
     GATEWAY,
@@ -166,10 +168,15 @@ class LocalSystem:
             supervisor.start(sink_program(wiring, folder=str(self.folder.traces), command=self._command))
         # Imported while the broker starts; and the services cannot read streams that are not there yet.
         from muster_local.provision import provision_bus  # noqa: PLC0415
-        from muster_runtime.bus import BusSettings  # noqa: PLC0415
+        from muster_runtime.bus import BusError, BusSettings  # noqa: PLC0415
 
         await supervisor.until_ready([BROKER], timeout_s=_BROKER_READY_S)
-        await provision_bus(BusSettings(url=wiring.bus_url))
+        try:
+            await provision_bus(BusSettings(url=wiring.bus_url))
+        except (BusError, TimeoutError) as error:
+            raise LocalError(
+                f"the broker's streams could not be set up: {str(error) or 'no answer'}"
+            ) from error
         for name, service in copies_of(self.options.copies):
             supervisor.start(service_program(name, service, wiring, command=self._command))
         await self.until_ready()
@@ -308,7 +315,12 @@ class LocalSystem:
 
     def _note_start(self) -> None:
         if self._started:
-            self._write_endpoints()
+            try:
+                self._write_endpoints()
+            except OSError as error:
+                self._listener(
+                    own_line(SUPERVISOR, "warning", f"{self.folder.endpoints} is stale: {error.strerror}")
+                )
 
     def _write_endpoints(self) -> None:
         children, wiring = self._running.children, self._wired

@@ -8,7 +8,7 @@ import os
 import time
 
 from muster_core.facts import NodeChanged, ReplicasChanged
-from muster_core.models import JobRecord
+from muster_core.models import JobRecord, Node
 from muster_events.catalogue import (
     JOBS_BUCKET,
     JOBS_STREAM,
@@ -25,7 +25,7 @@ from muster_pod_launcher.handlers import Hands, due_in
 from muster_pod_launcher.lanes import Lanes
 from muster_pod_launcher.ports import Runtime
 from muster_pod_launcher.process import ProcessRuntime
-from muster_pod_launcher.process.nodes import parse_nodes
+from muster_pod_launcher.process.nodes import NodeSpecError, parse_nodes
 from muster_pod_launcher.questions import LogServicer
 from muster_pod_launcher.settings import PodLauncherSettings
 from muster_pod_launcher.story import TraceStory
@@ -177,13 +177,21 @@ async def report_nodes(bus: Bus, runtime: Runtime, pool: str) -> None:
             log.info("node gone", extra=fields(node=fact.node.name))
 
 
+def _nodes(described: str) -> tuple[Node, ...]:
+    try:
+        return parse_nodes([text for part in described.split(";") if (text := part.strip())])
+    except NodeSpecError as error:
+        log.error("MUSTER_NODES cannot be used: %s", error)
+        raise SystemExit(2) from error
+
+
 async def build(settings: PodLauncherSettings, ctx: Context) -> None:
     """Construct the service."""
     ctx.set_ready("records", False)
     ctx.set_ready("nodes", False)
     runtime = ProcessRuntime(
         root=settings.process_root,
-        nodes=parse_nodes(settings.nodes),
+        nodes=_nodes(settings.nodes),
         workdir=settings.workdir,
         environ=os.environ,
         clock=_now,

@@ -103,16 +103,14 @@ class Term:
 
 
 def _log(record: JobRecord, instruction: Instruction) -> None:
-    named = fields(job=record.name, job_id=record.job_id)
+    job: dict[str, object] = {"job": record.name, "job_id": record.job_id}
     match instruction:
         case Place(replicas=replicas, attempt=attempt):
-            nodes = sorted({a.node for a in replicas})
-            log.info(
-                "placed", extra=named | fields(attempt=attempt, replicas=len(replicas), nodes=",".join(nodes))
-            )
+            nodes = ",".join(sorted({a.node for a in replicas}))
+            log.info("placed", extra=fields(**job, attempt=attempt, replicas=len(replicas), nodes=nodes))
         case Resize(reason=reason, generation=generation):
-            log.info("resized: %s", reason.message, extra=named | fields(generation=generation))
+            log.info("resized: %s", reason.message, extra=fields(**job, generation=generation))
         case Wait(reason=reason):
-            log.info("waits: %s", reason.message, extra=named | fields(code=reason.code))
+            log.info("waits: %s", reason.message, extra=fields(**job, code=reason.code))
         case _:
-            log.info("evicted: %s", instruction.reason.message, extra=named)
+            log.info("evicted: %s", instruction.reason.message, extra=fields(**job))

@@ -2,10 +2,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+
 from muster_runtime.bus import (
     BucketSpec,
     Bus,
     BusUnavailable,
+    DeadLetter,
     DeadLetters,
     Entry,
     Feed,
@@ -16,7 +18,7 @@ from muster_runtime.bus import (
 )
 from muster_testing.broker import Broker
 from muster_testing.lane import Lane
-from muster_testing.waiting import Background, eventually
+from muster_testing.waiting import Background, answered, eventually
 
 Connect = Callable[[], Awaitable[Bus]]
 
@@ -221,6 +223,7 @@ async def test_memory_is_rebuilt_from_records_and_the_facts_behind_them(
     writing = feed(lane.bus, lane, writer, folded)
     running = asyncio.create_task(writing.run())
     await writing.wait_for((await lane.publish("live")).sequence, 10)
+    await answered(lambda: lane.settled(writer))
     writing.stop()
     await asyncio.wait_for(running, 10)
     await records.put("fold", b"1,2,3,live")
@@ -245,9 +248,7 @@ async def test_memory_is_rebuilt_from_records_and_the_facts_behind_them(
     assert reader.payloads == numbers(4, 6)
 
 
-async def test_an_idle_writer_is_a_floor_at_the_end_of_the_stream(
-    lane: Lane, background: Background
-) -> None:
+async def test_an_idle_writer_is_a_floor_at_the_end_of_the_stream(lane: Lane, background: Background) -> None:
     writer = await lane.durable("writer", ack="all", filters=[f"{lane.name}.other"])
     own = await lane.durable("own", ack="all", filters=[f"{lane.name}.a"])
     await lane.publish(*numbers(1, 3))
@@ -289,6 +290,33 @@ async def test_a_poisonous_message_is_set_aside_and_does_not_block(
     assert (letters[0].stream, letters[0].stream_sequence) == (lane.name, 2)
 
 
+async def test_a_letter_is_replayed_to_the_feed_that_failed_and_to_nobody_else(
+    lane: Lane, connect: Connect, background: Background
+) -> None:
+    readers = {name: Reader() for name in ("one", "two")}
+    for name, reader in readers.items():
+        durable = await lane.durable(f"{lane.name}-{name}", ack="all", filters=[f"{lane.name}.a"])
+        reading = feed(await connect(), lane, durable, reader)
+        background.start(reading.run())
+        await asyncio.wait_for(reading.caught_up.wait(), 10)
+    readers["one"].failures = {"2": Poison("unreadable")}
+    await lane.publish("1", "2", "3")
+    operator = DeadLetters(lane.bus)
+
+    async def own_letters() -> list[DeadLetter]:
+        return [letter for letter in await operator.list() if letter.durable.startswith(lane.name)]
+
+    (letter,) = await answered(own_letters)
+
+    readers["one"].failures = {}
+    await operator.replay(letter.sequence)
+
+    assert readers["one"].replayed == ["2"]
+    assert readers["two"].replayed == []
+    assert await operator.get(letter.sequence) is None
+    await eventually(lambda: readers["one"].once() == ["1", "3"])
+
+
 async def test_an_unavailable_bus_is_no_ones_poison(lane: Lane, background: Background) -> None:
     durable = await lane.durable(f"{lane.name}-d", ack="all", filters=[f"{lane.name}.a"])
     attempts = 0
@@ -297,7 +325,7 @@ async def test_an_unavailable_bus_is_no_ones_poison(lane: Lane, background: Back
     async def handle(batch: list[Incoming], *, live: bool) -> None:
         nonlocal attempts
         attempts += 1
-        if attempts <= 8:
+        if attempts <= 6:
             raise BusUnavailable("for a while")
         handled.extend(incoming.data for incoming in batch)
 

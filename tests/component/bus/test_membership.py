@@ -2,6 +2,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 import pytest_asyncio
+
 from muster_runtime.bus import BucketSpec, Bus, Membership, Records, provision
 from muster_runtime.bus.membership import owner_of
 from muster_testing.lane import Lane
@@ -24,9 +25,7 @@ class Copy:
     def __init__(self, bus: Bus, leases: str, instance: str) -> None:
         self.bus = bus
         self.told: list[frozenset[int]] = [frozenset()]
-        self.membership = Membership(
-            bus, leases=Records(bus, leases), group="trackers", instance=instance
-        )
+        self.membership = Membership(bus, leases=Records(bus, leases), group="trackers", instance=instance)
 
     @property
     def shards(self) -> frozenset[int]:

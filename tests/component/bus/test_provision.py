@@ -1,6 +1,7 @@
 import time
 
 import pytest
+
 from muster_runtime.bus import (
     BucketSpec,
     Bus,
@@ -15,7 +16,9 @@ from muster_runtime.bus import (
 )
 
 
-def specs(name: str, *, max_bytes: int = 64 << 20) -> tuple[list[StreamSpec], list[ConsumerSpec], list[BucketSpec]]:
+def specs(
+    name: str, *, max_bytes: int = 64 << 20
+) -> tuple[list[StreamSpec], list[ConsumerSpec], list[BucketSpec]]:
     streams = [StreamSpec(name=name, subjects=[f"{name}.>"], max_bytes=max_bytes)]
     consumers = [
         ConsumerSpec(stream=name, durable=f"d{n}", filters=[f"{name}.{n}.*.x", f"{name}.{n}.*.y"], ack="all")

@@ -1,6 +1,7 @@
 import asyncio
 
 import pytest
+
 from muster_runtime.bus import (
     BatchTooLarge,
     BusUnavailable,
@@ -18,9 +19,7 @@ from muster_testing.lane import Lane
 
 
 def message(lane: Lane, topic: str, msg_id: str, *, expected_last: int | None = None) -> Outgoing:
-    return Outgoing(
-        subject=f"{lane.name}.{topic}", data=b"{}", msg_id=msg_id, expected_last=expected_last
-    )
+    return Outgoing(subject=f"{lane.name}.{topic}", data=b"{}", msg_id=msg_id, expected_last=expected_last)
 
 
 async def raise_epoch(lane: Lane, *, expected_last: int, msg_id: str) -> Fence:

@@ -3,6 +3,7 @@ import time
 
 import pytest
 import pytest_asyncio
+
 from muster_runtime.bus import BucketSpec, Bus, Records, WrongSequence, provision
 
 

@@ -3,10 +3,23 @@ import time
 from collections.abc import Awaitable, Callable
 
 import pytest
-from muster_runtime.bus import Bus, BusUnavailable, DeadLetter, DeadLetters, Incoming, Poison, Queue, ReplayFailed
+
+from muster_runtime.bus import (
+    Bus,
+    BusUnavailable,
+    DeadLetter,
+    DeadLetters,
+    Incoming,
+    NotFound,
+    Poison,
+    Queue,
+    ReplayFailed,
+    dead_letter_stream,
+    provision,
+)
 from muster_testing.broker import Broker
 from muster_testing.lane import Lane
-from muster_testing.waiting import Background, eventually
+from muster_testing.waiting import Background, answered, eventually
 
 Connect = Callable[[], Awaitable[Bus]]
 Handler = Callable[[Incoming], Awaitable[None]]
@@ -18,11 +31,6 @@ def queue(bus: Bus, lane: Lane, durable: str, handler: Handler, *, concurrency: 
 
 async def letters_of(bus: Bus, durable: str) -> list[DeadLetter]:
     return [letter for letter in await DeadLetters(bus).list() if letter.durable == durable]
-
-
-async def acknowledged(bus: Bus, lane: Lane, durable: str) -> bool:
-    info = (await bus.request(f"$JS.API.CONSUMER.INFO.{lane.name}.{durable}", b"")).data
-    return b'"num_ack_pending":0' in info and b'"num_pending":0' in info
 
 
 async def test_copies_share_the_work(lane: Lane, connect: Connect, background: Background) -> None:
@@ -123,11 +131,8 @@ async def test_a_failing_message_comes_back_and_is_set_aside_at_the_limit(
 
     background.start(queue(lane.bus, lane, durable, handle).run())
     await lane.publish("good", "bad")
-    async with asyncio.timeout(20):
-        while not (letters := await letters_of(lane.bus, durable)):
-            await asyncio.sleep(0.05)
-        while not await acknowledged(lane.bus, lane, durable):
-            await asyncio.sleep(0.05)
+    letters = await answered(lambda: letters_of(lane.bus, durable))
+    await answered(lambda: lane.settled(durable))
 
     assert deliveries == [1, 2, 3]
     assert [(letter.data, letter.reason) for letter in letters] == [(b"bad", "ZeroDivisionError: by zero")]
@@ -147,9 +152,7 @@ async def test_poison_is_set_aside_at_once_and_can_be_replayed_when_the_handler_
 
     background.start(queue(await connect(), lane, durable, handle).run())
     await lane.publish("1")
-    async with asyncio.timeout(20):
-        while not (letters := await letters_of(lane.bus, durable)):
-            await asyncio.sleep(0.02)
+    letters = await answered(lambda: letters_of(lane.bus, durable))
     operator = DeadLetters(lane.bus)
 
     with pytest.raises(ReplayFailed, match="cannot be read"):
@@ -167,7 +170,9 @@ async def test_a_replay_without_anyone_to_take_it_keeps_the_letter(lane: Lane) -
     operator = DeadLetters(lane.bus)
     durable = f"{lane.name}-nobody"
     await operator.put(Incoming(subject="x", data=b"1", stream=lane.name, stream_sequence=1), durable, "why")
-    await operator.put(Incoming(subject="x", data=b"1", stream=lane.name, stream_sequence=1), durable, "again")
+    await operator.put(
+        Incoming(subject="x", data=b"1", stream=lane.name, stream_sequence=1), durable, "again"
+    )
     letters = await letters_of(lane.bus, durable)
     assert [letter.reason for letter in letters] == ["why"]
 
@@ -179,6 +184,19 @@ async def test_a_replay_without_anyone_to_take_it_keeps_the_letter(lane: Lane) -
 
     assert await letters_of(lane.bus, durable) == []
     assert await operator.get(letters[0].sequence) is None
+
+
+async def test_letters_go_where_the_stream_keeps_them(bus: Bus) -> None:
+    letters = DeadLetters(bus, stream="LETTERS")
+    incoming = Incoming(subject="x", data=b"1", stream="X", stream_sequence=1)
+    with pytest.raises(NotFound):
+        await letters.put(incoming, "reader", "why")
+
+    await provision(bus, streams=[dead_letter_stream("LETTERS", "a.prefix.of.its.own")])
+    await letters.put(incoming, "reader", "why")
+
+    assert [letter.data for letter in await letters.list()] == [b"1"]
+    assert await bus.last("LETTERS", "a.prefix.of.its.own.reader.X.1") is not None
 
 
 async def test_a_large_payload_is_set_aside_too_and_found_again(lane: Lane) -> None:
@@ -217,26 +235,25 @@ async def test_a_message_that_kills_its_process_every_time_becomes_a_dead_letter
     await victim.close()
     background.start(queue(await connect(), lane, durable, handle).run())
 
-    async with asyncio.timeout(30):
-        while not (letters := await letters_of(lane.bus, durable)):
-            await asyncio.sleep(0.05)
+    letters = await answered(lambda: letters_of(lane.bus, durable))
     assert letters[0].data == b"deadly"
     assert "given up by the broker after 1 deliveries" in letters[0].reason
 
 
 async def test_an_unavailable_bus_never_counts_as_poison(lane: Lane, background: Background) -> None:
-    durable = await lane.durable(f"{lane.name}-d", ack="explicit")
+    durable = await lane.durable(f"{lane.name}-d", ack="explicit", max_deliver=2, ack_wait_s=2)
     deliveries: list[int] = []
 
     async def handle(incoming: Incoming) -> None:
         deliveries.append(incoming.delivered)
-        if incoming.delivered < 8:
+        if len(deliveries) < 5:
             raise BusUnavailable("for a while")
 
     background.start(queue(lane.bus, lane, durable, handle).run())
     await lane.publish("1")
 
-    await eventually(lambda: deliveries == list(range(1, 9)))
+    await eventually(lambda: deliveries == [1, 1, 1, 1, 1])
+    await answered(lambda: lane.settled(durable))
     assert await letters_of(lane.bus, durable) == []
 
 

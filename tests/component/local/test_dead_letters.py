@@ -25,7 +25,9 @@ async def set_aside(url: str, sequence: int) -> None:
         stream="JOBS",
         stream_sequence=sequence,
     )
-    await DeadLetters(bus, stream=DEAD_STREAM, prefix=DEAD_PREFIX).put(letter, "spec-validator", "ValueError: no")
+    await DeadLetters(bus, stream=DEAD_STREAM, prefix=DEAD_PREFIX).put(
+        letter, "spec-validator", "ValueError: no"
+    )
     await bus.close()
 
 

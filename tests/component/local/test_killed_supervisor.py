@@ -14,7 +14,9 @@ SUPERVISING = Path(__file__).with_name("supervising.py")
 
 
 def start_supervisor(folder: Path) -> tuple[subprocess.Popen[str], list[int]]:
-    supervisor = subprocess.Popen([sys.executable, str(SUPERVISING), str(folder)], stdout=subprocess.PIPE, text=True)
+    supervisor = subprocess.Popen(
+        [sys.executable, str(SUPERVISING), str(folder)], stdout=subprocess.PIPE, text=True
+    )
     assert supervisor.stdout
     return supervisor, [int(pid) for pid in supervisor.stdout.readline().split()]
 
@@ -38,7 +40,9 @@ async def test_the_folder_of_a_killed_supervisor_can_be_taken_once_its_broker_is
     with supervisor:
         detached = int((tmp_path / "detached").read_text())
         try:
-            with pytest.raises(FolderInUse, match=rf"is in use by another `muster up` \(pid {supervisor.pid}\)") as used:
+            with pytest.raises(
+                FolderInUse, match=rf"is in use by another `muster up` \(pid {supervisor.pid}\)"
+            ) as used:
                 await Folder(tmp_path).lock()
             assert used.value.pid == supervisor.pid
             supervisor.kill()

@@ -1,7 +1,7 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,7 +17,7 @@ DEAF = "trap '' TERM; while :; do sleep 1; done"
 
 
 @asynccontextmanager
-async def launcher(root: Path) -> AsyncIterator[ProcessRuntime]:
+async def launcher(root: Path) -> AsyncGenerator[ProcessRuntime]:
     """A launcher that ends, and leaves what it launched."""
     node = Node(name="n1", allocatable=Resources(cpu=4000))
     runtime = ProcessRuntime(
@@ -36,7 +36,6 @@ def replica(index: int) -> ReplicaId:
 
 
 async def leave_replicas(root: Path, *commands: str) -> None:
-    root.mkdir(parents=True, exist_ok=True)
     async with launcher(root) as runtime:
         for index, command in enumerate(commands):
             await runtime.start(
@@ -51,7 +50,7 @@ async def leave_replicas(root: Path, *commands: str) -> None:
 
 
 async def test_replicas_without_a_launcher_are_found_and_ended(tmp_path: Path) -> None:
-    root = tmp_path / "replicas"
+    root = tmp_path
     await leave_replicas(root, "sleep 60", DEAF)
     assert len(running_replicas(root)) == 2
     assert await end_replicas(root, grace_s=0.2) == 2
@@ -63,6 +62,7 @@ async def test_replicas_without_a_launcher_are_found_and_ended(tmp_path: Path) -
 
 async def test_a_wipe_ends_them_before_it_removes_their_folders(tmp_path: Path) -> None:
     system = LocalSystem(tmp_path)
+    system.folder.make()
     await leave_replicas(tmp_path / "replicas", "sleep 60")
     assert system.running_replicas() == 1
     assert await system.wipe() == 1

@@ -42,9 +42,7 @@ async def test_everything_is_there_when_the_system_is_ready(tmp_path: Path, stan
     assert read_endpoints(tmp_path / "endpoints.json") is None
 
 
-async def test_services_stop_first_and_the_broker_last(
-    tmp_path: Path, standins: Command, ears: Ears
-) -> None:
+async def test_services_stop_first_and_the_broker_last(tmp_path: Path, standins: Command, ears: Ears) -> None:
     async with LocalSystem(tmp_path, command=standins, listener=ears.hear):
         ears.lines.clear()
     ends = [

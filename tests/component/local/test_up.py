@@ -3,7 +3,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,7 +46,7 @@ class Up:
 
 
 @contextmanager
-def muster_up(data: Path, behaviour: str = "serve", *arguments: str) -> Iterator[Up]:
+def muster_up(data: Path, behaviour: str = "serve", *arguments: str) -> Generator[Up]:
     popen = subprocess.Popen(
         [sys.executable, str(UPPING), str(data), behaviour, *arguments],
         stdout=subprocess.PIPE,

@@ -10,19 +10,27 @@ from muster._cli.state import State, shared_options
 from muster.errors import MusterError
 
 _COMMANDS = {
-    "submit": Lazy("muster._cli.commands.submit:submit", "Submit a job; --follow shows it until it has ended."),
+    "submit": Lazy(
+        "muster._cli.commands.submit:submit", "Submit a job; --follow shows it until it has ended."
+    ),
     "validate": Lazy("muster._cli.commands.validate:validate", "Say all that is wrong with a document."),
     "list": Lazy("muster._cli.commands.list:list_jobs", "List jobs, newest first."),
-    "get": Lazy("muster._cli.commands.get:get", "Show one job: replicas, history, why it stands where it stands."),
+    "get": Lazy(
+        "muster._cli.commands.get:get", "Show one job: replicas, history, why it stands where it stands."
+    ),
     "watch": Lazy("muster._cli.commands.watch:watch", "Show a job at every change until it has ended."),
     "logs": Lazy("muster._cli.commands.logs:logs", "Print what a job's replicas wrote."),
-    "explain": Lazy("muster._cli.commands.explain:explain", "Say why a job waits, and what would let it start."),
+    "explain": Lazy(
+        "muster._cli.commands.explain:explain", "Say why a job waits, and what would let it start."
+    ),
     "scale": Lazy("muster._cli.commands.control:scale", "Grow or shrink a role by hand."),
     "cancel": Lazy("muster._cli.commands.control:cancel", "End jobs."),
     "delete": Lazy("muster._cli.commands.control:delete", "End jobs and remove their records and logs."),
     "top": Lazy("muster._cli.commands.top:top", "Show what the nodes offer and who uses it."),
     "trace": Lazy("muster._cli.commands.trace:trace", "Draw the trace of a job's whole life."),
-    "version": Lazy("muster._cli.commands.version:version", "Print the versions of the command and of Muster."),
+    "version": Lazy(
+        "muster._cli.commands.version:version", "Print the versions of the command and of Muster."
+    ),
 }
 _CODES = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in exits.TABLE)
 

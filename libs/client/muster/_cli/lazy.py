@@ -70,5 +70,5 @@ def _loaded(home: str) -> click.Command:
 def _help_of(home: str) -> str:
     try:
         return _loaded(home).get_short_help_str(_HELP_WIDTH)
-    except Exception as error:  # noqa: BLE001 (whatever another package does wrong)
+    except Exception as error:
         return f"(cannot be loaded: {error})"

@@ -83,7 +83,7 @@ def shared_options(command: Callable[P, R]) -> Callable[P, R]:
     """Add the shared options to a command; they stand before or after the command's name."""
 
     def keep(ctx: click.Context, param: click.Parameter, value: str | float | None) -> None:
-        if value is not None and param.name is not None:
+        if value is not None and param.name:
             setattr(ctx.ensure_object(State), param.name, value)
 
     for option in (

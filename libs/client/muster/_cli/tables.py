@@ -17,7 +17,12 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Table:
     drawn = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 3, 0, 0))
     for position, i in enumerate(kept):
         last = position == len(kept) - 1
-        drawn.add_column(headers[i], no_wrap=True, overflow="ellipsis", min_width=None if last else _width(i, headers, rows))
+        drawn.add_column(
+            headers[i],
+            no_wrap=True,
+            overflow="ellipsis",
+            min_width=None if last else _width(i, headers, rows),
+        )
     for row in rows:
         drawn.add_row(*(row[i] if isinstance(row[i], Text) else Text(str(row[i])) for i in kept))
     return drawn

@@ -56,14 +56,18 @@ class Cursor:
         line, column = (entry.line, entry.column) if entry else (self.node.line, self.node.column)
         return Spot(path=self.below(key), line=line, column=column)
 
-    def error(self, code: Code, message: str, *, found: str | None = None, allowed: str = "", fix: str = "") -> None:
+    def error(
+        self, code: Code, message: str, *, found: str | None = None, allowed: str = "", fix: str = ""
+    ) -> None:
         """Say what is wrong with this value; ``found`` is the value itself unless said."""
         told = shown(self.node.plain()) if found is None else found
         self.problems.add(code, self.spot, message, found=told, allowed=allowed, fix=fix)
 
     def wrong_type(self, due: str, fix: str = "") -> None:
         """Say that something else is due here, for example ``a whole number``."""
-        self.error(Code.WRONG_TYPE, f"{_name(self.path)} is {due}", allowed=due, fix=fix)
+        told = shown(self.node.plain())
+        subject = _name(self.path) or "the document"
+        self.error(Code.WRONG_TYPE, f"{subject} must be {due}, not {told}", allowed=due, fix=fix)
 
     def missing(self, key: str, message: str, fix: str = "") -> None:
         """Say that a key of this mapping must be given, unless its value has been refused already."""

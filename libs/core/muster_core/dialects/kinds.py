@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 from muster_core.dialects.codes import Code
 from muster_core.dialects.cursor import Cursor, nearest
-from muster_core.dialects.names import Rule
+from muster_core.dialects.names import Rule, Schema
 from muster_core.dialects.problems import shown
 from muster_core.dialects.yaml_builder import Json
 from muster_core.quantities import MAX_AMOUNT, MAX_SECONDS, QuantityError, parse_duration
@@ -21,9 +21,6 @@ from muster_core.quantities import MAX_AMOUNT, MAX_SECONDS, QuantityError, parse
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 E = TypeVar("E", bound=enum.StrEnum)
-
-Schema = dict[str, Json]
-"""A JSON Schema."""
 
 
 class Kind(Protocol[T_co]):
@@ -52,7 +49,9 @@ class Text:
             cursor.wrong_type("a text", f'put it in quotes: "{shown(cursor.node.text)}"' if quoted else "")
             return None
         if self.rule and not self.rule.allows(value):
-            cursor.error(Code.BAD_NAME, self.rule.message(value), allowed=self.rule.words, fix=self.rule.remedy(value))
+            cursor.error(
+                Code.BAD_NAME, self.rule.message(value), allowed=self.rule.words, fix=self.rule.remedy(value)
+            )
             return None
         return value
 
@@ -157,7 +156,12 @@ class Duration:
         try:
             return parse_duration(cursor.node.value)
         except QuantityError as error:
-            cursor.error(Code.BAD_DURATION, str(error), allowed="seconds, or 30s, 5m, 1h30m", fix="write it like 90s or 5m")
+            cursor.error(
+                Code.BAD_DURATION,
+                str(error),
+                allowed="seconds, or 30s, 5m, 1h30m",
+                fix="write it like 90s or 5m",
+            )
             return None
 
     def schema(self) -> Schema:

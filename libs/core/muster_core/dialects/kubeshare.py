@@ -52,11 +52,17 @@ def read_share(metadata: Section, enabled: bool) -> Share:
     for key in given:
         if key not in (REQUEST, LIMIT, MEMORY):
             metadata.cursor.problems.warn(
-                Code.NOT_ACTED_UPON, annotations[key].spot, f"{key} has no effect: Muster chooses the node and the GPU"
+                Code.NOT_ACTED_UPON,
+                annotations[key].spot,
+                f"{key} has no effect: Muster chooses the node and the GPU",
             )
     amounts = {
         key: Amount(parse, examples).read(annotations[key])
-        for key, parse, examples in ((REQUEST, _share, "0.5"), (LIMIT, _share, "1.0"), (MEMORY, parse_bytes, "1073741824"))
+        for key, parse, examples in (
+            (REQUEST, _share, "0.5"),
+            (LIMIT, _share, "1.0"),
+            (MEMORY, parse_bytes, "1073741824"),
+        )
         if key in annotations
     }
     limit = amounts.get(LIMIT)

@@ -47,7 +47,7 @@ def read_metadata(document: Section, section: Section | None) -> Metadata:
         generated = section.at("generateName")
         advice = "give a name; names are not generated" if generated else "add name: my-job"
         section.cursor.missing("name", "a job has a name", advice)
-    for key in section.keys():
+    for key in section.given_keys():
         if key in SERVER_KEYS and (cursor := section.at(key)):
             warn_idle(cursor, key, "it is filled in by an API server", fix="remove it")
     return Metadata(

@@ -6,6 +6,10 @@ import re
 from dataclasses import dataclass
 
 from muster_core.dialects.problems import shown
+from muster_core.dialects.yaml_builder import Json
+
+Schema = dict[str, Json]
+"""A JSON Schema."""
 
 _LABEL_NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _SUBDOMAIN = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
@@ -38,7 +42,7 @@ class Rule:
         near = re.sub(r"[^a-z0-9]+", "-", name.lower()[: self.longest]).strip("-").lstrip("0123456789-")
         return f"write {near}" if near and self.allows(near) else ""
 
-    def schema(self) -> dict[str, str | int]:
+    def schema(self) -> Schema:
         """The rule as JSON Schema."""
         return {"pattern": f"^{self.pattern}$", "maxLength": self.longest}
 
@@ -63,11 +67,15 @@ LABEL_KEY = Rule(
     317,
     "letters, digits, '-', '_' and '.', at most 63, after an optional prefix such as example.com/",
 )
-LABEL_VALUE = Rule("a label value", rf"({_LABEL_NAME})?", 63, "letters, digits, '-', '_' and '.', at most 63, or nothing")
+LABEL_VALUE = Rule(
+    "a label value", rf"({_LABEL_NAME})?", 63, "letters, digits, '-', '_' and '.', at most 63, or nothing"
+)
 RESOURCE_NAME = Rule(
     "a resource name", rf"{_SUBDOMAIN}/{_LABEL_NAME}", 317, "a domain and a name, such as example.com/fpga"
 )
-VARIABLE = Rule("a variable name", r"[^=\x00-\x1f\x7f]+", 1024, "any characters but '=' and control characters")
+VARIABLE = Rule(
+    "a variable name", r"[^=\x00-\x1f\x7f]+", 1024, "any characters but '=' and control characters"
+)
 QUEUE = Rule(
     "a queue name",
     r"[a-z0-9]([-a-z0-9._/]*[a-z0-9])?",

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-import msgspec
-
-from muster_core.dialects.codes import Code
 from muster_core.dialects.cursor import Cursor
 from muster_core.dialects.kubeshare import SWITCH
-from muster_core.dialects.metadata import Metadata, read_metadata
-from muster_core.dialects.native_keys import (
-    ElasticKeys,
-    JobKeys,
-    OverrideKeys,
-    PlacementKeys,
-    RoleKeys,
-    RunKeys,
-    SpecKeys,
-    TemplateKeys,
-)
-from muster_core.dialects.native_template import read_short, short_keys
+from muster_core.dialects.metadata import Metadata, MetadataKeys, read_metadata
+from muster_core.dialects.native_keys import ElasticKeys, JobKeys, PlacementKeys, RunKeys, SpecKeys
+from muster_core.dialects.native_roles import RoleReader
 from muster_core.dialects.places import Place, Places
-from muster_core.dialects.podtemplate import Main, read_pod_template
+from muster_core.dialects.podtemplate import Main
 from muster_core.dialects.rules import apply_rules
 from muster_core.dialects.table import Section
+from muster_core.dialects.tensorflow import CONTAINER, PORT
 from muster_core.models import (
     CleanPodPolicy,
     ElasticPolicy,
@@ -32,32 +19,25 @@ from muster_core.models import (
     Job,
     JobKind,
     PlacementPolicy,
-    Port,
-    RestartPolicy,
-    Role,
     RunPolicy,
     Strategy,
     SuccessPolicy,
-    Template,
 )
 
-_MAINS: Final = {
-    Framework.TENSORFLOW: Main(container="tensorflow", port=Port(name="tfjob-port", number=2222)),
-}
 _WORDS = {Place("min_available"): "minAvailable"}
 
 
 def read_native(cursor: Cursor, namespace: str) -> Job:
-    """Read a native document. What is wrong goes to the cursor's problems; then the job is not to be used."""
+    """Read a native document. What is wrong goes to the cursor's problems; the job is of use only where nothing was."""
     document = Section(cursor, JobKeys)
-    metadata = read_metadata(document, document.get(JobKeys.metadata))
-    spec = document.get(JobKeys.spec)
+    document.get(JobKeys.api_version)
+    header = document.get(JobKeys.metadata)
+    metadata = read_metadata(document, header)
     places = Places(cursor.spot, _WORDS)
-    places.note(Place("name"), cursor.key_spot("metadata"))
-    if name := (document.get(JobKeys.metadata) or document).at("name"):
-        places.note(Place("name"), name.spot)
+    places.note(Place("name"), (header or document).cursor.key_spot(MetadataKeys.name.key))
+    spec = document.get(JobKeys.spec)
     if spec is None:
-        cursor.missing("spec", "a job has a spec with roles")
+        cursor.missing("spec", "a job has a spec with roles", "add spec: {roles: ...}")
         return Job(name=metadata.name, roles=())
     job = _job(spec, metadata, namespace, places)
     apply_rules(job, places, cursor.problems)
@@ -66,15 +46,18 @@ def read_native(cursor: Cursor, namespace: str) -> Job:
 
 def _job(spec: Section, metadata: Metadata, namespace: str, places: Places) -> Job:
     framework = spec.get(SpecKeys.framework) or Framework.PLAIN
-    main = msgspec.structs
-    del main
     preemptible = spec.get(SpecKeys.preemptible)
     places.note(Place("roles"), spec.cursor.key_spot("roles"))
     places.note(Place("min_available"), spec.cursor.key_spot("minAvailable"))
     roles = spec.get(SpecKeys.roles)
     if roles is None:
         spec.cursor.missing("roles", "a job has roles", "add roles: {worker: {image: ..., command: [...]}}")
-    reader = _RoleReader(framework, metadata.annotations.get(SWITCH) == "true", places)
+    kubeshare = metadata.annotations.get(SWITCH) == "true"
+    tensorflow = framework is Framework.TENSORFLOW
+    main = Main(
+        container=CONTAINER if tensorflow else "", port=PORT if tensorflow else None, kubeshare=kubeshare
+    )
+    reader = RoleReader(main=main, places=places)
     return Job(
         name=metadata.name,
         namespace=metadata.namespace or namespace or "default",
@@ -89,5 +72,43 @@ def _job(spec: Section, metadata: Metadata, namespace: str, places: Places) -> J
         roles=tuple(reader.read(name, section) for name, section in (roles or {}).items()),
         placement=_placement(spec.get(SpecKeys.placement)),
         elastic=_elastic(spec.get(SpecKeys.elastic)),
-        run=_run(spec.get(SpecKeys.run), spec.get(SpecKeys.suspend) or False),
+        run=_run(spec.get(SpecKeys.run), suspend=spec.get(SpecKeys.suspend) or False),
+    )
+
+
+def _placement(section: Section | None) -> PlacementPolicy:
+    if section is None:
+        return PlacementPolicy()
+    return PlacementPolicy(
+        strategy=section.get(PlacementKeys.strategy) or Strategy.PACK,
+        topology=section.get(PlacementKeys.topology) or "",
+        topology_required=section.get(PlacementKeys.strict) or False,
+        gpu_topology=section.get(PlacementKeys.gpu_topology) or False,
+    )
+
+
+def _elastic(section: Section | None) -> ElasticPolicy:
+    if section is None:
+        return ElasticPolicy()
+    return ElasticPolicy(
+        policy=section.get(ElasticKeys.policy) or "",
+        cool_down_s=section.get(ElasticKeys.cool_down) or 0,
+        step=section.get(ElasticKeys.step) or 0,
+    )
+
+
+def _run(section: Section | None, *, suspend: bool) -> RunPolicy:
+    if section is None:
+        return RunPolicy(suspend=suspend)
+    backoff = section.get(RunKeys.backoff_limit)
+    return RunPolicy(
+        restart_scope=section.get(RunKeys.restart_scope),
+        backoff_limit=RunPolicy().backoff_limit if backoff is None else backoff,
+        active_deadline_s=section.get(RunKeys.active_deadline),
+        queue_deadline_s=section.get(RunKeys.queue_deadline),
+        start_timeout_s=section.get(RunKeys.start_timeout),
+        ttl_s=section.get(RunKeys.ttl),
+        clean_pod_policy=section.get(RunKeys.clean_pod_policy) or CleanPodPolicy.RUNNING,
+        success_policy=section.get(RunKeys.success_policy) or SuccessPolicy.DEFAULT,
+        suspend=suspend,
     )

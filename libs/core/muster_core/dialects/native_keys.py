@@ -4,15 +4,35 @@ from __future__ import annotations
 
 import enum
 
-from muster_core.dialects.kinds import Amount, Choice, Duration, ListOf, Loose, MapOf, Text, Truth, Whole, Words
+from muster_core.dialects.kinds import (
+    Amount,
+    Choice,
+    Duration,
+    ListOf,
+    Loose,
+    MapOf,
+    Text,
+    Truth,
+    Whole,
+    Words,
+)
 from muster_core.dialects.metadata import MetadataKeys
 from muster_core.dialects.names import DNS_1035, LABEL_KEY, POLICY, QUEUE, RESOURCE_NAME, VARIABLE
 from muster_core.dialects.native_kinds import Environment, PodTemplate
 from muster_core.dialects.pod_keys import ANNOTATIONS, LABELS
+from muster_core.dialects.resource_lists import parse_count
 from muster_core.dialects.rules import MAX_REPLICAS
 from muster_core.dialects.scheduling_keys import NODE_AFFINITY, PORTS, TOLERATIONS
 from muster_core.dialects.table import Field, Nested, Table
-from muster_core.models import CleanPodPolicy, Framework, JobKind, RestartPolicy, RestartScope, Strategy, SuccessPolicy
+from muster_core.models import (
+    CleanPodPolicy,
+    Framework,
+    JobKind,
+    RestartPolicy,
+    RestartScope,
+    Strategy,
+    SuccessPolicy,
+)
 from muster_core.quantities import parse_bytes, parse_cpu, parse_gpu
 
 API_VERSION = "muster.dev/v1"
@@ -35,7 +55,7 @@ class JobWord(enum.StrEnum):
 class AmountKeys(Table):
     """Amounts of resources; extended ones by their Kubernetes names."""
 
-    others = RESOURCE_NAME
+    others = (RESOURCE_NAME, Amount(parse_count, "1 or 2"))
     cpu = Field("cpu", Amount(parse_cpu, "500m or 2"), "CPUs: 500m is half of one.")
     memory = Field("memory", Amount(parse_bytes, "256Mi or 1G"), "Bytes of memory.")
     gpu = Field("gpu", Amount(parse_gpu, "1 or 500m"), "Whole GPUs, or a share of one: 500m is half of it.")
@@ -56,7 +76,9 @@ class TemplateKeys(Table):
     image = Field("image", Text(), "Container image; replicas that run as processes do without.")
     command = Field("command", Words(), "The program and its arguments; the image's own unless said.")
     args = Field("args", Words(), "Arguments after the command.")
-    env = Field("env", Environment(MapOf(VARIABLE, Loose())), "Environment: a mapping, or a list of name and value.")
+    env = Field(
+        "env", Environment(MapOf(VARIABLE, Loose())), "Environment: a mapping, or a list of name and value."
+    )
     working_dir = Field("workingDir", Text(), "Folder to start in.")
     resources = Field("resources", Nested(ResourceKeys), "What one replica needs.")
     ports = Field("ports", PORTS, "Ports that it listens on.")
@@ -79,18 +101,30 @@ class OverrideKeys(TemplateKeys):
 class RoleKeys(TemplateKeys):
     """A role."""
 
-    replicas = Field("replicas", Whole(0, MAX_REPLICAS), "How many at the start; min unless said, else 1. 0 switches the role off.")
+    replicas = Field(
+        "replicas",
+        Whole(0, MAX_REPLICAS),
+        "How many at the start; min unless said, else 1. 0 switches the role off.",
+    )
     min = Field("min", Whole(0, MAX_REPLICAS), "The gang's floor; replicas unless said.")
     max = Field("max", Whole(0, MAX_REPLICAS), "The ceiling; replicas unless said.")
-    restart_policy = Field("restartPolicy", Choice(RestartPolicy), "When an ended replica is started again; Never unless said.")
+    restart_policy = Field(
+        "restartPolicy", Choice(RestartPolicy), "When an ended replica is started again; Never unless said."
+    )
     overrides = Field("overrides", ListOf(Nested(OverrideKeys)), "Replicas that differ.")
 
 
 class PlacementKeys(Table):
     """Where the gang may stand."""
 
-    strategy = Field("strategy", Choice(Strategy), "On few nodes (pack) or on many (spread); pack unless said.")
-    topology = Field("topology", Text(LABEL_KEY), "A node label whose values are the domains that the gang should not straddle.")
+    strategy = Field(
+        "strategy", Choice(Strategy), "On few nodes (pack) or on many (spread); pack unless said."
+    )
+    topology = Field(
+        "topology",
+        Text(LABEL_KEY),
+        "A node label whose values are the domains that the gang should not straddle.",
+    )
     strict = Field("required", Truth(), "Whether one domain is a must; false unless said.")
     gpu_topology = Field("gpuTopology", Truth(), "Whether a replica's GPUs must be in one NVLink group.")
 
@@ -106,28 +140,48 @@ class ElasticKeys(Table):
 class RunKeys(Table):
     """The job's life."""
 
-    restart_scope = Field("restartScope", Choice(RestartScope), "Who is restarted when one fails; the framework's own unless said.")
-    backoff_limit = Field("backoffLimit", Whole(0, MAX_PRIORITY), "Failures that are forgiven; 3 unless said.")
+    restart_scope = Field(
+        "restartScope",
+        Choice(RestartScope),
+        "Who is restarted when one fails; the framework's own unless said.",
+    )
+    backoff_limit = Field(
+        "backoffLimit", Whole(0, MAX_PRIORITY), "Failures that are forgiven; 3 unless said."
+    )
     active_deadline = Field("activeDeadline", Duration(), "From the first start.")
     queue_deadline = Field("queueDeadline", Duration(), "From the validation to the start.")
     start_timeout = Field("startTimeout", Duration(), "From the placement until every replica runs.")
     ttl = Field("ttl", Duration(), "From the end until the record is removed.")
-    clean_pod_policy = Field("cleanPodPolicy", Choice(CleanPodPolicy), "Which replicas are removed at the end; Running unless said.")
-    success_policy = Field("successPolicy", Choice(SuccessPolicy), "When the job has succeeded; the framework's own rule unless said.")
+    clean_pod_policy = Field(
+        "cleanPodPolicy",
+        Choice(CleanPodPolicy),
+        "Which replicas are removed at the end; Running unless said.",
+    )
+    success_policy = Field(
+        "successPolicy",
+        Choice(SuccessPolicy),
+        "When the job has succeeded; the framework's own rule unless said.",
+    )
 
 
 class SpecKeys(Table):
     """A job's ``spec``."""
 
     required = ("roles",)
-    framework = Field("framework", Choice(Framework), "Who the replicas are to each other; plain unless said.")
+    framework = Field(
+        "framework", Choice(Framework), "Who the replicas are to each other; plain unless said."
+    )
     kind = Field("kind", Choice(JobKind), "Whether it ends by itself; batch unless said.")
     queue = Field("queue", Text(QUEUE), "Where it waits; the namespace's own unless said.")
     priority = Field("priority", Whole(-MAX_PRIORITY - 1, MAX_PRIORITY), "Higher goes first; 0 unless said.")
     preemptible = Field("preemptible", Truth(), "Whether it may be preempted; true unless said.")
-    min_available = Field("minAvailable", Whole(1, MAX_REPLICAS), "At least this many replicas of all roles together.")
+    min_available = Field(
+        "minAvailable", Whole(1, MAX_REPLICAS), "At least this many replicas of all roles together."
+    )
     suspend = Field("suspend", Truth(), "Whether it is held from the start.")
-    roles = Field("roles", MapOf(DNS_1035, Nested(RoleKeys)), "The gang, by role: ps, worker, chief, or any name.")
+    roles = Field(
+        "roles", MapOf(DNS_1035, Nested(RoleKeys)), "The gang, by role: ps, worker, chief, or any name."
+    )
     placement = Field("placement", Nested(PlacementKeys), "Where the gang may stand.")
     elastic = Field("elastic", Nested(ElasticKeys), "How the job grows and shrinks.")
     run = Field("run", Nested(RunKeys), "The job's life.")

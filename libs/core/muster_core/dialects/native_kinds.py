@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from muster_core.dialects.codes import Code
 from muster_core.dialects.cursor import Cursor
-from muster_core.dialects.kinds import Kind, Schema
+from muster_core.dialects.kinds import Kind
+from muster_core.dialects.names import Schema
 from muster_core.dialects.scheduling_keys import VARIABLES, read_variables
 
 
@@ -21,7 +23,8 @@ class Environment:
             return self.mapping.read(cursor)
         values, elsewhere = read_variables(VARIABLES.read(cursor))
         for source in elsewhere:
-            source.wrong_type("for a template", "give the role a template instead of image and command")
+            words = "values from elsewhere need a whole template"
+            source.error(Code.NOT_ALLOWED, words, fix="give the role a template instead of image and command")
         return values
 
     def schema(self) -> Schema:

@@ -21,7 +21,7 @@ from muster_core.dialects.pod_keys import (
     TemplateMetadataKeys,
 )
 from muster_core.dialects.problems import shown
-from muster_core.dialects.resource_lists import Claim, ResourceKeys, add_up, read_claim
+from muster_core.dialects.resource_lists import Claim, add_up, read_claim
 from muster_core.dialects.scheduling_keys import (
     read_node_affinity,
     read_ports,
@@ -132,7 +132,10 @@ def _name_advice(main: Main) -> str:
 def _resources(pod: Section, containers: list[Section], share: Share) -> tuple[Resources, Resources]:
     mains = [read_claim(section.get(ContainerKeys.resources)) for section in containers]
     inits = [
-        read_claim(section.get(ContainerKeys.resources), sidecar=section.get(ContainerKeys.restart_policy) == "Always")
+        read_claim(
+            section.get(ContainerKeys.resources),
+            sidecar=section.get(ContainerKeys.restart_policy) == "Always",
+        )
         for section in pod.get(PodKeys.init_containers) or ()
     ]
     overhead = pod.get(PodKeys.overhead) or {}
@@ -162,7 +165,7 @@ def _without(claim: Claim, stated: Claim) -> Claim:
 
 
 def _warn(pod: Section, affinity: Section | None, metadata: Section | None) -> None:
-    for key in metadata.keys() if metadata else ():
+    for key in metadata.given_keys() if metadata else ():
         if key in TemplateMetadataKeys.kept and metadata and (cursor := metadata.at(key)):
             warn_idle(cursor, key, "Muster names the replicas")
     for key, why in {**DROPPED, **IDLE}.items():
@@ -173,9 +176,11 @@ def _warn(pod: Section, affinity: Section | None, metadata: Section | None) -> N
             warn_idle(cursor, key, "only node affinity bounds where a replica is placed")
 
 
-def _warn_kubernetes_only(pod: Section, containers: list[Section], chosen: Section | None, elsewhere: bool) -> None:
-    keys = [key for key in pod.keys() if key in PodKeys.kept and key not in DROPPED and key not in IDLE]
-    keys += [key for key in (chosen.keys() if chosen else ()) if key in ContainerKeys.kept]
+def _warn_kubernetes_only(
+    pod: Section, containers: list[Section], chosen: Section | None, elsewhere: bool
+) -> None:
+    keys = [key for key in pod.given_keys() if key in PodKeys.kept and key not in DROPPED and key not in IDLE]
+    keys += [key for key in (chosen.given_keys() if chosen else ()) if key in ContainerKeys.kept]
     keys += ["env.valueFrom"] if elsewhere else []
     keys += ["initContainers"] if pod.at("initContainers") else []
     keys += ["further containers"] if len(containers) > 1 else []
@@ -202,6 +207,8 @@ def _kept(cursor: Cursor, chosen: Section | None, port: Port | None) -> dict[str
     for container in containers:
         if isinstance(container, dict) and container.get("name") == chosen.get(ContainerKeys.name):
             ports = container.get("ports") or []
-            if isinstance(ports, list) and not any(isinstance(p, dict) and p.get("name") == port.name for p in ports):
+            if isinstance(ports, list) and not any(
+                isinstance(p, dict) and p.get("name") == port.name for p in ports
+            ):
                 container["ports"] = [*ports, {"name": port.name, "containerPort": port.number}]
     return raw

@@ -51,7 +51,7 @@ class Problems:
 
     found: list[Problem] = field(default_factory=list[Problem])
     _paths: set[str] = field(default_factory=set[str])
-    _told: set[tuple[Code, Spot]] = field(default_factory=set[tuple[Code, Spot]])
+    _told: set[tuple[Code, Spot, str]] = field(default_factory=set[tuple[Code, Spot, str]])
 
     @property
     def full(self) -> bool:
@@ -70,11 +70,11 @@ class Problems:
         fix: str = "",
     ) -> None:
         """Keep one problem, once; beyond ``MAX_PROBLEMS`` only that there are more."""
+        if self.full or (code, spot, message) in self._told:
+            return
+        self._told.add((code, spot, message))
         if severity is Severity.ERROR:
             self._paths.add(spot.path)
-        if self.full or (code, spot) in self._told:
-            return
-        self._told.add((code, spot))
         self.found.append(
             Problem(
                 code=code.value,
@@ -94,7 +94,6 @@ class Problems:
                     code=Code.TOO_MANY_PROBLEMS.value,
                     path="",
                     message=f"more than {MAX_PROBLEMS} problems; the others are not shown",
-                    severity=severity,
                 )
             )
 
@@ -103,14 +102,18 @@ class Problems:
         self.add(code, spot, message, severity=Severity.WARNING, found=found, fix=fix)
 
     def at(self, path: str) -> bool:
-        """Whether an error was found at ``path`` or below it."""
-        return any(known == path or known.startswith((f"{path}.", f"{path}[")) for known in self._paths)
+        """Whether an error was found at ``path`` or below it, or may have been and is not told any more."""
+        return self.full or any(
+            known == path or known.startswith((f"{path}.", f"{path}[")) for known in self._paths
+        )
 
     @property
     def refused(self) -> bool:
-        """Whether there is an error."""
-        return bool(self._paths)
+        """Whether there is an error, or more warnings than anybody reads."""
+        return self.full or bool(self._paths)
 
     def ordered(self) -> tuple[Problem, ...]:
         """Errors first, then warnings, each in the order of the text."""
-        return tuple(sorted(self.found, key=lambda p: (p.severity is not Severity.ERROR, not p.path, p.line, p.column)))
+        return tuple(
+            sorted(self.found, key=lambda p: (p.severity is not Severity.ERROR, not p.path, p.line, p.column))
+        )

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from muster_core.dialects.codes import Code
 from muster_core.dialects.cursor import Cursor, nearest
-from muster_core.dialects.kinds import Amount, MapOf, Schema
-from muster_core.dialects.names import RESOURCE_NAME
+from muster_core.dialects.kinds import Amount, MapOf
+from muster_core.dialects.names import RESOURCE_NAME, Schema
 from muster_core.dialects.problems import shown
 from muster_core.dialects.table import Field, Section, Table
 from muster_core.models import Resources
@@ -36,7 +36,9 @@ def parse_count(value: object) -> int:
 def _whole_gpus(value: object) -> int:
     milli = parse_quantity(value, 1000)
     if milli % 1000:
-        raise QuantityError("Kubernetes knows whole GPUs only; a share is asked for by KubeShare's annotations or natively by gpu: 500m")
+        raise QuantityError(
+            "Kubernetes knows whole GPUs only; a share is asked for by KubeShare's annotations or natively by gpu: 500m"
+        )
     return milli
 
 
@@ -54,7 +56,9 @@ class ResourceList:
             name, parse, examples = _resource(key)
             if not name:
                 near = nearest(key, ("cpu", "memory", "ephemeral-storage", *GPU_NAMES))
-                fix = f"did you mean {near}?" if near else "an extended resource is named like example.com/fpga"
+                fix = (
+                    f"did you mean {near}?" if near else "an extended resource is named like example.com/fpga"
+                )
                 spot = cursor.key_spot(key)
                 cursor.problems.add(
                     Code.UNKNOWN_FIELD, spot, f"there is no resource {shown(key)}", found=shown(key), fix=fix
@@ -94,11 +98,15 @@ def read_claim(section: Section | None, *, sidecar: bool = False) -> Claim:
     requests, limits = section.get(ResourceKeys.requests) or {}, section.get(ResourceKeys.limits) or {}
     for name, amount in requests.items():
         if amount > limits.get(name, MAX_AMOUNT) and (cursor := section.at("requests")):
-            cursor.error(Code.CONFLICT, f"more {name} is requested than the limit allows", fix="raise the limit")
+            cursor.error(
+                Code.CONFLICT, f"more {name} is requested than the limit allows", fix="raise the limit"
+            )
     return Claim({**limits, **requests}, limits, sidecar)
 
 
-def add_up(containers: Iterable[Claim], inits: Iterable[Claim], overhead: Amounts) -> tuple[Resources, Resources]:
+def add_up(
+    containers: Iterable[Claim], inits: Iterable[Claim], overhead: Amounts
+) -> tuple[Resources, Resources]:
     """Requests and limits of a pod, as Kubernetes counts them.
 
     Containers and sidecars run at once and are added; init containers run one after the other, beside the sidecars before them, so the

@@ -44,7 +44,14 @@ class _Judge:
         self.problems = problems
 
     def refuse(
-        self, code: Code, place: Place, message: str, *others: Place, found: str = "", allowed: str = "", fix: str = ""
+        self,
+        code: Code,
+        place: Place,
+        message: str,
+        *others: Place,
+        found: str = "",
+        allowed: str = "",
+        fix: str = "",
     ) -> None:
         """Say that a rule is broken at ``place``, unless it or one of the ``others`` that decide it was refused."""
         spots = [self.locator.spot(one) for one in (place, *others)]
@@ -62,11 +69,20 @@ def _roles(job: Job, judge: _Judge) -> None:
         return
     counts = [Place("replicas", role.name) for role in job.roles]
     if sum(role.replicas for role in job.roles) == 0:
-        judge.refuse(Code.NOTHING_TO_RUN, Place("roles"), "a job has at least one replica", *counts, found="0 replicas")
+        judge.refuse(
+            Code.NOTHING_TO_RUN, Place("roles"), "a job has at least one replica", *counts, found="0 replicas"
+        )
     total = sum(role.max for role in job.roles)
     if total > MAX_REPLICAS:
         words = f"the job may have {total} replicas, which is too many"
-        judge.refuse(Code.OUT_OF_RANGE, Place("roles"), words, *counts, found=str(total), allowed=f"at most {MAX_REPLICAS}")
+        judge.refuse(
+            Code.OUT_OF_RANGE,
+            Place("roles"),
+            words,
+            *counts,
+            found=str(total),
+            allowed=f"at most {MAX_REPLICAS}",
+        )
 
 
 def _counts(role: Role, judge: _Judge) -> None:
@@ -75,7 +91,9 @@ def _counts(role: Role, judge: _Judge) -> None:
     if role.min > role.max:
         message = f"{low_word} {role.min} is above {high_word} {role.max}"
         fix = f"raise {high_word} to {role.min} or lower {low_word} to {role.max}"
-        judge.refuse(Code.CONFLICT, low, message, high, found=str(role.min), allowed=f"at most {role.max}", fix=fix)
+        judge.refuse(
+            Code.CONFLICT, low, message, high, found=str(role.min), allowed=f"at most {role.max}", fix=fix
+        )
     elif role.replicas < role.min:
         message = f"{asked_word} {role.replicas} is below {low_word} {role.min}"
         fix = f"raise {asked_word} to {role.min} or lower {low_word}"
@@ -131,11 +149,15 @@ def _template(role: Role, template: Template, place: Place, judge: _Judge) -> No
     for name, amount in template.requests.amounts().items():
         if limits.get(name, 0) and amount > limits[name]:
             words = f"more {name} is requested ({amount}) than the limit allows ({limits[name]})"
-            judge.refuse(Code.CONFLICT, resources, words, place, found=str(amount), allowed=f"at most {limits[name]}")
+            judge.refuse(
+                Code.CONFLICT, resources, words, place, found=str(amount), allowed=f"at most {limits[name]}"
+            )
     gpu = template.requests.gpu
     if gpu > GPU_MILLI and gpu % GPU_MILLI:
         words = "above one GPU only whole GPUs can be had"
-        judge.refuse(Code.BAD_QUANTITY, resources, words, place, found=f"{gpu}m", allowed="up to 1000m, or whole GPUs")
+        judge.refuse(
+            Code.BAD_QUANTITY, resources, words, place, found=f"{gpu}m", allowed="up to 1000m, or whole GPUs"
+        )
     if template.requests.gpu_memory and not gpu:
         words = "GPU memory is asked for, but no GPU"
         judge.refuse(Code.CONFLICT, resources, words, place, fix="add gpu, for example 500m for half of one")
@@ -147,7 +169,9 @@ def _min_available(job: Job, judge: _Judge) -> None:
         place = Place("min_available")
         words = f"{judge.word('min_available')} {job.min_available} is above the {asked} replicas that the job asks for"
         counts = [Place("replicas", role.name) for role in job.roles]
-        judge.refuse(Code.CONFLICT, place, words, *counts, found=str(job.min_available), allowed=f"at most {asked}")
+        judge.refuse(
+            Code.CONFLICT, place, words, *counts, found=str(job.min_available), allowed=f"at most {asked}"
+        )
 
 
 def _tensorflow(job: Job, judge: _Judge) -> None:
@@ -170,5 +194,11 @@ def _size(job: Job, judge: _Judge) -> None:
             if size > MAX_JOB_BYTES:
                 allowed = f"at most {MAX_JOB_BYTES // 1024} KiB"
                 words = "the job is too large once every override is spelt out"
-                judge.refuse(Code.TOO_LARGE, Place("roles"), words, found=f"{size // 1024} KiB or more", allowed=allowed)
+                judge.refuse(
+                    Code.TOO_LARGE,
+                    Place("roles"),
+                    words,
+                    found=f"{size // 1024} KiB or more",
+                    allowed=allowed,
+                )
                 return

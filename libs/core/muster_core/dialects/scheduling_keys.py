@@ -102,7 +102,9 @@ class NodeAffinityKeys(Table):
     """A Kubernetes NodeAffinity."""
 
     must = Field("requiredDuringSchedulingIgnoredDuringExecution", Nested(SelectorKeys), "Must hold.")
-    prefer = Field("preferredDuringSchedulingIgnoredDuringExecution", ListOf(Nested(PreferenceKeys)), "Preferred.")
+    prefer = Field(
+        "preferredDuringSchedulingIgnoredDuringExecution", ListOf(Nested(PreferenceKeys)), "Preferred."
+    )
 
 
 TOLERATIONS = ListOf(Nested(TolerationKeys))
@@ -129,9 +131,13 @@ def _toleration(section: Section) -> Toleration:
     value = section.get(TolerationKeys.value) or ""
     effect = section.get(TolerationKeys.effect)
     if not key and operator is not _TolerationOperator.EXISTS and not section.given(TolerationKeys.key):
-        section.cursor.error(Code.CONFLICT, "a toleration without a key has the operator Exists", fix="write operator: Exists")
+        section.cursor.error(
+            Code.CONFLICT, "a toleration without a key has the operator Exists", fix="write operator: Exists"
+        )
     if value and operator is _TolerationOperator.EXISTS and (cursor := section.at("value")):
-        cursor.error(Code.CONFLICT, "a toleration with the operator Exists has no value", fix="remove the value")
+        cursor.error(
+            Code.CONFLICT, "a toleration with the operator Exists has no value", fix="remove the value"
+        )
     if (seconds := section.at("tolerationSeconds")) and section.get(TolerationKeys.seconds) is not None:
         warn_idle(seconds, "tolerationSeconds", "Muster evicts nobody for a taint")
     return Toleration(key=key, operator=operator.value, value=value, effect=effect.value if effect else "")
@@ -147,7 +153,9 @@ def read_ports(sections: list[Section] | None) -> tuple[Port, ...]:
             continue
         name = name or f"port-{number}"
         if name in ports:
-            section.cursor.error(Code.DUPLICATE, f"two ports are named {name}", found=name, fix="name one of them differently")
+            section.cursor.error(
+                Code.DUPLICATE, f"two ports are named {name}", found=name, fix="name one of them differently"
+            )
         ports[name] = Port(name=name, number=number)
     return tuple(ports.values())
 
@@ -163,7 +171,9 @@ def read_variables(sections: list[Section] | None) -> tuple[dict[str, str], list
             section.cursor.missing("name", "a variable has a name")
         elif source is not None and section.get(VariableKeys.source) is not None:
             if section.given(VariableKeys.value):
-                source.error(Code.CONFLICT, f"{name} has both value and valueFrom", fix="remove one of the two")
+                source.error(
+                    Code.CONFLICT, f"{name} has both value and valueFrom", fix="remove one of the two"
+                )
             elsewhere.append(source)
         else:
             values[name] = value or ""
@@ -193,7 +203,12 @@ def read_node_affinity(section: Section | None) -> dict[str, Json]:
 def _term(term: Section) -> None:
     both = (term.get(TermKeys.expressions) or []) + (term.get(TermKeys.fields_) or [])
     for requirement in both:
-        if requirement.get(RequirementKeys.key if requirement.table is RequirementKeys else FieldRequirementKeys.key) is None:
+        if (
+            requirement.get(
+                RequirementKeys.key if requirement.table is RequirementKeys else FieldRequirementKeys.key
+            )
+            is None
+        ):
             requirement.cursor.missing("key", "an expression has a key")
         operator = requirement.get(RequirementKeys.operator)
         values = requirement.get(RequirementKeys.values)
@@ -204,7 +219,9 @@ def _term(term: Section) -> None:
         count = len(values or ())
         if {"some": count >= 1, "one": count == 1, "no": count == 0}[due]:
             continue
-        requirement.cursor.error(Code.CONFLICT, f"the operator {operator.value} takes {due} values", found=f"{count} values")
+        requirement.cursor.error(
+            Code.CONFLICT, f"the operator {operator.value} takes {due} values", found=f"{count} values"
+        )
 
 
 def warn_idle(cursor: Cursor, key: str, why: str, *, fix: str = "") -> None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar, cast
 
 from muster_core.dialects.cursor import Cursor
-from muster_core.dialects.kinds import Kind, Schema
-from muster_core.dialects.names import Rule
+from muster_core.dialects.kinds import Kind
+from muster_core.dialects.names import Rule, Schema
 
 T = TypeVar("T")
 
@@ -31,12 +31,13 @@ class Table:
     """A base for tables: class attributes that are fields.
 
     ``required`` keys are for the schema only, since what to say when one is missing is the reader's to know. ``kept`` keys are known and
-    not read, because the mapping is kept as it is. Keys that follow ``others`` are known too.
+    not read, because the mapping is kept as it is. Keys that follow the rule
+    of ``others`` are known too, and hold its kind.
     """
 
     required: ClassVar[tuple[str, ...]] = ()
     kept: ClassVar[frozenset[str]] = frozenset()
-    others: ClassVar[Rule | None] = None
+    others: ClassVar[tuple[Rule, Kind[object]] | None] = None
 
     @classmethod
     def fields(cls) -> Mapping[str, Field[object]]:
@@ -46,7 +47,9 @@ class Table:
     @classmethod
     def knows(cls, key: str) -> bool:
         """Whether a key may stand here."""
-        return key in _fields(cls) or key in cls.kept or (cls.others is not None and cls.others.allows(key))
+        return (
+            key in _fields(cls) or key in cls.kept or (cls.others is not None and cls.others[0].allows(key))
+        )
 
 
 @functools.cache
@@ -88,9 +91,11 @@ class Section:
     def extras(self) -> dict[str, Cursor]:
         """What is given under keys that are not in the table."""
         known = self.table.fields()
-        return {key: cursor for key, cursor in self._cursors.items() if key not in known and not cursor.absent}
+        return {
+            key: cursor for key, cursor in self._cursors.items() if key not in known and not cursor.absent
+        }
 
-    def keys(self) -> list[str]:
+    def given_keys(self) -> list[str]:
         """The keys that are given."""
         return [key for key, cursor in self._cursors.items() if not cursor.absent]
 
@@ -115,7 +120,8 @@ class Nested:
             properties[key] = {**field.kind.schema(), **({"description": field.doc} if field.doc else {})}
         schema: Schema = {"type": "object", "additionalProperties": False, "properties": properties}
         if self.table.others:
-            schema["patternProperties"] = {f"^{self.table.others.pattern}$": {}}
+            rule, kind = self.table.others
+            schema["patternProperties"] = {f"^{rule.pattern}$": kind.schema()}
         if self.table.required:
             schema["required"] = list(self.table.required)
         return schema

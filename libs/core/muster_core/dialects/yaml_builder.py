@@ -33,13 +33,19 @@ _STR_TAGS = frozenset({"!", "tag:yaml.org,2002:str"})
 _MAP_TAG, _SEQ_TAG = "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"
 
 
-class Bound(Exception):  # noqa: N818
+def place_of(event: yaml.Event) -> tuple[int, int]:
+    """Line and column of an event, from 1."""
+    mark = event.start_mark
+    return (mark.line + 1, mark.column + 1) if mark else (1, 1)
+
+
+class Bound(Exception):
     """A bound was passed: reading stops here."""
 
     def __init__(self, code: Code, event: yaml.Event, message: str, allowed: str) -> None:
         super().__init__(message)
         self.code, self.message, self.allowed = code, message, allowed
-        self.line, self.column = event.start_mark.line + 1, event.start_mark.column + 1
+        self.line, self.column = place_of(event)
 
 
 @dataclass(eq=False)
@@ -108,7 +114,9 @@ class Builder:
                 self._seen_parts += 1
                 self._anchors.clear()
                 if self._seen_parts > MAX_PARTS:
-                    raise Bound(Code.TOO_LARGE, event, "the document has too many parts", f"at most {MAX_PARTS} parts")
+                    raise Bound(
+                        Code.TOO_LARGE, event, "the document has too many parts", f"at most {MAX_PARTS} parts"
+                    )
             case yaml.ScalarEvent():
                 self._scalar(event)
             case yaml.AliasEvent():
@@ -126,12 +134,14 @@ class Builder:
         self._nodes += size
         self._characters += weight
         if self._nodes > MAX_NODES or self._characters > MAX_CHARACTERS:
-            allowed = f"at most {MAX_NODES} values and {MAX_CHARACTERS // 1024} Ki characters, aliases expanded"
+            allowed = (
+                f"at most {MAX_NODES} values and {MAX_CHARACTERS // 1024} Ki characters, aliases expanded"
+            )
             raise Bound(Code.TOO_LARGE, event, "the document holds too much", allowed)
 
     def _scalar(self, event: yaml.ScalarEvent) -> None:
         text = str(event.value)
-        line, column = event.start_mark.line + 1, event.start_mark.column + 1
+        line, column = place_of(event)
         self._count(event, 1, len(text))
         top = self._open[-1] if self._open else None
         if top is not None and isinstance(top.node.value, dict) and top.key is None:
@@ -140,7 +150,9 @@ class Builder:
             top.key = (text, line, column)
             node = Node(value=text, line=line, column=column, text=text, weight=len(text))
         else:
-            node = Node(value=self._meaning(event, text), line=line, column=column, text=text, weight=len(text))
+            node = Node(
+                value=self._meaning(event, text), line=line, column=column, text=text, weight=len(text)
+            )
             self._place(node)
         if "\0" in text:
             self._nul(event)
@@ -148,7 +160,8 @@ class Builder:
             self._anchors[str(event.anchor)] = node
 
     def _spot(self, event: yaml.Event) -> Spot:
-        return Spot(path=self._path(), line=event.start_mark.line + 1, column=event.start_mark.column + 1)
+        line, column = place_of(event)
+        return Spot(path=self._path(), line=line, column=column)
 
     def _meaning(self, event: yaml.ScalarEvent, text: str) -> Scalar:
         tag = event.tag
@@ -178,31 +191,46 @@ class Builder:
         self._problems.add(Code.CONTROL_CHARACTER, self._spot(event), words, fix="remove it")
 
     def _alias(self, event: yaml.AliasEvent) -> None:
-        line, column, name = event.start_mark.line + 1, event.start_mark.column + 1, str(event.anchor)
+        line, column = place_of(event)
+        name = str(event.anchor)
         node = self._anchors.get(name)
         if node is None:
-            why = "contains itself" if name in self._anchors else "stands for nothing: no such anchor before it"
+            why = (
+                "contains itself" if name in self._anchors else "stands for nothing: no such anchor before it"
+            )
             self._problems.add(Code.BAD_ALIAS, self._spot(event), f"*{shown(name)} {why}")
             node = Node(value=None, line=line, column=column)
         self._count(event, node.size, node.weight)
         if len(self._open) + node.depth > MAX_DEPTH:
-            raise Bound(Code.TOO_DEEP, event, "the document is nested too deep", f"at most {MAX_DEPTH} levels")
+            raise Bound(
+                Code.TOO_DEEP, event, "the document is nested too deep", f"at most {MAX_DEPTH} levels"
+            )
         top = self._open[-1] if self._open else None
-        if top is not None and isinstance(top.node.value, dict) and top.key is None and isinstance(node.value, str):
+        if (
+            top is not None
+            and isinstance(top.node.value, dict)
+            and top.key is None
+            and isinstance(node.value, str)
+        ):
             top.key = (node.value, line, column)
         else:
             self._place(node)
 
-    def _start(self, event: yaml.CollectionStartEvent, empty: list[Node] | dict[str, Entry], plain: str) -> None:
+    def _start(
+        self, event: yaml.CollectionStartEvent, empty: list[Node] | dict[str, Entry], plain: str
+    ) -> None:
         if len(self._open) >= MAX_DEPTH:
-            raise Bound(Code.TOO_DEEP, event, "the document is nested too deep", f"at most {MAX_DEPTH} levels")
+            raise Bound(
+                Code.TOO_DEEP, event, "the document is nested too deep", f"at most {MAX_DEPTH} levels"
+            )
         self._count(event, 1, 0)
         if event.tag is not None and event.tag not in ("!", plain):
             self._tagged(event, str(event.tag))
         anchor = str(event.anchor) if event.anchor else None
         if anchor is not None:
             self._anchors[anchor] = None
-        node = Node(value=empty, line=event.start_mark.line + 1, column=event.start_mark.column + 1)
+        line, column = place_of(event)
+        node = Node(value=empty, line=line, column=column)
         self._open.append(_Open(node, anchor, self._path()))
 
     def _end(self) -> None:

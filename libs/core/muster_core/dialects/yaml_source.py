@@ -53,9 +53,14 @@ def read_source(document: str | bytes, problems: Problems) -> Source:
         for event in _events(text):
             builder.take(event)
     except Bound as bound:
-        problems.add(bound.code, Spot(path="", line=bound.line, column=bound.column), bound.message, allowed=bound.allowed)
+        problems.add(
+            bound.code,
+            Spot(path="", line=bound.line, column=bound.column),
+            bound.message,
+            allowed=bound.allowed,
+        )
     except yaml.YAMLError as error:
-        _not_yaml(error, problems)
+        _not_yaml(error, text, problems)
     if not builder.parts and not problems.refused:
         problems.add(Code.EMPTY_DOCUMENT, Spot(path="", line=1, column=1), "the document holds nothing")
     return Source(text=text, parts=tuple(builder.parts))
@@ -70,7 +75,10 @@ def _text(document: str | bytes, problems: Problems) -> str | None:
         raw = document.encode() if isinstance(document, str) else document
     except UnicodeEncodeError as error:
         problems.add(
-            Code.NOT_UTF8, _spot_of(str(document), error.start), "the text holds half of a surrogate pair", allowed="UTF-8"
+            Code.NOT_UTF8,
+            _spot_of(str(document), error.start),
+            "the text holds half of a surrogate pair",
+            allowed="UTF-8",
         )
         return None
     if len(raw) > MAX_BYTES:
@@ -91,17 +99,21 @@ def _text(document: str | bytes, problems: Problems) -> str | None:
 
 
 def _too_large(problems: Problems, start: Spot) -> None:
-    problems.add(Code.TOO_LARGE, start, "the document is too large", allowed=f"at most {MAX_BYTES // 1024} KiB")
+    problems.add(
+        Code.TOO_LARGE, start, "the document is too large", allowed=f"at most {MAX_BYTES // 1024} KiB"
+    )
 
 
 def _events(text: str) -> Iterator[yaml.Event]:
     yield from yaml.parse(text, Loader=_Loader)
 
 
-def _not_yaml(error: yaml.YAMLError, problems: Problems) -> None:
+def _not_yaml(error: yaml.YAMLError, text: str, problems: Problems) -> None:
     line, column, words = 1, 1, "the text is neither YAML nor JSON"
     if isinstance(error, yaml.MarkedYAMLError):
-        mark = error.problem_mark or error.context_mark
+        mark = error.problem_mark
+        if mark is None or (error.context_mark and mark.index >= len(text.rstrip())):
+            mark = error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         context = f" {error.context}" if error.context else ""
         words = f"not YAML: {error.problem or 'unreadable'}{context}"

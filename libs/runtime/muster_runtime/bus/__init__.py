@@ -24,9 +24,10 @@ from muster_runtime.bus.membership import Membership
 from muster_runtime.bus.messages import Fence, Incoming, Outgoing, Published
 from muster_runtime.bus.metrics import BusMetrics, NoMetrics
 from muster_runtime.bus.provision import BucketSpec, ConsumerSpec, StreamSpec, provision
+from muster_runtime.bus.reader import Stretch, read_last_values, read_stretch
 from muster_runtime.bus.records import Entry, Records
 from muster_runtime.bus.server import find_server, server_config
-from muster_runtime.bus.watch import Change
+from muster_runtime.bus.watch import Change, Watch
 from muster_runtime.bus.work_queue import Queue
 
 __all__ = [
@@ -60,10 +61,14 @@ __all__ = [
     "ReplayFailed",
     "StreamFull",
     "StreamSpec",
+    "Stretch",
     "Subscription",
+    "Watch",
     "WrongSequence",
     "dead_letter_stream",
     "find_server",
     "provision",
+    "read_last_values",
+    "read_stretch",
     "server_config",
 ]

@@ -45,9 +45,16 @@ class StreamState(msgspec.Struct, frozen=True):
     subjects: dict[str, int] = {}
 
 
+class StreamConfig(msgspec.Struct, frozen=True):
+    """The part of a stream's configuration that is read here."""
+
+    subjects: list[str] = []
+
+
 class StreamInfo(msgspec.Struct, frozen=True):
     """The part of a stream's description that is read here."""
 
+    config: StreamConfig = StreamConfig()
     state: StreamState = StreamState()
     total: int = 0
 
@@ -117,6 +124,11 @@ async def call(bus: Asks, question: str, payload: object, answer: type[T]) -> T:
 async def stream_state(bus: Asks, stream: str) -> StreamState:
     """Where ``stream`` begins and ends now."""
     return (await call(bus, f"STREAM.INFO.{stream}", None, StreamInfo)).state
+
+
+async def stream_config(bus: Asks, stream: str) -> StreamConfig:
+    """How ``stream`` was declared."""
+    return (await call(bus, f"STREAM.INFO.{stream}", None, StreamInfo)).config
 
 
 async def subjects(bus: Asks, stream: str, filter_subject: str) -> set[str]:

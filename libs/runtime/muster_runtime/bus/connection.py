@@ -23,6 +23,7 @@ _RECONNECT_S = 0.1
 _CONNECT_TIMEOUT_S = 2.0
 _PING_S = 5.0
 _LOG_EVERY_S = 5.0
+_HEADER_FRAME = 14
 
 
 class BusSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,10 +49,14 @@ class Subscription:
         self._subject = subject
         self._group = group
         self._callback = callback
+        self._client: NatsClient | None = None
         self._live: NatsSubscription | None = None
 
     async def attach(self, client: NatsClient) -> None:
-        """Subscribe on ``client``."""
+        """Subscribe on ``client``, unless that was done."""
+        if self._client is client:
+            return
+        self._client = client
 
         async def deliver(message: WireMessage) -> None:
             self._callback(incoming_of(message))
@@ -235,17 +240,19 @@ class Bus:
                 pending_size=0,
             )
             await client.subscribe(self._requests.inbox, cb=receive)
+            self._client = client
             for subscription in list(self._subscriptions):
                 await subscription.attach(client)
         except BaseException:
             await client.close()
             raise
-        self._client = client
         self._generation += 1
 
     async def _publish(self, subject: str, data: bytes, reply: str, headers: dict[str, str] | None) -> None:
-        if len(data) > self._client.max_payload:
-            raise Refused(f"{len(data)} bytes are more than the broker takes ({self._client.max_payload})")
+        size = len(data) + sum(len(name) + len(value.encode()) + 4 for name, value in (headers or {}).items())
+        if size + _HEADER_FRAME > self._client.max_payload:
+            # Checked here because the broker would answer by closing the connection.
+            raise Refused(f"{size} bytes are more than the broker takes ({self._client.max_payload})")
         try:
             await self._client.publish(subject, data, reply, headers)
         except NatsError as error:
@@ -284,11 +291,15 @@ class Bus:
             self._revival = asyncio.create_task(self._revive())
 
     async def _revive(self) -> None:
-        try:
+        opened = False
+        while not opened:
             await asyncio.sleep(_RECONNECT_S)
-            await self._open()
-        finally:
-            self._revival = None
+            try:
+                await self._open()
+                opened = True
+            except NatsError as error:
+                log.warning("the connection cannot be made anew yet: %s", error)
+        self._revival = None
         self._announce()
 
     def _announce(self) -> None:

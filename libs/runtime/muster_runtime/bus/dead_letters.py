@@ -1,9 +1,10 @@
 """Dead letters: what a durable could not handle, kept whole, with the reason, until a person decides.
 
-A letter is stored on ``<prefix>.<durable>.<stream>.<sequence>``, once, however often the same message fails.
+A letter is stored on ``<prefix>.<durable>.<stream>.<sequence>``, once, however often the same message fails. The prefix
+is that of the stream's own subjects: a letter that went where nothing keeps it would hold up everything behind it.
 
 A replay must not publish the message again: for a fact that would be a second fact, seen by every reader. It asks the
-durable that failed, over a subject of its own (``<prefix>-replay.<durable>``, which no stream keeps), to handle the
+durable that failed, over a subject of its own (``replay.<stream>.<durable>``, which no stream keeps), to handle the
 stored letter again. Whichever copy holds the durable takes the letter from the stream, handles it in turn with its
 other messages (marked ``replayed``), deletes it, and answers. A failure leaves the letter where it was.
 
@@ -20,7 +21,7 @@ import msgspec
 
 from muster_runtime.bus import _api
 from muster_runtime.bus.connection import Bus
-from muster_runtime.bus.errors import BusError, NotFound, WrongSequence
+from muster_runtime.bus.errors import BusError, NotFound, Refused, WrongSequence
 from muster_runtime.bus.messages import Incoming, Outgoing
 from muster_runtime.bus.provision import StreamSpec
 from muster_runtime.bus.reader import Stretch, read_stretch
@@ -98,16 +99,16 @@ def dead_letter_stream(
 
 
 class DeadLetters:
-    """The dead letters of one stream."""
+    """The dead letters of one stream; ``prefix`` is read from the stream's subjects where it is not given."""
 
-    def __init__(self, bus: Bus, stream: str = "DEAD", prefix: str = "dead") -> None:
+    def __init__(self, bus: Bus, stream: str = "DEAD", prefix: str | None = None) -> None:
         self._bus = bus
         self._stream = stream
         self._prefix = prefix
 
     def replay_subject(self, durable: str) -> str:
         """Where the holder of ``durable`` is asked to handle a letter again."""
-        return f"{self._prefix}-replay.{durable}"
+        return f"replay.{self._stream}.{durable}"
 
     def advisory_subject(self, stream: str, durable: str) -> str:
         """Where the broker tells that it gave up delivering a message to ``durable``."""
@@ -134,7 +135,9 @@ class DeadLetters:
     async def list(self) -> list[DeadLetter]:
         """Every letter, oldest first."""
         last = await self._bus.last_sequence(self._stream)
-        stretch = Stretch(stream=self._stream, filters=[f"{self._prefix}.>"], after=0, through=last)
+        stretch = Stretch(
+            stream=self._stream, filters=[f"{await self._letters_prefix()}.>"], after=0, through=last
+        )
         return [_letter(message) async for chunk in read_stretch(self._bus, stretch) for message in chunk]
 
     async def get(self, sequence: int) -> DeadLetter | None:
@@ -170,8 +173,9 @@ class DeadLetters:
         question = f"STREAM.MSG.DELETE.{self._stream}"
         try:
             await _api.call(self._bus, question, {"seq": sequence, "no_erase": True}, _api.StreamInfo)
-        except NotFound:
-            return
+        except Refused as refusal:
+            if "no message found" not in refusal.description:
+                raise
 
     async def answer(self, request: Incoming, error: str | None) -> None:
         """Tell who asked for a replay how it went."""
@@ -201,11 +205,20 @@ class DeadLetters:
             return
         await self.put(original, advisory.consumer, reason)
 
+    async def _letters_prefix(self) -> str:
+        if self._prefix is None:
+            subjects = (await _api.stream_config(self._bus, self._stream)).subjects
+            own = [subject for subject in subjects if subject.endswith(".>") and not subject.startswith("$")]
+            if not own:
+                raise NotFound(f"the stream {self._stream} keeps no letters: {subjects}", code=404)
+            self._prefix = own[0].removesuffix(".>")
+        return self._prefix
+
     async def _store(self, letter: DeadLetter) -> None:
         if len(letter.data) > _LARGEST:
             letter = msgspec.structs.replace(letter, data=b"", whole=False)
         origin = _UNSAFE.sub("_", letter.stream or "none")
-        subject = f"{self._prefix}.{letter.durable}.{origin}.{letter.stream_sequence}"
+        subject = f"{await self._letters_prefix()}.{letter.durable}.{origin}.{letter.stream_sequence}"
         # The subject's sequence keeps it to one letter. A fixed id would also drop the letter of a message that was
         # replayed, deleted, and failed again.
         msg_id = f"{subject}.{token_hex(8)}"

@@ -105,10 +105,7 @@ class Queue:
         if incoming.delivered > 1:
             self._bus.metrics.redelivered(self._durable)
         try:
-            await self._handler(incoming)
-        except BusUnavailable as error:
-            log.warning("%s will see message %d again: %s", self._durable, incoming.stream_sequence, error)
-            await self._put_back(incoming, _BACK_OFF_S[0])
+            await self._call(incoming)
         except Poison as poison:
             await self._set_aside(incoming, poison.reason)
         except Exception as error:
@@ -116,6 +113,18 @@ class Queue:
         else:
             self._bus.metrics.lag(self._durable, incoming.pending)
             await self._acknowledge(incoming)
+
+    async def _call(self, incoming: Incoming) -> None:
+        """Call the handler; while it lacks the bus the message is held here, as a delivery more would count."""
+        pauses = iter(_BACK_OFF_S)
+        while True:
+            try:
+                await self._handler(incoming)
+            except BusUnavailable as error:
+                log.warning("%s waits at message %d: %s", self._durable, incoming.stream_sequence, error)
+            else:
+                return
+            await asyncio.sleep(next(pauses, _BACK_OFF_S[-1]))
 
     async def _failed(self, incoming: Incoming, error: Exception) -> None:
         log.warning(

@@ -1,0 +1,66 @@
+"""``muster cancel``, ``delete`` and ``scale``: what a user may ask of a job."""
+
+from __future__ import annotations
+
+import click
+
+from muster._cli.output import emit, emit_all
+from muster._cli.state import State, shared_options
+from muster_rpc.v1 import job_service_pb2
+
+
+@click.command()
+@click.argument("jobs", nargs=-1, required=True)
+@click.option("-m", "--message", default="", metavar="TEXT", help="Kept in the jobs' history.")
+@shared_options
+@click.pass_obj
+def cancel(state: State, jobs: tuple[str, ...], message: str) -> None:
+    """End jobs; their records and logs stay."""
+    with state.client() as client:
+        answers = [client.cancel(job, message=message) for job in jobs]
+    _confirm(state, jobs, answers, "is being cancelled")
+
+
+@click.command()
+@click.argument("jobs", nargs=-1, required=True)
+@shared_options
+@click.pass_obj
+def delete(state: State, jobs: tuple[str, ...]) -> None:
+    """End jobs and remove all that they own, their records and logs included."""
+    with state.client() as client:
+        answers = [client.delete(job) for job in jobs]
+    _confirm(state, jobs, answers, "is being deleted")
+
+
+@click.command()
+@click.argument("job")
+@click.argument("size", metavar="ROLE=N")
+@shared_options
+@click.pass_obj
+def scale(state: State, job: str, size: str) -> None:
+    """Grow or shrink a role by hand, within its bounds: muster scale demo worker=4."""
+    role, separator, count = size.partition("=")
+    if not separator or not role or not count.isdecimal():
+        raise click.BadParameter(f"{size!r} is not ROLE=N, e.g. worker=4", param_hint="ROLE=N")
+    with state.client() as client:
+        answer = client.scale(job, int(count), role=role)
+    match state.output:
+        case "table":
+            click.echo(f"{job} is asked to have {count} {role}; see `muster watch {job}`")
+        case "name":
+            click.echo(answer.job_id)
+        case _:
+            emit(answer, state.output)
+
+
+def _confirm(
+    state: State,
+    jobs: tuple[str, ...],
+    answers: list[job_service_pb2.CancelJobResponse] | list[job_service_pb2.DeleteJobResponse],
+    what: str,
+) -> None:
+    if state.output in {"json", "yaml"}:
+        emit_all(answers, state.output)
+        return
+    for job, answer in zip(jobs, answers, strict=True):
+        click.echo(answer.job_id if state.output == "name" else f"{job} {what}")

@@ -1,0 +1,51 @@
+"""``muster logs``: what a job's replicas wrote."""
+
+from __future__ import annotations
+
+import click
+
+from muster._cli import words
+from muster._cli.output import emit_line
+from muster._cli.scribe import log_lines
+from muster._cli.state import State, shared_options
+from muster_rpc.v1 import job_pb2
+
+
+@click.command()
+@click.argument("job")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the replicas end.")
+@click.option(
+    "--replica",
+    "replicas",
+    multiple=True,
+    metavar="NAME",
+    help="Only this replica (worker-0) or role (worker); may be repeated.",
+)
+@click.option(
+    "--tail", type=click.IntRange(0), default=0, metavar="N", help="Only the last lines of each.  [all]"
+)
+@shared_options
+@click.pass_obj
+def logs(state: State, job: str, follow: bool, replicas: tuple[str, ...], tail: int) -> None:
+    """Print what a job's replicas wrote, each line after its replica's name where there are several."""
+    if follow:
+        state.farewell = f"{job} goes on; see more with `muster logs -f {job}`"
+    with state.client() as client:
+        found = client.get(job)
+        wanted = tuple(words.short_name(found, name) for name in replicas)
+        chunks = client.logs(found.job_id, replicas=wanted, follow=follow, tail=tail)
+        if state.output in {"json", "yaml"}:
+            for chunk in chunks:
+                emit_line(chunk, state.output)
+            return
+        lines = log_lines(state.out, prefixed=_several(found, wanted))
+        for chunk in chunks:
+            lines.write(words.short_name(found, chunk.replica), chunk.data)
+        lines.end()
+
+
+def _several(job: job_pb2.Job, wanted: tuple[str, ...]) -> bool:
+    if len(wanted) == 1 and wanted[0] not in {role.name for role in job.spec.roles}:
+        return False
+    roles = [role for role in job.spec.roles if not wanted or role.name in wanted]
+    return len(wanted) > 1 or sum(role.max for role in roles) != 1

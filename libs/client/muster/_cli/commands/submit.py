@@ -1,0 +1,123 @@
+"""``muster submit``: hand in a document, and follow what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import click
+
+from muster._cli import exits
+from muster._cli.documents import Given, read_document
+from muster._cli.follow import Follower
+from muster._cli.outcome import exit_code, outcome_line, outcome_style
+from muster._cli.output import emit, emit_all
+from muster._cli.problems import counted, print_problems
+from muster._cli.scribe import Scribe, log_lines
+from muster._cli.state import State, shared_options
+from muster.errors import InvalidDocument
+from muster_core.models import Phase
+from muster_rpc.convert import phase_from_proto, problem_from_proto
+from muster_rpc.v1 import job_pb2, job_service_pb2
+
+
+@click.command()
+@click.option("-f", "--file", required=True, metavar="FILE|-", help="The document; - is standard input.")
+@click.option(
+    "--follow", is_flag=True, help="Show what happens and what the replicas write, until the job has ended."
+)
+@click.option("--wait", is_flag=True, help="Wait in silence until the job has ended.")
+@click.option("--request-id", metavar="ID", help="The same id submits once, however often it is used.")
+@shared_options
+@click.pass_obj
+@click.pass_context
+def submit(
+    ctx: click.Context, state: State, *, file: str, follow: bool, wait: bool, request_id: str | None
+) -> None:
+    """Submit the jobs of a document. With --follow or --wait exits 0 only when all of them succeeded."""
+    given = read_document(file)
+    try:
+        submitted = _submit(state, given, request_id)
+    except InvalidDocument as refused:
+        print_problems(state.err, refused.problems, text=given.text, source_name=given.name)
+        state.err.print(f"muster: {given.name} is refused: {counted(refused.problems)}", soft_wrap=True)
+        ctx.exit(exits.REFUSED)
+    warnings = [problem_from_proto(warning) for job in submitted for warning in job.warnings]
+    if warnings:
+        print_problems(state.err, warnings, text=given.text, source_name=given.name)
+    if not (follow or wait):
+        _report(state, submitted)
+        return
+    if state.output == "table":
+        for job in submitted:
+            click.echo(_told(job))
+    ids = " ".join(job.name or job.job_id for job in submitted)
+    state.farewell = (
+        f"{ids} goes on; see it again with `muster watch {ids}` or `muster logs -f {ids}`, end it with `muster cancel {ids}`"
+        if len(submitted) == 1
+        else f"the jobs go on; see them with `muster list`, end them with `muster cancel {ids}`"
+    )
+    ended = asyncio.run(_follow(state, submitted, aloud=follow and state.output == "table"))
+    _report_ends(state, given, ended)
+    ctx.exit(max((exit_code(job) for job in ended), default=exits.OK))
+
+
+def _submit(state: State, given: Given, request_id: str | None) -> Sequence[job_service_pb2.SubmittedJob]:
+    with state.client() as client:
+        return client.submit(given.source, source_name=given.name, request_id=request_id)
+
+
+def _report(state: State, submitted: Sequence[job_service_pb2.SubmittedJob]) -> None:
+    match state.output:
+        case "table":
+            for job in submitted:
+                click.echo(_told(job))
+            name = submitted[0].name or submitted[0].job_id
+            state.note(f"see it with `muster watch {name}`, its output with `muster logs -f {name}`")
+        case "name":
+            for job in submitted:
+                click.echo(job.job_id)
+        case _:
+            emit(job_service_pb2.SubmitJobResponse(jobs=submitted), state.output)
+
+
+def _told(job: job_service_pb2.SubmittedJob) -> str:
+    verb = "had been submitted" if job.duplicate else "submitted"
+    if not job.validated:
+        return f"{job.job_id} {verb}, not validated yet"
+    where = f" in {job.namespace}" if job.namespace not in {"", "default"} else ""
+    return f"{job.name}{where} {verb} as {job.job_id}"
+
+
+async def _follow(
+    state: State, submitted: Sequence[job_service_pb2.SubmittedJob], *, aloud: bool
+) -> list[job_pb2.Job]:
+    several = len(submitted) > 1
+    async with state.async_client() as client, asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(
+                Follower(
+                    client,
+                    job.job_id,
+                    scribe=Scribe(state.out, label=(job.name or job.job_id) if several else "")
+                    if aloud
+                    else None,
+                    lines=log_lines(state.out, prefixed=True) if aloud else None,
+                ).follow()
+            )
+            for job in submitted
+        ]
+    return [task.result() for task in tasks]
+
+
+def _report_ends(state: State, given: Given, ended: Sequence[job_pb2.Job]) -> None:
+    if state.output == "name":
+        return
+    if state.output != "table":
+        emit_all(ended, state.output)
+        return
+    for job in ended:
+        if phase_from_proto(job.status.phase) is Phase.REJECTED:
+            problems = [problem_from_proto(problem) for problem in job.status.problems]
+            print_problems(state.err, problems, text=given.text, source_name=given.name)
+        Scribe(state.out).say(outcome_line(job), style=outcome_style(job))

@@ -1,0 +1,86 @@
+"""``muster trace``: a job's whole life as one picture."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+import click
+
+from muster._cli import words
+from muster._cli.state import State, shared_options
+from muster._trace.draw import draw, summary
+from muster._trace.fetch import fetch_trace
+from muster._trace.spans import Span
+from muster._trace.tree import plant
+from muster.client import Client
+from muster.errors import NotFound
+from muster_rpc.v1 import job_pb2
+
+_ON_THEIR_WAY_S = 4.0
+_FRESH_S = 30.0
+_LEAST_WIDTH = 100
+
+
+@click.command()
+@click.argument("job")
+@click.option(
+    "--url",
+    envvar="MUSTER_TRACE_URL",
+    metavar="URL",
+    help="The Jaeger query API.  [MUSTER_TRACE_URL, or Muster's own]",
+)
+@shared_options
+@click.pass_obj
+def trace(state: State, job: str, url: str | None) -> None:
+    """Draw the trace of a job's whole life; -o json prints it as OTLP JSON."""
+    with state.client() as client:
+        found = client.get(job)
+        store = url or _known_store(client)
+    if not found.trace_id:
+        raise NotFound(f"{job} has no trace")
+    wait_s = max(_ON_THEIR_WAY_S, state.patience_s) if _is_fresh(found) else _ON_THEIR_WAY_S
+    spans, content = fetch_trace(
+        store, found.trace_id, patience_s=wait_s, complete=lambda spans: _is_whole(found, spans)
+    )
+    match state.output:
+        case "table":
+            forest = plant(spans)
+            state.out.print(summary(forest, found.trace_id), soft_wrap=True)
+            for line in draw(forest, width=_width(state)):
+                state.out.print(line, soft_wrap=True)
+        case "name":
+            click.echo(found.trace_id)
+        case "yaml":
+            import yaml  # noqa: PLC0415 (only for this format)
+
+            click.echo(yaml.safe_dump(json.loads(content), sort_keys=False), nl=False)
+        case _:
+            sys.stdout.write(content.decode().rstrip("\n") + "\n")
+
+
+def _known_store(client: Client) -> str:
+    store = client.cluster().trace_query_url
+    if not store:
+        raise NotFound("this Muster knows of no trace store; name one with --url or MUSTER_TRACE_URL")
+    return store
+
+
+def _is_fresh(job: job_pb2.Job) -> bool:
+    return time.time() - words.instant(job.status.finished_at) < _FRESH_S
+
+
+def _is_whole(job: job_pb2.Job, spans: list[Span]) -> bool:
+    """Whether no span is missing that must come: parents, and, of a job that has ended, its last span."""
+    known = {span.span_id for span in spans}
+    rooted = all(not span.parent_id or span.parent_id in known for span in spans)
+    over = {span.name for span in spans} & {"clean up"} or not words.has_ended(job)
+    return rooted and (bool(over) or not _is_fresh(job))
+
+
+def _width(state: State) -> int:
+    return (
+        state.out.width if state.out.is_terminal else max(_LEAST_WIDTH, int(os.environ.get("COLUMNS") or 0))
+    )

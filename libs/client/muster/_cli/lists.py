@@ -1,0 +1,33 @@
+"""The table of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from muster._cli import words
+from muster._cli.tables import table
+from muster_rpc.v1 import job_pb2
+
+
+def job_table(jobs: Sequence[job_pb2.Job], now: float) -> Table:
+    """Jobs in the order given. Ids and namespaces are shown only where names alone would not tell the jobs apart."""
+    names = [(job.namespace, job.name) for job in jobs]
+    ambiguous = len(set(names)) < len(names)
+    spread = len({job.namespace for job in jobs}) > 1
+    rows = [
+        (
+            job.namespace if spread else "",
+            job.name or job.job_id,
+            job.job_id if ambiguous else "",
+            Text(words.phase_of(job), style=words.phase_style(job)),
+            words.running_of_all(job),
+            job.spec.queue,
+            words.since(job.status.submitted_at, now),
+            job.status.reason.message or job.status.reason.code,
+        )
+        for job in jobs
+    ]
+    return table(("NAMESPACE", "NAME", "ID", "PHASE", "REPLICAS", "QUEUE", "AGE", "REASON"), rows)

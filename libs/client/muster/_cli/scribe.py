@@ -1,0 +1,88 @@
+"""Writes stories and logs to the terminal side by side, each replica in its colour."""
+
+from __future__ import annotations
+
+import codecs
+import sys
+from typing import TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from muster._cli.story import Line
+
+_COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
+
+
+class LogLines:
+    """Puts chunks of output together to whole lines, each with its replica's name before it where there are several.
+
+    ``out`` is written directly: a job may write faster than a renderer could lay out.
+    """
+
+    def __init__(self, *, out: TextIO, prefixed: bool, colour: bool) -> None:
+        self._out = out
+        self._prefixed = prefixed
+        self._colour = colour
+        self._decoders: dict[str, codecs.IncrementalDecoder] = {}
+        self._open: dict[str, str] = {}
+
+    def write(self, replica: str, data: bytes) -> None:
+        """Take what ``replica`` wrote; only whole lines are passed on."""
+        decoder = self._decoders.setdefault(replica, codecs.getincrementaldecoder("utf-8")("replace"))
+        text = self._open.pop(replica, "") + decoder.decode(data)
+        *lines, rest = text.split("\n")
+        if rest:
+            self._open[replica] = rest
+        self._put(replica, lines)
+
+    def end(self) -> None:
+        """Pass on the last lines that no newline ended."""
+        for replica, rest in self._open.items():
+            self._put(replica, [rest])
+        self._open.clear()
+
+    def _put(self, replica: str, lines: list[str]) -> None:
+        if lines:
+            prefix = self._prefix(replica)
+            self._out.write("".join(f"{prefix}{line}\n" for line in lines))
+            self._out.flush()
+
+    def _prefix(self, replica: str) -> str:
+        if not self._prefixed:
+            return ""
+        if not self._colour:
+            return f"[{replica}] "
+        index = (
+            sorted(self._decoders).index(replica)
+            if len(self._decoders) < len(_COLOURS)
+            else sum(replica.encode())
+        )
+        return f"\x1b[{_COLOURS[index % len(_COLOURS)]}m[{replica}]\x1b[0m "
+
+
+class Scribe:
+    """Writes the lines of stories; ``label`` tells jobs apart where several are followed."""
+
+    def __init__(self, console: Console, *, label: str = "") -> None:
+        self._console = console
+        self._label = f"{label}  " if label else ""
+
+    def tell(self, line: Line) -> None:
+        """Write one line of a story."""
+        shown = Text.assemble((self._label, "bold"), (line.head, line.style), "  ", line.text)
+        self._console.print(shown, soft_wrap=True)
+
+    def say(self, text: str, *, style: str = "") -> None:
+        """Write a sentence of our own."""
+        self._console.print(Text.assemble((self._label, "bold"), (text, style)), soft_wrap=True)
+
+
+def wants_colour(console: Console) -> bool:
+    """Whether what is written past the console should be coloured as the console would."""
+    return console.is_terminal and not console.no_color
+
+
+def log_lines(console: Console, *, prefixed: bool) -> LogLines:
+    """Log lines to standard output, coloured as the console is."""
+    return LogLines(out=sys.stdout, prefixed=prefixed, colour=wants_colour(console))

@@ -1,0 +1,118 @@
+"""A job's story as it unfolds: what is new since the last time it was seen, line by line.
+
+The lines come from the job's history and not from the changes of its phase: several facts may have come between two looks, and none of
+them should be missing from the story.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from muster._cli import words
+from muster_rpc.v1 import job_pb2
+
+_WORDS = {
+    "JobSubmitted": "submitted",
+    "JobValidated": "validated",
+    "JobRejected": "rejected",
+    "JobWaiting": "waiting",
+    "JobPlaced": "placed",
+    "JobResized": "resized",
+    "JobEvicted": "evicted",
+    "JobRestarting": "restarting",
+    "ReplicasChanged": "replicas",
+    "ScaleProposed": "proposed",
+    "CommandRequested": "command",
+    "JobFinished": "finished",
+}
+_STYLES = {
+    "rejected": "red",
+    "waiting": "yellow",
+    "placed": "cyan",
+    "resized": "cyan",
+    "evicted": "yellow",
+    "restarting": "yellow",
+    "replicas": "dim",
+    "proposed": "dim",
+    "running": "green",
+}
+_REASONED = frozenset({"JobWaiting", "JobResized", "JobEvicted", "JobRestarting", "JobFinished"})
+_WORD_WIDTH = max(len(word) for word in _WORDS.values())
+
+Moment = tuple[int, str, str]
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One line: the time of day, a word for what happened, the sentence; ``style`` colours the word."""
+
+    time: str
+    word: str
+    text: str
+    style: str = ""
+
+    @property
+    def head(self) -> str:
+        """Time and word, aligned."""
+        return f"{self.time}  {self.word:<{_WORD_WIDTH}}"
+
+
+class Story:
+    """Turns successive states of one job into lines. With ``from_start`` the first state tells all its history."""
+
+    def __init__(self, *, from_start: bool) -> None:
+        self._from_start = from_start
+        self._told: set[Moment] = set()
+        self._phase = job_pb2.PHASE_UNSPECIFIED
+        self._attempt = 0
+
+    def tell(self, job: job_pb2.Job) -> Iterator[Line]:
+        """The lines that are new with this state."""
+        first = self._phase == job_pb2.PHASE_UNSPECIFIED
+        moments = {_moment(entry): entry for entry in job.status.history}
+        fresh = [entry for moment, entry in moments.items() if moment not in self._told]
+        self._told = set(moments)
+        if first and not self._from_start:
+            yield self._now(job)
+        else:
+            for entry in fresh:
+                yield _line(entry)
+            if self._has_come_up(job):
+                yield self._now(job)
+        self._phase, self._attempt = job.status.phase, job.status.attempt
+
+    def _has_come_up(self, job: job_pb2.Job) -> bool:
+        """Whether the gang runs since the last state: no fact says so, it follows from the replicas' own."""
+        was = (self._phase, self._attempt)
+        now = (job_pb2.PHASE_RUNNING, job.status.attempt)
+        return job.status.phase == job_pb2.PHASE_RUNNING and was != now
+
+    def _now(self, job: job_pb2.Job) -> Line:
+        word = words.phase_of(job).lower()
+        reason = job.status.reason.message or job.status.reason.code
+        at = next((e.at for e in reversed(job.status.history)), job.status.submitted_at)
+        text = (
+            f"{words.running_of_all(job)} replicas; {reason}"
+            if reason
+            else f"{words.running_of_all(job)} replicas"
+        )
+        return Line(time=words.clock(at), word=word, text=text, style=_STYLES.get(word, ""))
+
+
+def _moment(entry: job_pb2.HistoryEntry) -> Moment:
+    return (entry.at.ToMicroseconds(), entry.fact, entry.message)
+
+
+def _line(entry: job_pb2.HistoryEntry) -> Line:
+    word = _WORDS.get(entry.fact, entry.fact)
+    text = entry.message
+    if entry.fact in _REASONED:
+        text = (
+            f"{entry.message} ({entry.reason})"
+            if entry.message and entry.reason
+            else entry.message or entry.reason
+        )
+    elif entry.fact == "CommandRequested":
+        text = f"{entry.reason} {entry.message}".strip()
+    return Line(time=words.clock(entry.at), word=word, text=text or entry.reason, style=_STYLES.get(word, ""))

@@ -1,0 +1,126 @@
+"""Spans as data, read from OTLP JSON.
+
+Jaeger wraps the OTLP document in ``{"result": ...}`` and may answer a long trace as several such objects, one after another. Its ids are
+hexadecimal; documents that were made by plain protobuf tools have them in base64. Both are taken.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator
+from typing import cast
+
+import msgspec
+
+_ID_DIGITS = (16, 32)
+
+JsonObject = dict[str, object]
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """A span. Instants are nanoseconds since the epoch; ids are lower-case hexadecimal, ``parent_id`` is empty for a root."""
+
+    trace_id: str
+    span_id: str
+    parent_id: str
+    name: str
+    service: str
+    start_ns: int
+    end_ns: int
+    attributes: dict[str, str] = {}
+    error: str = ""
+    failed: bool = False
+
+
+def read_spans(content: bytes | str) -> list[Span]:
+    """Every span of an OTLP JSON answer, each identity once, by start. Raises ``ValueError`` for what is none."""
+    spans: dict[tuple[str, str], Span] = {}
+    for document in _documents(content if isinstance(content, str) else content.decode()):
+        for span in _spans_of(document):
+            known = spans.get((span.trace_id, span.span_id))
+            if known is None or span.end_ns > known.end_ns:
+                spans[span.trace_id, span.span_id] = span
+    return sorted(spans.values(), key=lambda span: (span.start_ns, -span.end_ns, span.name))
+
+
+def _documents(text: str) -> Iterator[JsonObject]:
+    decoder, position = json.JSONDecoder(), 0
+    while position < len(text):
+        if text[position].isspace():
+            position += 1
+            continue
+        document, position = decoder.raw_decode(text, position)
+        yield _object(document)
+
+
+def _spans_of(document: JsonObject) -> Iterator[Span]:
+    inner = _object(document.get("result", document))
+    for resource_spans in _objects(inner.get("resourceSpans")):
+        resource = _object(resource_spans.get("resource", {}))
+        service = _attributes(resource.get("attributes")).get("service.name", "?")
+        for scope_spans in _objects(resource_spans.get("scopeSpans")):
+            for span in _objects(scope_spans.get("spans")):
+                yield _span(span, service)
+
+
+def _span(raw: JsonObject, service: str) -> Span:
+    status = _object(raw.get("status", {}))
+    return Span(
+        trace_id=_id(raw.get("traceId")),
+        span_id=_id(raw.get("spanId")),
+        parent_id=_id(raw.get("parentSpanId")),
+        name=str(raw.get("name", "")),
+        service=service,
+        start_ns=_nanoseconds(raw.get("startTimeUnixNano")),
+        end_ns=_nanoseconds(raw.get("endTimeUnixNano")),
+        attributes=_attributes(raw.get("attributes")),
+        error=str(status.get("message", "")),
+        failed=status.get("code") in {2, "STATUS_CODE_ERROR"},
+    )
+
+
+def _attributes(raw: object) -> dict[str, str]:
+    return {str(item.get("key", "")): _text(item.get("value")) for item in _objects(raw)}
+
+
+def _text(value: object) -> str:
+    """The value of an OTLP AnyValue, as text."""
+    for kind, inner in _object(value or {}).items():
+        if kind == "arrayValue":
+            return ",".join(_text(item) for item in _objects(_object(inner).get("values")))
+        if kind == "kvlistValue":
+            return ",".join(f"{k}={v}" for k, v in _attributes(_object(inner).get("values")).items())
+        return str(inner).lower() if isinstance(inner, bool) else str(inner)
+    return ""
+
+
+def _id(raw: object) -> str:
+    text = str(raw or "")
+    if len(text) in _ID_DIGITS and all(digit in "0123456789abcdefABCDEF" for digit in text):
+        found = text.lower()
+    else:
+        try:
+            found = base64.b64decode(text, validate=True).hex()
+        except binascii.Error:
+            raise ValueError(f"{text!r} is no trace or span id") from None
+    return found if found.strip("0") else ""
+
+
+def _nanoseconds(raw: object) -> int:
+    return int(str(raw or 0))
+
+
+def _object(value: object) -> JsonObject:
+    if not isinstance(value, dict):
+        raise ValueError("not an OTLP JSON document")
+    return cast("JsonObject", value)
+
+
+def _objects(value: object) -> list[JsonObject]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise ValueError("not an OTLP JSON document")
+    return [_object(item) for item in cast("list[object]", value)]

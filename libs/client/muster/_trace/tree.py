@@ -1,0 +1,65 @@
+"""Spans put together to trees: children beneath their parents, in the order of their starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from muster._trace.spans import Span
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A span in its place: ``guides`` is what is drawn before its name; ``orphan`` says that its parent is not in the trace."""
+
+    span: Span
+    guides: str
+    orphan: bool = False
+
+
+class Forest(msgspec.Struct, frozen=True):
+    """A trace as rows in drawing order. Times are the whole trace's, in nanoseconds."""
+
+    rows: tuple[Row, ...]
+    roots: int
+    orphans: int
+    start_ns: int
+    end_ns: int
+
+
+def plant(spans: Sequence[Span]) -> Forest:
+    """Put spans together; there is at least one. Spans that are each other's ancestors count as orphans."""
+    by_id = {span.span_id: span for span in spans}
+    children: dict[str, list[Span]] = {}
+    for span in spans:
+        children.setdefault(span.parent_id if span.parent_id in by_id else "", []).append(span)
+    rows: list[Row] = []
+    drawn: set[str] = set()
+    for top in children.get("", []):
+        rows += _rows(top, children, drawn, orphan=bool(top.parent_id))
+    for span in spans:
+        if span.span_id not in drawn:
+            rows += _rows(span, children, drawn, orphan=True)
+    orphans = sum(1 for row in rows if row.orphan)
+    return Forest(
+        rows=tuple(rows),
+        roots=sum(1 for span in spans if not span.parent_id),
+        orphans=orphans,
+        start_ns=min(span.start_ns for span in spans),
+        end_ns=max(span.end_ns for span in spans),
+    )
+
+
+def _rows(top: Span, children: dict[str, list[Span]], drawn: set[str], *, orphan: bool) -> Iterator[Row]:
+    drawn.add(top.span_id)
+    yield Row(top, "", orphan)
+    yield from _beneath(top, "", children, drawn)
+
+
+def _beneath(parent: Span, indent: str, children: dict[str, list[Span]], drawn: set[str]) -> Iterator[Row]:
+    fresh = [span for span in children.get(parent.span_id, []) if span.span_id not in drawn]
+    for span in fresh:
+        last = span is fresh[-1]
+        drawn.add(span.span_id)
+        yield Row(span, f"{indent}{'└─ ' if last else '├─ '}")
+        yield from _beneath(span, f"{indent}{'   ' if last else '│  '}", children, drawn)

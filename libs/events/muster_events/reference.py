@@ -1,0 +1,115 @@
+"""The catalogue in words (a Markdown page) and for tools (an AsyncAPI document)."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import msgspec
+
+from muster_events.catalogue import BUCKETS, DURABLES, FACTS, STREAMS, FactSpec
+from muster_events.codec import CONTENT_TYPE
+
+_INTRO = """# The events of Muster
+
+Generated from `muster_events.catalogue` by `make docs`; do not edit.
+
+Facts are immutable and in the past tense. Each has one writer. They travel as JSON over NATS JetStream, with CloudEvents-named
+headers (`ce-id`, `ce-type`, `ce-source`, `ce-subject`), `Nats-Msg-Id` and `traceparent`. A fact changes only by gaining optional fields;
+files of every published version (`tests/golden/events/`) stay readable for ever.
+"""
+
+
+def markdown() -> str:
+    """The page ``docs/events.md``."""
+    parts = [_INTRO, "## Facts\n", "| fact | writer | read by | what it says |", "|---|---|---|---|"]
+    parts += [
+        f"| `{spec.name}` | {spec.writer} | {', '.join(spec.readers)} | {_first_line(spec.type)} |"
+        for spec in FACTS
+    ]
+    parts += ["\n## Subjects\n", "| fact | stream | subject |", "|---|---|---|"]
+    parts += [f"| `{spec.name}` | {spec.stream} | `{spec.subject}` |" for spec in FACTS]
+    parts += ["\n`shard` is `crc32(job_id) % 16`; a dot in a node's name is written `~`.\n"]
+    parts += ["## Fields\n", *(_fields(spec) for spec in FACTS)]
+    parts += ["## Streams\n", "| stream | subjects | what it holds |", "|---|---|---|"]
+    parts += [f"| {s.name} | {_code(s.subjects)} | {s.description} |" for s in STREAMS]
+    parts += ["\n## Durables\n", "| durable | stream | filter | acknowledges |", "|---|---|---|---|"]
+    parts += [f"| {d.durable} | {d.stream} | {_code(d.filters)} | {d.ack} |" for d in DURABLES]
+    parts += ["\n## Buckets\n", "| bucket | what it holds |", "|---|---|"]
+    parts += [f"| {b.name} | {b.description} |" for b in BUCKETS]
+    return "\n".join(parts) + "\n"
+
+
+def asyncapi() -> bytes:
+    """The AsyncAPI 3 document ``docs/asyncapi.json``."""
+    schemas, components = msgspec.json.schema_components(
+        [s.type for s in FACTS], ref_template="#/components/schemas/{name}"
+    )
+    del schemas
+    document: dict[str, Any] = {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "Muster",
+            "version": "1",
+            "description": "The facts that Muster's services exchange over NATS JetStream.",
+        },
+        "defaultContentType": CONTENT_TYPE,
+        "channels": {spec.name: _channel(spec) for spec in FACTS},
+        "operations": _operations(),
+        "components": {"messages": {spec.name: _message(spec) for spec in FACTS}, "schemas": components},
+    }
+    return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=2) + b"\n"
+
+
+def _channel(spec: FactSpec) -> dict[str, Any]:
+    names = [part[1:-1] for part in spec.subject.split(".") if part.startswith("{")]
+    return {
+        "address": spec.subject,
+        "parameters": {name: {} for name in names},
+        "messages": {spec.name: {"$ref": f"#/components/messages/{spec.name}"}},
+    }
+
+
+def _message(spec: FactSpec) -> dict[str, Any]:
+    headers = ("Nats-Msg-Id", "traceparent", "ce-id", "ce-type", "ce-source", "ce-subject")
+    return {
+        "name": spec.name,
+        "summary": _first_line(spec.type),
+        "headers": {"type": "object", "properties": {name: {"type": "string"} for name in headers}},
+        "payload": {"$ref": f"#/components/schemas/{spec.name}"},
+    }
+
+
+def _operations() -> dict[str, Any]:
+    operations: dict[str, Any] = {}
+    for spec in FACTS:
+        channel = {"$ref": f"#/channels/{spec.name}"}
+        operations[f"{spec.writer}.sends.{spec.name}"] = {"action": "send", "channel": channel}
+        for reader in spec.readers:
+            operations[f"{reader}.receives.{spec.name}"] = {"action": "receive", "channel": channel}
+    return operations
+
+
+def _fields(spec: FactSpec) -> str:
+    rows = [
+        f"| `{f.encode_name}` | {_type(f.type)} | {'yes' if f.required else 'no'} |"
+        for f in msgspec.structs.fields(spec.type)
+    ]
+    doc = inspect.cleandoc(spec.type.__doc__ or "")
+    return "\n".join([f"### {spec.name}\n", doc, "\n| field | type | required |\n|---|---|---|", *rows, ""])
+
+
+def _type(kind: Any) -> str:
+    text = kind.__name__ if isinstance(kind, type) and not hasattr(kind, "__args__") else str(kind)
+    for prefix in ("muster_core.models.job.", "muster_core.models.node.", "muster_core.models.problem."):
+        text = text.replace(prefix, "")
+    text = text.replace("muster_core.models.record.", "").replace("muster_core.models.resources.", "")
+    return "`" + text.replace("muster_core.facts.", "").replace("|", "or") + "`"
+
+
+def _first_line(kind: type) -> str:
+    return inspect.cleandoc(kind.__doc__ or "").splitlines()[0]
+
+
+def _code(texts: Any) -> str:
+    return ", ".join(f"`{text}`" for text in texts)

@@ -1,0 +1,27 @@
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from muster_local.system import LocalSystem
+
+
+def provision(url: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "muster_local.provision"],
+        env={**os.environ, "MUSTER_BUS_URL": url, "MUSTER_BUS_USER": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+async def test_a_broker_is_provisioned_from_the_command_line_any_number_of_times(
+    tmp_path: Path, standins: Callable[[str], tuple[str, ...]]
+) -> None:
+    async with LocalSystem(tmp_path, command=standins) as system:
+        first, second = provision(system.bus_url), provision(system.bus_url)
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert "has every stream, durable and bucket" in second.stderr

@@ -1,0 +1,77 @@
+from muster_local.services import (
+    GATEWAY,
+    POD_LAUNCHER,
+    SCALER,
+    SERVICES,
+    SINK,
+    Addresses,
+    Wiring,
+    copies_of,
+    module_command,
+    service_program,
+    sink_program,
+)
+
+
+def wiring(*names: str, otlp: str | None = "http://127.0.0.1:2") -> Wiring:
+    addresses = {
+        name: Addresses(f"127.0.0.1:{1000 + n}", f"127.0.0.1:{2000 + n}") for n, name in enumerate(names)
+    }
+    return Wiring(
+        bus_url="nats://127.0.0.1:1",
+        addresses=addresses,
+        otlp_endpoint=otlp,
+        trace_query_url="http://127.0.0.1:3",
+        replicas_root="/data/replicas",
+        nodes=("n1:cpu=4,gpu=2", "n2:cpu=4"),
+        workdir="/work",
+        quiet_s=2.5,
+        log_level="debug",
+        base_env={"PATH": "/bin", "MUSTER_BUS_URL": "nats://elsewhere"},
+    )
+
+
+def test_a_service_is_told_where_it_is_and_where_the_bus_is() -> None:
+    program = service_program("scheduler", "scheduler", wiring(*SERVICES, SINK))
+    assert program.argv == module_command("muster_scheduler")
+    assert program.cwd == "/work"
+    assert program.fatal_exit == 2
+    expected = {
+        "PATH": "/bin",
+        "MUSTER_BUS_URL": "nats://127.0.0.1:1",
+        "MUSTER_GRPC_ADDRESS": "127.0.0.1:1002",
+        "MUSTER_METRICS_ADDRESS": "127.0.0.1:2002",
+        "MUSTER_OTLP_ENDPOINT": "http://127.0.0.1:2",
+        "MUSTER_INSTANCE": "scheduler",
+        "MUSTER_LOG_FORMAT": "json",
+        "MUSTER_LOG_LEVEL": "debug",
+        "MUSTER_POOL": "local",
+    }
+    assert expected.items() <= program.env.items()
+
+
+def test_each_service_gets_what_only_it_reads() -> None:
+    places = wiring(*SERVICES, SINK)
+    gateway = service_program(GATEWAY, GATEWAY, places).env
+    assert gateway["MUSTER_STATUS_TRACKER_ADDRESS"] == "127.0.0.1:1005"
+    assert gateway["MUSTER_TRACE_QUERY_URL"] == "http://127.0.0.1:3"
+    launcher = service_program(POD_LAUNCHER, POD_LAUNCHER, places).env
+    assert launcher["MUSTER_NODES"] == "n1:cpu=4,gpu=2;n2:cpu=4"
+    assert launcher["MUSTER_PROCESS_ROOT"] == "/data/replicas"
+    assert "MUSTER_STATUS_TRACKER_ADDRESS" not in launcher
+    assert service_program(SCALER, SCALER, places).env["MUSTER_QUIET"] == "2.5s"
+    sink = sink_program(places, folder="/data/traces").env
+    assert sink["MUSTER_SINK_GRPC_ADDRESS"] == "127.0.0.1:1006"
+    assert "MUSTER_OTLP_ENDPOINT" not in sink
+
+
+def test_the_gateway_knows_every_copy() -> None:
+    assert copies_of({"scheduler": 2})[2:4] == [("scheduler", "scheduler"), ("scheduler-2", "scheduler")]
+    env = service_program(GATEWAY, GATEWAY, wiring(*SERVICES, "scheduler-2", SINK)).env
+    assert env["MUSTER_SCHEDULER_ADDRESS"] == "ipv4:127.0.0.1:1002,127.0.0.1:1006"
+    assert env["MUSTER_POD_LAUNCHER_ADDRESS"] == "127.0.0.1:1003"
+
+
+def test_without_a_receiver_no_spans_are_sent() -> None:
+    env = service_program("scheduler", "scheduler", wiring(*SERVICES, SINK, otlp=None)).env
+    assert "MUSTER_OTLP_ENDPOINT" not in env
