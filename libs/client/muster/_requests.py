@@ -34,7 +34,9 @@ class Requests:
 
     def ref(self, job: str, namespace: str | None) -> job_service_pb2.JobRef:
         """The job that a reference means."""
-        return job_ref(job, self._in(namespace))
+        ref = job_ref(job, self._in(namespace))
+        ref.min_sequence = self._seen
+        return ref
 
     def submit(
         self,
@@ -64,7 +66,7 @@ class Requests:
 
     def get(self, job: str, namespace: str | None) -> job_service_pb2.GetJobRequest:
         """One job."""
-        return job_service_pb2.GetJobRequest(job=self.ref(job, namespace), min_sequence=self._seen)
+        return job_service_pb2.GetJobRequest(job=self.ref(job, namespace))
 
     def list(
         self, *, namespace: str | None, queue: str, phases: Iterable[str]

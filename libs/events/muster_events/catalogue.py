@@ -18,6 +18,7 @@ from muster_events.subjects import (
     job_facts,
     shard_facts,
 )
+from muster_runtime.bus.dead_letters import dead_letter_stream
 from muster_runtime.bus.provision import BucketSpec, ConsumerSpec, StreamSpec
 
 JOBS_STREAM = "JOBS"
@@ -110,14 +111,7 @@ STREAMS: tuple[StreamSpec, ...] = (
         discard="old",
         description="What each node offers and each pool has left: the last value per subject.",
     ),
-    StreamSpec(
-        name=DEAD_STREAM,
-        subjects=(f"{DEAD_PREFIX}.>",),
-        max_bytes=_GIB,
-        max_age_s=30 * _DAY_S,
-        deny_delete=False,
-        description="Events that could not be handled, with the reason, to be looked at and replayed.",
-    ),
+    dead_letter_stream(DEAD_STREAM, DEAD_PREFIX, max_bytes=_GIB),
 )
 """Every stream."""
 

@@ -12,7 +12,7 @@ import msgspec
 
 from muster_core import facts
 from muster_core.models import JobRecord, RestartScope
-from muster_events.subjects import capacity_subject, job_id_in, job_subject, node_subject
+from muster_events.subjects import BadToken, capacity_subject, job_in, job_subject, node_subject
 from muster_runtime.bus.messages import Incoming, Outgoing
 
 CONTENT_TYPE = "application/json"
@@ -23,6 +23,9 @@ _job_decoder = msgspec.json.Decoder(facts.JobFact)
 _pool_decoder = msgspec.json.Decoder(facts.PoolFact)
 _record_decoder = msgspec.json.Decoder(JobRecord)
 _encoder = msgspec.json.Encoder()
+
+# A document that is nested too deeply exhausts the decoder's stack, which it says in an error of its own.
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class UnreadableEvent(ValueError):
@@ -43,36 +46,49 @@ def job_message(
     ``expected_last`` is the compare-and-set of its subject, for facts that a job has once."""
     name = type(fact).__name__
     message_id = f"{job_id}/{_step(fact, after)}"
-    return _outgoing(
-        job_subject(job_id, name),
-        fact,
-        message_id,
-        source=source,
-        about=job_id,
-        traceparent=traceparent,
+    headers = _headers(fact, message_id, source, job_id)
+    if traceparent:
+        headers[TRACEPARENT] = traceparent
+    return Outgoing(
+        subject=job_subject(job_id, name),
+        data=_encoder.encode(fact),
+        msg_id=message_id,
+        headers=headers,
         expected_last=expected_last,
     )
 
 
 def pool_message(fact: facts.PoolFact, *, source: str) -> Outgoing:
-    """A pool's fact; its message id is its content's, for only the last one counts."""
+    """A pool's fact, for the last value of its subject.
+
+    It has no message id: what it says may come back within the duplicate window (free, taken, free again), and the return is news. To
+    publish it twice is harmless, for only the last one counts.
+    """
     data = _encoder.encode(fact)
     match fact:
         case facts.NodeChanged():
             subject, about = node_subject(fact.pool, fact.node.name), fact.node.name
         case facts.CapacityChanged():
             subject, about = capacity_subject(fact.pool), fact.pool
-    return _outgoing(subject, fact, "", source=source, about=about, traceparent="", data=data)
+    event_id = f"{about}/{type(fact).__name__}/{_digest(data)}"
+    return Outgoing(subject=subject, data=data, msg_id="", headers=_headers(fact, event_id, source, about))
 
 
 def read_job_fact(incoming: Incoming) -> facts.Stamped:
-    """A job's fact as it stands in the stream; raises ``UnreadableEvent``."""
+    """A job's fact as it stands in the stream; raises ``UnreadableEvent``.
+
+    The subject must name the very fact: who may publish what is granted by subject, so a body that says otherwise is nobody's word.
+    """
+    where = f"{incoming.subject} at {incoming.stream_sequence}"
     try:
+        job_id, name = job_in(incoming.subject)
         fact = _job_decoder.decode(incoming.data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UnreadableEvent(f"{incoming.subject} at {incoming.stream_sequence}: {error}") from error
+    except (BadToken, *_UNREADABLE) as error:
+        raise UnreadableEvent(f"{where}: {error}") from error
+    if type(fact).__name__ != name:
+        raise UnreadableEvent(f"{where}: the subject says {name}, the body {type(fact).__name__}")
     return facts.Stamped(
-        job_id=job_id_in(incoming.subject),
+        job_id=job_id,
         fact=fact,
         sequence=incoming.stream_sequence,
         at=incoming.timestamp_ns // 1000,
@@ -85,7 +101,7 @@ def read_pool_fact(data: bytes) -> facts.PoolFact:
     """A pool's fact; raises ``UnreadableEvent``."""
     try:
         return _pool_decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise UnreadableEvent(str(error)) from error
 
 
@@ -98,37 +114,19 @@ def decode_record(data: bytes) -> JobRecord:
     """A job's record from its bucket; raises ``UnreadableEvent``."""
     try:
         return _record_decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise UnreadableEvent(str(error)) from error
 
 
-def _outgoing(
-    subject: str,
-    fact: facts.JobFact | facts.PoolFact,
-    message_id: str,
-    *,
-    source: str,
-    about: str,
-    traceparent: str,
-    data: bytes | None = None,
-    expected_last: int | None = None,
-) -> Outgoing:
-    data = _encoder.encode(fact) if data is None else data
-    name = type(fact).__name__
-    message_id = message_id or f"{about}/{name}/{_digest(data)}"
-    headers = {
+def _headers(fact: facts.JobFact | facts.PoolFact, event_id: str, source: str, about: str) -> dict[str, str]:
+    return {
         "ce-specversion": "1.0",
-        "ce-id": message_id,
-        "ce-type": f"muster.v1.{name}",
+        "ce-id": event_id,
+        "ce-type": f"muster.v1.{type(fact).__name__}",
         SOURCE: source,
         "ce-subject": about,
         "content-type": CONTENT_TYPE,
     }
-    if traceparent:
-        headers[TRACEPARENT] = traceparent
-    return Outgoing(
-        subject=subject, data=data, msg_id=message_id, headers=headers, expected_last=expected_last
-    )
 
 
 def _step(fact: facts.JobFact, after: int) -> str:
@@ -152,7 +150,11 @@ def _step(fact: facts.JobFact, after: int) -> str:
         case facts.CommandRequested():
             return f"command/{fact.request_id}"
         case facts.JobRestarting():
-            scope = "gang" if fact.scope is RestartScope.GANG else f"replicas/{after}"
+            # Who is named belongs to the step: a restart that came too late for one replica is decided anew without it.
+            names = ",".join(f"{ref.role}-{ref.index}" for ref in fact.replicas)
+            scope = (
+                "gang" if fact.scope is RestartScope.GANG else f"replicas/{after}/{_digest(names.encode())}"
+            )
             return f"{fact.attempt}/restarting/{scope}"
         case facts.JobFinished():
             return "finished"

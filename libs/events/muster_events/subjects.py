@@ -17,9 +17,10 @@ NODE_FACTS = f"{PREFIX}.node.>"
 CAPACITY_FACTS = f"{PREFIX}.capacity.>"
 DEAD_PREFIX = f"{PREFIX}.dead"
 
-_TOKEN = re.compile(r"[A-Za-z0-9_~-]{1,253}\Z")
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,253}\Z")
 _JOB_ID = re.compile(r"j-[a-z2-7]{16}\Z")
 _DOT = "~"
+_JOB_SUBJECT_PARTS = 6
 
 
 class BadToken(ValueError):
@@ -55,6 +56,11 @@ def job_facts(fact: str) -> str:
     return f"{PREFIX}.job.*.*.{_token(fact)}"
 
 
+def job_facts_of(job_id: str) -> str:
+    """The filter for everything that happens to one job."""
+    return f"{PREFIX}.job.{shard_of(job_id)}.{_token(job_id)}.*"
+
+
 def shard_facts(shard: int) -> str:
     """The filter for everything that happens to the jobs of a shard."""
     return f"{PREFIX}.job.{shard}.>"
@@ -67,7 +73,7 @@ def leader_subject(pool: str) -> str:
 
 def node_subject(pool: str, node: str) -> str:
     """Where the last word on a node stands. A dot of the node's name becomes ``~``, which no node's name has."""
-    return f"{PREFIX}.node.{_token(pool)}.{_token(node.replace('.', _DOT))}"
+    return f"{PREFIX}.node.{_token(pool)}.{_DOT.join(_token(label) for label in node.split('.'))}"
 
 
 def pool_nodes(pool: str) -> str:
@@ -91,8 +97,16 @@ def record_filter(shard: int | None = None) -> str:
 
 
 def job_id_in(subject: str) -> str:
-    """The job id in a job fact's subject."""
-    return subject.split(".")[4]
+    """The job id in a job fact's subject; raises ``BadToken`` when it is none."""
+    return job_in(subject)[0]
+
+
+def job_in(subject: str) -> tuple[str, str]:
+    """The job id and the fact's name in a job fact's subject; raises ``BadToken`` when it is none."""
+    parts = subject.split(".")
+    if len(parts) != _JOB_SUBJECT_PARTS or not subject.startswith(f"{PREFIX}.job."):
+        raise BadToken(f"{subject!r} is not the subject of a job's fact")
+    return parts[4], parts[5]
 
 
 def _token(text: str) -> str:

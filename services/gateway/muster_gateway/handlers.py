@@ -34,7 +34,7 @@ async def pass_on(error: aio.AioRpcError, context: ServerContext, whom: str) -> 
         details = f"{whom} is away; try again"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         details = f"{whom} did not answer in time; try again"
-    await context.abort(code, details, trailing_metadata=error.trailing_metadata())
+    await context.abort(code, details)
     raise AssertionError("abort returned")
 
 
@@ -94,7 +94,7 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
 
     async def GetJob(self, request: pb.GetJobRequest, context: ServerContext) -> pb.GetJobResponse:
         """See the proto."""
-        return pb.GetJobResponse(job=await self._job(request.job, context, request.min_sequence))
+        return pb.GetJobResponse(job=await self._job(request.job, context))
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: ServerContext) -> pb.ListJobsResponse:
         """See the proto."""
@@ -227,13 +227,11 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
         except aio.AioRpcError as error:
             await pass_on(error, context, "pod-launcher")
 
-    async def _job(self, ref: pb.JobRef, context: ServerContext, min_sequence: int = 0) -> job_pb2.Job:
+    async def _job(self, ref: pb.JobRef, context: ServerContext) -> job_pb2.Job:
         if ref.WhichOneof("ref") is None:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "which job? give its id or its name")
         try:
-            answer = await self._records.GetRecord(
-                internal.GetRecordRequest(job=ref, min_sequence=min_sequence)
-            )
+            answer = await self._records.GetRecord(internal.GetRecordRequest(job=ref))
         except aio.AioRpcError as error:
             await pass_on(error, context, "status-tracker")
         return answer.job

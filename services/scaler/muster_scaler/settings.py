@@ -20,7 +20,8 @@ class ScalerSettings(ServiceSettings, frozen=True, kw_only=True):
     quiet_seconds: Annotated[
         float,
         msgspec.Meta(
-            description="how long nothing must have been scheduled or scaled before idle room is given away", ge=1
+            description="how long nothing must have been scheduled or scaled before idle room is given away",
+            ge=1,
         ),
     ] = 60.0
     lease_seconds: Annotated[

@@ -34,3 +34,15 @@ class Story(Protocol):
     def tell(self, before: JobRecord | None, after: JobRecord) -> None:
         """Record the spans that the step from ``before`` to ``after`` has ended."""
         ...
+
+
+class Progress(Protocol):
+    """How far the facts have been read."""
+
+    async def reached(self, sequence: int, wait_s: float) -> bool:
+        """Whether everything up to a sequence is folded, waiting for it if need be."""
+        ...
+
+    async def last_of(self, job_id: str) -> int:
+        """The sequence of a job's last fact; 0 where it has none."""
+        ...

@@ -15,6 +15,7 @@ from muster_rpc.convert import phase_from_proto, record_to_proto
 from muster_rpc.server import ServerContext
 from muster_rpc.v1 import internal_service_pb2 as pb
 from muster_rpc.v1 import internal_service_pb2_grpc, job_pb2, job_service_pb2
+from muster_status_tracker.ports import Progress
 from muster_status_tracker.shelf import Shelf, namespace_of
 
 _DEFAULT_PAGE = 50
@@ -24,21 +25,22 @@ _LARGEST_PAGE = 1000
 class RecordServicer(internal_service_pb2_grpc.RecordServiceServicer):
     """Any copy answers any question; one that must have seen a sequence waits for it, briefly."""
 
-    def __init__(self, *, shelf: Shelf, position: Callable[[], int], read_wait_s: float) -> None:
+    def __init__(self, *, shelf: Shelf, progress: Progress, read_wait_s: float) -> None:
         self._shelf = shelf
-        self._position = position
+        self._progress = progress
         self._read_wait_s = read_wait_s
 
     async def GetRecord(self, request: pb.GetRecordRequest, context: ServerContext) -> pb.GetRecordResponse:
         """See the proto."""
-        record = await self._found(request.job, request.min_sequence, context)
+        record = await self._found(request.job, context)
         return pb.GetRecordResponse(job=record_to_proto(record))
 
     async def ListRecords(
         self, request: pb.ListRecordsRequest, context: ServerContext
     ) -> pb.ListRecordsResponse:
         """See the proto."""
-        if not await self._reaches(lambda: self._position() >= request.min_sequence):
+        wanted = request.min_sequence
+        if wanted and not await self._progress.reached(wanted, self._read_wait_s):
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the records have not caught up yet; try again")
         phases = frozenset(phase_from_proto(phase) for phase in request.phases)
         before = await _decoded(request.page_token, context)
@@ -57,7 +59,7 @@ class RecordServicer(internal_service_pb2_grpc.RecordServiceServicer):
     ) -> AsyncIterator[pb.WatchRecordResponse]:
         """See the proto."""
         with self._shelf.watcher() as changes:
-            record = await self._found(request.job, 0, context)
+            record = await self._found(request.job, context)
             sent = request.after_sequence
             while True:
                 if record.folded > sent:
@@ -90,29 +92,38 @@ class RecordServicer(internal_service_pb2_grpc.RecordServiceServicer):
                 elif request.namespace in ("", namespace_of(changed)):
                     yield pb.WatchRecordsResponse(job=record_to_proto(changed, history=False))
 
-    async def _found(
-        self, ref: job_service_pb2.JobRef, min_sequence: int, context: ServerContext
-    ) -> JobRecord:
-        def known() -> JobRecord | None:
-            if ref.WhichOneof("ref") == "name":
-                return self._shelf.named(ref.namespace or "default", ref.name)
-            return self._shelf.get(ref.job_id)
-
-        def recent() -> bool:
-            record = known()
-            return record is not None and record.folded >= min_sequence
-
-        fresh = await self._reaches(recent) if min_sequence else recent()
-        record = known()
-        if record is not None and fresh:
+    async def _found(self, ref: job_service_pb2.JobRef, context: ServerContext) -> JobRecord:
+        record = self._known(ref)
+        if ref.min_sequence and (record is None or record.folded < ref.min_sequence):
+            if not await self._catches_up(ref, record):
+                await context.abort(
+                    grpc.StatusCode.UNAVAILABLE,
+                    f"the record of {ref.name or ref.job_id} has not caught up yet; try again",
+                )
+            record = self._known(ref)
+        if record is not None:
             return record
-        name = ref.name or ref.job_id
-        if record is not None or self._position() < min_sequence:
-            await context.abort(
-                grpc.StatusCode.UNAVAILABLE, f"the record of {name} has not caught up yet; try again"
-            )
         where = f" in namespace {ref.namespace or 'default'}" if ref.name else ""
-        await context.abort(grpc.StatusCode.NOT_FOUND, f"no job {name}{where}")
+        await context.abort(grpc.StatusCode.NOT_FOUND, f"no job {ref.name or ref.job_id}{where}")
+
+    def _known(self, ref: job_service_pb2.JobRef) -> JobRecord | None:
+        if ref.WhichOneof("ref") == "name":
+            return self._shelf.named(ref.namespace or "default", ref.name)
+        return self._shelf.get(ref.job_id)
+
+    async def _catches_up(self, ref: job_service_pb2.JobRef, record: JobRecord | None) -> bool:
+        job_id = ref.job_id or (record.job_id if record else "")
+        if not job_id:
+            return await self._progress.reached(ref.min_sequence, self._read_wait_s)
+        # The sequence may be that of another job's fact: wait for no more than there is of this one.
+        last = await self._progress.last_of(job_id)
+        wanted = min(ref.min_sequence, last)
+
+        def is_there() -> bool:
+            present = self._shelf.get(job_id)
+            return wanted == 0 or (present is not None and present.folded >= wanted)
+
+        return await self._reaches(is_there)
 
     async def _reaches(self, condition: Callable[[], bool]) -> bool:
         try:

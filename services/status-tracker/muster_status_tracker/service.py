@@ -9,7 +9,7 @@ from muster_core.facts import JobFinished, JobRestarting
 from muster_core.models import JobRecord
 from muster_events.catalogue import JOBS_BUCKET, JOBS_STREAM, LEASES_BUCKET, STATUS_TRACKER, shard_durable
 from muster_events.codec import decode_record, job_message
-from muster_events.subjects import SHARDS, record_filter, shard_facts
+from muster_events.subjects import SHARDS, job_facts_of, record_filter, shard_facts
 from muster_events.view import stamp
 from muster_rpc.v1 import internal_service_pb2_grpc
 from muster_runtime.app import Context
@@ -54,9 +54,18 @@ class Tracker:
         self._owned: frozenset[int] = frozenset()
         self._changed = asyncio.Event()
 
-    def position(self) -> int:
-        """The highest sequence that any shard has handled."""
-        return max((feed.position for feed, _ in self._feeds.values()), default=0)
+    async def reached(self, sequence: int, wait_s: float) -> bool:
+        """See ``Progress``."""
+        try:
+            await asyncio.gather(*(feed.wait_for(sequence, wait_s) for feed, _ in self._feeds.values()))
+        except TimeoutError:
+            return False
+        return True
+
+    async def last_of(self, job_id: str) -> int:
+        """See ``Progress``."""
+        last = await self._bus.last(JOBS_STREAM, job_facts_of(job_id))
+        return last.stream_sequence if last else 0
 
     def own(self, shards: frozenset[int]) -> None:
         """Take exactly these shards."""
@@ -153,5 +162,5 @@ async def build(settings: StatusTrackerSettings, ctx: Context) -> None:
     ctx.add_part("membership", lambda: membership.run(tracker.own, SHARDS))
     ctx.add_grpc(
         internal_service_pb2_grpc.add_RecordServiceServicer_to_server,
-        RecordServicer(shelf=shelf, position=tracker.position, read_wait_s=settings.read_wait_seconds),
+        RecordServicer(shelf=shelf, progress=tracker, read_wait_s=settings.read_wait_seconds),
     )

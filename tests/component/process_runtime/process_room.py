@@ -106,6 +106,11 @@ class Room:
         assert state is not None
         return state
 
+    def fork_server(self, started: ReplicaId) -> int:
+        """The pid of the server that forked the replica's shim."""
+        stat = Path(f"/proc/{self.state(started).shim_pid}/stat").read_text()
+        return int(stat.rpartition(")")[2].split()[1])
+
     def processes(self) -> list[int]:
         """The pids of all replicas and shims of this room that are alive."""
         return [pid for pid in _pids() if self._is_ours(pid)]

@@ -1,17 +1,17 @@
 """Every replica has a port of its own for its job's life, whoever else draws."""
 
 import asyncio
-import multiprocessing
 import socket
+import sys
+from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
-from process_room import Room, worker
+from process_room import PATIENCE_S, Room, worker
 
 from muster_pod_launcher.process import NoPortLeftError, ProcessOptions
-from muster_pod_launcher.process.addresses import PortBook
-from muster_pod_launcher.process.layout import Layout
 
+DRAW = Path(__file__).with_name("draw_ports.py")
 GANG = [("ps", 0), ("worker", 0), ("worker", 1)]
 
 
@@ -88,18 +88,22 @@ async def test_a_reservation_that_a_crash_kept_from_the_book_is_found_again(room
 
 async def test_many_processes_draw_no_port_twice(room: Room):
     room.layout.prepare()
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(2) as pool:
-        jobs = [(room.root, f"job-{number}") for number in range(12)]
-        books = await asyncio.to_thread(pool.map, draw_in_a_narrow_range, jobs, 1)
-        pool.close()
-        pool.join()
-    ports = [port for book in books for port in book]
+    jobs = [[f"job-{copy}-{number}" for number in range(3)] for copy in range(4)]
+    copies = [
+        await asyncio.create_subprocess_exec(sys.executable, str(DRAW), str(room.root), *job_ids, stdout=PIPE)
+        for job_ids in jobs
+    ]
+    async with asyncio.timeout(PATIENCE_S):
+        said = [(await copy.communicate())[0] for copy in copies]
+    ports = b" ".join(said).split()
 
     assert len(ports) == len(set(ports)) == 120
 
 
-def draw_in_a_narrow_range(job: tuple[Path, str]) -> list[int]:
-    root, job_id = job
-    book = PortBook(layout=Layout(root), span=range(21000, 21200))
-    return list(book.draw(job_id, [("worker", index) for index in range(10)]).values())
+async def test_two_copies_that_draw_for_one_job_agree(room: Room):
+    first, second = room.runtime(), room.runtime()
+    one, other = await asyncio.gather(
+        *(runtime.addresses("job-1", GANG, job="mnist", namespace="default") for runtime in (first, second))
+    )
+
+    assert one == other

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from pathlib import Path
 
 import pytest
 from process_room import Room, worker
@@ -15,11 +14,15 @@ async def test_members_are_replaced_as_a_whole(room: Room):
     runtime = room.runtime()
     path = await runtime.members_path("job-1")
     assert await runtime.write_members("job-1", b"old") == path
-    with Path(path).open("rb") as reader:
-        await runtime.write_members("job-1", b"new")
-        assert reader.read() == b"old"
+    reader = os.open(path, os.O_RDONLY)
+    await runtime.write_members("job-1", b"new")
+    try:
+        assert os.read(reader, 10) == b"old"
+    finally:
+        os.close(reader)
 
-    assert Path(path).read_bytes() == b"new"
+    assert room.layout.members("job-1").read_bytes() == b"new"
+    assert str(room.layout.members("job-1")) == path
 
 
 async def test_a_forgotten_job_leaves_nothing(room: Room):
@@ -115,6 +118,6 @@ async def test_foreign_files_under_the_root_are_left_alone(room: Room):
     (room.layout.jobs / "README").write_text("by hand")
     (room.layout.jobs / "job-1" / "notes" / "worker-0.0").mkdir(parents=True)
     (room.layout.jobs / "job-1" / "1" / "scratch").mkdir(parents=True)
-    os.symlink("/", room.layout.jobs / "job-1" / "1" / "loop")
+    (room.layout.jobs / "job-1" / "1" / "loop").symlink_to("/")
 
     assert list(room.runtime().observed()) == []

@@ -5,10 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from select import select
 
 import msgspec
 import pytest
@@ -23,13 +25,29 @@ WAITS = "while [ ! -e go ]; do sleep 0.02; done; exit $INDEX"
 
 
 @contextmanager
-def launcher(room: Room, count: int, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+def launcher(room: Room, count: int, *command: str) -> Generator[subprocess.Popen[bytes]]:
     words = [sys.executable, str(LAUNCHER), str(room.root), str(room.workdir), str(count), *command]
     with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as process:
         try:
             yield process
         finally:
             process.kill()
+
+
+@contextmanager
+def a_stranger() -> Generator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "300"], start_new_session=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for_folders(room: Room, count: int) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while len(list(room.layout.replicas("job-1"))) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 async def started(process: subprocess.Popen[bytes]) -> None:
@@ -59,11 +77,11 @@ async def test_replicas_that_end_while_no_launcher_is_there_are_known_with_their
         await started(process)
         process.kill()
         process.wait(PATIENCE_S)
+    shims = [os.pidfd_open(room.state(worker(index)).shim_pid) for index in range(2)]
     (room.workdir / "go").touch()
-    async with asyncio.timeout(PATIENCE_S):
-        for index in range(2):
-            while not room.state(worker(index)).final:
-                await asyncio.sleep(0.01)
+    for shim in shims:
+        select([shim], [], [], PATIENCE_S)
+        os.close(shim)
 
     assert sorted(seen.exit_code or 0 for seen in room.runtime().observed()) == [0, 1]
 
@@ -81,6 +99,25 @@ async def test_a_start_that_is_asked_for_again_after_a_crash_runs_nothing_twice(
     assert {seen.state for seen in again} == {ReplicaState.RUNNING}
     for launch in launches:
         assert await room.says(runtime, launch.replica, b"began\n") == b"began\n"
+
+
+@pytest.mark.parametrize("begun", [1, 10, 20])
+async def test_a_launcher_that_is_killed_amid_its_starts_leaves_none_out_and_none_double(
+    room: Room, begun: int
+):
+    command = ("sh", "-c", "echo x >> ran-$INDEX; echo began; sleep 300")
+    with launcher(room, 24, *command) as process:
+        await asyncio.to_thread(wait_for_folders, room, begun)
+        process.kill()
+        process.wait(PATIENCE_S)
+    runtime = room.runtime()
+    launches = [room.launch(worker(index), *command, env={"INDEX": str(index)}) for index in range(24)]
+    await asyncio.gather(*map(runtime.start, launches))
+    for launch in launches:
+        await room.says(runtime, launch.replica, b"began")
+        await told(runtime, partial(running, runtime, launch.replica.index))
+
+    assert {(room.workdir / f"ran-{index}").read_text() for index in range(24)} == {"x\n"}
 
 
 async def test_two_runtimes_on_one_root_start_a_replica_once(room: Room):
@@ -161,7 +198,7 @@ async def test_a_shim_that_died_unseen_is_mourned_by_the_next_launcher(room: Roo
 
 @pytest.mark.parametrize("reused", ["start", "boot"])
 async def test_a_process_that_merely_has_the_pid_is_neither_adopted_nor_killed(room: Room, reused: str):
-    with subprocess.Popen(["sleep", "300"], start_new_session=True) as stranger:
+    with a_stranger() as stranger:
         found = identity.stat(stranger.pid)
         assert found is not None
         state = State(
@@ -180,7 +217,6 @@ async def test_a_process_that_merely_has_the_pid_is_neither_adopted_nor_killed(r
 
         assert end.state is ReplicaState.LOST
         assert alive(stranger.pid)
-        stranger.kill()
 
 
 async def test_a_state_that_was_torn_by_a_power_cut_is_a_loss(room: Room):

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -127,18 +128,37 @@ async def test_fifty_replicas_start_at_once(room: Room):
     assert [end.exit_code for end in ends] == list(range(50))
 
 
-async def test_a_killed_fork_server_is_replaced(room: Room):
+async def test_a_fork_server_that_is_killed_is_replaced(room: Room):
     runtime = room.runtime()
     await runtime.start(room.launch(worker(0), "sleep", "60"))
-    [server] = [
-        pid
-        for pid in room.processes()
-        if pid not in {room.state(worker(0)).pid, room.state(worker(0)).shim_pid}
-    ]
-    os.kill(server, signal.SIGKILL)
+    os.kill(room.fork_server(worker(0)), signal.SIGKILL)
 
     assert (await runtime.start(room.launch(worker(1), "sleep", "60"))).state is ReplicaState.RUNNING
     assert alive(room.state(worker(0)).pid)
+
+
+async def test_a_fork_server_that_dies_amid_a_start_does_not_lose_it(room: Room):
+    runtime = room.runtime()
+    await runtime.start(room.launch(worker(0), "sleep", "60"))
+    server = room.fork_server(worker(0))
+    os.kill(server, signal.SIGSTOP)
+    starting = asyncio.create_task(runtime.start(room.launch(worker(1), "sleep", "60")))
+    await asyncio.sleep(0)
+    os.kill(server, signal.SIGKILL)
+
+    async with asyncio.timeout(4):
+        assert (await starting).state is ReplicaState.RUNNING
+
+
+async def test_a_shim_that_fails_says_why_and_the_replica_is_rejected(room: Room):
+    runtime = room.runtime()
+    await runtime.start(room.launch(worker(0), "sleep", "60"))
+    resource.prlimit(room.fork_server(worker(0)), resource.RLIMIT_NOFILE, (4, 4))
+    seen = await runtime.start(room.launch(worker(1), "touch", "began"))
+
+    assert seen.state is ReplicaState.REJECTED
+    assert seen.reason == "its shim failed: OSError(24, 'Too many open files')"
+    assert not (room.workdir / "began").exists()
 
 
 async def test_a_command_that_is_not_there_is_rejected(room: Room):

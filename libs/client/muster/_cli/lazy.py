@@ -7,6 +7,7 @@ the table does not have, and for help.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -42,6 +43,18 @@ class LazyGroup(click.Group):
             return _loaded(self._table[cmd_name].home)
         home = self._others().get(cmd_name)
         return _loaded(home) if home else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the words begin with; a misspelt one is answered with the nearest."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            if near:
+                error.message += f" Did you mean {near[0]!r}?"
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands in the help; one that cannot be imported says so and hides no other."""

@@ -13,6 +13,7 @@ from muster_rpc.convert import micros_from_proto, phase_from_proto
 from muster_rpc.v1 import job_pb2
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_DAYS_WITH_HOURS = 10
 _GIB = 2**30
 _MIB = 2**20
 
@@ -101,7 +102,8 @@ def age(seconds: float) -> str:
         return f"{whole // _MINUTE}m{whole % _MINUTE:02d}s"
     if whole < _DAY:
         return f"{whole // _HOUR}h{whole % _HOUR // _MINUTE:02d}m"
-    return f"{whole // _DAY}d{whole % _DAY // _HOUR:02d}h"
+    days = whole // _DAY
+    return f"{days}d{whole % _DAY // _HOUR:02d}h" if days < _DAYS_WITH_HOURS else f"{days}d"
 
 
 def instant(timestamp: timestamp_pb2.Timestamp) -> float:

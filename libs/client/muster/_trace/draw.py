@@ -29,6 +29,7 @@ _PREFIX = "muster."
 _COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "red", "bright_cyan", "bright_green")
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _LEAST_BAR = 20
+_ROOM_FOR_DETAILS = 40
 _MOST_BAR = 60
 _MOST_NAME = 44
 
@@ -44,7 +45,8 @@ def draw(forest: Forest, *, width: int) -> Iterator[Text]:
     start_width = max(len("START"), *(len(text) + 1 for text in offsets))
     length_width = max(len("LENGTH"), *(len(text) for text in lengths))
     fixed = name_width + service_width + start_width + length_width + 8
-    bar = max(_LEAST_BAR, min(_MOST_BAR, (width - fixed) * 3 // 5))
+    room = width - fixed
+    bar = max(_LEAST_BAR, min(_MOST_BAR, room * 3 // 5 if room >= _ROOM_FOR_DETAILS else room))
     heads = f"{'SPAN':<{name_width}}  {'SERVICE':<{service_width}}  {'START':>{start_width}}  {'LENGTH':>{length_width}}"
     yield _cut(Text(heads, style="bold"), width)
     for row, name, offset, took in zip(forest.rows, names, offsets, lengths, strict=True):
@@ -56,7 +58,7 @@ def draw(forest: Forest, *, width: int) -> Iterator[Text]:
             f"  {'+' + offset:>{start_width}}  {took:>{length_width}}  ",
             (_bar(row.span, forest, bar), colour),
             "  ",
-            (_about(row), "red" if row.span.failed else "dim"),
+            (_about(row) if room >= _ROOM_FOR_DETAILS else "", "red" if row.span.failed else "dim"),
         )
         line.rstrip()
         yield _cut(line, width)
@@ -77,8 +79,10 @@ def summary(forest: Forest, trace_id: str) -> str:
 
 
 def length(nanoseconds: int) -> str:
-    """A length of time with three digits: ``850µs``, ``12.3ms``, ``4.21s``, ``3m12s``."""
-    micros = max(0, nanoseconds) / 1e3
+    """A length of time with three digits: ``0s``, ``850µs``, ``12.3ms``, ``4.21s``, ``3m12s``."""
+    if nanoseconds <= 0:
+        return "0s"
+    micros = nanoseconds / 1e3
     for bound, divisor, unit in ((1e3, 1, "µs"), (1e6, 1e3, "ms"), (6e7, 1e6, "s")):
         value = micros / divisor
         if micros < bound * 0.9995:

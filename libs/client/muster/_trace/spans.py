@@ -42,7 +42,7 @@ def read_spans(content: bytes | str) -> list[Span]:
             known = spans.get((span.trace_id, span.span_id))
             if known is None or span.end_ns > known.end_ns:
                 spans[span.trace_id, span.span_id] = span
-    return sorted(spans.values(), key=lambda span: (span.start_ns, -span.end_ns, span.name))
+    return sorted(spans.values(), key=lambda span: (span.start_ns, span.name))
 
 
 def _documents(text: str) -> Iterator[JsonObject]:

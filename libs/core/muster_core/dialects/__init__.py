@@ -7,7 +7,7 @@ import msgspec
 from muster_core.dialects.codes import Code
 from muster_core.dialects.cursor import Cursor
 from muster_core.dialects.native_schema import native_schema
-from muster_core.dialects.native_write import to_native
+from muster_core.dialects.native_write import native_text, to_native
 from muster_core.dialects.problems import Problems
 from muster_core.dialects.registry import DIALECTS, detect
 from muster_core.dialects.render import render_problems
@@ -22,6 +22,7 @@ __all__ = [
     "Parsed",
     "check",
     "native_schema",
+    "native_text",
     "parse",
     "render_problems",
     "to_native",

@@ -24,8 +24,6 @@ from muster_core.models import (
     SuccessPolicy,
 )
 
-_WORDS = {Place("min_available"): "minAvailable"}
-
 
 def read_native(cursor: Cursor, namespace: str) -> Job:
     """Read a native document. What is wrong goes to the cursor's problems; the job is of use only where nothing was."""
@@ -33,7 +31,7 @@ def read_native(cursor: Cursor, namespace: str) -> Job:
     document.get(JobKeys.api_version)
     header = document.get(JobKeys.metadata)
     metadata = read_metadata(document, header)
-    places = Places(cursor.spot, _WORDS)
+    places = Places(cursor.spot)
     places.note(Place("name"), (header or document).cursor.key_spot(MetadataKeys.name.key))
     spec = document.get(JobKeys.spec)
     if spec is None:
@@ -48,7 +46,9 @@ def _job(spec: Section, metadata: Metadata, namespace: str, places: Places) -> J
     framework = spec.get(SpecKeys.framework) or Framework.PLAIN
     preemptible = spec.get(SpecKeys.preemptible)
     places.note(Place("roles"), spec.cursor.key_spot("roles"))
-    places.note(Place("min_available"), spec.cursor.key_spot("minAvailable"))
+    if placement := spec.at("placement"):
+        places.note(Place("topology_required"), placement.key_spot("required"))
+    places.note(Place("min_available"), spec.cursor.key_spot("minAvailable"), "minAvailable")
     roles = spec.get(SpecKeys.roles)
     if roles is None:
         spec.cursor.missing("roles", "a job has roles", "add roles: {worker: {image: ..., command: [...]}}")

@@ -33,8 +33,9 @@ class RoleReader:
         )
         if replicas is None:
             replicas = 1 if low is None else low
-        for field in ("replicas", "min", "max"):
-            self._places.note(Place(field, name), section.cursor.key_spot(field))
+        for field, said in (("replicas", True), ("min", low is not None), ("max", high is not None)):
+            known_as = field if said else "replicas"
+            self._places.note(Place(field, name), section.cursor.key_spot(known_as), known_as)
         for field in ("role", "template"):
             self._places.note(Place(field, name), section.cursor.spot)
         self._places.note(Place("resources", name), section.cursor.key_spot("resources"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -35,12 +34,14 @@ class Places:
     """The places that a dialect noted while it read; what was not noted is found at the nearest place that was."""
 
     root: Spot
-    words: Mapping[Place, str] = field(default_factory=dict[Place, str])
     _spots: dict[Place, Spot] = field(default_factory=dict[Place, Spot])
+    _words: dict[Place, str] = field(default_factory=dict[Place, str])
 
-    def note(self, place: Place, spot: Spot) -> None:
-        """Remember where a place stands."""
+    def note(self, place: Place, spot: Spot, word: str = "") -> None:
+        """Remember where a place stands, and what it is called there if not by its own name."""
         self._spots[place] = spot
+        if word:
+            self._words[place] = word
 
     def spot(self, place: Place) -> Spot:
         """See ``Locator``."""
@@ -49,4 +50,4 @@ class Places:
 
     def word(self, place: Place) -> str:
         """See ``Locator``."""
-        return self.words.get(place) or self.words.get(Place(place.field)) or place.field
+        return self._words.get(place, place.field)

@@ -12,6 +12,7 @@ MAX_PROBLEMS = 100
 """A document that has more is told these and that there are more."""
 
 _MAX_SHOWN = 60
+_STEP = re.compile(r"[.\[]")
 _UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -75,6 +76,7 @@ class Problems:
         self._told.add((code, spot, message))
         if severity is Severity.ERROR:
             self._paths.add(spot.path)
+            self._paths.update(spot.path[: found.start()] for found in _STEP.finditer(spot.path))
         self.found.append(
             Problem(
                 code=code.value,
@@ -103,9 +105,7 @@ class Problems:
 
     def at(self, path: str) -> bool:
         """Whether an error was found at ``path`` or below it, or may have been and is not told any more."""
-        return self.full or any(
-            known == path or known.startswith((f"{path}.", f"{path}[")) for known in self._paths
-        )
+        return self.full or path in self._paths
 
     @property
     def refused(self) -> bool:
@@ -114,6 +114,9 @@ class Problems:
 
     def ordered(self) -> tuple[Problem, ...]:
         """Errors first, then warnings, each in the order of the text."""
-        return tuple(
-            sorted(self.found, key=lambda p: (p.severity is not Severity.ERROR, not p.path, p.line, p.column))
-        )
+        return tuple(sorted(self.found, key=_order))
+
+
+def _order(problem: Problem) -> tuple[bool, bool, int, int]:
+    last = problem.code == Code.TOO_MANY_PROBLEMS.value
+    return last, problem.severity is not Severity.ERROR, problem.line, problem.column

@@ -54,12 +54,12 @@ def detect(document: Cursor) -> Dialect | None:
         key, fix = "apiVersion", f"did you mean {near_version}?"
     else:
         key, fix = "kind", f"did you mean {near}?" if near else ""
-    found = shown(" ".join(word for word in (api_version or _version(items), kind) if word))
+    found = " ".join(word for word in (api_version or _version(items), kind) if word)
     document.problems.add(
         Code.UNSUPPORTED_KIND,
         document.key_spot(key),
-        f"{found} is not taken" if found else "the document says neither apiVersion nor kind",
-        found=found,
+        f"{shown(found)} is not taken" if found else "the document says neither apiVersion nor kind",
+        found=shown(found) if found else "",
         allowed=taken,
         fix=fix or f"write one of {taken}",
     )

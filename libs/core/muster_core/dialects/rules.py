@@ -15,6 +15,9 @@ from muster_core.models import GPU_MILLI, Framework, Job, Role, Template, replic
 MAX_REPLICAS = 100_000
 """How many replicas a job may ever have."""
 
+MAX_ROLES = 100
+"""How many roles a job may have."""
+
 MAX_JOB_BYTES = 512 * 1024
 """How large a job may be as JSON, so that it fits in one message."""
 
@@ -27,12 +30,20 @@ def apply_rules(job: Job, locator: Locator, problems: Problems) -> None:
     """Say which rules ``job`` breaks."""
     judge = _Judge(locator, problems)
     _roles(job, judge)
-    for role in job.roles:
+    for role in job.roles[:MAX_ROLES]:
         _counts(role, judge)
         _replica_name(job, role, judge)
         _overrides(role, judge)
         _templates(role, judge)
     _min_available(job, judge)
+    if job.placement.topology_required and not job.placement.topology:
+        fix = "add topology: a node label, such as topology.kubernetes.io/zone"
+        judge.refuse(
+            Code.CONFLICT,
+            Place("topology_required"),
+            "a domain is required, but no topology is given",
+            fix=fix,
+        )
     if job.framework is Framework.TENSORFLOW:
         _tensorflow(job, judge)
     _size(job, judge)
@@ -67,6 +78,10 @@ def _roles(job: Job, judge: _Judge) -> None:
     if not job.roles:
         judge.refuse(Code.REQUIRED, Place("roles"), "a job has at least one role")
         return
+    if len(job.roles) > MAX_ROLES:
+        words = f"the job has {len(job.roles)} roles, which is too many"
+        found = str(len(job.roles))
+        judge.refuse(Code.OUT_OF_RANGE, Place("roles"), words, found=found, allowed=f"at most {MAX_ROLES}")
     counts = [Place("replicas", role.name) for role in job.roles]
     if sum(role.replicas for role in job.roles) == 0:
         judge.refuse(
@@ -88,7 +103,20 @@ def _roles(job: Job, judge: _Judge) -> None:
 def _counts(role: Role, judge: _Judge) -> None:
     low, asked, high = (Place(field, role.name) for field in ("min", "replicas", "max"))
     low_word, asked_word, high_word = (judge.word(place.field, role.name) for place in (low, asked, high))
-    if role.min > role.max:
+    bounds = f"{role.min} to {role.max}"
+    if role.replicas > role.max:
+        message = f"{asked_word} {role.replicas} is above {high_word} {role.max}"
+        fix = f"lower {asked_word} to {role.max} or raise {high_word} to {role.replicas}"
+        judge.refuse(
+            Code.CONFLICT,
+            asked,
+            message,
+            high,
+            found=str(role.replicas),
+            allowed=f"at most {role.max}",
+            fix=fix,
+        )
+    if role.min > role.max and role.min != role.replicas:
         message = f"{low_word} {role.min} is above {high_word} {role.max}"
         fix = f"raise {high_word} to {role.min} or lower {low_word} to {role.max}"
         judge.refuse(
@@ -96,14 +124,8 @@ def _counts(role: Role, judge: _Judge) -> None:
         )
     elif role.replicas < role.min:
         message = f"{asked_word} {role.replicas} is below {low_word} {role.min}"
-        fix = f"raise {asked_word} to {role.min} or lower {low_word}"
-        allowed = f"{role.min} to {role.max}"
-        judge.refuse(Code.CONFLICT, asked, message, low, found=str(role.replicas), allowed=allowed, fix=fix)
-    elif role.replicas > role.max:
-        message = f"{asked_word} {role.replicas} is above {high_word} {role.max}"
-        fix = f"lower {asked_word} to {role.max} or raise {high_word}"
-        allowed = f"{role.min} to {role.max}"
-        judge.refuse(Code.CONFLICT, asked, message, high, found=str(role.replicas), allowed=allowed, fix=fix)
+        fix = f"raise {asked_word} to {role.min} or lower {low_word} to {role.replicas}"
+        judge.refuse(Code.CONFLICT, asked, message, low, found=str(role.replicas), allowed=bounds, fix=fix)
 
 
 def _replica_name(job: Job, role: Role, judge: _Judge) -> None:

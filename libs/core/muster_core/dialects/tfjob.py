@@ -144,7 +144,7 @@ def _job(spec: Section, metadata: Metadata, namespace: str, places: Places) -> J
     scheduling = run.get(RunPolicyKeys.scheduling)
     min_available = scheduling.get(SchedulingKeys.min_available) if scheduling else None
     if scheduling:
-        places.note(Place("min_available"), scheduling.cursor.key_spot("minAvailable"))
+        places.note(Place("min_available"), scheduling.cursor.key_spot("minAvailable"), "minAvailable")
     gang = _Gang(
         low=spec.get(SpecKeys.min_instances),
         high=spec.get(SpecKeys.max_instances),
@@ -153,7 +153,6 @@ def _job(spec: Section, metadata: Metadata, namespace: str, places: Places) -> J
     _warn(spec, run, scheduling)
     kubeshare = metadata.annotations.get(SWITCH) == "true"
     queue = scheduling.get(SchedulingKeys.queue) if scheduling else None
-    places.words = {Place("min_available"): "minAvailable"}
     return Job(
         name=metadata.name,
         namespace=metadata.namespace or namespace or "default",
@@ -248,7 +247,10 @@ def _roles(spec: Section, gang: _Gang, kubeshare: bool, places: Places) -> tuple
             )
         else:
             specs[name] = section
-    roles = [_role(name, section, main, places) for name, section in specs.items()]
+    unsaid = {_WORKER: max(gang.low or 1, 1)}
+    roles = [
+        _role(name, section, unsaid.get(name, 1), main=main, places=places) for name, section in specs.items()
+    ]
     if _WORKER not in specs and (cursor := spec.at("max-instances") or spec.at("min-instances")):
         warn_idle(cursor, cursor.path.rsplit(".", 1)[-1], "it bounds the workers, and the job has none")
     others = sum(role.replicas for role in roles if role.name != _WORKER)
@@ -257,9 +259,9 @@ def _roles(spec: Section, gang: _Gang, kubeshare: bool, places: Places) -> tuple
     )
 
 
-def _role(name: str, section: Section, main: Main, places: Places) -> Role:
+def _role(name: str, section: Section, unsaid: int, *, main: Main, places: Places) -> Role:
     for field in ("replicas", "min", "max"):
-        places.note(Place(field, name), section.cursor.key_spot("replicas"))
+        places.note(Place(field, name), section.cursor.key_spot("replicas"), f"{_BY_NAME[name]}.replicas")
     for field in ("role", "template", "resources"):
         places.note(Place(field, name), section.cursor.spot)
     replicas = section.get(ReplicaKeys.replicas)
@@ -270,7 +272,7 @@ def _role(name: str, section: Section, main: Main, places: Places) -> Role:
             f"{_BY_NAME[name]} has a template",
             f"add a template with a container named {CONTAINER}",
         )
-    count = 1 if replicas is None else replicas
+    count = unsaid if replicas is None else replicas
     return Role(
         name=name,
         replicas=count,
@@ -288,15 +290,9 @@ def _bounded(worker: Role, gang: _Gang, others: int, spec: Section, places: Plac
             return worker
         floor = min(max(gang.min_available - others, 1), worker.replicas)
         return msgspec.structs.replace(worker, min=floor)
-    places.words = {
-        **places.words,
-        Place("min", _WORKER): "min-instances" if gang.low is not None else "Worker.replicas",
-        Place("max", _WORKER): "max-instances" if gang.high is not None else "Worker.replicas",
-        Place("replicas", _WORKER): "Worker.replicas",
-    }
     for field, key, bound in (("min", "min-instances", gang.low), ("max", "max-instances", gang.high)):
         if bound is not None:
-            places.note(Place(field, _WORKER), spec.cursor.key_spot(key))
+            places.note(Place(field, _WORKER), spec.cursor.key_spot(key), key)
     return msgspec.structs.replace(
         worker,
         min=worker.replicas if gang.low is None else gang.low,

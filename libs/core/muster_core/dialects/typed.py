@@ -53,7 +53,9 @@ class _Paths:
     def spot(self, place: Place) -> Spot:
         """See ``Locator``."""
         if not place.role:
-            return Spot(path=place.field)
+            return Spot(
+                path="placement.topology_required" if place.field == "topology_required" else place.field
+            )
         index = next((i for i, role in enumerate(self.job.roles) if role.name == place.role), 0)
         role = f"roles[{index}]"
         template = f"{role}.template" if place.index is None else f"{role}.overrides[{place.index}]"

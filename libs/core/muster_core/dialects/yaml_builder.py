@@ -14,7 +14,7 @@ from muster_core.dialects.scalars import NumberError, Scalar, resolve
 MAX_DEPTH = 40
 """How deep mappings and lists may be nested."""
 
-MAX_NODES = 50_000
+MAX_NODES = 40_000
 """How many keys and values a document may have, aliases expanded."""
 
 MAX_CHARACTERS = 1024 * 1024

@@ -22,7 +22,13 @@ def listed_replicas(job: Job) -> list[tuple[str, int]]:
 
 
 def environment(
-    record: JobRecord, job: Job, replica: ReplicaRecord, *, addresses: Addresses, members_path: str, traceparent: str
+    record: JobRecord,
+    job: Job,
+    replica: ReplicaRecord,
+    *,
+    addresses: Addresses,
+    members_path: str,
+    traceparent: str,
 ) -> dict[str, str]:
     """The environment of one replica: its template's own, which the framework's and Muster's variables override."""
     told = {

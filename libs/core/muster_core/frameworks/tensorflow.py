@@ -24,5 +24,9 @@ def tf_config(job: Job, replica: ReplicaRecord, addresses: Mapping[tuple[str, in
         for role in job.roles
         if role.max > 0 and role.name != _NOT_IN_CLUSTER
     }
-    config = {"cluster": cluster, "task": {"type": replica.role, "index": replica.index}, "environment": "cloud"}
+    config = {
+        "cluster": cluster,
+        "task": {"type": replica.role, "index": replica.index},
+        "environment": "cloud",
+    }
     return msgspec.json.encode(config).decode()

@@ -27,6 +27,7 @@ from muster_core.models import (
 _US = 1_000_000
 _FIRST_DELAY_MS = 1000
 _LONGEST_DELAY_MS = 300_000
+_MOST_DOUBLINGS = 9
 _RETRYABLE_FROM = 128
 _STALLED_BY_A_LOSS = frozenset(
     {Framework.PYTORCH, Framework.MPI, Framework.HOROVOD, Framework.JAX, Framework.XGBOOST, Framework.PADDLE}
@@ -121,23 +122,31 @@ def _after_failures(record: JobRecord, job: Job) -> list[LifeInstruction]:
     failed = [m for m in record.members() if _counts_as_failure(m, job)]
     if not failed:
         return []
-    first = min(failed, key=lambda m: (m.ended_at, m.role, m.index))
-    words = _words(first)
-    if any(not _retryable(m, job) for m in failed):
-        fatal = next(m for m in failed if not _retryable(m, job))
+    # The first to fail is the one to name: its peers often fail only for the want of it.
+    failed.sort(key=lambda m: (m.ended_at, m.role, m.index))
+    words = _words(failed[0])
+    fatal = next((m for m in failed if not _retryable(m, job)), None)
+    if fatal is not None:
         return [_finish(record, Outcome.FAILED, "ReplicaFailed", _words(fatal))]
     if record.failures >= job.run.backoff_limit:
         message = f"{words}; it had been restarted {record.failures} times, which is its limit"
         return [_finish(record, Outcome.FAILED, "BackoffLimitExceeded", message)]
     scope = job.run.restart_scope or _default_scope(job)
-    delay = min(_FIRST_DELAY_MS * 2**record.failures, _LONGEST_DELAY_MS)
+    delay = min(_FIRST_DELAY_MS << min(record.failures, _MOST_DOUBLINGS), _LONGEST_DELAY_MS)
     refs = (
         tuple(ReplicaRef(role=m.role, index=m.index) for m in failed) if scope is RestartScope.REPLICA else ()
     )
+    whom = (
+        "gang"
+        if scope is RestartScope.GANG
+        else "replica"
+        if len(refs) == 1
+        else f"{len(refs)} failed replicas"
+    )
     reason = Reason(
         code="ReplicaFailed",
-        message=f"{words}; the {'gang' if scope is RestartScope.GANG else 'replica'} is started again in {delay / 1000:g} s",
-        numbers={"failures": record.failures + 1, "limit": job.run.backoff_limit},
+        message=f"{words}; the {whom} {'are' if len(refs) > 1 else 'is'} started again in {delay / 1000:g} s",
+        numbers={"failures": record.failures + max(len(refs), 1), "limit": job.run.backoff_limit},
     )
     return [
         Restart(

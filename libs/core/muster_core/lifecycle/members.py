@@ -11,6 +11,8 @@ _RANK = {ReplicaState.PLACED: 0, ReplicaState.LAUNCHED: 1, ReplicaState.RUNNING:
     ENDED_STATES, 3
 )
 
+_AFTER_LAUNCH = frozenset({ReplicaState.LAUNCHED, ReplicaState.RUNNING, ReplicaState.EXITED})
+
 
 def is_news(state: ReplicaState, after: ReplicaState) -> bool:
     """Whether ``state`` is further on than ``after``: a replica never goes backwards."""
@@ -123,7 +125,7 @@ def _apply(replica: ReplicaRecord, changes: list[ReplicaChange], at: int) -> Rep
             signal=change.signal,
             reason=change.reason,
             address=change.address or replica.address,
-            launched_at=replica.launched_at or when,
+            launched_at=replica.launched_at or (when if change.state in _AFTER_LAUNCH else 0),
             running_at=when if change.state is ReplicaState.RUNNING else replica.running_at,
             ended_at=when if change.state in ENDED_STATES else 0,
         )

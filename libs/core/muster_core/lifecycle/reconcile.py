@@ -44,13 +44,17 @@ def reconcile(record: JobRecord | None, seen: Sequence[ReplicaChange], now: int)
     by_run = {_key(change): change for change in seen}
     steps: list[Step] = []
     for replica in record.replicas if record else ():
-        steps += _of_replica(replica, by_run.pop(_key(replica), None), now)
+        steps += _of_replica(
+            replica, by_run.pop(_key(replica), None), now, over=bool(record and record.terminal)
+        )
     steps += [_stop(change) for change in by_run.values() if change.state not in ENDED_STATES]
     return steps
 
 
 def next_start(record: JobRecord) -> int | None:
     """The next instant (µs) at which a held-back restart is due."""
+    if record.terminal:
+        return None
     waits = (
         r.not_before
         for r in record.replicas
@@ -63,13 +67,14 @@ def _key(run: ReplicaRecord | ReplicaChange) -> tuple[int, str, int, int]:
     return (run.attempt, run.role, run.index, run.restart)
 
 
-def _of_replica(replica: ReplicaRecord, seen: ReplicaChange | None, now: int) -> list[Step]:
+def _of_replica(replica: ReplicaRecord, seen: ReplicaChange | None, now: int, *, over: bool) -> list[Step]:
     if seen is None:
         if replica.ended:
             return []
         if replica.state is not ReplicaState.PLACED:
             return [_report(replica, ReplicaState.LOST, now, "the runtime does not know it any more")]
-        if replica.leaving:
+        # A finished job may keep what runs (cleanPodPolicy None), but nothing of it begins.
+        if replica.leaving or over:
             return [_report(replica, ReplicaState.REMOVED, now, "")]
         return [Start(replica)] if replica.not_before <= now else []
     steps: list[Step] = [Report(seen)] if is_news(seen.state, replica.state) else []

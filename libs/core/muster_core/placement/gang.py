@@ -92,14 +92,14 @@ def place(gang: Gang, snapshot: Snapshot, *, feasible: bool | None = None) -> Pl
         return _placement(gang, layout, field)
     if feasible is None:
         feasible = feasible_when_empty(gang, snapshot)
-    return shortfall_of(_groups(gang, gang.floor, snapshot), field, feasible=feasible)
+    return shortfall_of(_groups(gang, gang.floor, field), field, feasible=feasible)
 
 
 def feasible_when_empty(gang: Gang, snapshot: Snapshot) -> bool:
     """Whether the pool could hold the gang's floor if nothing of ours ran on it."""
     emptied = snapshot.emptied()
     field = Field(emptied, [slot.rules for slot in _slots(gang)])
-    return lay_out(_groups(gang, gang.floor, emptied), field) is not None
+    return lay_out(_groups(gang, gang.floor, field), field) is not None
 
 
 def _gang_role(role: Role) -> GangRole:
@@ -123,16 +123,16 @@ def _slots(gang: Gang) -> Iterator[Slot]:
 
 def _largest(gang: Gang, field: Field) -> Layout | None:
     """The layout of the largest size that fits: everything, else by bisection between the floor and everything."""
-    layout = lay_out(_groups(gang, gang.full, field.snapshot), field)
+    layout = lay_out(_groups(gang, gang.full, field), field)
     if layout is not None or gang.floor == gang.full:
         return layout
-    best = lay_out(_groups(gang, gang.floor, field.snapshot), field)
+    best = lay_out(_groups(gang, gang.floor, field), field)
     if best is None:
         return None
     fits, fails = gang.floor, gang.full
     while fails - fits > 1:
         size = (fits + fails) // 2
-        layout = lay_out(_groups(gang, size, field.snapshot), field)
+        layout = lay_out(_groups(gang, size, field), field)
         if layout is None:
             fails = size
         else:
@@ -155,7 +155,7 @@ def _sizes(gang: Gang, size: int) -> list[int]:
     return sizes
 
 
-def _groups(gang: Gang, size: int, snapshot: Snapshot) -> list[Group]:
+def _groups(gang: Gang, size: int, field: Field) -> list[Group]:
     """The replicas at ``size`` by role and slot, parameter servers first."""
     groups: list[Group] = []
     for role, number in zip(gang.roles, _sizes(gang, size), strict=True):
@@ -169,8 +169,9 @@ def _groups(gang: Gang, size: int, snapshot: Snapshot) -> list[Group]:
                     role=role.name,
                     indices=tuple(indices),
                     demand=slot.demand,
-                    need=snapshot.need(slot.demand),
+                    need=field.snapshot.need(slot.demand),
                     rules=slot.rules,
+                    rule=field.numbers[slot.rules],
                     anchor=is_anchor(role.name),
                 )
             )

@@ -71,7 +71,7 @@ def _one_more(role: Role, index: int, nearness: dict[str, int], snapshot: Snapsh
         far = [
             (-count(spot.room, need, role.max), spot.slack, spot.names[0])
             for spot in Field(snapshot, [rules]).spots
-            if rules in spot.admits and count(spot.room, need, 1)
+            if count(spot.room, need, 1)
         ]
         if not far:
             return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,17 +16,18 @@ from muster_core.models import GPU_MILLI
 from muster_core.placement.admission import Rules
 from muster_core.placement.demand import Demand
 from muster_core.placement.field import Field, Spot
-from muster_core.placement.room import Need, Room, Want, fill, whole_gpus
+from muster_core.placement.room import Need, Room, Want, count, fill, whole_gpus
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Interchangeable replicas of one role, lowest index first."""
+    """Interchangeable replicas of one role, lowest index first; ``rule`` is the number of ``rules`` in the field."""
 
     role: str
     indices: tuple[int, ...]
     demand: Demand
     need: Need
     rules: Rules
+    rule: int
     anchor: bool = False
 
     @property
@@ -47,60 +49,105 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         return sum(sum(counts) for _, counts in self.nodes if any(counts[position] for position in anchors))
 
 
+_FEWEST = 2
+"""The fewest nodes that are possible where one does not do."""
+
+
+class _Total(NamedTuple):
+    """What groups take in all: by axis, and in whole GPUs."""
+
+    amounts: tuple[tuple[int, int], ...]
+    gpus: int
+
+
 def lay_out(groups: Sequence[Group], field: Field) -> Layout | None:
     """Room for all of ``groups``, or None; deterministic, whatever the order of the field's spots."""
-    on_one = _on_one(groups, field.spots)
+    total = _total(groups)
+    if total is None or not _enough_in_all(total, field.spots):
+        return None
+    on_one = _on_one(groups, total, field.spots)
     if on_one is not None:
         return on_one
-    found = [layout for order in _orders(groups) if (layout := _on_several(order, field.spots)) is not None]
-    return min(found, key=lambda layout: (len(layout.nodes), -layout.beside_anchors), default=None)
+    alone = _alone(groups, field.spots)
+    best: Layout | None = None
+    for order in _orders(groups):
+        layout = _on_several(groups, order, field.spots, alone)
+        if layout is not None and (best is None or _rank(layout) < _rank(best)):
+            best = layout
+        if best is not None and len(best.nodes) <= _FEWEST:
+            break
+    return best
 
 
 def most_that_fit(groups: Sequence[Group], field: Field) -> int:
     """How many of the replicas the search finds room for, all of them or not."""
-    best = 0
-    for order in _orders(groups):
-        remaining, _ = _search(order, field.spots)
-        best = max(best, sum(group.count for group in order) - sum(remaining))
-    return best
+    remaining, _ = _search(groups, field.spots, _alone(groups, field.spots))
+    return sum(group.count for group in groups) - sum(remaining)
 
 
-def _on_one(groups: Sequence[Group], spots: Iterable[Spot]) -> Layout | None:
-    rules = {group.rules for group in groups}
+def _total(groups: Sequence[Group]) -> _Total | None:
     if not all(group.need.possible for group in groups):
         return None
     total: dict[int, int] = {}
     for group in groups:
         for axis, amount in group.need.amounts:
             total[axis] = total.get(axis, 0) + amount * group.count
-    gpus = sum(group.need.gpus * group.count for group in groups)
-    demands = tuple(total.items())
+    return _Total(tuple(total.items()), sum(group.need.gpus * group.count for group in groups))
+
+
+def _enough_in_all(total: _Total, spots: Iterable[Spot]) -> bool:
+    """Whether all spots together have the room, scattered as it may be; most of what cannot fit is found out here."""
+    missing, gpus = dict(total.amounts), total.gpus
+    for spot in spots:
+        nodes = len(spot.names)
+        gpus -= whole_gpus(spot.room) * nodes if gpus > 0 else 0
+        free = spot.room.free
+        for axis in tuple(missing):
+            if free[axis] > 0:
+                missing[axis] -= free[axis] * nodes
+                if missing[axis] <= 0:
+                    del missing[axis]
+        if not missing and gpus <= 0:
+            return True
+    return False
+
+
+def _on_one(groups: Sequence[Group], total: _Total, spots: Iterable[Spot]) -> Layout | None:
+    rules = {group.rule for group in groups}
     fitting = [
         (spot.slack, spot.names[0], spot.room)
         for spot in spots
-        if _covers(spot.room, demands, gpus) and rules <= spot.admits
+        if _covers(spot.room, total) and rules <= spot.admits
     ]
     heapq.heapify(fitting)
     while fitting:
         _, name, room = heapq.heappop(fitting)
-        counts, _ = fill(room, (Want(group.need, group.count) for group in groups))
+        counts = fill(room, [Want(group.need, group.count) for group in groups])
         if all(number == group.count for number, group in zip(counts, groups, strict=True)):
             return Layout(groups=tuple(groups), nodes=((name, tuple(counts)),))
     return None
 
 
-def _covers(room: Room, demands: tuple[tuple[int, int], ...], gpus: int) -> bool:
+def _covers(room: Room, total: _Total) -> bool:
     free = room.free
-    for axis, amount in demands:
+    for axis, amount in total.amounts:
         if free[axis] < amount:
             return False
-    return not gpus or whole_gpus(room) >= gpus
+    return not total.gpus or whole_gpus(room) >= total.gpus
 
 
-def _orders(groups: Sequence[Group]) -> list[Sequence[Group]]:
-    """Anchors first, anchors last, and the largest demands first; equal orders once."""
-    largest = sorted(groups, key=_bulk, reverse=True)
-    orders = [tuple(groups), tuple(sorted(groups, key=lambda group: group.anchor)), tuple(largest)]
+def _rank(layout: Layout) -> tuple[int, int]:
+    return (len(layout.nodes), -layout.beside_anchors)
+
+
+def _orders(groups: Sequence[Group]) -> list[tuple[int, ...]]:
+    """The positions of ``groups`` with anchors first, with anchors last, and with the largest demands first; equal orders once."""
+    positions = range(len(groups))
+    orders = (
+        tuple(positions),
+        tuple(sorted(positions, key=lambda position: groups[position].anchor)),
+        tuple(sorted(positions, key=lambda position: _bulk(groups[position]), reverse=True)),
+    )
     return list(dict.fromkeys(orders))
 
 
@@ -110,28 +157,39 @@ def _bulk(group: Group) -> tuple[int, int, int]:
     return (gpu, amounts.get("cpu", 0), amounts.get("memory", 0))
 
 
-def _on_several(groups: Sequence[Group], spots: Sequence[Spot]) -> Layout | None:
-    remaining, nodes = _search(groups, spots)
-    return None if any(remaining) else Layout(groups=tuple(groups), nodes=tuple(nodes))
+def _alone(groups: Sequence[Group], spots: Sequence[Spot]) -> list[list[int]]:
+    """For each group, how many of its replicas each spot could take if it took no others."""
+    return [
+        [count(spot.room, group.need, group.count) if group.rule in spot.admits else 0 for spot in spots]
+        for group in groups
+    ]
+
+
+def _on_several(
+    groups: Sequence[Group], order: tuple[int, ...], spots: Sequence[Spot], alone: list[list[int]]
+) -> Layout | None:
+    ordered = tuple(groups[position] for position in order)
+    remaining, nodes = _search(ordered, spots, [alone[position] for position in order])
+    return None if any(remaining) else Layout(groups=ordered, nodes=tuple(nodes))
 
 
 def _search(
-    groups: Sequence[Group], spots: Sequence[Spot]
+    groups: Sequence[Group], spots: Sequence[Spot], alone: list[list[int]]
 ) -> tuple[list[int], list[tuple[str, tuple[int, ...]]]]:
     """What is still missing in the end, and the nodes chosen.
 
-    A heap holds what each spot could take when it was last asked; it is asked again when it comes to the top, and all of
-    them are when a group is complete, because the others may then have more room.
+    A heap holds at least what each spot could take; what it really could is asked when it comes to the top. When a group
+    is complete the others may have more room than was asked for, so that the heap is built anew.
     """
     remaining = [group.count for group in groups]
     nodes: list[tuple[str, tuple[int, ...]]] = []
     used = [0] * len(spots)
-    heap = _offers(groups, spots, remaining, used)
+    heap = _bounds(spots, alone, remaining, used)
     while heap and any(remaining):
-        taken, slack, name, position = heapq.heappop(heap)
+        bound, slack, name, position = heapq.heappop(heap)
         spot = spots[position]
         counts = _offer(spot, groups, remaining)
-        if sum(counts) != -taken:
+        if sum(counts) != -bound:
             if any(counts):
                 heapq.heappush(heap, (-sum(counts), slack, name, position))
             continue
@@ -142,28 +200,34 @@ def _search(
         )
         remaining = [missing - number for missing, number in zip(remaining, counts, strict=True)]
         if completed:
-            heap = _offers(groups, spots, remaining, used)
+            heap = _bounds(spots, alone, remaining, used)
         elif used[position] < len(spot.names):
-            heapq.heappush(heap, (taken, slack, spot.names[used[position]], position))
+            heapq.heappush(heap, (bound, slack, spot.names[used[position]], position))
     return remaining, nodes
 
 
-def _offers(
-    groups: Sequence[Group], spots: Sequence[Spot], remaining: Sequence[int], used: Sequence[int]
+def _bounds(
+    spots: Sequence[Spot], alone: list[list[int]], remaining: Sequence[int], used: Sequence[int]
 ) -> list[tuple[int, int, str, int]]:
     heap: list[tuple[int, int, str, int]] = []
+    wanted = [(fits, missing) for fits, missing in zip(alone, remaining, strict=True) if missing]
+    if not wanted:
+        return heap
     for position, spot in enumerate(spots):
         if used[position] < len(spot.names):
-            taken = sum(_offer(spot, groups, remaining))
-            if taken:
-                heap.append((-taken, spot.slack, spot.names[used[position]], position))
+            bound = 0
+            for fits, missing in wanted:
+                fit = fits[position]
+                bound += fit if fit < missing else missing
+            if bound:
+                heap.append((-bound, spot.slack, spot.names[used[position]], position))
     heapq.heapify(heap)
     return heap
 
 
 def _offer(spot: Spot, groups: Sequence[Group], remaining: Sequence[int]) -> list[int]:
-    wants = (
-        Want(group.need, missing if group.rules in spot.admits else 0)
+    wants = [
+        Want(group.need, missing if group.rule in spot.admits else 0)
         for group, missing in zip(groups, remaining, strict=True)
-    )
-    return fill(spot.room, wants)[0]
+    ]
+    return fill(spot.room, wants)

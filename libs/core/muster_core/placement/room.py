@@ -5,7 +5,7 @@ Rooms are immutable tuples, so that a checkpoint is a reference and nodes with e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from muster_core.models import GPU_MILLI, Node
@@ -110,7 +110,8 @@ def count(room: Room, need: Need, limit: int) -> int:
             if fit <= 0:
                 return 0
     if need.gpus:
-        fit = min(fit, _whole(room, need) // need.gpus)
+        whole = len(_whole(room, need)) if need.memory else whole_gpus(room)
+        fit = min(fit, whole // need.gpus)
     elif need.share:
         fit = min(fit, sum(_shares(room, need, index) for index in range(len(room.gpus))))
     return fit
@@ -122,10 +123,7 @@ def choose_gpus(room: Room, need: Need) -> tuple[int, ...]:
     Whole ones: the lowest; a share: the fullest GPU that still holds it.
     """
     if need.gpus:
-        whole = (
-            i for i, milli in enumerate(room.gpus) if milli == GPU_MILLI and room.gpu_memory[i] >= need.memory
-        )
-        return tuple(index for index, _ in zip(whole, range(need.gpus), strict=False))
+        return tuple(_whole(room, need)[: need.gpus])
     if need.share:
         holding = (i for i in range(len(room.gpus)) if _shares(room, need, i))
         return (min(holding, key=lambda i: (room.gpus[i], room.gpu_memory[i], i)),)
@@ -139,6 +137,8 @@ def take(room: Room, need: Need, number: int) -> tuple[Room, list[tuple[int, ...
         for axis, amount in need.amounts:
             free[axis] -= amount * number
         return room._replace(free=tuple(free)), [()] * number
+    if need.gpus:
+        return _take_whole(room, need, number)
     chosen: list[tuple[int, ...]] = []
     for _ in range(number):
         gpus = choose_gpus(room, need)
@@ -147,15 +147,16 @@ def take(room: Room, need: Need, number: int) -> tuple[Room, list[tuple[int, ...
     return room, chosen
 
 
-def fill(room: Room, wants: Iterable[Want]) -> tuple[list[int], Room]:
-    """How many replicas of each want fit when they are taken in this order, and the room left."""
+def fill(room: Room, wants: Sequence[Want]) -> list[int]:
+    """How many replicas of each want fit when they are taken in this order."""
     counts: list[int] = []
-    for need, limit in wants:
+    last = len(wants) - 1
+    for position, (need, limit) in enumerate(wants):
         fit = count(room, need, limit) if limit else 0
-        if fit:
+        if fit and position != last:
             room, _ = take(room, need, fit)
         counts.append(fit)
-    return counts, room
+    return counts
 
 
 def whole_gpus(room: Room) -> int:
@@ -163,11 +164,21 @@ def whole_gpus(room: Room) -> int:
     return room.gpus.count(GPU_MILLI)
 
 
-def _whole(room: Room, need: Need) -> int:
-    if not need.memory:
-        return whole_gpus(room)
-    pairs = zip(room.gpus, room.gpu_memory, strict=True)
-    return sum(milli == GPU_MILLI and memory >= need.memory for milli, memory in pairs)
+def _take_whole(room: Room, need: Need, number: int) -> tuple[Room, list[tuple[int, ...]]]:
+    free, gpus, memory = list(room.free), list(room.gpus), list(room.gpu_memory)
+    for axis, amount in need.amounts:
+        free[axis] -= amount * number
+    indices = _whole(room, need)[: need.gpus * number]
+    for index in indices:
+        gpus[index] = memory[index] = 0
+    chosen = [tuple(indices[at : at + need.gpus]) for at in range(0, len(indices), need.gpus)]
+    return Room(tuple(free), tuple(gpus), tuple(memory)), chosen
+
+
+def _whole(room: Room, need: Need) -> list[int]:
+    """The GPUs that nobody uses and that have the memory, lowest first."""
+    memory = room.gpu_memory
+    return [i for i, milli in enumerate(room.gpus) if milli == GPU_MILLI and memory[i] >= need.memory]
 
 
 def _shares(room: Room, need: Need, index: int) -> int:

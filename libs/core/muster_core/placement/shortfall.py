@@ -133,7 +133,7 @@ def _miss(resource: str, needed: int, field: Field, *, whole_only: bool) -> Miss
 
 
 def _fits_somewhere(group: Group, field: Field) -> bool:
-    return any(group.rules in spot.admits and count(spot.room, group.need, 1) for spot in field.spots)
+    return any(group.rule in spot.admits and count(spot.room, group.need, 1) for spot in field.spots)
 
 
 def _miss_words(miss: Miss) -> str:

@@ -20,24 +20,26 @@ class Findings:
         """In the order of the fields."""
         return tuple(self._problems)
 
-    def report(self, path: str, message: str, *, found: str, allowed: str) -> None:
-        """Note one value that is none."""
-        self._problems.append(
-            Problem(code="InvalidValue", path=path, message=message, found=found, allowed=allowed)
-        )
+    def report(self, code: str, path: str, message: str, *, found: str, allowed: str) -> None:
+        """Note one value that is none; ``code`` is one of the table that the dialects share."""
+        self._problems.append(Problem(code=code, path=path, message=message, found=found, allowed=allowed))
 
     def member(self, pair: EnumPair[CoreT, ProtoT], number: int, path: str) -> CoreT | None:
         """The member that ``number`` stands for; None when it is not said, or unknown, which is reported."""
         member = pair.from_proto(number)
         if member is None and number != 0:
             names = ", ".join(known.name for known in pair.members)
-            self.report(path, f"{number} is no value of this enum", found=str(number), allowed=names)
+            self.report(
+                "NotAllowed", path, f"{number} is no value of this enum", found=str(number), allowed=names
+            )
         return member
 
     def seconds(self, duration: duration_pb2.Duration, path: str) -> int:
         """The duration in seconds, fractions rounded up; a negative one is reported and counts as 0."""
         if duration.seconds < 0 or duration.nanos < 0:
             found = f"{duration.seconds + duration.nanos / 1e9:g} s"
-            self.report(path, "a duration cannot be negative", found=found, allowed="0 s or more")
+            self.report(
+                "BadDuration", path, "a duration cannot be negative", found=found, allowed="0 s or more"
+            )
             return 0
         return seconds_from_proto(duration)

@@ -64,6 +64,8 @@ def _plain(value: struct_pb2.Value, findings: Findings, path: str) -> Json:
 
 def _number(number: float, findings: Findings, path: str) -> int | float:
     if not math.isfinite(number):
-        findings.report(path, "not a number that JSON can say", found=str(number), allowed="finite numbers")
+        findings.report(
+            "BadNumber", path, "not a number that JSON can say", found=str(number), allowed="finite numbers"
+        )
         return 0
     return int(number) if number.is_integer() and abs(number) <= _EXACT else number

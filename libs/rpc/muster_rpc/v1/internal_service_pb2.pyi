@@ -96,9 +96,6 @@ class GetRecordRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
-    MIN_SEQUENCE_FIELD_NUMBER: _builtins.int
-    min_sequence: _builtins.int
-    """The answer is no older than this."""
     @_builtins.property
     def job(self) -> _job_service_pb2.JobRef:
         """Which."""
@@ -107,11 +104,10 @@ class GetRecordRequest(_message.Message):
         self,
         *,
         job: _job_service_pb2.JobRef | None = ...,
-        min_sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "min_sequence", b"min_sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -80,22 +80,26 @@ class JobRef(_message.Message):
     JOB_ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     NAMESPACE_FIELD_NUMBER: _builtins.int
+    MIN_SEQUENCE_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Its id."""
     name: _builtins.str
     """Its name: the newest job of that name in the namespace."""
     namespace: _builtins.str
     """For a name; "default" unless said."""
+    min_sequence: _builtins.int
+    """What is answered is no older than this sequence of an earlier answer: a client reads its own writes."""
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
         name: _builtins.str = ...,
         namespace: _builtins.str = ...,
+        min_sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "name", b"name", "ref", b"ref"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "name", b"name", "namespace", b"namespace", "ref", b"ref"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "min_sequence", b"min_sequence", "name", b"name", "namespace", b"namespace", "ref", b"ref"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_ref: _TypeAlias = _typing.Literal["job_id", "name"]  # noqa: Y015
     _WhichOneofArgType_ref: _TypeAlias = _typing.Literal["ref", b"ref"]  # noqa: Y015
@@ -302,9 +306,6 @@ class GetJobRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
-    MIN_SEQUENCE_FIELD_NUMBER: _builtins.int
-    min_sequence: _builtins.int
-    """The answer is no older than this."""
     @_builtins.property
     def job(self) -> Global___JobRef:
         """Which."""
@@ -313,11 +314,10 @@ class GetJobRequest(_message.Message):
         self,
         *,
         job: Global___JobRef | None = ...,
-        min_sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "min_sequence", b"min_sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

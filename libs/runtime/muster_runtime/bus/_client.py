@@ -38,6 +38,10 @@ class NatsSubscription(Protocol):
         """Take the interest back; messages still in flight are dropped."""
         ...
 
+    async def drain(self) -> None:
+        """Take the interest back, then deliver what was in flight."""
+        ...
+
 
 class NatsClient(Protocol):
     """A connection of the client library."""

@@ -24,6 +24,7 @@ _CONNECT_TIMEOUT_S = 2.0
 _PING_S = 5.0
 _LOG_EVERY_S = 5.0
 _HEADER_FRAME = 14
+_DRAIN_S = 1.0
 
 
 class BusSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,11 +66,23 @@ class Subscription:
 
     async def close(self) -> None:
         """Take the interest back; nothing is delivered after this."""
-        self._bus.forget(self)
-        live, self._live = self._live, None
+        live = self._detach()
         if live is not None:
             with suppress(NatsError):
                 await live.unsubscribe()
+
+    async def drain(self) -> None:
+        """As ``close``, but what the broker had sent already is delivered first."""
+        live = self._detach()
+        if live is not None:
+            with suppress(NatsError, TimeoutError):
+                async with asyncio.timeout(_DRAIN_S):
+                    await (live.drain() if self._bus.connected else live.unsubscribe())
+
+    def _detach(self) -> NatsSubscription | None:
+        self._bus.forget(self)
+        live, self._live = self._live, None
+        return live
 
 
 class Bus:

@@ -173,8 +173,9 @@ class DeadLetters:
         question = f"STREAM.MSG.DELETE.{self._stream}"
         try:
             await _api.call(self._bus, question, {"seq": sequence, "no_erase": True}, _api.StreamInfo)
-        except Refused as refusal:
-            if "no message found" not in refusal.description:
+        except Refused:
+            # The broker has several ways to say that it was gone already.
+            if await _api.message_at(self._bus, self._stream, sequence) is not None:
                 raise
 
     async def answer(self, request: Incoming, error: str | None) -> None:

@@ -72,7 +72,8 @@ class Puller:
     ) -> None:
         self._forget_reconnect()
         if self._subscription is not None:
-            await self._subscription.close()
+            # What is on its way is received, so that whoever owns this can put it back for another copy.
+            await self._subscription.drain()
 
     def interrupt(self) -> None:
         """Make ``take`` return with nothing, now and from now on."""
@@ -93,6 +94,8 @@ class Puller:
     ) -> list[tuple[int, Incoming]]:
         """At least one and at most ``limit`` messages, each with the connection's generation it came by.
 
+        With ``depth`` no more than that is asked for, and nothing ahead of the next call.
+
         Returns an empty list after ``interrupt`` or ``wake``, or when nothing came for ``wait_s`` seconds. Raises
         ``ConsumerGone`` for an ephemeral consumer.
         """
@@ -100,9 +103,10 @@ class Puller:
             self._depth = depth
         if not await self.has_any(within_s=wait_s):
             return []
-        # Asked for before they are taken: a cancellation while asking must not lose them.
         count = min(limit, len(self._held))
-        await self._ask(leaving=count)
+        if depth is None:
+            # Asked for before they are taken: a cancellation while asking must not lose them.
+            await self._ask(leaving=count)
         return [self._held.popleft() for _ in range(count)]
 
     async def has_any(self, *, within_s: float | None) -> bool:

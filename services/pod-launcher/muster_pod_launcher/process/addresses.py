@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from muster_pod_launcher.process.layout import Layout
+from muster_pod_launcher.process.layout import Layout, safe_name
 from muster_pod_launcher.process.records import locked, replace
 
 LOOPBACK = "127.0.0.1"
@@ -82,14 +82,15 @@ class PortBook:
         raise NoPortLeftError(f"no port left between {self._span.start} and {self._span.stop - 1}")
 
     def _candidates(self, holder: str) -> Iterator[int]:
-        digest = hashlib.blake2b(holder.encode(), digest_size=8).digest()
+        # Roots know nothing of one another: the same job under two of them should not begin at the same port.
+        digest = hashlib.blake2b(f"{self._layout.root}/{holder}".encode(), digest_size=8).digest()
         first = int.from_bytes(digest) % len(self._span)
         for offset in range(len(self._span)):
             yield self._span[(first + offset) % len(self._span)]
 
 
 def _key(role: str, index: int) -> str:
-    return f"{role}-{index}"
+    return f"{safe_name(role)}-{index}"
 
 
 def _holder(entry: Path) -> str:

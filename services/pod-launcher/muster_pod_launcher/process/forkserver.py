@@ -17,12 +17,14 @@ class ForkServer:
     """One child process that forks shims; started when first needed, and again if it was killed.
 
     It lives in a session of its own, so that a terminal's Ctrl-C or the end of the launcher's process group does not reach
-    the shims through it. ``heard(name, problem)`` is called for every answer; ``problem`` is empty where the folder tells.
+    the shims through it. ``heard(name, problem)`` is called for every answer, ``problem`` being empty where the folder tells, and
+    ``died()`` where it ended by itself: what it had not answered yet, it will not.
     """
 
-    def __init__(self, *, root: Path, heard: Callable[[str, str], None]) -> None:
+    def __init__(self, *, root: Path, heard: Callable[[str, str], None], died: Callable[[], None]) -> None:
         self._root = root
         self._heard = heard
+        self._died = died
         self._process: subprocess.Popen[bytes] | None = None
         self._rest = b""
 
@@ -58,7 +60,7 @@ class ForkServer:
 
     def _start(self) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_SHIM), str(self._root)],
+            [sys.executable, "-I", "-S", "-X", "utf8", str(_SHIM), str(self._root)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -77,6 +79,7 @@ class ForkServer:
         data = os.read(process.stdout.fileno(), 65536)
         if not data:
             self.close()
+            self._died()
             return
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:

@@ -41,7 +41,10 @@ def stat(pid: int) -> ProcessStat | None:
 
 
 def open_process(pid: int, start: int) -> int | None:
-    """A pidfd of the process that has this pid *and* this start; None where it is gone. The caller closes it."""
+    """A pidfd of the process that has this pid *and* this start; None where it is gone, or only waits to be reaped.
+
+    The caller closes it.
+    """
     if pid <= 0:
         return None
     try:
@@ -50,7 +53,7 @@ def open_process(pid: int, start: int) -> int | None:
         return None
     # Looked at only once the descriptor pins the process.
     found = stat(pid)
-    if found is None or found.start != start:
+    if found is None or found.gone or found.start != start:
         os.close(descriptor)
         return None
     return descriptor

@@ -49,7 +49,7 @@ class Layout(msgspec.Struct, frozen=True):
 
     def job(self, job_id: str) -> Path:
         """The folder of a job."""
-        return self.jobs / _safe(job_id)
+        return self.jobs / safe_name(job_id)
 
     def members(self, job_id: str) -> Path:
         """The membership file of a job."""
@@ -59,7 +59,7 @@ class Layout(msgspec.Struct, frozen=True):
         """The folder of one run of a replica."""
         if min(replica.attempt, replica.index, replica.restart) < 0:
             raise UnsafeNameError(f"negative number in {replica}")
-        leaf = f"{_safe(replica.role)}-{replica.index}.{replica.restart}"
+        leaf = f"{safe_name(replica.role)}-{replica.index}.{replica.restart}"
         return self.job(replica.job_id) / str(replica.attempt) / leaf
 
     def name(self, replica: ReplicaId) -> str:
@@ -93,7 +93,8 @@ class Layout(msgspec.Struct, frozen=True):
                     yield replica
 
 
-def _safe(token: str) -> str:
+def safe_name(token: str) -> str:
+    """``token``, which cannot lead anywhere as a part of a path. Raises ``UnsafeNameError``."""
     if not _TOKEN.fullmatch(token):
         raise UnsafeNameError(f"{token!r} is not a name: letters, digits, '.', '_' and '-', no more than 128")
     return token

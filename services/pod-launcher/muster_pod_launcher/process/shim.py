@@ -1,12 +1,13 @@
 """The fork server and its shims: what stands between the launcher and the replicas, so that the launcher may die.
 
 One shim waits for one replica and records its end, whether or not a launcher is there to see it. This file imports nothing but
-the standard library and is run alone (``python -I -S shim.py ROOT``), so that a shim is small and does not break when the
+the standard library and is run alone (``python -I -S -X utf8 shim.py ROOT``), so that a shim is small and does not break when the
 installation under it is upgraded. Shims are forked from one warmed-up server: a fork costs about a millisecond, an
 interpreter of its own costs thirty, and a gang starts many at once.
 
 The server reads one replica folder a line (relative to ROOT) from stdin and ends when stdin closes. A shim answers on stdout with
-``folder<TAB>`` once the folder says what became of the start; the server answers ``folder<TAB>problem`` if it cannot fork.
+``folder<TAB>`` once the folder says what became of the start, or ``folder<TAB>problem`` if it fails before that; so does the
+server if it cannot fork.
 
 In a replica's folder: ``spec.json`` is what to run; ``lock`` is held by the shim for its whole life, so that a free lock proves a
 dead shim; ``state.json`` is written only by who holds the lock; ``stop.json`` asks for an end within a grace; ``output.log`` is what
@@ -25,6 +26,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, TypedDict, cast
 
@@ -75,24 +77,25 @@ def serve(root: str) -> None:
 
 def _run_shim(root: str, name: str) -> NoReturn:
     folder = Path(root, name)
+    status = 1
     try:
         os.setsid()
         _point_at_null(0)
         Shim(folder, name).run()
-    except BaseException:
-        # Nothing above could report it.
-        with (folder / "shim.log").open("a") as file:
+        status = 0
+    except BaseException as error:
+        _tell(name, f"its shim failed: {error!r}")
+        with suppress(OSError), (folder / "shim.log").open("a") as file:
             traceback.print_exc(file=file)
-        os._exit(1)
-    os._exit(0)
+    finally:
+        # Whatever happened: a shim never returns into the server's loop.
+        os._exit(status)
 
 
 def _tell(name: str, problem: str = "") -> None:
-    try:
+    # A launcher that is gone cannot hear it; the folder tells its successor.
+    with suppress(OSError):
         os.write(1, f"{name}\t{problem}\n".encode())
-    except OSError:
-        # The launcher is gone; the folder tells its successor.
-        return
 
 
 def _point_at_null(descriptor: int) -> None:
@@ -348,28 +351,22 @@ def _await_signal(signals: set[signal.Signals], timeout: float | None) -> int | 
 
 
 def _signal_group(pgid: int, signum: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(pgid, signum)
-    except ProcessLookupError:
-        return
 
 
 def _signal(pid: int, signum: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, signum)
-    except ProcessLookupError:
-        return
 
 
 def _children(parent: int) -> list[int]:
     found: list[int] = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
-            try:
+            with suppress(FileNotFoundError, ProcessLookupError):
                 if int(_stat(int(entry.name))[1]) == parent:
                     found.append(int(entry.name))
-            except (FileNotFoundError, ProcessLookupError):
-                continue
     return found
 
 

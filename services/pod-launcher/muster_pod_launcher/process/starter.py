@@ -29,7 +29,7 @@ class Starter:
         self._watcher = watcher
         self._clock = clock
         self._slots = asyncio.Semaphore(parallel)
-        self._server = ForkServer(root=layout.root, heard=self._heard)
+        self._server = ForkServer(root=layout.root, heard=self._heard, died=self._give_up)
         self._answers: dict[str, asyncio.Future[str]] = {}
 
     async def start(self, replica: ReplicaId, spec: Spec) -> Observation:
@@ -79,6 +79,11 @@ class Starter:
         replica = self._layout.replica_at(name)
         if replica is not None:
             self._watcher.refresh(replica)
+
+    def _give_up(self) -> None:
+        """Let those who wait look at the folder and ask again."""
+        for name in list(self._answers):
+            self._answers.pop(name).set_result("")
 
     def _folder(self, replica: ReplicaId) -> Path:
         folder = self._layout.replica(replica)

@@ -76,7 +76,9 @@ class Watcher:
         """Catch up with what no pidfd tells: replicas that another copy started, watches not yet set, jobs forgotten elsewhere."""
         found = await asyncio.to_thread(self._list)
         for job_id in self._seen.keys() - found.keys():
-            self.drop(job_id)
+            # A job whose first replica started since the listing is there.
+            if not self._layout.job(job_id).exists():
+                self.drop(job_id)
         stale = [replica for replicas in found.values() for replica in replicas if self._needs_look(replica)]
         for at, replica in enumerate(stale):
             self.refresh(replica)

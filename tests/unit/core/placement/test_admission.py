@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pytest
@@ -84,7 +85,7 @@ def test_affinity_may_name_the_node() -> None:
 
 
 def test_one_term_of_several_is_enough_and_an_empty_one_matches_nothing() -> None:
-    def with_terms(*terms: dict[str, object]) -> str:
+    def with_terms(*terms: Mapping[str, object]) -> str:
         affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
         return refusal(rules_of(Template(tolerations=TOLERANT, node_affinity=affinity)), NODE)
 
@@ -98,7 +99,8 @@ def test_one_term_of_several_is_enough_and_an_empty_one_matches_nothing() -> Non
 
 
 def test_preferred_affinity_alone_refuses_nobody() -> None:
-    affinity = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}]}
+    preferred: dict[str, object] = {"weight": 1, "preference": {"matchExpressions": []}}
+    affinity: dict[str, object] = {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}
     assert refusal(rules_of(Template(tolerations=TOLERANT, node_affinity=affinity)), NODE) == ""
 
 

@@ -1,0 +1,144 @@
+"""How long after SIGKILL a service does its work again, as its users see it.
+
+Of each service the very thing is asked that only it can do, from the moment of the kill on, and the clock stops at the
+first answer. Nobody spares it: the supervisor starts the same copy again, and there is no standby.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from documents import job
+from jobs import Facts, heard_facts
+from measuring import Measurement
+from system_under_test import running_system
+
+from muster.aio import AsyncClient
+from muster_core.facts import JobPlaced, ScaleProposed
+from muster_core.models import Phase
+from muster_events.subjects import job_id_of
+from muster_rpc.convert import phase_from_proto
+
+SERVICES = ("gateway", "spec-validator", "scheduler", "pod-launcher", "scaler", "status-tracker")
+NAMES = tuple(f"recovery_s.{service}" for service in (*SERVICES, "worst"))
+
+_BUDGET_S = 5.0
+_QUIET_S = 1.0
+_LOOK_S = 0.02
+_UP = frozenset({Phase.RUNNING, Phase.SUCCEEDED})
+_PATIENCE_S = 30.0
+
+
+class Asker:
+    """Asks for the work of each service, with names that tell this round from every other.
+
+    Args:
+        muster: the client, which repeats what a dead gateway does not answer.
+        facts: what happens meanwhile.
+        prefix: begins the names of the jobs.
+    """
+
+    def __init__(self, *, muster: AsyncClient, facts: Facts, prefix: str) -> None:
+        self._muster = muster
+        self._facts = facts
+        self._prefix = prefix
+
+    async def ask(self, service: str) -> None:
+        """Return when `service` has done its work; raises ``TimeoutError``."""
+        work: dict[str, Callable[[], Awaitable[None]]] = {
+            "gateway": self._gateway,
+            "spec-validator": self._spec_validator,
+            "scheduler": self._scheduler,
+            "pod-launcher": self._pod_launcher,
+            "scaler": self._scaler,
+            "status-tracker": self._status_tracker,
+        }
+        await work[service]()
+
+    async def _gateway(self) -> None:
+        """A submission is acknowledged."""
+        await self._submit("acknowledged")
+
+    async def _spec_validator(self) -> None:
+        """A submission is judged."""
+        name = f"{self._prefix}-judged"
+        (judged,) = await self._muster.submit(
+            job(name, "true"), request_id=name, validation_wait_s=_PATIENCE_S
+        )
+        if not judged.validated:
+            raise TimeoutError(f"{name} was not validated within {_PATIENCE_S:g} s")
+
+    async def _scheduler(self) -> None:
+        """A job gets its place."""
+        name = await self._submit("placed")
+        await self._facts.first(JobPlaced, name, timeout_s=_PATIENCE_S)
+
+    async def _pod_launcher(self) -> None:
+        """A replica runs."""
+        await self._runs("launched")
+
+    async def _scaler(self) -> None:
+        """A job that could use idle room is proposed to grow, which needs a second of quiet after its start in any case."""
+        name = f"{self._prefix}-grown"
+        await self._muster.submit(job(name, "sleep", "60", high=2), request_id=name, validation_wait_s=0.0)
+        await self._facts.first(ScaleProposed, name, timeout_s=_PATIENCE_S)
+
+    async def _status_tracker(self) -> None:
+        """Whoever asks for a new job is told that it runs."""
+        await self._runs("watched")
+
+    async def _runs(self, what: str) -> None:
+        job_id = job_id_of(await self._submit(what))
+        async with asyncio.timeout(_PATIENCE_S):
+            while not await self._is_up(job_id):  # noqa: ASYNC110 - answers to questions are what is measured
+                await asyncio.sleep(_LOOK_S)
+
+    async def _is_up(self, job_id: str) -> bool:
+        return phase_from_proto((await self._muster.get(job_id)).status.phase) in _UP
+
+    async def _submit(self, what: str) -> str:
+        name = f"{self._prefix}-{what}"
+        await self._muster.submit(job(name, "true"), request_id=name, validation_wait_s=0.0)
+        return name
+
+
+async def measure(root: Path, *, quick: bool) -> list[Measurement]:
+    """Kill each service once a round, each round in a system of its own; the worst round of a service counts."""
+    rounds = [await _round(root) for _ in range(1 if quick else 3)]
+    worst = {service: max(seconds[service] for seconds in rounds) for service in SERVICES}
+    slowest = max(SERVICES, key=lambda service: worst[service])
+    return [
+        *(
+            Measurement(
+                name=f"recovery_s.{service}",
+                value=worst[service],
+                unit="s",
+                budget=_BUDGET_S,
+                note="the worst of " + ", ".join(f"{seconds[service]:.2f}" for seconds in rounds),
+            )
+            for service in SERVICES
+        ),
+        Measurement(
+            name="recovery_s.worst",
+            value=worst[slowest],
+            unit="s",
+            budget=_BUDGET_S,
+            note=f"that of {slowest}",
+        ),
+    ]
+
+
+async def _round(root: Path) -> dict[str, float]:
+    seconds: dict[str, float] = {}
+    async with running_system(root, quiet_s=_QUIET_S) as system, heard_facts(system) as facts:
+        for service in SERVICES:
+            async with AsyncClient(system.address) as muster:
+                # Whatever else is slow the first time is not this service's recovery.
+                await Asker(muster=muster, facts=facts, prefix="before-" + service).ask(service)
+                began = time.monotonic()
+                system.kill(service)
+                await Asker(muster=muster, facts=facts, prefix="after-" + service).ask(service)
+                seconds[service] = time.monotonic() - began
+            await system.until_ready()
+    return seconds

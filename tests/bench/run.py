@@ -1,0 +1,107 @@
+"""`make bench`: measures what the design promises, on this machine, now.
+
+    run.py [--quick] [--only NAME ...] [--data DIR]
+
+A table for people comes first, then one JSON object a line. The exit code is 0 when everything could be measured,
+whether or not a budget was kept (the lines say so), and 1 when something could not.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import platform
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import bench_place
+import bench_recovery
+import bench_submit
+import bench_up
+import msgspec
+from measuring import Measurement, table
+
+
+class Measure(Protocol):
+    """Takes some measurements in systems whose data lies under `root`; `quick` is for a first look."""
+
+    def __call__(self, root: Path, *, quick: bool) -> Awaitable[list[Measurement]]:
+        """Measure."""
+        ...
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Measurements that are taken together: what they are called, and how."""
+
+    names: tuple[str, ...]
+    measure: Callable[..., Awaitable[list[Measurement]]]
+
+
+GROUPS = (
+    Group(bench_up.NAMES, bench_up.measure),
+    Group(bench_place.NAMES, bench_place.measure),
+    Group(bench_submit.NAMES, bench_submit.measure),
+    Group(bench_recovery.NAMES, bench_recovery.measure),
+)
+
+log = logging.getLogger("bench")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure what the command line asks for; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    chosen = [group for group in GROUPS if _is_wanted(group, options.only)]
+    if not chosen:
+        sys.stderr.write(f"nothing is called {', '.join(options.only)}\n")
+        return 1
+    measurements, failed = asyncio.run(_run(chosen, options.data, quick=options.quick))
+    wanted = [m for m in measurements if _matches(m.name, options.only)]
+    sys.stdout.write(f"{_machine()}\n\n{table(wanted)}\n\n")
+    for measurement in wanted:
+        sys.stdout.write(measurement.as_json() + "\n")
+    return 1 if failed else 0
+
+
+async def _run(groups: Sequence[Group], root: Path, *, quick: bool) -> tuple[list[Measurement], bool]:
+    measurements: list[Measurement] = []
+    failed = False
+    for group in groups:
+        sys.stderr.write(f"measuring {', '.join(group.names)} ...\n")
+        try:
+            measurements += await group.measure(root, quick=quick)
+        except Exception:
+            log.exception("%s could not be measured", ", ".join(group.names))
+            failed = True
+    return measurements, failed
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="bench", description="Measure what the design promises.")
+    parser.add_argument("--quick", action="store_true", help="shorter runs, for a first look")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="NAME", help="only what begins so; may be repeated"
+    )
+    parser.add_argument(
+        "--data", type=Path, default=Path("/var/tmp"), metavar="DIR", help="a folder on a disk, not in memory"
+    )
+    return parser
+
+
+def _is_wanted(group: Group, only: Sequence[str]) -> bool:
+    return any(_matches(name, only) for name in group.names)
+
+
+def _matches(name: str, only: Sequence[str]) -> bool:
+    return not only or any(name.startswith(prefix) for prefix in only)
+
+
+def _machine() -> str:
+    load = os.getloadavg()[0]
+    return f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}, load {load:.1f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

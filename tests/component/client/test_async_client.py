@@ -1,0 +1,78 @@
+"""The asyncio twin does what the other client does."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
+
+from muster import AsyncClient, InvalidDocument, NotFound, Unavailable
+from muster_core.models import Problem
+from muster_rpc.v1 import cluster_service_pb2, job_pb2, job_service_pb2
+
+if TYPE_CHECKING:
+    from tests.component.client.conftest import GatewayDouble
+
+MakeJob = Callable[..., job_pb2.Job]
+
+
+@pytest.fixture
+async def client(address: str) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(address, patience_s=15) as connected:
+        yield connected
+
+
+async def test_a_submission_is_repeated_with_the_same_id(client: AsyncClient, gateway: GatewayDouble):
+    gateway.failures["SubmitJob"] = [(grpc.StatusCode.UNAVAILABLE, "draining")]
+    (submitted,) = await client.submit("kind: Job", validation_wait_s=0.5)
+    first, second = gateway.requests("SubmitJob")
+    assert isinstance(first, job_service_pb2.SubmitJobRequest)
+    assert first == second
+    assert first.validation_wait.ToMilliseconds() == 500
+    assert submitted.name == "demo"
+
+
+async def test_a_long_refusal_is_completed(client: AsyncClient, gateway: GatewayDouble):
+    gateway.problems = [Problem(code="Bad", path=f"spec.field{n}", message="bad" * 20) for n in range(200)]
+    with pytest.raises(InvalidDocument) as refused:
+        await client.submit("kind: Job")
+    assert len(refused.value.problems) == 200
+
+
+async def test_a_broken_watch_goes_on_where_it_was(client: AsyncClient, gateway: GatewayDouble, job: MakeJob):
+    gateway.break_streams_after = [1]
+    gateway.publish(job(job_pb2.PHASE_RUNNING, sequence=3), job(job_pb2.PHASE_SUCCEEDED, sequence=9))
+    assert [state.sequence async for state in client.watch("demo")] == [3, 9]
+    assert (await client.wait("demo")).sequence == 9
+
+
+async def test_broken_logs_go_on_where_they_were(client: AsyncClient, gateway: GatewayDouble):
+    gateway.chunks = [("demo-worker-0", b"one\n"), ("demo-worker-0", b"two\n")]
+    gateway.break_streams_after = [1]
+    assert [chunk.data async for chunk in client.logs("demo", follow=True)] == [b"one\n", b"two\n"]
+
+
+async def test_everything_else_is_asked_too(client: AsyncClient, gateway: GatewayDouble, job: MakeJob):
+    gateway.publish(*(job(job_pb2.PHASE_RUNNING, sequence=n, job_id=f"job{n}") for n in range(1, 4)))
+    gateway.nodes = [cluster_service_pb2.Node(name=f"n{number}") for number in range(3)]
+    assert len([found async for found in client.list()]) == 3
+    assert [node.name async for node in client.nodes()] == ["n0", "n1", "n2"]
+    assert (await client.node("n1")).name == "n1"
+    assert (await client.cluster()).version == "9.9.9"
+    assert (await client.get("demo")).sequence == 3
+    assert (await client.cancel("demo")).sequence == 11
+    assert (await client.delete("demo")).sequence == 12
+    assert (await client.scale("demo", 3)).sequence == 13
+    assert (await client.explain("demo")).job_id
+    watched = client.watch_all()
+    assert (await anext(watched)).job.sequence == 1
+
+
+async def test_errors_are_the_same(client: AsyncClient):
+    with pytest.raises(NotFound):
+        await client.get("absent")
+    async with AsyncClient("127.0.0.1:1", patience_s=0.3) as lonely:
+        with pytest.raises(Unavailable, match="is `muster up` running"):
+            await lonely.get("demo")

@@ -1,0 +1,415 @@
+"""The ``muster`` command, as a user types it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
+import yaml
+
+from muster_core.models import Problem, Severity
+from muster_rpc.v1 import cluster_service_pb2, job_pb2, job_service_pb2
+
+if TYPE_CHECKING:
+    from tests.component.client.conftest import GatewayDouble, Muster, Process
+
+JOB_ID = "j-aaaaaaaaaaaaaaaa"
+MakeJob = Callable[..., job_pb2.Job]
+MakeReplica = Callable[..., job_pb2.Replica]
+HISTORY = (
+    ("JobSubmitted", "Submitted", "by ann"),
+    ("JobPlaced", "Placed", "attempt 1; n1: worker-0"),
+    ("JobFinished", "WorkersSucceeded", "all workers ended well"),
+)
+
+
+@pytest.fixture
+def document(tmp_path: Path) -> Path:
+    file = tmp_path / "job.yaml"
+    file.write_text("apiVersion: kubeflow.org/v1\nkind: TFJob\nspec:\n  cleanPodPolice: All\n")
+    return file
+
+
+def problem(severity: Severity = Severity.ERROR) -> Problem:
+    return Problem(
+        code="UnknownField",
+        path="spec.cleanPodPolice",
+        message="there is no field cleanPodPolice",
+        severity=severity,
+        line=4,
+        column=3,
+        fix="did you mean cleanPodPolicy?",
+    )
+
+
+def test_a_submission_is_confirmed(muster: Muster, document: Path):
+    done = muster("submit", "-f", str(document))
+    assert done.exit_code == 0
+    assert done.stdout == f"demo submitted as {JOB_ID}\n"
+    assert "muster watch demo" in done.stderr
+
+
+def test_a_document_may_come_from_standard_input(muster: Muster, gateway: GatewayDouble):
+    done = muster("submit", "-f", "-", "-n", "ml", "--request-id", "mine", "-o", "name", stdin="kind: Job")
+    assert (done.exit_code, done.stdout) == (0, f"{JOB_ID}\n")
+    (request,) = gateway.requests("SubmitJob")
+    assert isinstance(request, job_service_pb2.SubmitJobRequest)
+    assert (request.document.text, request.document.source_name) == ("kind: Job", "<stdin>")
+    assert (request.namespace, request.request_id) == ("ml", "mine")
+
+
+@pytest.mark.parametrize("command", ["submit", "validate"])
+def test_a_bad_document_is_shown_with_line_caret_and_fix(
+    muster: Muster, gateway: GatewayDouble, document: Path, command: str
+):
+    gateway.problems = [problem()]
+    done = muster(command, "-f", str(document))
+    assert done.exit_code == 3
+    assert f"{document}:4:3: error[UnknownField]" in done.stderr
+    assert "cleanPodPolice: All\n      ^\n" in done.stderr
+    assert "did you mean cleanPodPolicy?" in done.stderr
+    assert "1 error" in done.output
+
+
+def test_bytes_that_are_no_text_are_refused_like_any_other_problem(muster: Muster):
+    done = muster("validate", "-f", "-", stdin=None)
+    assert done.exit_code == 0
+    gone = muster("validate", "-f", "/nonexistent/job.yaml")
+    assert (gone.exit_code, gone.stderr) == (2, "muster: /nonexistent/job.yaml: No such file or directory\n")
+
+
+def test_warnings_are_shown_and_the_job_is_submitted(muster: Muster, gateway: GatewayDouble, document: Path):
+    gateway.warnings = [problem(Severity.WARNING)]
+    done = muster("submit", "-f", str(document))
+    assert done.exit_code == 0
+    assert "warning[UnknownField]" in done.stderr
+    valid = muster("validate", "-f", str(document))
+    assert (valid.exit_code, valid.stdout) == (0, f"{document}: 1 warning; means demo\n")
+
+
+def test_following_tells_the_story_the_logs_and_the_outcome(
+    muster: Muster, gateway: GatewayDouble, document: Path, job: MakeJob, replica: MakeReplica
+):
+    runs = (replica(0, job_pb2.REPLICA_STATE_RUNNING),)
+    gateway.chunks = [("demo-worker-0", b"step 1\nst"), ("demo-worker-0", b"ep 2\n")]
+    gateway.publish(
+        job(job_pb2.PHASE_SUBMITTED, sequence=1, history=HISTORY[:1]),
+        job(
+            job_pb2.PHASE_RUNNING, sequence=2, replicas=runs, history=HISTORY[:2], reason="all 1 replicas run"
+        ),
+        job(job_pb2.PHASE_SUCCEEDED, sequence=3, replicas=runs, history=HISTORY),
+    )
+    done = muster("submit", "-f", str(document), "--follow")
+    lines = done.stdout.splitlines()
+    assert done.exit_code == 0
+    assert [line for line in lines if line.startswith("[worker-0]")] == [
+        "[worker-0] step 1",
+        "[worker-0] step 2",
+    ]
+    story = [line for line in lines if not line.startswith("[")]
+    assert story == [
+        f"demo submitted as {JOB_ID}",
+        "22:13:20  submitted   by ann",
+        "22:13:21  placed      attempt 1; n1: worker-0",
+        "22:13:21  running     1/1 replicas; all 1 replicas run",
+        "22:13:22  finished    all workers ended well (WorkersSucceeded)",
+        "demo succeeded after 1m35s",
+    ]
+
+
+def test_following_survives_logs_that_cannot_be_had(
+    muster: Muster, gateway: GatewayDouble, document: Path, job: MakeJob, replica: MakeReplica
+):
+    gateway.failures["StreamLogs"] = [(grpc.StatusCode.INTERNAL, "no disk")] * 2
+    runs = (replica(0, job_pb2.REPLICA_STATE_RUNNING),)
+    gateway.publish(
+        job(job_pb2.PHASE_RUNNING, sequence=2, replicas=runs),
+        job(job_pb2.PHASE_FAILED, sequence=3, replicas=runs, reason="worker-0 exited with 1"),
+    )
+    done = muster("submit", "-f", str(document), "--follow")
+    assert done.exit_code == 1
+    assert "logs are not to be had" in done.stdout
+    assert "demo failed after 1m35s: worker-0 exited with 1" in done.stdout
+
+
+def test_waiting_is_silent_and_ends_with_the_outcome(
+    muster: Muster, gateway: GatewayDouble, document: Path, job: MakeJob
+):
+    gateway.publish(job(job_pb2.PHASE_FAILED, sequence=3, reason="worker-0 exited with 1", history=HISTORY))
+    done = muster("submit", "-f", str(document), "--wait")
+    assert done.exit_code == 1
+    assert done.stdout.splitlines()[1:] == ["demo failed after 1m35s: worker-0 exited with 1"]
+    for_programs = muster("submit", "-f", str(document), "--wait", "-o", "json")
+    assert json.loads(for_programs.stdout)[0]["status"]["phase"] == "PHASE_FAILED"
+
+
+def test_a_rejection_after_the_answer_is_shown_like_one_before_it(
+    muster: Muster, gateway: GatewayDouble, document: Path, job: MakeJob
+):
+    rejected = job(job_pb2.PHASE_REJECTED, sequence=3, reason="the document has 1 error")
+    rejected.status.problems.add(
+        code="UnknownField", path="spec.x", message="no such field", line=4, column=3
+    )
+    gateway.publish(rejected)
+    done = muster("submit", "-f", str(document), "--follow")
+    assert done.exit_code == 3
+    assert "cleanPodPolice: All" in done.stderr
+
+
+def test_a_list_is_a_table_or_data(
+    muster: Muster, gateway: GatewayDouble, job: MakeJob, replica: MakeReplica
+):
+    gateway.publish(
+        job(
+            job_pb2.PHASE_QUEUED, sequence=1, name="first", job_id="j-bbbbbbbbbbbbbbbb", reason="needs 2 GPUs"
+        ),
+        job(job_pb2.PHASE_RUNNING, sequence=2, replicas=(replica(0, job_pb2.REPLICA_STATE_RUNNING),)),
+    )
+    head, first, demo = muster("list").stdout.splitlines()
+    assert head.split() == ["NAME", "PHASE", "REPLICAS", "QUEUE", "AGE", "REASON"]
+    assert first.split()[:4] == ["first", "Queued", "0/2", "research"]
+    assert first.endswith("needs 2 GPUs")
+    assert demo.split()[:3] == ["demo", "Running", "1/1"]
+    assert [found["name"] for found in json.loads(muster("list", "-o", "json").stdout)] == ["first", "demo"]
+    assert [found["name"] for found in yaml.safe_load(muster("-o", "yaml", "list").stdout)] == [
+        "first",
+        "demo",
+    ]
+    assert muster("list", "-o", "name", "--phase", "running").stdout == f"{JOB_ID}\n"
+
+
+def test_jobs_of_one_name_are_told_apart_by_id(muster: Muster, gateway: GatewayDouble, job: MakeJob):
+    gateway.publish(
+        job(job_pb2.PHASE_SUCCEEDED, sequence=1, job_id="j-bbbbbbbbbbbbbbbb"),
+        job(job_pb2.PHASE_QUEUED, sequence=2),
+    )
+    assert "j-bbbbbbbbbbbbbbbb" in muster("list").stdout
+
+
+def test_an_empty_list_says_so_beside_the_answer(muster: Muster):
+    done = muster("list")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "no jobs\n")
+    assert muster("list", "-o", "json").stdout == "[]\n"
+
+
+def test_a_job_is_shown_on_one_page(
+    muster: Muster, gateway: GatewayDouble, job: MakeJob, replica: MakeReplica
+):
+    ended = replica(1, job_pb2.REPLICA_STATE_EXITED, signal=9, reason="out of memory")
+    replicas = (replica(0, job_pb2.REPLICA_STATE_RUNNING), ended)
+    gateway.publish(
+        job(
+            job_pb2.PHASE_RUNNING,
+            sequence=2,
+            replicas=replicas,
+            history=HISTORY,
+            reason="all run",
+            code="Running",
+        )
+    )
+    done = muster("get", "demo")
+    assert "Reason:    all run (Running)" in done.stdout
+    assert "Replicas:  2 worker (1 to 4)" in done.stdout
+    assert "Trace:     0af7651916cd43dd8448eb211c80319c" in done.stdout
+    assert "signal 9, out of memory" in done.stdout
+    assert "+1.0s" in done.stdout
+    assert json.loads(muster("get", "demo", "-o", "json").stdout)["jobId"] == JOB_ID
+
+
+def test_a_watch_prints_lines_or_lines_of_json(muster: Muster, gateway: GatewayDouble, job: MakeJob):
+    gateway.publish(
+        job(job_pb2.PHASE_QUEUED, sequence=1, reason="needs 2 GPUs", history=HISTORY[:1]),
+        job(job_pb2.PHASE_SUCCEEDED, sequence=2, history=HISTORY),
+    )
+    done = muster("watch", "demo")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[0] == "22:13:20  queued      0/2 replicas; needs 2 GPUs"
+    assert done.stdout.splitlines()[-1] == "demo succeeded after 1m35s"
+    lines = muster("watch", "demo", "-o", "json").stdout.splitlines()
+    assert [json.loads(line)["sequence"] for line in lines] == ["1", "2"]
+
+
+def test_logs_are_named_when_there_are_several_replicas(muster: Muster, gateway: GatewayDouble, job: MakeJob):
+    gateway.publish(job(job_pb2.PHASE_RUNNING, sequence=1))
+    gateway.chunks = [("demo-worker-0", b"one\n"), ("demo-worker-1", b"two\n")]
+    assert muster("logs", "demo").stdout == "[worker-0] one\n[worker-1] two\n"
+    gateway.chunks = [("demo-worker-0", b"one\n")]
+    assert muster("logs", "demo", "--replica", "demo-worker-0", "--tail", "5").stdout == "one\n"
+    request = gateway.requests("StreamLogs")[-1]
+    assert isinstance(request, job_service_pb2.StreamLogsRequest)
+    assert (list(request.replicas), request.tail) == (["worker-0"], 5)
+
+
+def test_commands_are_confirmed(muster: Muster, gateway: GatewayDouble, job: MakeJob):
+    gateway.publish(job(job_pb2.PHASE_RUNNING, sequence=1))
+    assert muster("cancel", "demo", "-m", "enough").stdout == "demo is being cancelled\n"
+    assert muster("delete", "demo").stdout == "demo is being deleted\n"
+    assert muster("scale", "demo", "worker=4").exit_code == 0
+    (scale,) = gateway.requests("ScaleJob")
+    assert isinstance(scale, job_service_pb2.ScaleJobRequest)
+    assert (scale.role, scale.replicas) == ("worker", 4)
+    assert muster("scale", "demo", "worker").exit_code == 2
+
+
+def test_an_explanation_names_reason_rank_and_remedy(muster: Muster, gateway: GatewayDouble):
+    gateway.explanation = job_service_pb2.ExplainJobResponse(
+        job_id=JOB_ID,
+        phase=job_pb2.PHASE_QUEUED,
+        reason=job_pb2.Reason(code="InsufficientResources", message="needs 2 GPUs", numbers={"free": 1}),
+        position=2,
+        ahead=["big"],
+        ruled_out={"gpu": 4},
+        remedies=["1 more GPU on n1"],
+    )
+    text = muster("explain", "demo").stdout
+    assert "demo is Queued: needs 2 GPUs" in text
+    assert "number 2 in its queue, after big" in text
+    assert "gpu  4" in text
+    assert "- 1 more GPU on n1" in text
+
+
+def test_nodes_are_shown_with_what_stands_on_them(muster: Muster, gateway: GatewayDouble):
+    stands = cluster_service_pb2.NodeReplica(name="demo-worker-0", job_id=JOB_ID, gpus=[0, 1])
+    stands.state = job_pb2.REPLICA_STATE_RUNNING
+    gateway.nodes = [
+        cluster_service_pb2.Node(
+            name="n1",
+            ready=True,
+            allocatable=job_pb2.Resources(cpu_milli=4000, memory_bytes=2**34, gpu_milli=2000),
+            allocated=job_pb2.Resources(cpu_milli=500, memory_bytes=2**30, gpu_milli=2000),
+            replicas=[stands],
+        )
+    ]
+    head, row, *_ = muster("top", "node").stdout.splitlines()
+    assert head.split() == ["NODE", "STATE", "CPU", "MEMORY", "GPU", "REPLICAS"]
+    assert row.split() == ["n1", "ready", "0.5/4", "1Gi/16Gi", "2/2", "1"]
+    assert "demo-worker-0   running" in muster("top", "node", "-d").stdout
+    assert muster("top", "node", "n9").exit_code == 4
+
+
+def test_versions_of_both_sides_are_printed(muster: Muster, address: str):
+    assert f"server 9.9.9 at {address}" in muster("version").stdout
+    assert json.loads(muster("version", "--client", "-o", "json").stdout).keys() == {"client"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("get", "absent"), 4, "muster: no job absent in default\n"),
+        (("get", "No_Name"), 4, "muster: 'No_Name' is neither a job id"),
+        (("--server", "127.0.0.1:1", "--timeout", "0.2", "list"), 5, "is `muster up` running?\n"),
+        (("lst",), 2, "Did you mean 'list'?"),
+        (("submit",), 2, "Missing option"),
+        (("trace", "absent"), 4, "no job absent"),
+    ],
+)
+def test_errors_are_one_line_and_a_code(muster: Muster, arguments: tuple[str, ...], code: int, said: str):
+    done = muster(*arguments)
+    assert done.exit_code == code
+    assert said in done.stderr
+    assert "Traceback" not in done.output
+
+
+def test_ctrl_c_says_that_the_job_goes_on(
+    process: Process, gateway: GatewayDouble, job: MakeJob, document: Path
+):
+    gateway.publish(job(job_pb2.PHASE_QUEUED, sequence=1, history=HISTORY[:1]))
+    following = process("submit", "-f", str(document), "--follow")
+    gateway.wait_for("WatchJob")
+    following.send_signal(signal.SIGINT)
+    out, err = following.communicate(timeout=30)
+    assert following.returncode == 130
+    assert "demo goes on; see it again with `muster watch demo`" in err
+    assert "Traceback" not in out + err
+
+
+def test_exit_codes_are_those_of_a_real_process(process: Process, gateway: GatewayDouble, job: MakeJob):
+    gateway.publish(job(job_pb2.PHASE_FAILED, sequence=1, reason="worker-0 exited with 1"))
+    for arguments, code in (
+        (("list",), 0),
+        (("watch", "demo"), 1),
+        (("get", "absent"), 4),
+        (("nonsense",), 2),
+    ):
+        running = process(*arguments)
+        running.communicate(timeout=60)
+        assert running.returncode == code, arguments
+
+
+def test_help_names_every_command_and_code(muster: Muster):
+    text = muster("--help").stdout
+    for word in ("submit", "trace", "top", "130", "Ctrl-C"):
+        assert word in text
+
+
+@pytest.fixture
+def store() -> Iterator[tuple[str, list[bytes]]]:
+    """A trace store that gives each of its answers once, the last one for ever; ``b""`` is 404."""
+    answers: list[bytes] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer = answers.pop(0) if len(answers) > 1 else answers[0]
+            self.send_response(200 if answer else 404)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base class's name)
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", answers
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def spans(*names: str) -> bytes:
+    made = [
+        {
+            "traceId": "0af7651916cd43dd8448eb211c80319c",
+            "spanId": f"{number + 1:016x}",
+            "parentSpanId": "" if number == 0 else f"{1:016x}",
+            "name": name,
+            "startTimeUnixNano": str(1_700_000_000_000_000_000 + number),
+            "endTimeUnixNano": str(1_700_000_001_000_000_000),
+        }
+        for number, name in enumerate(names)
+    ]
+    return json.dumps({"result": {"resourceSpans": [{"scopeSpans": [{"spans": made}]}]}}).encode()
+
+
+def test_a_trace_is_drawn_when_its_last_spans_have_come(
+    muster: Muster, gateway: GatewayDouble, job: MakeJob, store: tuple[str, list[bytes]]
+):
+    url, answers = store
+    gateway.trace_query_url = url
+    gateway.publish(job(job_pb2.PHASE_SUCCEEDED, sequence=1))
+    answers += [b"", spans("SubmitJob", "clean up")]
+    done = muster("trace", "demo")
+    assert done.exit_code == 0
+    assert "2 spans of 1 service" in done.stdout
+    assert "└─ clean up" in done.stdout
+    assert json.loads(muster("trace", "demo", "-o", "json").stdout)["result"]
+
+
+def test_a_store_that_is_away_or_knows_nothing_is_said(
+    muster: Muster, gateway: GatewayDouble, job: MakeJob, store: tuple[str, list[bytes]]
+):
+    url, answers = store
+    gateway.publish(job(job_pb2.PHASE_SUCCEEDED, sequence=1))
+    assert muster("trace", "demo").exit_code == 4
+    away = muster("trace", "demo", "--url", "http://127.0.0.1:1")
+    assert (away.exit_code, "cannot reach the trace store" in away.stderr) == (5, True)
+    answers.append(b"<html>")
+    assert muster("trace", "demo", "--url", url).exit_code == 1
+    assert muster("trace", "demo", "--url", "file:///etc/passwd").exit_code == 1

@@ -1,0 +1,110 @@
+"""A job's story is told once, in order, and misses nothing."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from muster._cli import words
+from muster._cli.outcome import exit_code, outcome_line
+from muster._cli.scribe import LogLines
+from muster._cli.story import Story
+from muster_rpc.v1 import job_pb2
+
+START_S = 1_700_000_000
+HISTORY = (
+    ("JobSubmitted", "Submitted", "by ann"),
+    ("JobWaiting", "InsufficientResources", "needs 2 GPUs, n1 has 1"),
+    ("JobPlaced", "Placed", "attempt 1; n1: worker-0"),
+    ("ReplicasChanged", "ReplicasChanged", "worker-0 running"),
+    ("JobResized", "Grown", "dragon: 1 to 2 workers"),
+    ("CommandRequested", "cancel", "by ann"),
+)
+
+
+def state(phase: job_pb2.Phase.ValueType, told: int, *, running: int = 0) -> job_pb2.Job:
+    job = job_pb2.Job(job_id="j-aaaaaaaaaaaaaaaa", name="demo")
+    job.status.phase = phase
+    job.status.reason.message = "so it is"
+    job.status.submitted_at.seconds = START_S
+    for offset, (fact, code, message) in enumerate(HISTORY[:told]):
+        entry = job.status.history.add(fact=fact, reason=code, message=message)
+        entry.at.seconds = START_S + offset
+    for index in range(running):
+        job.status.replicas.add(role="worker", index=index, state=job_pb2.REPLICA_STATE_RUNNING)
+    return job
+
+
+def told(story: Story, job: job_pb2.Job) -> list[tuple[str, str]]:
+    return [(line.word, line.text) for line in story.tell(job)]
+
+
+def test_facts_between_two_looks_are_not_missed():
+    story = Story(from_start=True)
+    assert told(story, state(job_pb2.PHASE_SUBMITTED, 1)) == [("submitted", "by ann")]
+    assert told(story, state(job_pb2.PHASE_RUNNING, 4, running=1)) == [
+        ("waiting", "needs 2 GPUs, n1 has 1 (InsufficientResources)"),
+        ("placed", "attempt 1; n1: worker-0"),
+        ("replicas", "worker-0 running"),
+        ("running", "1/1 replicas; so it is"),
+    ]
+    assert told(story, state(job_pb2.PHASE_RUNNING, 6, running=1)) == [
+        ("resized", "dragon: 1 to 2 workers (Grown)"),
+        ("command", "cancel by ann"),
+    ]
+    assert told(story, state(job_pb2.PHASE_RUNNING, 6, running=1)) == []
+
+
+def test_a_watch_begins_with_where_the_job_stands():
+    story = Story(from_start=False)
+    assert told(story, state(job_pb2.PHASE_QUEUED, 2)) == [("queued", "- replicas; so it is")]
+    assert told(story, state(job_pb2.PHASE_PLACED, 3)) == [("placed", "attempt 1; n1: worker-0")]
+
+
+@pytest.mark.parametrize(
+    ("phase", "code", "line"),
+    [
+        (job_pb2.PHASE_SUCCEEDED, 0, "demo succeeded after 1m15s"),
+        (job_pb2.PHASE_FAILED, 1, "demo failed after 1m15s: so it is"),
+        (job_pb2.PHASE_CANCELLED, 1, "demo was cancelled after 1m15s: so it is"),
+        (job_pb2.PHASE_REJECTED, 3, "demo was rejected after 1m15s: so it is"),
+    ],
+)
+def test_an_end_is_a_sentence_and_a_code(phase: job_pb2.Phase.ValueType, code: int, line: str):
+    job = state(phase, 1)
+    job.status.finished_at.seconds = START_S + 75
+    assert (exit_code(job), outcome_line(job)) == (code, line)
+
+
+def test_log_lines_are_whole_and_named():
+    out = io.StringIO()
+    lines = LogLines(out=out, prefixed=True, colour=False)
+    lines.write("worker-0", b"one\ntw")
+    lines.write("worker-1", "größe".encode()[:3])
+    lines.write("worker-0", b"o\n")
+    lines.write("worker-1", "größe".encode()[3:])
+    lines.end()
+    assert out.getvalue() == "[worker-0] one\n[worker-0] two\n[worker-1] größe\n"
+
+
+def test_a_single_replica_is_not_named():
+    out = io.StringIO()
+    LogLines(out=out, prefixed=False, colour=True).write("worker-0", b"one\n")
+    assert out.getvalue() == "one\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "age", "duration"),
+    [
+        (0.85, "0s", "850ms"),
+        (4.24, "4s", "4.2s"),
+        (59, "59s", "59s"),
+        (192, "3m12s", "3m12s"),
+        (7500, "2h05m", "2h05m"),
+        (3 * 86400 + 4 * 3600, "3d04h", "3d04h"),
+        (40 * 86400, "40d", "40d"),
+    ],
+)
+def test_times_are_short(seconds: float, age: str, duration: str):
+    assert (words.age(seconds), words.duration(seconds)) == (age, duration)

@@ -1,0 +1,232 @@
+"""A job whose facts are told one after another, each a second after the last, so that a test reads as its history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from muster_core import facts
+from muster_core.lifecycle import Folded, check_record, fold
+from muster_core.models import (
+    Framework,
+    Job,
+    JobRecord,
+    Phase,
+    Reason,
+    ReplicaRecord,
+    ReplicaState,
+    RestartPolicy,
+    RestartScope,
+    Role,
+    RunPolicy,
+    Template,
+)
+
+SECOND = 1_000_000
+START = 1_700_000_000 * SECOND
+WHY = Reason(code="Why", message="because")
+
+
+class Story:
+    """One job: ``record`` is what its facts add up to, ``now`` (µs) when the last of them was stored."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.now = START
+        self.sequence = 0
+        self.known: JobRecord | None = None
+
+    @property
+    def record(self) -> JobRecord:
+        """The record; the job must have been submitted."""
+        assert self.known is not None
+        return self.known
+
+    def tell(self, fact: facts.JobFact, *, after_s: float = 1) -> Folded:
+        """Fold one more fact, ``after_s`` seconds after the last; what must always hold is checked."""
+        self.now += round(after_s * SECOND)
+        self.sequence += 1
+        folded = fold(self.known, self.stamped(fact))
+        self.known = folded.record
+        if self.known is not None:
+            check_record(self.known)
+        return folded
+
+    def stamped(self, fact: facts.JobFact) -> facts.Stamped:
+        """The fact as it stands in the stream at the present sequence."""
+        return facts.Stamped(job_id="j-1", fact=fact, sequence=self.sequence, at=self.now, source="test")
+
+    def queued(self) -> Story:
+        """Submitted and validated."""
+        self.tell(facts.JobSubmitted(job_id="j-1", request_id="r", submitter="ann", spec=self.job))
+        self.tell(facts.JobValidated(job=self.job))
+        return self
+
+    def place(self) -> Story:
+        """The next attempt of the whole gang on node n1."""
+        gang = tuple(
+            facts.Assignment(role=role.name, index=index, node="n1")
+            for role in self.job.roles
+            for index in range(role.replicas)
+        )
+        self.tell(facts.JobPlaced(attempt=self.attempt + 1, generation=1, pool="local", replicas=gang))
+        return self
+
+    @property
+    def attempt(self) -> int:
+        """The present attempt."""
+        return self.record.attempt
+
+    def running(self) -> Story:
+        """Queued, placed, and every replica seen running."""
+        self.queued().place()
+        for member in self.record.members():
+            self.see(member.role, member.index, ReplicaState.RUNNING, after_s=0)
+        return self
+
+    def see(
+        self, role: str, index: int, state: ReplicaState, *, after_s: float = 1, **rest: object
+    ) -> Folded:
+        """The runtime reports a state of the present run of a replica; ``rest`` are fields of the change."""
+        run = self.replica(role, index)
+        change = facts.ReplicaChange(
+            role=role, index=index, attempt=run.attempt, restart=run.restart, state=state
+        )
+        change = msgspec.structs.replace(change, **rest)
+        return self.tell(facts.ReplicasChanged(changes=(change,)), after_s=after_s)
+
+    def end(self, role: str, index: int, code: int = 0, **rest: object) -> Story:
+        """A replica exits with ``code``."""
+        self.see(role, index, ReplicaState.EXITED, exit_code=code, **rest)
+        return self
+
+    def replica(self, role: str, index: int) -> ReplicaRecord:
+        """The latest replica of that role and index."""
+        return [r for r in self.record.replicas if r.key == (role, index)][-1]
+
+    def command(self, command: facts.Command) -> Folded:
+        """A user asks."""
+        return self.tell(facts.CommandRequested(command=command, request_id=f"c{self.sequence}", by="ann"))
+
+    def finish(self, outcome: facts.Outcome) -> Folded:
+        """The job has ended."""
+        return self.tell(facts.JobFinished(outcome=outcome, reason=WHY, attempt=self.record.attempt))
+
+    def restart_gang(self, *, delay_ms: int = 0) -> Folded:
+        """The gang is taken down to be placed anew."""
+        return self.tell(
+            facts.JobRestarting(
+                scope=RestartScope.GANG, attempt=self.attempt, reason=WHY, delay_ms=delay_ms
+            )
+        )
+
+    def restart(self, *named: tuple[str, int], delay_ms: int = 0) -> Folded:
+        """The named replicas are started again."""
+        refs = tuple(facts.ReplicaRef(role=role, index=index) for role, index in named)
+        return self.tell(
+            facts.JobRestarting(
+                scope=RestartScope.REPLICA,
+                attempt=self.attempt,
+                reason=WHY,
+                delay_ms=delay_ms,
+                replicas=refs,
+            )
+        )
+
+    def evict(self) -> Folded:
+        """The attempt goes back to its queue."""
+        return self.tell(facts.JobEvicted(attempt=self.attempt, reason=WHY))
+
+    def resize(
+        self, *, add: tuple[tuple[str, int], ...] = (), remove: tuple[tuple[str, int], ...] = ()
+    ) -> Folded:
+        """The next generation."""
+        return self.tell(
+            facts.JobResized(
+                attempt=self.attempt,
+                generation=self.record.generation + 1,
+                reason=WHY,
+                added=tuple(facts.Assignment(role=role, index=i, node="n2") for role, i in add),
+                removed=tuple(facts.ReplicaRef(role=role, index=i) for role, i in remove),
+            )
+        )
+
+    def told(self, phase: Phase) -> Story:
+        """Tell what brings the job to ``phase``."""
+        way = _WAYS[phase]
+        way(self)
+        assert self.record.phase is phase
+        return self
+
+
+def _suspend(story: Story) -> None:
+    story.running()
+    story.known = msgspec.structs.replace(story.record, phase=Phase.SUSPENDED)
+
+
+def _launch(story: Story) -> None:
+    story.queued().place().see("worker", 0, ReplicaState.LAUNCHED)
+
+
+_WAYS: dict[Phase, Callable[[Story], object]] = {
+    Phase.SUBMITTED: lambda s: s.tell(facts.JobSubmitted(job_id="j-1", request_id="r")),
+    Phase.REJECTED: lambda s: (s.told(Phase.SUBMITTED), s.tell(facts.JobRejected(problems=()))),
+    Phase.QUEUED: lambda s: s.queued(),
+    Phase.PLACED: lambda s: s.queued().place(),
+    Phase.LAUNCHING: _launch,
+    Phase.RUNNING: lambda s: s.running(),
+    Phase.RESTARTING: lambda s: s.running().restart_gang(),
+    Phase.EVICTED: lambda s: s.running().evict(),
+    Phase.SUSPENDED: _suspend,
+    Phase.SUCCEEDED: lambda s: s.running().finish(facts.Outcome.SUCCEEDED),
+    Phase.FAILED: lambda s: s.running().finish(facts.Outcome.FAILED),
+    Phase.CANCELLED: lambda s: s.running().finish(facts.Outcome.CANCELLED),
+    Phase.TIMED_OUT: lambda s: s.running().finish(facts.Outcome.TIMED_OUT),
+}
+
+
+class Stories:
+    """Makes stories: parameter servers, workers and further roles, and how the job ends."""
+
+    def __call__(
+        self,
+        workers: int = 2,
+        *,
+        most: int | None = None,
+        ps: int = 1,
+        others: tuple[str, ...] = (),
+        framework: Framework = Framework.TENSORFLOW,
+        policy: RestartPolicy = RestartPolicy.ON_FAILURE,
+        run: RunPolicy | None = None,
+        **rest: object,
+    ) -> Story:
+        """A job of ``workers`` (growing to ``most``), ``ps`` and one replica of each of ``others``; ``rest`` are fields of the job."""
+        sizes = {"ps": ps, "worker": workers} | dict.fromkeys(others, 1)
+        roles = tuple(
+            Role(
+                name=name,
+                replicas=size,
+                min=1 if name == "worker" and most else size,
+                max=most if name == "worker" and most else size,
+                template=Template(command=("train",)),
+                restart_policy=policy,
+            )
+            for name, size in sizes.items()
+            if size
+        )
+        job = Job(name="demo", roles=roles, framework=framework, run=run or RunPolicy())
+        return Story(msgspec.structs.replace(job, **rest))
+
+
+@pytest.fixture
+def story() -> Stories:
+    """The maker of stories."""
+    return Stories()
+
+
+@pytest.fixture
+def second() -> int:
+    """Microseconds in a second."""
+    return SECOND

@@ -1,0 +1,163 @@
+"""Every phase times every fact: what is legal moves the job as the table says, all else leaves it as it was and says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, get_args
+
+import msgspec
+import pytest
+
+from muster_core import facts
+from muster_core.lifecycle.moves import LEGAL_PHASES
+from muster_core.models import TERMINAL_PHASES, JobRecord, Phase, Reason, ReplicaState, RestartScope
+
+if TYPE_CHECKING:
+    from .conftest import Stories
+
+WHY = Reason(code="Why")
+WAITING = (Phase.QUEUED, Phase.EVICTED, Phase.RESTARTING, Phase.SUSPENDED)
+ACTIVE = (Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING)
+LIVING = (Phase.SUBMITTED, *WAITING, *ACTIVE)
+
+MOVES: dict[str, dict[Phase, Phase]] = {
+    "JobSubmitted": {},
+    "JobValidated": {Phase.SUBMITTED: Phase.QUEUED},
+    "JobRejected": {Phase.SUBMITTED: Phase.REJECTED},
+    "JobWaiting": dict.fromkeys(WAITING, Phase.QUEUED),
+    "JobPlaced": dict.fromkeys(WAITING, Phase.PLACED),
+    "JobResized": {phase: phase for phase in ACTIVE},
+    "JobEvicted": dict.fromkeys(ACTIVE, Phase.EVICTED),
+    "JobRestarting": dict.fromkeys(ACTIVE, Phase.RESTARTING),
+    "JobFinished": dict.fromkeys(LIVING, Phase.FAILED),
+    "ReplicasChanged": {phase: phase for phase in Phase} | {Phase.PLACED: Phase.LAUNCHING},
+    "CommandRequested": {phase: phase for phase in Phase},
+    "ScaleProposed": {phase: phase for phase in Phase},
+}
+"""Fact -> phase before -> phase after; a pair that is not here is illegal."""
+
+
+def fitting(name: str, record: JobRecord) -> facts.JobFact:
+    """The fact of that name as its writer would have told it of this record."""
+    attempt, generation = record.attempt, record.generation
+    placed = tuple(
+        facts.Assignment(role=role, index=i, node="n1") for role, i in (("ps", 0), ("worker", 0), ("worker", 1))
+    )
+    job = record.job
+    seen = facts.ReplicaChange(role="worker", index=1, attempt=attempt, state=ReplicaState.LAUNCHED)
+    samples: tuple[facts.JobFact, ...] = (
+        facts.JobSubmitted(job_id="j-1", request_id="again"),
+        facts.JobRejected(problems=()),
+        facts.JobWaiting(reason=WHY),
+        facts.JobPlaced(attempt=attempt + 1, generation=1, pool="local", replicas=placed),
+        facts.JobResized(attempt=attempt, generation=generation + 1, reason=WHY),
+        facts.JobEvicted(attempt=attempt, reason=WHY),
+        facts.ScaleProposed(
+            role="worker", size=2, target=3, policy="p", attempt=attempt, generation=generation, reason=WHY
+        ),
+        facts.ReplicasChanged(changes=(seen,)),
+        facts.CommandRequested(command=facts.Command.CANCEL, request_id="c"),
+        facts.JobRestarting(scope=RestartScope.GANG, attempt=attempt, reason=WHY),
+        facts.JobFinished(outcome=facts.Outcome.FAILED, reason=WHY, attempt=attempt),
+    )
+    if name == "JobValidated":
+        from muster_core.models import Job
+
+        return facts.JobValidated(job=job or Job(name="demo", roles=()))
+    return next(fact for fact in samples if type(fact).__name__ == name)
+
+
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("name", MOVES)
+def test_a_fact_moves_the_job_as_the_table_says(story: Stories, phase: Phase, name: str) -> None:
+    told = story().told(phase)
+    before = told.record
+
+    folded = told.tell(fitting(name, before))
+
+    after = told.record
+    assert after.folded == told.sequence
+    if phase in MOVES[name]:
+        assert folded.illegal is None
+        assert after.phase is MOVES[name][phase]
+        assert after.history[:-1] == before.history
+        assert after.history[-1].fact == name
+    else:
+        assert folded.illegal is not None
+        assert name in folded.illegal
+        assert msgspec.structs.replace(after, folded=before.folded) == before
+
+
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("name", MOVES)
+def test_a_fact_that_is_delivered_again_changes_nothing_at_all(
+    story: Stories, phase: Phase, name: str
+) -> None:
+    told = story().told(phase)
+    told.tell(fitting(name, told.record))
+    once = told.record
+
+    told.sequence -= 1
+    folded = told.tell(fitting(name, once))
+
+    assert folded.record is once
+    assert folded.illegal is None
+
+
+@pytest.mark.parametrize("name", [name for name in MOVES if name != "JobSubmitted"])
+def test_a_fact_of_a_job_that_was_never_submitted_is_illegal(story: Stories, name: str) -> None:
+    folded = story().tell(fitting(name, JobRecord(job_id="j-1", folded=0)))
+
+    assert folded.record is None
+    assert folded.illegal == f"{name} of a job that was never submitted"
+
+
+@pytest.mark.parametrize("phase", sorted(TERMINAL_PHASES))
+@pytest.mark.parametrize("name", MOVES)
+def test_what_a_job_ended_as_never_changes(story: Stories, phase: Phase, name: str) -> None:
+    told = story().told(phase)
+    before = told.record
+
+    told.tell(fitting(name, before))
+
+    after = told.record
+    assert (after.phase, after.reason, after.finished_at) == (phase, before.reason, before.finished_at)
+
+
+def test_the_table_names_every_fact_of_a_job() -> None:
+    known = {kind.__name__ for kind in get_args(facts.JobFact)}
+
+    assert set(MOVES) == known
+    assert {kind.__name__ for kind in LEGAL_PHASES} == known
+
+
+@pytest.mark.parametrize("attempt", [0, 1, 3])
+def test_a_placement_for_another_attempt_than_the_next_is_illegal(story: Stories, attempt: int) -> None:
+    told = story().told(Phase.EVICTED)
+
+    folded = told.tell(facts.JobPlaced(attempt=attempt, generation=1, pool="local", replicas=()))
+
+    assert folded.illegal == f"JobPlaced for attempt {attempt} after attempt 1"
+    assert told.record.phase is Phase.EVICTED
+
+
+@pytest.mark.parametrize(("attempt", "generation"), [(0, 2), (2, 2), (1, 1), (1, 3)])
+def test_a_resize_of_another_membership_is_illegal(story: Stories, attempt: int, generation: int) -> None:
+    told = story().running()
+    before = told.record
+
+    folded = told.tell(facts.JobResized(attempt=attempt, generation=generation, reason=WHY))
+
+    assert folded.illegal is not None
+    assert msgspec.structs.replace(told.record, folded=before.folded) == before
+
+
+@pytest.mark.parametrize("attempt", [0, 2])
+def test_an_eviction_or_restart_of_another_attempt_is_illegal(story: Stories, attempt: int) -> None:
+    told = story().running()
+
+    evicted = told.tell(facts.JobEvicted(attempt=attempt, reason=WHY))
+    restarted = told.tell(facts.JobRestarting(scope=RestartScope.GANG, attempt=attempt, reason=WHY))
+
+    assert evicted.illegal == f"JobEvicted for attempt {attempt} at attempt 1"
+    assert restarted.illegal == f"JobRestarting for attempt {attempt} at attempt 1"
+    assert told.record.phase is Phase.RUNNING
