@@ -8,15 +8,16 @@ import signal
 from pathlib import Path
 
 import pytest
-
 from documents import job
+from harness import Connect, Launcher
+
 from muster import InvalidDocument, Refused
 from muster_rpc.v1 import job_pb2
 
 BAD = sorted((Path(__file__).resolve().parents[2] / "examples/bad").glob("*.yaml"))
 
 
-async def test_the_same_request_id_submits_once(launch, connect) -> None:
+async def test_the_same_request_id_submits_once(launch: Launcher, connect: Connect) -> None:
     async with launch() as system, connect(system) as muster:
         document = job("once", "true")
         (first,) = await muster.submit(document, request_id="request-1")
@@ -36,10 +37,14 @@ async def test_the_same_request_id_submits_once(launch, connect) -> None:
             await muster.submit(job("other", "true"), request_id="request-1")
 
 
-async def test_what_was_acknowledged_survives_the_death_of_everything(launch, connect) -> None:
+async def test_what_was_acknowledged_survives_the_death_of_everything(
+    launch: Launcher, connect: Connect
+) -> None:
     async with launch() as system:
         async with connect(system) as muster:
-            (submitted,) = await muster.submit(job("survivor", "sleep", "0.5", replicas=2), validation_wait_s=0)
+            (submitted,) = await muster.submit(
+                job("survivor", "sleep", "0.5", replicas=2), validation_wait_s=0
+            )
             pids = system.kill_all()
         assert len(pids) == 7
         await system.until_ready()
@@ -50,7 +55,9 @@ async def test_what_was_acknowledged_survives_the_death_of_everything(launch, co
     assert ended.status.attempt == 1
 
 
-async def test_every_bad_document_is_refused_with_every_problem_and_leaves_nothing_in_the_queue(launch, connect) -> None:
+async def test_every_bad_document_is_refused_with_every_problem_and_leaves_nothing_in_the_queue(
+    launch: Launcher, connect: Connect
+) -> None:
     assert len(BAD) >= 10
     async with launch() as system, connect(system) as muster:
         for path in BAD:
@@ -75,10 +82,12 @@ async def test_every_bad_document_is_refused_with_every_problem_and_leaves_nothi
         assert [node.replicas async for node in muster.nodes()] == [[]]
 
 
-async def test_a_typed_spec_is_held_to_the_same_rules(launch, connect) -> None:
+async def test_a_typed_spec_is_held_to_the_same_rules(launch: Launcher, connect: Connect) -> None:
     async with launch() as system, connect(system) as muster:
         template = job_pb2.Template(command=["true"], requests=job_pb2.Resources(cpu_milli=100))
-        spec = job_pb2.JobSpec(name="typed", roles=[job_pb2.Role(name="worker", replicas=2, template=template)])
+        spec = job_pb2.JobSpec(
+            name="typed", roles=[job_pb2.Role(name="worker", replicas=2, template=template)]
+        )
         (submitted,) = await muster.submit(spec)
         assert (await muster.wait(submitted.job_id)).status.phase == job_pb2.PHASE_SUCCEEDED
 
@@ -90,7 +99,7 @@ async def test_a_typed_spec_is_held_to_the_same_rules(launch, connect) -> None:
         assert len(refused.value.problems) >= 2
 
 
-async def test_several_parts_are_several_jobs_all_or_none(launch, connect) -> None:
+async def test_several_parts_are_several_jobs_all_or_none(launch: Launcher, connect: Connect) -> None:
     async with launch() as system, connect(system) as muster:
         both = f"{job('part-a', 'true')}\n---\n{job('part-b', 'true')}\n"
         submitted = await muster.submit(both, request_id="two-parts")
@@ -105,7 +114,7 @@ async def test_several_parts_are_several_jobs_all_or_none(launch, connect) -> No
         assert not [j async for j in muster.list() if j.name in ("part-c", "part-d")]
 
 
-async def test_a_paused_service_holds_up_its_work_and_loses_none(launch, connect) -> None:
+async def test_a_paused_service_holds_up_its_work_and_loses_none(launch: Launcher, connect: Connect) -> None:
     async with launch() as system, connect(system) as muster:
         pid = system.services["scheduler"]
         os.kill(pid, signal.SIGSTOP)

@@ -8,14 +8,16 @@ import re
 import urllib.request
 from pathlib import Path
 
-from muster import Job
+from harness import Connect, Launcher
+
+from muster import AsyncClient, Job
 from muster_rpc.v1 import job_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICES = {"gateway", "spec-validator", "scheduler", "pod-launcher", "scaler", "status-tracker"}
 
 
-async def test_a_tfjob_trains_grows_and_tells_its_whole_story(launch, connect) -> None:
+async def test_a_tfjob_trains_grows_and_tells_its_whole_story(launch: Launcher, connect: Connect) -> None:
     document = (ROOT / "examples/digits/tfjob.yaml").read_text().replace("20000", "9000")
     async with launch(nodes=("n1:cpu=2", "n2:cpu=2"), quiet_s=3) as system, connect(system) as muster:
         (submitted,) = await muster.submit(document)
@@ -30,7 +32,17 @@ async def test_a_tfjob_trains_grows_and_tells_its_whole_story(launch, connect) -
     assert_it_grew(job)
     assert_one_tree(spans)
     names = {span["name"] for span in spans}
-    assert {"SubmitJob", "validate", "queued", "place", "launch", "propose", "resize", "run", "clean up"} <= names
+    assert {
+        "SubmitJob",
+        "validate",
+        "queued",
+        "place",
+        "launch",
+        "propose",
+        "resize",
+        "run",
+        "clean up",
+    } <= names
     assert {f"running worker-{index}" for index in range(4)} | {"running ps-0"} <= names
 
 
@@ -56,7 +68,7 @@ def assert_one_tree(spans: list[dict[str, str]]) -> None:
     assert len(ids) == len(spans)
 
 
-async def read_logs(muster, job_id: str) -> str:
+async def read_logs(muster: AsyncClient, job_id: str) -> str:
     return b"".join([chunk.data async for chunk in muster.logs(job_id)]).decode()
 
 

@@ -74,7 +74,7 @@ def _check_nodes(
 )
 @click.option(
     "--port",
-    type=click.IntRange(1, 65535),
+    type=click.IntRange(0, 65535),
     default=DEFAULT_PORT,
     show_default=True,
     help="Port of the gateway, on the loopback interface.",

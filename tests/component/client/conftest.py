@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -286,18 +287,21 @@ Muster = Callable[..., Result]
 
 
 @pytest.fixture
-def muster(address: str, monkeypatch: pytest.MonkeyPatch) -> Muster:
+def muster(address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Muster]:
     """Run the command in this process, against the double."""
     from muster._cli.app import app
 
     monkeypatch.setenv("MUSTER_SERVER", address)
     monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
     monkeypatch.delenv("MUSTER_TRACE_URL", raising=False)
 
-    def run(*arguments: str, stdin: str | None = None) -> Result:
+    def run(*arguments: str, stdin: str | bytes | None = None) -> Result:
         return CliRunner().invoke(app, list(arguments), input=stdin, prog_name="muster")
 
-    return run
+    yield run
+    monkeypatch.undo()
+    time.tzset()
 
 
 Process = Callable[..., "subprocess.Popen[str]"]

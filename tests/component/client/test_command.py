@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,8 +77,13 @@ def test_a_bad_document_is_shown_with_line_caret_and_fix(
 
 
 def test_bytes_that_are_no_text_are_refused_like_any_other_problem(muster: Muster):
-    done = muster("validate", "-f", "-", stdin=None)
-    assert done.exit_code == 0
+    for command in ("validate", "submit"):
+        done = muster(command, "-f", "-", stdin=b"kind: Job\nname: caf\xe9\n")
+        assert done.exit_code == 3
+        assert "<stdin>:2:10: error[NotUtf8]" in done.stderr
+
+
+def test_a_file_that_is_not_there_is_a_usage_error(muster: Muster):
     gone = muster("validate", "-f", "/nonexistent/job.yaml")
     assert (gone.exit_code, gone.stderr) == (2, "muster: /nonexistent/job.yaml: No such file or directory\n")
 
@@ -193,6 +196,18 @@ def test_jobs_of_one_name_are_told_apart_by_id(muster: Muster, gateway: GatewayD
     assert "j-bbbbbbbbbbbbbbbb" in muster("list").stdout
 
 
+def test_a_list_that_goes_on_prints_every_change(process: Process, gateway: GatewayDouble, job: MakeJob):
+    gateway.publish(job(job_pb2.PHASE_QUEUED, sequence=1, reason="needs 2 GPUs"))
+    listing = process("list", "-w", "--queue", "research", "-o", "json")
+    assert listing.stdout is not None
+    assert json.loads(listing.stdout.readline())["job"]["status"]["phase"] == "PHASE_QUEUED"
+    gateway.publish(job(job_pb2.PHASE_RUNNING, sequence=2))
+    assert json.loads(listing.stdout.readline())["job"]["status"]["phase"] == "PHASE_RUNNING"
+    listing.send_signal(signal.SIGINT)
+    listing.communicate(timeout=30)
+    assert listing.returncode == 130
+
+
 def test_an_empty_list_says_so_beside_the_answer(muster: Muster):
     done = muster("list")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", "no jobs\n")
@@ -294,6 +309,19 @@ def test_nodes_are_shown_with_what_stands_on_them(muster: Muster, gateway: Gatew
     assert muster("top", "node", "n9").exit_code == 4
 
 
+def test_several_nodes_have_a_total(muster: Muster, gateway: GatewayDouble):
+    offered = job_pb2.Resources(cpu_milli=4000, memory_bytes=2**34)
+    gateway.nodes = [
+        cluster_service_pb2.Node(name="n1", ready=True, unschedulable=True, allocatable=offered),
+        cluster_service_pb2.Node(name="n2", allocatable=offered),
+    ]
+    _, first, second, total = muster("top", "node").stdout.splitlines()
+    assert first.split()[1] == "closed"
+    assert second.split()[1:3] == ["not", "ready"]
+    assert total.split() == ["all", "0/8", "0Mi/32Gi", "0"]
+    assert muster("top", "node", "-o", "name").stdout == "n1\nn2\n"
+
+
 def test_versions_of_both_sides_are_printed(muster: Muster, address: str):
     assert f"server 9.9.9 at {address}" in muster("version").stdout
     assert json.loads(muster("version", "--client", "-o", "json").stdout).keys() == {"client"}
@@ -347,69 +375,3 @@ def test_help_names_every_command_and_code(muster: Muster):
     text = muster("--help").stdout
     for word in ("submit", "trace", "top", "130", "Ctrl-C"):
         assert word in text
-
-
-@pytest.fixture
-def store() -> Iterator[tuple[str, list[bytes]]]:
-    """A trace store that gives each of its answers once, the last one for ever; ``b""`` is 404."""
-    answers: list[bytes] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answer = answers.pop(0) if len(answers) > 1 else answers[0]
-            self.send_response(200 if answer else 404)
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base class's name)
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", answers
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-def spans(*names: str) -> bytes:
-    made = [
-        {
-            "traceId": "0af7651916cd43dd8448eb211c80319c",
-            "spanId": f"{number + 1:016x}",
-            "parentSpanId": "" if number == 0 else f"{1:016x}",
-            "name": name,
-            "startTimeUnixNano": str(1_700_000_000_000_000_000 + number),
-            "endTimeUnixNano": str(1_700_000_001_000_000_000),
-        }
-        for number, name in enumerate(names)
-    ]
-    return json.dumps({"result": {"resourceSpans": [{"scopeSpans": [{"spans": made}]}]}}).encode()
-
-
-def test_a_trace_is_drawn_when_its_last_spans_have_come(
-    muster: Muster, gateway: GatewayDouble, job: MakeJob, store: tuple[str, list[bytes]]
-):
-    url, answers = store
-    gateway.trace_query_url = url
-    gateway.publish(job(job_pb2.PHASE_SUCCEEDED, sequence=1))
-    answers += [b"", spans("SubmitJob", "clean up")]
-    done = muster("trace", "demo")
-    assert done.exit_code == 0
-    assert "2 spans of 1 service" in done.stdout
-    assert "└─ clean up" in done.stdout
-    assert json.loads(muster("trace", "demo", "-o", "json").stdout)["result"]
-
-
-def test_a_store_that_is_away_or_knows_nothing_is_said(
-    muster: Muster, gateway: GatewayDouble, job: MakeJob, store: tuple[str, list[bytes]]
-):
-    url, answers = store
-    gateway.publish(job(job_pb2.PHASE_SUCCEEDED, sequence=1))
-    assert muster("trace", "demo").exit_code == 4
-    away = muster("trace", "demo", "--url", "http://127.0.0.1:1")
-    assert (away.exit_code, "cannot reach the trace store" in away.stderr) == (5, True)
-    answers.append(b"<html>")
-    assert muster("trace", "demo", "--url", url).exit_code == 1
-    assert muster("trace", "demo", "--url", "file:///etc/passwd").exit_code == 1

@@ -161,42 +161,50 @@ async def test_a_shim_that_fails_says_why_and_the_replica_is_rejected(room: Room
     assert not (room.workdir / "began").exists()
 
 
-async def test_a_command_that_is_not_there_is_rejected(room: Room):
+async def test_a_command_that_is_not_there_ends_as_in_a_shell(room: Room):
     runtime = room.runtime()
     seen = await runtime.start(room.launch(worker(), "no-such-program", "x"))
 
-    assert (seen.state, seen.reason) == (ReplicaState.REJECTED, "command not found: no-such-program")
+    assert (seen.state, seen.exit_code, seen.reason) == (
+        ReplicaState.EXITED,
+        127,
+        "command not found: no-such-program",
+    )
 
 
-async def test_a_command_that_may_not_be_run_is_rejected(room: Room):
+async def test_a_command_that_may_not_be_run_ends_as_in_a_shell(room: Room):
     (room.workdir / "notes.txt").write_text("not a program")
     seen = await room.runtime().start(room.launch(worker(), "./notes.txt"))
 
-    assert (seen.state, seen.reason) == (ReplicaState.REJECTED, "cannot run ./notes.txt: Permission denied")
+    assert (seen.state, seen.exit_code, seen.reason) == (
+        ReplicaState.EXITED,
+        127,
+        "cannot run ./notes.txt: Permission denied",
+    )
 
 
-async def test_a_working_directory_that_is_not_there_is_rejected(room: Room):
+async def test_a_working_directory_that_is_not_there_ends_the_replica(room: Room):
     launch = room.launch(worker(), "true")
     template = msgspec.structs.replace(launch.template, working_dir="/no/such/place")
     seen = await room.runtime().start(msgspec.structs.replace(launch, template=template))
 
-    assert seen.state is ReplicaState.REJECTED
+    assert (seen.state, seen.exit_code) == (ReplicaState.EXITED, 127)
     assert seen.reason == "working directory /no/such/place: No such file or directory"
 
 
-async def test_an_environment_that_no_process_can_have_is_rejected(room: Room):
+async def test_an_environment_that_no_process_can_have_ends_the_replica(room: Room):
     seen = await room.runtime().start(room.launch(worker(), "true", env={"A": "b\0c"}))
 
-    assert seen.state is ReplicaState.REJECTED
+    assert (seen.state, seen.exit_code) == (ReplicaState.EXITED, 127)
     assert seen.reason.startswith("cannot run true: ")
 
 
-async def test_an_image_without_a_command_is_rejected(room: Room):
+async def test_an_image_without_a_command_ends_the_replica(room: Room):
     launch = room.launch(worker())
     launch = msgspec.structs.replace(launch, template=Template(image="busybox", args=("x",)))
     seen = await room.runtime().start(launch)
 
-    assert seen.state is ReplicaState.REJECTED
+    assert (seen.state, seen.exit_code) == (ReplicaState.EXITED, 127)
     assert seen.reason == "the process runtime runs no images: give a command (image busybox)"
 
 

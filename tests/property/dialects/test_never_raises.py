@@ -1,8 +1,9 @@
 """Whatever is handed in, the answer is jobs or problems."""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from hypothesis import given, settings
@@ -40,27 +41,31 @@ def answered(document: str | bytes) -> None:
     assert all(line.isprintable() for line in told.split("\n"))
 
 
+@settings(max_examples=100, deadline=None)
 @given(st.text(max_size=200))
 def test_any_text_is_answered(document: str) -> None:
     answered(document)
 
 
+@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_answered(document: bytes) -> None:
     answered(document)
 
 
+@settings(max_examples=100, deadline=None)
 @given(st.text(alphabet="ab:-[]{},&*!|>'\"%@`#?~<= \n\t01.", max_size=80))
 def test_anything_that_looks_like_yaml_is_answered(document: str) -> None:
     answered(document)
 
 
+@settings(max_examples=100, deadline=None)
 @given(TREES)
 def test_any_tree_is_answered(tree: Any) -> None:
     answered(yaml.safe_dump(tree))
 
 
-@settings(max_examples=200)
+@settings(max_examples=100, deadline=None)
 @given(
     st.sampled_from(DOCUMENTS),
     TREES,
@@ -70,8 +75,7 @@ def test_any_tree_is_answered(tree: Any) -> None:
 def test_a_good_document_with_anything_in_it_is_answered(
     document: str, tree: Any, where: int, how: str
 ) -> None:
-    loader = yaml.SafeLoader
-    root = yaml.load(document, Loader=loader)
+    root = yaml.safe_load(document)
     places = list(_places(root))
     parent, key = places[where % len(places)]
     if how == "replace":
@@ -79,7 +83,7 @@ def test_a_good_document_with_anything_in_it_is_answered(
     elif how == "remove":
         del parent[key]
     elif isinstance(parent, list):
-        parent.append(tree)
+        cast("list[Any]", parent).append(tree)
     elif how == "add":
         parent["extra"] = tree
     else:
@@ -87,7 +91,7 @@ def test_a_good_document_with_anything_in_it_is_answered(
     answered(yaml.safe_dump(root))
 
 
-@settings(max_examples=200)
+@settings(max_examples=100, deadline=None)
 @given(st.sampled_from(DOCUMENTS), st.integers(0, 2**32))
 def test_a_good_document_with_its_characters_shuffled_is_answered(document: str, seed: int) -> None:
     rng = random.Random(seed)
@@ -100,8 +104,12 @@ def test_a_good_document_with_its_characters_shuffled_is_answered(document: str,
     answered("".join(characters))
 
 
-def _places(node: Any) -> Any:
-    children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
-    for key, child in list(children):
+def _places(node: object) -> Iterator[tuple[Any, Any]]:
+    children: list[tuple[Any, object]] = []
+    if isinstance(node, dict):
+        children = list(cast("dict[str, object]", node).items())
+    elif isinstance(node, list):
+        children = list(enumerate(cast("list[object]", node)))
+    for key, child in children:
         yield node, key
         yield from _places(child)

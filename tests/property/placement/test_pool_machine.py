@@ -29,7 +29,7 @@ NODES = ("n1", "n2", "n3", "n4")
 
 requests = st.builds(
     Resources,
-    cpu=st.sampled_from([500, 1000, 3000]),
+    cpu=st.sampled_from([500, 500, 1000, 3000]),
     gpu=st.sampled_from([0, 0, 300, 500, 1000, 2000]),
 )
 
@@ -37,13 +37,13 @@ requests = st.builds(
 @st.composite
 def roles(draw: st.DrawFn) -> tuple[Role, ...]:
     """Perhaps a ps, and workers within bounds, perhaps with one that asks for more."""
-    floor = draw(st.integers(1, 4))
-    replicas = draw(st.integers(floor, 6))
+    floor = draw(st.integers(1, 3))
+    replicas = draw(st.integers(floor, 4))
     worker = Role(
         name="worker",
         min=floor,
         replicas=replicas,
-        max=draw(st.integers(replicas, 8)),
+        max=replicas + draw(st.integers(0, 4)),
         template=Template(requests=draw(requests)),
         overrides=draw(
             st.dictionaries(st.integers(0, 7), st.builds(Template, requests=requests), max_size=1)
@@ -67,11 +67,18 @@ class PoolMachine(RuleBasedStateMachine):
         self.stream: list[facts.Stamped] = []
         self.nodes: dict[str, Node] = {}
 
-    @initialize(gpus=st.lists(st.integers(0, 4), min_size=2, max_size=2))
-    def start(self, gpus: list[int]) -> None:
+    @initialize(
+        gpus=st.lists(st.integers(1, 4), min_size=2, max_size=2),
+        jobs=st.lists(roles(), min_size=2, max_size=3),
+    )
+    def start(self, gpus: list[int], jobs: list[tuple[Role, ...]]) -> None:
         for name, gpu in zip(NODES, gpus, strict=False):
             self.add_node(name, gpu)
+        for made in jobs:
+            self.submit(made, 0, None)
+        self.decide_and_run()
 
+    @precondition(lambda self: len(self.nodes) < len(NODES))
     @rule(name=st.sampled_from(NODES), gpu=st.integers(0, 4))
     def add_node(self, name: str, gpu: int) -> None:
         if name not in self.nodes:
@@ -79,6 +86,7 @@ class PoolMachine(RuleBasedStateMachine):
             self.nodes[name] = node
             self.pool.observe_node(facts.NodeChanged(pool="here", node=node))
 
+    @precondition(lambda self: len(self.nodes) > 1)
     @rule(name=st.sampled_from(NODES))
     def remove_node(self, name: str) -> None:
         node = self.nodes.get(name)
@@ -105,12 +113,23 @@ class PoolMachine(RuleBasedStateMachine):
             if isinstance(instruction, Place | Resize):
                 assert all(one.node in self.nodes for one in self._added(instruction))
 
-    @rule(data=st.data(), state=st.sampled_from([ReplicaState.LAUNCHED, ReplicaState.RUNNING]))
-    def start_all(self, data: st.DataObject, state: ReplicaState) -> None:
-        active = [r for r in self.pool.records.values() if r.phase in ACTIVE]
-        if active:
-            record = data.draw(st.sampled_from(active))
-            self._change(record, state, [m for m in record.members() if not m.ended])
+    @precondition(lambda self: bool(self._active()))
+    @rule()
+    def run_all(self) -> None:
+        for record in self._active():
+            self._change(record, ReplicaState.RUNNING, [m for m in record.members() if not m.ended])
+
+    @precondition(lambda self: bool(self._active()))
+    @rule(data=st.data())
+    def launch_one(self, data: st.DataObject) -> None:
+        record = data.draw(st.sampled_from(self._active()))
+        self._change(record, ReplicaState.LAUNCHED, [m for m in record.members() if not m.ended][:1])
+
+    @precondition(lambda self: bool(self.pool.records))
+    @rule()
+    def decide_and_run(self) -> None:
+        self.decide()
+        self.run_all()
 
     @rule(
         data=st.data(),
@@ -125,6 +144,9 @@ class PoolMachine(RuleBasedStateMachine):
             record, one = data.draw(st.sampled_from(alive))
             self._change(record, state, [one], code)
 
+    @precondition(
+        lambda self: any(one.leaving for record in self.pool.records.values() for one in record.replicas)
+    )
     @rule()
     def confirm_ends(self) -> None:
         for record in self.pool.records.values():
@@ -132,41 +154,44 @@ class PoolMachine(RuleBasedStateMachine):
                 record, ReplicaState.EXITED, [r for r in record.replicas if r.leaving and not r.ended]
             )
 
-    @rule(data=st.data(), size=st.integers(0, 9))
-    def scale_by_hand(self, data: st.DataObject, size: int) -> None:
-        record = self._running(data)
-        if record is not None:
-            command = facts.CommandRequested(
-                command=facts.Command.SCALE, request_id=str(len(self.stream)), role="worker", target=size
-            )
-            self._say(record.job_id, command)
+    @precondition(lambda self: bool(self._running()))
+    @rule(data=st.data(), more=st.integers(-3, 4))
+    def scale_by_hand(self, data: st.DataObject, more: int) -> None:
+        record = data.draw(st.sampled_from(self._running()))
+        command = facts.CommandRequested(
+            command=facts.Command.SCALE,
+            request_id=str(len(self.stream)),
+            role="worker",
+            target=self._size(record) + more,
+        )
+        self._say(record.job_id, command)
 
-    @rule(data=st.data(), size=st.integers(0, 9), stale=st.booleans())
-    def propose(self, data: st.DataObject, size: int, stale: bool) -> None:
-        record = self._running(data)
-        if record is not None:
-            proposal = facts.ScaleProposed(
-                role="worker",
-                size=1,
-                target=size,
-                policy="dragon",
-                attempt=record.attempt,
-                generation=record.generation - int(stale),
-                reason=Reason(code="Idle"),
-            )
-            self._say(record.job_id, proposal)
+    @precondition(lambda self: bool(self._running()))
+    @rule(data=st.data(), more=st.integers(-1, 4), stale=st.booleans())
+    def propose(self, data: st.DataObject, more: int, stale: bool) -> None:
+        record = data.draw(st.sampled_from(self._running()))
+        proposal = facts.ScaleProposed(
+            role="worker",
+            size=1,
+            target=self._size(record) + more,
+            policy="dragon",
+            attempt=record.attempt,
+            generation=record.generation - int(stale),
+            reason=Reason(code="Idle"),
+        )
+        self._say(record.job_id, proposal)
 
+    @precondition(lambda self: bool(self._running()))
     @rule(data=st.data(), delay=st.integers(0, 5))
     def restart_gang(self, data: st.DataObject, delay: int) -> None:
-        record = self._running(data)
-        if record is not None:
-            fact = facts.JobRestarting(
-                scope=RestartScope.GANG,
-                attempt=record.attempt,
-                reason=Reason(code="ReplicaFailed"),
-                delay_ms=delay * 1000,
-            )
-            self._say(record.job_id, fact)
+        record = data.draw(st.sampled_from(self._running()))
+        fact = facts.JobRestarting(
+            scope=RestartScope.GANG,
+            attempt=record.attempt,
+            reason=Reason(code="ReplicaFailed"),
+            delay_ms=delay * 1000,
+        )
+        self._say(record.job_id, fact)
 
     @rule(data=st.data())
     def restart_replica(self, data: st.DataObject) -> None:
@@ -219,6 +244,12 @@ class PoolMachine(RuleBasedStateMachine):
                     used[gpu] += min(demand.gpu, 1000)
             assert all(milli <= 1000 for milli in used)
 
+    def _active(self) -> list[JobRecord]:
+        return [record for record in self.pool.records.values() if record.phase in ACTIVE]
+
+    def _running(self) -> list[JobRecord]:
+        return [record for record in self.pool.records.values() if record.phase is Phase.RUNNING]
+
     def _again(self) -> PoolState:
         """A state that read the same stream after a restart."""
         again = PoolState(pool="here")
@@ -251,9 +282,8 @@ class PoolMachine(RuleBasedStateMachine):
         if changes:
             self._say(record.job_id, facts.ReplicasChanged(changes=changes))
 
-    def _running(self, data: st.DataObject) -> JobRecord | None:
-        running = [record for record in self.pool.records.values() if record.phase is Phase.RUNNING]
-        return data.draw(st.sampled_from(running)) if running else None
+    def _size(self, record: JobRecord) -> int:
+        return sum(1 for member in record.members() if member.role == "worker")
 
     def _on(self, node: str) -> list[tuple[JobRecord, ReplicaRecord]]:
         return [

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import grpc
 import pytest
-from google.rpc import error_details_pb2
+from google.rpc import error_details_pb2, status_pb2
 from grpc import aio
 
 from muster_core.models import Problem, Severity
 from muster_rpc.errors import DETAILS_LIMIT, abort_with_problems, invalid_argument, problem_count, problems_of
+
+Context = aio.ServicerContext[object, object]
 
 METHOD = "/test.Service/Refuse"
 
@@ -29,13 +32,8 @@ def problem(number: int, severity: Severity = Severity.ERROR) -> Problem:
     )
 
 
-@pytest.fixture
-async def refused() -> AsyncIterator[tuple[list[Problem], aio.Channel]]:
-    problems: list[Problem] = []
-
-    async def refuse(_: bytes, context: aio.ServicerContext[object, object]) -> bytes:
-        await abort_with_problems(context, problems)
-
+@asynccontextmanager
+async def serving(refuse: Callable[[bytes, Context], Awaitable[bytes]]) -> AsyncGenerator[aio.Channel]:
     server = aio.server()
     handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
         "Refuse": grpc.unary_unary_rpc_method_handler(refuse)
@@ -44,8 +42,28 @@ async def refused() -> AsyncIterator[tuple[list[Problem], aio.Channel]]:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        yield problems, channel
+        yield channel
     await server.stop(None)
+
+
+def answering_with(details: bytes) -> Callable[[bytes, Context], Awaitable[bytes]]:
+    async def refuse(_: bytes, context: Context) -> bytes:
+        metadata = (("grpc-status-details-bin", details),)
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no", trailing_metadata=metadata)
+        raise AssertionError
+
+    return refuse
+
+
+@pytest.fixture
+async def refused() -> AsyncIterator[tuple[list[Problem], aio.Channel]]:
+    problems: list[Problem] = []
+
+    async def refuse(_: bytes, context: Context) -> bytes:
+        await abort_with_problems(context, problems)
+
+    async with serving(refuse) as channel:
+        yield problems, channel
 
 
 async def call(channel: aio.Channel) -> grpc.RpcError:
@@ -75,6 +93,21 @@ async def test_more_problems_than_a_trailer_holds_are_counted(refused: tuple[lis
 
     assert 10 < len(problems_of(error)) < 500
     assert problem_count(error) == 500
+
+
+async def test_a_server_that_knows_only_bad_request_is_understood():
+    plain = invalid_argument([problem(2)], "no")
+    del plain.details[1:]
+    async with serving(answering_with(plain.SerializeToString())) as channel:
+        error = await call(channel)
+    assert [(p.path, p.message) for p in problems_of(error)] == [("spec.field2", "no field 2 (say y)")]
+    assert problem_count(error) == 1
+
+
+@pytest.mark.parametrize("details", [b"\xff\xff", status_pb2.Status(code=5).SerializeToString()])
+async def test_details_that_cannot_be_trusted_are_no_problems(details: bytes):
+    async with serving(answering_with(details)) as channel:
+        assert problems_of(await call(channel)) == []
 
 
 def test_one_huge_value_pushes_no_other_problem_out():

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "json", "yaml", "name")
 PATIENCE_S = 5.0
+STREAM_PATIENCE_S = 60.0
 
 _WIDE = 10_000
 
@@ -29,7 +30,7 @@ class State:
         self.server: str | None = None
         self.namespace = ""
         self.output = "table"
-        self.patience_s = PATIENCE_S
+        self.patience_s: float | None = None
         self.farewell = ""
         self._out: Console | None = None
         self._err: Console | None = None
@@ -54,16 +55,24 @@ class State:
         return self.output != "table"
 
     def client(self) -> Client:
-        """A client for these options."""
+        """A client for these options, that soon says when nobody is there."""
         from muster.client import Client  # noqa: PLC0415 (imports gRPC)
 
-        return Client(self.server, namespace=self.namespace, patience_s=self.patience_s)
+        return Client(self.server, namespace=self.namespace, patience_s=self.patience_s or PATIENCE_S)
 
-    def async_client(self) -> AsyncClient:
-        """The same for asyncio; to be made within the event loop."""
+    def patient_client(self) -> Client:
+        """A client for watching: whoever was there a moment ago will be back."""
+        from muster.client import Client  # noqa: PLC0415 (imports gRPC)
+
+        patience_s = self.patience_s or STREAM_PATIENCE_S
+        return Client(self.server, namespace=self.namespace, patience_s=patience_s)
+
+    def patient_async_client(self) -> AsyncClient:
+        """The patient client for asyncio; to be made within the event loop."""
         from muster.aio import AsyncClient  # noqa: PLC0415 (imports gRPC)
 
-        return AsyncClient(self.server, namespace=self.namespace, patience_s=self.patience_s)
+        patience_s = self.patience_s or STREAM_PATIENCE_S
+        return AsyncClient(self.server, namespace=self.namespace, patience_s=patience_s)
 
     def note(self, text: str) -> None:
         """Say something beside the answer, on standard error."""
@@ -92,7 +101,7 @@ def shared_options(command: Callable[P, R]) -> Callable[P, R]:
             "patience_s",
             type=click.FloatRange(0, min_open=True),
             metavar="SECONDS",
-            help=f"How long to try when Muster is away.  [{PATIENCE_S:g}]",
+            help=f"How long to try when Muster is away.  [{PATIENCE_S:g}; {STREAM_PATIENCE_S:g} once it was seen]",
             expose_value=False,
             callback=keep,
         ),

@@ -74,7 +74,7 @@ def summary(forest: Forest, trace_id: str) -> str:
     if forest.roots != 1:
         parts.append(f"{forest.roots} roots" if forest.roots else "no root")
     if forest.orphans:
-        parts.append(f"{forest.orphans} marked ? whose parent is not in the trace")
+        parts.append(f"{forest.orphans} marked ? whose parent has not ended or is lost")
     return ", ".join(parts)
 
 

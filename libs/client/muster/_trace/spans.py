@@ -37,7 +37,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
 def read_spans(content: bytes | str) -> list[Span]:
     """Every span of an OTLP JSON answer, each identity once, by start. Raises ``ValueError`` for what is none."""
     spans: dict[tuple[str, str], Span] = {}
-    for document in _documents(content if isinstance(content, str) else content.decode()):
+    for document in read_documents(content):
         for span in _spans_of(document):
             known = spans.get((span.trace_id, span.span_id))
             if known is None or span.end_ns > known.end_ns:
@@ -45,7 +45,9 @@ def read_spans(content: bytes | str) -> list[Span]:
     return sorted(spans.values(), key=lambda span: (span.start_ns, span.name))
 
 
-def _documents(text: str) -> Iterator[JsonObject]:
+def read_documents(content: bytes | str) -> Iterator[JsonObject]:
+    """The JSON objects of an answer, one after another. Raises ``ValueError`` for what is none."""
+    text = content if isinstance(content, str) else content.decode()
     decoder, position = json.JSONDecoder(), 0
     while position < len(text):
         if text[position].isspace():

@@ -76,6 +76,8 @@ class Cursor:
 
     def unknown(self, key: str, known: Iterable[str]) -> None:
         """Say that a key means nothing here, and which one may have been meant."""
+        if self.problems.full:
+            return
         names = sorted(known)
         near = nearest(key, names)
         where = _name(self.path) if self.path else "the document"

@@ -238,18 +238,24 @@ class Words:
 
 @dataclass(frozen=True)
 class MapOf(Generic[T]):
-    """A mapping of names, by ``rule``, to one kind."""
+    """A mapping of names, by ``rule``, to one kind; ``most`` bounds how many."""
 
     rule: Rule | None
     kind: Kind[T]
+    most: int | None = None
 
     def read(self, cursor: Cursor) -> dict[str, T] | None:
         """See ``Kind``. Values that are refused are left out."""
         if not isinstance(cursor.node.value, dict):
             cursor.wrong_type("a mapping")
             return None
+        elements = cursor.items()
+        if self.most is not None and len(elements) > self.most:
+            words = f"{cursor.path.rsplit('.', 1)[-1]} has {len(elements)} keys, which is too many"
+            cursor.error(Code.OUT_OF_RANGE, words, found=str(len(elements)), allowed=f"at most {self.most}")
+            return None
         read: dict[str, T] = {}
-        for key, element in cursor.items().items():
+        for key, element in elements.items():
             if self.rule and not self.rule.allows(key):
                 cursor.problems.add(
                     Code.BAD_NAME,
@@ -268,6 +274,8 @@ class MapOf(Generic[T]):
     def schema(self) -> Schema:
         """See ``Kind``."""
         names: Schema = {"propertyNames": self.rule.schema()} if self.rule else {}
+        if self.most is not None:
+            names["maxProperties"] = self.most
         return {"type": "object", **names, "additionalProperties": self.kind.schema()}
 
 

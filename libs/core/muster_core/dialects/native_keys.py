@@ -21,7 +21,7 @@ from muster_core.dialects.names import DNS_1035, LABEL_KEY, POLICY, QUEUE, RESOU
 from muster_core.dialects.native_kinds import Environment, PodTemplate
 from muster_core.dialects.pod_keys import ANNOTATIONS, LABELS
 from muster_core.dialects.resource_lists import parse_count
-from muster_core.dialects.rules import MAX_REPLICAS
+from muster_core.dialects.rules import MAX_REPLICAS, MAX_ROLES
 from muster_core.dialects.scheduling_keys import NODE_AFFINITY, PORTS, TOLERATIONS
 from muster_core.dialects.table import Field, Nested, Table
 from muster_core.models import (
@@ -180,7 +180,9 @@ class SpecKeys(Table):
     )
     suspend = Field("suspend", Truth(), "Whether it is held from the start.")
     roles = Field(
-        "roles", MapOf(DNS_1035, Nested(RoleKeys)), "The gang, by role: ps, worker, chief, or any name."
+        "roles",
+        MapOf(DNS_1035, Nested(RoleKeys), MAX_ROLES),
+        "The gang, by role: ps, worker, chief, or any name.",
     )
     placement = Field("placement", Nested(PlacementKeys), "Where the gang may stand.")
     elastic = Field("elastic", Nested(ElasticKeys), "How the job grows and shrinks.")

@@ -13,7 +13,6 @@ MAX_PROBLEMS = 100
 
 _MAX_SHOWN = 60
 _STEP = re.compile(r"[.\[]")
-_UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def shown(value: object) -> str:
@@ -33,8 +32,10 @@ def shown(value: object) -> str:
 
 
 def clean(text: str) -> str:
-    """A text with its control characters escaped."""
-    return _UNSHOWN.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
+    """A text with everything escaped that is not printable: control characters, and those that turn the direction of writing."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,10 @@ def _render(problem: Problem, lines: list[str], source_name: str, colour: bool) 
     told = [head]
     if 0 < problem.line <= len(lines):
         quoted, offset = _window(lines[problem.line - 1], problem.column)
-        told += [f"    {clean(quoted)}\n", f"    {' ' * offset}{paint('^', _BOLD, tone)}\n"]
+        told += [
+            f"    {clean(quoted)}\n",
+            f"    {' ' * len(clean(quoted[:offset]))}{paint('^', _BOLD, tone)}\n",
+        ]
     notes = (("at", problem.path), ("allowed", problem.allowed), ("fix", problem.fix))
     told += [f"  {paint(f'{name}:', _CYAN)} {clean(note)}\n" for name, note in notes if note]
     return "".join(told)

@@ -182,7 +182,7 @@ def _words(replica: ReplicaRecord) -> str:
     if replica.state is ReplicaState.LOST:
         return f"{name} on {replica.node} was lost: {replica.reason or 'its end was not witnessed'}"
     how = f"was ended by signal {replica.signal}" if replica.signal else f"exited with {replica.exit_code}"
-    return f"{name} on {replica.node} {how}"
+    return f"{name} on {replica.node} {how}" + (f": {replica.reason}" if replica.reason else "")
 
 
 def _finish(record: JobRecord, outcome: Outcome, code: str, message: str) -> Finish:

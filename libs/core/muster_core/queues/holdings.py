@@ -5,11 +5,9 @@ Allocations are kept nowhere else: they are the fold of the facts, so that they 
 
 from __future__ import annotations
 
-from muster_core.models import JobKind, JobRecord, Phase, ReplicaRecord, ReplicaState, RestartPolicy
+from muster_core.lifecycle.moves import ACTIVE_PHASES
+from muster_core.models import JobKind, JobRecord, ReplicaRecord, ReplicaState, RestartPolicy
 from muster_core.placement import Hold, HoldKey, demand_of
-
-ACTIVE_PHASES = frozenset({Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING})
-"""Phases in which a job has a membership."""
 
 
 def holdings_of(record: JobRecord) -> dict[HoldKey, Hold]:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from muster_core.lifecycle.moves import ACTIVE_PHASES, WAITING_PHASES
 from muster_core.models import JobRecord, Phase, ReplicaState
 from muster_core.placement import Snapshot, gang_of
-from muster_core.queues.holdings import ACTIVE_PHASES, holdings_of
+from muster_core.queues.holdings import holdings_of
 from muster_core.queues.lines import WaitingLines
 from muster_core.queues.order import QueueKey, drained, queue_key, ready_at
-
-WAITING_PHASES = frozenset({Phase.QUEUED, Phase.EVICTED, Phase.RESTARTING, Phase.SUSPENDED})
-"""Phases in which a job wants to be placed."""
 
 
 class PoolIndex:

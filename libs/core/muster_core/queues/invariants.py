@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from muster_core.lifecycle.moves import ACTIVE_PHASES
 from muster_core.models import JobRecord
 from muster_core.placement import HoldKey
-from muster_core.queues.holdings import ACTIVE_PHASES, holdings_of
+from muster_core.queues.holdings import holdings_of
 from muster_core.queues.index import PoolIndex
 
 

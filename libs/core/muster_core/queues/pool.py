@@ -89,7 +89,10 @@ class PoolState:
         self._shrunk = (self._shrunk & overfull) | (overfull & {changed.node.name})
 
     def decide(self, now: int) -> list[Instruction]:
-        """What should happen now. The same state and instant give the same instructions, however often they are asked for."""
+        """What should happen now; the same state and instant give the same instructions, however often they are asked for.
+
+        A proposal that finds no room is dropped and counted, since it would be refused again.
+        """
         outcome = Decision(
             index=self._index,
             requests=self._requests,

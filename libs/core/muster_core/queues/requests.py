@@ -6,8 +6,8 @@ Both are bound to one attempt; a proposal also to the generation that it was com
 from __future__ import annotations
 
 from muster_core.facts import Command, CommandRequested, JobResized, ScaleProposed, Stamped
+from muster_core.lifecycle.moves import ACTIVE_PHASES
 from muster_core.models import JobRecord
-from muster_core.queues.holdings import ACTIVE_PHASES
 from muster_core.queues.resizing import clamped, resizable, size_of
 
 

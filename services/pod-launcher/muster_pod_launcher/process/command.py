@@ -11,6 +11,7 @@ import msgspec
 
 from muster_pod_launcher.ports import Launch
 from muster_pod_launcher.process.records import Spec
+from muster_pod_launcher.process.shim import CANNOT_RUN
 
 _INHERITED = ("HOME", "LANG", "TMPDIR")
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -18,9 +19,10 @@ _REFERENCE = re.compile(r"\$\$|\$\((?P<name>[A-Za-z_][A-Za-z0-9_.-]*)\)")
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a launch cannot be run."""
+    """Why a launch cannot be run. With an ``exit_code`` it is the replica that failed; without, the node refuses it."""
 
     reason: str
+    exit_code: int | None = None
 
 
 def base_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -42,7 +44,7 @@ def specify(
         return Refusal(f"unknown node: {launch.node}")
     if not template.command:
         words = "the process runtime runs no images: give a command"
-        return Refusal(f"{words} (image {template.image})" if template.image else words)
+        return Refusal(f"{words} (image {template.image})" if template.image else words, exit_code=CANNOT_RUN)
     env = {**base, **launch.env, "CUDA_VISIBLE_DEVICES": ",".join(map(str, launch.gpus))}
     return Spec(
         name=launch.name,

@@ -139,7 +139,8 @@ class ProcessRuntime:
             log_bytes=self._options.log_bytes,
         )
         if isinstance(spec, Refusal):
-            return await self._starter.settle(launch.replica, Stage.REJECTED, spec.reason)
+            stage = Stage.REJECTED if spec.exit_code is None else Stage.EXITED
+            return await self._starter.settle(launch.replica, stage, spec.reason, exit_code=spec.exit_code)
         return await self._starter.start(launch.replica, spec)
 
     async def stop(self, replica: ReplicaId, *, grace_s: float) -> None:

@@ -53,6 +53,10 @@ class Spec(TypedDict):
     log_bytes: int
 
 
+CANNOT_RUN = 127
+"""The exit code of a replica whose command could not be run."""
+
+
 class CannotRunError(Exception):
     """The replica could not be started; the message is for the user."""
 
@@ -138,7 +142,8 @@ class Shim:
         try:
             pid = self._spawn(spec, log)
         except CannotRunError as error:
-            self._record("rejected", reason=str(error))
+            # As shells and container runtimes have it: the command is the user's, and so is the failure.
+            self._record("exited", exit_code=CANNOT_RUN, reason=str(error))
             self._answer()
             return
         child: dict[str, object] = {"pid": pid, "start": _start_ticks(pid), "started_at": started_at}

@@ -44,9 +44,11 @@ class Starter:
                     return seen
         return await self.settle(replica, Stage.REJECTED, problem or "its shim did not start")
 
-    async def settle(self, replica: ReplicaId, stage: Stage, reason: str) -> Observation:
+    async def settle(
+        self, replica: ReplicaId, stage: Stage, reason: str, *, exit_code: int | None = None
+    ) -> Observation:
         """Let the replica never start, unless it has; what stands now. Raises ``TimeoutError`` where a shim neither starts nor ends."""
-        verdict = State(state=stage, at=self._clock(), reason=reason)
+        verdict = State(state=stage, at=self._clock(), reason=reason, exit_code=exit_code)
         folder = self._folder(replica)
         for _ in range(_SETTLE_LOOKS):
             settle(folder, verdict)

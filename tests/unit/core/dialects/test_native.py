@@ -313,10 +313,11 @@ BAD_ROLES = {
         "spec.roles.worker.tolerations[0].value",
     ),
     "tolerations: [{key: a, effect: Sometimes}]": ("NotAllowed", "spec.roles.worker.tolerations[0].effect"),
-    "nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {}}": (
-        "Required",
-        "spec.roles.worker.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms",
-    ),
+    "labels: x": ("WrongType", "spec.roles.worker.labels"),
+    "ports: 80": ("WrongType", "spec.roles.worker.ports"),
+    "env: [{value: b}]": ("Required", "spec.roles.worker.env[0].name"),
+    "command: 'a \"b'": ("WrongType", "spec.roles.worker.command"),
+    "template: x": ("WrongType", "spec.roles.worker.template"),
     "gracePeriod: soon": ("BadDuration", "spec.roles.worker.gracePeriod"),
     "template: {spec: {containers: [{name: a, image: b}]}}": ("Conflict", "spec.roles.worker.template"),
     "overrides: [{index: 1}]": ("OutOfRange", "spec.roles.worker.overrides[0].index"),
@@ -404,6 +405,17 @@ def test_names_must_leave_room_for_role_and_index() -> None:
         "metadata.name",
         "shorten the job's name by 1",
     )
+
+
+def test_a_template_is_overridden_as_a_whole() -> None:
+    pod = "template: {spec: {containers: [{name: main, image: %s}]}}"
+    whole = MINIMAL.replace(
+        "      image: trainer\n", f"      {pod % 'x'}\n      overrides:\n        - index: 0\n          "
+    )
+    (worker,) = job_of(whole + pod % "y").roles
+    assert (worker.template.image, worker.template_of(0).image) == ("x", "y")
+    (problem,) = parse(whole + "image: y").problems
+    assert (problem.code, problem.path) == ("Conflict", "spec.roles.worker.overrides[0]")
 
 
 def test_tensorflow_has_at_most_one_chief() -> None:

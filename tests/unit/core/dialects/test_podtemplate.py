@@ -189,6 +189,14 @@ def test_what_only_kubernetes_can_do_is_one_warning_and_kept() -> None:
 
 REFUSED: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     "no containers": ({}, ("Required", "spec.containers")),
+    "resources that are no mapping": (
+        {"containers": [container()], "overhead": 3},
+        ("WrongType", "spec.overhead"),
+    ),
+    "a value from here and from elsewhere": (
+        {"containers": [container(env=[{"name": "A", "value": "b", "valueFrom": {"fieldRef": {}}}])]},
+        ("Conflict", "spec.containers[0].env[0].valueFrom"),
+    ),
     "a misspelt pod key": ({"containers": [container()], "volums": []}, ("UnknownField", "spec.volums")),
     "a misspelt container key": (
         {"containers": [container(comand=["x"])]},

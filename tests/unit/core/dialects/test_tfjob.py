@@ -33,16 +33,20 @@ def replica(count: int | None = None, *, pod: dict[str, Any] | None = None, **fi
     return {**said, "template": {"spec": {"containers": [container()], **(pod or {})}}, **fields}
 
 
-def tfjob(
-    specs: dict[str, Any] | None = None, *, metadata: dict[str, Any] | None = None, **spec: Any
-) -> Parsed:
+def tfjob(spec: dict[str, Any] | None = None, **metadata: Any) -> Parsed:
+    """A TFJob of two workers, with this in its spec and metadata."""
     document = {
         "apiVersion": "kubeflow.org/v1",
         "kind": "TFJob",
-        "metadata": {"name": "mnist", **(metadata or {})},
-        "spec": {"tfReplicaSpecs": {"Worker": replica(2)} if specs is None else specs, **spec},
+        "metadata": {"name": "mnist", **metadata},
+        "spec": {"tfReplicaSpecs": {"Worker": replica(2)}, **(spec or {})},
     }
     return parse(yaml.safe_dump(document))
+
+
+def specs(**types: Any) -> dict[str, Any]:
+    """A spec of these replica types."""
+    return {"tfReplicaSpecs": types}
 
 
 def good(parsed: Parsed) -> Job:
@@ -189,19 +193,17 @@ def test_the_template_is_kept_for_kubernetes_with_the_port_that_the_replicas_mee
 def test_a_bound_that_is_not_given_is_what_the_workers_start_with(
     said: dict[str, Any], counts: tuple[int, ...]
 ) -> None:
-    worker = worker_of(tfjob(**said))
+    worker = worker_of(tfjob(said))
     assert (worker.min, worker.replicas, worker.max) == counts
 
 
 def test_workers_that_are_not_counted_are_the_least_that_may_be() -> None:
-    assert worker_of(tfjob({"Worker": replica()}, **{"min-instances": 3, "max-instances": 5})).replicas == 3
-    assert worker_of(tfjob({"Worker": replica()})).replicas == 1
+    assert worker_of(tfjob({**specs(Worker=replica()), "min-instances": 3, "max-instances": 5})).replicas == 3
+    assert worker_of(tfjob(specs(Worker=replica()))).replicas == 1
 
 
 def test_the_gang_s_minimum_leaves_the_workers_what_the_others_do_not_take() -> None:
-    job = good(
-        tfjob({"PS": replica(2), "Worker": replica(4)}, runPolicy={"schedulingPolicy": {"minAvailable": 3}})
-    )
+    job = good(tfjob({**specs(PS=replica(2), Worker=replica(4)), "schedulingPolicy": {"minAvailable": 3}}))
     assert job.min_available == 3
     assert [(role.name, role.min, role.replicas) for role in job.roles] == [("ps", 2, 2), ("worker", 1, 4)]
 
@@ -218,7 +220,7 @@ POLICY: dict[str, Any] = {
 
 @pytest.mark.parametrize("spec", [POLICY, {"runPolicy": POLICY}], ids=["under spec", "under runPolicy"])
 def test_the_run_policy_is_read_in_either_place(spec: dict[str, Any]) -> None:
-    job = good(tfjob(successPolicy="AllWorkers", **spec))
+    job = good(tfjob({"successPolicy": "AllWorkers", **spec}))
     assert (job.queue, job.min_available) == ("research", 2)
     assert job.run == RunPolicy(
         clean_pod_policy=CleanPodPolicy.ALL,
@@ -232,13 +234,13 @@ def test_the_run_policy_is_read_in_either_place(spec: dict[str, Any]) -> None:
 
 
 def test_the_same_policy_in_both_places_is_a_conflict() -> None:
-    parsed = tfjob(backoffLimit=1, runPolicy={"backoffLimit": 2})
+    parsed = tfjob({"backoffLimit": 1, "runPolicy": {"backoffLimit": 2}})
     assert told(parsed) == [("Conflict", "spec.runPolicy.backoffLimit")]
 
 
 def test_pods_are_kept_by_default_unless_the_job_is_written_for_dragon() -> None:
     assert good(tfjob()).run.clean_pod_policy is CleanPodPolicy.NONE
-    assert good(tfjob(**{"max-instances": 2})).run.clean_pod_policy is CleanPodPolicy.RUNNING
+    assert good(tfjob({"max-instances": 2})).run.clean_pod_policy is CleanPodPolicy.RUNNING
 
 
 def test_replicas_are_not_restarted_by_default() -> None:
@@ -246,32 +248,38 @@ def test_replicas_are_not_restarted_by_default() -> None:
 
 
 def test_replica_types_are_known_in_any_letter_case() -> None:
-    job = good(tfjob({"ps": replica(), "WORKER": replica(2), "chief": replica(), "evaluator": replica()}))
+    job = good(tfjob(specs(ps=replica(), WORKER=replica(2), chief=replica(), evaluator=replica())))
     assert {role.name for role in job.roles} == {"ps", "worker", "chief", "evaluator"}
 
 
 REFUSED: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     "two spellings": (
-        {"specs": {"PS": replica(), "ps": replica()}},
+        {"tfReplicaSpecs": {"PS": replica(), "ps": replica()}},
         ("DuplicateKey", "spec.tfReplicaSpecs.ps"),
     ),
-    "an unknown type": ({"specs": {"Wroker": replica()}}, ("UnknownField", "spec.tfReplicaSpecs.Wroker")),
-    "two chiefs": ({"specs": {"Chief": replica(2)}}, ("OutOfRange", "spec.tfReplicaSpecs.Chief.replicas")),
+    "an unknown type": (
+        {"tfReplicaSpecs": {"Wroker": replica()}},
+        ("UnknownField", "spec.tfReplicaSpecs.Wroker"),
+    ),
+    "two chiefs": (
+        {"tfReplicaSpecs": {"Chief": replica(2)}},
+        ("OutOfRange", "spec.tfReplicaSpecs.Chief.replicas"),
+    ),
     "chief and master": (
-        {"specs": {"Chief": replica(), "Master": replica()}},
+        {"tfReplicaSpecs": {"Chief": replica(), "Master": replica()}},
         ("Conflict", "spec.tfReplicaSpecs.Master"),
     ),
     "two evaluators": (
-        {"specs": {"Worker": replica(), "Evaluator": replica(2)}},
+        {"tfReplicaSpecs": {"Worker": replica(), "Evaluator": replica(2)}},
         ("OutOfRange", "spec.tfReplicaSpecs.Evaluator.replicas"),
     ),
-    "no replica": ({"specs": {"Worker": replica(0)}}, ("NothingToRun", "spec.tfReplicaSpecs")),
+    "no replica": ({"tfReplicaSpecs": {"Worker": replica(0)}}, ("NothingToRun", "spec.tfReplicaSpecs")),
     "no template": (
-        {"specs": {"Worker": {"replicas": 1}}},
+        {"tfReplicaSpecs": {"Worker": {"replicas": 1}}},
         ("Required", "spec.tfReplicaSpecs.Worker.template"),
     ),
     "no image": (
-        {"specs": {"Worker": replica(pod={"containers": [{"name": "tensorflow"}]})}},
+        {"tfReplicaSpecs": {"Worker": replica(pod={"containers": [{"name": "tensorflow"}]})}},
         ("Required", "spec.tfReplicaSpecs.Worker.template.spec.containers[0].image"),
     ),
     "more than the maximum": ({"max-instances": 1}, ("Conflict", "spec.tfReplicaSpecs.Worker.replicas")),
@@ -288,27 +296,23 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
         ("Conflict", "spec.runPolicy.schedulingPolicy.minAvailable"),
     ),
     "a bad restart policy": (
-        {"specs": {"Worker": replica(restartPolicy="Sometimes")}},
+        {"tfReplicaSpecs": {"Worker": replica(restartPolicy="Sometimes")}},
         ("NotAllowed", "spec.tfReplicaSpecs.Worker.restartPolicy"),
     ),
-    "a name that is generated": (
-        {"metadata": {"name": None, "generateName": "a-"}},
-        ("Required", "metadata.name"),
-    ),
     "a deadline of nothing": ({"activeDeadlineSeconds": 0}, ("OutOfRange", "spec.activeDeadlineSeconds")),
-    "no replica types": ({"specs": {}}, ("Required", "spec.tfReplicaSpecs")),
+    "no replica types": ({"tfReplicaSpecs": {}}, ("Required", "spec.tfReplicaSpecs")),
 }
 
 
 @pytest.mark.parametrize(("said", "expected"), REFUSED.values(), ids=REFUSED)
 def test_what_is_wrong_is_told_where_it_is_wrong(said: dict[str, Any], expected: tuple[str, str]) -> None:
-    parsed = tfjob(**said)
+    parsed = tfjob(said)
     assert parsed.jobs == ()
     assert [(p.code, p.path) for p in parsed.problems if p.severity is Severity.ERROR] == [expected]
 
 
 def test_a_conflict_of_bounds_is_told_in_the_document_s_own_words() -> None:
-    (problem,) = tfjob(**{"max-instances": 1}).problems
+    (problem,) = tfjob({"max-instances": 1}).problems
     assert problem.message == "Worker.replicas 2 is above max-instances 1"
     assert problem.fix == "lower Worker.replicas to 1 or raise max-instances to 2"
 
@@ -321,13 +325,29 @@ IDLE: dict[str, tuple[dict[str, Any], str]] = {
         "spec.schedulingPolicy.minResources",
     ),
     "priorityClass": ({"schedulingPolicy": {"priorityClass": "high"}}, "spec.schedulingPolicy.priorityClass"),
-    "max-instances": ({"specs": {"Chief": replica()}, "max-instances": 4}, "spec.max-instances"),
-    "uid": ({"metadata": {"uid": "x"}}, "metadata.uid"),
+    "max-instances": ({"tfReplicaSpecs": {"Chief": replica()}, "max-instances": 4}, "spec.max-instances"),
 }
 
 
 @pytest.mark.parametrize(("said", "path"), IDLE.values(), ids=IDLE)
 def test_what_has_no_effect_is_a_warning_that_the_job_keeps(said: dict[str, Any], path: str) -> None:
-    parsed = tfjob(**said)
+    parsed = tfjob(said)
     assert told(parsed) == [("NotActedUpon", path)]
     assert parsed.jobs[0].warnings == parsed.problems
+
+
+def test_a_name_is_given_and_not_generated() -> None:
+    (warning,) = tfjob(generateName="a-").problems
+    assert (warning.code, warning.path) == ("NotActedUpon", "metadata.generateName")
+    problems = tfjob(name=None, generateName="a-").problems
+    expected = ("Required", "metadata.name", "give a name; names are not generated")
+    assert expected in [(problem.code, problem.path, problem.fix) for problem in problems]
+
+
+def test_what_a_server_has_filled_in_has_no_effect() -> None:
+    document = yaml.safe_load(SAMPLE)
+    document["metadata"]["uid"] = "x"
+    document["status"] = {"conditions": []}
+    parsed = parse(yaml.safe_dump(document))
+    assert set(told(parsed)) == {("NotActedUpon", "metadata.uid"), ("NotActedUpon", "status")}
+    assert len(parsed.jobs) == 1

@@ -34,7 +34,7 @@ def test_a_scalar_means_what_json_would_mean(text: str, value: object) -> None:
 
 
 def test_json_is_read_as_json() -> None:
-    value = {"a": [1, 2.5, True, None, "x\ny"], "b": {"c": {}}, "d": []}
+    value: dict[str, object] = {"a": [1, 2.5, True, None, "x\ny"], "b": {"c": {}}, "d": []}
     assert plain(json.dumps(value)) == value
     assert plain(json.dumps(value, indent=2)) == value
 

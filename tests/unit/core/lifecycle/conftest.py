@@ -97,9 +97,9 @@ class Story:
         change = msgspec.structs.replace(change, **rest)
         return self.tell(facts.ReplicasChanged(changes=(change,)), after_s=after_s)
 
-    def end(self, role: str, index: int, code: int = 0, **rest: object) -> Story:
-        """A replica exits with ``code``."""
-        self.see(role, index, ReplicaState.EXITED, exit_code=code, **rest)
+    def end(self, role: str, index: int, code: int = 0, *, signal: int | None = None) -> Story:
+        """A replica exits with ``code``, or is ended by ``signal``."""
+        self.see(role, index, ReplicaState.EXITED, exit_code=None if signal else code, signal=signal)
         return self
 
     def replica(self, role: str, index: int) -> ReplicaRecord:
@@ -117,9 +117,7 @@ class Story:
     def restart_gang(self, *, delay_ms: int = 0) -> Folded:
         """The gang is taken down to be placed anew."""
         return self.tell(
-            facts.JobRestarting(
-                scope=RestartScope.GANG, attempt=self.attempt, reason=WHY, delay_ms=delay_ms
-            )
+            facts.JobRestarting(scope=RestartScope.GANG, attempt=self.attempt, reason=WHY, delay_ms=delay_ms)
         )
 
     def restart(self, *named: tuple[str, int], delay_ms: int = 0) -> Folded:

@@ -9,7 +9,7 @@ import pytest
 
 from muster_core import facts
 from muster_core.lifecycle.moves import LEGAL_PHASES
-from muster_core.models import TERMINAL_PHASES, JobRecord, Phase, Reason, ReplicaState, RestartScope
+from muster_core.models import TERMINAL_PHASES, Job, JobRecord, Phase, Reason, ReplicaState, RestartScope
 
 if TYPE_CHECKING:
     from .conftest import Stories
@@ -40,12 +40,13 @@ def fitting(name: str, record: JobRecord) -> facts.JobFact:
     """The fact of that name as its writer would have told it of this record."""
     attempt, generation = record.attempt, record.generation
     placed = tuple(
-        facts.Assignment(role=role, index=i, node="n1") for role, i in (("ps", 0), ("worker", 0), ("worker", 1))
+        facts.Assignment(role=role, index=i, node="n1")
+        for role, i in (("ps", 0), ("worker", 0), ("worker", 1))
     )
-    job = record.job
     seen = facts.ReplicaChange(role="worker", index=1, attempt=attempt, state=ReplicaState.LAUNCHED)
     samples: tuple[facts.JobFact, ...] = (
         facts.JobSubmitted(job_id="j-1", request_id="again"),
+        facts.JobValidated(job=record.job or Job(name="demo", roles=())),
         facts.JobRejected(problems=()),
         facts.JobWaiting(reason=WHY),
         facts.JobPlaced(attempt=attempt + 1, generation=1, pool="local", replicas=placed),
@@ -59,10 +60,6 @@ def fitting(name: str, record: JobRecord) -> facts.JobFact:
         facts.JobRestarting(scope=RestartScope.GANG, attempt=attempt, reason=WHY),
         facts.JobFinished(outcome=facts.Outcome.FAILED, reason=WHY, attempt=attempt),
     )
-    if name == "JobValidated":
-        from muster_core.models import Job
-
-        return facts.JobValidated(job=job or Job(name="demo", roles=()))
     return next(fact for fact in samples if type(fact).__name__ == name)
 
 

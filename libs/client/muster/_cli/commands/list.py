@@ -31,10 +31,13 @@ from muster_rpc.v1 import job_pb2
 @click.pass_obj
 def list_jobs(state: State, phases: tuple[str, ...], queue: str, watch: bool) -> None:
     """List jobs, newest first."""
-    with state.client() as client:
-        if watch:
+    if watch:
+        with state.client() as client:
+            client.cluster()
+        with state.patient_client() as client:
             _watch(state, client, phases=phases, queue=queue)
-            return
+        return
+    with state.client() as client:
         jobs = list(client.list(phases=phases, queue=queue))
     match state.output:
         case "name":

@@ -93,7 +93,7 @@ async def _follow(
     state: State, submitted: Sequence[job_service_pb2.SubmittedJob], *, aloud: bool
 ) -> list[job_pb2.Job]:
     several = len(submitted) > 1
-    async with state.async_client() as client, asyncio.TaskGroup() as group:
+    async with state.patient_async_client() as client, asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(
                 Follower(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -13,7 +12,7 @@ from muster._cli import words
 from muster._cli.state import State, shared_options
 from muster._trace.draw import draw, summary
 from muster._trace.fetch import fetch_trace
-from muster._trace.spans import Span
+from muster._trace.spans import Span, read_documents
 from muster._trace.tree import plant
 from muster.client import Client
 from muster.errors import NotFound
@@ -21,6 +20,7 @@ from muster_rpc.v1 import job_pb2
 
 _ON_THEIR_WAY_S = 4.0
 _FRESH_S = 30.0
+_LAST_SPAN = "clean up"
 _LEAST_WIDTH = 100
 
 
@@ -41,9 +41,8 @@ def trace(state: State, job: str, url: str | None) -> None:
         store = url or _known_store(client)
     if not found.trace_id:
         raise NotFound(f"{job} has no trace")
-    wait_s = max(_ON_THEIR_WAY_S, state.patience_s) if _is_fresh(found) else _ON_THEIR_WAY_S
     spans, content = fetch_trace(
-        store, found.trace_id, patience_s=wait_s, complete=lambda spans: _is_whole(found, spans)
+        store, found.trace_id, patience_s=_ON_THEIR_WAY_S, complete=lambda spans: _is_whole(found, spans)
     )
     match state.output:
         case "table":
@@ -56,7 +55,7 @@ def trace(state: State, job: str, url: str | None) -> None:
         case "yaml":
             import yaml  # noqa: PLC0415 (only for this format)
 
-            click.echo(yaml.safe_dump(json.loads(content), sort_keys=False), nl=False)
+            click.echo(yaml.safe_dump_all(read_documents(content), sort_keys=False), nl=False)
         case _:
             sys.stdout.write(content.decode().rstrip("\n") + "\n")
 
@@ -68,16 +67,13 @@ def _known_store(client: Client) -> str:
     return store
 
 
-def _is_fresh(job: job_pb2.Job) -> bool:
-    return time.time() - words.instant(job.status.finished_at) < _FRESH_S
-
-
 def _is_whole(job: job_pb2.Job, spans: list[Span]) -> bool:
-    """Whether no span is missing that must come: parents, and, of a job that has ended, its last span."""
+    """Whether nothing more is to be waited for: of a job that has just ended, its last span and every parent are there."""
+    if not words.has_ended(job) or time.time() - words.instant(job.status.finished_at) > _FRESH_S:
+        return True
     known = {span.span_id for span in spans}
     rooted = all(not span.parent_id or span.parent_id in known for span in spans)
-    over = {span.name for span in spans} & {"clean up"} or not words.has_ended(job)
-    return rooted and (bool(over) or not _is_fresh(job))
+    return rooted and (not job.status.attempt or any(span.name == _LAST_SPAN for span in spans))
 
 
 def _width(state: State) -> int:

@@ -29,7 +29,9 @@ def watch(ctx: click.Context, state: State, job: str) -> None:
         f"{job} goes on; see it again with `muster watch {job}`, end it with `muster cancel {job}`"
     )
     with state.client() as client:
-        states = client.watch(job)
+        found = client.get(job)
+    with state.patient_client() as client:
+        states = client.watch(found.job_id)
         if state.for_programs:
             last = _for_programs(state, states)
         elif state.out.is_terminal:

@@ -1,0 +1,96 @@
+"""``muster trace`` against a store that answers late, wrongly, or not at all."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TYPE_CHECKING
+
+import pytest
+
+from muster_rpc.v1 import job_pb2
+
+if TYPE_CHECKING:
+    from tests.component.client.conftest import GatewayDouble, Muster
+
+MakeJob = Callable[..., job_pb2.Job]
+
+
+@pytest.fixture
+def store() -> Iterator[tuple[str, list[bytes]]]:
+    """A trace store that gives each of its answers once, the last one for ever; ``b""`` is 404."""
+    answers: list[bytes] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer = answers.pop(0) if len(answers) > 1 else answers[0]
+            self.send_response(200 if answer else 404)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base class's name)
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", answers
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def spans(*names: str) -> bytes:
+    made = [
+        {
+            "traceId": "0af7651916cd43dd8448eb211c80319c",
+            "spanId": f"{number + 1:016x}",
+            "parentSpanId": "" if number == 0 else f"{1:016x}",
+            "name": name,
+            "startTimeUnixNano": str(1_700_000_000_000_000_000 + number),
+            "endTimeUnixNano": str(1_700_000_001_000_000_000),
+        }
+        for number, name in enumerate(names)
+    ]
+    return json.dumps({"result": {"resourceSpans": [{"scopeSpans": [{"spans": made}]}]}}).encode()
+
+
+def test_a_trace_is_drawn_when_its_last_spans_have_come(
+    muster: Muster, gateway: GatewayDouble, job: MakeJob, store: tuple[str, list[bytes]]
+):
+    url, answers = store
+    gateway.trace_query_url = url
+    gateway.publish(job(job_pb2.PHASE_SUCCEEDED, sequence=1))
+    answers += [b"", spans("SubmitJob", "clean up")]
+    done = muster("trace", "demo")
+    assert done.exit_code == 0
+    assert "2 spans of 1 service" in done.stdout
+    assert "└─ clean up" in done.stdout
+    assert json.loads(muster("trace", "demo", "-o", "json").stdout)["result"]
+
+
+def test_a_store_that_is_away_or_knows_nothing_is_said(
+    muster: Muster, gateway: GatewayDouble, job: MakeJob, store: tuple[str, list[bytes]]
+):
+    url, answers = store
+    gateway.publish(job(job_pb2.PHASE_SUCCEEDED, sequence=1))
+    assert muster("trace", "demo").exit_code == 4
+    away = muster("trace", "demo", "--url", "http://127.0.0.1:1")
+    assert (away.exit_code, "cannot reach the trace store" in away.stderr) == (5, True)
+    answers.append(b"<html>")
+    assert muster("trace", "demo", "--url", url).exit_code == 1
+    assert muster("trace", "demo", "--url", "file:///etc/passwd").exit_code == 1
+
+
+def test_the_last_span_of_a_job_that_has_just_ended_is_waited_for(
+    muster: Muster, gateway: GatewayDouble, job: MakeJob, store: tuple[str, list[bytes]]
+):
+    url, answers = store
+    ended = job(job_pb2.PHASE_SUCCEEDED, sequence=1)
+    ended.status.finished_at.GetCurrentTime()
+    ended.status.attempt = 1
+    gateway.publish(ended)
+    answers += [spans("SubmitJob"), spans("SubmitJob", "running worker-0"), spans("SubmitJob", "clean up")]
+    assert "clean up" in muster("trace", "demo", "--url", url).stdout

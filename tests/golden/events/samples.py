@@ -1,0 +1,287 @@
+"""One sample of every fact, and of a job's record, with every field set: what the files in ``v1`` hold.
+
+``python tests/golden/events/samples.py`` writes the files that are missing. A file that is there is never written again: it is what was
+published, and stays readable for ever. A field that is added later gets a sample of its own, beside the old one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from muster_core import facts
+from muster_core.models import (
+    CleanPodPolicy,
+    ElasticPolicy,
+    Framework,
+    HistoryEntry,
+    Job,
+    JobKind,
+    JobRecord,
+    Node,
+    Phase,
+    PlacementPolicy,
+    Port,
+    Problem,
+    Reason,
+    ReplicaRecord,
+    ReplicaState,
+    Resources,
+    RestartPolicy,
+    RestartScope,
+    Role,
+    RunPolicy,
+    Severity,
+    Strategy,
+    SuccessPolicy,
+    Taint,
+    Template,
+    Toleration,
+)
+
+FOLDER = Path(__file__).parent / "v1"
+
+GIB = 1024**3
+AT = 1_700_000_000_000_000
+
+AMOUNT = Resources(
+    cpu=4000,
+    memory=8 * GIB,
+    gpu=1500,
+    gpu_memory=2 * GIB,
+    ephemeral_storage=GIB,
+    extended={"rdma/hca": 1},
+)
+
+TEMPLATE = Template(
+    image="train:1",
+    command=("python", "train.py"),
+    args=("--epochs", "10"),
+    env={"DATA": "/data"},
+    working_dir="/work",
+    requests=AMOUNT,
+    limits=Resources(cpu=8000),
+    ports=(Port(name="grpc", number=2222),),
+    labels={"team": "vision"},
+    annotations={"note": "first run"},
+    node_selector={"zone": "a"},
+    tolerations=(Toleration(key="gpu", operator="Exists", value="", effect="NoSchedule"),),
+    node_affinity={"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}},
+    grace_s=60,
+    pod={"spec": {"containers": [{"name": "main"}]}},
+)
+
+WARNING = Problem(
+    code="Deprecated",
+    path="spec.tfReplicaSpecs.Worker",
+    message="is an old name",
+    severity=Severity.WARNING,
+    line=4,
+    column=3,
+    found="Worker",
+    allowed="worker",
+    fix="write worker",
+)
+
+JOB = Job(
+    name="mnist",
+    roles=(
+        Role(
+            name="worker",
+            replicas=2,
+            min=1,
+            max=4,
+            template=TEMPLATE,
+            overrides={1: Template(command=("python", "other.py"))},
+            restart_policy=RestartPolicy.EXIT_CODE,
+        ),
+    ),
+    namespace="ml",
+    queue="team-a",
+    priority=5,
+    preemptible=False,
+    kind=JobKind.SERVICE,
+    framework=Framework.TENSORFLOW,
+    dialect="kubeflow",
+    min_available=1,
+    placement=PlacementPolicy(
+        strategy=Strategy.SPREAD, topology="zone", topology_required=True, gpu_topology=True
+    ),
+    elastic=ElasticPolicy(policy="dragon", cool_down_s=30, step=2),
+    run=RunPolicy(
+        restart_scope=RestartScope.GANG,
+        backoff_limit=6,
+        active_deadline_s=3600,
+        queue_deadline_s=600,
+        start_timeout_s=120,
+        ttl_s=86400,
+        clean_pod_policy=CleanPodPolicy.NONE,
+        success_policy=SuccessPolicy.ALL_WORKERS,
+        suspend=True,
+    ),
+    labels={"app": "mnist"},
+    annotations={"owner": "ann"},
+    warnings=(WARNING,),
+)
+
+WHY = Reason(code="NoRoom", message="2 of 3 nodes lack a GPU", numbers={"nodes": 3, "short": 2})
+
+REPLICA = ReplicaRecord(
+    role="worker",
+    index=1,
+    attempt=2,
+    generation=3,
+    node="n1",
+    restart=1,
+    gpus=(0, 3),
+    state=ReplicaState.EXITED,
+    leaving=True,
+    exit_code=137,
+    signal=9,
+    reason="OOMKilled",
+    address="10.0.0.1:2222",
+    not_before=AT,
+    placed_at=AT + 1,
+    launched_at=AT + 2,
+    running_at=AT + 3,
+    ended_at=AT + 4,
+)
+
+SAMPLES: dict[str, msgspec.Struct] = {
+    "JobSubmitted": facts.JobSubmitted(
+        job_id="j-abcdefghijklmnop",
+        request_id="r-1",
+        submitter="ann",
+        document="kind: TFJob\n",
+        source_name="mnist.yaml",
+        namespace="ml",
+        part=1,
+    ),
+    "JobSubmitted.typed": facts.JobSubmitted(job_id="j-abcdefghijklmnop", request_id="r-1", spec=JOB),
+    "JobValidated": facts.JobValidated(job=JOB, defaults_version=7),
+    "JobRejected": facts.JobRejected(problems=(WARNING,), name="mnist"),
+    "JobWaiting": facts.JobWaiting(reason=WHY),
+    "JobPlaced": facts.JobPlaced(
+        attempt=2,
+        generation=1,
+        pool="local",
+        replicas=(facts.Assignment(role="worker", index=0, node="n1", gpus=(0, 1)),),
+        reason=WHY,
+    ),
+    "JobResized": facts.JobResized(
+        attempt=2,
+        generation=3,
+        reason=WHY,
+        added=(facts.Assignment(role="worker", index=2, node="n2"),),
+        removed=(facts.ReplicaRef(role="worker", index=1),),
+        policy="dragon",
+    ),
+    "JobEvicted": facts.JobEvicted(attempt=2, reason=WHY),
+    "ScaleProposed": facts.ScaleProposed(
+        role="worker", size=2, target=3, policy="dragon", attempt=2, generation=3, reason=WHY, gain=870
+    ),
+    "ReplicasChanged": facts.ReplicasChanged(
+        changes=(
+            facts.ReplicaChange(
+                role="worker",
+                index=1,
+                attempt=2,
+                state=ReplicaState.EXITED,
+                restart=1,
+                exit_code=137,
+                signal=9,
+                reason="OOMKilled",
+                address="10.0.0.1:2222",
+                at=AT,
+            ),
+        )
+    ),
+    "CommandRequested": facts.CommandRequested(
+        command=facts.Command.SCALE, request_id="r-2", by="ann", role="worker", target=4, message="more"
+    ),
+    "JobRestarting": facts.JobRestarting(
+        scope=RestartScope.REPLICA,
+        attempt=2,
+        reason=WHY,
+        delay_ms=2000,
+        replicas=(facts.ReplicaRef(role="worker", index=1),),
+    ),
+    "JobFinished": facts.JobFinished(outcome=facts.Outcome.TIMED_OUT, reason=WHY, attempt=2),
+    "NodeChanged": facts.NodeChanged(
+        pool="local",
+        node=Node(
+            name="n1",
+            allocatable=AMOUNT,
+            foreign=Resources(cpu=100),
+            pods=30,
+            gpu_memory=16 * GIB,
+            labels={"zone": "a"},
+            taints=(Taint(key="gpu", value="yes", effect="NoExecute"),),
+            ready=False,
+            unschedulable=True,
+            address="10.0.0.1",
+        ),
+        gone=True,
+    ),
+    "CapacityChanged": facts.CapacityChanged(
+        pool="local",
+        free=Resources(cpu=1000),
+        allocatable=AMOUNT,
+        waiting=3,
+        waiting_feasible=2,
+        oldest_wait_at=AT,
+        decided_at=AT + 1,
+    ),
+    "JobRecord": JobRecord(
+        job_id="j-abcdefghijklmnop",
+        folded=42,
+        phase=Phase.RUNNING,
+        name="mnist",
+        job=JOB,
+        submitter="ann",
+        dialect="kubeflow",
+        trace="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        problems=(WARNING,),
+        reason=WHY,
+        attempt=2,
+        generation=3,
+        replicas=(REPLICA,),
+        failures=1,
+        evictions=2,
+        not_before=AT,
+        cancel_requested=True,
+        delete_requested=True,
+        submitted_at=AT,
+        validated_at=AT + 1,
+        queued_at=AT + 2,
+        waiting_since=AT + 3,
+        placed_at=AT + 4,
+        started_at=AT + 5,
+        running_at=AT + 6,
+        finished_at=AT + 7,
+        resized_at=AT + 8,
+        history=(
+            HistoryEntry(at=AT, fact="JobSubmitted", source="gateway", reason="Submitted", message="by ann"),
+        ),
+    ),
+}
+"""File name without its ending -> what it holds."""
+
+
+def encode(sample: msgspec.Struct) -> bytes:
+    """The file of a sample: its JSON, indented for readers."""
+    return msgspec.json.format(msgspec.json.encode(sample), indent=2) + b"\n"
+
+
+def write_missing() -> None:
+    """Write the samples that have no file yet."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, sample in SAMPLES.items():
+        path = FOLDER / f"{name}.json"
+        if not path.exists():
+            path.write_bytes(encode(sample))
+
+
+if __name__ == "__main__":
+    write_missing()

@@ -1,0 +1,209 @@
+"""A launcher that follows ``reconcile``, against a runtime with a will of its own: whatever happened, a job that ends leaves nothing."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from muster_core import facts
+from muster_core.facts import Assignment, ReplicaChange, ReplicaRef, Stamped
+from muster_core.lifecycle import (
+    Finish,
+    Forget,
+    Report,
+    Restart,
+    Start,
+    Stop,
+    check_record,
+    decide,
+    fold,
+    reconcile,
+)
+from muster_core.models import (
+    ENDED_STATES,
+    CleanPodPolicy,
+    Framework,
+    Job,
+    JobRecord,
+    Phase,
+    Reason,
+    ReplicaState,
+    RestartPolicy,
+    RestartScope,
+    Role,
+    RunPolicy,
+    Template,
+)
+
+SECOND = 1_000_000
+WHY = Reason(code="Why")
+WAITING = (Phase.QUEUED, Phase.EVICTED, Phase.RESTARTING)
+Run = tuple[str, int, int, int]
+
+
+class JobOnARuntime(RuleBasedStateMachine):
+    """One job; ``runs`` is what the runtime has of it, ``asked`` what it was told to end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1_700_000_000 * SECOND
+        self.known: JobRecord | None = None
+        self.runs: dict[Run, ReplicaChange] = {}
+        self.asked: set[Run] = set()
+
+    @property
+    def record(self) -> JobRecord:
+        """The record as folded so far."""
+        assert self.known is not None
+        return self.known
+
+    @initialize(
+        policy=st.sampled_from(RestartPolicy),
+        scope=st.sampled_from(RestartScope),
+        clean=st.sampled_from(CleanPodPolicy),
+    )
+    def submit(self, policy: RestartPolicy, scope: RestartScope, clean: CleanPodPolicy) -> None:
+        """A parameter server and two workers, growing to three."""
+        ps = Role(name="ps", replicas=1, min=1, max=1, template=Template(), restart_policy=policy)
+        worker = Role(name="worker", replicas=2, min=1, max=3, template=Template(), restart_policy=policy)
+        run = RunPolicy(restart_scope=scope, clean_pod_policy=clean)
+        job = Job(name="demo", roles=(ps, worker), framework=Framework.TENSORFLOW, run=run)
+        self._tell(facts.JobSubmitted(job_id="j-1", request_id="r", spec=job))
+        self._tell(facts.JobValidated(job=job))
+        self.place()
+
+    @precondition(lambda self: self.record.phase in WAITING and all(r.ended for r in self.record.replicas))
+    @rule()
+    def place(self) -> None:
+        """The scheduler places a job that has left its earlier attempts behind."""
+        gang = [("ps", 0), ("worker", 0), ("worker", 1)]
+        self._tell(
+            facts.JobPlaced(
+                attempt=self.record.attempt + 1,
+                generation=1,
+                pool="local",
+                replicas=tuple(Assignment(role=role, index=index, node="n1") for role, index in gang),
+            )
+        )
+
+    @precondition(lambda self: self.record.phase is Phase.RUNNING)
+    @rule(grow=st.booleans())
+    def resize(self, grow: bool) -> None:
+        """The scheduler adds a third worker, or takes the last one."""
+        taken = {r.index for r in self.record.replicas if r.role == "worker" and not (r.leaving and r.ended)}
+        members = {m.index for m in self.record.members() if m.role == "worker"}
+        free = sorted({0, 1, 2} - taken)
+        last = max(members, default=0)
+        self._tell(
+            facts.JobResized(
+                attempt=self.record.attempt,
+                generation=self.record.generation + 1,
+                reason=WHY,
+                added=tuple(Assignment(role="worker", index=i, node="n2") for i in free[:1]) if grow else (),
+                removed=(ReplicaRef(role="worker", index=last),) if not grow and last else (),
+            )
+        )
+
+    @precondition(lambda self: self.record.phase in (Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING))
+    @rule()
+    def evict(self) -> None:
+        """The scheduler takes the attempt down."""
+        self._tell(facts.JobEvicted(attempt=self.record.attempt, reason=WHY))
+
+    @rule()
+    def decide(self) -> None:
+        """Status-tracker says what follows."""
+        for instruction in decide(self.record, self.now):
+            if isinstance(instruction, Finish | Restart):
+                self._tell(instruction.fact)
+
+    @rule(reports=st.booleans())
+    def work(self, reports: bool) -> None:
+        """The launcher acts; without ``reports`` it is killed between its effects and their fact."""
+        self.now += SECOND
+        steps = reconcile(self.record, tuple(self.runs.values()), self.now)
+        for step in steps:
+            match step:
+                case Start(replica=r):
+                    run = (r.role, r.index, r.attempt, r.restart)
+                    assert run not in self.runs, "one run was started twice"
+                    self.runs[run] = ReplicaChange(
+                        role=r.role,
+                        index=r.index,
+                        attempt=r.attempt,
+                        restart=r.restart,
+                        state=ReplicaState.LAUNCHED,
+                    )
+                case Stop(role=role, index=index, attempt=attempt, restart=restart):
+                    self.asked.add((role, index, attempt, restart))
+                case Report():
+                    pass
+        seen = tuple(step.change for step in steps if isinstance(step, Report))
+        if reports and seen:
+            self._tell(facts.ReplicasChanged(changes=seen))
+
+    @rule(
+        pick=st.integers(0, 9),
+        state=st.sampled_from(tuple(ReplicaState)[2:]),
+        code=st.sampled_from((0, 1, 143)),
+    )
+    def happen(self, pick: int, state: ReplicaState, code: int) -> None:
+        """Something happens to a run by itself."""
+        alive = [run for run, change in self.runs.items() if change.state not in ENDED_STATES]
+        if alive:
+            run = alive[pick % len(alive)]
+            exited = code if state is ReplicaState.EXITED else None
+            self.runs[run] = msgspec.structs.replace(self.runs[run], state=state, exit_code=exited)
+
+    @rule(pick=st.integers(0, 9))
+    def vanish(self, pick: int) -> None:
+        """The runtime forgets a run that the launcher has reported."""
+        reported = [
+            (r.role, r.index, r.attempt, r.restart)
+            for r in self.record.replicas
+            if r.state is not ReplicaState.PLACED
+        ]
+        if reported:
+            self.runs.pop(reported[pick % len(reported)], None)
+
+    @invariant()
+    def holds(self) -> None:
+        """What must hold of every record."""
+        if self.known is not None:
+            check_record(self.known)
+
+    def teardown(self) -> None:
+        """Delete the job: it ends, everything of it ends, and it may be forgotten, in a few rounds."""
+        if self.known is None:
+            return
+        self._tell(facts.CommandRequested(command=facts.Command.DELETE, request_id="d"))
+        for _ in range(6):
+            self.decide()
+            self.work(reports=True)
+            self._obey()
+        assert self.record.settled
+        assert all(change.state in ENDED_STATES for change in self.runs.values())
+        assert decide(self.record, self.now) == [Forget("j-1")]
+        assert reconcile(self.record, tuple(self.runs.values()), self.now) == []
+
+    def _obey(self) -> None:
+        for run in self.asked & self.runs.keys():
+            if self.runs[run].state not in ENDED_STATES:
+                self.runs[run] = msgspec.structs.replace(self.runs[run], state=ReplicaState.REMOVED)
+
+    def _tell(self, fact: facts.JobFact) -> None:
+        sequence = self.known.folded + 1 if self.known else 1
+        told = fold(self.known, Stamped(job_id="j-1", fact=fact, sequence=sequence, at=self.now))
+        assert told.illegal is None, told.illegal
+        self.known = told.record
+
+
+JobOnARuntime.TestCase.settings = settings(
+    deadline=None,
+    max_examples=100,
+    stateful_step_count=30,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+TestAJobOnARuntime = JobOnARuntime.TestCase

@@ -1,0 +1,88 @@
+"""What every replica is told, and what its own template cannot change."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from muster_core.frameworks import SUPPORTED_FRAMEWORKS, environment, listed_replicas
+from muster_core.models import Framework, Job, ReplicaRecord, Template
+
+if TYPE_CHECKING:
+    from .conftest import Scene
+
+
+def told(scene: Scene, job: Job, replica: ReplicaRecord) -> dict[str, str]:
+    """The environment of ``replica``."""
+    return environment(
+        scene.record(replica),
+        job,
+        replica,
+        addresses=scene.addresses(job),
+        members_path="/run/members.json",
+        traceparent="00-a-b-01",
+    )
+
+
+def test_everyone_is_told_who_and_where_it_is(scene: Scene) -> None:
+    job = scene.job(("ps", 1, 1), ("worker", 2, 2))
+
+    env = told(scene, job, scene.replica("worker", 1))
+
+    config = env.pop("TF_CONFIG")
+    assert json.loads(config)["task"] == {"type": "worker", "index": 1}
+    assert env == {
+        "OWN": "worker",
+        "MUSTER_JOB_ID": "j-1",
+        "MUSTER_JOB": "demo",
+        "MUSTER_ROLE": "worker",
+        "MUSTER_INDEX": "1",
+        "MUSTER_ATTEMPT": "2",
+        "MUSTER_GENERATION": "3",
+        "MUSTER_MEMBERS": "/run/members.json",
+        "MUSTER_ADDRESS": "worker-1:2222",
+        "TRACEPARENT": "00-a-b-01",
+    }
+
+
+def test_a_plain_job_has_no_tf_config(scene: Scene) -> None:
+    job = scene.job(("worker", 2, 2), framework=Framework.PLAIN)
+
+    assert "TF_CONFIG" not in told(scene, job, scene.replica("worker", 0))
+
+
+def test_a_job_of_one_replica_has_no_tf_config(scene: Scene) -> None:
+    assert "TF_CONFIG" not in told(scene, scene.job(("worker", 1, 1)), scene.replica("worker", 0))
+
+
+def test_an_override_replaces_the_whole_environment_of_its_index(scene: Scene) -> None:
+    job = scene.job(("worker", 2, 2))
+    role = msgspec.structs.replace(job.roles[0], overrides={1: Template(env={"SPECIAL": "1"})})
+    job = msgspec.structs.replace(job, roles=(role,))
+
+    first, second = (told(scene, job, scene.replica("worker", i)) for i in (0, 1))
+
+    assert (first.get("OWN"), first.get("SPECIAL")) == ("worker", None)
+    assert (second.get("OWN"), second.get("SPECIAL")) == (None, "1")
+
+
+@pytest.mark.parametrize("name", ["TF_CONFIG", "MUSTER_INDEX", "MUSTER_MEMBERS", "TRACEPARENT"])
+def test_the_template_cannot_say_who_a_replica_is(scene: Scene, name: str) -> None:
+    job = scene.job(("worker", 2, 2))
+    role = msgspec.structs.replace(job.roles[0], template=Template(env={name: "mine"}))
+    job = msgspec.structs.replace(job, roles=(role,))
+
+    assert told(scene, job, scene.replica("worker", 0))[name] != "mine"
+
+
+def test_every_index_up_to_the_maximum_is_listed(scene: Scene) -> None:
+    job = scene.job(("ps", 1, 1), ("worker", 1, 3))
+
+    assert listed_replicas(job) == [("ps", 0), ("worker", 0), ("worker", 1), ("worker", 2)]
+
+
+def test_plain_and_tensorflow_jobs_are_supported() -> None:
+    assert {Framework.PLAIN, Framework.TENSORFLOW} <= SUPPORTED_FRAMEWORKS

@@ -1,0 +1,164 @@
+"""The steps that follow from what a record wants and what the runtime sees."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+import pytest
+
+from muster_core import facts
+from muster_core.facts import Outcome, ReplicaChange
+from muster_core.lifecycle import Report, Start, Step, Stop, next_start, reconcile
+from muster_core.models import (
+    ENDED_STATES,
+    CleanPodPolicy,
+    JobRecord,
+    Phase,
+    ReplicaRecord,
+    ReplicaState,
+    RunPolicy,
+)
+
+if TYPE_CHECKING:
+    from .conftest import Stories
+
+S = ReplicaState
+NOW = 5_000_000
+STATES = tuple(S)
+
+
+def one(state: ReplicaState, *, leaving: bool = False, not_before: int = 0) -> JobRecord:
+    """A running job of one replica."""
+    replica = ReplicaRecord(
+        role="worker",
+        index=0,
+        attempt=1,
+        generation=1,
+        node="n1",
+        state=state,
+        leaving=leaving,
+        not_before=not_before,
+        ended_at=1 if state in ENDED_STATES else 0,
+    )
+    return JobRecord(job_id="j-1", folded=1, phase=Phase.RUNNING, attempt=1, replicas=(replica,))
+
+
+def saw(state: ReplicaState, **rest: object) -> ReplicaChange:
+    """What the runtime sees of that replica's run."""
+    change = ReplicaChange(role="worker", index=0, attempt=1, state=state, at=3)
+    return msgspec.structs.replace(change, **rest)
+
+
+def names(steps: list[Step]) -> list[str]:
+    """The steps in short: ``start``, ``stop`` or the state that is reported."""
+    return [s.change.state.value if isinstance(s, Report) else type(s).__name__.lower() for s in steps]
+
+
+UNSEEN = {
+    (S.PLACED, False): ["start"],
+    (S.PLACED, True): ["removed"],
+    (S.LAUNCHED, False): ["lost"],
+    (S.LAUNCHED, True): ["lost"],
+    (S.RUNNING, False): ["lost"],
+    (S.RUNNING, True): ["lost"],
+}
+"""(state in the record, leaving) -> steps when the runtime knows nothing of it; an ended one has none."""
+
+
+@pytest.mark.parametrize("leaving", [False, True])
+@pytest.mark.parametrize("state", STATES)
+def test_a_replica_that_the_runtime_does_not_know(state: ReplicaState, leaving: bool) -> None:
+    steps = reconcile(one(state, leaving=leaving), [], NOW)
+
+    assert names(steps) == UNSEEN.get((state, leaving), [])
+
+
+RANK = {S.PLACED: 0, S.LAUNCHED: 1, S.RUNNING: 2}
+
+
+@pytest.mark.parametrize("leaving", [False, True])
+@pytest.mark.parametrize("seen", STATES[1:])
+@pytest.mark.parametrize("state", STATES)
+def test_a_replica_that_the_runtime_sees(state: ReplicaState, seen: ReplicaState, leaving: bool) -> None:
+    steps = reconcile(one(state, leaving=leaving), [saw(seen)], NOW)
+
+    reported = [seen.value] if RANK.get(seen, 3) > RANK.get(state, 3) else []
+    unwanted = leaving or state in ENDED_STATES
+    assert names(steps) == reported + (["stop"] if unwanted and seen not in ENDED_STATES else [])
+
+
+@pytest.mark.parametrize("seen", STATES[1:])
+@pytest.mark.parametrize(
+    "record",
+    [None, JobRecord(job_id="j-1", folded=1), one(S.RUNNING)],
+    ids=["no job", "no replicas", "another attempt"],
+)
+def test_what_is_not_wanted_is_stopped(record: JobRecord | None, seen: ReplicaState) -> None:
+    stranger = saw(seen, attempt=9)
+    seen_of_own = [saw(S.RUNNING)] if record and record.replicas else []
+
+    steps = reconcile(record, [*seen_of_own, stranger], NOW)
+
+    expected = [] if seen in ENDED_STATES else [Stop(role="worker", index=0, attempt=9, restart=0)]
+    assert steps == expected
+
+
+def test_an_earlier_run_is_stopped_while_the_present_one_is_started() -> None:
+    record = one(S.PLACED)
+    again = msgspec.structs.replace(record.replicas[0], restart=1)
+    record = msgspec.structs.replace(record, replicas=(again,))
+
+    steps = reconcile(record, [saw(S.RUNNING)], NOW)
+
+    assert steps == [Start(again), Stop(role="worker", index=0, attempt=1, restart=0)]
+
+
+def test_a_restart_is_held_back_until_its_instant() -> None:
+    record = one(S.PLACED, not_before=NOW)
+
+    assert next_start(record) == NOW
+    assert reconcile(record, [], NOW - 1) == []
+    assert names(reconcile(record, [], NOW)) == ["start"]
+
+
+def test_a_restart_that_is_on_its_way_out_is_not_waited_for() -> None:
+    assert next_start(one(S.PLACED, not_before=NOW, leaving=True)) is None
+    assert next_start(one(S.RUNNING, not_before=NOW)) is None
+
+
+def test_what_is_reported_is_what_was_seen() -> None:
+    seen = saw(S.EXITED, exit_code=3, reason="Error", address="10.0.0.1:1")
+
+    assert reconcile(one(S.RUNNING), [seen], NOW) == [Report(seen)]
+
+
+def test_a_loss_says_when_and_why() -> None:
+    [step] = reconcile(one(S.RUNNING), [], NOW)
+
+    change = cast("Report", step).change
+    assert (change.state, change.at, change.attempt) == (S.LOST, NOW, 1)
+    assert change.reason == "the runtime does not know it any more"
+
+
+def test_nothing_of_a_job_that_ended_is_started_even_if_it_may_keep_what_runs(story: Stories) -> None:
+    told = story(run=RunPolicy(clean_pod_policy=CleanPodPolicy.NONE)).running().end("worker", 1, 1)
+    told.restart(("worker", 1), delay_ms=60_000)
+    told.finish(Outcome.SUCCEEDED)
+    kept = [ReplicaChange(role=r, index=0, attempt=1, state=S.RUNNING) for r in ("ps", "worker")]
+
+    steps = reconcile(told.record, kept, told.now + 100_000_000)
+
+    assert names(steps) == ["removed"]
+    assert next_start(told.record) is None
+
+
+def test_after_a_delete_all_of_it_is_stopped(story: Stories) -> None:
+    told = story(run=RunPolicy(clean_pod_policy=CleanPodPolicy.NONE)).running()
+    told.finish(Outcome.SUCCEEDED)
+    told.command(facts.Command.DELETE)
+    seen = [
+        ReplicaChange(role=r.role, index=r.index, attempt=1, state=S.RUNNING) for r in told.record.replicas
+    ]
+
+    assert names(reconcile(told.record, seen, told.now)) == ["stop"] * 3

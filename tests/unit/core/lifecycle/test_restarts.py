@@ -1,0 +1,231 @@
+"""What follows a failure: whether, whom and when to start again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from muster_core.facts import JobFinished, JobRestarting, Outcome
+from muster_core.lifecycle import Finish, Restart, decide
+from muster_core.models import Framework, JobKind, ReplicaState, RestartPolicy, RestartScope, RunPolicy
+
+if TYPE_CHECKING:
+    from .conftest import Stories, Story
+
+P = RestartPolicy
+GANG = RunPolicy(restart_scope=RestartScope.GANG, backoff_limit=20)
+
+
+def decided(story: Story) -> JobRestarting | JobFinished | None:
+    """The fact that follows now, if any."""
+    match decide(story.record, story.now):
+        case [Finish(fact=fact) | Restart(fact=fact)]:
+            return fact
+        case _:
+            return None
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "signal", "restarts"),
+    [
+        (P.ALWAYS, 1, None, True),
+        (P.ALWAYS, 137, None, True),
+        (P.ALWAYS, None, 9, True),
+        (P.ON_FAILURE, 1, None, True),
+        (P.ON_FAILURE, 143, None, True),
+        (P.ON_FAILURE, None, 15, True),
+        (P.NEVER, 1, None, False),
+        (P.NEVER, 137, None, False),
+        (P.NEVER, None, 9, False),
+        (P.EXIT_CODE, 1, None, False),
+        (P.EXIT_CODE, 127, None, False),
+        (P.EXIT_CODE, 128, None, True),
+        (P.EXIT_CODE, 137, None, True),
+        (P.EXIT_CODE, 143, None, True),
+        (P.EXIT_CODE, None, 1, True),
+        (P.EXIT_CODE, None, 9, True),
+    ],
+)
+@pytest.mark.parametrize("scope", RestartScope)
+def test_the_restart_policy_decides_on_the_exit(
+    *,
+    story: Stories,
+    policy: RestartPolicy,
+    code: int,
+    signal: int | None,
+    restarts: bool,
+    scope: RestartScope,
+) -> None:
+    told = story(policy=policy, run=RunPolicy(restart_scope=scope)).running()
+    told.end("worker", 1, code, signal=signal)
+
+    fact = decided(told)
+
+    if not restarts:
+        assert isinstance(fact, JobFinished)
+        assert (fact.outcome, fact.reason.code, fact.attempt) == (Outcome.FAILED, "ReplicaFailed", 1)
+        return
+    assert isinstance(fact, JobRestarting)
+    assert (fact.scope, fact.attempt, fact.delay_ms) == (scope, 1, 1000)
+    named = [(ref.role, ref.index) for ref in fact.replicas]
+    assert named == ([("worker", 1)] if scope is RestartScope.REPLICA else [])
+
+
+@pytest.mark.parametrize(
+    ("policy", "restarts"), [(P.ALWAYS, True), (P.ON_FAILURE, True), (P.EXIT_CODE, True), (P.NEVER, False)]
+)
+def test_a_lost_replica_is_started_again_unless_it_never_is(
+    story: Stories, policy: RestartPolicy, restarts: bool
+) -> None:
+    told = story(policy=policy).running()
+    told.see("worker", 1, ReplicaState.LOST)
+
+    assert isinstance(decided(told), JobRestarting if restarts else JobFinished)
+
+
+@pytest.mark.parametrize("state", [ReplicaState.REJECTED, ReplicaState.REMOVED])
+def test_what_a_node_rejected_or_was_asked_to_end_is_no_failure(story: Stories, state: ReplicaState) -> None:
+    told = story(policy=P.NEVER).running()
+    told.see("worker", 1, state)
+
+    assert decided(told) is None
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_service_that_ends_at_all_is_started_again(story: Stories, code: int) -> None:
+    told = story(1, ps=0, kind=JobKind.SERVICE).running().end("worker", 0, code)
+
+    assert isinstance(decided(told), JobRestarting)
+
+
+@pytest.mark.parametrize("code", [1, 137])
+def test_who_is_leaving_cannot_fail_the_job(story: Stories, code: int) -> None:
+    told = story(3, most=4, policy=P.NEVER).running()
+    told.resize(remove=(("worker", 2),))
+    told.end("worker", 2, code)
+
+    assert decided(told) is None
+
+
+@pytest.mark.parametrize(
+    ("framework", "scope"),
+    [
+        (Framework.TENSORFLOW, RestartScope.REPLICA),
+        (Framework.PLAIN, RestartScope.REPLICA),
+        (Framework.MXNET, RestartScope.REPLICA),
+        (Framework.PYTORCH, RestartScope.GANG),
+        (Framework.MPI, RestartScope.GANG),
+        (Framework.HOROVOD, RestartScope.GANG),
+        (Framework.JAX, RestartScope.GANG),
+        (Framework.XGBOOST, RestartScope.GANG),
+        (Framework.PADDLE, RestartScope.GANG),
+    ],
+)
+def test_the_gang_is_restarted_where_a_lost_member_stalls_the_others(
+    story: Stories, framework: Framework, scope: RestartScope
+) -> None:
+    told = story(2, ps=0, framework=framework).running().end("worker", 1, 1)
+
+    fact = decided(told)
+
+    assert isinstance(fact, JobRestarting)
+    assert fact.scope is scope
+
+
+def test_an_elastic_job_restarts_the_replica_alone(story: Stories) -> None:
+    told = story(2, most=4, ps=0, framework=Framework.PYTORCH).running().end("worker", 1, 1)
+
+    fact = decided(told)
+
+    assert isinstance(fact, JobRestarting)
+    assert fact.scope is RestartScope.REPLICA
+
+
+def test_the_delay_doubles_from_a_second_to_five_minutes(story: Stories) -> None:
+    told = story(run=GANG).queued()
+    delays: list[int] = []
+    for _ in range(12):
+        told.place().end("worker", 1, 1)
+        fact = decided(told)
+        assert isinstance(fact, JobRestarting)
+        delays.append(fact.delay_ms // 1000)
+        told.tell(fact)
+
+    assert delays == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
+
+
+@pytest.mark.parametrize("limit", [0, 1, 3])
+def test_after_as_many_restarts_as_the_limit_the_job_fails(story: Stories, limit: int) -> None:
+    told = story(run=RunPolicy(backoff_limit=limit)).running()
+    for _ in range(limit):
+        told.end("worker", 1, 1)
+        fact = decided(told)
+        assert isinstance(fact, JobRestarting)
+        told.tell(fact)
+
+    told.end("worker", 1, 1)
+    last = decided(told)
+
+    assert isinstance(last, JobFinished)
+    assert (last.outcome, last.reason.code) == (Outcome.FAILED, "BackoffLimitExceeded")
+    assert f"restarted {limit} times" in last.reason.message
+
+
+def test_evictions_are_not_counted(story: Stories) -> None:
+    told = story(run=RunPolicy(backoff_limit=1)).queued()
+    for _ in range(5):
+        told.place().evict()
+    told.place().end("worker", 1, 1)
+
+    fact = decided(told)
+
+    assert isinstance(fact, JobRestarting)
+    assert fact.delay_ms == 1000
+
+
+def test_all_that_failed_are_restarted_together_and_counted_each(story: Stories) -> None:
+    told = story(3).running().end("worker", 1, 1).end("worker", 2, 1)
+
+    fact = decided(told)
+
+    assert isinstance(fact, JobRestarting)
+    assert [ref.index for ref in fact.replicas] == [1, 2]
+    assert fact.reason.numbers == {"failures": 2, "limit": 3}
+    assert "2 failed replicas are started again in 1 s" in fact.reason.message
+    told.tell(fact)
+    assert told.record.failures == 2
+
+
+def test_the_first_to_fail_is_named_not_the_first_by_index(story: Stories) -> None:
+    told = story(3, policy=P.NEVER).running().end("worker", 2, 7).end("worker", 1, 1)
+
+    fact = decided(told)
+
+    assert isinstance(fact, JobFinished)
+    assert fact.reason.message == "worker-2 on n1 exited with 7"
+
+
+def test_asked_again_the_decision_is_the_same(story: Stories) -> None:
+    told = story().running().end("worker", 1, 1)
+
+    assert decide(told.record, told.now) == decide(told.record, told.now + 5)
+
+
+def test_a_replica_that_runs_again_is_left_alone(story: Stories) -> None:
+    told = story().running().end("worker", 1, 1)
+    told.restart(("worker", 1))
+
+    assert decided(told) is None
+    told.see("worker", 1, ReplicaState.RUNNING)
+    assert decided(told) is None
+
+
+def test_the_way_of_a_loss_is_told_in_words(story: Stories) -> None:
+    told = story(policy=P.NEVER).running()
+    told.see("worker", 1, ReplicaState.LOST, reason="the node is gone")
+
+    fact = decided(told)
+
+    assert isinstance(fact, JobFinished)
+    assert fact.reason.message == "worker-1 on n1 was lost: the node is gone"

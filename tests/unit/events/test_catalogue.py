@@ -1,0 +1,180 @@
+"""The catalogue: complete, and true to itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import get_args
+
+import pytest
+
+from muster_core import facts
+from muster_core.models import Node, Reason, Resources
+from muster_events.catalogue import (
+    BUCKETS,
+    DURABLES,
+    FACTS,
+    GATEWAY,
+    JOBS_STREAM,
+    POD_LAUNCHER,
+    RECORD_WRITERS,
+    SCALER,
+    SCHEDULER,
+    SERVICES,
+    SPEC_VALIDATOR,
+    STATUS_TRACKER,
+    STREAMS,
+    FactSpec,
+    durables,
+    pool_durable,
+    shard_durable,
+)
+from muster_events.codec import job_message, pool_message
+from muster_events.subjects import SHARDS, job_subject, leader_subject
+from muster_runtime.bus.provision import ConsumerSpec
+
+WRITERS = {
+    "JobSubmitted": GATEWAY,
+    "CommandRequested": GATEWAY,
+    "JobValidated": SPEC_VALIDATOR,
+    "JobRejected": SPEC_VALIDATOR,
+    "JobWaiting": SCHEDULER,
+    "JobPlaced": SCHEDULER,
+    "JobResized": SCHEDULER,
+    "JobEvicted": SCHEDULER,
+    "CapacityChanged": SCHEDULER,
+    "ScaleProposed": SCALER,
+    "ReplicasChanged": POD_LAUNCHER,
+    "NodeChanged": POD_LAUNCHER,
+    "JobRestarting": STATUS_TRACKER,
+    "JobFinished": STATUS_TRACKER,
+}
+
+
+def covers(wide: str, narrow: str) -> bool:
+    """Whether every subject that ``narrow`` matches is matched by ``wide``; both may have wildcards."""
+    parts, others = wide.split("."), narrow.split(".")
+    for position, part in enumerate(parts):
+        if part == ">":
+            return len(others) > position
+        if position >= len(others) or others[position] == ">":
+            return False
+        if part not in ("*", others[position]):
+            return False
+    return len(parts) == len(others)
+
+
+def pattern(spec: FactSpec) -> str:
+    """The subject of a fact with a wildcard for each placeholder."""
+    return ".".join("*" if part.startswith("{") else part for part in spec.subject.split("."))
+
+
+def reads(durable: ConsumerSpec, subject: str) -> bool:
+    """Whether a durable delivers a subject."""
+    return any(covers(wanted, subject) for wanted in durable.filters)
+
+
+def test_every_fact_stands_in_the_catalogue_once_with_its_one_writer() -> None:
+    known = {kind.__name__ for kind in (*get_args(facts.JobFact), *get_args(facts.PoolFact))}
+
+    assert Counter(spec.name for spec in FACTS) == Counter(known)
+    assert {spec.name: spec.writer for spec in FACTS} == WRITERS
+
+
+@pytest.mark.parametrize("spec", FACTS, ids=lambda spec: spec.name)
+def test_writers_and_readers_are_services_and_nobody_reads_a_fact_twice(spec: FactSpec) -> None:
+    assert {spec.writer, *spec.readers} <= set(SERVICES)
+    assert spec.readers
+    assert len(set(spec.readers)) == len(spec.readers)
+
+
+@pytest.mark.parametrize("spec", FACTS, ids=lambda spec: spec.name)
+def test_a_fact_has_its_place_in_exactly_the_stream_that_it_names(spec: FactSpec) -> None:
+    holding = [s.name for s in STREAMS if any(covers(subject, pattern(spec)) for subject in s.subjects)]
+
+    assert holding == [spec.stream]
+
+
+def test_no_two_streams_want_the_same_subject() -> None:
+    subjects = [(s.name, subject) for s in STREAMS for subject in s.subjects]
+
+    for name, subject in subjects:
+        assert not [o for o, other in subjects if o != name and covers(other, subject)]
+
+
+def test_the_codec_sends_each_fact_where_the_catalogue_says() -> None:
+    why = Reason(code="Why")
+    node = Node(name="n1", allocatable=Resources())
+    sent = {
+        "JobEvicted": job_message(
+            "j-abcdefghijklmnop", facts.JobEvicted(attempt=1, reason=why), source=SCHEDULER
+        ),
+        "NodeChanged": pool_message(facts.NodeChanged(pool="local", node=node), source=POD_LAUNCHER),
+        "CapacityChanged": pool_message(
+            facts.CapacityChanged(pool="local", free=Resources(), allocatable=Resources(), waiting=0),
+            source=SCHEDULER,
+        ),
+    }
+
+    for spec in FACTS:
+        if spec.name in sent:
+            assert covers(pattern(spec), sent[spec.name].subject)
+        if spec.stream == JOBS_STREAM:
+            assert covers(pattern(spec), job_subject("j-abcdefghijklmnop", spec.name))
+
+
+@pytest.mark.parametrize("durable", DURABLES, ids=lambda durable: durable.durable)
+def test_a_durable_asks_for_what_its_stream_has(durable: ConsumerSpec) -> None:
+    [stream] = [s for s in STREAMS if s.name == durable.stream]
+
+    assert durable.filters
+    assert all(any(covers(subject, wanted) for subject in stream.subjects) for wanted in durable.filters)
+
+
+@pytest.mark.parametrize("service", [SPEC_VALIDATOR, SCHEDULER, POD_LAUNCHER, SCALER, STATUS_TRACKER])
+def test_every_reader_has_durables_for_every_job_that_it_reads_of(service: str) -> None:
+    """The gateway's copies listen without one: each hears the verdicts that it waits for itself."""
+    own = [d for d in DURABLES if d.durable == service or d.durable.startswith(f"{service}-")]
+
+    for spec in FACTS:
+        if spec.stream == JOBS_STREAM and service in spec.readers:
+            for shard in range(SHARDS):
+                subject = pattern(spec).replace("*", str(shard), 1)
+                assert len([d for d in own if reads(d, subject)]) == 1
+
+
+def test_durables_have_names_of_their_own_and_each_pool_has_its_leaders() -> None:
+    names = [d.durable for d in durables(("a", "b"))]
+
+    assert len(set(names)) == len(names)
+    assert {pool_durable(s, p) for s in (SCHEDULER, SCALER) for p in ("a", "b")} <= set(names)
+    assert {shard_durable(s, n) for s in (POD_LAUNCHER, STATUS_TRACKER) for n in range(SHARDS)} <= set(names)
+    assert set(RECORD_WRITERS) <= set(names)
+
+
+def test_decisions_and_the_epoch_that_fences_them_share_a_stream() -> None:
+    [jobs] = [s for s in STREAMS if s.name == JOBS_STREAM]
+
+    assert any(covers(subject, leader_subject("local")) for subject in jobs.subjects)
+    assert jobs.allow_atomic
+
+
+def test_every_bucket_says_who_writes_it() -> None:
+    assert len({b.name for b in BUCKETS}) == len(BUCKETS)
+    assert all("written by" in b.description for b in BUCKETS)
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "expected"),
+    [
+        ("a.>", "a.b.c", True),
+        ("a.>", "a", False),
+        ("a.*", "a.b", True),
+        ("a.*", "a.>", False),
+        ("a.*", "a.b.c", False),
+        ("a.b", "a.*", False),
+        ("a.*.c", "a.*.c", True),
+        ("a.b.c", "a.b", False),
+    ],
+)
+def test_covering_is_as_the_broker_means_it(wide: str, narrow: str, expected: bool) -> None:
+    assert covers(wide, narrow) is expected
