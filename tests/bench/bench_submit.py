@@ -38,6 +38,7 @@ _IN_FLIGHT = 128
 _RATE = 300
 _BACKLOG_S = 300.0
 _LOOK_S = 0.25
+_WARM_UP_S = 3.0
 _LOAD = Path(__file__).with_name("load.py")
 
 
@@ -52,6 +53,7 @@ async def measure(root: Path, *, quick: bool) -> list[Measurement]:
 
 async def _rate(root: Path, *, seconds: float) -> list[Measurement]:
     async with running_system(root) as system:
+        await _warm_up(system)
         ceiling = await _ceiling(system, seconds=seconds / 3)
         plan = LoadPlan(
             what="submit",
@@ -93,6 +95,7 @@ async def _rate(root: Path, *, seconds: float) -> list[Measurement]:
 
 async def _latency(root: Path, *, seconds: float) -> list[Measurement]:
     async with running_system(root) as system:
+        await _warm_up(system)
         plan = LoadPlan(
             what="submit", address=system.address, prefix="steady", seconds=seconds, warm_up_s=2, rate=_RATE
         )

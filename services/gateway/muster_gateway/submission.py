@@ -83,11 +83,12 @@ class Submitter:
             sequence=recorded.sequence,
             trace_id=trace.trace_id if trace else "",
         )
-        # A request that was made before was most likely judged long ago: look, and do not wait first.
-        first_wait_s = 0.0 if recorded.duplicate else wait_s
-        verdict = (
-            await self._submissions.verdict(recorded.fact.job_id, wait_s=first_wait_s) if wait_s else None
-        )
+        verdict = None
+        if wait_s and recorded.duplicate:
+            # Most likely judged long ago: look before waiting for a verdict that has passed.
+            verdict = await self._submissions.verdict(recorded.fact.job_id, wait_s=0)
+        if wait_s and verdict is None:
+            verdict = await self._submissions.verdict(recorded.fact.job_id, wait_s=wait_s)
         match verdict:
             case JobRejected(problems=problems):
                 await abort_with_problems(context, problems)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
+
+from muster_core.capabilities import limits_of
 from muster_core.dialects import Parsed, check, parse
 from muster_core.facts import JobRejected, JobSubmitted, JobValidated, Stamped
 from muster_core.models import Job, Problem, Severity
@@ -25,8 +28,8 @@ def judge(fact: JobSubmitted) -> JobValidated | JobRejected:
 
 
 def read_document(text: str, namespace: str) -> Parsed:
-    """What a document in any dialect means."""
-    return parse(text, namespace=namespace)
+    """What a document in any dialect means, and what of it this version cannot do."""
+    return _within_limits(parse(text, namespace=namespace))
 
 
 def read_spec(job: Job) -> Parsed:
@@ -34,7 +37,19 @@ def read_spec(job: Job) -> Parsed:
     problems = check(job)
     if any(problem.severity is Severity.ERROR for problem in problems):
         return Parsed(jobs=(), problems=problems)
-    return Parsed(jobs=(job,), problems=problems)
+    return _within_limits(Parsed(jobs=(job,), problems=problems))
+
+
+def _within_limits(parsed: Parsed) -> Parsed:
+    jobs: list[Job] = []
+    problems = list(parsed.problems)
+    for job in parsed.jobs:
+        limits = limits_of(job)
+        problems += limits
+        warnings = tuple(p for p in limits if p.severity is Severity.WARNING)
+        jobs.append(msgspec.structs.replace(job, warnings=job.warnings + warnings) if warnings else job)
+    refused = any(problem.severity is Severity.ERROR for problem in problems)
+    return Parsed(jobs=() if refused else tuple(jobs), problems=tuple(problems))
 
 
 class SubmissionHandler:

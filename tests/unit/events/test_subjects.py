@@ -65,7 +65,7 @@ def test_a_token_that_would_reach_into_others_subjects_is_refused(token: str) ->
             name()
 
 
-@pytest.mark.parametrize("node", [*(set(BAD) - {"a.b"}), "a..b", ".a", "a.", "a.*", "a.>"])
+@pytest.mark.parametrize("node", [*(bad for bad in BAD if bad != "a.b"), "a..b", ".a", "a.", "a.*", "a.>"])
 def test_a_nodes_name_may_have_dots_and_nothing_else_besides(node: str) -> None:
     assert subjects.node_subject("local", "gpu-1.rack.example") == "muster.v1.node.local.gpu-1~rack~example"
     with pytest.raises(BadToken):

@@ -16,7 +16,7 @@ from muster_core.queues.index import PoolIndex
 from muster_core.queues.instructions import Evict, Instruction, Place, Resize, Wait
 from muster_core.queues.lines import Line
 from muster_core.queues.requests import Requests
-from muster_core.queues.resizing import BY_HAND, clamped, grow, resizable, shrink, size_of
+from muster_core.queues.resizing import BY_HAND, grow, reachable, resizable, shrink, size_of
 
 _SHORTEST_RETELL_US = 1_000_000
 _RETELL_US_PER_JOB = 5_000
@@ -81,7 +81,7 @@ class Decision:
     def _follow_hands(self) -> None:
         for (job_id, role), target in sorted(self._requests.by_hand.items()):
             record = self._index.records[job_id]
-            wanted = clamped(record.job, role, target) if record.job else None
+            wanted = reachable(record, role, target)
             if wanted is None or job_id in self._touched or not resizable(record):
                 continue
             size = size_of(record, role)

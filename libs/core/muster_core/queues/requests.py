@@ -8,7 +8,7 @@ from __future__ import annotations
 from muster_core.facts import Command, CommandRequested, JobResized, ScaleProposed, Stamped
 from muster_core.lifecycle.moves import ACTIVE_PHASES
 from muster_core.models import JobRecord
-from muster_core.queues.resizing import clamped, resizable, size_of
+from muster_core.queues.resizing import reachable, resizable, size_of
 
 
 class Requests:
@@ -42,7 +42,7 @@ class Requests:
         """Drop what the job has reached, and what does not hold for it any more."""
         job_id = record.job_id
         for key in [key for key in self.by_hand if key[0] == job_id]:
-            wanted = clamped(record.job, key[1], self.by_hand[key]) if record.job else None
+            wanted = reachable(record, key[1], self.by_hand[key])
             reached = wanted is None or wanted == size_of(record, key[1])
             if reached or record.phase not in ACTIVE_PHASES:
                 del self.by_hand[key]

@@ -1,12 +1,12 @@
 """How the membership of a running gang changes: who joins, and who leaves.
 
-Growth takes what fits; shrinking takes the highest indices, never a pinned role, never index 0, never below the minimum.
+Growth takes what fits; shrinking takes the highest indices, never a pinned role, never index 0, never below a minimum.
 """
 
 from __future__ import annotations
 
 from muster_core.facts import ReplicaRef
-from muster_core.models import Job, JobRecord, Phase, Reason
+from muster_core.models import JobRecord, Phase, Reason
 from muster_core.placement import Snapshot, place_more
 from muster_core.placement.roles import is_pinned
 from muster_core.placement.words import counted
@@ -26,10 +26,20 @@ def size_of(record: JobRecord, role: str) -> int:
     return sum(1 for member in record.members() if member.role == role)
 
 
-def clamped(job: Job, role: str, target: int) -> int | None:
-    """``target`` within the role's minimum and maximum, or None where the job has no such role."""
-    known = job.role(role)
-    return None if known is None else min(max(target, known.min), known.max)
+def reachable(record: JobRecord, role: str, target: int) -> int | None:
+    """The size nearest to ``target`` that the role may have in this attempt, or None where the job has no such role.
+
+    Bounds are the role's minimum and maximum, index 0, the size of a pinned role, and the job's ``min_available``.
+    """
+    known = record.job.role(role) if record.job else None
+    if record.job is None or known is None:
+        return None
+    size = size_of(record, role)
+    members = record.members()
+    floor = min(record.job.min_available or 0, sum(one.replicas for one in record.job.roles))
+    spare = 0 if is_pinned(role) else max(len(members) - floor, 0)
+    stays = int(any(member.key == (role, 0) for member in members))
+    return min(max(target, known.min, stays, size - spare), known.max)
 
 
 def grow(
@@ -60,14 +70,11 @@ def grow(
 
 def shrink(record: JobRecord, role: str, target: int, *, policy: str) -> Resize | None:
     """Remove replicas down to ``target`` members, as far as the rules allow; None where they allow none."""
-    known = record.job.role(role) if record.job else None
-    if known is None or is_pinned(role):
-        return None
+    lowest = reachable(record, role, target)
     indices = sorted((m.index for m in record.members() if m.role == role), reverse=True)
-    surplus = len(indices) - max(target, known.min)
-    leaving = [index for index in indices if index > 0][: max(surplus, 0)]
-    if not leaving:
+    if lowest is None or lowest >= len(indices):
         return None
+    leaving = indices[: len(indices) - lowest]
     return Resize(
         job_id=record.job_id,
         attempt=record.attempt,

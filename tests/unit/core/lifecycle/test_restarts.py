@@ -221,6 +221,19 @@ def test_a_replica_that_runs_again_is_left_alone(story: Stories) -> None:
     assert decided(told) is None
 
 
+@pytest.mark.parametrize(
+    ("reason", "words"), [("", "worker-1 on n1 exited with 3"), ("OOM", "worker-1 on n1 exited with 3: OOM")]
+)
+def test_the_reason_of_an_exit_is_told_where_there_is_one(story: Stories, reason: str, words: str) -> None:
+    told = story(policy=P.NEVER).running()
+    told.see("worker", 1, ReplicaState.EXITED, exit_code=3, reason=reason)
+
+    fact = decided(told)
+
+    assert isinstance(fact, JobFinished)
+    assert fact.reason.message == words
+
+
 def test_the_way_of_a_loss_is_told_in_words(story: Stories) -> None:
     told = story(policy=P.NEVER).running()
     told.see("worker", 1, ReplicaState.LOST, reason="the node is gone")

@@ -106,6 +106,22 @@ def test_worker_0_and_pinned_roles_stay(world: World) -> None:
     assert (world.indices("a"), world.indices("a", "ps")) == ([0], [0, 1])
 
 
+def test_a_hand_leaves_the_job_its_min_available(world: World) -> None:
+    world.run(world.job("a", 4, min_available=4))
+    world.scale("a", 1)
+    world.decide()
+    assert world.indices("a") == [0, 1, 2]
+
+
+def test_a_hand_that_asks_for_the_impossible_does_not_stand_in_the_way(world: World) -> None:
+    world.run(world.job("a", 1, floor=0, most=4, servers=2))
+    world.scale("a", 0)
+    world.scale("a", 1, role="ps")
+    assert world.decide() == []
+    world.say("a", PROPOSED)
+    assert len(world.resizes()) == 1
+
+
 def test_a_hand_without_room_is_followed_when_there_is_room(world: World) -> None:
     world.run(world.job("full", 7, servers=0))
     world.run(world.job("a", 1, most=3))
