@@ -8,8 +8,8 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
 from typing import TypeVar, cast
 
 import grpc
@@ -40,7 +40,7 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 Context = aio.ServicerContext[object, object]
 UnaryBehaviour = Callable[[object, Context], Awaitable[object]]
-StreamBehaviour = Callable[[object, Context], "AsyncIterable[object] | Awaitable[None]"]
+StreamBehaviour = Callable[[object, Context], "AsyncGenerator[object] | Awaitable[None]"]
 
 
 class CallInterceptor(aio.ServerInterceptor):
@@ -106,18 +106,19 @@ class CallInterceptor(aio.ServerInterceptor):
 
         return call
 
-    def _stream(
-        self, behaviour: StreamBehaviour, method: str
-    ) -> Callable[[object, Context], AsyncGenerator[object]]:
-        async def call(request: object, context: Context) -> AsyncGenerator[object]:
+    def _stream(self, behaviour: StreamBehaviour, method: str) -> Callable[[object, Context], Awaitable[None]]:
+        # A coroutine and not a generator: a generator whose client went away is closed later, by the garbage collector, in
+        # another task, where neither the span nor the time-out can be left in order.
+        async def call(request: object, context: Context) -> None:
             async with self._around(method, context, self._stream_timeout_s) as scope:
                 self._streams.add(scope)
                 try:
                     answers = behaviour(request, context)
                     # A servicer either yields its answers or is a coroutine that writes them to the context.
-                    if isinstance(answers, AsyncIterable):
-                        async for answer in answers:
-                            yield answer
+                    if isinstance(answers, AsyncGenerator):
+                        async with aclosing(answers):
+                            async for answer in answers:
+                                await context.write(answer)
                     else:
                         await answers
                 finally:

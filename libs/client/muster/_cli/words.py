@@ -53,7 +53,11 @@ def members(job: job_pb2.Job) -> list[job_pb2.Replica]:
 
 
 def running_of_all(job: job_pb2.Job) -> str:
-    """How many of the job's replicas run: ``2/3``; before the placement, of those asked for."""
+    """How many of the job's replicas run: ``2/3``; before the placement, of those asked for; after the end, how many did well."""
+    if phase_from_proto(job.status.phase) in TERMINAL_PHASES:
+        ended = [replica for replica in job.status.replicas if replica.attempt == job.status.attempt]
+        well = sum(1 for replica in ended if replica.HasField("exit_code") and not replica.exit_code)
+        return f"{well}/{len(ended)}" if ended else "-"
     present = members(job)
     running = sum(1 for replica in present if replica.state == job_pb2.REPLICA_STATE_RUNNING)
     asked = sum(role.replicas for role in job.spec.roles)

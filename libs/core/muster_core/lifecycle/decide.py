@@ -29,6 +29,8 @@ _FIRST_DELAY_MS = 1000
 _LONGEST_DELAY_MS = 300_000
 _MOST_DOUBLINGS = 9
 _RETRYABLE_FROM = 128
+_REJECTED_TTL_S = 3600
+"""Whoever submitted a rejected document was told; its record is kept for a look, not for ever."""
 _STALLED_BY_A_LOSS = frozenset(
     {Framework.PYTORCH, Framework.MPI, Framework.HOROVOD, Framework.JAX, Framework.XGBOOST, Framework.PADDLE}
 )
@@ -103,6 +105,8 @@ def _passed(instant: int | None, now: int) -> bool:
 
 
 def _ttl_end(record: JobRecord) -> int | None:
+    if record.phase is Phase.REJECTED:
+        return record.finished_at + _REJECTED_TTL_S * _US
     ttl = record.job.run.ttl_s if record.job else None
     return None if ttl is None else record.finished_at + ttl * _US
 

@@ -26,11 +26,14 @@ from muster_rpc.v1 import job_pb2
     help="Only jobs in this phase; may be repeated.",
 )
 @click.option("--queue", default="", metavar="NAME", help="Only jobs of this queue.")
+@click.option("--all", "everything", is_flag=True, help="Rejected documents too.")
 @click.option("-w", "--watch", is_flag=True, help="Go on: show every change.")
 @shared_options
 @click.pass_obj
-def list_jobs(state: State, phases: tuple[str, ...], queue: str, watch: bool) -> None:
-    """List jobs, newest first."""
+def list_jobs(state: State, phases: tuple[str, ...], queue: str, everything: bool, watch: bool) -> None:
+    """List jobs, newest first; rejected documents only when asked for."""
+    if not phases and not everything:
+        phases = tuple(phase.value for phase in Phase if phase is not Phase.REJECTED)
     if watch:
         with state.client() as client:
             client.cluster()
