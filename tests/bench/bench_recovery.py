@@ -91,7 +91,7 @@ class Asker:
     async def _runs(self, what: str) -> None:
         job_id = job_id_of(await self._submit(what))
         async with asyncio.timeout(_PATIENCE_S):
-            while not await self._is_up(job_id):  # noqa: ASYNC110 - answers to questions are what is measured
+            while not await self._is_up(job_id):
                 await asyncio.sleep(_LOOK_S)
 
     async def _is_up(self, job_id: str) -> bool:

@@ -14,6 +14,7 @@ from harness import Connect, Launcher
 from muster import InvalidDocument, Refused
 from muster_rpc.v1 import job_pb2
 
+PATIENCE_S = 30
 BAD = sorted((Path(__file__).resolve().parents[2] / "examples/bad").glob("*.yaml"))
 
 
@@ -62,7 +63,7 @@ async def test_every_bad_document_is_refused_with_every_problem_and_leaves_nothi
     async with launch() as system, connect(system) as muster:
         for path in BAD:
             with pytest.raises(InvalidDocument) as refused:
-                await muster.submit(path)
+                await muster.submit(path, validation_wait_s=PATIENCE_S)
             problems = refused.value.problems
             assert problems, path.name
             for problem in problems:
@@ -72,7 +73,7 @@ async def test_every_bad_document_is_refused_with_every_problem_and_leaves_nothi
             assert any(problem.path for problem in problems) or "yaml" in problems[0].code.lower(), path.name
         two_mistakes = job("fine", "true").replace('"replicas": 1', '"replicas": -1, "replcias": 2')
         with pytest.raises(InvalidDocument) as refused:
-            await muster.submit(two_mistakes)
+            await muster.submit(two_mistakes, validation_wait_s=PATIENCE_S)
         assert len([p for p in refused.value.problems if p.severity == "error"]) >= 2
 
         waiting = [j async for j in muster.list(phases=["Submitted", "Queued", "Placed", "Running"])]
@@ -94,7 +95,7 @@ async def test_a_typed_spec_is_held_to_the_same_rules(launch: Launcher, connect:
         spec.name = "Not A Name"
         spec.roles[0].min = 5
         with pytest.raises(InvalidDocument) as refused:
-            await muster.submit(spec)
+            await muster.submit(spec, validation_wait_s=PATIENCE_S)
         assert {problem.path for problem in refused.value.problems} >= {"name"}
         assert len(refused.value.problems) >= 2
 
@@ -102,11 +103,11 @@ async def test_a_typed_spec_is_held_to_the_same_rules(launch: Launcher, connect:
 async def test_several_parts_are_several_jobs_all_or_none(launch: Launcher, connect: Connect) -> None:
     async with launch() as system, connect(system) as muster:
         both = f"{job('part-a', 'true')}\n---\n{job('part-b', 'true')}\n"
-        submitted = await muster.submit(both, request_id="two-parts")
+        submitted = await muster.submit(both, request_id="two-parts", validation_wait_s=PATIENCE_S)
         assert [part.name for part in submitted] == ["part-a", "part-b"]
         for part in submitted:
             assert (await muster.wait(part.job_id)).status.phase == job_pb2.PHASE_SUCCEEDED
-        again = await muster.submit(both, request_id="two-parts")
+        again = await muster.submit(both, request_id="two-parts", validation_wait_s=PATIENCE_S)
         assert [part.job_id for part in again] == [part.job_id for part in submitted]
 
         with pytest.raises(InvalidDocument):

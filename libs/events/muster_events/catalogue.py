@@ -39,6 +39,7 @@ STATUS_TRACKER = "status-tracker"
 SERVICES = (GATEWAY, SPEC_VALIDATOR, SCHEDULER, POD_LAUNCHER, SCALER, STATUS_TRACKER)
 
 _DAY_S = 86_400
+_IN_HAND_S = 3
 _KIB = 1024
 _MIB = 1024 * _KIB
 _GIB = 1024 * _MIB
@@ -162,6 +163,8 @@ def durables(pools: tuple[str, ...] = ("local",)) -> tuple[ConsumerSpec, ...]:
         filters=(job_facts(facts.JobSubmitted.__name__),),
         ack="explicit",
         max_deliver=8,
+        # What a dead copy had at hand comes back after this; with the broker's usual 5 s it would be back too late.
+        ack_wait_s=_IN_HAND_S,
         description="spec-validator: submissions, shared by its equal copies.",
     )
     return (validator, *sharded, *pooled)

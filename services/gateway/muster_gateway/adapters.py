@@ -10,7 +10,7 @@ from muster_events.catalogue import GATEWAY, JOBS_STREAM
 from muster_events.codec import job_message, read_job_fact
 from muster_events.subjects import job_facts, job_id_in, job_subject
 from muster_gateway.ports import Recorded
-from muster_runtime.bus import Bus, Duplicate, GroupCommit, Incoming, Outgoing, WrongSequence
+from muster_runtime.bus import Bus, Duplicate, Incoming, Outgoing, WrongSequence
 from muster_runtime.trace_context import inject
 
 Verdict = facts.JobValidated | facts.JobRejected
@@ -22,7 +22,6 @@ class BusSubmissions:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._group = GroupCommit(bus)
         self._waiting: dict[str, asyncio.Future[Verdict]] = {}
 
     async def listen(self) -> None:
@@ -39,7 +38,7 @@ class BusSubmissions:
         ]
         if len(messages) > 1:
             return await self._record_all(messages, submissions, traceparent)
-        published = await self._group.publish_once(messages[0], deadline_s=10)
+        published = await self._bus.publish_once(messages[0], deadline_s=10)
         if published.duplicate:
             return [await self._recorded_before(messages[0])]
         return [Recorded(fact=submissions[0], sequence=published.sequence, traceparent=traceparent)]

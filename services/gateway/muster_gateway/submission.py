@@ -19,6 +19,7 @@ from muster_rpc.v1 import job_service_pb2 as pb
 from muster_runtime.trace_context import extract
 
 MAX_DOCUMENT_BYTES = 512 * 1024
+_LONGEST_WAIT_S = 30.0
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
 _SEVERAL_PARTS = re.compile(r"^---", re.MULTILINE)
 
@@ -60,11 +61,9 @@ class Submitter:
             await self._fact(request, part, submitter, context)
             for part in range(await self._parts(request, context))
         ]
-        wait_s = (
-            request.validation_wait.ToMilliseconds() / 1000
-            if request.HasField("validation_wait")
-            else self._wait_s
-        )
+        wait_s = self._wait_s
+        if request.HasField("validation_wait"):
+            wait_s = min(max(request.validation_wait.ToMilliseconds() / 1000, 0.0), _LONGEST_WAIT_S)
         for fact in facts:
             self._submissions.expect(fact.job_id)
         try:

@@ -12,6 +12,8 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
+_SHORTEST_DELAY_S = 0.1
+"""Of a timer; an instant that has passed and changes nothing must not keep the lane spinning."""
 
 
 class Lanes:
@@ -35,7 +37,7 @@ class Lanes:
         if (timer := self._timers.pop(job_id, None)) is not None:
             timer.cancel()
         loop = asyncio.get_running_loop()
-        self._timers[job_id] = loop.call_later(max(delay_s, 0.001), self._due, job_id)
+        self._timers[job_id] = loop.call_later(max(delay_s, _SHORTEST_DELAY_S), self._due, job_id)
 
     async def close(self) -> None:
         """Stop all work and wait until it has stopped."""

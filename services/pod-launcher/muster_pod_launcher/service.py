@@ -23,6 +23,7 @@ from muster_events.subjects import SHARDS, pool_nodes, record_filter, shard_fact
 from muster_events.view import JobsView
 from muster_pod_launcher.handlers import Hands, due_in
 from muster_pod_launcher.lanes import Lanes
+from muster_pod_launcher.meters import MeteredStory, show_replicas
 from muster_pod_launcher.ports import Runtime
 from muster_pod_launcher.process import ProcessRuntime
 from muster_pod_launcher.process.nodes import NodeSpecError, parse_nodes
@@ -72,7 +73,7 @@ class Launcher:
             records=self.view.records,
             runtime=runtime,
             facts=BusFacts(bus),
-            story=self._story,
+            story=MeteredStory(self._story, ctx.metrics),
             clock=_now,
             forget=lambda job_id: self.view.records.pop(job_id, None) and None,
         )
@@ -196,6 +197,7 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
         environ=os.environ,
         clock=_now,
     )
+    show_replicas(runtime, ctx.metrics)
     bus = await connect_bus(settings, ctx)
     launcher = Launcher(bus=bus, ctx=ctx, runtime=runtime)
     membership = Membership(

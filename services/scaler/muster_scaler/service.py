@@ -24,6 +24,7 @@ from muster_runtime.app import Context
 from muster_runtime.bus import Bus, Feed, Fence, Incoming, Leadership, Records
 from muster_runtime.bus.watch import Watch
 from muster_runtime.logs import fields
+from muster_runtime.metrics import Metrics
 from muster_runtime.service_bus import connect_bus
 from muster_runtime.telemetry import Telemetry
 from muster_runtime.trace_context import extract
@@ -36,8 +37,9 @@ log = logging.getLogger(__name__)
 class BusProposals:
     """See ``Proposals``; each with its span."""
 
-    def __init__(self, *, bus: Bus, telemetry: Telemetry) -> None:
+    def __init__(self, *, bus: Bus, telemetry: Telemetry, metrics: Metrics) -> None:
         self._bus = bus
+        self._proposed = metrics.counter("muster_proposals", "growths and shrinkages proposed", ("policy",))
         self._telemetry = telemetry
 
     async def publish(self, record: JobRecord, proposal: ScaleProposal, began_ns: int) -> None:
@@ -46,6 +48,7 @@ class BusProposals:
         await self._bus.publish_once(
             job_message(record.job_id, fact, source=SCALER, traceparent=record.trace, after=record.folded)
         )
+        self._proposed.labels(fact.policy).inc()
         root = extract({"traceparent": record.trace})
         if root is not None:
             self._telemetry.record(
@@ -95,7 +98,7 @@ class Scaler:
         )
         term = Term(
             records=view.records,
-            proposals=BusProposals(bus=self._bus, telemetry=self._ctx.telemetry),
+            proposals=BusProposals(bus=self._bus, telemetry=self._ctx.telemetry, metrics=self._ctx.metrics),
             plan=plan,
             next_check=next_check,
             clock=lambda: time.time_ns() // 1000,

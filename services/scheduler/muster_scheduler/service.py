@@ -28,6 +28,7 @@ from muster_runtime.logs import fields
 from muster_runtime.service_bus import connect_bus
 from muster_scheduler.adapters import BusTotals, FencedDecisions, TraceStory
 from muster_scheduler.handlers import Term
+from muster_scheduler.meters import MeteredStory, MeteredTotals
 from muster_scheduler.questions import PoolServicer
 from muster_scheduler.settings import SchedulerSettings
 
@@ -73,8 +74,8 @@ class Scheduler:
         term = Term(
             state=state,
             decisions=FencedDecisions(bus=self._bus, fence=fence, pool=self._pool),
-            totals=BusTotals(self._bus),
-            story=TraceStory(self._ctx.telemetry),
+            totals=MeteredTotals(BusTotals(self._bus), self._ctx.metrics),
+            story=MeteredStory(TraceStory(self._ctx.telemetry), self._ctx.metrics),
             clock=lambda: time.time_ns() // 1000,
             seen=lambda sequence: feed.wait_for(sequence, _OWN_FACTS_S),
         )

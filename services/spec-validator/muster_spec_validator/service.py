@@ -11,6 +11,7 @@ from muster_events.view import stamp
 from muster_rpc.v1 import internal_service_pb2_grpc
 from muster_runtime.app import Context
 from muster_runtime.bus import Bus, Incoming, Queue
+from muster_runtime.metrics import Metrics
 from muster_runtime.service_bus import connect_bus
 from muster_runtime.telemetry import Telemetry
 from muster_runtime.trace_context import extract
@@ -23,8 +24,9 @@ _NS_PER_US = 1000
 class BusVerdicts:
     """Verdicts on the bus, each with its span in the job's trace."""
 
-    def __init__(self, *, bus: Bus, telemetry: Telemetry) -> None:
+    def __init__(self, *, bus: Bus, telemetry: Telemetry, metrics: Metrics) -> None:
         self._bus = bus
+        self._verdicts = metrics.counter("muster_verdicts", "submissions judged", ("verdict",))
         self._telemetry = telemetry
 
     async def publish(self, submission: Stamped, verdict: JobValidated | JobRejected) -> None:
@@ -37,6 +39,7 @@ class BusVerdicts:
             expected_last=0,
         )
         await self._bus.publish_once(message)
+        self._verdicts.labels(type(verdict).__name__).inc()
         parent = extract({"traceparent": submission.traceparent})
         if parent is not None:
             rejected = isinstance(verdict, JobRejected)
@@ -54,7 +57,7 @@ class BusVerdicts:
 async def build(settings: SpecValidatorSettings, ctx: Context) -> None:
     """Construct the service."""
     bus = await connect_bus(settings, ctx)
-    handler = SubmissionHandler(verdicts=BusVerdicts(bus=bus, telemetry=ctx.telemetry))
+    handler = SubmissionHandler(verdicts=BusVerdicts(bus=bus, telemetry=ctx.telemetry, metrics=ctx.metrics))
 
     async def handle(incoming: Incoming) -> None:
         await handler.handle(stamp(incoming))

@@ -17,6 +17,7 @@ from muster_runtime.bus import Bus, Entry, Feed, Incoming, Membership, Records
 from muster_runtime.service_bus import connect_bus
 from muster_status_tracker.bucket import JobsBucket
 from muster_status_tracker.handlers import ShardHandler
+from muster_status_tracker.meters import MeteredStory, show_phases
 from muster_status_tracker.questions import RecordServicer
 from muster_status_tracker.settings import StatusTrackerSettings
 from muster_status_tracker.shelf import Shelf
@@ -100,7 +101,7 @@ class Tracker:
             shelf=self._shelf,
             bucket=bucket,
             life=BusLife(self._bus),
-            story=TraceStory(self._ctx.telemetry),
+            story=MeteredStory(TraceStory(self._ctx.telemetry), self._ctx.metrics),
             clock=lambda: time.time_ns() // 1000,
             count_illegal=self._illegal.inc,
         )
@@ -154,6 +155,7 @@ async def build(settings: StatusTrackerSettings, ctx: Context) -> None:
     ctx.set_ready("records", False)
     bus = await connect_bus(settings, ctx)
     shelf = Shelf()
+    show_phases(shelf, ctx.metrics)
     tracker = Tracker(bus=bus, ctx=ctx, shelf=shelf)
     membership = Membership(
         bus, leases=Records(bus, LEASES_BUCKET), group=STATUS_TRACKER, instance=ctx.instance

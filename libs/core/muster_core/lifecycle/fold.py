@@ -24,8 +24,6 @@ from muster_core.lifecycle.moves import LEGAL_PHASES
 from muster_core.models import CleanPodPolicy, JobRecord, Phase, Reason, ReplicaState, RestartScope
 
 _US_PER_MS = 1000
-_FIRST_DELAY_US = 1_000_000
-_LONGEST_DELAY_US = 60_000_000
 _FINAL_PHASE = {
     facts.Outcome.SUCCEEDED: Phase.SUCCEEDED,
     facts.Outcome.FAILED: Phase.FAILED,
@@ -181,13 +179,7 @@ def _evicted(record: JobRecord, fact: facts.JobEvicted, at: int) -> tuple[JobRec
         evictions=record.evictions + 1,
         reason=fact.reason,
         waiting_since=at,
-        not_before=at + _eviction_delay_us(record.evictions),
     ), None
-
-
-def _eviction_delay_us(evictions: int) -> int:
-    """Doubling: a gang that a node rejects again and again must not keep the whole pool busy."""
-    return 0 if evictions == 0 else min(_FIRST_DELAY_US * 2 ** (evictions - 1), _LONGEST_DELAY_US)
 
 
 def _replicas_changed(record: JobRecord, fact: facts.ReplicasChanged, at: int) -> JobRecord:

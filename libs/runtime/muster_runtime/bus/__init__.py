@@ -19,7 +19,6 @@ from muster_runtime.bus.errors import (
     WrongSequence,
 )
 from muster_runtime.bus.feed import Feed
-from muster_runtime.bus.group_commit import GroupCommit
 from muster_runtime.bus.leadership import Leadership
 from muster_runtime.bus.membership import Membership
 from muster_runtime.bus.messages import Fence, Incoming, Outgoing, Published
@@ -48,7 +47,6 @@ __all__ = [
     "Feed",
     "Fence",
     "Fenced",
-    "GroupCommit",
     "Incoming",
     "Leadership",
     "Membership",

@@ -193,16 +193,6 @@ def test_an_eviction_sends_everyone_away_and_is_no_failure(story: Stories) -> No
     assert all(r.leaving for r in record.replicas)
 
 
-def test_who_is_evicted_again_and_again_is_held_back_for_longer(story: Stories, second: int) -> None:
-    told = story().queued()
-    delays: list[int] = []
-    for _ in range(10):
-        told.place().evict()
-        delays.append((told.record.not_before - told.now) // second)
-
-    assert delays == [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
-
-
 def test_a_gang_restart_sends_everyone_away_and_holds_the_job_back(story: Stories) -> None:
     told = story().running()
 
