@@ -21,11 +21,14 @@ def call(name: str, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     asked, answer = map(message_factory.GetMessageClass, (method.input_type, method.output_type))
     # A method that answers once is one that streams a single answer: both look alike on the wire.
     stream = channel.unary_stream(f"/{service.full_name}/{name}", asked.SerializeToString, answer.FromString)
-    return map(json_format.MessageToDict, stream(json_format.ParseDict(request, asked())))
+    for message in stream(json_format.ParseDict(request, asked())):
+        yield json_format.MessageToDict(message, always_print_fields_with_no_presence=True)
 
 
 document = {"text": Path(sys.argv[2]).read_text(), "sourceName": sys.argv[2]}
 submitted = next(call("SubmitJob", {"requestId": uuid.uuid4().hex, "document": document}))["jobs"][0]
-for seen in call("WatchJob", {"job": {"jobId": submitted["jobId"]}}):
+# With the sequence of its submission the watch finds the job, whoever answers and however soon it is asked.
+job = {"jobId": submitted["jobId"], "minSequence": submitted["sequence"]}
+for seen in call("WatchJob", {"job": job}):
     status = seen["job"]["status"]
-    print(submitted["name"], status["phase"], status["reason"]["message"], flush=True)
+    print(seen["job"]["name"], status["phase"], status["reason"]["message"], flush=True)

@@ -3,7 +3,8 @@
 The proto package is ``muster.v1``, but ``import muster`` is the client library: so the modules live in ``muster_rpc.v1`` and only
 their imports are rewritten. Their descriptors keep the names that every other language sees.
 
-Usage: ``python libs/rpc/generate.py [--check]``; with ``--check`` nothing is written and the exit code is 1 when the committed stubs differ.
+Usage: ``python libs/rpc/generate.py [--check]``; with ``--check`` nothing is written, and the exit code is 1 when the committed
+stubs differ.
 """
 
 from __future__ import annotations
@@ -27,12 +28,19 @@ def generate() -> dict[str, str]:
     protos = sorted((ROOT / "proto/muster/v1").glob("*.proto"))
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{ROOT / 'proto'}", f"-I{includes}"]
-        command += [f"--{out}={folder}" for out in ("python_out", "grpc_python_out", "mypy_out", "mypy_grpc_out")]
-        command += [f"--plugin=protoc-gen-{name}={Path(sys.executable).parent / f'protoc-gen-{name}'}" for name in ("mypy", "mypy_grpc")]
+        command += [
+            f"--{out}={folder}" for out in ("python_out", "grpc_python_out", "mypy_out", "mypy_grpc_out")
+        ]
+        command += [
+            f"--plugin=protoc-gen-{name}={Path(sys.executable).parent / f'protoc-gen-{name}'}"
+            for name in ("mypy", "mypy_grpc")
+        ]
         subprocess.run([*command, *map(str, protos)], check=True)
         produced = Path(folder) / "muster/v1"
         files = {path.name: _moved(path.read_text()) for path in sorted(produced.iterdir())}
-    files["__init__.py"] = '"""Generated stubs of the proto package ``muster.v1``; see ``libs/rpc/generate.py``."""\n'
+    files["__init__.py"] = (
+        '"""Generated stubs of the proto package ``muster.v1``; see ``libs/rpc/generate.py``."""\n'
+    )
     return files
 
 

@@ -4,7 +4,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from documents import job
+from bench_documents import job
 from jobs import heard_facts
 from measuring import Measurement, percentile
 from processes import memory_of, with_descendants

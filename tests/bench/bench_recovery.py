@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from documents import job
+from bench_documents import job
 from jobs import Facts, heard_facts
 from measuring import Measurement
 from system_under_test import running_system

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Literal
 
 import msgspec
-from documents import never_placed
+from bench_documents import never_placed
 from google.protobuf.duration_pb2 import Duration
 from grpc import aio
 

@@ -31,11 +31,23 @@ def limits_of(job: Job) -> tuple[Problem, ...]:
                 allowed="batch, service",
             )
         )
+    if job.run.suspend:
+        problems.append(
+            Problem(
+                code="Unsupported",
+                path="run.suspend",
+                message="this version cannot resume a job, so one that is held from the start would never run",
+                found="true",
+                fix="leave it out, and submit the job when it is to run",
+            )
+        )
     wishes = {
         "placement.topology": bool(job.placement.topology),
         "placement.gpuTopology": job.placement.gpu_topology,
         "placement.strategy": job.placement.strategy.value == "spread",
         "run.startTimeout": job.run.start_timeout_s is not None,
+        "queue": bool(job.queue),
+        "elastic.policy": job.elastic.policy not in ("", "dragon", "none"),
     }
     problems += [
         Problem(

@@ -106,7 +106,9 @@ class CallInterceptor(aio.ServerInterceptor):
 
         return call
 
-    def _stream(self, behaviour: StreamBehaviour, method: str) -> Callable[[object, Context], Awaitable[None]]:
+    def _stream(
+        self, behaviour: StreamBehaviour, method: str
+    ) -> Callable[[object, Context], Awaitable[None]]:
         # A coroutine and not a generator: a generator whose client went away is closed later, by the garbage collector, in
         # another task, where neither the span nor the time-out can be left in order.
         async def call(request: object, context: Context) -> None:

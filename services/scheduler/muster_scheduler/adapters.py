@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from muster_core.facts import CapacityChanged
 from muster_core.models import JobRecord
-from muster_core.queues import Instruction, Place, Resize
+from muster_core.queues import BY_HAND, Instruction, Place, Resize
 from muster_events.catalogue import SCHEDULER
 from muster_events.codec import job_message, pool_message
 from muster_runtime.bus import Bus, Fence
@@ -89,13 +89,12 @@ class TraceStory:
                     end_ns=now_ns,
                     attributes=about | {"muster.nodes": ",".join(nodes), "muster.replicas": len(replicas)},
                 )
-            case Resize(attempt=attempt, generation=generation, reason=reason):
+            case Resize(attempt=attempt, generation=generation, reason=reason, policy=policy):
                 # The decision follows from a proposal, whose span the scaler records under this key.
                 proposed = span_ref(root, f"propose/{attempt}/{generation - 1}")
-                by_hand = reason.code == "ScaledByHand"
                 self._telemetry.record(
                     "resize",
-                    parent=root if by_hand else proposed,
+                    parent=root if policy == BY_HAND else proposed,
                     key=f"resize/{attempt}/{generation}",
                     start_ns=began_ns,
                     end_ns=now_ns,

@@ -20,6 +20,7 @@ from muster_scheduler.ports import Decisions, Story, Totals
 log = logging.getLogger(__name__)
 
 _US = 1_000_000
+_TELL_EVERY_US = 200_000
 _BATCH = 900
 """Decisions in one commit; the bus takes 1,000 messages in a batch."""
 
@@ -46,6 +47,8 @@ class Term:
         self._seen = seen
         self._woken = asyncio.Event()
         self._told: CapacityChanged | None = None
+        self._tell_at = 0
+        self._untold = False
 
     def observe(self, batch: Sequence[Stamped]) -> None:
         """Fold facts of jobs."""
@@ -64,6 +67,7 @@ class Term:
 
     def wake(self) -> None:
         """Decide as soon as may be."""
+        self._untold = True
         self._woken.set()
 
     async def lead(self) -> None:
@@ -75,7 +79,8 @@ class Term:
             await self._decide()
 
     async def _wait(self) -> None:
-        at = self.state.next_wake(self._clock())
+        instants = [self.state.next_wake(self._clock()), self._tell_at if self._untold else None]
+        at = min((instant for instant in instants if instant is not None), default=None)
         delay_s = None if at is None else max((at - self._clock()) / _US, 0.0)
         try:
             async with asyncio.timeout(delay_s):
@@ -88,10 +93,17 @@ class Term:
         instructions = self.state.decide(self._clock())
         for first in range(0, len(instructions), _BATCH):
             await self._commit(instructions[first : first + _BATCH], began_ns)
+        if self._clock() >= self._tell_at:
+            await self._tell()
+
+    async def _tell(self) -> None:
+        # Totals go over all that wait; under load they are told now and then, not after every decision.
         capacity = self.state.capacity(self._clock())
         if capacity != self._told:
             await self._totals.publish(capacity)
             self._told = capacity
+        self._tell_at = self._clock() + _TELL_EVERY_US
+        self._untold = False
 
     async def _commit(self, instructions: Sequence[Instruction], began_ns: int) -> None:
         decided = [(record, i) for i in instructions if (record := self.state.record(i.job_id)) is not None]

@@ -50,7 +50,7 @@ class Running:
 
     async def until_workers_are(self, count: int) -> None:
         async with asyncio.timeout(WAIT_S):
-            while self.server.workers != count:  # noqa: ASYNC110 - the server tells nobody but its workers
+            while self.server.workers != count:
                 await asyncio.sleep(0.005)
 
 

@@ -7,8 +7,10 @@ from muster_core.queues.explain import Explanation
 from muster_core.queues.instructions import Evict, Instruction, Place, Resize, Wait
 from muster_core.queues.invariants import InvariantBroken
 from muster_core.queues.pool import PoolState
+from muster_core.queues.resizing import BY_HAND
 
 __all__ = [
+    "BY_HAND",
     "Evict",
     "Explanation",
     "Instruction",
