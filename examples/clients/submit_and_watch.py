@@ -1,34 +1,29 @@
-"""Submit a document and watch the job to its end, with gRPC alone: the server itself says what its messages look like."""
+"""Submit a document and watch its job, with gRPC alone: the server says what its messages look like."""
 
 import sys
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
-from google.protobuf import descriptor_pool, json_format, message_factory
+from google.protobuf import descriptor_pool, message_factory
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 channel = grpc.insecure_channel(sys.argv[1])
-known = descriptor_pool.DescriptorPool(ProtoReflectionDescriptorDatabase(channel))
-service = known.FindServiceByName("muster.v1.JobService")
+pool = descriptor_pool.DescriptorPool(ProtoReflectionDescriptorDatabase(channel))
+methods = pool.FindServiceByName("muster.v1.JobService").methods_by_name
+phases = pool.FindEnumTypeByName("muster.v1.Phase").values_by_number
 
 
-def call(name: str, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Call a method with a request and read its answers, both in protobuf's JSON."""
-    method = service.methods_by_name[name]
-    asked, answer = map(message_factory.GetMessageClass, (method.input_type, method.output_type))
-    # A method that answers once is one that streams a single answer: both look alike on the wire.
-    stream = channel.unary_stream(f"/{service.full_name}/{name}", asked.SerializeToString, answer.FromString)
-    for message in stream(json_format.ParseDict(request, asked())):
-        yield json_format.MessageToDict(message, always_print_fields_with_no_presence=True)
+def call(name: str, **fields: Any) -> Any:
+    """Call a method; one that answers once looks on the wire like one that streams a single answer."""
+    types = (methods[name].input_type, methods[name].output_type)
+    send, receive = map(message_factory.GetMessageClass, types)
+    path = f"/muster.v1.JobService/{name}"
+    return channel.unary_stream(path, send.SerializeToString, receive.FromString)(send(**fields))
 
 
-document = {"text": Path(sys.argv[2]).read_text(), "sourceName": sys.argv[2]}
-submitted = next(call("SubmitJob", {"requestId": uuid.uuid4().hex, "document": document}))["jobs"][0]
-# With the sequence of its submission the watch finds the job, whoever answers and however soon it is asked.
-job = {"jobId": submitted["jobId"], "minSequence": submitted["sequence"]}
-for seen in call("WatchJob", {"job": job}):
-    status = seen["job"]["status"]
-    print(seen["job"]["name"], status["phase"], status["reason"]["message"], flush=True)
+document = {"text": Path(sys.argv[2]).read_text()}
+(job,) = next(call("SubmitJob", request_id=uuid.uuid4().hex, document=document)).jobs
+for seen in call("WatchJob", job={"job_id": job.job_id, "min_sequence": job.sequence}):
+    print(seen.job.name, phases[seen.job.status.phase].name, seen.job.status.reason.message, flush=True)

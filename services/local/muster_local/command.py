@@ -86,7 +86,7 @@ def _check_nodes(
     type=DurationType(),
     default="60s",
     show_default=True,
-    help="how long nothing must have been started or resized before idle room is given to running jobs.",
+    help="How long nothing must have been started or resized before idle room is given to running jobs.",
 )
 @click.option(
     "--copies",

@@ -12,6 +12,7 @@ from muster_runtime.bus import BusUnavailable, Records, WrongSequence
 from muster_runtime.bus.records import Entry
 
 _PAUSE_S = 0.1
+_NS_PER_US = 1000
 
 
 class JobsBucket:
@@ -26,18 +27,20 @@ class JobsBucket:
         self._revisions |= {entry.key: entry.revision for entry in entries}
         return restore(entries)
 
-    async def write(self, record: JobRecord) -> None:
+    async def write(self, record: JobRecord) -> bool:
         """See ``RecordBucket``."""
         key, value = record_key(record.job_id), encode_record(record)
         while True:
             try:
                 self._revisions[key] = await self._records.put(
-                    key, value, expected=self._revisions.get(key, 0)
+                    key, value, expected=self._revisions.get(key, 0), revive=False
                 )
-                return
+                return True
             except WrongSequence:
                 if await self._newer_is_there(key, record):
-                    return
+                    return True
+                if await self._was_forgotten(key, record):
+                    return False
             except BusUnavailable:
                 # The outcome is unknown; the next compare tells.
                 await asyncio.sleep(_PAUSE_S)
@@ -52,3 +55,11 @@ class JobsBucket:
         entry = await self._records.get(key)
         self._revisions[key] = entry.revision if entry else 0
         return entry is not None and decode_record(entry.value).folded >= record.folded
+
+    async def _was_forgotten(self, key: str, record: JobRecord) -> bool:
+        """Whether the record was removed during the life that it tells of: only a later submission may write over that."""
+        removal = await self._records.removal(key)
+        if removal is None:
+            return False
+        self._revisions[key] = removal.revision
+        return removal.timestamp_ns >= record.submitted_at * _NS_PER_US

@@ -53,7 +53,10 @@ class ShardHandler:
         steps: dict[str, tuple[JobRecord | None, JobRecord]] = {}
         for stamped in batch:
             self._fold(stamped, steps)
-        await asyncio.gather(*(self._bucket.write(after) for _, after in steps.values()))
+        kept = await asyncio.gather(*(self._bucket.write(after) for _, after in steps.values()))
+        for job_id in [job_id for job_id, stands in zip(steps, kept, strict=True) if not stands]:
+            del steps[job_id]
+            self._drop(job_id)
         for job_id, (_, after) in steps.items():
             self._records[job_id] = after
             self._shelf.put(after)
@@ -119,6 +122,9 @@ class ShardHandler:
                     )
                 case Forget():
                     await self._bucket.remove(job_id)
-                    self._records.pop(job_id, None)
-                    self._shelf.drop(job_id)
+                    self._drop(job_id)
                     log.info("forgotten", extra=fields(job=record.name, job_id=job_id))
+
+    def _drop(self, job_id: str) -> None:
+        self._records.pop(job_id, None)
+        self._shelf.drop(job_id)

@@ -11,8 +11,11 @@ from muster_core.models import JobRecord
 class RecordBucket(Protocol):
     """Where records are kept. Every write is a compare-and-set on the revision that this copy last saw."""
 
-    async def write(self, record: JobRecord) -> None:
-        """Keep a record; returns when it is durable. A newer one in the bucket wins and stays."""
+    async def write(self, record: JobRecord) -> bool:
+        """Keep a record; returns when it is durable. A newer one in the bucket wins and stays.
+
+        Answers False where the job was forgotten meanwhile, by a copy that had the shard: then nothing is kept.
+        """
         ...
 
     async def remove(self, job_id: str) -> None:

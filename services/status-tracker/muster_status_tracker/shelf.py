@@ -43,10 +43,11 @@ class Shelf:
         place = (record.submitted_at, record.job_id)
         if known is None:
             bisect.insort(self._order, place)
-        if record.name and (known is None or known.name != record.name):
-            ids = self._by_name.setdefault((namespace_of(record), record.name), [])
-            if place not in ids:
-                bisect.insort(ids, place)
+        if known is None or _called(known) != _called(record):
+            # A spec names its job before the validation says in which namespace.
+            self._unname(known)
+            if record.name:
+                bisect.insort(self._by_name.setdefault(_called(record), []), place)
         self._signal(record.job_id, record)
 
     def drop(self, job_id: str) -> None:
@@ -54,13 +55,8 @@ class Shelf:
         record = self._records.pop(job_id, None)
         if record is None:
             return
-        place = (record.submitted_at, job_id)
-        self._order.remove(place)
-        key = (namespace_of(record), record.name)
-        if place in self._by_name.get(key, []):
-            self._by_name[key].remove(place)
-            if not self._by_name[key]:
-                del self._by_name[key]
+        self._order.remove((record.submitted_at, job_id))
+        self._unname(record)
         self._signal(job_id, None)
 
     def newest_first(self, before: tuple[int, str] | None = None) -> Iterator[JobRecord]:
@@ -93,6 +89,14 @@ class Shelf:
             while True:
                 yield await queue.get()
 
+    def _unname(self, record: JobRecord | None) -> None:
+        if record is None or not record.name:
+            return
+        ids = self._by_name[_called(record)]
+        ids.remove((record.submitted_at, record.job_id))
+        if not ids:
+            del self._by_name[_called(record)]
+
     def _signal(self, job_id: str, record: JobRecord | None) -> None:
         for watcher in self._watchers:
             watcher.put_nowait((job_id, record))
@@ -103,3 +107,7 @@ class Shelf:
 def namespace_of(record: JobRecord) -> str:
     """A record's namespace; ``default`` until it is validated."""
     return record.job.namespace if record.job else "default"
+
+
+def _called(record: JobRecord) -> tuple[str, str]:
+    return (namespace_of(record), record.name)

@@ -47,12 +47,18 @@ class Records:
         return self._entry(message)
 
     async def put(
-        self, key: str, value: bytes, *, expected: int | None = None, ttl_s: int | None = None
+        self,
+        key: str,
+        value: bytes,
+        *,
+        expected: int | None = None,
+        ttl_s: int | None = None,
+        revive: bool = True,
     ) -> int:
         """Write a value and return its revision.
 
-        ``expected`` is the revision to replace (0: the key must not exist), ``None`` replaces whatever is there.
-        The value goes away ``ttl_s`` whole seconds after the write. Raises ``WrongSequence`` when another write
+        ``expected`` is the revision to replace (0: the key must not exist), ``None`` replaces whatever is there. A key
+        that was removed counts as one that does not exist, unless ``revive`` is False: then 0 says that it never was. The value goes away ``ttl_s`` whole seconds after the write. Raises ``WrongSequence`` when another write
         came in between, ``BusUnavailable`` when the outcome is unknown: read back, and compare.
         """
         headers = {} if ttl_s is None else {TTL: f"{ttl_s}s"}
@@ -60,7 +66,7 @@ class Records:
             return await self._write(key, value, headers, expected)
         except WrongSequence:
             # A removed key has a marker, whose sequence the broker compares with although the key does not exist.
-            marker = await self._last(key) if expected == 0 else None
+            marker = await self._last(key) if expected == 0 and revive else None
             if marker is None or not is_removal(marker):
                 raise
         return await self._write(key, value, headers, marker.stream_sequence)
@@ -74,6 +80,11 @@ class Records:
         if ttl_s is not None:
             headers[TTL] = f"{ttl_s}s"
         await self._write(key, b"", headers, expected)
+
+    async def removal(self, key: str) -> Entry | None:
+        """The marker that the removal of the key left, an entry without a value; ``None`` where the key was not removed."""
+        message = await self._last(key)
+        return None if message is None or not is_removal(message) else self._entry(message)
 
     async def entries(self, filter: str = ">") -> list[Entry]:  # noqa: A002
         """Every key that matches ``filter`` with its value, in the order of their revisions."""
