@@ -58,6 +58,10 @@ class AsyncClient:
         """Close the connection; open streams end."""
         await self._channel.close()
 
+    def saw(self, sequence: int) -> None:
+        """Answer no question from a state older than ``sequence``, which another client was told of."""
+        self._requests.saw(sequence)
+
     async def submit(
         self,
         source: Source,

@@ -57,6 +57,10 @@ class Client:
         """Close the connection; open streams end."""
         self._channel.close()
 
+    def saw(self, sequence: int) -> None:
+        """Answer no question from a state older than ``sequence``, which another client was told of."""
+        self._requests.saw(sequence)
+
     def submit(
         self,
         source: Source,

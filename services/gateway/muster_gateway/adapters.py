@@ -9,7 +9,7 @@ from muster_core import facts
 from muster_events.catalogue import GATEWAY, JOBS_STREAM
 from muster_events.codec import job_message, read_job_fact
 from muster_events.subjects import job_facts, job_id_in, job_subject
-from muster_gateway.ports import Recorded
+from muster_gateway.ports import Recorded, RequestIdTaken
 from muster_runtime.bus import Bus, Duplicate, Incoming, Outgoing, WrongSequence
 from muster_runtime.trace_context import inject
 
@@ -71,14 +71,23 @@ class BusSubmissions:
         self, messages: Sequence[Outgoing], submissions: Sequence[facts.JobSubmitted], traceparent: str
     ) -> list[Recorded]:
         try:
-            last = (await self._bus.commit(messages, fence=None)).sequence
+            published = await self._bus.commit(messages, fence=None)
         except (WrongSequence, Duplicate):
-            return [await self._recorded_before(message) for message in messages]
-        first = last - len(messages) + 1
+            return await self._all_recorded_before(messages)
+        if published.duplicate:
+            return await self._all_recorded_before(messages)
+        first = published.sequence - len(messages) + 1
         return [
             Recorded(fact=fact, sequence=first + position, traceparent=traceparent)
             for position, fact in enumerate(submissions)
         ]
+
+    async def _all_recorded_before(self, messages: Sequence[Outgoing]) -> list[Recorded]:
+        stored = [await self._bus.last(JOBS_STREAM, message.subject) for message in messages]
+        known = [incoming for incoming in stored if incoming is not None]
+        if known and len(known) < len(messages):
+            raise RequestIdTaken(job_id_in(known[0].subject))
+        return [await self._recorded_before(message) for message in messages]
 
     async def _recorded_before(self, message: Outgoing) -> Recorded:
         incoming = await self._bus.last(JOBS_STREAM, message.subject)

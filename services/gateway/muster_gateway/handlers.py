@@ -276,6 +276,8 @@ class ClusterServicer(cluster_service_pb2_grpc.ClusterServiceServicer):
         self, request: cluster.ListNodesRequest, context: ServerContext
     ) -> cluster.ListNodesResponse:
         """See the proto."""
+        if request.page_size < 0:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "page_size: a page is not negative")
         nodes = [n for n in await self._nodes("", context) if n.name > request.page_token]
         size = min(request.page_size or _DEFAULT_NODES, _MOST_NODES)
         more = len(nodes) > size

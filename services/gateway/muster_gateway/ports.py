@@ -19,11 +19,19 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     duplicate: bool = False
 
 
+class RequestIdTaken(Exception):
+    """The request id was used for a submission of fewer parts; ``job_id`` is one of its jobs."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(job_id)
+        self.job_id = job_id
+
+
 class Submissions(Protocol):
     """Where submissions and commands go, and where their verdicts come from."""
 
     async def record(self, submissions: Sequence[JobSubmitted]) -> list[Recorded]:
-        """Make them durable, all or none, once for each job id."""
+        """Make them durable, all or none, once for each job id. Raises ``RequestIdTaken`` where only some of them are known."""
         ...
 
     async def verdict(self, job_id: str, *, wait_s: float) -> JobValidated | JobRejected | None:

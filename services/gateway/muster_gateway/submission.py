@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import grpc
 
 from muster_core.facts import JobRejected, JobSubmitted, JobValidated
 from muster_core.models import Problem
 from muster_events.subjects import job_id_of
-from muster_gateway.ports import Recorded, Submissions
+from muster_gateway.ports import Recorded, RequestIdTaken, Submissions
 from muster_rpc.convert import SpecError, job_from_proto, problem_from_proto, problem_to_proto
 from muster_rpc.errors import abort_with_problems
 from muster_rpc.server import ServerContext
@@ -67,7 +67,10 @@ class Submitter:
         for fact in facts:
             self._submissions.expect(fact.job_id)
         try:
-            recorded = await self._submissions.record(facts)
+            try:
+                recorded = await self._submissions.record(facts)
+            except RequestIdTaken as taken:
+                await _refuse_taken(request.request_id, taken.job_id, context)
             await self._refuse_another_request(facts, recorded, context)
             return pb.SubmitJobResponse(jobs=[await self._answer(r, wait_s, context) for r in recorded])
         finally:
@@ -158,10 +161,14 @@ class Submitter:
                 before.spec,
                 before.namespace,
             ):
-                await context.abort(
-                    grpc.StatusCode.ALREADY_EXISTS,
-                    f"request id {asked.request_id} was used for another submission, job {before.job_id}; draw a new one",
-                )
+                await _refuse_taken(asked.request_id, before.job_id, context)
+
+
+async def _refuse_taken(request_id: str, job_id: str, context: ServerContext) -> NoReturn:
+    await context.abort(
+        grpc.StatusCode.ALREADY_EXISTS,
+        f"request id {request_id} was used for another submission, job {job_id}; draw a new one",
+    )
 
 
 def request_problems(request: pb.SubmitJobRequest) -> list[Problem]:

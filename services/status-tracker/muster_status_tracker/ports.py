@@ -49,3 +49,7 @@ class Progress(Protocol):
     async def last_of(self, job_id: str) -> int:
         """The sequence of a job's last fact; 0 where it has none."""
         ...
+
+    async def forgotten(self, job_id: str) -> bool:
+        """Whether the job was there and has been forgotten."""
+        ...

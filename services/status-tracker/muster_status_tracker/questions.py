@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 from collections.abc import AsyncIterator, Callable
 
 import grpc
@@ -15,6 +14,7 @@ from muster_rpc.convert import phase_from_proto, record_to_proto
 from muster_rpc.server import ServerContext
 from muster_rpc.v1 import internal_service_pb2 as pb
 from muster_rpc.v1 import internal_service_pb2_grpc, job_pb2, job_service_pb2
+from muster_runtime.bus import BusUnavailable
 from muster_status_tracker.ports import Progress
 from muster_status_tracker.shelf import Shelf, namespace_of
 
@@ -44,6 +44,8 @@ class RecordServicer(internal_service_pb2_grpc.RecordServiceServicer):
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the records have not caught up yet; try again")
         phases = frozenset(phase_from_proto(phase) for phase in request.phases)
         before = await _decoded(request.page_token, context)
+        if request.page_size < 0:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "page_size: a page is not negative")
         size = min(request.page_size or _DEFAULT_PAGE, _LARGEST_PAGE)
         matching = [r for r in self._shelf.newest_first() if _matches(r, request, phases)]
         page = [r for r in matching if before is None or (r.submitted_at, r.job_id) < before][: size + 1]
@@ -95,7 +97,11 @@ class RecordServicer(internal_service_pb2_grpc.RecordServiceServicer):
     async def _found(self, ref: job_service_pb2.JobRef, context: ServerContext) -> JobRecord:
         record = self._known(ref)
         if ref.min_sequence and (record is None or record.folded < ref.min_sequence):
-            if not await self._catches_up(ref, record):
+            try:
+                caught_up = await self._catches_up(ref, record)
+            except BusUnavailable:
+                caught_up = False
+            if not caught_up:
                 await context.abort(
                     grpc.StatusCode.UNAVAILABLE,
                     f"the record of {ref.name or ref.job_id} has not caught up yet; try again",
@@ -123,7 +129,9 @@ class RecordServicer(internal_service_pb2_grpc.RecordServiceServicer):
             present = self._shelf.get(job_id)
             return wanted == 0 or (present is not None and present.folded >= wanted)
 
-        return await self._reaches(is_there)
+        if record is None and await self._progress.forgotten(job_id):
+            return True
+        return await self._reaches(is_there) or await self._progress.forgotten(job_id)
 
     async def _reaches(self, condition: Callable[[], bool]) -> bool:
         try:
@@ -152,5 +160,5 @@ async def _decoded(token: str, context: ServerContext) -> tuple[int, str] | None
         return None
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(token), type=tuple[int, str])
-    except (binascii.Error, msgspec.DecodeError):
+    except (ValueError, msgspec.DecodeError):
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "page_token: not one that this service gave")

@@ -9,7 +9,7 @@ from muster_core.facts import JobFinished, JobRestarting
 from muster_core.models import JobRecord
 from muster_events.catalogue import JOBS_BUCKET, JOBS_STREAM, LEASES_BUCKET, STATUS_TRACKER, shard_durable
 from muster_events.codec import decode_record, job_message
-from muster_events.subjects import SHARDS, job_facts_of, record_filter, shard_facts
+from muster_events.subjects import SHARDS, BadToken, job_facts_of, record_filter, record_key, shard_facts
 from muster_events.view import stamp
 from muster_rpc.v1 import internal_service_pb2_grpc
 from muster_runtime.app import Context
@@ -65,8 +65,19 @@ class Tracker:
 
     async def last_of(self, job_id: str) -> int:
         """See ``Progress``."""
-        last = await self._bus.last(JOBS_STREAM, job_facts_of(job_id))
+        try:
+            facts = job_facts_of(job_id)
+        except BadToken:
+            return 0
+        last = await self._bus.last(JOBS_STREAM, facts)
         return last.stream_sequence if last else 0
+
+    async def forgotten(self, job_id: str) -> bool:
+        """See ``Progress``."""
+        try:
+            return await self._records.removal(record_key(job_id)) is not None
+        except BadToken:
+            return False
 
     def own(self, shards: frozenset[int]) -> None:
         """Take exactly these shards."""

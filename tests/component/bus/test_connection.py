@@ -1,9 +1,11 @@
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from muster_runtime.bus import Bus, BusSettings, BusUnavailable, Incoming, NoMetrics, Outgoing, Refused
+from muster_runtime.bus._client import heeding
 from muster_testing.broker import Broker
 from muster_testing.lane import Lane
 from muster_testing.waiting import eventually
@@ -122,3 +124,41 @@ async def test_a_permission_that_is_missing_is_counted(tmp_path: Path) -> None:
 
         await eventually(lambda: metrics.refusals == 1)
         await bus.close()
+
+
+async def test_a_cancellation_that_the_client_library_swallows_still_takes_effect() -> None:
+    writing = asyncio.Event()
+
+    async def swallow() -> None:
+        writing.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    async def go_on() -> None:
+        await heeding(swallow())
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(go_on())
+    await writing.wait()
+    task.cancel()
+    done, _ = await asyncio.wait({task}, timeout=5)
+    assert done == {task}
+    assert task.cancelled()
+
+
+async def test_what_is_sent_while_a_task_cleans_up_is_sent() -> None:
+    sent = False
+
+    async def end() -> None:
+        nonlocal sent
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await heeding(asyncio.sleep(0))
+            sent = True
+
+    task = asyncio.create_task(end())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task}, timeout=5)
+    assert sent

@@ -1,4 +1,3 @@
-import time
 from collections.abc import Awaitable, Callable
 
 import pytest_asyncio
@@ -56,16 +55,12 @@ async def test_shards_are_dealt_anew_when_copies_come_leave_and_crash(
 
     await eventually(lambda: dealt_among(*copies))
 
-    began = time.monotonic()
     tasks[2].cancel()
     await eventually(lambda: dealt_among(*copies[:2]))
-    assert time.monotonic() - began < 2.5
     assert copies[2].shards == frozenset()
 
-    began = time.monotonic()
     await copies[1].bus.close()
     await eventually(lambda: copies[0].shards == ALL)
-    assert time.monotonic() - began < 5
     await eventually(lambda: copies[1].shards == frozenset())
 
 

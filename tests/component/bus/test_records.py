@@ -48,6 +48,20 @@ async def test_a_deleted_record_does_not_exist_and_can_be_created(records: Recor
     assert [entry.value for entry in await records.entries()] == [b"2"]
 
 
+async def test_a_removal_is_remembered_and_may_not_be_written_over_unawares(records: Records) -> None:
+    assert await records.removal("a") is None
+    await records.put("a", b"1", expected=0, revive=False)
+    assert await records.removal("a") is None
+    await records.delete("a")
+
+    removal = await records.removal("a")
+    assert removal is not None
+    with pytest.raises(WrongSequence):
+        await records.put("a", b"2", expected=0, revive=False)
+    await records.put("a", b"2", expected=removal.revision, revive=False)
+    assert await records.removal("a") is None
+
+
 async def test_a_record_with_a_time_to_live_goes_away_unless_it_is_renewed(records: Records) -> None:
     renewed = await records.put("renewed", b"", ttl_s=1)
     await records.put("left", b"", ttl_s=1)

@@ -127,6 +127,17 @@ def test_following_tells_the_story_the_logs_and_the_outcome(
     ]
 
 
+def test_following_asks_for_no_state_before_the_submission(
+    muster: Muster, gateway: GatewayDouble, document: Path
+):
+    gateway.failures["WatchJob"] = [(grpc.StatusCode.NOT_FOUND, f"no job {JOB_ID}")]
+    done = muster("submit", "-f", str(document), "--follow")
+    (asked,) = gateway.requests("WatchJob")
+    assert isinstance(asked, job_service_pb2.WatchJobRequest)
+    assert asked.job.min_sequence == 7
+    assert (done.exit_code, done.stderr) == (4, f"muster: no job {JOB_ID}\n")
+
+
 def test_following_survives_logs_that_cannot_be_had(
     muster: Muster, gateway: GatewayDouble, document: Path, job: MakeJob, replica: MakeReplica
 ):
@@ -271,6 +282,7 @@ def test_commands_are_confirmed(muster: Muster, gateway: GatewayDouble, job: Mak
     assert isinstance(scale, job_service_pb2.ScaleJobRequest)
     assert (scale.role, scale.replicas) == ("worker", 4)
     assert muster("scale", "demo", "worker").exit_code == 2
+    assert muster("scale", "demo", "worker=99999999999999").exit_code == 2
 
 
 def test_an_explanation_names_reason_rank_and_remedy(muster: Muster, gateway: GatewayDouble):

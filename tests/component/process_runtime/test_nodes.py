@@ -47,6 +47,7 @@ def test_no_description_is_this_machine():
         ("n1:cpu=-1", "'cpu=-1'"),
         ("n1:gpu=1.5", "'gpu=1.5'"),
         ("n1:gpu=500m", "a node has whole GPUs only"),
+        ("n1:gpu=99999999999", "at most 1024 GPUs"),
         ("n1:pods=some", "a whole number below a million is wanted"),
         (
             "n1:disk=1",

@@ -47,8 +47,11 @@ class App(LazyGroup):
             state.err.print(f"muster: {error}", soft_wrap=True)
             ctx.exit(exits.code_of(error))
         except OSError as error:
-            if not error.filename:
+            if isinstance(error, BrokenPipeError):
                 raise
+            if not error.filename:
+                state.err.print(f"muster: {error.strerror or error}", soft_wrap=True)
+                ctx.exit(exits.JOB_FAILED)
             state.err.print(f"muster: {error.filename}: {error.strerror}", soft_wrap=True)
             ctx.exit(exits.USAGE)
         except KeyboardInterrupt:

@@ -4,10 +4,11 @@ The library imports an HTTP client where one is installed, for WebSocket connect
 is more than half of its import time, and every service pays it at start; so it is hidden during the import.
 """
 
+import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 from muster_runtime.bus.messages import WireMessage
 
@@ -28,7 +29,9 @@ with _hidden("aiohttp"):
     from nats.aio.client import Client
     from nats.errors import Error as NatsError
 
-__all__ = ["NatsClient", "NatsError", "NatsSubscription", "new_client"]
+__all__ = ["NatsClient", "NatsError", "NatsSubscription", "heeding", "new_client"]
+
+T = TypeVar("T")
 
 
 class NatsSubscription(Protocol):
@@ -102,6 +105,19 @@ class NatsClient(Protocol):
     async def close(self) -> None:
         """Give the connection up."""
         ...
+
+
+async def heeding(call: Awaitable[T]) -> T:
+    """Await a call of the client library and let a cancellation take effect.
+
+    The library swallows a cancellation that comes while it writes; the task that was cancelled would then go on for ever.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    answer = await call
+    if task and task.cancelling() > before:
+        raise asyncio.CancelledError
+    return answer
 
 
 def new_client() -> NatsClient:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 import msgspec
 
 from muster_runtime.bus import _api, _publishing
-from muster_runtime.bus._client import NatsClient, NatsError, NatsSubscription, new_client
+from muster_runtime.bus._client import NatsClient, NatsError, NatsSubscription, heeding, new_client
 from muster_runtime.bus._requests import Requests
 from muster_runtime.bus.errors import BusUnavailable, Refused
 from muster_runtime.bus.messages import Fence, Incoming, Outgoing, Published, WireMessage, incoming_of
@@ -62,14 +62,14 @@ class Subscription:
         async def deliver(message: WireMessage) -> None:
             self._callback(incoming_of(message))
 
-        self._live = await client.subscribe(self._subject, self._group, cb=deliver)
+        self._live = await heeding(client.subscribe(self._subject, self._group, cb=deliver))
 
     async def close(self) -> None:
         """Take the interest back; nothing is delivered after this."""
         live = self._detach()
         if live is not None:
             with suppress(NatsError):
-                await live.unsubscribe()
+                await heeding(live.unsubscribe())
 
     async def drain(self) -> None:
         """As ``close``, but what the broker had sent already is delivered first."""
@@ -77,7 +77,7 @@ class Subscription:
         if live is not None:
             with suppress(NatsError, TimeoutError):
                 async with asyncio.timeout(_DRAIN_S):
-                    await (live.drain() if self._bus.connected else live.unsubscribe())
+                    await heeding(live.drain() if self._bus.connected else live.unsubscribe())
 
     def _detach(self) -> NatsSubscription | None:
         self._bus.forget(self)
@@ -200,7 +200,7 @@ class Bus:
         try:
             await subscription.attach(self._client)
             if flush and self.connected:
-                await self._client.flush(self._settings.request_timeout_s)
+                await heeding(self._client.flush(self._settings.request_timeout_s))
         except NatsError as error:
             # The interest is registered and takes effect with the next connection.
             log.warning("subscription to %s is delayed: %s", subject, error)
@@ -252,7 +252,7 @@ class Bus:
                 # does harm, an error does not.
                 pending_size=0,
             )
-            await client.subscribe(self._requests.inbox, cb=receive)
+            await heeding(client.subscribe(self._requests.inbox, cb=receive))
             self._client = client
             for subscription in list(self._subscriptions):
                 await subscription.attach(client)
@@ -267,7 +267,7 @@ class Bus:
             # Checked here because the broker would answer by closing the connection.
             raise Refused(f"{size} bytes are more than the broker takes ({self._client.max_payload})")
         try:
-            await self._client.publish(subject, data, reply, headers)
+            await heeding(self._client.publish(subject, data, reply, headers))
         except NatsError as error:
             raise BusUnavailable(str(error) or "not connected") from error
 

@@ -58,7 +58,8 @@ class Records:
         """Write a value and return its revision.
 
         ``expected`` is the revision to replace (0: the key must not exist), ``None`` replaces whatever is there. A key
-        that was removed counts as one that does not exist, unless ``revive`` is False: then 0 says that it never was. The value goes away ``ttl_s`` whole seconds after the write. Raises ``WrongSequence`` when another write
+        that was removed counts as one that does not exist, unless ``revive`` is False: then 0 says that it never was.
+        The value goes away ``ttl_s`` whole seconds after the write. Raises ``WrongSequence`` when another write
         came in between, ``BusUnavailable`` when the outcome is unknown: read back, and compare.
         """
         headers = {} if ttl_s is None else {TTL: f"{ttl_s}s"}

@@ -31,6 +31,9 @@ _LABEL_KEY = re.compile(
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
 _LABEL = "label."
 
+# The scheduler keeps every GPU by itself.
+_MOST_GPUS = 1024
+
 
 class NodeSpecError(ValueError):
     """A description of a node that cannot be understood; the message quotes it and says what is wrong."""
@@ -122,6 +125,8 @@ def _whole_gpus(text: str) -> int:
     gpu = parse_gpu(text)
     if gpu % GPU_MILLI:
         raise NodeSpecError("a node has whole GPUs only")
+    if gpu > _MOST_GPUS * GPU_MILLI:
+        raise NodeSpecError(f"a node has at most {_MOST_GPUS} GPUs")
     return gpu
 
 

@@ -8,6 +8,8 @@ from muster._cli.output import emit, emit_all
 from muster._cli.state import State, shared_options
 from muster_rpc.v1 import job_service_pb2
 
+_MOST_DIGITS = 9
+
 
 @click.command()
 @click.argument("jobs", nargs=-1, required=True)
@@ -40,7 +42,7 @@ def delete(state: State, jobs: tuple[str, ...]) -> None:
 def scale(state: State, job: str, size: str) -> None:
     """Grow or shrink a role by hand, within its bounds: muster scale demo worker=4."""
     role, separator, count = size.partition("=")
-    if not separator or not role or not count.isdecimal():
+    if not separator or not role or not count.isdecimal() or len(count) > _MOST_DIGITS:
         raise click.BadParameter(f"{size!r} is not ROLE=N, e.g. worker=4", param_hint="ROLE=N")
     with state.client() as client:
         answer = client.scale(job, int(count), role=role)

@@ -22,7 +22,11 @@ from muster_rpc.v1 import job_pb2
     help="Only this replica (worker-0) or role (worker); may be repeated.",
 )
 @click.option(
-    "--tail", type=click.IntRange(0), default=0, metavar="N", help="Only the last lines of each.  [all]"
+    "--tail",
+    type=click.IntRange(0, 2**31 - 1),
+    default=0,
+    metavar="N",
+    help="Only the last lines of each.  [all]",
 )
 @shared_options
 @click.pass_obj

@@ -93,20 +93,24 @@ async def _follow(
     state: State, submitted: Sequence[job_service_pb2.SubmittedJob], *, aloud: bool
 ) -> list[job_pb2.Job]:
     several = len(submitted) > 1
-    async with state.patient_async_client() as client, asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(
-                Follower(
-                    client,
-                    job.job_id,
-                    scribe=Scribe(state.out, label=(job.name or job.job_id) if several else "")
-                    if aloud
-                    else None,
-                    lines=log_lines(state.out, prefixed=True) if aloud else None,
-                ).follow()
+    async with state.patient_async_client() as client:
+        client.saw(max(job.sequence for job in submitted))
+        followers = [
+            Follower(
+                client,
+                job.job_id,
+                scribe=Scribe(state.out, label=(job.name or job.job_id) if several else "")
+                if aloud
+                else None,
+                lines=log_lines(state.out, prefixed=True) if aloud else None,
             )
             for job in submitted
         ]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(follower.follow()) for follower in followers]
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
     return [task.result() for task in tasks]
 
 

@@ -1,0 +1,80 @@
+"""The records of jobs, where two copies believe for a moment that the same shard is theirs."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+import pytest_asyncio
+
+from muster_core.models import JobRecord
+from muster_events.codec import decode_record
+from muster_events.subjects import record_key
+from muster_runtime.bus import BucketSpec, Bus, Records, provision
+from muster_status_tracker.bucket import JobsBucket
+
+JOB_ID = "j-aaaaaaaaaaaaaaaa"
+US = 1_000_000
+
+
+@pytest_asyncio.fixture
+async def records(shared_bus: Bus, fresh: str) -> Records:
+    await provision(shared_bus, buckets=[BucketSpec(name=fresh)])
+    return Records(shared_bus, fresh)
+
+
+def record(*, folded: int = 1, submitted_s_ago: float = 60) -> JobRecord:
+    return JobRecord(
+        job_id=JOB_ID, folded=folded, submitted_at=time.time_ns() // 1000 - round(submitted_s_ago * US)
+    )
+
+
+def later(known: JobRecord) -> JobRecord:
+    return msgspec.structs.replace(known, folded=known.folded + 1)
+
+
+async def test_a_job_that_another_copy_forgot_is_not_brought_back(records: Records) -> None:
+    stale, owner = JobsBucket(records), JobsBucket(records)
+    known = record()
+    assert await stale.write(known)
+    owner.load(await records.entries())
+    assert await owner.write(later(known))
+    await owner.remove(JOB_ID)
+
+    assert not await stale.write(later(known))
+    assert await records.entries() == []
+
+
+async def test_a_copy_that_never_knew_a_forgotten_job_does_not_bring_it_back(records: Records) -> None:
+    owner = JobsBucket(records)
+    known = record()
+    assert await owner.write(known)
+    await owner.remove(JOB_ID)
+
+    assert not await JobsBucket(records).write(known)
+    assert await records.entries() == []
+
+
+async def test_a_job_that_is_submitted_anew_after_it_was_forgotten_is_kept(records: Records) -> None:
+    bucket = JobsBucket(records)
+    assert await bucket.write(record())
+    await bucket.remove(JOB_ID)
+
+    anew = record(folded=9, submitted_s_ago=-60)
+    assert await bucket.write(anew)
+    assert await bucket.write(later(anew))
+    entry = await records.get(record_key(JOB_ID))
+    assert entry is not None
+    assert decode_record(entry.value) == later(anew)
+
+
+async def test_a_newer_record_of_another_copy_stays(records: Records) -> None:
+    stale, owner = JobsBucket(records), JobsBucket(records)
+    known = record()
+    assert await stale.write(known)
+    owner.load(await records.entries())
+    newest = later(later(known))
+    assert await owner.write(newest)
+
+    assert await stale.write(later(known))
+    assert [decode_record(entry.value) for entry in await records.entries()] == [newest]

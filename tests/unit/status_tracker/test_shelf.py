@@ -1,0 +1,35 @@
+"""The shelf finds a job by the name and namespace that it has now."""
+
+from __future__ import annotations
+
+import msgspec
+
+from muster_core.models import Job, JobRecord
+from muster_status_tracker.shelf import Shelf
+
+SPEC = Job(name="demo", namespace="ml", roles=())
+SUBMITTED = JobRecord(job_id="j-1", folded=1, name="demo", submitted_at=1)
+VALIDATED = msgspec.structs.replace(SUBMITTED, folded=2, job=SPEC)
+
+
+def test_a_typed_job_moves_to_its_namespace_when_it_is_validated():
+    shelf = Shelf()
+    shelf.put(SUBMITTED)
+    assert shelf.named("default", "demo") == SUBMITTED
+
+    shelf.put(VALIDATED)
+    assert shelf.named("ml", "demo") == VALIDATED
+    assert shelf.named("default", "demo") is None
+
+
+def test_the_name_of_a_job_that_is_gone_is_the_next_newest_ones():
+    shelf = Shelf()
+    older = msgspec.structs.replace(VALIDATED, job_id="j-0", submitted_at=0)
+    for record in (SUBMITTED, older, VALIDATED):
+        shelf.put(record)
+
+    shelf.drop("j-1")
+    assert shelf.named("ml", "demo") == older
+    shelf.drop("j-0")
+    assert shelf.named("ml", "demo") is None
+    assert shelf.named("default", "demo") is None
