@@ -31,7 +31,7 @@ def spec_or_document(
         return None, _document(_text(source.read_bytes(), name), name)
     if isinstance(source, bytes):
         return None, _document(_text(source, source_name or "the document"), source_name)
-    text = source if isinstance(source, str) else json.dumps(source)
+    text = source if isinstance(source, str) else json.dumps(source, ensure_ascii=False)
     return None, _document(text, source_name)
 
 

@@ -43,6 +43,8 @@ _IN_HAND_S = 3
 _KIB = 1024
 _MIB = 1024 * _KIB
 _GIB = 1024 * _MIB
+_LARGEST = 8 * _MIB
+"""Of a message: the record of the largest job that is taken, with room to spare. The broker must take as much."""
 
 
 class FactSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +103,7 @@ STREAMS: tuple[StreamSpec, ...] = (
         subjects=(JOB_FACTS, LEADERS),
         max_bytes=8 * _GIB,
         max_age_s=30 * _DAY_S,
-        max_msg_bytes=_MIB,
+        max_msg_bytes=_LARGEST,
         description="Everything that happens to jobs, in total order, and the epochs that fence decisions on them.",
     ),
     StreamSpec(
@@ -176,7 +178,7 @@ DURABLES: tuple[ConsumerSpec, ...] = durables()
 BUCKETS: tuple[BucketSpec, ...] = (
     BucketSpec(
         name=JOBS_BUCKET,
-        max_value_bytes=_MIB,
+        max_value_bytes=_LARGEST,
         description="The folded record of each job; written by status-tracker.",
     ),
     BucketSpec(

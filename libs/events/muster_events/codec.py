@@ -148,7 +148,7 @@ def _step(fact: facts.JobFact, after: int) -> str:
         case facts.ReplicasChanged():
             return f"replicas/{_digest(_encoder.encode(fact))}"
         case facts.CommandRequested():
-            return f"command/{fact.request_id}"
+            return f"command/{fact.command}/{fact.request_id}"
         case facts.JobRestarting():
             # Who is named belongs to the step: a restart that came too late for one replica is decided anew without it.
             names = ",".join(f"{ref.role}-{ref.index}" for ref in fact.replicas)

@@ -11,7 +11,7 @@ from grpc import aio
 from muster_core.facts import Command, CommandRequested
 from muster_core.models import TERMINAL_PHASES
 from muster_gateway.ports import Submissions
-from muster_gateway.submission import Submitter
+from muster_gateway.submission import Submitter, is_request_id
 from muster_rpc.convert import phase_from_proto
 from muster_rpc.server import ServerContext
 from muster_rpc.v1 import cluster_service_pb2 as cluster
@@ -247,9 +247,10 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
         return job
 
     async def _command(self, job: job_pb2.Job, command: CommandRequested, context: ServerContext) -> int:
-        if not command.request_id:
+        if not is_request_id(command.request_id):
             await context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT, "request_id: a command needs one; the same id commands once"
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "request_id: a command needs one of 1 to 128 letters, digits, '.', '_' or '-'; the same id commands once",
             )
         try:
             return await self._submissions.command(job.job_id, command)

@@ -171,10 +171,15 @@ async def _refuse_taken(request_id: str, job_id: str, context: ServerContext) ->
     )
 
 
+def is_request_id(text: str) -> bool:
+    """Whether ``text`` may name a request: it becomes part of message ids."""
+    return _REQUEST_ID.match(text) is not None
+
+
 def request_problems(request: pb.SubmitJobRequest) -> list[Problem]:
     """What is wrong with the request itself, before its document is looked at."""
     problems: list[Problem] = []
-    if not _REQUEST_ID.match(request.request_id):
+    if not is_request_id(request.request_id):
         problems.append(
             Problem(
                 code="InvalidValue",

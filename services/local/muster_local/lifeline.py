@@ -4,7 +4,7 @@ A supervisor that is killed outright cannot clean up, and a broker that outlives
 same store. The tie is set here, in the child itself and before the program starts, because setting it between fork and
 exec is unsafe in a process that has threads. It is not inherited: what the program starts may outlive it.
 
-    python -I -S lifeline.py SUPERVISOR_PID PROGRAM [ARGUMENT ...]
+    python -I -S lifeline.py SUPERVISOR_PID NICENESS PROGRAM [ARGUMENT ...]
 """
 
 import ctypes
@@ -17,18 +17,22 @@ _PR_SET_PDEATHSIG = 1
 _NOT_FOUND = 127
 
 
-def tied(argv: Sequence[str]) -> tuple[str, ...]:
-    """Return the command that runs `argv` tied to this process, more precisely to the thread that starts it."""
-    return (sys.executable, "-I", "-S", __file__, str(os.getpid()), *argv)
+def tied(argv: Sequence[str], *, niceness: int = 0) -> tuple[str, ...]:
+    """Return the command that runs `argv` tied to this process, more precisely to the thread that starts it.
+
+    With a `niceness` above 0 the program gives way to others when the CPUs are short.
+    """
+    return (sys.executable, "-I", "-S", __file__, str(os.getpid()), str(niceness), *argv)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Tie this process to `argv[0]`, a pid, and become the rest; returns an exit code where that failed."""
-    supervisor, program = int(argv[0]), list(argv[1:])
+    """Tie this process to `argv[0]`, a pid, be as nice as `argv[1]`, and become the rest; returns an exit code where that failed."""
+    supervisor, niceness, program = int(argv[0]), int(argv[1]), list(argv[2:])
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
     # A supervisor that died before the call above would never be noticed.
     if os.getppid() != supervisor:
         return 1
+    os.nice(niceness)
     try:
         os.execv(program[0], program)  # noqa: S606 - no shell is the point
     except OSError as error:

@@ -33,7 +33,7 @@ class Process:
         outlet, inlet = os.pipe()
         try:
             popen = subprocess.Popen(  # noqa: ASYNC220 - returns once the kernel has the program, about a millisecond
-                tied(program.argv),
+                tied(program.argv, niceness=program.niceness),
                 stdin=subprocess.DEVNULL,
                 stdout=inlet,
                 stderr=inlet,

@@ -9,7 +9,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     """A program to keep running.
 
     `argv` starts with an absolute path. `env` is its whole environment. `grace_s` is the time between SIGTERM and
-    SIGKILL. An end with `fatal_exit` is one that a restart cannot cure. `kept_fds` are inherited.
+    SIGKILL. An end with `fatal_exit` is one that a restart cannot cure. `kept_fds` are inherited. `niceness` above 0 gives way
+    to others.
     """
 
     name: str
@@ -19,6 +20,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float = 7.0
     fatal_exit: int | None = None
     kept_fds: tuple[int, ...] = ()
+    niceness: int = 0
 
 
 class LocalError(Exception):

@@ -58,6 +58,11 @@ def copies_of(copies: Mapping[str, int]) -> list[tuple[str, str]]:
     return named
 
 
+_NICENESS = {"spec-validator": 5, "scheduler": 5, POD_LAUNCHER: 5, "status-tracker": 5, SCALER: 10, SINK: 10}
+"""Under a flood of submissions the broker and the gateway go first: what is acknowledged can be worked off later. Replicas
+inherit pod-launcher's, so that training does not get in the way of the machine's user either."""
+
+
 def module_command(module: str) -> tuple[str, ...]:
     """Return how a service's module is run: by this interpreter, and never shadowed by what lies in the user's folder."""
     return (sys.executable, "-P", "-m", module)
@@ -68,7 +73,9 @@ def service_program(
 ) -> Program:
     """Return how one copy of a service is run; `command` turns a module's name into a command."""
     env = {**_of_every_service(copy, wiring), **_of_service(service, wiring)}
-    return _program(copy, command(f"muster_{service.replace('-', '_')}"), wiring, env)
+    return _program(
+        copy, command(f"muster_{service.replace('-', '_')}"), wiring, env, niceness=_NICENESS.get(service, 0)
+    )
 
 
 def sink_program(
@@ -84,10 +91,12 @@ def sink_program(
         "MUSTER_LOG_FORMAT": "json",
         "MUSTER_LOG_LEVEL": wiring.log_level,
     }
-    return _program(SINK, command("muster_local.sink"), wiring, env)
+    return _program(SINK, command("muster_local.sink"), wiring, env, niceness=_NICENESS[SINK])
 
 
-def _program(name: str, argv: tuple[str, ...], wiring: Wiring, env: Mapping[str, str]) -> Program:
+def _program(
+    name: str, argv: tuple[str, ...], wiring: Wiring, env: Mapping[str, str], *, niceness: int
+) -> Program:
     return Program(
         name=name,
         argv=argv,
@@ -95,6 +104,7 @@ def _program(name: str, argv: tuple[str, ...], wiring: Wiring, env: Mapping[str,
         cwd=wiring.workdir,
         grace_s=_GRACE_S,
         fatal_exit=_BAD_SETTINGS,
+        niceness=niceness,
     )
 
 

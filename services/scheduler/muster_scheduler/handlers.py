@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from muster_core.facts import CapacityChanged, NodeChanged, Stamped
 from muster_core.models import JobRecord, Node
 from muster_core.queues import Instruction, Place, PoolState, Resize, Wait
+from muster_runtime.bus import Refused
 from muster_runtime.logs import fields
 from muster_scheduler.ports import Decisions, Story, Totals
 
@@ -49,6 +50,7 @@ class Term:
         self._told: CapacityChanged | None = None
         self._tell_at = 0
         self._untold = False
+        self._unsayable: set[str] = set()
 
     def observe(self, batch: Sequence[Stamped]) -> None:
         """Fold facts of jobs."""
@@ -90,7 +92,8 @@ class Term:
 
     async def _decide(self) -> None:
         began_ns = time.time_ns()
-        instructions = self.state.decide(self._clock())
+        decided = self.state.decide(self._clock())
+        instructions = [i for i in decided if i.job_id not in self._unsayable]
         for first in range(0, len(instructions), _BATCH):
             await self._commit(instructions[first : first + _BATCH], began_ns)
         if self._clock() >= self._tell_at:
@@ -107,7 +110,24 @@ class Term:
 
     async def _commit(self, instructions: Sequence[Instruction], began_ns: int) -> None:
         decided = [(record, i) for i in instructions if (record := self.state.record(i.job_id)) is not None]
-        last = await self._decisions.commit(decided)
+        if not decided:
+            return
+        try:
+            last = await self._decisions.commit(decided)
+        except Refused as refused:
+            if len(decided) > 1:
+                # One of them cannot be said; the others must not wait for it.
+                for one in decided:
+                    await self._commit([one[1]], began_ns)
+                return
+            record = decided[0][0]
+            self._unsayable.add(record.job_id)
+            log.error(
+                "a decision was refused by the bus: %s",
+                refused,
+                extra=fields(job=record.name, job_id=record.job_id),
+            )
+            return
         for record, instruction in decided:
             self._story.tell(record, instruction, began_ns)
             _log(record, instruction)

@@ -10,6 +10,7 @@ import grpc
 import msgspec
 
 from muster_core.models import JobRecord, Phase
+from muster_events.subjects import is_job_id
 from muster_rpc.convert import phase_from_proto, record_to_proto
 from muster_rpc.server import ServerContext
 from muster_rpc.v1 import internal_service_pb2 as pb
@@ -96,7 +97,9 @@ class RecordServicer(internal_service_pb2_grpc.RecordServiceServicer):
 
     async def _found(self, ref: job_service_pb2.JobRef, context: ServerContext) -> JobRecord:
         record = self._known(ref)
-        if ref.min_sequence and (record is None or record.folded < ref.min_sequence):
+        # A job that was just acknowledged is looked for even if its client forgot to say how far it is.
+        unknown = record is None and is_job_id(ref.job_id)
+        if unknown or (ref.min_sequence and (record is None or record.folded < ref.min_sequence)):
             try:
                 caught_up = await self._catches_up(ref, record)
             except BusUnavailable:
@@ -123,7 +126,7 @@ class RecordServicer(internal_service_pb2_grpc.RecordServiceServicer):
             return await self._progress.reached(ref.min_sequence, self._read_wait_s)
         # The sequence may be that of another job's fact: wait for no more than there is of this one.
         last = await self._progress.last_of(job_id)
-        wanted = min(ref.min_sequence, last)
+        wanted = min(ref.min_sequence, last) if ref.min_sequence else min(1, last)
 
         def is_there() -> bool:
             present = self._shelf.get(job_id)

@@ -6,6 +6,7 @@ import pytest
 
 from muster_runtime.bus import Bus, BusSettings, BusUnavailable, Incoming, NoMetrics, Outgoing, Refused
 from muster_runtime.bus._client import heeding
+from muster_runtime.bus.server import MAX_PAYLOAD_MB
 from muster_testing.broker import Broker
 from muster_testing.lane import Lane
 from muster_testing.waiting import eventually
@@ -106,7 +107,8 @@ def user(password: str, permissions: str = "{}") -> str:
 
 
 async def test_a_payload_beyond_the_brokers_limit_is_refused(lane: Lane) -> None:
-    for size in (2 << 20, (1 << 20) - 10):
+    limit = MAX_PAYLOAD_MB << 20
+    for size in (2 * limit, limit - 10):
         with pytest.raises(Refused, match="more than the broker takes"):
             await lane.bus.publish(Outgoing(subject=f"{lane.name}.a", data=b"x" * size, msg_id="1"))
     assert lane.bus.connected

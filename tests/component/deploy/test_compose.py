@@ -114,7 +114,7 @@ def test_the_broker_takes_its_configuration_which_is_that_of_muster_up(tmp_path:
     )
     assert checked.returncode == 0, checked.stderr
     own = server_config(4222, tmp_path)
-    for line in ("max_payload: 1MB", "sync_interval: always"):
+    for line in ("max_payload: 8MB", "sync_interval: always"):
         assert line in own
         assert re.search(rf"^\s*{line}$", config.read_text(), re.MULTILINE)
 

@@ -19,6 +19,7 @@ from process_room import PATIENCE_S, Room, alive, now, told, worker
 from muster_core.models import ReplicaState
 from muster_pod_launcher.process import ProcessRuntime, identity
 from muster_pod_launcher.process.records import SPEC, STATE, STOP, Stage, State, Stop, write_state
+from muster_testing.waiting import eventually
 
 LAUNCHER = Path(__file__).with_name("launcher_process.py")
 WAITS = "while [ ! -e go ]; do sleep 0.02; done; exit $INDEX"
@@ -194,6 +195,24 @@ async def test_a_shim_that_died_unseen_is_mourned_by_the_next_launcher(room: Roo
 
     assert (await room.ended(second, worker())).state is ReplicaState.LOST
     assert (await second.start(room.launch(worker(), "true"))).state is ReplicaState.LOST
+
+
+async def test_what_left_the_session_of_a_shim_that_was_killed_is_ended_too(room: Room):
+    runtime = room.runtime()
+    script = "setsid sleep 301 & echo $! > runaway; wait"
+    env = {
+        "MUSTER_JOB_ID": worker().job_id,
+        "MUSTER_ROLE": "worker",
+        "MUSTER_INDEX": "0",
+        "MUSTER_ATTEMPT": "1",
+    }
+    await runtime.start(room.launch(worker(), "sh", "-c", script, env=env))
+    noted = room.workdir / "runaway"
+    await eventually(lambda: noted.exists() and noted.read_text().strip() != "")
+    os.kill(room.state(worker()).shim_pid, signal.SIGKILL)
+
+    assert (await room.ended(runtime, worker())).state is ReplicaState.LOST
+    assert not alive(int(noted.read_text()))
 
 
 @pytest.mark.parametrize("reused", ["start", "boot"])

@@ -12,7 +12,7 @@ from muster_core.dialects.places import Locator, Place
 from muster_core.dialects.problems import Problems
 from muster_core.models import GPU_MILLI, Framework, Job, Role, Template, replica_name
 
-MAX_REPLICAS = 100_000
+MAX_REPLICAS = 5_000
 """How many replicas a job may ever have."""
 
 MAX_ROLES = 100

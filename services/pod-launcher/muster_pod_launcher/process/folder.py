@@ -11,15 +11,21 @@ from contextlib import suppress
 from os import close
 from pathlib import Path
 
+import msgspec
+
 from muster_pod_launcher.process import identity
 from muster_pod_launcher.process.records import (
     LOCK,
+    SPEC,
+    Spec,
     Stage,
     State,
     locked,
     read_state,
     write_state,
 )
+
+_IDENTITY = ("MUSTER_JOB_ID", "MUSTER_ROLE", "MUSTER_INDEX", "MUSTER_ATTEMPT", "TRACEPARENT")
 
 
 def settle(folder: Path, verdict: State) -> State | None:
@@ -38,7 +44,7 @@ def conclude(folder: Path, *, at: int) -> State | None:
         state = read_state(folder)
         if not mine or state is None or state.final:
             return state
-        identity.end_session(state)
+        identity.end_session(state, marks=_marks(folder))
         lost = State(
             state=Stage.LOST,
             at=at,
@@ -50,6 +56,17 @@ def conclude(folder: Path, *, at: int) -> State | None:
         )
         write_state(folder, lost)
         return lost
+
+
+def _marks(folder: Path) -> list[str]:
+    """What only this replica was told of itself, as lines of its environment."""
+    try:
+        spec = msgspec.json.decode((folder / SPEC).read_bytes(), type=Spec)
+    except (OSError, msgspec.DecodeError):
+        return []
+    told = {name: spec.env[name] for name in _IDENTITY if name in spec.env}
+    # Without the job's own id the others would fit replicas of any job.
+    return [f"{name}={value}" for name, value in told.items()] if "MUSTER_JOB_ID" in told else []
 
 
 def ask_to_stop(state: State) -> None:

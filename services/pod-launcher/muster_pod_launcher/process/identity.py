@@ -6,7 +6,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -59,32 +59,43 @@ def open_process(pid: int, start: int) -> int | None:
     return descriptor
 
 
-def end_session(state: State, *, patience_s: float = 5.0) -> None:
+def end_session(state: State, *, marks: Sequence[str] = (), patience_s: float = 5.0) -> None:
     """Kill what a dead shim left behind and wait until it is gone.
 
     The session that the shim led is recognised by its number and by members that are no older than the shim: a number is not
-    reused while anyone is in the session, and a newer process that was given the number leads it itself.
+    reused while anyone is in the session, and a newer process that was given the number leads it itself. Who left the session is
+    recognised by ``marks``, lines of the environment that only this replica was given and that its children inherit.
     """
     if state.boot != boot_id() or state.shim_pid <= 0:
         return
     impostor = stat(state.shim_pid)
-    if impostor is not None and impostor.start != state.shim_start:
-        return
+    session = state.shim_pid if impostor is None or impostor.start == state.shim_start else 0
+    wanted = frozenset(mark.encode() for mark in marks)
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
-        members = list(_members(state.shim_pid, state.shim_start))
+        members = list(_members(session, state.shim_start, wanted))
         if not members:
             return
         for member in members:
             _kill(member, deadline)
 
 
-def _members(session: int, since: int) -> Iterator[ProcessStat]:
+def _members(session: int, since: int, marks: frozenset[bytes]) -> Iterator[ProcessStat]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             found = stat(int(entry.name))
-            if found and found.session == session and found.start >= since and not found.gone:
+            if found is None or found.start < since or found.gone:
+                continue
+            if (session and found.session == session) or (marks and marks <= _environment(entry)):
                 yield found
+
+
+def _environment(process: Path) -> frozenset[bytes]:
+    try:
+        return frozenset((process / "environ").read_bytes().split(b"\0"))
+    except OSError:
+        # Another user's, or gone meanwhile.
+        return frozenset()
 
 
 def _kill(process: ProcessStat, deadline: float) -> None:

@@ -139,3 +139,13 @@ def test_a_bad_byte_is_found_where_it_stands() -> None:
 
 def test_a_byte_order_mark_and_windows_line_ends_do_no_harm() -> None:
     assert parse(b"\xef\xbb\xbf" + HEAD.replace("\n", "\r\n").encode()).problems == ()
+
+
+def test_json_may_write_one_character_as_two_escapes() -> None:
+    document = (
+        '{"apiVersion": "muster.dev/v1", "kind": "Job", "metadata": {"name": "a", "annotations": {"note": "\\ud83d\\ude00 \\\\ud83d"}},'
+        ' "spec": {"roles": {"worker": {"command": ["true"]}}}}'
+    )
+    parsed = parse(document)
+    assert parsed.problems == ()
+    assert parsed.jobs[0].annotations == {"note": "\U0001f600 \\ud83d"}

@@ -55,7 +55,7 @@ BAD: dict[str, tuple[Job, tuple[str, str]]] = {
         ("OutOfRange", "roles"),
     ),
     "too many replicas in all": (
-        replace(JOB, roles=(replace(ROLE, max=60_000), replace(ROLE, name="ps", max=60_000))),
+        replace(JOB, roles=(replace(ROLE, max=3_000), replace(ROLE, name="ps", max=3_000))),
         ("OutOfRange", "roles"),
     ),
     "min above max": (with_role(min=5), ("Conflict", "roles[0].min")),

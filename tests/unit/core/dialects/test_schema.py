@@ -31,7 +31,7 @@ def test_it_says_what_the_parser_says() -> None:
     assert role["properties"]["replicas"] == {
         "type": "integer",
         "minimum": 0,
-        "maximum": 100_000,
+        "maximum": 5_000,
         "description": "How many at the start; min unless said, else 1. 0 switches the role off.",
     }
     assert role["properties"]["restartPolicy"]["enum"] == ["Always", "OnFailure", "Never", "ExitCode"]
