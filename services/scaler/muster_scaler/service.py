@@ -39,7 +39,7 @@ class BusProposals:
 
     def __init__(self, *, bus: Bus, telemetry: Telemetry, metrics: Metrics) -> None:
         self._bus = bus
-        self._proposed = metrics.counter("muster_proposals", "growths and shrinkages proposed", ("policy",))
+        self._proposed = metrics.counter("muster_proposals", "growths proposed", ("policy",))
         self._telemetry = telemetry
 
     async def publish(self, record: JobRecord, proposal: ScaleProposal, began_ns: int) -> None:

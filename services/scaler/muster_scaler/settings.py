@@ -15,7 +15,7 @@ class ScalerSettings(ServiceSettings, frozen=True, kw_only=True):
     pool: Annotated[str, msgspec.Meta(description="the pool whose jobs this scaler looks at")] = "local"
     policy: Annotated[
         Literal["dragon", "none"],
-        msgspec.Meta(description="how jobs grow unless they or their queue say otherwise"),
+        msgspec.Meta(description="how jobs grow; one whose elastic.policy is none does not"),
     ] = "dragon"
     quiet_seconds: Annotated[
         float,

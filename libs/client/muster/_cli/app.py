@@ -26,7 +26,7 @@ _COMMANDS = {
     "scale": Lazy("muster._cli.commands.control:scale", "Grow or shrink a role by hand."),
     "cancel": Lazy("muster._cli.commands.control:cancel", "End jobs."),
     "delete": Lazy("muster._cli.commands.control:delete", "End jobs and remove their records and logs."),
-    "top": Lazy("muster._cli.commands.top:top", "Show what the nodes offer and who uses it."),
+    "top": Lazy("muster._cli.commands.top:top", "Show what the nodes offer and who uses it: top node."),
     "trace": Lazy("muster._cli.commands.trace:trace", "Draw the trace of a job's whole life."),
     "version": Lazy(
         "muster._cli.commands.version:version", "Print the versions of the command and of Muster."

@@ -80,7 +80,7 @@ def _header(job: job_pb2.Job, now: float) -> Iterator[tuple[str, str | Text]]:
         yield "Reason", _reason(status.reason)
     if job.HasField("spec"):
         yield "Framework", _framework(job.spec)
-        yield "Queue", job.spec.queue or "(the namespace's own)"
+        yield "Queue", job.spec.queue or "(none)"
         yield "Replicas", ", ".join(_role(role) for role in job.spec.roles)
     if status.attempt:
         yield "Attempt", _attempt(status)

@@ -172,7 +172,7 @@ class SpecKeys(Table):
         "framework", Choice(Framework), "Who the replicas are to each other; plain unless said."
     )
     kind = Field("kind", Choice(JobKind), "Whether it ends by itself; batch unless said.")
-    queue = Field("queue", Text(QUEUE), "Where it waits; the namespace's own unless said.")
+    queue = Field("queue", Text(QUEUE), "Kept and shown; there is one line a pool for now.")
     priority = Field("priority", Whole(-MAX_PRIORITY - 1, MAX_PRIORITY), "Higher goes first; 0 unless said.")
     preemptible = Field("preemptible", Truth(), "Whether it may be preempted; true unless said.")
     min_available = Field(
