@@ -53,7 +53,7 @@ def limits_of(job: Job) -> tuple[Problem, ...]:
         Problem(
             code="NotFollowed",
             path=path,
-            message="this version does not act on it",
+            message=f"this version does not act on {path}",
             severity=Severity.WARNING,
         )
         for path, asked in wishes.items()

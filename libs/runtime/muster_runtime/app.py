@@ -39,8 +39,6 @@ from muster_runtime.supervisor import App, Part
 from muster_runtime.telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from grpc import aio
-
     from muster_runtime.grpc_host import AddServicer, GrpcHost
 
 __all__ = ["App", "Build", "Context", "run_app"]
@@ -80,7 +78,6 @@ class Context:
         self.addresses: dict[str, str] = {}
         self._app = app
         self._servicers: list[tuple[AddServicer, object]] = []
-        self._interceptors: list[aio.ServerInterceptor] = []
 
     def add_part(self, name: str, part: Part) -> None:
         """Run `part()` for as long as the service runs. It may return when done; if it raises, the process ends.
@@ -93,10 +90,6 @@ class Context:
     def add_grpc(self, add: "AddServicer", servicer: object) -> None:
         """Serve `servicer`, whose generated `add_...Servicer_to_server` is `add`, at the service's gRPC address."""
         self._servicers.append((add, servicer))
-
-    def add_interceptor(self, interceptor: "aio.ServerInterceptor") -> None:
-        """Let every call pass `interceptor`, after the trace and the deadline are in place."""
-        self._interceptors.append(interceptor)
 
     def on_drain(self, hook: Part) -> None:
         """Await `hook()` when the service was told to stop, while its parts still run and calls are still answered."""
@@ -126,7 +119,6 @@ class Context:
             services=self._servicers,
             telemetry=self.telemetry,
             metrics=self.metrics,
-            interceptors=self._interceptors,
         )
 
 

@@ -23,6 +23,23 @@ _NS = 1_000_000_000
 _REASON_WIDTH = 60
 
 
+class Target(msgspec.Struct, frozen=True):
+    """Which broker is meant; looked up when it is needed, so that help needs none."""
+
+    bus: str | None
+    data: Path
+
+    def url(self) -> str:
+        """The broker's URL; ends the command where there is none."""
+        running = read_endpoints(Folder(self.data).endpoints)
+        url = self.bus or (running.bus_url if running else None)
+        if url is None:
+            raise click.ClickException(
+                f"nothing runs in {self.data}: start `muster up`, or name a broker with --bus"
+            )
+        return url
+
+
 @click.group(name="dead-letters")
 @click.option(
     "--bus",
@@ -44,20 +61,14 @@ def dead_letters(context: click.Context, bus: str | None, data: Path) -> None:
 
     Nothing behind them waits. Replay one once its cause is mended: it is handled again only by the reader that failed.
     """
-    if context.resilient_parsing:
-        return
-    running = read_endpoints(Folder(data).endpoints)
-    url = bus or (running.bus_url if running else None)
-    if url is None:
-        raise click.ClickException(f"nothing runs in {data}: start `muster up`, or name a broker with --bus")
-    context.obj = url
+    context.obj = Target(bus, data)
 
 
 @dead_letters.command(name="list")
 @click.pass_obj
-def list_letters(url: str) -> None:
+def list_letters(target: Target) -> None:
     """List them, oldest first."""
-    letters = _ask(url, lambda dead: dead.list())
+    letters = _ask(target, lambda dead: dead.list())
     if not letters:
         click.echo("There are no dead letters.")
         return
@@ -74,9 +85,9 @@ def list_letters(url: str) -> None:
 @dead_letters.command(name="show")
 @click.argument("number", metavar="N", type=click.IntRange(1))
 @click.pass_obj
-def show_letter(url: str, number: int) -> None:
+def show_letter(target: Target, number: int) -> None:
     """Show one whole: where it came from, its headers, its payload, and why it was set aside."""
-    letter = _found(_ask(url, lambda dead: dead.get(number)), number)
+    letter = _found(_ask(target, lambda dead: dead.get(number)), number)
     rows = [
         ("number", str(letter.sequence)),
         ("set aside", f"{_when(letter.at_ns)} by {letter.durable}, delivery {letter.delivered}"),
@@ -96,28 +107,28 @@ def show_letter(url: str, number: int) -> None:
 @dead_letters.command(name="replay")
 @click.argument("number", metavar="N", type=click.IntRange(1))
 @click.pass_obj
-def replay_letter(url: str, number: int) -> None:
+def replay_letter(target: Target, number: int) -> None:
     """Have the reader that failed handle it again; it is gone when that succeeds, and kept otherwise."""
-    _ask(url, lambda dead: dead.replay(number))
+    _ask(target, lambda dead: dead.replay(number))
     click.echo(f"Dead letter {number} was handled.")
 
 
 @dead_letters.command(name="discard")
 @click.argument("number", metavar="N", type=click.IntRange(1))
 @click.pass_obj
-def discard_letter(url: str, number: int) -> None:
+def discard_letter(target: Target, number: int) -> None:
     """Remove it for good: what it told is never handled."""
 
     async def discard(dead: "DeadLetters") -> None:
         _found(await dead.get(number), number)
         await dead.discard(number)
 
-    _ask(url, discard)
+    _ask(target, discard)
     click.echo(f"Dead letter {number} was discarded.")
 
 
-def _ask(url: str, question: Callable[["DeadLetters"], Awaitable[T]]) -> T:
-    """The answer of the broker at `url`, with what goes wrong in words."""
+def _ask(target: Target, question: Callable[["DeadLetters"], Awaitable[T]]) -> T:
+    """The answer of the target's broker, with what goes wrong in words."""
     from muster_events.catalogue import DEAD_STREAM  # noqa: PLC0415
     from muster_events.subjects import DEAD_PREFIX  # noqa: PLC0415
     from muster_runtime.bus import (  # noqa: PLC0415
@@ -128,6 +139,8 @@ def _ask(url: str, question: Callable[["DeadLetters"], Awaitable[T]]) -> T:
         NotFound,
         ReplayFailed,
     )
+
+    url = target.url()
 
     async def ask() -> T:
         try:

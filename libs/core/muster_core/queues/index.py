@@ -5,7 +5,7 @@ What is indexed here is derived from the records alone, one record at a time, so
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from muster_core.lifecycle.moves import ACTIVE_PHASES, WAITING_PHASES
 from muster_core.models import JobRecord, Phase, ReplicaState
@@ -65,11 +65,6 @@ class PoolIndex:
         arrival = (record.queued_at, record.job_id)
         ahead = placed or [other for other in others if (other.queued_at, other.job_id) < arrival]
         return min(ahead, key=lambda other: (other.queued_at, other.job_id)).job_id if ahead else None
-
-    def in_order(self) -> Iterator[JobRecord]:
-        """Every job that wants to be placed, in the order in which they are tried."""
-        for _, _, job_id in sorted(self.waiting.values()):
-            yield self._records[job_id]
 
     def _reindex_holdings(self, record: JobRecord) -> None:
         before = self._records.get(record.job_id)
