@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 
 from muster_core.facts import JobFinished, JobRestarting
@@ -13,7 +14,7 @@ from muster_events.subjects import SHARDS, BadToken, job_facts_of, record_filter
 from muster_events.view import stamp
 from muster_rpc.v1 import internal_service_pb2_grpc
 from muster_runtime.app import Context
-from muster_runtime.bus import Bus, Entry, Feed, Incoming, Membership, Records
+from muster_runtime.bus import Bus, BusUnavailable, Entry, Feed, Incoming, Membership, Records
 from muster_runtime.service_bus import connect_bus
 from muster_status_tracker.bucket import JobsBucket
 from muster_status_tracker.handlers import ShardHandler
@@ -22,6 +23,8 @@ from muster_status_tracker.questions import RecordServicer
 from muster_status_tracker.settings import StatusTrackerSettings
 from muster_status_tracker.shelf import Shelf
 from muster_status_tracker.story import TraceStory
+
+log = logging.getLogger(__name__)
 
 _LONGEST_SLEEP_S = 1.0
 
@@ -145,7 +148,11 @@ class Tracker:
         while True:
             now = time.time_ns() // 1000
             if handler.expire(now):
-                await handler.decide_due()
+                try:
+                    await handler.decide_due()
+                except BusUnavailable as error:
+                    # What is due stays due, and is decided when the broker is back.
+                    log.warning("a deadline cannot be acted on yet: %s", error)
             deadline = handler.next_deadline()
             wait_s = _LONGEST_SLEEP_S if deadline is None else (deadline - now) / 1e6
             await asyncio.sleep(min(max(wait_s, 0.01), _LONGEST_SLEEP_S))
