@@ -34,10 +34,11 @@ class JobSubmitted(Fact, frozen=True, kw_only=True, tag=True):
 
 
 class JobValidated(Fact, frozen=True, kw_only=True, tag=True):
-    """The submission means ``job``; the job's warnings ride in it."""
+    """The submission means ``job``, warnings and all. ``built_by`` is the id of the build job that must have succeeded first."""
 
     job: Job
     defaults_version: int = 0
+    built_by: str = ""
 
 
 class JobRejected(Fact, frozen=True, kw_only=True, tag=True):

@@ -91,6 +91,11 @@ class Cursor:
         )
 
 
+def warn_idle(cursor: Cursor, key: str, why: str, *, fix: str = "") -> None:
+    """Warn that a key is accepted and has no effect."""
+    cursor.problems.warn(Code.NOT_ACTED_UPON, cursor.spot, f"{key} has no effect: {why}", fix=fix)
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """The known word that is most like ``word``, letter case aside; empty if none is near."""
     if len(word) > _MAX_SUGGESTED:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from muster_core.dialects.cursor import warn_idle
 from muster_core.dialects.kinds import Text
 from muster_core.dialects.names import DNS_1035, DNS_1123
 from muster_core.dialects.pod_keys import ANNOTATIONS, LABELS, SERVER_KEYS
-from muster_core.dialects.scheduling_keys import warn_idle
 from muster_core.dialects.table import Field, Section, Table
 
 

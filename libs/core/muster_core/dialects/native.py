@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from muster_core.dialects.cursor import Cursor
+from muster_core.dialects.dialect import Dialect, Given
 from muster_core.dialects.kubeshare import SWITCH
 from muster_core.dialects.metadata import Metadata, MetadataKeys, read_metadata
-from muster_core.dialects.native_keys import ElasticKeys, JobKeys, PlacementKeys, RunKeys, SpecKeys
+from muster_core.dialects.native_keys import (
+    API_VERSION,
+    KIND,
+    NAME,
+    ElasticKeys,
+    JobKeys,
+    PlacementKeys,
+    RunKeys,
+    SpecKeys,
+)
 from muster_core.dialects.native_roles import RoleReader
 from muster_core.dialects.places import Place, Places
 from muster_core.dialects.podtemplate import Main
@@ -25,8 +35,8 @@ from muster_core.models import (
 )
 
 
-def read_native(cursor: Cursor, namespace: str) -> Job:
-    """Read a native document. What is wrong goes to the cursor's problems; the job is of use only where nothing was."""
+def read_native(cursor: Cursor, given: Given) -> tuple[Job, ...]:
+    """Read a native document; see ``Read``."""
     document = Section(cursor, JobKeys)
     document.get(JobKeys.api_version)
     header = document.get(JobKeys.metadata)
@@ -36,10 +46,14 @@ def read_native(cursor: Cursor, namespace: str) -> Job:
     spec = document.get(JobKeys.spec)
     if spec is None:
         cursor.missing("spec", "a job has a spec with roles", "add spec: {roles: ...}")
-        return Job(name=metadata.name, roles=())
-    job = _job(spec, metadata, namespace, places)
+        return ()
+    job = _job(spec, metadata, given.namespace, places)
     apply_rules(job, places, cursor.problems)
-    return job
+    return (job,)
+
+
+DIALECTS = (Dialect(name=NAME, version=API_VERSION, kind=KIND, read=read_native),)
+"""What is read here."""
 
 
 def _job(spec: Section, metadata: Metadata, namespace: str, places: Places) -> Job:

@@ -37,6 +37,7 @@ from muster_core.quantities import parse_bytes, parse_cpu, parse_gpu
 
 API_VERSION = "muster.dev/v1"
 KIND = "Job"
+NAME = "native"
 MAX_PRIORITY = 2**31 - 1
 
 

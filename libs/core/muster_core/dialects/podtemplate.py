@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from muster_core.dialects.codes import Code
-from muster_core.dialects.cursor import Cursor
+from muster_core.dialects.cursor import Cursor, warn_idle
 from muster_core.dialects.kubeshare import Share, read_share
 from muster_core.dialects.pod_keys import (
     DROPPED,
@@ -27,7 +27,6 @@ from muster_core.dialects.scheduling_keys import (
     read_ports,
     read_tolerations,
     read_variables,
-    warn_idle,
 )
 from muster_core.dialects.table import Nested, Section
 from muster_core.dialects.yaml_builder import Json

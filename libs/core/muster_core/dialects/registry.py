@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
-from muster_core.dialects import native_keys, tfjob
+from muster_core.dialects import native, tfjob
 from muster_core.dialects.codes import Code
 from muster_core.dialects.cursor import Cursor, nearest
-from muster_core.dialects.native import read_native
+from muster_core.dialects.dialect import Dialect
 from muster_core.dialects.problems import shown
-from muster_core.dialects.tfjob import read_tfjob
-from muster_core.models import Job
 
-
-@dataclass(frozen=True, kw_only=True)
-class Dialect:
-    """A dialect of the Kubernetes manner: by ``apiVersion`` and ``kind``. ``read`` is given the document and the default namespace."""
-
-    api_version: str
-    kind: str
-    read: Callable[[Cursor, str], Job]
-
-    @property
-    def words(self) -> str:
-        """What it is called."""
-        return f"{self.api_version} {self.kind}"
-
-
-DIALECTS = (
-    Dialect(api_version=native_keys.API_VERSION, kind=native_keys.KIND, read=read_native),
-    Dialect(api_version=tfjob.API_VERSION, kind=tfjob.KIND, read=read_tfjob),
+DIALECTS: tuple[Dialect, ...] = (
+    *native.DIALECTS,
+    *tfjob.DIALECTS,
 )
 """Every dialect that is taken."""
 
@@ -40,21 +20,30 @@ def detect(document: Cursor) -> Dialect | None:
     if not isinstance(document.node.value, dict):
         document.wrong_type("a mapping", "a job begins with apiVersion, kind and metadata")
         return None
-    items = document.items()
-    api_version, kind = (_text(items.get(key)) for key in ("apiVersion", "kind"))
+    said = {key: cursor.node.text for key, cursor in document.items().items() if not cursor.absent}
+    kind = said.get("kind", "")
     for dialect in DIALECTS:
-        if (dialect.api_version, dialect.kind) == (api_version, kind):
+        if (said.get(dialect.version_key), kind) == (dialect.version, dialect.kind):
             return dialect
-    taken = ", ".join(dialect.words for dialect in DIALECTS)
-    same_version = [dialect.kind for dialect in DIALECTS if dialect.api_version == api_version]
-    same_kind = [dialect.api_version for dialect in DIALECTS if dialect.kind == kind]
-    near = nearest(kind, same_version)
-    near_version = nearest(api_version, same_kind)
-    if near_version:
-        key, fix = "apiVersion", f"did you mean {near_version}?"
+    _refuse(document, said, kind)
+    return None
+
+
+def _refuse(document: Cursor, said: dict[str, str], kind: str) -> None:
+    same_version = [dialect for dialect in DIALECTS if said.get(dialect.version_key) == dialect.version]
+    same_kind = [dialect for dialect in DIALECTS if dialect.kind == kind]
+    version_key = next((key for key in ("apiVersion", "version") if key in said), "apiVersion")
+    version = said.get(version_key, "")
+    near = nearest(kind, [dialect.kind for dialect in same_version])
+    near_version = nearest(version, [d.version for d in same_kind if d.version_key == version_key])
+    taken = ", ".join(dialect.words for dialect in same_version or same_kind or DIALECTS)
+    if same_kind and not same_version:
+        key, fix = version_key, f"did you mean {near_version}?" if near_version else ""
     else:
         key, fix = "kind", f"did you mean {near}?" if near else ""
-    found = " ".join(word for word in (api_version or _version(items), kind) if word)
+    found = " ".join(
+        word for word in (version if version_key == "apiVersion" else _version(said), kind) if word
+    )
     document.problems.add(
         Code.UNSUPPORTED_KIND,
         document.key_spot(key),
@@ -63,13 +52,7 @@ def detect(document: Cursor) -> Dialect | None:
         allowed=taken,
         fix=fix or f"write one of {taken}",
     )
-    return None
 
 
-def _version(items: dict[str, Cursor]) -> str:
-    version = items.get("version")
-    return f"version {shown(version.node.text)}" if version and version.node.text else ""
-
-
-def _text(cursor: Cursor | None) -> str:
-    return cursor.node.text if cursor else ""
+def _version(said: dict[str, str]) -> str:
+    return f"version {shown(said['version'])}" if "version" in said else ""

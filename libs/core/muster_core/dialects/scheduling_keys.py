@@ -40,7 +40,7 @@ class TolerationKeys(Table):
     operator = Field("operator", Choice(_TolerationOperator), "Equal unless said.")
     value = Field("value", Text(LABEL_VALUE), "The taint's value, for Equal.")
     effect = Field("effect", Choice(_Effect), "Every effect unless said.")
-    seconds = Field("tolerationSeconds", Whole(), "Without effect: Muster evicts nobody for a taint.")
+    seconds = Field("tolerationSeconds", Whole(), idle="Muster evicts nobody for a taint")
 
 
 class PortKeys(Table):
@@ -138,8 +138,7 @@ def _toleration(section: Section) -> Toleration:
         cursor.error(
             Code.CONFLICT, "a toleration with the operator Exists has no value", fix="remove the value"
         )
-    if (seconds := section.at("tolerationSeconds")) and section.get(TolerationKeys.seconds) is not None:
-        warn_idle(seconds, "tolerationSeconds", "Muster evicts nobody for a taint")
+    section.get(TolerationKeys.seconds)
     return Toleration(key=key, operator=operator.value, value=value, effect=effect.value if effect else "")
 
 
@@ -222,8 +221,3 @@ def _term(term: Section) -> None:
         requirement.cursor.error(
             Code.CONFLICT, f"the operator {operator.value} takes {due} values", found=f"{count} values"
         )
-
-
-def warn_idle(cursor: Cursor, key: str, why: str, *, fix: str = "") -> None:
-    """Warn that a key is accepted and has no effect."""
-    cursor.problems.warn(Code.NOT_ACTED_UPON, cursor.spot, f"{key} has no effect: {why}", fix=fix)

@@ -6,25 +6,52 @@ refused everywhere.
 
 from __future__ import annotations
 
+import enum
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar, cast
 
-from muster_core.dialects.cursor import Cursor
+from muster_core.dialects.codes import Code
+from muster_core.dialects.cursor import Cursor, warn_idle
 from muster_core.dialects.kinds import Kind
 from muster_core.dialects.names import Rule, Schema
 
 T = TypeVar("T")
 
 
+class Effect(enum.StrEnum):
+    """What becomes of a field that is given."""
+
+    ACTED_UPON = "acted upon"
+    KUBERNETES = "kept for Kubernetes"
+    WARNED = "accepted with a warning"
+    REFUSED = "refused"
+
+
 @dataclass(frozen=True)
 class Field(Generic[T]):
-    """One key of a mapping: what it may hold, and what it is for."""
+    """One key of a mapping: what it may hold, and what it is for.
+
+    ``idle`` says why it is accepted without effect (every use is a warning), ``refused`` why it is not taken (every use is an error);
+    ``kubernetes`` marks what has an effect on Kubernetes only.
+    """
 
     key: str
     kind: Kind[T]
     doc: str = ""
+    idle: str = ""
+    refused: str = ""
+    kubernetes: bool = False
+
+    @property
+    def effect(self) -> Effect:
+        """What becomes of it."""
+        if self.refused:
+            return Effect.REFUSED
+        if self.idle:
+            return Effect.WARNED
+        return Effect.KUBERNETES if self.kubernetes else Effect.ACTED_UPON
 
 
 class Table:
@@ -70,9 +97,12 @@ class Section:
         self.cursor = cursor
         self.table = table
         self._cursors = cursor.items()
-        for key in self._cursors:
+        fields = table.fields()
+        for key, value in self._cursors.items():
             if not table.knows(key):
-                cursor.unknown(key, {*table.fields(), *table.kept})
+                cursor.unknown(key, {*fields, *table.kept})
+            elif (field := fields.get(key)) and not value.absent:
+                _tell(field, value, cursor)
 
     def get(self, field: Field[T]) -> T | None:
         """The value of a field; ``None`` if it is not given or was refused."""
@@ -98,6 +128,14 @@ class Section:
     def given_keys(self) -> list[str]:
         """The keys that are given."""
         return [key for key, cursor in self._cursors.items() if not cursor.absent]
+
+
+def _tell(field: Field[object], value: Cursor, parent: Cursor) -> None:
+    if field.refused:
+        words = f"{field.key} is not taken: {field.refused}"
+        value.problems.add(Code.NOT_TAKEN, parent.key_spot(field.key), words, fix=f"remove {field.key}")
+    elif field.idle:
+        warn_idle(value, field.key, field.idle)
 
 
 @dataclass(frozen=True)

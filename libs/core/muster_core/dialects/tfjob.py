@@ -14,7 +14,8 @@ from typing import TypeVar
 import msgspec
 
 from muster_core.dialects.codes import Code
-from muster_core.dialects.cursor import Cursor
+from muster_core.dialects.cursor import Cursor, warn_idle
+from muster_core.dialects.dialect import Dialect, Given
 from muster_core.dialects.kinds import Choice, Ignored, MapOf, Text, Truth, Whole
 from muster_core.dialects.kubeshare import SWITCH
 from muster_core.dialects.metadata import KubernetesMetadataKeys, Metadata, MetadataKeys, read_metadata
@@ -24,12 +25,12 @@ from muster_core.dialects.places import Place, Places
 from muster_core.dialects.podtemplate import Main, read_pod_template
 from muster_core.dialects.problems import shown
 from muster_core.dialects.rules import MAX_REPLICAS, apply_rules
-from muster_core.dialects.scheduling_keys import warn_idle
 from muster_core.dialects.table import Field, Nested, Section, Table
 from muster_core.dialects.tensorflow import CONTAINER, PORT
 from muster_core.models import (
     CleanPodPolicy,
     Framework,
+    FrameworkOptions,
     Job,
     RestartPolicy,
     Role,
@@ -41,6 +42,7 @@ from muster_core.quantities import MAX_SECONDS
 
 API_VERSION = "kubeflow.org/v1"
 KIND = "TFJob"
+NAME = "tfjob"
 
 T = TypeVar("T")
 
@@ -61,8 +63,8 @@ class SchedulingKeys(Table):
 
     min_available = Field("minAvailable", Whole(1, MAX_REPLICAS))
     queue = Field("queue", Text(QUEUE))
-    min_resources = Field("minResources", Ignored())
-    priority_class = Field("priorityClass", Ignored())
+    min_resources = Field("minResources", Ignored(), idle="what the replicas request is counted")
+    priority_class = Field("priorityClass", Ignored(), idle="a priority is a number of the native form")
     schedule_timeout = Field("scheduleTimeoutSeconds", Whole(0, MAX_SECONDS))
 
 
@@ -75,7 +77,7 @@ class RunPolicyKeys(Table):
     backoff_limit = Field("backoffLimit", Whole(0, _MAX_LIMIT))
     scheduling = Field("schedulingPolicy", Nested(SchedulingKeys))
     suspend = Field("suspend", Truth())
-    managed_by = Field("managedBy", Ignored())
+    managed_by = Field("managedBy", Ignored(), idle="Muster manages the jobs that are submitted to it")
 
 
 class ReplicaKeys(Table):
@@ -103,7 +105,7 @@ class DocumentKeys(Table):
     kept = frozenset({"apiVersion", "kind"})
     metadata = Field("metadata", Nested(KubernetesMetadataKeys))
     spec = Field("spec", Nested(SpecKeys))
-    status = Field("status", Ignored())
+    status = Field("status", Ignored(), idle="it is filled in by an operator")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,22 +122,24 @@ class _Gang:
         return self.low is not None or self.high is not None
 
 
-def read_tfjob(cursor: Cursor, namespace: str) -> Job:
-    """Read a TFJob. What is wrong goes to the cursor's problems; the job is of use only where nothing was."""
+def read_tfjob(cursor: Cursor, given: Given) -> tuple[Job, ...]:
+    """Read a TFJob; see ``Read``."""
     document = Section(cursor, DocumentKeys)
     header = document.get(DocumentKeys.metadata)
     metadata = read_metadata(document, header)
     places = Places(cursor.spot)
     places.note(Place("name"), (header or document).cursor.key_spot(MetadataKeys.name.key))
-    if status := document.at("status"):
-        warn_idle(status, "status", "it is filled in by an operator", fix="remove it")
     spec = document.get(DocumentKeys.spec)
     if spec is None:
         cursor.missing("spec", "a TFJob has a spec with tfReplicaSpecs")
-        return Job(name=metadata.name, roles=())
-    job = _job(spec, metadata, namespace, places)
+        return ()
+    job = _job(spec, metadata, given.namespace, places)
     apply_rules(job, places, cursor.problems)
-    return job
+    return (job,)
+
+
+DIALECTS = (Dialect(name=NAME, version=API_VERSION, kind=KIND, read=read_tfjob),)
+"""What is read here."""
 
 
 def _job(spec: Section, metadata: Metadata, namespace: str, places: Places) -> Job:
@@ -150,7 +154,6 @@ def _job(spec: Section, metadata: Metadata, namespace: str, places: Places) -> J
         high=spec.get(SpecKeys.max_instances),
         min_available=min_available,
     )
-    _warn(spec, run, scheduling)
     kubeshare = metadata.annotations.get(SWITCH) == "true"
     queue = scheduling.get(SchedulingKeys.queue) if scheduling else None
     return Job(
@@ -159,7 +162,10 @@ def _job(spec: Section, metadata: Metadata, namespace: str, places: Places) -> J
         labels=metadata.labels,
         annotations=metadata.annotations,
         framework=Framework.TENSORFLOW,
-        dialect="tfjob",
+        options=FrameworkOptions(
+            sparse_cluster=spec.get(SpecKeys.dynamic_worker) or False, evaluator_in_cluster=not gang.dragon
+        ),
+        dialect=NAME,
         queue=queue or "",
         min_available=min_available,
         roles=_roles(spec, gang, kubeshare, places),
@@ -206,23 +212,6 @@ def _run(spec: Section, run: _RunReader, scheduling: Section | None, gang: _Gang
         else SuccessPolicy.DEFAULT,
         suspend=run.get(RunPolicyKeys.suspend) or False,
     )
-
-
-def _warn(spec: Section, run: _RunReader, scheduling: Section | None) -> None:
-    if cursor := run.at("managedBy"):
-        warn_idle(cursor, "managedBy", "Muster manages the jobs that are submitted to it")
-    if (cursor := spec.at("enableDynamicWorker")) and spec.get(SpecKeys.dynamic_worker):
-        warn_idle(
-            cursor,
-            "enableDynamicWorker",
-            "every worker is told of all workers up to the maximum from the beginning",
-        )
-    for key, why in (
-        ("minResources", "what the replicas request is counted"),
-        ("priorityClass", "a priority is a number of the native form"),
-    ):
-        if scheduling and (cursor := scheduling.at(key)):
-            warn_idle(cursor, key, why)
 
 
 def _roles(spec: Section, gang: _Gang, kubeshare: bool, places: Places) -> tuple[Role, ...]:

@@ -37,6 +37,20 @@ class JobKind(enum.StrEnum):
     BUILD = "build"
 
 
+class Category(enum.StrEnum):
+    """Which of the platform's defaults a job gets: for training, for everything else that runs, or for builds."""
+
+    EXPERIMENTS = "experiments"
+    JOBS = "jobs"
+    BUILDS = "builds"
+
+
+class Convention(enum.StrEnum):
+    """Whose variables a program expects besides its framework's."""
+
+    POLYAXON = "polyaxon"
+
+
 class RestartPolicy(enum.StrEnum):
     """When an ended replica is started again; ``ExitCode``: 128 and above are retryable, 1-127 are not."""
 
@@ -166,8 +180,64 @@ class RunPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     suspend: bool = False
 
 
+class Rendezvous(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the agents of an elastic PyTorch or Paddle job find each other. Source: torchrun's own options.
+
+    An empty ``host`` is the first worker's address, an empty ``job_id`` the job's own. ``port`` counts where ``host`` is given.
+    """
+
+    backend: str = "c10d"
+    host: str = ""
+    port: int | None = None
+    job_id: str = ""
+    conf: dict[str, str] = {}
+    max_restarts: int | None = None
+    standalone: bool = False
+
+
+class FrameworkOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the framework is told beyond names and counts.
+
+    ``processes`` is how many processes (PyTorch) or slots (MPI) one replica has: a number, or ``auto``, ``cpu``, ``gpu``; empty for the
+    framework's own. ``sparse_cluster`` tells a TensorFlow worker of itself and every ps only; ``evaluator_in_cluster`` lists the
+    evaluator with the others. ``model_dir`` goes into TF_CONFIG. ``parameters`` are the hyper-parameters that a convention passes on.
+    """
+
+    processes: str = ""
+    rendezvous: Rendezvous | None = None
+    sparse_cluster: bool = False
+    evaluator_in_cluster: bool = False
+    model_dir: str = ""
+    conventions: tuple[Convention, ...] = ()
+    parameters: dict[str, Any] = {}
+
+
+class Build(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a build job makes: ``image``, from ``base`` by running ``steps`` in a shell with ``env``.
+
+    Where replicas are processes there are no images: the steps run in a folder of the build's own.
+    """
+
+    base: str = ""
+    image: str = ""
+    steps: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+
+
+class AppliedDefaults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which of the platform's defaults a job got: the ``version`` that was in force, and what it filled in (``worker.node_selector``)."""
+
+    category: Category
+    version: int
+    fields: tuple[str, ...] = ()
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A training job, normalised. ``name`` is a DNS-1035 label; an empty ``queue`` is the namespace's own."""
+    """A training job, normalised. ``name`` is a DNS-1035 label; an empty ``queue`` is the namespace's own.
+
+    ``build`` is what a job of kind build makes. ``built_by`` names the build job of the same submission that must have succeeded before
+    this one starts. ``category`` is the kind's own where it is not given; ``defaults`` is filled in when the job is validated.
+    """
 
     name: str
     roles: tuple[Role, ...]
@@ -176,7 +246,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: int = 0
     preemptible: bool = True
     kind: JobKind = JobKind.BATCH
+    category: Category | None = None
     framework: Framework = Framework.PLAIN
+    options: FrameworkOptions = FrameworkOptions()
+    build: Build | None = None
+    built_by: str = ""
+    defaults: AppliedDefaults | None = None
     dialect: str = "native"
     min_available: int | None = None
     placement: PlacementPolicy = PlacementPolicy()

@@ -113,7 +113,8 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything known of a job after the fact at stream sequence ``folded``.
 
     ``replicas`` holds the replicas of the current attempt, and those of earlier ones until their end is confirmed.
-    ``job`` is absent until the job is validated. ``trace`` is the traceparent of the submission. ``queued_at`` is the
+    ``job`` is absent until the job is validated. ``trace`` is the traceparent of the submission. ``built_by`` is the id of the
+    build job that must have succeeded first. ``queued_at`` is the
     arrival that gives the job its place in the queue, ``waiting_since`` the start of its present wait. All instants are
     microseconds since the epoch, 0 where not yet.
     """
@@ -126,6 +127,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     submitter: str = ""
     dialect: str = ""
     trace: str = ""
+    built_by: str = ""
     problems: tuple[Problem, ...] = ()
     reason: Reason | None = None
     attempt: int = 0

@@ -1,0 +1,42 @@
+"""What a dialect is: how its documents are known, and who reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from muster_core.dialects.cursor import Cursor
+from muster_core.models import Job
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """What comes with a document and not in it: ``namespace`` and ``name`` are for jobs that say none; empty where there is none."""
+
+    namespace: str = ""
+    name: str = ""
+
+
+Read = Callable[[Cursor, Given], tuple[Job, ...]]
+"""Reads one part of a document into its jobs, in the order in which they start. What is wrong goes to the cursor's problems; the jobs
+are of use only where nothing was."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialect:
+    """One kind of document: ``version_key`` (apiVersion, or version) holds ``version``, and ``kind`` the kind.
+
+    ``name`` is what jobs call it (``Job.dialect``); several kinds may share one.
+    """
+
+    name: str
+    version: str
+    kind: str
+    read: Read
+    version_key: str = "apiVersion"
+
+    @property
+    def words(self) -> str:
+        """What it is called in messages."""
+        version = self.version if self.version_key == "apiVersion" else f"{self.version_key} {self.version}"
+        return f"{version} {self.kind}"

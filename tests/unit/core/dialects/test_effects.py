@@ -1,0 +1,45 @@
+"""What a table declares of a field, its section says: nothing that is given and not acted upon passes in silence."""
+
+from muster_core.dialects.codes import Code
+from muster_core.dialects.cursor import Cursor
+from muster_core.dialects.kinds import Ignored, Text
+from muster_core.dialects.problems import Problems
+from muster_core.dialects.table import Effect, Field, Section, Table
+from muster_core.dialects.yaml_source import read_source
+from muster_core.models import Severity
+
+
+class _Keys(Table):
+    used = Field("used", Text())
+    idle = Field("idle", Ignored(), idle="nobody asks for it")
+    refused = Field("refused", Ignored(), refused="it belongs elsewhere")
+    kept = Field("kept", Ignored(), kubernetes=True)
+
+
+def _section(text: str) -> Problems:
+    problems = Problems()
+    source = read_source(text, problems)
+    Section(Cursor(source.parts[0], "", problems), _Keys)
+    return problems
+
+
+def test_what_is_used_and_what_is_null_says_nothing() -> None:
+    assert not _section("{used: yes please, idle: null, refused: null, kept: 1}").found
+
+
+def test_what_is_idle_is_a_warning_with_its_reason_and_its_place() -> None:
+    (problem,) = _section("used: a\nidle: 3\n").found
+    assert (problem.code, problem.severity) == (Code.NOT_ACTED_UPON, Severity.WARNING)
+    assert (problem.path, problem.line) == ("idle", 2)
+    assert "nobody asks for it" in problem.message
+
+
+def test_what_is_refused_is_an_error_with_its_reason_and_its_remedy() -> None:
+    (problem,) = _section("refused: {a: 1}").found
+    assert (problem.code, problem.severity, problem.fix) == (Code.NOT_TAKEN, Severity.ERROR, "remove refused")
+    assert "it belongs elsewhere" in problem.message
+
+
+def test_a_field_knows_what_becomes_of_it() -> None:
+    effects = [field.effect for field in _Keys.fields().values()]
+    assert effects == [Effect.ACTED_UPON, Effect.WARNED, Effect.REFUSED, Effect.KUBERNETES]
