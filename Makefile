@@ -6,7 +6,7 @@ MEMBERS := $(sort $(dir $(wildcard libs/*/pyproject.toml services/*/pyproject.to
 STAMP := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test lint bench proto docs lock clean
+.PHONY: help setup demo up test lint fuzz bench proto docs lock clean
 
 help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -39,6 +39,9 @@ lint: $(STAMP) ## Style, types, import contracts, contracts of the API, generate
 	@$(BIN)/python libs/rpc/generate.py --check
 	@$(BIN)/python libs/events/generate.py --check
 
+fuzz: $(STAMP) ## Ask for an answer to 20,000 documents that nobody wrote (ARGS="--seed 7 --count 100000")
+	@$(BIN)/python tests/fuzz/run.py $(ARGS)
+
 bench: $(STAMP) ## Measure what the design promises, one JSON object a line
 	@$(BIN)/python tests/bench/run.py $(ARGS)
 
@@ -46,8 +49,10 @@ proto: $(STAMP) ## Generate the gRPC stubs from proto/
 	@$(BIN)/buf format -w proto
 	@$(BIN)/python libs/rpc/generate.py
 
-docs: $(STAMP) ## Generate the reference of events
+docs: $(STAMP) ## Generate the references: events, schemas, fields of documents
 	@$(BIN)/python libs/events/generate.py
+	@$(BIN)/python docs/schema/generate.py
+	@$(BIN)/python docs/fields_generate.py
 
 lock: $(STAMP) ## Pin the newest versions that the members allow
 	@$(BIN)/uv lock --quiet --upgrade

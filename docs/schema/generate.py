@@ -1,19 +1,22 @@
-"""Write ``job.schema.json``, the JSON Schema of the native form, beside this file: run it when the form has changed."""
+"""Write the JSON Schemas of the native documents, a job's and the defaults', beside this file: run it when a form has changed."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+from muster_core.defaults import defaults_schema
 from muster_core.dialects import native_schema
 
-SCHEMA = Path(__file__).with_name("job.schema.json")
+SCHEMAS = {"job.schema.json": native_schema, "defaults.schema.json": defaults_schema}
+"""What makes the content of each file."""
 
 
-def rendered() -> str:
-    """The schema as the file holds it."""
-    return json.dumps(native_schema(), indent=2) + "\n"
+def rendered(name: str = "job.schema.json") -> str:
+    """A schema as its file holds it."""
+    return json.dumps(SCHEMAS[name](), indent=2) + "\n"
 
 
 if __name__ == "__main__":
-    SCHEMA.write_text(rendered())
+    for name in SCHEMAS:
+        Path(__file__).with_name(name).write_text(rendered(name))

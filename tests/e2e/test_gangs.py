@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from documents import job
 from harness import Connect, Launcher
+from watching import until, when
 
 from muster import AsyncClient, Job
 from muster_rpc.v1 import job_pb2
-
-
-async def when(muster: AsyncClient, job_id: str, condition: Callable[[Job], bool]) -> Job:
-    """The job as soon as the condition holds."""
-    async with asyncio.timeout(30):
-        async for seen in muster.watch(job_id):
-            if condition(seen):
-                return seen
-    raise AssertionError(f"{job_id} ended before the condition held")
-
-
-async def until(muster: AsyncClient, job_id: str, phase: job_pb2.Phase.ValueType) -> Job:
-    return await when(muster, job_id, lambda job: job.status.phase == phase)
 
 
 async def test_a_gang_that_does_not_fit_says_what_is_missing_and_lets_others_pass(

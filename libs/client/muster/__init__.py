@@ -15,6 +15,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from muster._offline import check, convert
     from muster._sources import Source
     from muster.aio import AsyncClient
     from muster.client import Client
@@ -34,6 +35,8 @@ __all__ = [
     "Refused",
     "Source",
     "Unavailable",
+    "check",
+    "convert",
 ]
 
 _HOMES = {
@@ -48,6 +51,8 @@ _HOMES = {
     "Refused": "muster.errors",
     "Source": "muster._sources",
     "Unavailable": "muster.errors",
+    "check": "muster._offline",
+    "convert": "muster._offline",
 }
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from google.protobuf import duration_pb2
 
 from muster._references import job_ref
-from muster._sources import Source, spec_or_document
+from muster._sources import DocumentSource, Source, spec_or_document
 from muster_core.models import Phase
 from muster_rpc.convert import phase_to_proto
-from muster_rpc.v1 import cluster_service_pb2, job_service_pb2
+from muster_rpc.v1 import cluster_service_pb2, defaults_service_pb2, job_service_pb2
 
 _JOBS_PER_PAGE = 500
 _NODES_PER_PAGE = 500
@@ -126,6 +126,15 @@ class Requests:
     def nodes(self) -> cluster_service_pb2.ListNodesRequest:
         """The first page of the nodes."""
         return cluster_service_pb2.ListNodesRequest(page_size=_NODES_PER_PAGE)
+
+    def apply_defaults(
+        self, source: DocumentSource, *, source_name: str, dry_run: bool, expected_version: int | None
+    ) -> defaults_service_pb2.ApplyDefaultsRequest:
+        """Other defaults for the platform. Repeated, it changes nothing: the same defaults are no new version."""
+        _, document = spec_or_document(source, source_name)
+        return defaults_service_pb2.ApplyDefaultsRequest(
+            document=document, dry_run=dry_run, expected_version=expected_version
+        )
 
     def _in(self, namespace: str | None) -> str:
         return self._namespace if namespace is None else namespace

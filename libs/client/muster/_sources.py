@@ -10,7 +10,10 @@ from muster.errors import InvalidDocument
 from muster_core.models import Problem
 from muster_rpc.v1 import job_pb2, job_service_pb2
 
-Source = str | bytes | Path | Mapping[str, object] | job_pb2.JobSpec
+DocumentSource = str | bytes | Path | Mapping[str, object]
+"""Text of a document (bytes are UTF-8), the path of one, or a document as a mapping."""
+
+Source = DocumentSource | job_pb2.JobSpec
 """Text of a document in any dialect (bytes are UTF-8); the path of one; a document as a mapping; or a typed spec."""
 
 DOCUMENT_LIMIT = 512 * 1024

@@ -13,11 +13,13 @@ from muster._cursors import JobCursor, JobsCursor, LogCursor
 from muster._failures import completed, error_of, is_passing
 from muster._requests import Requests
 from muster._retry import DEFAULT_PATIENCE_S, Attempts
-from muster._sources import Source
+from muster._sources import DocumentSource, Source
 from muster.errors import InvalidDocument, MusterError
 from muster_rpc.v1 import (
     cluster_service_pb2,
     cluster_service_pb2_grpc,
+    defaults_service_pb2,
+    defaults_service_pb2_grpc,
     job_pb2,
     job_service_pb2,
     job_service_pb2_grpc,
@@ -46,6 +48,7 @@ class Client:
         self._channel = grpc.insecure_channel(self.address, channel_options(self.address))
         self._jobs = job_service_pb2_grpc.JobServiceStub(self._channel)
         self._cluster = cluster_service_pb2_grpc.ClusterServiceStub(self._channel)
+        self._defaults = defaults_service_pb2_grpc.DefaultsServiceStub(self._channel)
 
     def __enter__(self) -> Self:
         return self
@@ -228,6 +231,29 @@ class Client:
     def cluster(self) -> cluster_service_pb2.GetClusterResponse:
         """What this Muster is and where its traces are."""
         return self._call(self._cluster.GetCluster, cluster_service_pb2.GetClusterRequest())
+
+    def get_defaults(self, version: int = 0) -> defaults_service_pb2.Defaults:
+        """The platform's defaults: those in force, or of an earlier version."""
+        request = defaults_service_pb2.GetDefaultsRequest(version=version)
+        return self._call(self._defaults.GetDefaults, request).defaults
+
+    def apply_defaults(
+        self,
+        source: DocumentSource,
+        *,
+        source_name: str = "",
+        dry_run: bool = False,
+        expected_version: int | None = None,
+    ) -> defaults_service_pb2.ApplyDefaultsResponse:
+        """Replace the platform's defaults as a whole, by the native form or a ``polyaxon_config.yml``.
+
+        The same defaults again are no new version. With ``expected_version`` only over that one, else ``Refused``; with ``dry_run`` it is
+        only said what would be.
+        """
+        request = self._requests.apply_defaults(
+            source, source_name=source_name, dry_run=dry_run, expected_version=expected_version
+        )
+        return self._call(self._defaults.ApplyDefaults, request)
 
     def _call(
         self, method: grpc.UnaryUnaryMultiCallable[RequestT, ResponseT], request: RequestT

@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-from muster_core.frameworks import SUPPORTED_FRAMEWORKS
-from muster_core.models import Job, JobKind, Problem, Severity
+from muster_core.models import Framework, Job, Problem, Severity
+
+_COUNTED_ONCE = frozenset({Framework.JAX, Framework.XGBOOST, Framework.MXNET})
 
 
 def limits_of(job: Job) -> tuple[Problem, ...]:
     """Errors for what would run wrongly, warnings for wishes that are not followed; paths in the words of the model."""
     problems: list[Problem] = []
-    if job.framework not in SUPPORTED_FRAMEWORKS:
-        taken = ", ".join(sorted(framework.value for framework in SUPPORTED_FRAMEWORKS))
-        problems.append(
-            Problem(
-                code="Unsupported",
-                path="framework",
-                message=f"this version cannot tell replicas of {job.framework} what they need to find each other",
-                found=job.framework.value,
-                allowed=taken,
-                fix="use framework plain and tell the replicas yourself: MUSTER_MEMBERS names a file with their addresses",
-            )
-        )
-    if job.kind is JobKind.BUILD:
-        problems.append(
-            Problem(
-                code="Unsupported",
-                path="kind",
-                message="this version builds no images",
-                found=job.kind.value,
-                allowed="batch, service",
-            )
-        )
     if job.run.suspend:
         problems.append(
             Problem(
@@ -59,4 +38,17 @@ def limits_of(job: Job) -> tuple[Problem, ...]:
         for path, asked in wishes.items()
         if asked
     ]
+    grows = next((role for role in job.roles if role.min < role.max), None)
+    if grows is not None and job.framework in _COUNTED_ONCE:
+        words = f"a {job.framework.value} program counts its peers once, when it starts: those that join or leave later go unnoticed"
+        problems.append(
+            Problem(
+                code="NotFollowed",
+                path=f"roles.{grows.name}.max",
+                message=words,
+                severity=Severity.WARNING,
+                found=f"{grows.min} to {grows.max}",
+                fix="let min, replicas and max be the same, or have the program read MUSTER_MEMBERS",
+            )
+        )
     return tuple(problems)

@@ -20,7 +20,7 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
 class JobSubmitted(Fact, frozen=True, kw_only=True, tag=True):
     """A submission is durable. Exactly one of ``document`` (text in any dialect) and ``spec`` is given.
 
-    A document of several parts is several submissions: ``part`` says which, from 0.
+    A document of several jobs is several submissions: ``part`` says which, from 0, of how many ``parts`` (0: not said).
     """
 
     job_id: str
@@ -31,6 +31,7 @@ class JobSubmitted(Fact, frozen=True, kw_only=True, tag=True):
     spec: Job | None = None
     namespace: str = ""
     part: int = 0
+    parts: int = 0
 
 
 class JobValidated(Fact, frozen=True, kw_only=True, tag=True):
@@ -161,7 +162,7 @@ class JobRestarting(Fact, frozen=True, kw_only=True, tag=True):
     """Replicas are started again after ``delay_ms``.
 
     Scope ``gang``: ``attempt`` (the one that failed) is taken down and the job is placed anew. Scope ``replica``: the named replicas
-    are started again where they were.
+    are started again where they were; ``uncounted`` of them had ended well, which is no failure.
     """
 
     scope: RestartScope
@@ -169,6 +170,7 @@ class JobRestarting(Fact, frozen=True, kw_only=True, tag=True):
     reason: Reason
     delay_ms: int = 0
     replicas: tuple[ReplicaRef, ...] = ()
+    uncounted: int = 0
 
 
 class Outcome(enum.StrEnum):

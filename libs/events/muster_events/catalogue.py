@@ -12,11 +12,11 @@ from muster_events.subjects import (
     CAPACITY_FACTS,
     DEAD_PREFIX,
     JOB_FACTS,
+    LANES,
     LEADERS,
     NODE_FACTS,
-    SHARDS,
     job_facts,
-    shard_facts,
+    lane_facts,
 )
 from muster_runtime.bus.dead_letters import dead_letter_stream
 from muster_runtime.bus.provision import BucketSpec, ConsumerSpec, StreamSpec
@@ -119,45 +119,34 @@ STREAMS: tuple[StreamSpec, ...] = (
 """Every stream."""
 
 
-def shard_durable(service: str, shard: int) -> str:
-    """The durable of a service that reads by shard."""
-    return f"{service}-{shard}"
+def lane_reader(service: str, lane: int) -> str:
+    """The name under which a service reads the facts of a lane."""
+    return f"{service}-lane-{lane}"
 
 
-def pool_durable(service: str, pool: str) -> str:
-    """The durable of a service that leads a pool."""
+def pool_reader(service: str, pool: str) -> str:
+    """The name under which the leader of a pool reads the facts of all jobs."""
     return f"{service}-{pool}"
 
 
-RECORD_WRITERS: tuple[str, ...] = tuple(shard_durable(STATUS_TRACKER, shard) for shard in range(SHARDS))
-"""The durables of the writer of the ``jobs`` bucket: what they have acknowledged is in the records."""
+RECORD_WRITERS: tuple[str, ...] = tuple(lane_reader(STATUS_TRACKER, lane) for lane in range(LANES))
+"""The durables of the writer of the ``jobs`` bucket: what they have acknowledged is in the records.
+
+The other readers of jobs have none: they rebuild from the records and the facts behind them, so they have no place to remember.
+"""
 
 
-def durables(pools: tuple[str, ...] = ("local",)) -> tuple[ConsumerSpec, ...]:
-    """Every durable, for the given pools."""
-    sharded = [
+def _durables() -> tuple[ConsumerSpec, ...]:
+    writers = [
         ConsumerSpec(
             stream=JOBS_STREAM,
-            durable=shard_durable(service, shard),
-            filters=(shard_facts(shard),),
+            durable=lane_reader(STATUS_TRACKER, lane),
+            filters=lane_facts(lane),
             ack="all",
             max_ack_pending=10_000,
-            description=f"{service}: everything that happens to the jobs of shard {shard}.",
+            description=f"{STATUS_TRACKER}: everything that happens to the jobs of lane {lane}.",
         )
-        for service in (STATUS_TRACKER, POD_LAUNCHER)
-        for shard in range(SHARDS)
-    ]
-    pooled = [
-        ConsumerSpec(
-            stream=JOBS_STREAM,
-            durable=pool_durable(service, pool),
-            filters=(JOB_FACTS,),
-            ack="all",
-            max_ack_pending=10_000,
-            description=f"{service}: everything that happens to jobs, read by the leader of pool {pool}.",
-        )
-        for service in (SCHEDULER, SCALER)
-        for pool in pools
+        for lane in range(LANES)
     ]
     validator = ConsumerSpec(
         stream=JOBS_STREAM,
@@ -169,11 +158,11 @@ def durables(pools: tuple[str, ...] = ("local",)) -> tuple[ConsumerSpec, ...]:
         ack_wait_s=_IN_HAND_S,
         description="spec-validator: submissions, shared by its equal copies.",
     )
-    return (validator, *sharded, *pooled)
+    return (validator, *writers)
 
 
-DURABLES: tuple[ConsumerSpec, ...] = durables()
-"""Every durable of the embedded mode's one pool."""
+DURABLES: tuple[ConsumerSpec, ...] = _durables()
+"""Every durable."""
 
 BUCKETS: tuple[BucketSpec, ...] = (
     BucketSpec(

@@ -10,6 +10,10 @@ import zlib
 SHARDS = 16
 """Into how many shards the jobs are divided; part of the subjects, so it never changes within ``v1``."""
 
+LANES = 4
+"""Into how many lanes the shards are put together. Equal copies share out lanes, so more than these have nothing to do; each lane is
+read through a durable of its own, and what the broker pays for is durables."""
+
 PREFIX = "muster.v1"
 JOB_FACTS = f"{PREFIX}.job.>"
 LEADERS = f"{PREFIX}.leader.>"
@@ -46,6 +50,16 @@ def shard_of(job_id: str) -> int:
     return zlib.crc32(job_id.encode()) % SHARDS
 
 
+def lane_of(job_id: str) -> int:
+    """The lane of a job, 0 to ``LANES`` - 1."""
+    return shard_of(job_id) % LANES
+
+
+def shards_of(lane: int) -> tuple[int, ...]:
+    """The shards of a lane."""
+    return tuple(range(lane, SHARDS, LANES))
+
+
 def job_subject(job_id: str, fact: str) -> str:
     """Where a fact of a job goes: ``muster.v1.job.<shard>.<job_id>.<fact>``."""
     return f"{PREFIX}.job.{shard_of(job_id)}.{_token(job_id)}.{_token(fact)}"
@@ -64,6 +78,11 @@ def job_facts_of(job_id: str) -> str:
 def shard_facts(shard: int) -> str:
     """The filter for everything that happens to the jobs of a shard."""
     return f"{PREFIX}.job.{shard}.>"
+
+
+def lane_facts(lane: int) -> tuple[str, ...]:
+    """The filters for everything that happens to the jobs of a lane."""
+    return tuple(shard_facts(shard) for shard in shards_of(lane))
 
 
 def leader_subject(pool: str) -> str:
@@ -91,9 +110,9 @@ def record_key(job_id: str) -> str:
     return f"{shard_of(job_id)}.{_token(job_id)}"
 
 
-def record_filter(shard: int | None = None) -> str:
-    """The filter for the records of one shard, or of all."""
-    return ">" if shard is None else f"{shard}.*"
+def lane_records(lane: int) -> tuple[str, ...]:
+    """The filters for the records of a lane."""
+    return tuple(f"{shard}.*" for shard in shards_of(lane))
 
 
 def job_id_in(subject: str) -> str:

@@ -14,6 +14,7 @@ codes: 0 after a drain, 1 after a crash, 2 for settings that cannot be used, 128
 
 import argparse
 import asyncio
+import gc
 import inspect
 import logging
 import os
@@ -51,6 +52,7 @@ Build = Callable[[S, "Context"], Awaitable[None] | None]
 _FLUSH_S = 2.0
 _SHARE_OF_CALLS = 0.6
 _STARTING = "start"
+_COLLECT_AFTER = (10_000, 20, 20)
 
 
 class Context:
@@ -238,11 +240,18 @@ def _announce_when_ready(ctx: Context, started: float) -> None:
         nonlocal announced
         if ready and not announced:
             announced = True
+            _relieve_the_collector()
             ctx.log.info(
                 "ready", extra=fields(**ctx.addresses, startup_s=round(time.monotonic() - started, 3))
             )
 
     ctx.readiness.listen(announce)
+
+
+def _relieve_the_collector() -> None:
+    """Never look again at what the service is made of: a full collection would go over all of it, and every call would wait."""
+    gc.freeze()
+    gc.set_threshold(*_COLLECT_AFTER)
 
 
 def _stop_on_signals(app: App) -> None:

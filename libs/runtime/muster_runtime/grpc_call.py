@@ -9,15 +9,18 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
-from typing import TypeVar, cast
+from contextlib import aclosing
+from types import TracebackType
+from typing import NoReturn, Self, TypeVar, cast
 
 import grpc
 from grpc import aio
 
+from muster_runtime.grpc_meters import CallMeters, MethodMeters
 from muster_runtime.logs import fields
 from muster_runtime.metrics import Metrics
 from muster_runtime.telemetry import LiveSpan, SpanRef, Telemetry, extract
+from muster_runtime.trace_context import HEADER as TRACEPARENT
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +69,8 @@ class CallInterceptor(aio.ServerInterceptor):
         self._stream_timeout_s = stream_timeout_s
         self._streams: set[asyncio.Timeout] = set()
         self._draining = False
-        self._handled = metrics.counter("muster_grpc_handled", "calls answered", ("method", "code"))
-        self._seconds = metrics.histogram("muster_grpc_seconds", "time to answer a call", ("method",))
-        self._running = metrics.gauge("muster_grpc_running", "calls being answered now", ("method",))
+        self._wrappers: dict[str, tuple[object, object]] = {}
+        self._meters = CallMeters(metrics)
 
     def end_streams(self, within_s: float) -> None:
         """Let open streams run for `within_s` seconds, then end them with UNAVAILABLE: their clients call elsewhere."""
@@ -86,7 +88,10 @@ class CallInterceptor(aio.ServerInterceptor):
         method = str(handler_call_details.method)
         if handler is None or method.startswith(_UNTOUCHED):
             return handler
-        return self._wrapped(handler, method)
+        known = self._wrappers.get(method)
+        if known is None or known[0] is not handler:
+            known = self._wrappers[method] = (handler, self._wrapped(handler, method))
+        return cast("grpc.RpcMethodHandler[Q, A]", known[1])
 
     def _wrapped(self, handler: "grpc.RpcMethodHandler[Q, A]", method: str) -> "grpc.RpcMethodHandler[Q, A]":
         if handler.response_streaming:
@@ -100,8 +105,10 @@ class CallInterceptor(aio.ServerInterceptor):
         return make(behaviour, handler.request_deserializer, handler.response_serializer)
 
     def _single(self, behaviour: UnaryBehaviour, method: str) -> UnaryBehaviour:
+        meters = MethodMeters(self._meters, method)
+
         async def call(request: object, context: Context) -> object:
-            async with self._around(method, context, self._default_timeout_s):
+            async with self._around(meters, context, self._default_timeout_s):
                 return await behaviour(request, context)
 
         return call
@@ -109,11 +116,13 @@ class CallInterceptor(aio.ServerInterceptor):
     def _stream(
         self, behaviour: StreamBehaviour, method: str
     ) -> Callable[[object, Context], Awaitable[None]]:
+        meters = MethodMeters(self._meters, method)
+
         # A coroutine and not a generator: a generator whose client went away is closed later, by the garbage collector, in
         # another task, where neither the span nor the time-out can be left in order.
         async def call(request: object, context: Context) -> None:
-            async with self._around(method, context, self._stream_timeout_s) as scope:
-                self._streams.add(scope)
+            async with self._around(meters, context, self._stream_timeout_s) as around:
+                self._streams.add(around.scope)
                 try:
                     answers = behaviour(request, context)
                     # A servicer either yields its answers or is a coroutine that writes them to the context.
@@ -124,72 +133,110 @@ class CallInterceptor(aio.ServerInterceptor):
                     else:
                         await answers
                 finally:
-                    self._streams.discard(scope)
+                    self._streams.discard(around.scope)
 
         return call
 
-    @asynccontextmanager
-    async def _around(
-        self, method: str, context: Context, timeout_s: float | None
-    ) -> AsyncGenerator[asyncio.Timeout]:
-        started = time.perf_counter()
-        service, _, short = method[1:].partition("/")
-        attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": short}
-        self._running.labels(short).inc()
-        try:
-            with self._telemetry.span(
-                short, parent=_caller(context), attributes=attributes, role="server", note_exceptions=False
-            ) as span:
-                try:
-                    async with _no_stack_traces(method, context), self._bounded(context, timeout_s) as scope:
-                        yield scope
-                finally:
-                    status = _status(context)
-                    _note_status(span, status, context)
-        finally:
-            self._running.labels(short).dec()
-            self._seconds.labels(short).observe(time.perf_counter() - started)
-            self._handled.labels(short, _status(context).name).inc()
-
-    @asynccontextmanager
-    async def _bounded(self, context: Context, timeout_s: float | None) -> AsyncGenerator[asyncio.Timeout]:
-        remaining = cast("float | None", context.time_remaining())
-        scope = asyncio.timeout(timeout_s if remaining is None else None)
-        try:
-            async with scope:
-                yield scope
-        except TimeoutError:
-            if not scope.expired():
-                raise
-            if self._draining:
-                await context.abort(grpc.StatusCode.UNAVAILABLE, "this copy is shutting down; call again")
-            await context.abort(
-                grpc.StatusCode.DEADLINE_EXCEEDED,
-                f"the call gave no deadline and took longer than {timeout_s} s",
-            )
-
-
-@asynccontextmanager
-async def _no_stack_traces(method: str, context: Context) -> AsyncGenerator[None]:
-    try:
-        yield
-    except aio.AbortError:
-        raise
-    except asyncio.CancelledError:
-        late = context.time_remaining() == 0
-        context.set_code(grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED)
-        raise
-    except Exception:
-        error_id = secrets.token_hex(4)
-        log.exception("a call failed", extra=fields(method=method, error_id=error_id))
-        await context.abort(
-            grpc.StatusCode.INTERNAL, f"internal error {error_id}; the service's log has the details"
+    def _around(self, meters: MethodMeters, context: Context, timeout_s: float | None) -> "_Around":
+        return _Around(
+            telemetry=self._telemetry,
+            meters=meters,
+            context=context,
+            timeout_s=timeout_s,
+            is_draining=lambda: self._draining,
         )
+
+
+class _Around:
+    """What is around one call; a class because it is entered for each, and generators cost several times as much."""
+
+    def __init__(
+        self,
+        *,
+        telemetry: Telemetry,
+        meters: MethodMeters,
+        context: Context,
+        timeout_s: float | None,
+        is_draining: Callable[[], bool],
+    ) -> None:
+        self._meters = meters
+        self._context = context
+        self._is_draining = is_draining
+        remaining = cast("float | None", context.time_remaining())
+        self._timeout_s = timeout_s
+        self.scope = asyncio.timeout(timeout_s if remaining is None else None)
+        self._span = telemetry.span(
+            meters.name,
+            parent=_caller(context),
+            attributes=meters.attributes,
+            role="server",
+            note_exceptions=False,
+        )
+        self._started = time.perf_counter()
+
+    async def __aenter__(self) -> Self:
+        self._meters.running.inc()
+        self._live = self._span.__enter__()
+        await self.scope.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if await self._is_late(kind, error, trace):
+                await self._refuse_late()
+            if error is not None:
+                await self._hide(error)
+        finally:
+            status = _status(self._context)
+            _note_status(self._live, status, self._context)
+            self._span.__exit__(kind, error, trace)
+            self._meters.running.dec()
+            self._meters.seconds.observe(time.perf_counter() - self._started)
+            self._meters.handled(status.name).inc()
+
+    async def _is_late(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        try:
+            await self.scope.__aexit__(kind, error, trace)
+        except TimeoutError:
+            return True
+        return False
+
+    async def _refuse_late(self) -> NoReturn:
+        if self._is_draining():
+            await self._context.abort(grpc.StatusCode.UNAVAILABLE, "this copy is shutting down; call again")
+        await self._context.abort(
+            grpc.StatusCode.DEADLINE_EXCEEDED,
+            f"the call gave no deadline and took longer than {self._timeout_s} s",
+        )
+
+    async def _hide(self, error: BaseException) -> None:
+        """No stack traces outside."""
+        if isinstance(error, asyncio.CancelledError):
+            late = self._context.time_remaining() == 0
+            self._context.set_code(grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED)
+        elif isinstance(error, Exception) and not isinstance(error, aio.AbortError):
+            error_id = secrets.token_hex(4)
+            log.error(
+                "a call failed",
+                exc_info=error,
+                extra=fields(method=self._meters.method, error_id=error_id),
+            )
+            await self._context.abort(
+                grpc.StatusCode.INTERNAL, f"internal error {error_id}; the service's log has the details"
+            )
 
 
 def _caller(context: Context) -> SpanRef | None:
     metadata = cast("tuple[tuple[str, str | bytes], ...]", context.invocation_metadata() or ())
-    return extract({name: value for name, value in metadata if isinstance(value, str)})
+    # Names of metadata are lower-case on the wire.
+    carried = next(
+        (value for name, value in metadata if name == TRACEPARENT and isinstance(value, str)), None
+    )
+    return None if carried is None else extract({TRACEPARENT: carried})
 
 
 def _status(context: Context) -> grpc.StatusCode:

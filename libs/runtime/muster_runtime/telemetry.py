@@ -6,17 +6,18 @@ the store keeps one. Everything goes through the OpenTelemetry SDK, so resources
 """
 
 import threading
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from types import TracebackType
 from typing import Literal
 
 import msgspec
-from opentelemetry.context import Context
+from opentelemetry.context import Context, attach, detach
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, use_span
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 
 from muster_runtime.trace_context import (
     SpanRef,
@@ -48,6 +49,13 @@ Attributes = Mapping[str, AttributeValue]
 SpanRole = Literal["internal", "server", "client", "producer", "consumer"]
 
 _NOWHERE = Context()
+_KINDS: Mapping[SpanRole, SpanKind] = {
+    "internal": SpanKind.INTERNAL,
+    "server": SpanKind.SERVER,
+    "client": SpanKind.CLIENT,
+    "producer": SpanKind.PRODUCER,
+    "consumer": SpanKind.CONSUMER,
+}
 
 
 class SpanEvent(msgspec.Struct, frozen=True):
@@ -81,6 +89,28 @@ class LiveSpan:
     def fail(self, description: str) -> None:
         """Mark the span as failed, and say why."""
         self._span.set_status(Status(StatusCode.ERROR, description))
+
+
+class _Block:
+    """A span that is current between its entry and its exit."""
+
+    def __init__(self, live: LiveSpan, span: Span, *, note_exceptions: bool) -> None:
+        self._live = live
+        self._span = span
+        self._note_exceptions = note_exceptions
+
+    def __enter__(self) -> LiveSpan:
+        self._token = attach(set_span_in_context(self._span))
+        return self._live
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        detach(self._token)
+        if self._note_exceptions and isinstance(error, Exception):
+            self._span.record_exception(error)
+            self._live.fail(f"{type(error).__name__}: {error}")
+        self._span.end()
 
 
 class _DerivedIds(RandomIdGenerator):
@@ -150,7 +180,6 @@ class Telemetry:
         """Return the span that the headers carry, if they carry a valid one."""
         return extract(headers)
 
-    @contextmanager
     def span(
         self,
         name: str,
@@ -159,7 +188,7 @@ class Telemetry:
         attributes: Attributes | None = None,
         role: SpanRole = "internal",
         note_exceptions: bool = True,
-    ) -> Generator[LiveSpan]:
+    ) -> AbstractContextManager[LiveSpan, None]:
         """Open a span for the time of the block, current in it, so that logs and calls carry its trace.
 
         Without a parent it is a child of the current span, or a root. An exception passes on, and marks the span as
@@ -168,15 +197,12 @@ class Telemetry:
         span = self._tracer.start_span(
             name,
             context=as_remote_parent(parent) if parent else None,
-            kind=SpanKind[role.upper()],
+            kind=_KINDS[role],
             attributes=attributes,
         )
         # With OTEL_SDK_DISABLED the SDK starts no spans, yet callers still need something to refer to.
         ref = from_span_context(span.get_span_context()) or parent or _unsampled(self._ids)
-        with use_span(
-            span, end_on_exit=True, record_exception=note_exceptions, set_status_on_exception=note_exceptions
-        ):
-            yield LiveSpan(span, ref)
+        return _Block(LiveSpan(span, ref), span, note_exceptions=note_exceptions)
 
     def record(
         self,

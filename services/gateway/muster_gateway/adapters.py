@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from muster_core import facts
 from muster_events.catalogue import GATEWAY, JOBS_STREAM
 from muster_events.codec import job_message, read_job_fact
 from muster_events.subjects import job_facts, job_id_in, job_subject
 from muster_gateway.ports import Recorded, RequestIdTaken
-from muster_runtime.bus import Bus, Duplicate, Incoming, Outgoing, WrongSequence
+from muster_runtime.bus import Bus, Duplicate, GroupCommit, Incoming, Outgoing, Subscription, WrongSequence
 from muster_runtime.trace_context import inject
 
 Verdict = facts.JobValidated | facts.JobRejected
@@ -18,16 +19,14 @@ _VERDICTS = (facts.JobValidated.__name__, facts.JobRejected.__name__)
 
 
 class BusSubmissions:
-    """See ``Submissions``. Verdicts are heard as they pass; one that was missed is looked up."""
+    """See ``Submissions``. Verdicts are heard as they pass, while anyone waits for one; one that was missed is looked up."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
+        self._commits = GroupCommit(bus)
         self._waiting: dict[str, asyncio.Future[Verdict]] = {}
-
-    async def listen(self) -> None:
-        """Begin to hear verdicts."""
-        for name in _VERDICTS:
-            await self._bus.subscribe(job_facts(name), self._hear)
+        self._heard: list[Subscription] = []
+        self._hearing = asyncio.Lock()
 
     async def record(self, submissions: Sequence[facts.JobSubmitted]) -> list[Recorded]:
         """See ``Submissions``."""
@@ -38,7 +37,9 @@ class BusSubmissions:
         ]
         if len(messages) > 1:
             return await self._record_all(messages, submissions, traceparent)
-        published = await self._bus.publish_once(messages[0], deadline_s=10)
+        published = await self._commits.publish(
+            messages[0], lambda: self._bus.publish_once(messages[0], deadline_s=10)
+        )
         if published.duplicate:
             return [await self._recorded_before(messages[0])]
         return [Recorded(fact=submissions[0], sequence=published.sequence, traceparent=traceparent)]
@@ -54,18 +55,37 @@ class BusSubmissions:
         finally:
             self._waiting.pop(job_id, None)
 
-    def expect(self, job_id: str) -> None:
+    async def expect(self, job_id: str) -> None:
         """Keep the verdict of a submission that is about to be made."""
         self._expect(job_id)
+        async with self._hearing:
+            if not self._heard:
+                # The broker knows of the interest before it gets what this connection publishes later.
+                self._heard = [
+                    await self._bus.subscribe(job_facts(name), self._hear, flush=False) for name in _VERDICTS
+                ]
 
-    def forget(self, job_id: str) -> None:
+    async def forget(self, job_id: str) -> None:
         """Do not keep it any more."""
         self._waiting.pop(job_id, None)
+        async with self._hearing:
+            if not self._waiting:
+                while self._heard:
+                    await self._heard.pop().close()
 
-    async def command(self, job_id: str, command: facts.CommandRequested) -> int:
+    async def command(self, commands: Mapping[str, facts.CommandRequested]) -> int:
         """See ``Submissions``."""
-        message = job_message(job_id, command, source=GATEWAY, traceparent=inject().get("traceparent", ""))
-        return (await self._bus.publish_once(message, deadline_s=10)).sequence
+        traceparent = inject().get("traceparent", "")
+        messages = [
+            job_message(job_id, command, source=GATEWAY, traceparent=traceparent)
+            for job_id, command in commands.items()
+        ]
+        if len(messages) > 1:
+            with suppress(Duplicate):
+                return (await self._bus.commit(messages, fence=None)).sequence
+        # Of a batch that was recorded in part by an earlier try, each message says for itself whether it is there.
+        published = [await self._bus.publish_once(message, deadline_s=10) for message in messages]
+        return published[-1].sequence
 
     async def _record_all(
         self, messages: Sequence[Outgoing], submissions: Sequence[facts.JobSubmitted], traceparent: str

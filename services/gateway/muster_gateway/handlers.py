@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import NoReturn
 
 import grpc
 from grpc import aio
 
 from muster_core.facts import Command, CommandRequested
 from muster_core.models import TERMINAL_PHASES
-from muster_gateway.ports import Submissions
-from muster_gateway.submission import Submitter, is_request_id
+from muster_gateway.commands import Commander, pass_on
+from muster_gateway.submission import Submitter
 from muster_rpc.convert import phase_from_proto
 from muster_rpc.server import ServerContext
 from muster_rpc.v1 import cluster_service_pb2 as cluster
-from muster_rpc.v1 import cluster_service_pb2_grpc, internal_service_pb2_grpc, job_pb2, job_service_pb2_grpc
+from muster_rpc.v1 import cluster_service_pb2_grpc, internal_service_pb2_grpc, job_service_pb2_grpc
 from muster_rpc.v1 import internal_service_pb2 as internal
 from muster_rpc.v1 import job_service_pb2 as pb
 from muster_runtime.bus import BusUnavailable, StreamFull
@@ -26,18 +25,6 @@ _DEFAULT_NODES = 200
 _MOST_NODES = 1000
 
 
-async def pass_on(error: aio.AioRpcError, context: ServerContext, whom: str) -> NoReturn:
-    """End the call as the one behind it ended."""
-    code = error.code()
-    details = error.details() or ""
-    if code is grpc.StatusCode.UNAVAILABLE and "try again" not in details:
-        details = f"{whom} is away; try again"
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        details = f"{whom} did not answer in time; try again"
-    await context.abort(code, details)
-    raise AssertionError("abort returned")
-
-
 class JobServicer(job_service_pb2_grpc.JobServiceServicer):
     """Jobs."""
 
@@ -45,14 +32,14 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
         self,
         *,
         submitter: Submitter,
-        submissions: Submissions,
+        commander: Commander,
         specs: internal_service_pb2_grpc.SpecServiceAsyncStub,
         records: internal_service_pb2_grpc.RecordServiceAsyncStub,
         pool: internal_service_pb2_grpc.PoolServiceAsyncStub,
         logs: internal_service_pb2_grpc.LogServiceAsyncStub,
     ) -> None:
         self._submitter = submitter
-        self._submissions = submissions
+        self._commander = commander
         self._specs = specs
         self._records = records
         self._pool = pool
@@ -94,7 +81,7 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
 
     async def GetJob(self, request: pb.GetJobRequest, context: ServerContext) -> pb.GetJobResponse:
         """See the proto."""
-        return pb.GetJobResponse(job=await self._job(request.job, context))
+        return pb.GetJobResponse(job=await self._commander.job(request.job, context))
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: ServerContext) -> pb.ListJobsResponse:
         """See the proto."""
@@ -140,21 +127,23 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
 
     async def CancelJob(self, request: pb.CancelJobRequest, context: ServerContext) -> pb.CancelJobResponse:
         """See the proto."""
-        job = await self._living(request.job, context)
+        job = await self._commander.living(request.job, context)
         command = CommandRequested(
             command=Command.CANCEL, request_id=request.request_id, message=request.message[:512]
         )
-        return pb.CancelJobResponse(job_id=job.job_id, sequence=await self._command(job, command, context))
+        sequence = await self._commander.end(job, command, context)
+        return pb.CancelJobResponse(job_id=job.job_id, sequence=sequence)
 
     async def DeleteJob(self, request: pb.DeleteJobRequest, context: ServerContext) -> pb.DeleteJobResponse:
         """See the proto."""
-        job = await self._job(request.job, context)
+        job = await self._commander.job(request.job, context)
         command = CommandRequested(command=Command.DELETE, request_id=request.request_id)
-        return pb.DeleteJobResponse(job_id=job.job_id, sequence=await self._command(job, command, context))
+        sequence = await self._commander.end(job, command, context)
+        return pb.DeleteJobResponse(job_id=job.job_id, sequence=sequence)
 
     async def ScaleJob(self, request: pb.ScaleJobRequest, context: ServerContext) -> pb.ScaleJobResponse:
         """See the proto."""
-        job = await self._living(request.job, context)
+        job = await self._commander.living(request.job, context)
         name = request.role or "worker"
         role = next((role for role in job.spec.roles if role.name == name), None)
         if role is None:
@@ -170,7 +159,9 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
         command = CommandRequested(
             command=Command.SCALE, request_id=request.request_id, role=name, target=request.replicas
         )
-        return pb.ScaleJobResponse(job_id=job.job_id, sequence=await self._command(job, command, context))
+        return pb.ScaleJobResponse(
+            job_id=job.job_id, sequence=await self._commander.command(job, command, context)
+        )
 
     async def SuspendJob(
         self, request: pb.SuspendJobRequest, context: ServerContext
@@ -190,7 +181,7 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
         self, request: pb.ExplainJobRequest, context: ServerContext
     ) -> pb.ExplainJobResponse:
         """See the proto."""
-        job = await self._job(request.job, context)
+        job = await self._commander.job(request.job, context)
         if phase_from_proto(job.status.phase) in TERMINAL_PHASES:
             return pb.ExplainJobResponse(job_id=job.job_id, phase=job.status.phase, reason=job.status.reason)
         try:
@@ -211,7 +202,7 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
         self, request: pb.StreamLogsRequest, context: ServerContext
     ) -> AsyncIterator[pb.StreamLogsResponse]:
         """See the proto."""
-        job = await self._job(request.job, context)
+        job = await self._commander.job(request.job, context)
         question = internal.ReadLogsRequest(
             job_id=job.job_id,
             name=job.name,
@@ -226,38 +217,6 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
                 )
         except aio.AioRpcError as error:
             await pass_on(error, context, "pod-launcher")
-
-    async def _job(self, ref: pb.JobRef, context: ServerContext) -> job_pb2.Job:
-        if ref.WhichOneof("ref") is None:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "which job? give its id or its name")
-        try:
-            answer = await self._records.GetRecord(internal.GetRecordRequest(job=ref))
-        except aio.AioRpcError as error:
-            await pass_on(error, context, "status-tracker")
-        return answer.job
-
-    async def _living(self, ref: pb.JobRef, context: ServerContext) -> job_pb2.Job:
-        job = await self._job(ref, context)
-        phase = phase_from_proto(job.status.phase)
-        if phase in TERMINAL_PHASES:
-            await context.abort(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                f"job {job.name or job.job_id} has ended already: {phase}",
-            )
-        return job
-
-    async def _command(self, job: job_pb2.Job, command: CommandRequested, context: ServerContext) -> int:
-        if not is_request_id(command.request_id):
-            await context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                "request_id: a command needs one of 1 to 128 letters, digits, '.', '_' or '-'; the same id commands once",
-            )
-        try:
-            return await self._submissions.command(job.job_id, command)
-        except BusUnavailable:
-            await context.abort(
-                grpc.StatusCode.UNAVAILABLE, "the bus did not acknowledge; try again with the same request id"
-            )
 
 
 class ClusterServicer(cluster_service_pb2_grpc.ClusterServiceServicer):

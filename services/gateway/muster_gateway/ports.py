@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -38,6 +38,6 @@ class Submissions(Protocol):
         """What spec-validator said of a submission; ``None`` when it has said nothing within the wait."""
         ...
 
-    async def command(self, job_id: str, command: CommandRequested) -> int:
-        """Make a command durable, once for each request id; answers its sequence."""
+    async def command(self, commands: Mapping[str, CommandRequested]) -> int:
+        """Make commands durable by job id, all or none, each once for its request id; answers the last one's sequence."""
         ...

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from muster_gateway.adapters import BusSubmissions
+from muster_gateway.commands import Commander
+from muster_gateway.defaults import DefaultsServicer
 from muster_gateway.handlers import ClusterServicer, JobServicer
 from muster_gateway.settings import GatewaySettings
 from muster_gateway.submission import Submitter
-from muster_rpc.v1 import cluster_service_pb2_grpc, internal_service_pb2_grpc, job_service_pb2_grpc
+from muster_rpc.v1 import (
+    cluster_service_pb2_grpc,
+    defaults_service_pb2_grpc,
+    internal_service_pb2_grpc,
+    job_service_pb2_grpc,
+)
 from muster_runtime.app import Context
 from muster_runtime.grpc_client import channel
 from muster_runtime.service_bus import connect_bus
@@ -16,7 +23,6 @@ async def build(settings: GatewaySettings, ctx: Context) -> None:
     """Construct the service."""
     bus = await connect_bus(settings, ctx)
     submissions = BusSubmissions(bus)
-    await submissions.listen()
     specs = internal_service_pb2_grpc.SpecServiceStub(channel(settings.spec_validator_address))
     records = internal_service_pb2_grpc.RecordServiceStub(channel(settings.status_tracker_address))
     pool = internal_service_pb2_grpc.PoolServiceStub(channel(settings.scheduler_address))
@@ -27,12 +33,15 @@ async def build(settings: GatewaySettings, ctx: Context) -> None:
             submitter=Submitter(
                 submissions=submissions, specs=specs, wait_s=settings.validation_wait_seconds
             ),
-            submissions=submissions,
+            commander=Commander(records=records, submissions=submissions),
             specs=specs,
             records=records,
             pool=pool,
             logs=logs,
         ),
+    )
+    ctx.add_grpc(
+        defaults_service_pb2_grpc.add_DefaultsServiceServicer_to_server, DefaultsServicer(specs=specs)
     )
     ctx.add_grpc(
         cluster_service_pb2_grpc.add_ClusterServiceServicer_to_server,

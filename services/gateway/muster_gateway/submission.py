@@ -21,17 +21,19 @@ from muster_runtime.trace_context import extract
 MAX_DOCUMENT_BYTES = 512 * 1024
 _LONGEST_WAIT_S = 30.0
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
-_SEVERAL_PARTS = re.compile(r"^---", re.MULTILINE)
+_MAY_BE_SEVERAL = re.compile(
+    r"^---|^\s*(?:\$\s+)?(?:arena|muster)\b|[Bb]uild|tensorboard|\\[uUx]", re.MULTILINE
+)
 
 
 class Expecting(Submissions, Protocol):
     """Submissions whose verdict is heard even if it comes before anyone waits for it."""
 
-    def expect(self, job_id: str) -> None:
+    async def expect(self, job_id: str) -> None:
         """Keep the verdict of a submission that is about to be made."""
         ...
 
-    def forget(self, job_id: str) -> None:
+    async def forget(self, job_id: str) -> None:
         """Do not keep it any more."""
         ...
 
@@ -56,17 +58,16 @@ class Submitter:
             await abort_with_problems(context, problems)
         if request.dry_run:
             return await self._dry_run(request, context)
-        submitter = _submitter(context)
-        facts = [
-            await self._fact(request, part, submitter, context)
-            for part in range(await self._parts(request, context))
-        ]
+        submitter = submitter_of(context)
+        parts = await self._parts(request, context)
+        facts = [await self._fact(request, (part, parts), submitter, context) for part in range(parts)]
         wait_s = self._wait_s
         if request.HasField("validation_wait"):
             wait_s = min(max(request.validation_wait.ToMilliseconds() / 1000, 0.0), _LONGEST_WAIT_S)
-        for fact in facts:
-            self._submissions.expect(fact.job_id)
+        awaited = [fact.job_id for fact in facts] if wait_s else []
         try:
+            for job_id in awaited:
+                await self._submissions.expect(job_id)
             try:
                 recorded = await self._submissions.record(facts)
             except RequestIdTaken as taken:
@@ -74,8 +75,8 @@ class Submitter:
             await self._refuse_another_request(facts, recorded, context)
             return pb.SubmitJobResponse(jobs=[await self._answer(r, wait_s, context) for r in recorded])
         finally:
-            for fact in facts:
-                self._submissions.forget(fact.job_id)
+            for job_id in awaited:
+                await self._submissions.forget(job_id)
 
     async def _answer(self, recorded: Recorded, wait_s: float, context: ServerContext) -> pb.SubmittedJob:
         trace = extract({"traceparent": recorded.traceparent})
@@ -104,7 +105,7 @@ class Submitter:
         return answer
 
     async def _parts(self, request: pb.SubmitJobRequest, context: ServerContext) -> int:
-        if request.WhichOneof("source") != "document" or not _SEVERAL_PARTS.search(request.document.text):
+        if request.WhichOneof("source") != "document" or not may_be_several(request.document.text):
             return 1
         checked = await self._check(request)
         errors = [problem_from_proto(p) for p in checked.problems]
@@ -132,8 +133,9 @@ class Submitter:
         return await self._specs.CheckSpec(question)
 
     async def _fact(
-        self, request: pb.SubmitJobRequest, part: int, submitter: str, context: ServerContext
+        self, request: pb.SubmitJobRequest, part_of: tuple[int, int], submitter: str, context: ServerContext
     ) -> JobSubmitted:
+        part, parts = part_of
         spec = None
         if request.WhichOneof("source") == "spec":
             try:
@@ -149,6 +151,7 @@ class Submitter:
             spec=spec,
             namespace=request.namespace,
             part=part,
+            parts=parts,
         )
 
     async def _refuse_another_request(
@@ -169,6 +172,14 @@ async def _refuse_taken(request_id: str, job_id: str, context: ServerContext) ->
         grpc.StatusCode.ALREADY_EXISTS,
         f"request id {request_id} was used for another submission, job {job_id}; draw a new one",
     )
+
+
+def may_be_several(text: str) -> bool:
+    """Whether a document may hold several jobs: it has parts, a build, a board, or a word that is written in escapes.
+
+    Any other is one job, so that nobody has to be asked; were it not, spec-validator would reject it.
+    """
+    return _MAY_BE_SEVERAL.search(text) is not None
 
 
 def is_request_id(text: str) -> bool:
@@ -200,22 +211,27 @@ def request_problems(request: pb.SubmitJobRequest) -> list[Problem]:
                 fix="give one of the two",
             )
         )
-    size = len(request.document.text.encode()) if source == "document" else 0
-    if size > MAX_DOCUMENT_BYTES:
-        problems.append(
-            Problem(
-                code="TooLarge",
-                path="document",
-                message="the document is too large",
-                found=f"{size} bytes",
-                allowed=f"at most {MAX_DOCUMENT_BYTES} bytes",
-                fix="keep data out of the job's document",
-            )
+    return problems + (document_problems(request.document.text) if source == "document" else [])
+
+
+def document_problems(text: str) -> list[Problem]:
+    """What is wrong with a document before it is read."""
+    size = len(text.encode())
+    if size <= MAX_DOCUMENT_BYTES:
+        return []
+    return [
+        Problem(
+            code="TooLarge",
+            path="document",
+            message="the document is too large",
+            found=f"{size} bytes",
+            allowed=f"at most {MAX_DOCUMENT_BYTES} bytes",
+            fix="keep data out of the document",
         )
-    return problems
+    ]
 
 
-def _submitter(context: ServerContext) -> str:
+def submitter_of(context: ServerContext) -> str:
     """Who the client says it is; a name for the history, not a proof."""
     for key, value in context.invocation_metadata() or ():
         if key == "muster-user" and isinstance(value, str):

@@ -11,9 +11,27 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from muster_core.facts import ReplicaChange, ReplicasChanged
-from muster_core.frameworks import Addresses, environment, listed_replicas, membership
+from muster_core.frameworks import (
+    ConfigFile,
+    Site,
+    environment,
+    files,
+    held_back,
+    listed_replicas,
+    membership,
+    running_template,
+    takes_commands,
+)
 from muster_core.lifecycle import Forget, Report, Start, Stop, decide, next_deadline, next_start, reconcile
-from muster_core.models import ENDED_STATES, Job, JobRecord, ReplicaRecord, ReplicaState, replica_name
+from muster_core.models import (
+    ENDED_STATES,
+    Job,
+    JobKind,
+    JobRecord,
+    ReplicaRecord,
+    ReplicaState,
+    replica_name,
+)
 from muster_pod_launcher.ports import Launch, Observation, ReplicaFacts, ReplicaId, Runtime, Story
 from muster_runtime.logs import fields
 
@@ -47,6 +65,7 @@ class Hands:
         self._said: dict[str, set[Said]] = {}
         self._asked: dict[str, set[ReplicaId]] = {}
         self._members: dict[str, bytes] = {}
+        self._config: dict[str, Mapping[str, ConfigFile]] = {}
 
     async def work(self, job_id: str) -> int | None:
         """Do what is to be done for a job now; answers the instant (µs) at which to look again without being told."""
@@ -63,55 +82,54 @@ class Hands:
 
     async def _act(self, job_id: str, record: JobRecord | None) -> None:
         steps = reconcile(record, self._seen(job_id), self._clock())
-        starts = [step.replica for step in steps if isinstance(step, Start)]
         if record is not None and record.job is not None:
-            await self._publish_membership(record, record.job)
+            if record.built_by and not record.terminal:
+                await self._runtime.hold_build(job_id, record.built_by)
+            starts = [s.replica for s in steps if isinstance(s, Start) and not held_back(record, s.replica)]
+            await self._tell_members(record, record.job)
             if starts:
                 await self._start(record, record.job, starts)
         await self._stop(job_id, record, (step for step in steps if isinstance(step, Stop)))
 
     async def _start(self, record: JobRecord, job: Job, starts: list[ReplicaRecord]) -> None:
-        addresses = await self._addresses(record, job)
-        path = await self._runtime.members_path(record.job_id)
-        launches = [self._launch(record, job, replica, addresses, path) for replica in starts]
+        site = await self._site(record, job)
+        launches = [self._launch(record, job, replica, site) for replica in starts]
         await asyncio.gather(*map(self._runtime.start, launches))
         log.info(
             "launched",
             extra=fields(job=job.name, job_id=record.job_id, attempt=record.attempt, replicas=len(launches)),
         )
 
-    def _launch(
-        self, record: JobRecord, job: Job, replica: ReplicaRecord, addresses: Addresses, members_path: str
-    ) -> Launch:
-        role = job.role(replica.role)
-        if role is None:
-            raise LookupError(f"{job.name} has no role {replica.role}")
+    def _launch(self, record: JobRecord, job: Job, replica: ReplicaRecord, site: Site) -> Launch:
         return Launch(
             replica=_id(record.job_id, replica),
             name=replica_name(job.name, replica.role, replica.index),
             node=replica.node,
             gpus=replica.gpus,
-            template=role.template_of(replica.index),
+            template=running_template(job, replica),
             env=environment(
-                record,
-                job,
-                replica,
-                addresses=addresses,
-                members_path=members_path,
-                traceparent=self._story.traceparent(record, replica),
+                record, job, replica, site=site, traceparent=self._story.traceparent(record, replica)
             ),
+            takes_commands=takes_commands(job, replica.role),
+            build=record.job_id if job.kind is JobKind.BUILD else record.built_by,
         )
 
-    async def _addresses(self, record: JobRecord, job: Job) -> Addresses:
-        return await self._runtime.addresses(
+    async def _site(self, record: JobRecord, job: Job) -> Site:
+        addresses = await self._runtime.addresses(
             record.job_id, listed_replicas(job), job=job.name, namespace=job.namespace
         )
+        return self._runtime.site(record.job_id, addresses)
 
-    async def _publish_membership(self, record: JobRecord, job: Job) -> None:
+    async def _tell_members(self, record: JobRecord, job: Job) -> None:
         """First on growth, last on shrink: who is leaving is a member until its end is confirmed."""
         if not record.attempt or record.settled:
             return
-        content = membership(record, await self._addresses(record, job))
+        site = await self._site(record, job)
+        config = files(record, job, remote_shell=site.remote_shell.script)
+        if config and self._config.get(record.job_id) != config:
+            await self._runtime.write_config(record.job_id, config)
+            self._config[record.job_id] = config
+        content = membership(record, site.addresses)
         if self._members.get(record.job_id) != content:
             await self._runtime.write_members(record.job_id, content)
             self._members[record.job_id] = content
@@ -157,7 +175,7 @@ class Hands:
 
     async def _drop(self, job_id: str, record: JobRecord | None) -> None:
         await self._runtime.forget(job_id)
-        for kept in (self._said, self._asked, self._members):
+        for kept in (self._said, self._asked, self._members, self._config):
             kept.pop(job_id, None)
         self._forget(job_id)
         if record is not None:

@@ -5,12 +5,13 @@ Every method can be repeated: starting what runs, stopping what has ended and fo
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from muster_core.facts import ReplicasChanged
+from muster_core.frameworks import Addresses, ConfigFile, Site
 from muster_core.models import JobRecord, Node, ReplicaRecord, ReplicaState, Template
 
 
@@ -25,7 +26,11 @@ class ReplicaId(msgspec.Struct, frozen=True, kw_only=True, order=True):
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that it takes to start a replica. ``env`` is complete but for what the runtime itself adds."""
+    """Everything that it takes to start a replica. ``env`` is complete but for what the runtime itself adds.
+
+    ``takes_commands``: other replicas of the job run commands in this one, through the runtime's remote shell. ``build`` is the job that
+    makes what the replica runs in, its own where it is a build.
+    """
 
     replica: ReplicaId
     name: str
@@ -33,6 +38,13 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     template: Template
     env: Mapping[str, str]
     gpus: tuple[int, ...] = ()
+    takes_commands: bool = False
+    build: str = ""
+
+    @property
+    def is_build(self) -> bool:
+        """Whether the replica builds."""
+        return self.build == self.replica.job_id
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +102,14 @@ class Runtime(Protocol):
         """The nodes that this runtime offers now."""
         ...
 
+    def jobs(self) -> Collection[str]:
+        """The ids of the jobs of which anything is kept, whether or not it ever ran."""
+        ...
+
+    async def hold_build(self, job_id: str, build: str) -> None:
+        """Keep what a build makes until the job that will run in it is forgotten."""
+        ...
+
     def observed(self) -> Sequence[Observation]:
         """Everything that the runtime knows of, ended replicas included until their job is forgotten."""
         ...
@@ -120,8 +140,12 @@ class Runtime(Protocol):
         """Replace the job's membership file atomically; answers its path as the replicas see it."""
         ...
 
-    async def members_path(self, job_id: str) -> str:
-        """Where that file is or will be."""
+    async def write_config(self, job_id: str, files: Mapping[str, ConfigFile]) -> None:
+        """Have exactly these files in the job's configuration folder, each replaced atomically."""
+        ...
+
+    def site(self, job_id: str, addresses: Addresses) -> Site:
+        """Where the job's replicas run: where its files are or will be, and how its replicas reach one another."""
         ...
 
     def logs(

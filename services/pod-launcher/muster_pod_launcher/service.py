@@ -16,13 +16,12 @@ from muster_events.catalogue import (
     NODES_STREAM,
     POD_LAUNCHER,
     STATUS_TRACKER,
-    shard_durable,
+    lane_reader,
 )
 from muster_events.codec import UnreadableEvent, job_message, pool_message, read_pool_fact
-from muster_events.subjects import SHARDS, pool_nodes, record_filter, shard_facts, shard_of
+from muster_events.subjects import LANES, lane_facts, lane_of, lane_records, pool_nodes
 from muster_events.view import JobsView
 from muster_pod_launcher.handlers import Hands, due_in
-from muster_pod_launcher.lanes import Lanes
 from muster_pod_launcher.meters import MeteredStory, show_replicas
 from muster_pod_launcher.ports import Runtime
 from muster_pod_launcher.process import ProcessRuntime
@@ -30,6 +29,7 @@ from muster_pod_launcher.process.nodes import NodeSpecError, parse_nodes
 from muster_pod_launcher.questions import LogServicer
 from muster_pod_launcher.settings import PodLauncherSettings
 from muster_pod_launcher.story import TraceStory
+from muster_pod_launcher.turns import Turns
 from muster_rpc.v1 import internal_service_pb2_grpc
 from muster_runtime.app import Context
 from muster_runtime.bus import Bus, BusUnavailable, Feed, Incoming, Membership, NotFound, Records
@@ -60,7 +60,7 @@ class BusFacts:
 
 
 class Launcher:
-    """The shards of this copy: their records, folded from the facts, and the hands that follow them."""
+    """The lanes of this copy: their records, folded from the facts, and the hands that follow them."""
 
     def __init__(self, *, bus: Bus, ctx: Context, runtime: Runtime) -> None:
         self._bus = bus
@@ -77,84 +77,84 @@ class Launcher:
             clock=_now,
             forget=lambda job_id: self.view.records.pop(job_id, None) and None,
         )
-        self._lanes = Lanes(self._work)
+        self._turns = Turns(self._work)
         self._feeds: dict[int, tuple[Feed, asyncio.Task[None]]] = {}
         self._owned: frozenset[int] = frozenset()
         self._changed = asyncio.Event()
 
-    def own(self, shards: frozenset[int]) -> None:
-        """Take exactly these shards."""
-        self._owned = shards
+    def own(self, lanes: frozenset[int]) -> None:
+        """Take exactly these lanes."""
+        self._owned = lanes
         self._changed.set()
 
     async def run(self) -> None:
-        """Keep a feed for each owned shard."""
+        """Keep a feed for each owned lane."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._follow_runtime())
                 while True:
                     await self._changed.wait()
                     self._changed.clear()
-                    for shard in self._feeds.keys() - self._owned:
-                        await self._give_up(shard)
-                    for shard in self._owned - self._feeds.keys():
-                        feed = self._feed(shard)
-                        self._feeds[shard] = (feed, tasks.create_task(self._follow(shard, feed)))
+                    for lane in self._feeds.keys() - self._owned:
+                        await self._give_up(lane)
+                    for lane in self._owned - self._feeds.keys():
+                        feed = self._feed(lane)
+                        self._feeds[lane] = (feed, tasks.create_task(self._follow(lane, feed)))
                     await asyncio.gather(*(feed.caught_up.wait() for feed, _ in self._feeds.values()))
                     self._ctx.set_ready("records", True)
         finally:
-            await self._lanes.close()
+            await self._turns.close()
 
     async def _work(self, job_id: str) -> None:
-        feed = self._feeds.get(shard_of(job_id))
+        feed = self._feeds.get(lane_of(job_id))
         if feed is None or not feed[0].caught_up.is_set():
             return
         at = await self._hands.work(job_id)
         if at is not None:
-            self._lanes.touch_in(job_id, due_in(at, _now()))
+            self._turns.touch_in(job_id, due_in(at, _now()))
 
-    def _feed(self, shard: int) -> Feed:
+    def _feed(self, lane: int) -> Feed:
         async def handle(batch: list[Incoming], live: bool) -> None:
             for incoming in batch:
                 change = self.view.apply(incoming)
                 if live and change.after is not None:
                     self._story.moved(change.before, change.after)
                 if live:
-                    self._lanes.touch(change.stamped.job_id)
+                    self._turns.touch(change.stamped.job_id)
 
         return Feed(
             self._bus,
             stream=JOBS_STREAM,
-            durable=shard_durable(POD_LAUNCHER, shard),
-            filters=[shard_facts(shard)],
+            durable=lane_reader(POD_LAUNCHER, lane),
+            filters=lane_facts(lane),
             records=self._records,
-            record_filter=record_filter(shard),
-            floors=[shard_durable(STATUS_TRACKER, shard)],
+            record_filters=lane_records(lane),
+            floors=[lane_reader(STATUS_TRACKER, lane)],
             load=self.view.load,
             handle=handle,
         )
 
-    async def _follow(self, shard: int, feed: Feed) -> None:
+    async def _follow(self, lane: int, feed: Feed) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(feed.run())
             await feed.caught_up.wait()
             # What happened while nobody looked: every job that is known to either side is compared once.
-            known = {o.replica.job_id for o in self._runtime.observed()} | self.view.records.keys()
+            known = {*self._runtime.jobs(), *self.view.records}
             for job_id in known:
-                if shard_of(job_id) == shard:
-                    self._lanes.touch(job_id)
+                if lane_of(job_id) == lane:
+                    self._turns.touch(job_id)
 
-    async def _give_up(self, shard: int) -> None:
-        _, task = self._feeds.pop(shard)
+    async def _give_up(self, lane: int) -> None:
+        _, task = self._feeds.pop(lane)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        for job_id in [j for j in self.view.records if shard_of(j) == shard]:
+        for job_id in [j for j in self.view.records if lane_of(j) == lane]:
             del self.view.records[job_id]
 
     async def _follow_runtime(self) -> None:
         async for job_id in self._runtime.changes():
-            if shard_of(job_id) in self._owned:
-                self._lanes.touch(job_id)
+            if lane_of(job_id) in self._owned:
+                self._turns.touch(job_id)
 
 
 async def report_nodes(bus: Bus, runtime: Runtime, pool: str) -> None:
@@ -215,8 +215,8 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
         ctx.set_ready("nodes", True)
 
     ctx.add_part("runtime", runtime.run)
-    ctx.add_part("shards", launcher.run)
-    ctx.add_part("membership", lambda: membership.run(launcher.own, SHARDS))
+    ctx.add_part("lanes", launcher.run)
+    ctx.add_part("membership", lambda: membership.run(launcher.own, LANES))
     ctx.add_part("nodes", keep_nodes_told)
     ctx.add_grpc(
         internal_service_pb2_grpc.add_LogServiceServicer_to_server,

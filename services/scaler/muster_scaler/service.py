@@ -15,7 +15,7 @@ from muster_events.catalogue import (
     NODES_STREAM,
     RECORD_WRITERS,
     SCALER,
-    pool_durable,
+    pool_reader,
 )
 from muster_events.codec import UnreadableEvent, job_message, read_pool_fact
 from muster_events.subjects import JOB_FACTS, capacity_subject, leader_subject, pool_nodes
@@ -89,7 +89,7 @@ class Scaler:
         feed = Feed(
             self._bus,
             stream=JOBS_STREAM,
-            durable=pool_durable(SCALER, self._settings.pool),
+            durable=pool_reader(SCALER, self._settings.pool),
             filters=[JOB_FACTS],
             records=Records(self._bus, JOBS_BUCKET),
             floors=RECORD_WRITERS,

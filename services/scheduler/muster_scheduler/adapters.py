@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 
 from muster_core.facts import CapacityChanged
 from muster_core.models import JobRecord
-from muster_core.queues import BY_HAND, Instruction, Place, Resize
+from muster_core.queues import BY_HAND, Instruction, Place, Resize, Wait
 from muster_events.catalogue import SCHEDULER
 from muster_events.codec import job_message, pool_message
 from muster_runtime.bus import Bus, Fence
@@ -15,10 +16,15 @@ from muster_runtime.telemetry import Telemetry
 from muster_runtime.trace_context import extract, span_ref
 
 _NS_PER_US = 1000
+_FEW = 16
+"""Messages, up to which storing them singly costs the broker less than storing a batch."""
 
 
 class FencedDecisions:
-    """See ``Decisions``: one atomic batch, which the bus refuses as a whole once the epoch has moved on."""
+    """See ``Decisions``: one atomic batch, which the bus refuses as a whole once the epoch has moved on.
+
+    A few reasons to wait are said one by one, each under the same fence.
+    """
 
     def __init__(self, *, bus: Bus, fence: Fence, pool: str) -> None:
         self._bus = bus
@@ -37,6 +43,10 @@ class FencedDecisions:
             )
             for record, instruction in decided
         ]
+        if len(messages) <= _FEW and all(isinstance(instruction, Wait) for _, instruction in decided):
+            # A reason to wait allocates nothing and needs no other; a small batch would hold up everyone who writes to the stream.
+            said = await asyncio.gather(*(self._bus.commit([one], fence=self._fence) for one in messages))
+            return max(published.sequence for published in said)
         return (await self._bus.commit(messages, fence=self._fence)).sequence
 
 

@@ -11,7 +11,8 @@ from muster_core.queues import Instruction
 
 
 class Decisions(Protocol):
-    """Where decisions go: all of them at once or, when another leader was elected, none."""
+    """Where decisions go: all of them or, when another leader was elected, none. Only reasons to wait, which allocate nothing, may
+    be there in part when a commit fails."""
 
     async def commit(self, decided: Sequence[tuple[JobRecord, Instruction]]) -> int:
         """Commit them; answers the sequence of the last one. Raises ``Fenced``, or ``BusUnavailable`` when nobody knows."""

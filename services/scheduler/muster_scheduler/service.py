@@ -15,7 +15,7 @@ from muster_events.catalogue import (
     NODES_STREAM,
     RECORD_WRITERS,
     SCHEDULER,
-    pool_durable,
+    pool_reader,
 )
 from muster_events.codec import UnreadableEvent, read_pool_fact
 from muster_events.subjects import JOB_FACTS, leader_subject, pool_nodes
@@ -56,7 +56,7 @@ class Scheduler:
         state = PoolState(pool=self._pool)
 
         def load(entries: list[Entry]) -> None:
-            state.restore(record for record in restore(entries) if not record.settled)
+            state.restore(restore(entries))
 
         async def handle(batch: list[Incoming], live: bool) -> None:
             term.observe([stamp(incoming) for incoming in batch])
@@ -64,20 +64,25 @@ class Scheduler:
         feed = Feed(
             self._bus,
             stream=JOBS_STREAM,
-            durable=pool_durable(SCHEDULER, self._pool),
+            durable=pool_reader(SCHEDULER, self._pool),
             filters=[JOB_FACTS],
             records=Records(self._bus, JOBS_BUCKET),
             floors=RECORD_WRITERS,
             load=load,
             handle=handle,
         )
+
+        async def own_fact(sequence: int) -> None:
+            if not await feed.reaches(sequence, _OWN_FACTS_S):
+                raise TimeoutError(f"own fact {sequence} was not read within {_OWN_FACTS_S:g} s")
+
         term = Term(
             state=state,
             decisions=FencedDecisions(bus=self._bus, fence=fence, pool=self._pool),
             totals=MeteredTotals(BusTotals(self._bus), self._ctx.metrics),
             story=MeteredStory(TraceStory(self._ctx.telemetry), self._ctx.metrics),
             clock=lambda: time.time_ns() // 1000,
-            seen=lambda sequence: feed.wait_for(sequence, _OWN_FACTS_S),
+            seen=own_fact,
         )
         try:
             async with asyncio.TaskGroup() as tasks:

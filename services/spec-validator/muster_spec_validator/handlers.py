@@ -4,66 +4,34 @@ from __future__ import annotations
 
 import logging
 
-import msgspec
-
-from muster_core.capabilities import limits_of
-from muster_core.dialects import Parsed, check, parse
+from muster_core.dialects import Parsed
 from muster_core.facts import JobRejected, JobSubmitted, JobValidated, Stamped
-from muster_core.models import Job, Problem, Severity
+from muster_core.models import Problem
 from muster_rpc.convert import SpecError, job_from_proto, job_to_proto, problem_to_proto
 from muster_rpc.server import ServerContext
 from muster_rpc.v1 import internal_service_pb2, internal_service_pb2_grpc
 from muster_runtime.logs import fields
-from muster_spec_validator.ports import Verdicts
+from muster_spec_validator.defaults import DefaultsKeeper
+from muster_spec_validator.judging import Applied, judge, read_document, read_spec
+from muster_spec_validator.ports import Defaults, Verdicts
 
 log = logging.getLogger(__name__)
-
-
-def judge(fact: JobSubmitted) -> JobValidated | JobRejected:
-    """What a submission means, or everything that is wrong with it. The same submission gets the same verdict."""
-    parsed = read_spec(fact.spec) if fact.spec else read_document(fact.document or "", fact.namespace)
-    if fact.part < len(parsed.jobs):
-        return JobValidated(job=parsed.jobs[fact.part])
-    return JobRejected(problems=parsed.problems, name=fact.spec.name if fact.spec else "")
-
-
-def read_document(text: str, namespace: str) -> Parsed:
-    """What a document in any dialect means, and what of it this version cannot do."""
-    return _within_limits(parse(text, namespace=namespace))
-
-
-def read_spec(job: Job) -> Parsed:
-    """The same rules for a job that came as data."""
-    problems = check(job)
-    if any(problem.severity is Severity.ERROR for problem in problems):
-        return Parsed(jobs=(), problems=problems)
-    return _within_limits(Parsed(jobs=(job,), problems=problems))
-
-
-def _within_limits(parsed: Parsed) -> Parsed:
-    jobs: list[Job] = []
-    problems = list(parsed.problems)
-    for job in parsed.jobs:
-        limits = limits_of(job)
-        problems += limits
-        warnings = tuple(p for p in limits if p.severity is Severity.WARNING)
-        jobs.append(msgspec.structs.replace(job, warnings=job.warnings + warnings) if warnings else job)
-    refused = any(problem.severity is Severity.ERROR for problem in problems)
-    return Parsed(jobs=() if refused else tuple(jobs), problems=tuple(problems))
 
 
 class SubmissionHandler:
     """Judges each submission and says so on the bus."""
 
-    def __init__(self, *, verdicts: Verdicts) -> None:
+    def __init__(self, *, verdicts: Verdicts, defaults: Defaults) -> None:
         self._verdicts = verdicts
+        self._defaults = defaults
 
     async def handle(self, submission: Stamped) -> None:
         """Judge one submission."""
         if not isinstance(submission.fact, JobSubmitted):
             return
-        verdict = judge(submission.fact)
-        await self._verdicts.publish(submission, verdict)
+        verdict = judge(submission.fact, await self._defaults.in_force())
+        if not await self._verdicts.publish(submission, verdict):
+            return
         match verdict:
             case JobValidated(job=job):
                 log.info(
@@ -74,27 +42,44 @@ class SubmissionHandler:
 
 
 class SpecServicer(internal_service_pb2_grpc.SpecServiceServicer):
-    """Answers what a document or spec means."""
+    """Answers what a document or spec means, and what the platform's defaults are."""
+
+    def __init__(self, *, defaults: Defaults) -> None:
+        self._defaults = defaults
+        self._keeper = DefaultsKeeper(defaults)
 
     async def CheckSpec(
         self, request: internal_service_pb2.CheckSpecRequest, context: ServerContext
     ) -> internal_service_pb2.CheckSpecResponse:
         """See the proto."""
-        parsed = _parsed(request)
+        parsed = _parsed(request, await self._defaults.in_force())
         return internal_service_pb2.CheckSpecResponse(
             jobs=[job_to_proto(job) for job in parsed.jobs],
             problems=[problem_to_proto(p) for p in parsed.problems],
         )
 
+    async def ReadPlatformDefaults(
+        self, request: internal_service_pb2.ReadPlatformDefaultsRequest, context: ServerContext
+    ) -> internal_service_pb2.ReadPlatformDefaultsResponse:
+        """See the proto."""
+        return await self._keeper.read(request, context)
 
-def _parsed(request: internal_service_pb2.CheckSpecRequest) -> Parsed:
+    async def ApplyPlatformDefaults(
+        self, request: internal_service_pb2.ApplyPlatformDefaultsRequest, context: ServerContext
+    ) -> internal_service_pb2.ApplyPlatformDefaultsResponse:
+        """See the proto."""
+        return await self._keeper.store(request, context)
+
+
+def _parsed(request: internal_service_pb2.CheckSpecRequest, applied: Applied) -> Parsed:
     if request.WhichOneof("source") == "spec":
         try:
-            return read_spec(job_from_proto(request.spec))
+            return read_spec(job_from_proto(request.spec), applied)
         except SpecError as error:
             return Parsed(jobs=(), problems=tuple(error.problems))
     if request.WhichOneof("source") == "document":
-        return read_document(request.document.text, request.namespace)
+        document = request.document
+        return read_document(document.text, request.namespace, document.source_name, applied)
     missing = Problem(
         code="Required", path="", message="neither a document nor a spec is given", fix="give one of the two"
     )

@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 
 from muster_core.facts import JobRejected, JobValidated, Stamped
-from muster_events.catalogue import JOBS_STREAM, SPEC_VALIDATOR
+from muster_events.catalogue import DEFAULTS_BUCKET, JOBS_STREAM, SPEC_VALIDATOR
 from muster_events.codec import job_message
 from muster_events.view import stamp
 from muster_rpc.v1 import internal_service_pb2_grpc
 from muster_runtime.app import Context
-from muster_runtime.bus import Bus, Incoming, Queue
+from muster_runtime.bus import Bus, GroupCommit, Incoming, Queue, Records
 from muster_runtime.metrics import Metrics
 from muster_runtime.service_bus import connect_bus
 from muster_runtime.telemetry import Telemetry
 from muster_runtime.trace_context import extract
+from muster_spec_validator.bucket import DefaultsBucket
 from muster_spec_validator.handlers import SpecServicer, SubmissionHandler
 from muster_spec_validator.settings import SpecValidatorSettings
 
@@ -26,10 +27,11 @@ class BusVerdicts:
 
     def __init__(self, *, bus: Bus, telemetry: Telemetry, metrics: Metrics) -> None:
         self._bus = bus
+        self._commits = GroupCommit(bus)
         self._verdicts = metrics.counter("muster_verdicts", "submissions judged", ("verdict",))
         self._telemetry = telemetry
 
-    async def publish(self, submission: Stamped, verdict: JobValidated | JobRejected) -> None:
+    async def publish(self, submission: Stamped, verdict: JobValidated | JobRejected) -> bool:
         """See ``Verdicts``."""
         message = job_message(
             submission.job_id,
@@ -38,8 +40,9 @@ class BusVerdicts:
             traceparent=submission.traceparent,
             expected_last=0,
         )
-        await self._bus.publish_once(message)
-        self._verdicts.labels(type(verdict).__name__).inc()
+        published = await self._commits.publish(message, lambda: self._bus.publish_once(message))
+        if not published.duplicate:
+            self._verdicts.labels(type(verdict).__name__).inc()
         parent = extract({"traceparent": submission.traceparent})
         if parent is not None:
             rejected = isinstance(verdict, JobRejected)
@@ -52,12 +55,20 @@ class BusVerdicts:
                 attributes={"muster.job_id": submission.job_id, "muster.verdict": type(verdict).__name__},
                 status_error=f"{len(verdict.problems)} problems" if rejected else None,
             )
+        return not published.duplicate
 
 
 async def build(settings: SpecValidatorSettings, ctx: Context) -> None:
     """Construct the service."""
+    ctx.set_ready("defaults", False)
     bus = await connect_bus(settings, ctx)
-    handler = SubmissionHandler(verdicts=BusVerdicts(bus=bus, telemetry=ctx.telemetry, metrics=ctx.metrics))
+    defaults = DefaultsBucket(Records(bus, DEFAULTS_BUCKET))
+    in_force = ctx.metrics.gauge(
+        "muster_defaults_version", "version of the platform's defaults in force here"
+    )
+    in_force.set_function(lambda: defaults.heard)
+    verdicts = BusVerdicts(bus=bus, telemetry=ctx.telemetry, metrics=ctx.metrics)
+    handler = SubmissionHandler(verdicts=verdicts, defaults=defaults)
 
     async def handle(incoming: Incoming) -> None:
         await handler.handle(stamp(incoming))
@@ -69,5 +80,12 @@ async def build(settings: SpecValidatorSettings, ctx: Context) -> None:
         handler=handle,
         concurrency=settings.concurrency,
     )
-    ctx.add_part("submissions", queue.run)
-    ctx.add_grpc(internal_service_pb2_grpc.add_SpecServiceServicer_to_server, SpecServicer())
+
+    async def judge() -> None:
+        await defaults.in_force()
+        ctx.set_ready("defaults", True)
+        await queue.run()
+
+    ctx.add_part("defaults", defaults.run)
+    ctx.add_part("submissions", judge)
+    ctx.add_grpc(internal_service_pb2_grpc.add_SpecServiceServicer_to_server, SpecServicer(defaults=defaults))

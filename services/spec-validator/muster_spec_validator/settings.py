@@ -14,4 +14,4 @@ class SpecValidatorSettings(ServiceSettings, frozen=True, kw_only=True):
 
     concurrency: Annotated[
         int, msgspec.Meta(description="submissions validated side by side", ge=1, le=1024)
-    ] = 32
+    ] = 128

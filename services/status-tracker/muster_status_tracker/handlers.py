@@ -19,8 +19,8 @@ Clock = Callable[[], int]
 """The instant now, in microseconds."""
 
 
-class ShardHandler:
-    """The life of the jobs of one shard, in the order of their facts."""
+class LaneHandler:
+    """The life of the jobs of one lane, in the order of their facts."""
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ class RecordBucket(Protocol):
     async def write(self, record: JobRecord) -> bool:
         """Keep a record; returns when it is durable. A newer one in the bucket wins and stays.
 
-        Answers False where the job was forgotten meanwhile, by a copy that had the shard: then nothing is kept.
+        Answers False where the job was forgotten meanwhile, by a copy that had the lane: then nothing is kept.
         """
         ...
 

@@ -151,6 +151,8 @@ def _matches(record: JobRecord, request: pb.ListRecordsRequest, phases: frozense
         return False
     if request.queue and (record.job is None or record.job.queue != request.queue):
         return False
+    if request.built_by and record.built_by != request.built_by:
+        return False
     return not phases or record.phase in phases
 
 

@@ -8,16 +8,24 @@ import time
 
 from muster_core.facts import JobFinished, JobRestarting
 from muster_core.models import JobRecord
-from muster_events.catalogue import JOBS_BUCKET, JOBS_STREAM, LEASES_BUCKET, STATUS_TRACKER, shard_durable
+from muster_events.catalogue import JOBS_BUCKET, JOBS_STREAM, LEASES_BUCKET, STATUS_TRACKER, lane_reader
 from muster_events.codec import decode_record, job_message
-from muster_events.subjects import SHARDS, BadToken, job_facts_of, record_filter, record_key, shard_facts
+from muster_events.subjects import (
+    LANES,
+    BadToken,
+    job_facts_of,
+    lane_facts,
+    lane_of,
+    lane_records,
+    record_key,
+)
 from muster_events.view import stamp
 from muster_rpc.v1 import internal_service_pb2_grpc
 from muster_runtime.app import Context
 from muster_runtime.bus import Bus, BusUnavailable, Entry, Feed, Incoming, Membership, Records
 from muster_runtime.service_bus import connect_bus
 from muster_status_tracker.bucket import JobsBucket
-from muster_status_tracker.handlers import ShardHandler
+from muster_status_tracker.handlers import LaneHandler
 from muster_status_tracker.meters import MeteredStory, show_phases
 from muster_status_tracker.questions import RecordServicer
 from muster_status_tracker.settings import StatusTrackerSettings
@@ -29,6 +37,16 @@ log = logging.getLogger(__name__)
 _LONGEST_SLEEP_S = 1.0
 
 
+def runs_before(record: JobRecord, fact: JobFinished | JobRestarting) -> int:
+    """How often the replicas that a restart names were restarted before: no two restarts of the same replicas have the same."""
+    named = (
+        {(ref.role, ref.index) for ref in fact.replicas}
+        if isinstance(fact, JobRestarting)
+        else set[tuple[str, int]]()
+    )
+    return sum(member.restart for member in record.members() if member.key in named)
+
+
 class BusLife:
     """Decisions about a job's life, on the bus."""
 
@@ -38,19 +56,23 @@ class BusLife:
     async def publish(self, record: JobRecord, fact: JobFinished | JobRestarting) -> None:
         """See ``LifeFacts``."""
         message = job_message(
-            record.job_id, fact, source=STATUS_TRACKER, traceparent=record.trace, after=record.failures
+            record.job_id,
+            fact,
+            source=STATUS_TRACKER,
+            traceparent=record.trace,
+            after=runs_before(record, fact),
         )
         await self._bus.publish_once(message)
 
 
 class Tracker:
-    """The shards of this copy, each with its feed; and a mirror of the others' records, to answer from."""
+    """The lanes of this copy, each with its feed; and a mirror of the others' records, to answer from."""
 
     def __init__(self, *, bus: Bus, ctx: Context, shelf: Shelf) -> None:
         self._bus = bus
         self._ctx = ctx
         self._shelf = shelf
-        self._records = Records(bus, JOBS_BUCKET)
+        self._records = Records(bus, JOBS_BUCKET, written_in_groups=True)
         self._feeds: dict[int, tuple[Feed, asyncio.Task[None]]] = {}
         self._illegal = ctx.metrics.counter(
             "muster_illegal_moves_total", "facts that moved nothing though they should not have been"
@@ -82,36 +104,36 @@ class Tracker:
         except BadToken:
             return False
 
-    def own(self, shards: frozenset[int]) -> None:
-        """Take exactly these shards."""
-        self._owned = shards
+    def own(self, lanes: frozenset[int]) -> None:
+        """Take exactly these lanes."""
+        self._owned = lanes
         self._changed.set()
 
     async def run(self) -> None:
-        """Keep a feed for each owned shard."""
+        """Keep a feed for each owned lane."""
         mirror: asyncio.Task[None] | None = None
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await self._changed.wait()
                 self._changed.clear()
-                for shard in self._feeds.keys() - self._owned:
-                    _, task = self._feeds.pop(shard)
+                for lane in self._feeds.keys() - self._owned:
+                    _, task = self._feeds.pop(lane)
                     task.cancel()
-                for shard in self._owned - self._feeds.keys():
+                for lane in self._owned - self._feeds.keys():
                     bucket = JobsBucket(self._records)
                     handler = self._handler(bucket)
-                    feed = self._feed(shard, bucket, handler)
-                    self._feeds[shard] = (feed, tasks.create_task(self._follow(feed, handler)))
-                if len(self._owned) < SHARDS and mirror is None:
+                    feed = self._feed(lane, bucket, handler)
+                    self._feeds[lane] = (feed, tasks.create_task(self._follow(feed, handler)))
+                if len(self._owned) < LANES and mirror is None:
                     mirror = tasks.create_task(self._mirror())
-                if len(self._owned) == SHARDS and mirror is not None:
+                if len(self._owned) == LANES and mirror is not None:
                     mirror.cancel()
                     mirror = None
                 await asyncio.gather(*(feed.caught_up.wait() for feed, _ in self._feeds.values()))
                 self._ctx.set_ready("records", True)
 
-    def _handler(self, bucket: JobsBucket) -> ShardHandler:
-        return ShardHandler(
+    def _handler(self, bucket: JobsBucket) -> LaneHandler:
+        return LaneHandler(
             shelf=self._shelf,
             bucket=bucket,
             life=BusLife(self._bus),
@@ -120,7 +142,7 @@ class Tracker:
             count_illegal=self._illegal.inc,
         )
 
-    def _feed(self, shard: int, bucket: JobsBucket, handler: ShardHandler) -> Feed:
+    def _feed(self, lane: int, bucket: JobsBucket, handler: LaneHandler) -> Feed:
         def load(entries: list[Entry]) -> None:
             handler.load(bucket.load(entries))
 
@@ -130,20 +152,20 @@ class Tracker:
         return Feed(
             self._bus,
             stream=JOBS_STREAM,
-            durable=shard_durable(STATUS_TRACKER, shard),
-            filters=[shard_facts(shard)],
+            durable=lane_reader(STATUS_TRACKER, lane),
+            filters=lane_facts(lane),
             records=self._records,
-            record_filter=record_filter(shard),
+            record_filters=lane_records(lane),
             load=load,
             handle=handle,
         )
 
-    async def _follow(self, feed: Feed, handler: ShardHandler) -> None:
+    async def _follow(self, feed: Feed, handler: LaneHandler) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(feed.run())
             tasks.create_task(self._watch_deadlines(feed, handler))
 
-    async def _watch_deadlines(self, feed: Feed, handler: ShardHandler) -> None:
+    async def _watch_deadlines(self, feed: Feed, handler: LaneHandler) -> None:
         await feed.caught_up.wait()
         while True:
             now = time.time_ns() // 1000
@@ -159,8 +181,8 @@ class Tracker:
 
     async def _mirror(self) -> None:
         async for change in self._records.watch(">"):
-            shard, _, job_id = change.key.partition(".")
-            if int(shard) in self._owned:
+            job_id = change.key.rpartition(".")[2]
+            if lane_of(job_id) in self._owned:
                 continue
             if change.value is None:
                 self._shelf.drop(job_id)
@@ -178,8 +200,8 @@ async def build(settings: StatusTrackerSettings, ctx: Context) -> None:
     membership = Membership(
         bus, leases=Records(bus, LEASES_BUCKET), group=STATUS_TRACKER, instance=ctx.instance
     )
-    ctx.add_part("shards", tracker.run)
-    ctx.add_part("membership", lambda: membership.run(tracker.own, SHARDS))
+    ctx.add_part("lanes", tracker.run)
+    ctx.add_part("membership", lambda: membership.run(tracker.own, LANES))
     ctx.add_grpc(
         internal_service_pb2_grpc.add_RecordServiceServicer_to_server,
         RecordServicer(shelf=shelf, progress=tracker, read_wait_s=settings.read_wait_seconds),

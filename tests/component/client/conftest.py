@@ -23,6 +23,8 @@ from muster_rpc.errors import invalid_argument
 from muster_rpc.v1 import (
     cluster_service_pb2,
     cluster_service_pb2_grpc,
+    defaults_service_pb2,
+    defaults_service_pb2_grpc,
     job_pb2,
     job_service_pb2,
     job_service_pb2_grpc,
@@ -41,7 +43,11 @@ TERMINAL = {
 WAIT_S = 20
 
 
-class GatewayDouble(job_service_pb2_grpc.JobServiceServicer, cluster_service_pb2_grpc.ClusterServiceServicer):
+class GatewayDouble(
+    job_service_pb2_grpc.JobServiceServicer,
+    cluster_service_pb2_grpc.ClusterServiceServicer,
+    defaults_service_pb2_grpc.DefaultsServiceServicer,
+):
     """Answers what the test tells it to. ``failures`` holds statuses to answer first, by method; ``received`` every request."""
 
     def __init__(self) -> None:
@@ -55,6 +61,9 @@ class GatewayDouble(job_service_pb2_grpc.JobServiceServicer, cluster_service_pb2
         self.explanation = job_service_pb2.ExplainJobResponse(job_id=JOB_ID)
         self.nodes: list[cluster_service_pb2.Node] = []
         self.trace_query_url = ""
+        self.spec = job_pb2.JobSpec(name="demo")
+        self.defaults = defaults_service_pb2.Defaults()
+        self.changed = True
         self.page = 2
         self._changed = threading.Condition()
         self._closing = False
@@ -125,7 +134,7 @@ class GatewayDouble(job_service_pb2_grpc.JobServiceServicer, cluster_service_pb2
     ) -> job_service_pb2.ValidateJobResponse:
         self._take("ValidateJob", request, context)
         problems = [problem_to_proto(problem) for problem in (*self.problems, *self.warnings)]
-        jobs = [] if self.problems else [job_pb2.JobSpec(name="demo")]
+        jobs = [] if self.problems else [self.spec]
         return job_service_pb2.ValidateJobResponse(jobs=jobs, problems=problems)
 
     def GetJob(
@@ -254,6 +263,23 @@ class GatewayDouble(job_service_pb2_grpc.JobServiceServicer, cluster_service_pb2
         context.abort(grpc.StatusCode.NOT_FOUND, f"no node {request.name}")
         raise AssertionError
 
+    def GetDefaults(
+        self, request: defaults_service_pb2.GetDefaultsRequest, context: grpc.ServicerContext
+    ) -> defaults_service_pb2.GetDefaultsResponse:
+        self._take("GetDefaults", request, context)
+        return defaults_service_pb2.GetDefaultsResponse(defaults=self.defaults)
+
+    def ApplyDefaults(
+        self, request: defaults_service_pb2.ApplyDefaultsRequest, context: grpc.ServicerContext
+    ) -> defaults_service_pb2.ApplyDefaultsResponse:
+        self._take("ApplyDefaults", request, context)
+        if self.problems:
+            self._refuse(context)
+        warnings = [problem_to_proto(warning) for warning in self.warnings]
+        return defaults_service_pb2.ApplyDefaultsResponse(
+            defaults=self.defaults, changed=self.changed, warnings=warnings
+        )
+
 
 class Running:
     """A double that listens: ``address`` is where."""
@@ -262,6 +288,7 @@ class Running:
         self._server = grpc.server(ThreadPoolExecutor(16))
         job_service_pb2_grpc.add_JobServiceServicer_to_server(double, self._server)
         cluster_service_pb2_grpc.add_ClusterServiceServicer_to_server(double, self._server)
+        defaults_service_pb2_grpc.add_DefaultsServiceServicer_to_server(double, self._server)
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         self._server.start()
 

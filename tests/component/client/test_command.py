@@ -63,12 +63,12 @@ def test_a_document_may_come_from_standard_input(muster: Muster, gateway: Gatewa
     assert (request.namespace, request.request_id) == ("ml", "mine")
 
 
-@pytest.mark.parametrize("command", ["submit", "validate"])
+@pytest.mark.parametrize("command", [("submit",), ("validate", "--online")])
 def test_a_bad_document_is_shown_with_line_caret_and_fix(
-    muster: Muster, gateway: GatewayDouble, document: Path, command: str
+    muster: Muster, gateway: GatewayDouble, document: Path, command: tuple[str, ...]
 ):
     gateway.problems = [problem()]
-    done = muster(command, "-f", str(document))
+    done = muster(*command, "-f", str(document))
     assert done.exit_code == 3
     assert f"{document}:4:3: error[UnknownField]" in done.stderr
     assert "cleanPodPolice: All\n      ^\n" in done.stderr
@@ -77,10 +77,20 @@ def test_a_bad_document_is_shown_with_line_caret_and_fix(
 
 
 def test_bytes_that_are_no_text_are_refused_like_any_other_problem(muster: Muster):
-    for command in ("validate", "submit"):
-        done = muster(command, "-f", "-", stdin=b"kind: Job\nname: caf\xe9\n")
+    for command in (("validate",), ("validate", "--online"), ("submit",)):
+        done = muster(*command, "-f", "-", stdin=b"kind: Job\nname: caf\xe9\n")
         assert done.exit_code == 3
         assert "<stdin>:2:10: error[NotUtf8]" in done.stderr
+
+
+def test_a_folder_is_no_document(muster: Muster, tmp_path: Path):
+    for command in ("validate", "submit", "convert", "apply"):
+        option = () if command == "convert" else ("-f",)
+        done = muster(command, *option, str(tmp_path))
+        assert (done.exit_code, done.stderr) == (
+            2,
+            f"muster: {tmp_path}: a folder is no document; name the files in it\n",
+        )
 
 
 def test_a_file_that_is_not_there_is_a_usage_error(muster: Muster):
@@ -93,7 +103,7 @@ def test_warnings_are_shown_and_the_job_is_submitted(muster: Muster, gateway: Ga
     done = muster("submit", "-f", str(document))
     assert done.exit_code == 0
     assert "warning[UnknownField]" in done.stderr
-    valid = muster("validate", "-f", str(document))
+    valid = muster("validate", "--online", "-f", str(document))
     assert (valid.exit_code, valid.stdout) == (0, f"{document}: 1 warning; means demo\n")
 
 
@@ -346,7 +356,7 @@ def test_versions_of_both_sides_are_printed(muster: Muster, address: str):
         (("get", "No_Name"), 4, "muster: 'No_Name' is neither a job id"),
         (("--server", "127.0.0.1:1", "--timeout", "0.2", "list"), 5, "is `muster up` running?\n"),
         (("lst",), 2, "Did you mean 'list'?"),
-        (("submit",), 2, "Missing option"),
+        (("submit",), 2, "say what to submit"),
         (("trace", "absent"), 4, "no job absent"),
     ],
 )

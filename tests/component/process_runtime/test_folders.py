@@ -12,7 +12,7 @@ from muster_pod_launcher.process import StillRunningError, UnsafeNameError
 
 async def test_members_are_replaced_as_a_whole(room: Room):
     runtime = room.runtime()
-    path = await runtime.members_path("job-1")
+    path = runtime.site("job-1", {}).members_path
     assert await runtime.write_members("job-1", b"old") == path
     reader = os.open(path, os.O_RDONLY)
     await runtime.write_members("job-1", b"new")
@@ -35,7 +35,7 @@ async def test_a_forgotten_job_leaves_nothing(room: Room):
     await runtime.forget("job-1")
 
     assert list(runtime.observed()) == []
-    assert sorted(path.name for path in room.root.rglob("*")) == ["jobs", "ports", "trash"]
+    assert sorted(path.name for path in room.root.rglob("*")) == ["builds", "jobs", "ports", "trash"]
     assert await anext(changes) == "job-1"
 
 

@@ -75,6 +75,20 @@ async def test_references_in_the_command_are_replaced_as_kubernetes_does(room: R
     assert await room.output(runtime, worker()) == b"--port=80 $(NOWHERE) $(PORT) $HOME\n"
 
 
+async def test_references_in_the_templates_own_variables_are_replaced_by_what_comes_before_them(room: Room):
+    runtime = room.runtime()
+    own = {"URL": "http://$(MUSTER_PORT)/$$(X)", "LATER": "$(URL)?", "EARLY": "$(LAST)", "LAST": "1"}
+    told = {"MUSTER_PORT": "21000", "POLYAXON_PARAMS": '"$(MUSTER_PORT)"'}
+    launch = room.launch(worker(), "sh", "-c", 'echo "$URL $LATER $EARLY $POLYAXON_PARAMS"', env=told | own)
+    template = msgspec.structs.replace(launch.template, env=own)
+    await runtime.start(msgspec.structs.replace(launch, template=template))
+    await room.ended(runtime, worker())
+
+    assert await room.output(runtime, worker()) == (
+        b'http://21000/$(X) http://21000/$(X)? $(LAST) "$(MUSTER_PORT)"\n'
+    )
+
+
 async def test_a_replica_works_in_its_folder_with_no_input_and_no_foreign_descriptor(room: Room):
     runtime = room.runtime()
     (room.workdir / "inner").mkdir()

@@ -160,6 +160,10 @@ SAMPLES: dict[str, msgspec.Struct] = {
     ),
     "JobSubmitted.typed": facts.JobSubmitted(job_id="j-abcdefghijklmnop", request_id="r-1", spec=JOB),
     "JobValidated": facts.JobValidated(job=JOB, defaults_version=7),
+    "JobSubmitted.parts": facts.JobSubmitted(
+        job_id="j-abcdefghijklmnop", request_id="r-1", document="kind: Job\n", part=1, parts=2
+    ),
+    "JobValidated.built": facts.JobValidated(job=JOB, built_by="j-2345672345672345"),
     "JobRejected": facts.JobRejected(problems=(WARNING,), name="mnist"),
     "JobWaiting": facts.JobWaiting(reason=WHY),
     "JobPlaced": facts.JobPlaced(
@@ -206,6 +210,14 @@ SAMPLES: dict[str, msgspec.Struct] = {
         reason=WHY,
         delay_ms=2000,
         replicas=(facts.ReplicaRef(role="worker", index=1),),
+    ),
+    "JobRestarting.service": facts.JobRestarting(
+        scope=RestartScope.REPLICA,
+        attempt=1,
+        reason=WHY,
+        delay_ms=1000,
+        replicas=(facts.ReplicaRef(role="notebook", index=0),),
+        uncounted=1,
     ),
     "JobFinished": facts.JobFinished(outcome=facts.Outcome.TIMED_OUT, reason=WHY, attempt=2),
     "NodeChanged": facts.NodeChanged(
@@ -264,6 +276,9 @@ SAMPLES: dict[str, msgspec.Struct] = {
         history=(
             HistoryEntry(at=AT, fact="JobSubmitted", source="gateway", reason="Submitted", message="by ann"),
         ),
+    ),
+    "JobRecord.built": JobRecord(
+        job_id="j-abcdefghijklmnop", folded=9, built_by="j-2345672345672345", restarts=2, restarted_at=AT
     ),
 }
 """File name without its ending -> what it holds."""

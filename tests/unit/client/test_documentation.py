@@ -22,6 +22,9 @@ def test_every_command_and_its_options_are_documented():
     for name in (
         "submit",
         "validate",
+        "convert",
+        "apply",
+        "defaults",
         "list",
         "get",
         "watch",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from muster_core.dialects import parse
-from muster_core.dialects.native_keys import (
+from muster_core.dialects.native.keys import (
     ElasticKeys,
     OverrideKeys,
     PlacementKeys,
@@ -16,6 +16,7 @@ from muster_core.dialects.native_keys import (
     RunKeys,
     SpecKeys,
 )
+from muster_core.dialects.native.option_keys import BuildKeys, OptionKeys, RendezvousKeys
 from muster_core.dialects.table import Table
 from muster_core.models import Severity
 from muster_gateway.settings import GatewaySettings
@@ -47,10 +48,23 @@ def native_examples() -> list[str]:
 def test_the_native_examples_have_no_errors(document: str) -> None:
     parsed = parse(document)
     assert [problem for problem in parsed.problems if problem.severity is Severity.ERROR] == []
-    assert len(parsed.jobs) == 1
+    assert len(parsed.jobs) == document.count("apiVersion:")
 
 
-@pytest.mark.parametrize("table", [SpecKeys, RoleKeys, OverrideKeys, PlacementKeys, ElasticKeys, RunKeys])
+TABLES = [
+    SpecKeys,
+    RoleKeys,
+    OverrideKeys,
+    PlacementKeys,
+    ElasticKeys,
+    RunKeys,
+    OptionKeys,
+    RendezvousKeys,
+    BuildKeys,
+]
+
+
+@pytest.mark.parametrize("table", TABLES)
 def test_every_native_field_is_shown(table: type[Table]) -> None:
     page = (DOCS / "native.md").read_text()
     for key in table.fields():

@@ -24,12 +24,11 @@ from muster_events.catalogue import (
     STATUS_TRACKER,
     STREAMS,
     FactSpec,
-    durables,
-    pool_durable,
-    shard_durable,
+    lane_reader,
+    pool_reader,
 )
 from muster_events.codec import job_message, pool_message
-from muster_events.subjects import SHARDS, job_subject, leader_subject
+from muster_events.subjects import LANES, SHARDS, job_subject, leader_subject
 from muster_runtime.bus.provision import ConsumerSpec
 
 WRITERS = {
@@ -130,25 +129,31 @@ def test_a_durable_asks_for_what_its_stream_has(durable: ConsumerSpec) -> None:
     assert all(any(covers(subject, wanted) for subject in stream.subjects) for wanted in durable.filters)
 
 
-@pytest.mark.parametrize("service", [SPEC_VALIDATOR, SCHEDULER, POD_LAUNCHER, SCALER, STATUS_TRACKER])
-def test_every_reader_has_durables_for_every_job_that_it_reads_of(service: str) -> None:
-    """The gateway's copies listen without one: each hears the verdicts that it waits for itself."""
-    own = [d for d in DURABLES if d.durable == service or d.durable.startswith(f"{service}-")]
+def test_submissions_wait_for_spec_validator() -> None:
+    [submitted] = [spec for spec in FACTS if spec.name == "JobSubmitted"]
+
+    assert len([d for d in DURABLES if d.durable == SPEC_VALIDATOR and reads(d, pattern(submitted))]) == 1
+
+
+def test_the_writer_of_the_records_has_one_durable_for_every_job() -> None:
+    """The other readers rebuild from the records, so they have no place of their own to remember."""
+    writers = [d for d in DURABLES if d.durable in RECORD_WRITERS]
 
     for spec in FACTS:
-        if spec.stream == JOBS_STREAM and service in spec.readers:
+        if spec.stream == JOBS_STREAM:
             for shard in range(SHARDS):
                 subject = pattern(spec).replace("*", str(shard), 1)
-                assert len([d for d in own if reads(d, subject)]) == 1
+                assert len([d for d in writers if reads(d, subject)]) == 1
 
 
-def test_durables_have_names_of_their_own_and_each_pool_has_its_leaders() -> None:
-    names = [d.durable for d in durables(("a", "b"))]
+def test_readers_have_names_of_their_own() -> None:
+    names = [
+        *(d.durable for d in DURABLES),
+        *(lane_reader(POD_LAUNCHER, lane) for lane in range(LANES)),
+        *(pool_reader(service, pool) for service in (SCHEDULER, SCALER) for pool in ("a", "b")),
+    ]
 
     assert len(set(names)) == len(names)
-    assert {pool_durable(s, p) for s in (SCHEDULER, SCALER) for p in ("a", "b")} <= set(names)
-    assert {shard_durable(s, n) for s in (POD_LAUNCHER, STATUS_TRACKER) for n in range(SHARDS)} <= set(names)
-    assert set(RECORD_WRITERS) <= set(names)
 
 
 def test_decisions_and_the_epoch_that_fences_them_share_a_stream() -> None:

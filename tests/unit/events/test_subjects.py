@@ -83,7 +83,16 @@ def test_the_subjects_are_those_of_the_contract() -> None:
     assert subjects.pool_nodes("local") == "muster.v1.node.local.*"
     assert subjects.capacity_subject("local") == "muster.v1.capacity.local"
     assert subjects.record_key(job_id) == f"{shard}.{job_id}"
-    assert (subjects.record_filter(), subjects.record_filter(3)) == (">", "3.*")
+
+
+def test_every_shard_is_in_one_lane_with_its_jobs_and_their_records() -> None:
+    job_id = "j-abcdefghijklmnop"
+    lane = subjects.lane_of(job_id)
+
+    assert sorted(s for n in range(subjects.LANES) for s in subjects.shards_of(n)) == [*range(SHARDS)]
+    assert subjects.shard_of(job_id) in subjects.shards_of(lane)
+    assert subjects.shard_facts(subjects.shard_of(job_id)) in subjects.lane_facts(lane)
+    assert f"{subjects.shard_of(job_id)}.*" in subjects.lane_records(lane)
 
 
 def test_the_shard_of_a_job_never_changes() -> None:

@@ -8,7 +8,9 @@ import yaml
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 BAD = sorted((EXAMPLES / "bad").glob("*.yaml"))
-GOOD = sorted((*EXAMPLES.glob("digits/*.yaml"), *EXAMPLES.glob("hello/*.yaml")))
+GOOD = sorted(
+    path for glob in ("digits/*.yaml", "hello/*.yaml", "frameworks/*/*.yaml") for path in EXAMPLES.glob(glob)
+)
 
 Mapping = dict[str, object]
 
@@ -37,7 +39,7 @@ def test_both_forms_of_the_digits_say_the_same() -> None:
         assert below(container, "resources", "limits") == below(role, "resources")
 
 
-@pytest.mark.parametrize("path", GOOD, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", GOOD, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_a_good_document_is_named_after_its_file_or_folder(path: Path) -> None:
     assert below(read(path), "metadata", "name") in (path.stem, path.parent.name)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from muster_core.models import (
+    Framework,
     HistoryEntry,
     Job,
     JobRecord,
@@ -63,8 +64,9 @@ def conditions(message: job_pb2.Job) -> dict[str, str]:
 
 
 def test_a_record_says_who_and_where_it_is():
-    message = record_to_proto(record(phase=Phase.RUNNING))
+    message = record_to_proto(record(phase=Phase.RUNNING, built_by="j-bbbbbbbbbbbbbbbb"))
     assert (message.job_id, message.name, message.namespace) == ("j-aaaaaaaaaaaaaaaa", "demo", "ml")
+    assert message.built_by == "j-bbbbbbbbbbbbbbbb"
     assert message.trace_id == "0af7651916cd43dd8448eb211c80319c"
     assert message.sequence == 42
     assert message.status.phase == job_pb2.PHASE_RUNNING
@@ -76,6 +78,19 @@ def test_a_job_that_is_not_validated_has_no_spec():
     message = record_to_proto(record(job=None, phase=Phase.SUBMITTED, trace=""))
     assert not message.HasField("spec")
     assert message.trace_id == ""
+
+
+def test_a_replica_that_waits_for_others_says_so():
+    launcher = Role(name="launcher", replicas=1, min=1, max=1, template=Template())
+    mpi = Job(name="demo", roles=(launcher, job().roles[1]), framework=Framework.MPI)
+    told = record(
+        job=mpi,
+        replicas=(replica("launcher", 0, ReplicaState.PLACED), replica("worker", 0, ReplicaState.LAUNCHED)),
+    )
+
+    first, second = record_to_proto(told).status.replicas
+
+    assert (first.reason, second.reason) == ("waits until every worker runs: 0 of 1 do", "")
 
 
 def test_replicas_are_counted_by_role_without_those_that_left():

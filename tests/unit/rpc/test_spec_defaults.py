@@ -10,6 +10,7 @@ from google.protobuf import duration_pb2, struct_pb2
 from muster_core.models import (
     CleanPodPolicy,
     Framework,
+    FrameworkOptions,
     Job,
     JobKind,
     Phase,
@@ -39,6 +40,7 @@ def test_what_is_not_said_has_the_defaults_of_the_proto():
     assert job == Job(name="demo", roles=(worker,))
     assert (job.namespace, job.preemptible, job.kind) == ("default", True, JobKind.BATCH)
     assert (job.framework, job.min_available, job.dialect) == (Framework.PLAIN, None, "native")
+    assert (job.category, job.options, job.build, job.built_by) == (None, FrameworkOptions(), None, "")
     assert job.placement.strategy is Strategy.PACK
     assert job.run.backoff_limit == 3
     assert job.run.active_deadline_s is None
@@ -74,12 +76,16 @@ def test_every_impossible_value_is_reported_with_its_path():
     role.template.pod.CopyFrom(struct_pb2.Struct(fields={"n": struct_pb2.Value(number_value=float("nan"))}))
     bad = job_pb2.JobSpec(name="demo", framework=99, roles=[role])  # pyright: ignore[reportArgumentType] (unknown)
     bad.run.ttl.nanos = -1
+    bad.category = 42  # pyright: ignore[reportAttributeAccessIssue] (unknown)
+    bad.options.conventions.append(7)  # pyright: ignore[reportArgumentType] (unknown)
 
     with pytest.raises(SpecError) as refused:
         job_from_proto(bad)
 
     assert {problem.path for problem in refused.value.problems} == {
+        "category",
         "framework",
+        "options.conventions[0]",
         "roles[0].restart_policy",
         "roles[0].template.grace",
         "roles[0].template.pod.n",

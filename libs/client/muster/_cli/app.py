@@ -13,7 +13,8 @@ _COMMANDS = {
     "submit": Lazy(
         "muster._cli.commands.submit:submit", "Submit a job; --follow shows it until it has ended."
     ),
-    "validate": Lazy("muster._cli.commands.validate:validate", "Say all that is wrong with a document."),
+    "validate": Lazy("muster._cli.commands.validate:validate", "Say all that is wrong with documents."),
+    "convert": Lazy("muster._cli.commands.convert:convert", "Write a document in another form."),
     "list": Lazy("muster._cli.commands.list:list_jobs", "List jobs, newest first."),
     "get": Lazy(
         "muster._cli.commands.get:get", "Show one job: replicas, history, why it stands where it stands."
@@ -26,6 +27,8 @@ _COMMANDS = {
     "scale": Lazy("muster._cli.commands.control:scale", "Grow or shrink a role by hand."),
     "cancel": Lazy("muster._cli.commands.control:cancel", "End jobs."),
     "delete": Lazy("muster._cli.commands.control:delete", "End jobs and remove their records and logs."),
+    "apply": Lazy("muster._cli.commands.defaults:apply", "Replace the platform's defaults."),
+    "defaults": Lazy("muster._cli.commands.defaults:defaults", "Show the platform's defaults."),
     "top": Lazy("muster._cli.commands.top:top", "Show what the nodes offer and who uses it: top node."),
     "trace": Lazy("muster._cli.commands.trace:trace", "Draw the trace of a job's whole life."),
     "version": Lazy(

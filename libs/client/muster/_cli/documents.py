@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from pathlib import Path
 
 import msgspec
+
+STANDARD_INPUT = "-"
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -15,11 +18,18 @@ class Given(msgspec.Struct, frozen=True):
     text: str
     name: str
 
+    @property
+    def content(self) -> bytes:
+        """The bytes of the document."""
+        return self.source if isinstance(self.source, bytes) else self.source.read_bytes()
+
 
 def read_document(file: str) -> Given:
-    """Read a file, or standard input for ``-``. Raises ``OSError`` when it cannot be read."""
-    if file == "-":
+    """Read a file, or standard input for ``-``. Raises ``OSError`` when it cannot be read; a folder is none."""
+    if file == STANDARD_INPUT:
         content = sys.stdin.buffer.read()
         return Given(content, content.decode(errors="replace"), "<stdin>")
     path = Path(file)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "a folder is no document; name the files in it", file)
     return Given(path, path.read_bytes().decode(errors="replace"), file)

@@ -26,8 +26,9 @@ def job_table(jobs: Sequence[job_pb2.Job], now: float) -> Table:
             words.running_of_all(job),
             job.spec.queue,
             words.since(job.status.submitted_at, now),
+            job.status.address,
             job.status.reason.message or job.status.reason.code,
         )
         for job in jobs
     ]
-    return table(("NAMESPACE", "NAME", "ID", "PHASE", "REPLICAS", "QUEUE", "AGE", "REASON"), rows)
+    return table(("NAMESPACE", "NAME", "ID", "PHASE", "REPLICAS", "QUEUE", "AGE", "ADDRESS", "REASON"), rows)

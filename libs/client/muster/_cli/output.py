@@ -12,24 +12,25 @@ from google.protobuf.message import Message
 
 def emit(message: Message, output: str) -> None:
     """Print one message."""
-    _print(json_format.MessageToDict(message), output)
+    emit_plain(json_format.MessageToDict(message), output)
 
 
 def emit_all(messages: Sequence[Message], output: str) -> None:
     """Print messages as one array."""
-    _print([json_format.MessageToDict(message) for message in messages], output)
+    emit_plain([json_format.MessageToDict(message) for message in messages], output)
 
 
 def emit_line(message: Message, output: str) -> None:
     """Print one message of a stream: a line of JSON, or a YAML document."""
     if output == "yaml":
         click.echo("---")
-        _print(json_format.MessageToDict(message), output)
+        emit_plain(json_format.MessageToDict(message), output)
     else:
         click.echo(json.dumps(json_format.MessageToDict(message), separators=(",", ":")))
 
 
-def _print(plain: object, output: str) -> None:
+def emit_plain(plain: object, output: str) -> None:
+    """Print a value that JSON can say."""
     if output == "yaml":
         import yaml  # noqa: PLC0415 (only for this format)
 

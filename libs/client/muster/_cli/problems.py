@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from muster._cli.scribe import wants_colour
+from muster._cli.colour import wants_colour
 from muster_core.dialects.render import render_problems
 from muster_core.models import Problem, Severity
 

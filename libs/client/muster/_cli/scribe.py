@@ -9,6 +9,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
+from muster._cli.colour import wants_colour
 from muster._cli.story import Line
 
 _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
@@ -76,11 +77,6 @@ class Scribe:
     def say(self, text: str, *, style: str = "") -> None:
         """Write a sentence of our own."""
         self._console.print(Text.assemble((self._label, "bold"), (text, style)), soft_wrap=True)
-
-
-def wants_colour(console: Console) -> bool:
-    """Whether what is written past the console should be coloured as the console would."""
-    return console.is_terminal and not console.no_color
 
 
 def log_lines(console: Console, *, prefixed: bool) -> LogLines:

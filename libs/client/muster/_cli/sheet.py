@@ -78,10 +78,20 @@ def _header(job: job_pb2.Job, now: float) -> Iterator[tuple[str, str | Text]]:
     yield "Phase", Text(words.phase_of(job), style=words.phase_style(job))
     if _reason(status.reason):
         yield "Reason", _reason(status.reason)
+    if status.address:
+        yield "Address", status.address
+    if job.built_by:
+        yield "Built by", job.built_by
+    if status.address:
+        yield "Address", status.address
+    if job.built_by:
+        yield "Built by", f"{job.spec.built_by} ({job.built_by})"
     if job.HasField("spec"):
         yield "Framework", _framework(job.spec)
         yield "Queue", job.spec.queue or "(none)"
         yield "Replicas", ", ".join(_role(role) for role in job.spec.roles)
+        if job.spec.HasField("defaults"):
+            yield "Defaults", _defaults(job.spec.defaults)
     if status.attempt:
         yield "Attempt", _attempt(status)
     yield "Age", _ages(status, now)
@@ -96,6 +106,12 @@ def _header(job: job_pb2.Job, now: float) -> Iterator[tuple[str, str | Text]]:
 def _framework(spec: job_pb2.JobSpec) -> str:
     name = job_pb2.Framework.Name(spec.framework).removeprefix("FRAMEWORK_").lower()
     return f"{name} ({spec.dialect})" if spec.dialect not in {"", "native", name} else name
+
+
+def _defaults(applied: job_pb2.AppliedDefaults) -> str:
+    category = job_pb2.Category.Name(applied.category).removeprefix("CATEGORY_").lower()
+    filled = ", ".join(applied.fields) or "nothing to fill in"
+    return f"{filled} (version {applied.version} for {category})"
 
 
 def _role(role: job_pb2.Role) -> str:

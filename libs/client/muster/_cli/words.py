@@ -126,6 +126,11 @@ def clock(timestamp: timestamp_pb2.Timestamp) -> str:
     return datetime.fromtimestamp(instant(timestamp)).astimezone().strftime("%H:%M:%S")
 
 
+def moment(timestamp: timestamp_pb2.Timestamp) -> str:
+    """The local date and time of day."""
+    return datetime.fromtimestamp(instant(timestamp)).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
 def cpus(milli: int) -> str:
     """CPUs with at most one decimal."""
     return f"{milli / 1000:.1f}".removesuffix(".0")

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import msgspec
 
+from muster_core.dialects.builds import check_built_by
 from muster_core.dialects.codes import Code
 from muster_core.dialects.cursor import Cursor
 from muster_core.dialects.dialect import Given
-from muster_core.dialects.native_schema import native_schema
-from muster_core.dialects.native_write import native_text, to_native
+from muster_core.dialects.native.schema import native_schema
 from muster_core.dialects.problems import Problems
-from muster_core.dialects.registry import DIALECTS, detect
+from muster_core.dialects.registry import DIALECTS, detect, parts_of
 from muster_core.dialects.render import render_problems
-from muster_core.dialects.typed import check
-from muster_core.dialects.yaml_source import MAX_BYTES, read_source
+from muster_core.dialects.typed.check import check
+from muster_core.dialects.write import TARGETS, Converted, convert
+from muster_core.dialects.write.native import native_text, to_native
+from muster_core.dialects.yaml_source import MAX_BYTES, read_text
 from muster_core.models import Job, Problem
 
 __all__ = [
     "DIALECTS",
     "MAX_BYTES",
+    "TARGETS",
     "Code",
+    "Converted",
     "Parsed",
     "check",
+    "convert",
     "native_schema",
     "native_text",
     "parse",
@@ -31,9 +36,9 @@ __all__ = [
 
 
 class Parsed(msgspec.Struct, frozen=True):
-    """What a document means: one job for each part, or none where there is an error; errors first, then warnings.
+    """What a document means: the jobs of its parts in their order, or none where there is an error; errors first, then warnings.
 
-    Warnings are among the problems, and each is kept on its job.
+    A part is one job, or a build and the job that waits for it. Warnings are among the problems, and each is kept on its job.
     """
 
     jobs: tuple[Job, ...]
@@ -41,29 +46,33 @@ class Parsed(msgspec.Struct, frozen=True):
 
 
 def parse(document: str | bytes, *, namespace: str = "", name: str = "") -> Parsed:
-    """Read a document of one or more YAML parts, or JSON, in any dialect.
+    """Read a document in any dialect: one or more YAML parts, or JSON; or one or more command lines.
 
     ``namespace`` and ``name`` are for jobs that say none; ``name`` (such as the file's) only where the dialect lets a document do without.
     All problems are told at once and all parts are taken or none. Never raises, whatever the document.
     """
     problems = Problems()
     given = Given(namespace=namespace, name=name)
-    source = read_source(document, problems)
+    text = read_text(document, problems)
     jobs: list[Job] = []
+    places: list[tuple[Job, Cursor]] = []
     names: dict[tuple[str, str], int] = {}
-    for part in source.parts:
+    all_read = True
+    for part in parts_of(text, problems) if text is not None else ():
         cursor = Cursor(part, "", problems)
         dialect = detect(cursor)
-        if dialect is None:
-            continue
         told = len(problems.found)
-        read = dialect.read(cursor, given)
+        read = dialect.read(cursor, given) if dialect else ()
+        all_read = all_read and bool(read)
         warnings = tuple(problems.found[told:])
         jobs += [msgspec.structs.replace(job, warnings=warnings) for job in read]
+        places += [(job, cursor) for job in read]
         for job in read:
             first = names.setdefault((job.namespace, job.name), part.line)
             if job.name and first != part.line:
                 _told_twice(job.name, first, cursor)
+    if all_read:
+        check_built_by(places)
     if problems.refused:
         return Parsed(jobs=(), problems=problems.ordered())
     return Parsed(jobs=tuple(jobs), problems=problems.ordered())

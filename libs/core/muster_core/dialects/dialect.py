@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from muster_core.dialects.cursor import Cursor
+from muster_core.dialects.table import Table
 from muster_core.models import Job
 
 
@@ -26,7 +27,8 @@ are of use only where nothing was."""
 class Dialect:
     """One kind of document: ``version_key`` (apiVersion, or version) holds ``version``, and ``kind`` the kind.
 
-    ``name`` is what jobs call it (``Job.dialect``); several kinds may share one.
+    ``name`` is what jobs call it (``Job.dialect``); several kinds may share one. A kind that is not ``taken`` is known all the same, so
+    that its reader can say why.
     """
 
     name: str
@@ -34,6 +36,8 @@ class Dialect:
     kind: str
     read: Read
     version_key: str = "apiVersion"
+    table: type[Table] | None = None
+    taken: bool = True
 
     @property
     def words(self) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from muster_core.dialects.cursor import warn_idle
-from muster_core.dialects.kinds import Text
+from muster_core.dialects.kinds import Ignored, Text
 from muster_core.dialects.names import DNS_1035, DNS_1123
-from muster_core.dialects.pod_keys import ANNOTATIONS, LABELS, SERVER_KEYS
+from muster_core.dialects.pods.keys import ANNOTATIONS, LABELS, ServerKeys
 from muster_core.dialects.table import Field, Section, Table
 
 
@@ -21,10 +20,15 @@ class MetadataKeys(Table):
     annotations = Field("annotations", ANNOTATIONS, "Annotations of the job.")
 
 
-class KubernetesMetadataKeys(MetadataKeys):
-    """The same as an API server gives it back."""
+class KubernetesMetadataKeys(MetadataKeys, ServerKeys):
+    """A job's ``metadata`` as an API server gives it back."""
 
-    kept = SERVER_KEYS
+    generate_name = Field(
+        "generateName",
+        Ignored(),
+        "The beginning of a name.",
+        idle="names are not generated; name is the job's",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +42,7 @@ class Metadata:
 
 
 def read_metadata(document: Section, section: Section | None) -> Metadata:
-    """Read ``metadata``; a job without a name is a problem, what an API server filled in a warning."""
+    """Read ``metadata``; a job without a name is a problem."""
     if section is None:
         document.cursor.missing("metadata", "a job has metadata with a name", "add metadata: {name: my-job}")
         return Metadata()
@@ -47,9 +51,6 @@ def read_metadata(document: Section, section: Section | None) -> Metadata:
         generated = section.at("generateName")
         advice = "give a name; names are not generated" if generated else "add name: my-job"
         section.cursor.missing("name", "a job has a name", advice)
-    for key in section.given_keys():
-        if key in SERVER_KEYS and (cursor := section.at(key)):
-            warn_idle(cursor, key, "it is filled in by an API server", fix="remove it")
     return Metadata(
         name=name or "",
         namespace=section.get(MetadataKeys.namespace) or "",

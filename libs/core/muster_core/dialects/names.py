@@ -73,6 +73,12 @@ LABEL_VALUE = Rule(
 RESOURCE_NAME = Rule(
     "a resource name", rf"{_SUBDOMAIN}/{_LABEL_NAME}", 317, "a domain and a name, such as example.com/fpga"
 )
+EXTENDED = Rule(
+    "a resource name",
+    rf"hugepages-[A-Za-z0-9.]+|{RESOURCE_NAME.pattern}",
+    317,
+    "a domain and a name, such as example.com/fpga, or hugepages and their size",
+)
 VARIABLE = Rule(
     "a variable name", r"[^=\x00-\x1f\x7f]+", 1024, "any characters but '=' and control characters"
 )

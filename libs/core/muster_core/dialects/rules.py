@@ -8,9 +8,13 @@ from __future__ import annotations
 import msgspec
 
 from muster_core.dialects.codes import Code
+from muster_core.dialects.framework_rules import apply_framework_rules
+from muster_core.dialects.judge import Judge
+from muster_core.dialects.option_rules import apply_option_rules
 from muster_core.dialects.places import Locator, Place
 from muster_core.dialects.problems import Problems
-from muster_core.models import GPU_MILLI, Framework, Job, Role, Template, replica_name
+from muster_core.dialects.raw_json import flaw_of
+from muster_core.models import GPU_MILLI, Job, Role, Template, replica_name
 
 MAX_REPLICAS = 5_000
 """How many replicas a job may ever have."""
@@ -22,13 +26,11 @@ MAX_JOB_BYTES = 512 * 1024
 """How large a job may be as JSON, so that it fits in one message."""
 
 _LONGEST_NAME = 63
-_CHIEFS = ("chief", "master")
-_LONE = "evaluator"
 
 
 def apply_rules(job: Job, locator: Locator, problems: Problems) -> None:
     """Say which rules ``job`` breaks."""
-    judge = _Judge(locator, problems)
+    judge = Judge(locator, problems)
     _roles(job, judge)
     for role in job.roles[:MAX_ROLES]:
         _counts(role, judge)
@@ -44,37 +46,12 @@ def apply_rules(job: Job, locator: Locator, problems: Problems) -> None:
             "a domain is required, but no topology is given",
             fix=fix,
         )
-    if job.framework is Framework.TENSORFLOW:
-        _tensorflow(job, judge)
+    apply_framework_rules(job, judge)
+    apply_option_rules(job, judge)
     _size(job, judge)
 
 
-class _Judge:
-    def __init__(self, locator: Locator, problems: Problems) -> None:
-        self.locator = locator
-        self.problems = problems
-
-    def refuse(
-        self,
-        code: Code,
-        place: Place,
-        message: str,
-        *others: Place,
-        found: str = "",
-        allowed: str = "",
-        fix: str = "",
-    ) -> None:
-        """Say that a rule is broken at ``place``, unless it or one of the ``others`` that decide it was refused."""
-        spots = [self.locator.spot(one) for one in (place, *others)]
-        if not any(self.problems.at(spot.path) for spot in spots):
-            self.problems.add(code, spots[0], message, found=found, allowed=allowed, fix=fix)
-
-    def word(self, field: str, role: str = "") -> str:
-        """What a field is called."""
-        return self.locator.word(Place(field, role))
-
-
-def _roles(job: Job, judge: _Judge) -> None:
+def _roles(job: Job, judge: Judge) -> None:
     if not job.roles:
         judge.refuse(Code.REQUIRED, Place("roles"), "a job has at least one role")
         return
@@ -100,7 +77,7 @@ def _roles(job: Job, judge: _Judge) -> None:
         )
 
 
-def _counts(role: Role, judge: _Judge) -> None:
+def _counts(role: Role, judge: Judge) -> None:
     low, asked, high = (Place(field, role.name) for field in ("min", "replicas", "max"))
     low_word, asked_word, high_word = (judge.word(place.field, role.name) for place in (low, asked, high))
     bounds = f"{role.min} to {role.max}"
@@ -128,7 +105,7 @@ def _counts(role: Role, judge: _Judge) -> None:
         judge.refuse(Code.CONFLICT, asked, message, low, found=str(role.replicas), allowed=bounds, fix=fix)
 
 
-def _replica_name(job: Job, role: Role, judge: _Judge) -> None:
+def _replica_name(job: Job, role: Role, judge: Judge) -> None:
     longest = replica_name(job.name, role.name, max(role.max - 1, 0))
     if len(longest) > _LONGEST_NAME:
         over = len(longest) - _LONGEST_NAME
@@ -143,7 +120,7 @@ def _replica_name(job: Job, role: Role, judge: _Judge) -> None:
         )
 
 
-def _overrides(role: Role, judge: _Judge) -> None:
+def _overrides(role: Role, judge: Judge) -> None:
     for index in sorted(role.overrides):
         if not 0 <= index < role.max:
             judge.refuse(
@@ -156,13 +133,13 @@ def _overrides(role: Role, judge: _Judge) -> None:
             )
 
 
-def _templates(role: Role, judge: _Judge) -> None:
+def _templates(role: Role, judge: Judge) -> None:
     _template(role, role.template, Place("template", role.name), judge)
     for index in sorted(role.overrides):
         _template(role, role.overrides[index], Place("override", role.name, index), judge)
 
 
-def _template(role: Role, template: Template, place: Place, judge: _Judge) -> None:
+def _template(role: Role, template: Template, place: Place, judge: Judge) -> None:
     if role.max > 0 and not (template.image or template.command or template.args):
         fix = "add image, or command for a program of this machine"
         judge.refuse(Code.NOTHING_TO_RUN, place, f"{role.name} has neither image nor command", fix=fix)
@@ -183,9 +160,12 @@ def _template(role: Role, template: Template, place: Place, judge: _Judge) -> No
     if template.requests.gpu_memory and not gpu:
         words = "GPU memory is asked for, but no GPU"
         judge.refuse(Code.CONFLICT, resources, words, place, fix="add gpu, for example 500m for half of one")
+    if flaw := flaw_of(template.pod) or flaw_of(template.node_affinity):
+        code, words, fix = flaw
+        judge.refuse(code, place, words, fix=fix)
 
 
-def _min_available(job: Job, judge: _Judge) -> None:
+def _min_available(job: Job, judge: Judge) -> None:
     asked = sum(role.replicas for role in job.roles)
     if job.min_available is not None and job.min_available > asked:
         place = Place("min_available")
@@ -196,20 +176,8 @@ def _min_available(job: Job, judge: _Judge) -> None:
         )
 
 
-def _tensorflow(job: Job, judge: _Judge) -> None:
-    chiefs = [role for role in job.roles if role.name in _CHIEFS and role.max > 0]
-    for role in chiefs[1:]:
-        words = f"{chiefs[0].name} and {role.name} are the same: a job has at most one of them"
-        judge.refuse(Code.CONFLICT, Place("role", role.name), words, fix=f"remove {role.name}")
-    for role in job.roles:
-        if (role.name in _CHIEFS or role.name == _LONE) and role.max > 1:
-            words = f"a job has at most one {role.name}, this one up to {role.max}"
-            place = Place("replicas", role.name)
-            judge.refuse(Code.OUT_OF_RANGE, place, words, found=str(role.max), allowed="1", fix="set it to 1")
-
-
-def _size(job: Job, judge: _Judge) -> None:
-    size = 0
+def _size(job: Job, judge: Judge) -> None:
+    size = len(msgspec.json.encode(msgspec.structs.replace(job, roles=())))
     for role in job.roles:
         for template in (role.template, *role.overrides.values()):
             size += len(msgspec.json.encode(template))

@@ -57,12 +57,14 @@ class Field(Generic[T]):
 class Table:
     """A base for tables: class attributes that are fields.
 
-    ``required`` keys are for the schema only, since what to say when one is missing is the reader's to know. ``kept`` keys are known and
+    ``required`` keys, and ``one_of`` which one must be given, are for the schema only, since what to say when one is missing is the
+    reader's to know. ``kept`` keys are known and
     not read, because the mapping is kept as it is. Keys that follow the rule
     of ``others`` are known too, and hold its kind.
     """
 
     required: ClassVar[tuple[str, ...]] = ()
+    one_of: ClassVar[tuple[str, ...]] = ()
     kept: ClassVar[frozenset[str]] = frozenset()
     others: ClassVar[tuple[Rule, Kind[object]] | None] = None
 
@@ -162,4 +164,6 @@ class Nested:
             schema["patternProperties"] = {f"^{rule.pattern}$": kind.schema()}
         if self.table.required:
             schema["required"] = list(self.table.required)
+        if self.table.one_of:
+            schema["anyOf"] = [{"required": [key]} for key in self.table.one_of]
         return schema

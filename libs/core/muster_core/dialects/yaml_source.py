@@ -46,21 +46,29 @@ def _joined(pair: re.Match[str]) -> str:
 
 def read_source(document: str | bytes, problems: Problems) -> Source:
     """Read YAML or JSON. What is wrong goes to ``problems``; then the parts may be incomplete or none."""
+    text = read_text(document, problems)
+    return Source(text=text or "", parts=() if text is None else read_parts(text, problems))
+
+
+def read_text(document: str | bytes, problems: Problems) -> str | None:
+    """The text of a document, or ``None`` after saying why there is none: too many bytes, no UTF-8, characters of no text file."""
     text = _text(document, problems)
-    if text is None:
-        return Source(text="", parts=())
-    if forbidden := _FORBIDDEN.search(text):
+    if text is not None and (forbidden := _FORBIDDEN.search(text)):
         problems.add(
             Code.CONTROL_CHARACTER,
             _spot_of(text, forbidden.start()),
             f"the character U+{ord(forbidden.group()):04X} stands in no text file",
             fix="remove it, or write it as an escape in double quotes",
         )
-        return Source(text=text, parts=())
-    text = _SURROGATES.sub(_joined, text)
+        return None
+    return text
+
+
+def read_parts(text: str, problems: Problems) -> tuple[Node, ...]:
+    """The parts of a text in YAML or JSON that hold something."""
     builder = Builder(problems)
     try:
-        for event in _events(text):
+        for event in _events(_SURROGATES.sub(_joined, text)):
             builder.take(event)
     except Bound as bound:
         problems.add(
@@ -73,7 +81,7 @@ def read_source(document: str | bytes, problems: Problems) -> Source:
         _not_yaml(error, text, problems)
     if not builder.parts and not problems.refused:
         problems.add(Code.EMPTY_DOCUMENT, Spot(path="", line=1, column=1), "the document holds nothing")
-    return Source(text=text, parts=tuple(builder.parts))
+    return tuple(builder.parts)
 
 
 def _text(document: str | bytes, problems: Problems) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from muster_core.facts import CapacityChanged
-from muster_core.models import JobRecord, Node, Role
+from muster_core.models import JobKind, JobRecord, Node, Role
 from muster_core.placement import Snapshot
 from muster_core.placement.roles import is_pinned
 from muster_core.queues.holdings import holdings_of
@@ -53,8 +53,11 @@ def view_of(
 
 
 def growing_role(record: JobRecord) -> Role | None:
-    """The role by which a running job may grow now: the first that is not pinned and below its maximum."""
-    if record.job is None or not resizable(record):
+    """The role by which a running job may grow now: the first that is not pinned and below its maximum.
+
+    Services and builds do not grow by themselves: more of them end no sooner.
+    """
+    if record.job is None or record.job.kind is not JobKind.BATCH or not resizable(record):
         return None
     roles = (role for role in record.job.roles if not is_pinned(role.name))
     return next((role for role in roles if size_of(record, role.name) < role.max), None)

@@ -1,19 +1,39 @@
-"""What each framework's replicas are told: names, addresses and environment."""
+"""What each framework's replicas are told: names, addresses, environment and files; and in which order they start."""
 
+from muster_core.frameworks.addresses import listed_replicas, local_addresses, service_addresses
 from muster_core.frameworks.environment import (
-    SUPPORTED_FRAMEWORKS,
-    Addresses,
     environment,
-    listed_replicas,
-    membership,
+    files,
+    has_files,
+    keeps_still,
+    running_template,
+    takes_commands,
 )
-from muster_core.frameworks.tensorflow import tf_config
+from muster_core.frameworks.membership import membership
+from muster_core.frameworks.order import held_back, starts_after
+from muster_core.frameworks.peers import is_elastic
+from muster_core.frameworks.ports import FRAMEWORK_PORTS, FrameworkPort, port_of
+from muster_core.frameworks.site import Addresses, ConfigFile, RemoteShell, Site
 
 __all__ = [
-    "SUPPORTED_FRAMEWORKS",
+    "FRAMEWORK_PORTS",
     "Addresses",
+    "ConfigFile",
+    "FrameworkPort",
+    "RemoteShell",
+    "Site",
     "environment",
+    "files",
+    "has_files",
+    "held_back",
+    "is_elastic",
+    "keeps_still",
     "listed_replicas",
+    "local_addresses",
     "membership",
-    "tf_config",
+    "port_of",
+    "running_template",
+    "service_addresses",
+    "starts_after",
+    "takes_commands",
 ]

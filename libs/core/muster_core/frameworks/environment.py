@@ -1,61 +1,97 @@
-"""The environment of a replica: what everyone is told, then what its framework adds."""
+"""The environment of a replica: what everyone is told, then what its framework and its conventions add."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 
-import msgspec
+from muster_core.frameworks import jax, mpi, mxnet, paddle, polyaxon, pytorch, tensorflow, xgboost
+from muster_core.frameworks.peers import Peers, Told
+from muster_core.frameworks.site import ConfigFile, Site
+from muster_core.models import Convention, Framework, Job, JobRecord, ReplicaRecord, Template
 
-from muster_core.frameworks.tensorflow import tf_config
-from muster_core.models import Framework, Job, JobRecord, ReplicaRecord
+_Teller = Callable[[Peers, ReplicaRecord], Told]
 
-Addresses = Mapping[tuple[str, int], str]
-"""``host:port`` by role and index."""
-
-SUPPORTED_FRAMEWORKS = frozenset({Framework.PLAIN, Framework.TENSORFLOW})
-"""The frameworks whose replicas this version can tell what they need."""
-
-
-def listed_replicas(job: Job) -> list[tuple[str, int]]:
-    """Every (role, index) that may ever run: up to each role's maximum. Each needs an address of its own."""
-    return [(role.name, index) for role in job.roles for index in range(role.max)]
+_FRAMEWORKS: dict[Framework, _Teller] = {
+    Framework.TENSORFLOW: tensorflow.tell,
+    Framework.PYTORCH: pytorch.tell,
+    Framework.MPI: mpi.tell,
+    Framework.HOROVOD: mpi.tell,
+    Framework.XGBOOST: xgboost.tell,
+    Framework.PADDLE: paddle.tell,
+    Framework.JAX: jax.tell,
+    Framework.MXNET: mxnet.tell,
+}
+_CONVENTIONS: dict[Convention, _Teller] = {Convention.POLYAXON: polyaxon.tell}
 
 
 def environment(
-    record: JobRecord,
-    job: Job,
-    replica: ReplicaRecord,
-    *,
-    addresses: Addresses,
-    members_path: str,
-    traceparent: str,
+    record: JobRecord, job: Job, replica: ReplicaRecord, *, site: Site, traceparent: str
 ) -> dict[str, str]:
-    """The environment of one replica: its template's own, which the framework's and Muster's variables override."""
-    told = {
+    """The environment of one replica: what it is told, then what of its template's own was not overridden, in the template's order."""
+    everyone = {
         "MUSTER_JOB_ID": record.job_id,
         "MUSTER_JOB": job.name,
         "MUSTER_ROLE": replica.role,
         "MUSTER_INDEX": str(replica.index),
         "MUSTER_ATTEMPT": str(replica.attempt),
         "MUSTER_GENERATION": str(replica.generation),
-        "MUSTER_MEMBERS": members_path,
+        "MUSTER_MEMBERS": site.members_path,
         "TRACEPARENT": traceparent,
     }
-    if address := addresses.get(replica.key):
-        told["MUSTER_ADDRESS"] = address
-    if job.framework is Framework.TENSORFLOW and (config := tf_config(job, replica, addresses)):
-        told["TF_CONFIG"] = config
+    if address := site.addresses.get(replica.key):
+        everyone |= {"MUSTER_ADDRESS": address, "MUSTER_PORT": address.rpartition(":")[2]}
+    if has_files(job):
+        everyone["MUSTER_CONFIG"] = site.config_folder
+    told, unless_set = everyone, dict[str, str]()
+    peers = Peers(record=record, job=job, site=site)
+    for tell in _tellers(job):
+        more = tell(peers, replica)
+        told |= more.env
+        unless_set |= more.unless_set
     role = job.role(replica.role)
     own = role.template_of(replica.index).env if role else {}
-    return {**own, **told}
+    said = {**unless_set, **told}
+    return said | {name: value for name, value in own.items() if name not in told}
 
 
-def membership(record: JobRecord, addresses: Addresses) -> bytes:
-    """The content of the membership file: ``{"generation", "attempt", "members": {role: {index: address}}}`` as JSON."""
-    members: dict[str, dict[str, str]] = {}
-    # One that is leaving is a member until its end is confirmed: the others hear of a shrink last.
-    present = (r for r in record.replicas if r.attempt == record.attempt and not (r.leaving and r.ended))
-    for replica in sorted(present, key=lambda r: r.key):
-        members.setdefault(replica.role, {})[str(replica.index)] = addresses.get(replica.key, "")
-    content = {"attempt": record.attempt, "generation": record.generation, "members": members}
-    return msgspec.json.encode(content)
+def has_files(job: Job) -> bool:
+    """Whether the job's replicas read files besides the membership's."""
+    return job.framework in mpi.FRAMEWORKS
+
+
+def files(record: JobRecord, job: Job, *, remote_shell: str) -> dict[str, ConfigFile]:
+    """The files in ``Site.config_folder``, by name, for the membership that ``record`` has now.
+
+    ``remote_shell`` is the runtime's script (see ``RemoteShell``).
+    """
+    return mpi.files(record, job, remote_shell=remote_shell) if has_files(job) else {}
+
+
+def takes_commands(job: Job, role: str) -> bool:
+    """Whether other replicas of the job run commands in replicas of ``role`` through the remote shell."""
+    return job.framework in mpi.FRAMEWORKS and role != mpi.LAUNCHER
+
+
+def running_template(job: Job, replica: ReplicaRecord) -> Template:
+    """How a replica runs, with what its framework does where the template says nothing.
+
+    Raises ``LookupError`` for a role that the job does not have.
+    """
+    role = job.role(replica.role)
+    if role is None:
+        raise LookupError(f"{job.name} has no role {replica.role}")
+    template = role.template_of(replica.index)
+    return mpi.still(template) if keeps_still(job, replica) else template
+
+
+def keeps_still(job: Job, replica: ReplicaRecord) -> bool:
+    """Whether a replica does nothing by itself, so that it has no more to do when the job has ended."""
+    role = job.role(replica.role)
+    if role is None or job.framework not in mpi.FRAMEWORKS:
+        return False
+    return mpi.keeps_still(role.template_of(replica.index), replica.role)
+
+
+def _tellers(job: Job) -> list[_Teller]:
+    framework = _FRAMEWORKS.get(job.framework)
+    return [*([framework] if framework else []), *(_CONVENTIONS[name] for name in job.options.conventions)]

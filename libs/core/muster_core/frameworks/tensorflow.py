@@ -2,31 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
-from muster_core.models import Job, ReplicaRecord
+from muster_core.frameworks.peers import Peers, Told
+from muster_core.models import ReplicaRecord
 
-_NOT_IN_CLUSTER = "evaluator"
+_PS = "ps"
+_EVALUATOR = "evaluator"
 
 
-def tf_config(job: Job, replica: ReplicaRecord, addresses: Mapping[tuple[str, int], str]) -> str | None:
+def tell(peers: Peers, replica: ReplicaRecord) -> Told:
+    """TF_CONFIG, where there is anyone to be told of."""
+    config = tf_config(peers, replica)
+    return Told(env={"TF_CONFIG": config} if config else {})
+
+
+def tf_config(peers: Peers, replica: ReplicaRecord) -> str | None:
     """The JSON of TF_CONFIG for one replica; ``None`` for a job of one replica, which needs none.
 
     Every index up to each role's maximum is listed from the beginning, so that growing and shrinking neither changes nor restarts
-    those that run. An evaluator is told the cluster but is not part of it.
+    those that run. An evaluator is told the cluster and, unless the job says otherwise, is not part of it. A sparse cluster names
+    the replica itself and every parameter server.
     """
+    job = peers.job
     if sum(role.max for role in job.roles) <= 1:
         return None
-    cluster = {
-        role.name: [addresses[(role.name, index)] for index in range(role.max)]
-        for role in job.roles
-        if role.max > 0 and role.name != _NOT_IN_CLUSTER
-    }
-    config = {
-        "cluster": cluster,
+    config: dict[str, Any] = {
+        "cluster": _sparse(peers, replica) if job.options.sparse_cluster else _cluster(peers),
         "task": {"type": replica.role, "index": replica.index},
         "environment": "cloud",
     }
+    if job.options.model_dir:
+        config["model_dir"] = job.options.model_dir
     return msgspec.json.encode(config).decode()
+
+
+def _cluster(peers: Peers) -> dict[str, list[str]]:
+    options = peers.job.options
+    return {
+        role.name: peers.listed(role.name)
+        for role in peers.job.roles
+        if role.max > 0 and (role.name != _EVALUATOR or options.evaluator_in_cluster)
+    }
+
+
+def _sparse(peers: Peers, replica: ReplicaRecord) -> dict[str, Any]:
+    cluster: dict[str, Any] = {_PS: peers.listed(_PS)}
+    if replica.role != _PS:
+        cluster[replica.role] = {str(replica.index): peers.address(*replica.key)}
+    return cluster

@@ -6,13 +6,16 @@ of it is the same fact.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from muster_core.facts import JobFinished, JobRestarting, Outcome, ReplicaRef
+from muster_core.lifecycle.backoff import delay_ms, failures_at
+from muster_core.lifecycle.builds import BUILD_FAILED, awaits_build, lost_its_build
 from muster_core.lifecycle.moves import ACTIVE_PHASES
-from muster_core.lifecycle.success import succeeded, success_of
+from muster_core.lifecycle.success import restart_scope_of, succeeded, success_of
 from muster_core.models import (
-    Framework,
     Job,
     JobKind,
     JobRecord,
@@ -25,15 +28,9 @@ from muster_core.models import (
 )
 
 _US = 1_000_000
-_FIRST_DELAY_MS = 1000
-_LONGEST_DELAY_MS = 300_000
-_MOST_DOUBLINGS = 9
 _RETRYABLE_FROM = 128
 _REJECTED_TTL_S = 3600
 """Whoever submitted a rejected document was told; its record is kept for a look, not for ever."""
-_STALLED_BY_A_LOSS = frozenset(
-    {Framework.PYTORCH, Framework.MPI, Framework.HOROVOD, Framework.JAX, Framework.XGBOOST, Framework.PADDLE}
-)
 
 
 class Finish(msgspec.Struct, frozen=True):
@@ -67,6 +64,8 @@ def decide(record: JobRecord, now: int) -> list[LifeInstruction]:
     job = record.job
     if job is None:
         return []
+    if lost_its_build(record) and record.reason is not None:
+        return [_finish(record, Outcome.FAILED, BUILD_FAILED, record.reason.message)]
     if _passed(_active_end(record, job), now):
         return [
             _finish(
@@ -84,8 +83,8 @@ def decide(record: JobRecord, now: int) -> list[LifeInstruction]:
         ]
     if record.phase not in ACTIVE_PHASES:
         return []
-    why = success_of(record, job)
-    if why and job.kind is not JobKind.SERVICE:
+    why = None if _stays_up(job) else success_of(record, job)
+    if why:
         return [_finish(record, Outcome.SUCCEEDED, "Succeeded", why)]
     return _after_failures(record, job)
 
@@ -118,53 +117,73 @@ def _active_end(record: JobRecord, job: Job) -> int | None:
 
 def _queue_end(record: JobRecord, job: Job) -> int | None:
     deadline = job.run.queue_deadline_s
-    waits = record.attempt == 0 and record.phase is Phase.QUEUED
-    return record.validated_at + deadline * _US if deadline is not None and waits else None
+    waits = record.attempt == 0 and record.phase is Phase.QUEUED and not awaits_build(record)
+    return record.waiting_since + deadline * _US if deadline is not None and waits else None
+
+
+def _stays_up(job: Job) -> bool:
+    return job.kind is JobKind.SERVICE and any(
+        role.restart_policy is RestartPolicy.ALWAYS for role in job.roles
+    )
 
 
 def _after_failures(record: JobRecord, job: Job) -> list[LifeInstruction]:
-    failed = [m for m in record.members() if _counts_as_failure(m, job)]
-    if not failed:
+    ended = [m for m in record.members() if _is_missed(m, job)]
+    if not ended:
         return []
     # The first to fail is the one to name: its peers often fail only for the want of it.
-    failed.sort(key=lambda m: (m.ended_at, m.role, m.index))
-    words = _words(failed[0])
+    ended.sort(key=lambda m: (succeeded(m), m.ended_at, m.role, m.index))
+    failed = [m for m in ended if not succeeded(m)]
+    words, at = _words(ended[0]), ended[0].ended_at
     fatal = next((m for m in failed if not _retryable(m, job)), None)
     if fatal is not None:
         return [_finish(record, Outcome.FAILED, "ReplicaFailed", _words(fatal))]
-    if record.failures >= job.run.backoff_limit:
-        message = f"{words}; it had been restarted {record.failures} times, which is its limit"
+    failures = failures_at(record, at)
+    if failed and failures >= job.run.backoff_limit:
+        message = f"{words}; it had been restarted {failures} times, which is its limit"
         return [_finish(record, Outcome.FAILED, "BackoffLimitExceeded", message)]
-    scope = job.run.restart_scope or _default_scope(job)
-    delay = min(_FIRST_DELAY_MS << min(record.failures, _MOST_DOUBLINGS), _LONGEST_DELAY_MS)
-    refs = (
-        tuple(ReplicaRef(role=m.role, index=m.index) for m in failed) if scope is RestartScope.REPLICA else ()
-    )
-    whom = (
-        "gang"
-        if scope is RestartScope.GANG
-        else "replica"
-        if len(refs) == 1
-        else f"{len(refs)} failed replicas"
-    )
+    scope = restart_scope_of(job) if failed else RestartScope.REPLICA
+    return [Restart(_restart(record, job, ended, scope))]
+
+
+def _restart(
+    record: JobRecord, job: Job, ended: Sequence[ReplicaRecord], scope: RestartScope
+) -> JobRestarting:
+    is_gang = scope is RestartScope.GANG
+    refs = () if is_gang else tuple(ReplicaRef(role=m.role, index=m.index) for m in ended)
+    uncounted = 0 if is_gang else sum(1 for m in ended if succeeded(m))
+    failed = 1 if is_gang else len(ended) - uncounted
+    first = ended[0]
+    delay = delay_ms(record, first.ended_at)
+    several = f"{len(refs)} replicas" if uncounted else f"{len(refs)} failed replicas"
+    whom = "gang is" if is_gang else "replica is" if len(refs) == 1 else f"{several} are"
     reason = Reason(
-        code="ReplicaFailed",
-        message=f"{words}; the {whom} {'are' if len(refs) > 1 else 'is'} started again in {delay / 1000:g} s",
-        numbers={"failures": record.failures + max(len(refs), 1), "limit": job.run.backoff_limit},
+        code="ReplicaFailed" if failed else "ReplicaEnded",
+        message=f"{_words(first)}; the {whom} started again in {delay / 1000:g} s",
+        numbers={
+            "failures": failures_at(record, first.ended_at) + failed,
+            "limit": job.run.backoff_limit,
+        },
     )
-    return [
-        Restart(
-            JobRestarting(scope=scope, attempt=record.attempt, reason=reason, delay_ms=delay, replicas=refs)
-        )
-    ]
+    return JobRestarting(
+        scope=scope,
+        attempt=record.attempt,
+        reason=reason,
+        delay_ms=delay,
+        replicas=refs,
+        uncounted=uncounted,
+    )
 
 
-def _counts_as_failure(replica: ReplicaRecord, job: Job) -> bool:
+def _is_missed(replica: ReplicaRecord, job: Job) -> bool:
+    """Whether its end is one that something has to be done about."""
     if replica.state is ReplicaState.LOST:
         return True
     if replica.state is not ReplicaState.EXITED:
         return False
-    return not succeeded(replica) or job.kind is JobKind.SERVICE
+    role = job.role(replica.role)
+    is_always = role is not None and role.restart_policy is RestartPolicy.ALWAYS
+    return not succeeded(replica) or (is_always and job.kind is JobKind.SERVICE)
 
 
 def _retryable(replica: ReplicaRecord, job: Job) -> bool:
@@ -174,11 +193,6 @@ def _retryable(replica: ReplicaRecord, job: Job) -> bool:
         code = 128 + replica.signal if replica.signal else (replica.exit_code or 0)
         return replica.state is ReplicaState.LOST or code >= _RETRYABLE_FROM
     return policy is not RestartPolicy.NEVER
-
-
-def _default_scope(job: Job) -> RestartScope:
-    elastic = any(role.min < role.max for role in job.roles)
-    return RestartScope.GANG if job.framework in _STALLED_BY_A_LOSS and not elastic else RestartScope.REPLICA
 
 
 def _words(replica: ReplicaRecord) -> str:

@@ -12,6 +12,8 @@ from typing import assert_never
 import msgspec
 
 from muster_core import facts
+from muster_core.lifecycle.backoff import failures_at, restarts_at
+from muster_core.lifecycle.builds import NOT_LOOKED_AT, awaits_build
 from muster_core.lifecycle.history import with_history
 from muster_core.lifecycle.members import (
     change_replicas,
@@ -19,6 +21,7 @@ from muster_core.lifecycle.members import (
     resize_members,
     restart_members,
     send_away,
+    send_idle_away,
 )
 from muster_core.lifecycle.moves import LEGAL_PHASES
 from muster_core.models import CleanPodPolicy, JobRecord, Phase, Reason, ReplicaState, RestartScope
@@ -83,7 +86,7 @@ def _moved(record: JobRecord, stamped: facts.Stamped) -> tuple[JobRecord, str | 
         case facts.JobRejected():
             return _rejected(record, fact, stamped.at), None
         case facts.JobWaiting():
-            return msgspec.structs.replace(record, phase=Phase.QUEUED, reason=fact.reason), None
+            return _waiting(record, fact, stamped.at), None
         case facts.JobPlaced():
             return _placed(record, fact, stamped.at)
         case facts.JobResized():
@@ -111,7 +114,8 @@ def _validated(record: JobRecord, fact: facts.JobValidated, at: int) -> JobRecor
         name=fact.job.name,
         job=fact.job,
         dialect=fact.job.dialect,
-        reason=Reason(code="Queued", message="waits for the scheduler's first look"),
+        built_by=fact.built_by,
+        reason=Reason(code=NOT_LOOKED_AT, message="waits for the scheduler's first look"),
         validated_at=at,
         queued_at=at,
         waiting_since=at,
@@ -132,6 +136,14 @@ def _rejected(record: JobRecord, fact: facts.JobRejected, at: int) -> JobRecord:
         ),
         finished_at=at,
     )
+
+
+def _waiting(record: JobRecord, fact: facts.JobWaiting, at: int) -> JobRecord:
+    waiting = msgspec.structs.replace(record, phase=Phase.QUEUED, reason=fact.reason)
+    if awaits_build(record) and not awaits_build(waiting):
+        # Only now does it wait for room.
+        return msgspec.structs.replace(waiting, waiting_since=at)
+    return waiting
 
 
 def _placed(record: JobRecord, fact: facts.JobPlaced, at: int) -> tuple[JobRecord, str | None]:
@@ -211,28 +223,30 @@ def _restarting(record: JobRecord, fact: facts.JobRestarting, at: int) -> tuple[
     if fact.attempt != record.attempt:
         return record, f"JobRestarting for attempt {fact.attempt} at attempt {record.attempt}"
     not_before = at + fact.delay_ms * _US_PER_MS
-    if fact.scope is RestartScope.GANG:
-        return msgspec.structs.replace(
-            record,
-            phase=Phase.RESTARTING,
-            replicas=send_away(record),
-            failures=record.failures + 1,
-            not_before=not_before,
-            reason=fact.reason,
-            waiting_since=at,
-        ), None
-    replicas = restart_members(record, fact, not_before)
+    is_gang = fact.scope is RestartScope.GANG
+    replicas = send_away(record) if is_gang else restart_members(record, fact, not_before)
     if replicas is None:
         return record, "JobRestarting of a replica that has not ended"
+    failed = 1 if is_gang else len(fact.replicas)
+    restarted = msgspec.structs.replace(
+        record,
+        replicas=replicas,
+        failures=failures_at(record, at) + failed - fact.uncounted,
+        restarts=restarts_at(record, at) + 1,
+        restarted_at=not_before,
+        reason=fact.reason,
+    )
+    if not is_gang:
+        return restarted, None
     return msgspec.structs.replace(
-        record, replicas=replicas, failures=record.failures + len(fact.replicas), reason=fact.reason
+        restarted, phase=Phase.RESTARTING, not_before=not_before, waiting_since=at
     ), None
 
 
 def _finished(record: JobRecord, fact: facts.JobFinished, at: int) -> JobRecord:
     keeps = record.job is not None and record.job.run.clean_pod_policy is CleanPodPolicy.NONE
     by_itself = fact.outcome in (facts.Outcome.SUCCEEDED, facts.Outcome.FAILED)
-    replicas = record.replicas if keeps and by_itself else send_away(record)
+    replicas = send_idle_away(record) if keeps and by_itself else send_away(record)
     return msgspec.structs.replace(
         record, phase=_FINAL_PHASE[fact.outcome], reason=fact.reason, replicas=replicas, finished_at=at
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from muster_core.facts import JobPlaced, JobResized, JobRestarting, ReplicaChange, ReplicasChanged
+from muster_core.frameworks import keeps_still
 from muster_core.models import ENDED_STATES, JobRecord, ReplicaRecord, ReplicaState
 
 _RANK = {ReplicaState.PLACED: 0, ReplicaState.LAUNCHED: 1, ReplicaState.RUNNING: 2} | dict.fromkeys(
@@ -100,6 +101,17 @@ def restart_members(
 def send_away(record: JobRecord) -> tuple[ReplicaRecord, ...]:
     """Every replica that has not ended is on its way out."""
     return tuple(r if r.ended else msgspec.structs.replace(r, leaving=True) for r in record.replicas)
+
+
+def send_idle_away(record: JobRecord) -> tuple[ReplicaRecord, ...]:
+    """Every replica that only kept still for others of the job is on its way out: no end of its own will come, and nothing to look at."""
+    job = record.job
+    return tuple(
+        msgspec.structs.replace(r, leaving=True)
+        if job is not None and not r.ended and keeps_still(job, r)
+        else r
+        for r in record.replicas
+    )
 
 
 def change_replicas(record: JobRecord, fact: ReplicasChanged, at: int) -> tuple[ReplicaRecord, ...]:

@@ -1,10 +1,22 @@
-"""When a job has succeeded, by framework. Source: the training operators' documented success rules."""
+"""When a job has succeeded, and who is restarted when one of it fails, by framework.
+
+Source: the training operators' documented success rules.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from muster_core.models import Framework, Job, JobRecord, ReplicaRecord, ReplicaState, SuccessPolicy
+from muster_core.frameworks import is_elastic
+from muster_core.models import (
+    Framework,
+    Job,
+    JobRecord,
+    ReplicaRecord,
+    ReplicaState,
+    RestartScope,
+    SuccessPolicy,
+)
 
 _LEADERS = {
     Framework.TENSORFLOW: ("chief", "master"),
@@ -15,6 +27,18 @@ _LEADERS = {
     Framework.PADDLE: ("master",),
     Framework.MXNET: ("scheduler",),
 }
+"""Whose success is the job's, where there is one."""
+
+_SERVERS = ("ps", "server")
+"""Who waits for the others and need not end by itself."""
+
+_WORKERS_ALONE = frozenset({Framework.TENSORFLOW, Framework.MXNET})
+"""Frameworks in which, without a leader, every other role serves the workers."""
+
+_STALLED_BY_A_LOSS = frozenset(
+    {Framework.PYTORCH, Framework.MPI, Framework.HOROVOD, Framework.XGBOOST, Framework.PADDLE}
+)
+"""Frameworks whose members wait for one that is lost, unless they can do without it."""
 
 
 def succeeded(replica: ReplicaRecord) -> bool:
@@ -29,22 +53,28 @@ def success_of(record: JobRecord, job: Job) -> str | None:
     if leaders:
         return _all(leaders)
     workers = [m for m in members if m.role == "worker"]
-    if job.framework is Framework.TENSORFLOW and workers:
-        return _tensorflow(workers, job.run.success_policy)
-    if job.framework is Framework.PYTORCH and workers and _elastic(job):
-        return next((f"{m.role}-{m.index} exited with 0" for m in workers if succeeded(m)), None)
-    return _all([m for m in members if m.role != "ps"] or list(members))
+    if workers and job.framework is Framework.TENSORFLOW and job.run.success_policy is SuccessPolicy.DEFAULT:
+        return _any([w for w in workers if w.index == 0]) or _all(workers)
+    if workers and job.framework is Framework.PYTORCH and is_elastic(job):
+        return _any(workers)
+    if workers and job.framework in _WORKERS_ALONE:
+        return _all(workers)
+    return _all([m for m in members if m.role not in _SERVERS] or list(members))
 
 
-def _tensorflow(workers: Sequence[ReplicaRecord], policy: SuccessPolicy) -> str | None:
-    first = next((w for w in workers if w.index == 0), None)
-    if policy is SuccessPolicy.DEFAULT and first and succeeded(first):
-        return "worker-0 exited with 0"
-    return _all(workers)
+def restart_scope_of(job: Job) -> RestartScope:
+    """Who is restarted when one replica fails: what the job says, else the whole gang where a lost member stalls the others.
+
+    JAX's processes are counted once, when they start, so that even one that may grow is restarted as a whole.
+    """
+    if job.run.restart_scope is not None:
+        return job.run.restart_scope
+    stalled = job.framework in _STALLED_BY_A_LOSS and not is_elastic(job)
+    return RestartScope.GANG if stalled or job.framework is Framework.JAX else RestartScope.REPLICA
 
 
-def _elastic(job: Job) -> bool:
-    return any(role.min < role.max for role in job.roles)
+def _any(replicas: Sequence[ReplicaRecord]) -> str | None:
+    return next((_all([replica]) for replica in replicas if succeeded(replica)), None)
 
 
 def _all(replicas: Sequence[ReplicaRecord]) -> str | None:

@@ -36,6 +36,11 @@ class JobKind(enum.StrEnum):
     SERVICE = "service"
     BUILD = "build"
 
+    @property
+    def restart_policy(self) -> RestartPolicy:
+        """The policy of a role that says none: what is meant to stay up is always started again."""
+        return RestartPolicy.ALWAYS if self is JobKind.SERVICE else RestartPolicy.NEVER
+
 
 class Category(enum.StrEnum):
     """Which of the platform's defaults a job gets: for training, for everything else that runs, or for builds."""

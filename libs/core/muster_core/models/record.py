@@ -114,9 +114,9 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``replicas`` holds the replicas of the current attempt, and those of earlier ones until their end is confirmed.
     ``job`` is absent until the job is validated. ``trace`` is the traceparent of the submission. ``built_by`` is the id of the
-    build job that must have succeeded first. ``queued_at`` is the
-    arrival that gives the job its place in the queue, ``waiting_since`` the start of its present wait. All instants are
-    microseconds since the epoch, 0 where not yet.
+    build job that must have succeeded first. ``restarts`` counts the restarts in a row, the last of which was due at ``restarted_at``.
+    ``queued_at`` is the arrival that gives the job its place in the queue, ``waiting_since`` the start of its present wait. All instants
+    are microseconds since the epoch, 0 where not yet.
     """
 
     job_id: str
@@ -134,6 +134,8 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     generation: int = 0
     replicas: tuple[ReplicaRecord, ...] = ()
     failures: int = 0
+    restarts: int = 0
+    restarted_at: int = 0
     evictions: int = 0
     not_before: int = 0
     cancel_requested: bool = False

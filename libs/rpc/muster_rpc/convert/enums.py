@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from muster_core.models import (
+    Category,
     CleanPodPolicy,
+    Convention,
     Framework,
     JobKind,
     Phase,
@@ -47,6 +49,8 @@ class EnumPair(Generic[CoreT, ProtoT]):
 
 FRAMEWORKS = EnumPair(Framework, prefix="FRAMEWORK", number_of=job_pb2.Framework.Value)
 JOB_KINDS = EnumPair(JobKind, prefix="JOB_KIND", number_of=job_pb2.JobKind.Value)
+CATEGORIES = EnumPair(Category, prefix="CATEGORY", number_of=job_pb2.Category.Value)
+CONVENTIONS = EnumPair(Convention, prefix="CONVENTION", number_of=job_pb2.Convention.Value)
 RESTART_POLICIES = EnumPair(RestartPolicy, prefix="RESTART_POLICY", number_of=job_pb2.RestartPolicy.Value)
 RESTART_SCOPES = EnumPair(RestartScope, prefix="RESTART_SCOPE", number_of=job_pb2.RestartScope.Value)
 CLEAN_POD_POLICIES = EnumPair(

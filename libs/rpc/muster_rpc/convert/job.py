@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from muster_core.models import Framework, Job, JobKind, Problem, RestartPolicy, Role
-from muster_rpc.convert.enums import FRAMEWORKS, JOB_KINDS, RESTART_POLICIES
+from muster_core.models import Framework, Job, JobKind, Problem, Role
+from muster_rpc.convert.enums import CATEGORIES, FRAMEWORKS, JOB_KINDS, RESTART_POLICIES
 from muster_rpc.convert.findings import Findings
+from muster_rpc.convert.options import (
+    build_from_proto,
+    build_to_proto,
+    category_to_proto,
+    defaults_from_proto,
+    defaults_to_proto,
+    options_from_proto,
+    options_to_proto,
+)
 from muster_rpc.convert.policies import (
     elastic_from_proto,
     elastic_to_proto,
@@ -33,15 +42,23 @@ def job_from_proto(spec: job_pb2.JobSpec) -> Job:
     quantities are passed on as they are: judging them is the core's.
     """
     findings = Findings()
+    kind = findings.member(JOB_KINDS, spec.kind, "kind") or JobKind.BATCH
     job = Job(
         name=spec.name,
         namespace=spec.namespace or "default",
         queue=spec.queue,
         priority=spec.priority,
         preemptible=spec.preemptible if spec.HasField("preemptible") else True,
-        kind=findings.member(JOB_KINDS, spec.kind, "kind") or JobKind.BATCH,
+        kind=kind,
+        category=findings.member(CATEGORIES, spec.category, "category"),
         framework=findings.member(FRAMEWORKS, spec.framework, "framework") or Framework.PLAIN,
-        roles=tuple(_role_from_proto(role, findings, f"roles[{i}]") for i, role in enumerate(spec.roles)),
+        options=options_from_proto(spec.options, findings),
+        build=build_from_proto(spec.build) if spec.HasField("build") else None,
+        built_by=spec.built_by,
+        defaults=defaults_from_proto(spec.defaults, findings) if spec.HasField("defaults") else None,
+        roles=tuple(
+            _role_from_proto(role, kind, findings, f"roles[{i}]") for i, role in enumerate(spec.roles)
+        ),
         dialect=spec.dialect or "native",
         min_available=spec.min_available or None,
         placement=placement_from_proto(spec.placement, findings),
@@ -65,7 +82,12 @@ def job_to_proto(job: Job) -> job_pb2.JobSpec:
         priority=job.priority,
         preemptible=job.preemptible,
         kind=JOB_KINDS.to_proto(job.kind),
+        category=category_to_proto(job.category),
         framework=FRAMEWORKS.to_proto(job.framework),
+        options=options_to_proto(job.options),
+        build=build_to_proto(job.build),
+        built_by=job.built_by,
+        defaults=defaults_to_proto(job.defaults),
         roles=[_role_to_proto(role) for role in job.roles],
         min_available=job.min_available or 0,
         placement=placement_to_proto(job.placement),
@@ -78,7 +100,7 @@ def job_to_proto(job: Job) -> job_pb2.JobSpec:
     )
 
 
-def _role_from_proto(message: job_pb2.Role, findings: Findings, path: str) -> Role:
+def _role_from_proto(message: job_pb2.Role, kind: JobKind, findings: Findings, path: str) -> Role:
     replicas = message.replicas if message.HasField("replicas") else 1
     policy = findings.member(RESTART_POLICIES, message.restart_policy, f"{path}.restart_policy")
     return Role(
@@ -91,7 +113,7 @@ def _role_from_proto(message: job_pb2.Role, findings: Findings, path: str) -> Ro
             index: template_from_proto(template, findings, f"{path}.overrides[{index}]")
             for index, template in sorted(message.overrides.items())
         },
-        restart_policy=policy or RestartPolicy.NEVER,
+        restart_policy=policy or kind.restart_policy,
     )
 
 

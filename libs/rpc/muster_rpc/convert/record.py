@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from muster_core.frameworks import held_back
+from muster_core.lifecycle.services import address_of
 from muster_core.models import HistoryEntry, JobRecord, Reason, ReplicaRecord, ReplicaState, replica_name
 from muster_rpc.convert.conditions import conditions_of
 from muster_rpc.convert.enums import phase_to_proto, replica_state_to_proto
@@ -33,6 +35,7 @@ def record_to_proto(record: JobRecord, *, history: bool = True) -> job_pb2.Job:
         trace_id=_trace_id(record.trace),
         sequence=record.folded,
         submitter=record.submitter,
+        built_by=record.built_by,
     )
 
 
@@ -43,7 +46,7 @@ def _status(record: JobRecord, *, history: bool) -> job_pb2.JobStatus:
         reason=reason_to_proto(record.reason) if record.reason else None,
         attempt=record.attempt,
         generation=record.generation,
-        replicas=[_replica(name, replica) for replica in record.replicas],
+        replicas=[_replica(name, record, replica) for replica in record.replicas],
         roles=_roles(record),
         conditions=conditions_of(record),
         history=[_entry(entry) for entry in record.history] if history else (),
@@ -55,10 +58,14 @@ def _status(record: JobRecord, *, history: bool) -> job_pb2.JobStatus:
         placed_at=timestamp_to_proto(record.placed_at),
         running_at=timestamp_to_proto(record.running_at),
         finished_at=timestamp_to_proto(record.finished_at),
+        address=address_of(record),
     )
 
 
-def _replica(job: str, replica: ReplicaRecord) -> job_pb2.Replica:
+def _replica(job: str, record: JobRecord, replica: ReplicaRecord) -> job_pb2.Replica:
+    waits = (
+        held_back(record, replica) if replica.state is ReplicaState.PLACED and not record.terminal else None
+    )
     return job_pb2.Replica(
         name=replica_name(job, replica.role, replica.index),
         role=replica.role,
@@ -73,7 +80,7 @@ def _replica(job: str, replica: ReplicaRecord) -> job_pb2.Replica:
         address=replica.address,
         exit_code=replica.exit_code,
         signal=replica.signal,
-        reason=replica.reason,
+        reason=waits.message if waits else replica.reason,
         placed_at=timestamp_to_proto(replica.placed_at),
         running_at=timestamp_to_proto(replica.running_at),
         ended_at=timestamp_to_proto(replica.ended_at),

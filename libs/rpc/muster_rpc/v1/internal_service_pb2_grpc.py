@@ -40,6 +40,16 @@ class SpecServiceStub:
                 request_serializer=muster_dot_v1_dot_internal__service__pb2.CheckSpecRequest.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_internal__service__pb2.CheckSpecResponse.FromString,
                 _registered_method=True)
+        self.ReadPlatformDefaults = channel.unary_unary(
+                '/muster.v1.SpecService/ReadPlatformDefaults',
+                request_serializer=muster_dot_v1_dot_internal__service__pb2.ReadPlatformDefaultsRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_internal__service__pb2.ReadPlatformDefaultsResponse.FromString,
+                _registered_method=True)
+        self.ApplyPlatformDefaults = channel.unary_unary(
+                '/muster.v1.SpecService/ApplyPlatformDefaults',
+                request_serializer=muster_dot_v1_dot_internal__service__pb2.ApplyPlatformDefaultsRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_internal__service__pb2.ApplyPlatformDefaultsResponse.FromString,
+                _registered_method=True)
 
 
 class SpecServiceServicer:
@@ -53,6 +63,20 @@ class SpecServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadPlatformDefaults(self, request, context):
+        """The platform's defaults, whose one writer it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ApplyPlatformDefaults(self, request, context):
+        """Replace the platform's defaults, or all that is wrong with the new ones.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SpecServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -60,6 +84,16 @@ def add_SpecServiceServicer_to_server(servicer, server):
                     servicer.CheckSpec,
                     request_deserializer=muster_dot_v1_dot_internal__service__pb2.CheckSpecRequest.FromString,
                     response_serializer=muster_dot_v1_dot_internal__service__pb2.CheckSpecResponse.SerializeToString,
+            ),
+            'ReadPlatformDefaults': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadPlatformDefaults,
+                    request_deserializer=muster_dot_v1_dot_internal__service__pb2.ReadPlatformDefaultsRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_internal__service__pb2.ReadPlatformDefaultsResponse.SerializeToString,
+            ),
+            'ApplyPlatformDefaults': grpc.unary_unary_rpc_method_handler(
+                    servicer.ApplyPlatformDefaults,
+                    request_deserializer=muster_dot_v1_dot_internal__service__pb2.ApplyPlatformDefaultsRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_internal__service__pb2.ApplyPlatformDefaultsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -90,6 +124,60 @@ class SpecService:
             '/muster.v1.SpecService/CheckSpec',
             muster_dot_v1_dot_internal__service__pb2.CheckSpecRequest.SerializeToString,
             muster_dot_v1_dot_internal__service__pb2.CheckSpecResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadPlatformDefaults(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.SpecService/ReadPlatformDefaults',
+            muster_dot_v1_dot_internal__service__pb2.ReadPlatformDefaultsRequest.SerializeToString,
+            muster_dot_v1_dot_internal__service__pb2.ReadPlatformDefaultsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ApplyPlatformDefaults(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.SpecService/ApplyPlatformDefaults',
+            muster_dot_v1_dot_internal__service__pb2.ApplyPlatformDefaultsRequest.SerializeToString,
+            muster_dot_v1_dot_internal__service__pb2.ApplyPlatformDefaultsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -102,6 +102,54 @@ JOB_KIND_BUILD: JobKind.ValueType  # 3
 """Makes an image for another job."""
 Global___JobKind: _TypeAlias = JobKind  # noqa: Y015
 
+class _Category:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CategoryEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Category.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CATEGORY_UNSPECIFIED: _Category.ValueType  # 0
+    """Not said: builds for a build, jobs for a service, else experiments."""
+    CATEGORY_EXPERIMENTS: _Category.ValueType  # 1
+    """Training."""
+    CATEGORY_JOBS: _Category.ValueType  # 2
+    """Everything else that runs."""
+    CATEGORY_BUILDS: _Category.ValueType  # 3
+    """Builds of images."""
+
+class Category(_Category, metaclass=_CategoryEnumTypeWrapper):
+    """Which of the platform's defaults a job gets."""
+
+CATEGORY_UNSPECIFIED: Category.ValueType  # 0
+"""Not said: builds for a build, jobs for a service, else experiments."""
+CATEGORY_EXPERIMENTS: Category.ValueType  # 1
+"""Training."""
+CATEGORY_JOBS: Category.ValueType  # 2
+"""Everything else that runs."""
+CATEGORY_BUILDS: Category.ValueType  # 3
+"""Builds of images."""
+Global___Category: _TypeAlias = Category  # noqa: Y015
+
+class _Convention:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ConventionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Convention.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CONVENTION_UNSPECIFIED: _Convention.ValueType  # 0
+    """Nobody's."""
+    CONVENTION_POLYAXON: _Convention.ValueType  # 1
+    """POLYAXON_CLUSTER, POLYAXON_TASK_INFO, POLYAXON_EXPERIMENT_INFO, POLYAXON_PARAMS."""
+
+class Convention(_Convention, metaclass=_ConventionEnumTypeWrapper):
+    """Whose variables a program expects besides its framework's."""
+
+CONVENTION_UNSPECIFIED: Convention.ValueType  # 0
+"""Nobody's."""
+CONVENTION_POLYAXON: Convention.ValueType  # 1
+"""POLYAXON_CLUSTER, POLYAXON_TASK_INFO, POLYAXON_EXPERIMENT_INFO, POLYAXON_PARAMS."""
+Global___Convention: _TypeAlias = Convention  # noqa: Y015
+
 class _RestartPolicy:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -109,7 +157,7 @@ class _RestartPolicy:
 class _RestartPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RestartPolicy.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     RESTART_POLICY_UNSPECIFIED: _RestartPolicy.ValueType  # 0
-    """Not said: never."""
+    """Not said: never, but always for a service."""
     RESTART_POLICY_ALWAYS: _RestartPolicy.ValueType  # 1
     """Whatever its exit code."""
     RESTART_POLICY_ON_FAILURE: _RestartPolicy.ValueType  # 2
@@ -123,7 +171,7 @@ class RestartPolicy(_RestartPolicy, metaclass=_RestartPolicyEnumTypeWrapper):
     """When an ended replica is started again."""
 
 RESTART_POLICY_UNSPECIFIED: RestartPolicy.ValueType  # 0
-"""Not said: never."""
+"""Not said: never, but always for a service."""
 RESTART_POLICY_ALWAYS: RestartPolicy.ValueType  # 1
 """Whatever its exit code."""
 RESTART_POLICY_ON_FAILURE: RestartPolicy.ValueType  # 2
@@ -775,7 +823,7 @@ class Role(_message.Message):
     max: _builtins.int
     """The ceiling; replicas unless said."""
     restart_policy: Global___RestartPolicy.ValueType
-    """Never unless said."""
+    """Unless said never, but always for a service."""
     @_builtins.property
     def template(self) -> Global___Template:
         """How each runs."""
@@ -945,6 +993,223 @@ class RunPolicy(_message.Message):
 Global___RunPolicy: _TypeAlias = RunPolicy  # noqa: Y015
 
 @_typing.final
+class Rendezvous(_message.Message):
+    """How the agents of an elastic PyTorch or Paddle job find each other, in the words of torchrun."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ConfEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    BACKEND_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    CONF_FIELD_NUMBER: _builtins.int
+    MAX_RESTARTS_FIELD_NUMBER: _builtins.int
+    STANDALONE_FIELD_NUMBER: _builtins.int
+    backend: _builtins.str
+    """c10d (unless said), etcd or etcd-v2."""
+    host: _builtins.str
+    """Where they meet; empty: the first worker."""
+    port: _builtins.int
+    """At host."""
+    job_id: _builtins.str
+    """The rendezvous's id; empty: the job's."""
+    max_restarts: _builtins.int
+    """Restarts of a worker group within one replica; the agent's own unless said."""
+    standalone: _builtins.bool
+    """Whether each replica meets only itself."""
+    @_builtins.property
+    def conf(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Further settings of the backend."""
+
+    def __init__(
+        self,
+        *,
+        backend: _builtins.str = ...,
+        host: _builtins.str = ...,
+        port: _builtins.int | None = ...,
+        job_id: _builtins.str = ...,
+        conf: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        max_restarts: _builtins.int | None = ...,
+        standalone: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_restarts", b"_max_restarts", "_port", b"_port", "max_restarts", b"max_restarts", "port", b"port"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_restarts", b"_max_restarts", "_port", b"_port", "backend", b"backend", "conf", b"conf", "host", b"host", "job_id", b"job_id", "max_restarts", b"max_restarts", "port", b"port", "standalone", b"standalone"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_restarts: _TypeAlias = _typing.Literal["max_restarts"]  # noqa: Y015
+    _WhichOneofArgType__max_restarts: _TypeAlias = _typing.Literal["_max_restarts", b"_max_restarts"]  # noqa: Y015
+    _WhichOneofReturnType__port: _TypeAlias = _typing.Literal["port"]  # noqa: Y015
+    _WhichOneofArgType__port: _TypeAlias = _typing.Literal["_port", b"_port"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_restarts) -> _WhichOneofReturnType__max_restarts | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__port) -> _WhichOneofReturnType__port | None: ...
+
+Global___Rendezvous: _TypeAlias = Rendezvous  # noqa: Y015
+
+@_typing.final
+class FrameworkOptions(_message.Message):
+    """What the framework is told beyond names and counts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROCESSES_FIELD_NUMBER: _builtins.int
+    RENDEZVOUS_FIELD_NUMBER: _builtins.int
+    SPARSE_CLUSTER_FIELD_NUMBER: _builtins.int
+    EVALUATOR_IN_CLUSTER_FIELD_NUMBER: _builtins.int
+    MODEL_DIR_FIELD_NUMBER: _builtins.int
+    CONVENTIONS_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
+    processes: _builtins.str
+    """Processes (PyTorch) or slots (MPI) of one replica: a number, auto, cpu or gpu; empty: the framework's own."""
+    sparse_cluster: _builtins.bool
+    """Whether a TensorFlow worker is told of itself and the parameter servers only."""
+    evaluator_in_cluster: _builtins.bool
+    """Whether TF_CONFIG lists the evaluator with the others."""
+    model_dir: _builtins.str
+    """For TF_CONFIG."""
+    @_builtins.property
+    def rendezvous(self) -> Global___Rendezvous:
+        """For elastic PyTorch and Paddle jobs."""
+
+    @_builtins.property
+    def conventions(self) -> _containers.RepeatedScalarFieldContainer[Global___Convention.ValueType]:
+        """Whose variables the replicas get besides."""
+
+    @_builtins.property
+    def parameters(self) -> _struct_pb2.Struct:
+        """Hyper-parameters that a convention passes on; numbers are exact up to 2^53."""
+
+    def __init__(
+        self,
+        *,
+        processes: _builtins.str = ...,
+        rendezvous: Global___Rendezvous | None = ...,
+        sparse_cluster: _builtins.bool = ...,
+        evaluator_in_cluster: _builtins.bool = ...,
+        model_dir: _builtins.str = ...,
+        conventions: _abc.Iterable[Global___Convention.ValueType] | None = ...,
+        parameters: _struct_pb2.Struct | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters", "rendezvous", b"rendezvous"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conventions", b"conventions", "evaluator_in_cluster", b"evaluator_in_cluster", "model_dir", b"model_dir", "parameters", b"parameters", "processes", b"processes", "rendezvous", b"rendezvous", "sparse_cluster", b"sparse_cluster"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FrameworkOptions: _TypeAlias = FrameworkOptions  # noqa: Y015
+
+@_typing.final
+class Build(_message.Message):
+    """What a job of kind build makes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class EnvEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    BASE_FIELD_NUMBER: _builtins.int
+    IMAGE_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    ENV_FIELD_NUMBER: _builtins.int
+    base: _builtins.str
+    """The image to begin with."""
+    image: _builtins.str
+    """The image to make."""
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Commands of a shell, one after the other."""
+
+    @_builtins.property
+    def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Environment of the steps."""
+
+    def __init__(
+        self,
+        *,
+        base: _builtins.str = ...,
+        image: _builtins.str = ...,
+        steps: _abc.Iterable[_builtins.str] | None = ...,
+        env: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "env", b"env", "image", b"image", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Build: _TypeAlias = Build  # noqa: Y015
+
+@_typing.final
+class AppliedDefaults(_message.Message):
+    """Which of the platform's defaults a job got."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CATEGORY_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    FIELDS_FIELD_NUMBER: _builtins.int
+    category: Global___Category.ValueType
+    """The category that decided."""
+    version: _builtins.int
+    """The version that was in force."""
+    @_builtins.property
+    def fields(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What was filled in, e.g. "worker.node_selector"."""
+
+    def __init__(
+        self,
+        *,
+        category: Global___Category.ValueType = ...,
+        version: _builtins.int = ...,
+        fields: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["category", b"category", "fields", b"fields", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AppliedDefaults: _TypeAlias = AppliedDefaults  # noqa: Y015
+
+@_typing.final
 class JobSpec(_message.Message):
     """A training job, normalised: what every dialect becomes."""
 
@@ -1006,6 +1271,11 @@ class JobSpec(_message.Message):
     ANNOTATIONS_FIELD_NUMBER: _builtins.int
     DIALECT_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
+    CATEGORY_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    BUILD_FIELD_NUMBER: _builtins.int
+    BUILT_BY_FIELD_NUMBER: _builtins.int
+    DEFAULTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """DNS-1035 label."""
     namespace: _builtins.str
@@ -1024,6 +1294,10 @@ class JobSpec(_message.Message):
     """At least this many replicas of all roles together; 0: the sum of the roles' floors."""
     dialect: _builtins.str
     """The dialect that it came in; set by Muster."""
+    category: Global___Category.ValueType
+    """The kind's own unless said."""
+    built_by: _builtins.str
+    """The name of the build job of the same document that must have succeeded first; a typed spec is one job and has none."""
     @_builtins.property
     def roles(self) -> _containers.RepeatedCompositeFieldContainer[Global___Role]:
         """The gang."""
@@ -1052,6 +1326,18 @@ class JobSpec(_message.Message):
     def warnings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Problem]:
         """What was odd in the document; set by Muster."""
 
+    @_builtins.property
+    def options(self) -> Global___FrameworkOptions:
+        """What the framework is told beyond names and counts."""
+
+    @_builtins.property
+    def build(self) -> Global___Build:
+        """For a job of kind build, and no other."""
+
+    @_builtins.property
+    def defaults(self) -> Global___AppliedDefaults:
+        """Set by Muster."""
+
     def __init__(
         self,
         *,
@@ -1071,10 +1357,15 @@ class JobSpec(_message.Message):
         annotations: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         dialect: _builtins.str = ...,
         warnings: _abc.Iterable[Global___Problem] | None = ...,
+        category: Global___Category.ValueType = ...,
+        options: Global___FrameworkOptions | None = ...,
+        build: Global___Build | None = ...,
+        built_by: _builtins.str = ...,
+        defaults: Global___AppliedDefaults | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_preemptible", b"_preemptible", "elastic", b"elastic", "placement", b"placement", "preemptible", b"preemptible", "run", b"run"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_preemptible", b"_preemptible", "build", b"build", "defaults", b"defaults", "elastic", b"elastic", "options", b"options", "placement", b"placement", "preemptible", b"preemptible", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_preemptible", b"_preemptible", "annotations", b"annotations", "dialect", b"dialect", "elastic", b"elastic", "framework", b"framework", "kind", b"kind", "labels", b"labels", "min_available", b"min_available", "name", b"name", "namespace", b"namespace", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "queue", b"queue", "roles", b"roles", "run", b"run", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_preemptible", b"_preemptible", "annotations", b"annotations", "build", b"build", "built_by", b"built_by", "category", b"category", "defaults", b"defaults", "dialect", b"dialect", "elastic", b"elastic", "framework", b"framework", "kind", b"kind", "labels", b"labels", "min_available", b"min_available", "name", b"name", "namespace", b"namespace", "options", b"options", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "queue", b"queue", "roles", b"roles", "run", b"run", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__preemptible: _TypeAlias = _typing.Literal["preemptible"]  # noqa: Y015
     _WhichOneofArgType__preemptible: _TypeAlias = _typing.Literal["_preemptible", b"_preemptible"]  # noqa: Y015
@@ -1375,6 +1666,7 @@ class JobStatus(_message.Message):
     PLACED_AT_FIELD_NUMBER: _builtins.int
     RUNNING_AT_FIELD_NUMBER: _builtins.int
     FINISHED_AT_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
     phase: Global___Phase.ValueType
     """The phase."""
     attempt: _builtins.int
@@ -1385,6 +1677,8 @@ class JobStatus(_message.Message):
     """Failures that count against the back-off limit."""
     evictions: _builtins.int
     """Times that it was taken down without fault of its own."""
+    address: _builtins.str
+    """Where a service answers, such as http://127.0.0.1:21003; empty while it does not run, and for other jobs."""
     @_builtins.property
     def reason(self) -> Global___Reason:
         """Why."""
@@ -1448,10 +1742,11 @@ class JobStatus(_message.Message):
         placed_at: _timestamp_pb2.Timestamp | None = ...,
         running_at: _timestamp_pb2.Timestamp | None = ...,
         finished_at: _timestamp_pb2.Timestamp | None = ...,
+        address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["finished_at", b"finished_at", "placed_at", b"placed_at", "queued_at", b"queued_at", "reason", b"reason", "running_at", b"running_at", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "conditions", b"conditions", "evictions", b"evictions", "failures", b"failures", "finished_at", b"finished_at", "generation", b"generation", "history", b"history", "phase", b"phase", "placed_at", b"placed_at", "problems", b"problems", "queued_at", b"queued_at", "reason", b"reason", "replicas", b"replicas", "roles", b"roles", "running_at", b"running_at", "submitted_at", b"submitted_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt", b"attempt", "conditions", b"conditions", "evictions", b"evictions", "failures", b"failures", "finished_at", b"finished_at", "generation", b"generation", "history", b"history", "phase", b"phase", "placed_at", b"placed_at", "problems", b"problems", "queued_at", b"queued_at", "reason", b"reason", "replicas", b"replicas", "roles", b"roles", "running_at", b"running_at", "submitted_at", b"submitted_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1471,6 +1766,7 @@ class Job(_message.Message):
     TRACE_ID_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
     SUBMITTER_FIELD_NUMBER: _builtins.int
+    BUILT_BY_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Derived from the submission's request id."""
     name: _builtins.str
@@ -1483,6 +1779,8 @@ class Job(_message.Message):
     """The stream sequence of the last fact in this answer: give it back to read no older state."""
     submitter: _builtins.str
     """Who submitted it."""
+    built_by: _builtins.str
+    """The id of the build job that must have succeeded first; empty where there is none."""
     @_builtins.property
     def spec(self) -> Global___JobSpec:
         """Absent until the job is validated."""
@@ -1502,10 +1800,11 @@ class Job(_message.Message):
         trace_id: _builtins.str = ...,
         sequence: _builtins.int = ...,
         submitter: _builtins.str = ...,
+        built_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "name", b"name", "namespace", b"namespace", "sequence", b"sequence", "spec", b"spec", "status", b"status", "submitter", b"submitter", "trace_id", b"trace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["built_by", b"built_by", "job_id", b"job_id", "name", b"name", "namespace", b"namespace", "sequence", b"sequence", "spec", b"spec", "status", b"status", "submitter", b"submitter", "trace_id", b"trace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -19,6 +19,7 @@ from muster_runtime.bus.errors import (
     WrongSequence,
 )
 from muster_runtime.bus.feed import Feed
+from muster_runtime.bus.group_commit import GroupCommit
 from muster_runtime.bus.leadership import Leadership
 from muster_runtime.bus.membership import Membership
 from muster_runtime.bus.messages import Fence, Incoming, Outgoing, Published
@@ -47,6 +48,7 @@ __all__ = [
     "Feed",
     "Fence",
     "Fenced",
+    "GroupCommit",
     "Incoming",
     "Leadership",
     "Membership",

@@ -6,7 +6,8 @@ this copy up and remembering how far the work got. Order comes from the stream: 
 count, and wherever that count has a gap, the messages between are read from the stream before going on. A takeover
 therefore waits for nothing.
 
-The owner's memory is rebuilt first: records, then the facts behind the records, then what is new.
+The owner's memory is rebuilt first: records, then the facts behind the records, then what is new. Whoever rebuilds from records
+that somebody else writes has no place of its own to remember, hence no durable either: it reads the stream's tail.
 """
 
 import asyncio
@@ -17,7 +18,9 @@ from contextlib import aclosing
 from muster_runtime.bus import _api
 from muster_runtime.bus._attempts import Attempts, Handle
 from muster_runtime.bus._floor import acknowledged, floor_of, next_unread
+from muster_runtime.bus._pace import Pace
 from muster_runtime.bus._replays import Replays
+from muster_runtime.bus._tail import Tail
 from muster_runtime.bus.acks import acknowledge
 from muster_runtime.bus.connection import Bus
 from muster_runtime.bus.dead_letters import DeadLetters
@@ -41,11 +44,11 @@ def _load_nothing(_: list[Entry]) -> None:
 
 
 class Feed:
-    """The messages of ``stream`` that match ``filters``, through one durable with ``ack="all"``.
+    """The messages of ``stream`` that match ``filters``, in their order.
 
-    ``records`` (those that match ``record_filter``) are handed to ``load`` once before the first message. ``floors``
-    names the durables whose owners write those records; reading goes on from what they have settled. With none, the
-    feed's own durable is the checkpoint.
+    ``records`` (those that match one of ``record_filters``) are handed to ``load`` once before the first message. ``floors``
+    names the durables whose owners write those records; reading goes on from what they have settled, and ``durable`` is but
+    the name under which messages are set aside. With none, the durable of that name, with ``ack="all"``, is the checkpoint.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class Feed:
         filters: Sequence[str],
         handle: Handle,
         records: Records | None = None,
-        record_filter: str = ">",
+        record_filters: Sequence[str] = (">",),
         floors: Sequence[str] = (),
         load: Callable[[list[Entry]], None] = _load_nothing,
         batch: int = 256,
@@ -70,14 +73,18 @@ class Feed:
         self._durable = durable
         self._filters = list(filters)
         self._records = records
-        self._record_filter = record_filter
+        self._record_filters = list(record_filters)
         self._floors = list(floors)
         self._load = load
         self._batch = batch
         letters = dead_letters or DeadLetters(bus)
         self._attempts = Attempts(durable=durable, handle=handle, letters=letters)
-        self._puller = Puller(bus, stream=stream, consumer=durable, depth=2 * batch)
-        self._replays = Replays(bus=bus, letters=letters, durable=durable, wake=self._puller.wake)
+        self._source: Puller | Tail = (
+            Tail(bus, name=durable, stream=stream, filters=self._filters, depth=2 * batch)
+            if floors
+            else Puller(bus, stream=stream, consumer=durable, depth=2 * batch, pace=Pace())
+        )
+        self._replays = Replays(bus=bus, letters=letters, durable=durable, wake=self._source.wake)
         self._position = 0
         self._moved = asyncio.Event()
         self._last_delivery = (-1, -1)
@@ -94,11 +101,11 @@ class Feed:
     def stop(self) -> None:
         """Finish the batch at hand, then let ``run`` return."""
         self._stopping = True
-        self._puller.interrupt()
+        self._source.interrupt()
 
     async def run(self) -> None:
         """Rebuild, catch up, and follow until ``stop``; waits out a broker that is away."""
-        async with self._puller, self._replays:
+        async with self._source, self._replays:
             await self._rebuild()
             await self._catch_up()
             await self._follow()
@@ -110,13 +117,17 @@ class Feed:
         """
         async with asyncio.timeout(timeout_s):
             # Most waits are for a message that is on its way: a moment's patience saves asking the broker.
-            if await self._reaches(sequence, _PATIENCE_S):
+            if await self.reaches(sequence, _PATIENCE_S):
                 return
             while not await self._has_handled(sequence):
-                if await self._reaches(sequence, _LOOK_AGAIN_S):
+                if await self.reaches(sequence, _LOOK_AGAIN_S):
                     return
 
-    async def _reaches(self, sequence: int, within_s: float) -> bool:
+    async def reaches(self, sequence: int, within_s: float) -> bool:
+        """Whether a message with this or a later sequence is handled within so many seconds.
+
+        Cheaper than ``wait_for``, for who knows that such a message is on its way.
+        """
         give_up = asyncio.get_running_loop().time() + within_s
         while not self.caught_up.is_set() or self._position < sequence:
             waiting = self._moved
@@ -145,7 +156,7 @@ class Feed:
             try:
                 # The floor before the records: a write between the two is then read twice rather than not at all.
                 floor = await self._floor()
-                entries = [] if self._records is None else await self._records.entries(self._record_filter)
+                entries = await self._entries()
                 break
             except (BusUnavailable, NotFound) as error:
                 log.warning("%s cannot rebuild yet: %s", self._durable, error)
@@ -153,6 +164,12 @@ class Feed:
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
         self._load(entries)
         self._advance(floor)
+
+    async def _entries(self) -> list[Entry]:
+        if self._records is None:
+            return []
+        found = await asyncio.gather(*map(self._records.entries, self._record_filters))
+        return [entry for entries in found for entry in entries]
 
     async def _floor(self) -> int:
         if self._floors:
@@ -190,13 +207,25 @@ class Feed:
                 request, letter = asked
                 error = await self._attempts.try_once(letter.again())
                 await self._replays.done(request, letter, error)
-            deliveries = await self._puller.take(self._batch, wait_s=self._until_acknowledged())
-            if deliveries:
-                await self._absorb(deliveries)
-                self._unacknowledged = deliveries[-1][1]
-            if self._until_acknowledged() == 0:
-                await self._acknowledge()
+            if isinstance(self._source, Tail):
+                await self._take_written(self._source)
+            else:
+                await self._take_delivered(self._source)
         await self._acknowledge()
+
+    async def _take_written(self, tail: Tail) -> None:
+        batch = await tail.take(self._batch, after=self._position)
+        if batch:
+            await self._handle(batch, live=True)
+            self._bus.metrics.lag(self._durable, batch[-1].pending)
+
+    async def _take_delivered(self, puller: Puller) -> None:
+        deliveries = await puller.take(self._batch, wait_s=self._until_acknowledged())
+        if deliveries:
+            await self._absorb(deliveries)
+            self._unacknowledged = deliveries[-1][1]
+        if self._until_acknowledged() == 0:
+            await self._acknowledge()
 
     async def _absorb(self, deliveries: list[tuple[int, Incoming]]) -> None:
         """Handle what is new among the deliveries, and what is missing between them."""

@@ -122,7 +122,8 @@ def check_subject(subject: str) -> None:
 def wire_headers(outgoing: Outgoing) -> dict[str, str]:
     """The headers that make the broker deduplicate and compare."""
     headers = dict(outgoing.headers)
-    headers[MSG_ID] = outgoing.msg_id
+    if outgoing.msg_id:
+        headers[MSG_ID] = outgoing.msg_id
     if outgoing.expected_last is not None:
         headers[EXPECTED_LAST] = str(outgoing.expected_last)
     return headers

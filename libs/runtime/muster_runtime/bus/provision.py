@@ -145,7 +145,6 @@ def _bucket(spec: BucketSpec) -> dict[str, object]:
             max_msgs_per_subject=spec.history,
             max_msg_bytes=spec.max_value_bytes,
             replicas=spec.replicas,
-            allow_atomic=False,
             allow_msg_ttl=spec.ttl,
             allow_rollup=True,
             description=spec.description,

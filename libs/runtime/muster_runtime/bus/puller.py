@@ -13,6 +13,7 @@ from typing import Self
 
 import msgspec
 
+from muster_runtime.bus._pace import Pace
 from muster_runtime.bus.connection import Bus, Subscription
 from muster_runtime.bus.errors import BusUnavailable
 from muster_runtime.bus.messages import STATUS, Incoming
@@ -39,15 +40,28 @@ class Puller:
     """Takes the messages of one consumer, in the order in which the broker delivers them to this copy.
 
     At most ``depth`` messages are asked for or held at a time. A durable that is missing is waited for; with
-    ``ephemeral`` its loss raises ``ConsumerGone``.
+    ``ephemeral`` its loss raises ``ConsumerGone``. Without a ``pace`` the broker passes every message on as it is written; with
+    one it does so only while messages are few.
     """
 
-    def __init__(self, bus: Bus, *, stream: str, consumer: str, depth: int, ephemeral: bool = False) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        *,
+        stream: str,
+        consumer: str,
+        depth: int,
+        ephemeral: bool = False,
+        pace: Pace | None = None,
+    ) -> None:
         self._bus = bus
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._consumer = consumer
         self._depth = depth
         self._ephemeral = ephemeral
+        self._pace = pace
+        self._gathering = False
+        self._arriving: str | None = None
         self._inbox = f"{bus.inbox_prefix}.{token_hex(11)}"
         self._held: deque[tuple[int, Incoming]] = deque()
         self._open: dict[str, int] = {}
@@ -104,7 +118,9 @@ class Puller:
         if not await self.has_any(within_s=wait_s):
             return []
         count = min(limit, len(self._held))
-        if depth is None:
+        if self._pace is not None:
+            self._spend(self._pace, left=self._held[-1][1].pending)
+        elif depth is None:
             # Asked for before they are taken: a cancellation while asking must not lose them.
             await self._ask(leaving=count)
         return [self._held.popleft() for _ in range(count)]
@@ -113,11 +129,11 @@ class Puller:
         """Whether a message is held or comes within so many seconds (``None``: for ever)."""
         clock = asyncio.get_running_loop().time
         give_up = None if within_s is None else clock() + within_s
-        while not self._held:
+        while not self._held or self._is_arriving():
             woken, self._woken = self._woken, False
             if self._interrupted or woken or (give_up is not None and clock() >= give_up):
                 return False
-            if self._gone:
+            if self._gone and not self._held:
                 raise ConsumerGone(self._consumer)
             await self._ask()
             await self._wait(give_up)
@@ -133,24 +149,45 @@ class Puller:
             pass
         self._changed.clear()
 
+    def _spend(self, pace: Pace, *, left: int) -> None:
+        """Let nothing come before the next turn, unless enough has gathered already; then ask for all of it."""
+        now = asyncio.get_running_loop().time()
+        next_turn = pace.spend(now)
+        self._gathering = next_turn > now
+        if left < self._depth:
+            self._not_before = max(self._not_before, next_turn)
+
+    def _is_arriving(self) -> bool:
+        """Whether more of what had gathered is on its way; it ends with a word of the broker."""
+        return self._arriving is not None and self._arriving in self._open and len(self._held) < self._depth
+
     async def _ask(self, leaving: int = 0) -> None:
         """Keep enough requested; forget requests that the broker must have forgotten."""
         now = asyncio.get_running_loop().time()
         if self._generation != self._bus.generation:
             self._generation = self._bus.generation
             self._open.clear()
-        elif self._open and not self._held and now - self._heard_at > _SILENCE_S:
+        elif self._open and now - self._heard_at > _SILENCE_S and (not self._held or self._is_arriving()):
             self._open.clear()
         missing = self._depth - len(self._held) + leaving - sum(self._open.values())
         if missing < max(1, self._depth // 2) or now < self._not_before or not self._bus.connected:
             return
+        if self._pace is not None and self._open:
+            return
         self._asked += 1
         number = str(self._asked)
-        request = {
-            "batch": missing,
-            "expires": int(_EXPIRES_S * _NS),
-            "idle_heartbeat": int(_HEARTBEAT_S * _NS),
-        }
+        request: dict[str, int | bool]
+        if self._gathering:
+            self._gathering = False
+            self._arriving = number
+            request = {"batch": missing, "no_wait": True}
+        else:
+            missing = missing if self._pace is None else 1
+            request = {
+                "batch": missing,
+                "expires": int(_EXPIRES_S * _NS),
+                "idle_heartbeat": int(_HEARTBEAT_S * _NS),
+            }
         self._open[number] = missing
         self._heard_at = now
         try:

@@ -11,7 +11,16 @@ import msgspec
 
 from muster_runtime.bus.connection import Bus
 from muster_runtime.bus.errors import BusUnavailable, WrongSequence
-from muster_runtime.bus.messages import EXPECTED_LAST, ROLLUP, TTL, Incoming, parse_ack
+from muster_runtime.bus.group_commit import GroupCommit
+from muster_runtime.bus.messages import (
+    EXPECTED_LAST,
+    ROLLUP,
+    TTL,
+    Incoming,
+    Outgoing,
+    Published,
+    parse_ack,
+)
 from muster_runtime.bus.reader import read_last_values
 from muster_runtime.bus.watch import OPERATION, PURGE, Change, Watch, is_removal
 
@@ -28,10 +37,14 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Records:
-    """One bucket of records; each bucket has one writer."""
+    """One bucket of records; each bucket has one writer.
 
-    def __init__(self, bus: Bus, bucket: str) -> None:
+    Writes that come together are committed together where the bucket is ``written_in_groups``.
+    """
+
+    def __init__(self, bus: Bus, bucket: str, *, written_in_groups: bool = False) -> None:
         self._bus = bus
+        self._groups = GroupCommit(bus) if written_in_groups else None
         self._stream = f"KV_{bucket}"
         self._prefix = f"$KV.{bucket}."
 
@@ -117,10 +130,16 @@ class Records:
 
     async def _write(self, key: str, value: bytes, headers: dict[str, str], expected: int | None) -> int:
         subject = self._subject_of(key)
-        if expected is not None:
-            headers = {**headers, EXPECTED_LAST: str(expected)}
-        reply = await self._bus.request(subject, value, headers=headers)
-        ack = parse_ack(reply.data)
-        if not ack.stream:
-            raise BusUnavailable(f"no acknowledgement for {subject}")
-        return ack.seq
+
+        async def alone() -> Published:
+            conditions = {} if expected is None else {EXPECTED_LAST: str(expected)}
+            reply = await self._bus.request(subject, value, headers=headers | conditions)
+            ack = parse_ack(reply.data)
+            if not ack.stream:
+                raise BusUnavailable(f"no acknowledgement for {subject}")
+            return Published(ack.stream, ack.seq)
+
+        if self._groups is None:
+            return (await alone()).sequence
+        outgoing = Outgoing(subject=subject, data=value, msg_id="", headers=headers, expected_last=expected)
+        return (await self._groups.publish(outgoing, alone)).sequence

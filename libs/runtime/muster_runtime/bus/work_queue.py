@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from muster_runtime.bus import _api
+from muster_runtime.bus._pace import Pace
 from muster_runtime.bus._replays import Replays
 from muster_runtime.bus.acks import acknowledge, keep, put_back
 from muster_runtime.bus.connection import Bus
@@ -24,6 +25,8 @@ _ADOPT_EVERY_S = 30.0
 _BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _DRAIN_S = 10.0
 _MAX_DELIVER = 5
+_SHARE_AT_A_TIME = 4
+"""Messages are asked for when there is room for a quarter of those that may be at hand: to ask for each alone costs as much as it."""
 
 Handler = Callable[[Incoming], Awaitable[None]]
 
@@ -53,7 +56,7 @@ class Queue:
         self._concurrency = concurrency
         self._max_deliver: int | None = None
         self._letters = dead_letters or DeadLetters(bus)
-        self._puller = Puller(bus, stream=stream, consumer=durable, depth=concurrency)
+        self._puller = Puller(bus, stream=stream, consumer=durable, depth=concurrency, pace=Pace())
         self._replays = Replays(bus=bus, letters=self._letters, durable=durable, wake=self._puller.wake)
         self._running: dict[asyncio.Task[None], Incoming] = {}
         self._replaying: set[asyncio.Task[None]] = set()
@@ -87,7 +90,7 @@ class Queue:
                 self._replaying.add(replaying)
                 replaying.add_done_callback(self._replaying.discard)
             free = self._concurrency - len(self._running)
-            if not free:
+            if free * _SHARE_AT_A_TIME < self._concurrency:
                 await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
                 continue
             for _, incoming in await self._puller.take(free, depth=free, wait_s=_ADOPT_EVERY_S):

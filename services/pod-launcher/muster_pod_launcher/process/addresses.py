@@ -18,6 +18,7 @@ from muster_pod_launcher.process.layout import Layout, safe_name
 from muster_pod_launcher.process.records import locked, replace
 
 LOOPBACK = "127.0.0.1"
+LOOPBACK_INTERFACE = "lo"
 
 _decoder = msgspec.json.Decoder(dict[str, int])
 

@@ -15,6 +15,8 @@ from muster_pod_launcher.process.shim import CANNOT_RUN
 
 _INHERITED = ("HOME", "LANG", "TMPDIR")
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+_SSH_SERVER = "sshd"
+_KEEP_STILL = ("sleep", "infinity")
 _REFERENCE = re.compile(r"\$\$|\$\((?P<name>[A-Za-z_][A-Za-z0-9_.-]*)\)")
 
 
@@ -36,25 +38,54 @@ def base_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def specify(
-    launch: Launch, *, nodes: Container[str], base: Mapping[str, str], workdir: Path, log_bytes: int
+    launch: Launch,
+    *,
+    nodes: Container[str],
+    base: Mapping[str, str],
+    workdir: Path,
+    log_bytes: int,
+    build: Path | None = None,
 ) -> Spec | Refusal:
-    """What to run for ``launch`` on one of ``nodes``; a relative working directory starts at ``workdir``."""
+    """What to run for ``launch`` on one of ``nodes``; a relative working directory starts at ``workdir``.
+
+    Where there is a ``build``, its folder is the working directory of a replica that names none, and its programs come first on PATH.
+    """
     template = launch.template
     if launch.node not in nodes:
         return Refusal(f"unknown node: {launch.node}")
     if not template.command:
         words = "the process runtime runs no images: give a command"
         return Refusal(f"{words} (image {template.image})" if template.image else words, exit_code=CANNOT_RUN)
-    env = {**base, **launch.env, "CUDA_VISIBLE_DEVICES": ",".join(map(str, launch.gpus))}
+    env = {
+        **base,
+        **_resolved(launch.env, template.env),
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, launch.gpus)),
+    }
+    at_home = launch.is_build or not template.working_dir
+    if build is not None:
+        env |= {"MUSTER_BUILD": str(build), "PATH": f"{build}/bin:{env['PATH']}"}
+    words = (*template.command, *template.args)
+    if launch.takes_commands and Path(words[0]).name == _SSH_SERVER:
+        # Its part is the attendant's, and no replica opens a door of this machine to the network.
+        words = _KEEP_STILL
     return Spec(
         name=launch.name,
         node=launch.node,
-        argv=tuple(expand(word, env) for word in (*template.command, *template.args)),
+        argv=tuple(expand(word, env) for word in words),
         env=env,
-        cwd=str(workdir / template.working_dir),
+        cwd=str(build if build is not None and at_home else workdir / template.working_dir),
         grace_s=template.grace_s,
         log_bytes=log_bytes,
+        takes_commands=launch.takes_commands,
     )
+
+
+def _resolved(env: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """``env`` with the references in the template's own values replaced, each by what comes before it."""
+    resolved: dict[str, str] = {}
+    for name, value in env.items():
+        resolved[name] = expand(value, resolved) if own.get(name) == value else value
+    return resolved
 
 
 def expand(word: str, env: Mapping[str, str]) -> str:

@@ -1,7 +1,7 @@
 """Where everything of the process runtime lies under its root, and the guard that nothing lies elsewhere.
 
-``jobs/<job>/<attempt>/<role>-<index>.<restart>/`` holds one run of one replica, ``ports/<number>`` the reserved ports and
-``trash/`` what is being removed. Every name is checked before it becomes part of a path.
+``jobs/<job>/<attempt>/<role>-<index>.<restart>/`` holds one run of one replica, ``builds/<job>/`` what a build makes, ``ports/<number>``
+the reserved ports and ``trash/`` what is being removed. Every name is checked before it becomes part of a path.
 """
 
 from __future__ import annotations
@@ -38,22 +38,35 @@ class Layout(msgspec.Struct, frozen=True):
         return self.root / "ports"
 
     @property
+    def builds(self) -> Path:
+        """One folder for each build."""
+        return self.root / "builds"
+
+    @property
     def trash(self) -> Path:
         """Folders of forgotten jobs on their way out."""
         return self.root / "trash"
 
     def prepare(self) -> None:
         """Create the folders, for their owner alone: environments may hold secrets."""
-        for folder in (self.root, self.jobs, self.ports, self.trash):
+        for folder in (self.root, self.jobs, self.builds, self.ports, self.trash):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def job(self, job_id: str) -> Path:
         """The folder of a job."""
         return self.jobs / safe_name(job_id)
 
+    def build(self, job_id: str) -> Path:
+        """The folder that a build runs in."""
+        return self.builds / safe_name(job_id)
+
     def members(self, job_id: str) -> Path:
         """The membership file of a job."""
         return self.job(job_id) / "members.json"
+
+    def config(self, job_id: str) -> Path:
+        """The folder of the files that a framework's replicas read."""
+        return self.job(job_id) / "config"
 
     def replica(self, replica: ReplicaId) -> Path:
         """The folder of one run of a replica."""
@@ -87,6 +100,8 @@ class Layout(msgspec.Struct, frozen=True):
     def replicas(self, job_id: str) -> Iterator[ReplicaId]:
         """Every run of every replica of a job that has a folder."""
         for attempt in _folders(self.job(job_id)):
+            if not attempt.name.isdecimal():
+                continue
             for folder in _folders(attempt):
                 replica = self.replica_at(str(folder.relative_to(self.root)))
                 if replica is not None:

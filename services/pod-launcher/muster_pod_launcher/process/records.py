@@ -19,7 +19,10 @@ OUTPUT = "output.log"
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a shim runs. ``grace_s`` holds where a stop names none; ``log_bytes`` bounds the kept output (0: no bound)."""
+    """What a shim runs. ``grace_s`` holds where a stop names none; ``log_bytes`` bounds the kept output (0: no bound).
+
+    ``takes_commands`` asks for an attendant, through which other replicas of the job run commands in this one.
+    """
 
     name: str
     node: str
@@ -28,6 +31,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str
     grace_s: float
     log_bytes: int
+    takes_commands: bool = False
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,10 +93,10 @@ def write_state(folder: Path, state: State) -> None:
     replace(folder / STATE, msgspec.json.encode(state))
 
 
-def replace(path: Path, content: bytes) -> None:
+def replace(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     """Replace a file atomically: a reader sees the old content or the new one, never a part."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, mode)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
     draft.replace(path)

@@ -6,6 +6,7 @@ import os
 import shutil
 
 from muster_pod_launcher.process.addresses import PortBook
+from muster_pod_launcher.process.builds import held_build, release_build
 from muster_pod_launcher.process.folder import conclude
 from muster_pod_launcher.process.layout import Layout
 from muster_pod_launcher.process.records import LOCK, locked
@@ -16,8 +17,9 @@ class StillRunningError(RuntimeError):
 
 
 def remove_job(job_id: str, *, layout: Layout, book: PortBook, at: int) -> None:
-    """Remove the job's folder and give back its ports; a job that is not there is removed already.
+    """Remove the job's folder, what its build made where no other job holds that, and give back its ports.
 
+    A job that is not there is removed already.
     Raises ``StillRunningError`` while one of its replicas runs, ``UnsafeNameError`` for a name that is none.
     """
     folder = layout.job(job_id)
@@ -30,8 +32,11 @@ def remove_job(job_id: str, *, layout: Layout, book: PortBook, at: int) -> None:
         with locked(layout.replica(replica) / LOCK) as idle:
             if state is None and not idle:
                 raise StillRunningError(f"{layout.name(replica)} is about to run")
+    build = held_build(layout, job_id)
     book.release(job_id)
     folder.rename(layout.trash / f"{job_id}.{at}.{os.getpid()}")
+    if build is not None:
+        release_build(layout, build, at=at)
     sweep(layout)
 
 

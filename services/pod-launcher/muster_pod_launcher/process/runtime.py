@@ -7,21 +7,25 @@ the launcher. A successor, or another copy on the same root, reads the same fold
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from muster_core.frameworks import Addresses, ConfigFile, Site, local_addresses
 from muster_core.models import ENDED_STATES, Node
 from muster_pod_launcher.ports import Launch, LogChunk, Observation, ReplicaId
-from muster_pod_launcher.process.addresses import LOOPBACK, PortBook
+from muster_pod_launcher.process.addresses import LOOPBACK, LOOPBACK_INTERFACE, PortBook
+from muster_pod_launcher.process.builds import hold_build, prepare_build, sweep_builds
 from muster_pod_launcher.process.command import Refusal, base_environment, specify
+from muster_pod_launcher.process.config import remote_shell, write_config
 from muster_pod_launcher.process.folder import ask_to_stop, settle
 from muster_pod_launcher.process.layout import Layout
 from muster_pod_launcher.process.logs import LogReader
 from muster_pod_launcher.process.records import (
     OUTPUT,
     STOP,
+    Spec,
     Stage,
     State,
     Stop,
@@ -29,6 +33,7 @@ from muster_pod_launcher.process.records import (
     replace,
 )
 from muster_pod_launcher.process.removal import remove_job, sweep
+from muster_pod_launcher.process.shim import CANNOT_RUN
 from muster_pod_launcher.process.starter import Starter
 from muster_pod_launcher.process.watcher import Watcher
 
@@ -71,6 +76,7 @@ class ProcessRuntime:
         self._clock = clock
         self._layout = Layout(root.absolute())
         self._layout.prepare()
+        sweep_builds(self._layout, at=clock())
         sweep(self._layout)
         span = range(self._options.first_port, self._options.last_port + 1)
         self._book = PortBook(layout=self._layout, span=span)
@@ -101,6 +107,14 @@ class ProcessRuntime:
         """The nodes that this machine was divided into."""
         return tuple(self._nodes.values())
 
+    def jobs(self) -> Collection[str]:
+        """The ids of the jobs of which anything is kept, whether or not it ever ran."""
+        return tuple(self._layout.job_ids())
+
+    async def hold_build(self, job_id: str, build: str) -> None:
+        """Keep what a build makes until the job that will run in it is forgotten."""
+        await asyncio.to_thread(hold_build, self._layout, job_id, build)
+
     def observed(self) -> Sequence[Observation]:
         """Everything that is known, ended replicas included until their job is forgotten."""
         return self._watcher.observed()
@@ -120,7 +134,7 @@ class ProcessRuntime:
         del job, namespace
         ports = await asyncio.to_thread(self._book.draw, job_id, tuple(replicas))
         self._watcher.renumber(job_id)
-        return {key: f"{LOOPBACK}:{port}" for key, port in ports.items()}
+        return local_addresses(LOOPBACK, ports)
 
     async def start(self, launch: Launch) -> Observation:
         """Start a replica, at most once ever for one ``ReplicaId``, whoever else tries; what stands now.
@@ -131,13 +145,7 @@ class ProcessRuntime:
         seen = self._watcher.refresh(launch.replica)
         if seen is not None:
             return seen
-        spec = specify(
-            launch,
-            nodes=self._nodes,
-            base=self._environment,
-            workdir=self._workdir,
-            log_bytes=self._options.log_bytes,
-        )
+        spec = await asyncio.to_thread(self._specify, launch) if launch.build else self._specify(launch)
         if isinstance(spec, Refusal):
             stage = Stage.REJECTED if spec.exit_code is None else Stage.EXITED
             return await self._starter.settle(launch.replica, stage, spec.reason, exit_code=spec.exit_code)
@@ -161,11 +169,22 @@ class ProcessRuntime:
         """Replace the job's membership file atomically; its absolute path."""
         self._layout.job(job_id).mkdir(mode=0o700, exist_ok=True)
         replace(self._layout.members(job_id), content)
-        return await self.members_path(job_id)
-
-    async def members_path(self, job_id: str) -> str:
-        """Where that file is or will be."""
         return str(self._layout.members(job_id))
+
+    async def write_config(self, job_id: str, files: Mapping[str, ConfigFile]) -> None:
+        """Have exactly these files in the job's configuration folder, each replaced atomically."""
+        self._layout.job(job_id).mkdir(mode=0o700, exist_ok=True)
+        await asyncio.to_thread(write_config, self._layout.config(job_id), files)
+
+    def site(self, job_id: str, addresses: Addresses) -> Site:
+        """Where the job's files are or will be; its replicas meet on the loopback interface and nowhere else."""
+        return Site(
+            addresses=addresses,
+            members_path=str(self._layout.members(job_id)),
+            config_folder=str(self._layout.config(job_id)),
+            interface=LOOPBACK_INTERFACE,
+            remote_shell=remote_shell(self._layout.job(job_id)),
+        )
 
     def logs(
         self, job_id: str, replicas: Sequence[ReplicaId], *, follow: bool, tail: int | None
@@ -183,6 +202,26 @@ class ProcessRuntime:
         """Remove what is kept of a job. Raises ``StillRunningError`` while one of its replicas runs."""
         await asyncio.to_thread(remove_job, job_id, layout=self._layout, book=self._book, at=self._clock())
         self._watcher.drop(job_id)
+
+    def _specify(self, launch: Launch) -> Spec | Refusal:
+        build = self._layout.build(launch.build) if launch.build else None
+        if build is not None and launch.is_build:
+            source = self._workdir / launch.template.working_dir
+            try:
+                prepare_build(self._layout, launch.build, source)
+            except OSError as error:
+                return Refusal(f"cannot build in {source}: {error.strerror}", exit_code=CANNOT_RUN)
+        elif build is not None and not build.exists():
+            words = f"what its build {launch.build} made is not there any more"
+            return Refusal(words, exit_code=CANNOT_RUN)
+        return specify(
+            launch,
+            nodes=self._nodes,
+            base=self._environment,
+            workdir=self._workdir,
+            log_bytes=self._options.log_bytes,
+            build=build,
+        )
 
     def _ended(self, replica: ReplicaId) -> bool:
         seen = self._watcher.observation(replica)

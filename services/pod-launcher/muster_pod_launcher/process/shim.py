@@ -1,9 +1,9 @@
 """The fork server and its shims: what stands between the launcher and the replicas, so that the launcher may die.
 
-One shim waits for one replica and records its end, whether or not a launcher is there to see it. This file imports nothing but
-the standard library and is run alone (``python -I -S -X utf8 shim.py ROOT``), so that a shim is small and does not break when the
-installation under it is upgraded. Shims are forked from one warmed-up server: a fork costs about a millisecond, an
-interpreter of its own costs thirty, and a gang starts many at once.
+One shim waits for one replica and records its end, whether or not a launcher is there to see it. This file imports nothing but the
+standard library and its neighbour ``attendant.py``, and is run alone (``python -I -S -X utf8 shim.py ROOT``), so that a shim is small and
+does not break when the installation under it is upgraded. Shims are forked from one warmed-up server: a fork costs about a
+millisecond, an interpreter of its own costs thirty, and a gang starts many at once.
 
 The server reads one replica folder a line (relative to ROOT) from stdin and ends when stdin closes. A shim answers on stdout with
 ``folder<TAB>`` once the folder says what became of the start, or ``folder<TAB>problem`` if it fails before that; so does the
@@ -19,16 +19,18 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import gc
+import importlib
 import json
 import os
 import signal
+import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn, TypedDict, cast
+from typing import NoReturn, Protocol, TypedDict, cast
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -51,6 +53,21 @@ class Spec(TypedDict):
     cwd: str
     grace_s: float
     log_bytes: int
+    takes_commands: bool
+
+
+class Attendant(Protocol):
+    """``attendant.py``, which is found beside this file: the installation's own modules are out of reach here."""
+
+    def listen(self, folder: Path) -> socket.socket:
+        """Where callers come in."""
+        ...
+
+    def attend(
+        self, server: socket.socket, *, group: int, env: Mapping[str, str], cwd: str, folder: Path
+    ) -> NoReturn:
+        """Answer callers for ever."""
+        ...
 
 
 CANNOT_RUN = 127
@@ -66,6 +83,7 @@ def serve(root: str) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for signum in (signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
+    attendant = _load_attendant()
     gc.disable()
     gc.freeze()
     for line in sys.stdin.buffer:
@@ -76,16 +94,22 @@ def serve(root: str) -> None:
             _tell(name, f"cannot fork: {error.strerror}")
             continue
         if pid == 0:
-            _run_shim(root, name)
+            _run_shim(root, name, attendant)
 
 
-def _run_shim(root: str, name: str) -> NoReturn:
+def _load_attendant() -> Attendant:
+    # Behind the standard library, so that nothing that lies here can take the place of a part of it.
+    sys.path.append(str(Path(__file__).parent))
+    return cast("Attendant", importlib.import_module("attendant"))
+
+
+def _run_shim(root: str, name: str, attendant: Attendant) -> NoReturn:
     folder = Path(root, name)
     status = 1
     try:
         os.setsid()
         _point_at_null(0)
-        Shim(folder, name).run()
+        Shim(folder, name, attendant).run()
         status = 0
     except BaseException as error:
         _tell(name, f"its shim failed: {error!r}")
@@ -111,8 +135,9 @@ def _point_at_null(descriptor: int) -> None:
 class Shim:
     """Runs the replica of one folder, at most once ever."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, attendant: Attendant) -> None:
         self._folder = folder
+        self._attendant = attendant
         self._name = name
         self._pid = os.getpid()
         self._identity: dict[str, object] = {
@@ -146,11 +171,12 @@ class Shim:
             self._record("exited", exit_code=CANNOT_RUN, reason=str(error))
             self._answer()
             return
+        attendant = self._attend(spec, pid) if spec.get("takes_commands") else None
         child: dict[str, object] = {"pid": pid, "start": _start_ticks(pid), "started_at": started_at}
         self._record("running", **child)
         self._answer()
         output = Output(log, spec["log_bytes"])
-        status = Supervisor(pid, spec["grace_s"], self._grace, output).wait()
+        status = Supervisor(pid, spec["grace_s"], self._grace, output, attendant=attendant).wait()
         output.trim()
         if os.WIFSIGNALED(status):
             self._record("exited", **child, signal=os.WTERMSIG(status))
@@ -189,6 +215,21 @@ class Shim:
         if problem:
             os.waitpid(pid, 0)
             raise CannotRunError(problem)
+        return pid
+
+    def _attend(self, spec: Spec, group: int) -> int:
+        """Take commands from now on; the pid of the attendant, a child that ends with the replica."""
+        server = self._attendant.listen(self._folder)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                _point_at_null(1)
+                self._attendant.attend(
+                    server, group=group, env=spec["env"], cwd=spec["cwd"], folder=self._folder
+                )
+            finally:
+                os._exit(1)
+        server.close()
         return pid
 
     def _become(self, spec: Spec, log: int) -> NoReturn:
@@ -273,12 +314,20 @@ class Output:
 
 
 class Supervisor:
-    """Waits for the process group of ``pid``, and ends it when told to."""
+    """Waits for the process group of ``pid``, and ends it when told to; with an ``attendant``, whose commands then have the same grace."""
 
     def __init__(
-        self, pid: int, grace_s: float, asked_grace: Callable[[], float | None], output: Output
+        self,
+        pid: int,
+        grace_s: float,
+        asked_grace: Callable[[], float | None],
+        output: Output,
+        *,
+        attendant: int | None,
     ) -> None:
         self._pid = pid
+        self._attendant = attendant
+        self._status: int | None = None
         self._grace_s = grace_s
         self._asked_grace = asked_grace
         self._output = output
@@ -288,10 +337,10 @@ class Supervisor:
     def wait(self) -> int:
         """The wait status of ``pid``, once nothing of its group and no other descendant is left."""
         while True:
-            status = self._reap()
-            if status is not None:
+            self._reap()
+            if self._status is not None and not self._attends():
                 self._kill_rest()
-                return status
+                return self._status
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 self._kill_all()
                 self._kill_at = None
@@ -317,17 +366,25 @@ class Supervisor:
         # A group that is suspended would not see the SIGTERM before it is continued.
         for signum in (signal.SIGTERM, signal.SIGCONT):
             _signal_group(self._pid, signum)
+        if self._attendant is not None:
+            _signal(self._attendant, signal.SIGTERM)
 
-    def _reap(self) -> int | None:
+    def _attends(self) -> bool:
+        """Whether commands may still use their grace; the attendant of a replica that was stopped ends with the last of them."""
+        return self._stopping and self._attendant is not None and self._kill_at is not None
+
+    def _reap(self) -> None:
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return None
-            if pid == self._pid:
-                return status
+                return
             if pid == 0:
-                return None
+                return
+            if pid == self._pid:
+                self._status = status
+            elif pid == self._attendant:
+                self._attendant = None
 
     def _kill_all(self) -> None:
         _signal_group(self._pid, signal.SIGKILL)

@@ -7,11 +7,18 @@ from msgspec.structs import replace
 
 from muster_core.dialects import check
 from muster_core.models import (
+    AppliedDefaults,
+    Build,
+    Category,
+    Convention,
     ElasticPolicy,
     Framework,
+    FrameworkOptions,
     Job,
+    JobKind,
     PlacementPolicy,
     Port,
+    Rendezvous,
     Resources,
     Role,
     RunPolicy,
@@ -22,6 +29,19 @@ from muster_core.models import (
 TEMPLATE = Template(image="trainer", requests=Resources(cpu=500, gpu=500, gpu_memory=1024))
 ROLE = Role(name="worker", replicas=2, min=1, max=4, template=TEMPLATE)
 JOB = Job(name="small", roles=(ROLE,))
+
+
+LAUNCHER = Role(name="launcher", replicas=1, min=1, max=1, template=TEMPLATE)
+
+
+def nested(levels: int) -> dict[str, Any]:
+    return {"a": nested(levels - 1)} if levels else {}
+
+
+def meeting(**fields: Any) -> Job:
+    return replace(
+        JOB, framework=Framework.PYTORCH, options=FrameworkOptions(rendezvous=Rendezvous(**fields))
+    )
 
 
 def with_role(**fields: Any) -> Job:
@@ -92,6 +112,70 @@ BAD: dict[str, tuple[Job, tuple[str, str]]] = {
     "two chiefs": (
         replace(JOB, framework=Framework.TENSORFLOW, roles=(replace(ROLE, name="chief"),)),
         ("OutOfRange", "roles[0].replicas"),
+    ),
+    "a pod without an image": (
+        with_template(pod={"spec": {"containers": [{"name": "a"}]}}),
+        ("Required", "roles[0].template.pod.spec.containers[0].image"),
+    ),
+    "a number that not everyone keeps": (
+        with_template(pod={"spec": {"containers": [{"name": "a", "image": "b"}], "hostUsers": 2**60}}),
+        ("BadNumber", "roles[0].template"),
+    ),
+    "an affinity": (
+        with_template(node_affinity={"requiredDuringSchedulingIgnoredDuringExecution": {}}),
+        ("Required", "roles[0].template.node_affinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"),
+    ),
+    "a toleration of everything but by value": (
+        with_template(tolerations=(Toleration(operator="Exists", value="a"),)),
+        ("Conflict", "roles[0].template.tolerations[0].value"),
+    ),
+    "a toleration of nothing": (
+        with_template(tolerations=(Toleration(),)),
+        ("Conflict", "roles[0].template.tolerations[0].operator"),
+    ),
+    "gpus under their Kubernetes name": (
+        with_template(requests=Resources(extended={"nvidia.com/gpu": 1})),
+        ("NotAllowed", "roles[0].template.requests.extended.nvidia.com/gpu"),
+    ),
+    "memory twice": (
+        with_template(requests=Resources(extended={"memory": 1})),
+        ("BadName", "roles[0].template.requests.extended.memory"),
+    ),
+    "processes": (
+        replace(JOB, framework=Framework.PYTORCH, options=FrameworkOptions(processes="0")),
+        ("NotAllowed", "options.processes"),
+    ),
+    "slots in words": (
+        replace(JOB, framework=Framework.MPI, roles=(LAUNCHER,), options=FrameworkOptions(processes="gpu")),
+        ("NotAllowed", "options.processes"),
+    ),
+    "a convention twice": (
+        replace(JOB, options=FrameworkOptions(conventions=(Convention.POLYAXON, Convention.POLYAXON))),
+        ("Duplicate", "options.conventions"),
+    ),
+    "a parameter that not everyone keeps": (
+        replace(JOB, options=FrameworkOptions(parameters={"a": [2**60]}, conventions=(Convention.POLYAXON,))),
+        ("BadNumber", "options.parameters"),
+    ),
+    "parameters that are too deep": (
+        replace(JOB, options=FrameworkOptions(parameters=nested(40), conventions=(Convention.POLYAXON,))),
+        ("TooDeep", "options.parameters"),
+    ),
+    "a backend": (meeting(backend="zookeeper"), ("NotAllowed", "options.rendezvous.backend")),
+    "a port to meet at": (meeting(port=0), ("OutOfRange", "options.rendezvous.port")),
+    "restarts of a group": (meeting(max_restarts=-1), ("OutOfRange", "options.rendezvous.max_restarts")),
+    "a setting with a comma": (meeting(conf={"a": "1,2"}), ("BadName", "options.rendezvous.conf")),
+    "a host with a nul": (meeting(host="a\0"), ("ControlCharacter", "options.rendezvous")),
+    "a build of nothing": (replace(JOB, kind=JobKind.BUILD), ("Required", "build")),
+    "a build by another kind": (replace(JOB, build=Build(steps=("make",))), ("Conflict", "build")),
+    "a build's variable": (
+        replace(JOB, kind=JobKind.BUILD, build=Build(base="a", env={"A=": ""})),
+        ("BadName", "build.env.A="),
+    ),
+    "a build elsewhere": (replace(JOB, built_by="image"), ("Conflict", "built_by")),
+    "defaults of one's own": (
+        replace(JOB, defaults=AppliedDefaults(category=Category.JOBS, version=1)),
+        ("NotTaken", "defaults"),
     ),
     "too large": (with_role(overrides={i: replace(TEMPLATE, args=("x" * 200_000,)) for i in range(4)}), ("TooLarge", "roles")),
 }  # fmt: skip

@@ -13,7 +13,7 @@ class _Keys(Table):
     used = Field("used", Text())
     idle = Field("idle", Ignored(), idle="nobody asks for it")
     refused = Field("refused", Ignored(), refused="it belongs elsewhere")
-    kept = Field("kept", Ignored(), kubernetes=True)
+    handed_on = Field("kept", Ignored(), kubernetes=True)
 
 
 def _section(text: str) -> Problems:

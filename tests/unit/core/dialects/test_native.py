@@ -169,6 +169,7 @@ def test_everything_that_can_be_said_is_understood() -> None:
         min=1,
         max=1,
         template=Template(image="trainer", command=("python", "train.py")),
+        restart_policy=RestartPolicy.ALWAYS,
     )
     assert job == Job(
         name="everything",
@@ -319,7 +320,6 @@ BAD_ROLES = {
     "command: 'a \"b'": ("WrongType", "spec.roles.worker.command"),
     "template: x": ("WrongType", "spec.roles.worker.template"),
     "gracePeriod: soon": ("BadDuration", "spec.roles.worker.gracePeriod"),
-    "template: {spec: {containers: [{name: a, image: b}]}}": ("Conflict", "spec.roles.worker.template"),
     "overrides: [{index: 1}]": ("OutOfRange", "spec.roles.worker.overrides[0].index"),
     "overrides: [{image: y}]": ("Required", "spec.roles.worker.overrides[0].index"),
     "overrides: [{index: 0}, {index: 0}]": ("Duplicate", "spec.roles.worker.overrides[1].index"),
@@ -407,15 +407,18 @@ def test_names_must_leave_room_for_role_and_index() -> None:
     )
 
 
-def test_a_template_is_overridden_as_a_whole() -> None:
-    pod = "template: {spec: {containers: [{name: main, image: %s}]}}"
-    whole = MINIMAL.replace(
-        "      image: trainer\n", f"      {pod % 'x'}\n      overrides:\n        - index: 0\n          "
-    )
-    (worker,) = job_of(whole + pod % "y").roles
-    assert (worker.template.image, worker.template_of(0).image) == ("x", "y")
-    (problem,) = parse(whole + "image: y").problems
-    assert (problem.code, problem.path) == ("Conflict", "spec.roles.worker.overrides[0]")
+def test_what_stands_beside_a_template_replaces_what_it_says() -> None:
+    pod = "template: {spec: {containers: [{name: main, image: %s, args: [a]}]}}"
+    role = f"      {pod % 'x'}\n      args: [b]\n      overrides:\n"
+    overrides = ["image: y", pod % "z", "template: {}\n          image: w"]
+    for index, override in enumerate(overrides):
+        role += f"        - index: {index}\n          {override}\n"
+    (worker,) = job_of(MINIMAL.replace("      image: trainer\n", f"{role}      replicas: 4\n")).roles
+    told = [(worker.template_of(i).image, worker.template_of(i).args) for i in range(4)]
+    assert told == [("y", ("b",)), ("z", ("a",)), ("w", ()), ("x", ("b",))]
+    assert worker.template_of(0).pod == worker.template.pod
+    assert worker.template_of(1).pod != worker.template.pod
+    assert worker.template_of(2).pod == {}
 
 
 def test_tensorflow_has_at_most_one_chief() -> None:
@@ -435,24 +438,3 @@ def test_parts_are_taken_all_or_none() -> None:
 def test_two_jobs_of_one_document_do_not_share_a_name() -> None:
     (problem,) = parse(f"{MINIMAL}---\n{MINIMAL}").problems
     assert (problem.code, problem.path, problem.line) == ("Duplicate", "metadata.name", 15)
-
-
-UNKNOWN = {
-    "kubeflow.org/v1": ("PyTorchJob", "kind"),
-    "batch/v1": ("Job", "kind"),
-    "muster.dev/v2": ("Job", "apiVersion"),
-    "kubeflow.org/v1beta2": ("TFJob", "apiVersion"),
-}
-
-
-@pytest.mark.parametrize(("version", "expected"), UNKNOWN.items(), ids=UNKNOWN)
-def test_what_is_not_taken_is_told_with_what_is(version: str, expected: tuple[str, str]) -> None:
-    kind, key = expected
-    (problem,) = parse(f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\nspec: {{}}\n").problems
-    assert (problem.code, problem.path) == ("UnsupportedKind", key)
-    assert problem.allowed == "muster.dev/v1 Job, kubeflow.org/v1 TFJob"
-
-
-def test_an_experiment_manager_s_file_is_named_as_it_names_itself() -> None:
-    (problem,) = parse("version: 1\nkind: experiment\n").problems
-    assert (problem.code, problem.found) == ("UnsupportedKind", "version 1 experiment")

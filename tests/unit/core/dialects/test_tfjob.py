@@ -319,7 +319,6 @@ def test_a_conflict_of_bounds_is_told_in_the_document_s_own_words() -> None:
 
 IDLE: dict[str, tuple[dict[str, Any], str]] = {
     "managedBy": ({"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}, "spec.runPolicy.managedBy"),
-    "enableDynamicWorker": ({"enableDynamicWorker": True}, "spec.enableDynamicWorker"),
     "minResources": (
         {"schedulingPolicy": {"minResources": {"cpu": 3}}},
         "spec.schedulingPolicy.minResources",

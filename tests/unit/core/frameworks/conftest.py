@@ -5,20 +5,20 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from muster_core.frameworks import Addresses, listed_replicas
+from muster_core.frameworks import Addresses, Site, environment, listed_replicas, local_addresses
 from muster_core.models import Framework, Job, JobRecord, Phase, ReplicaRecord, ReplicaState, Role, Template
 
 
 class Scene:
-    """A TensorFlow job, its record and its replicas."""
+    """A job (TensorFlow's unless said), its record and its replicas."""
 
     def job(self, *roles: tuple[str, int, int], **rest: object) -> Job:
-        """Roles as (name, replicas, maximum); ``rest`` are fields of the job."""
+        """Roles as (name, replicas, maximum), elastic from 1 where the two differ; ``rest`` are fields of the job."""
         built = tuple(
             Role(
                 name=name,
                 replicas=replicas,
-                min=1,
+                min=replicas if replicas == most else 1,
                 max=most,
                 template=Template(env={"OWN": name}),
             )
@@ -42,6 +42,37 @@ class Scene:
     def addresses(self, job: Job) -> Addresses:
         """``role-index:2222`` for everyone who may ever run."""
         return {(role, index): f"{role}-{index}:2222" for role, index in listed_replicas(job)}
+
+    def ports(self, job: Job) -> Addresses:
+        """``127.0.0.1:21000`` and up, as on one machine."""
+        keys = listed_replicas(job)
+        return local_addresses("127.0.0.1", {key: 21000 + number for number, key in enumerate(keys)})
+
+    def site(self, job: Job, addresses: Addresses | None = None, **rest: object) -> Site:
+        """Where its replicas run."""
+        built = Site(
+            addresses=self.addresses(job) if addresses is None else addresses,
+            members_path="/run/members.json",
+            config_folder="/etc/mpi",
+        )
+        return msgspec.structs.replace(built, **rest)
+
+    def gang(self, job: Job) -> JobRecord:
+        """The record of the whole gang, as many of each role as the job asks for."""
+        members = (self.replica(role.name, index) for role in job.roles for index in range(role.replicas))
+        return self.record(*members)
+
+    def told(self, job: Job, role: str, index: int, site: Site | None = None) -> dict[str, str]:
+        """What a replica of the whole gang is told besides what everyone is: no MUSTER_*, TRACEPARENT or OWN."""
+        env = environment(
+            self.gang(job),
+            job,
+            self.replica(role, index),
+            site=site or self.site(job),
+            traceparent="00-a-b-01",
+        )
+        everyones = ("MUSTER_", "TRACEPARENT", "OWN")
+        return {name: value for name, value in env.items() if not name.startswith(everyones)}
 
 
 @pytest.fixture

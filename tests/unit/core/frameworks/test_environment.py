@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from muster_core.frameworks import SUPPORTED_FRAMEWORKS, environment, listed_replicas
+from muster_core.frameworks import environment, listed_replicas
 from muster_core.models import Framework, Job, ReplicaRecord, Template
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ def told(scene: Scene, job: Job, replica: ReplicaRecord) -> dict[str, str]:
         scene.record(replica),
         job,
         replica,
-        addresses=scene.addresses(job),
-        members_path="/run/members.json",
+        site=scene.site(job),
         traceparent="00-a-b-01",
     )
 
@@ -44,6 +43,7 @@ def test_everyone_is_told_who_and_where_it_is(scene: Scene) -> None:
         "MUSTER_GENERATION": "3",
         "MUSTER_MEMBERS": "/run/members.json",
         "MUSTER_ADDRESS": "worker-1:2222",
+        "MUSTER_PORT": "2222",
         "TRACEPARENT": "00-a-b-01",
     }
 
@@ -84,5 +84,20 @@ def test_every_index_up_to_the_maximum_is_listed(scene: Scene) -> None:
     assert listed_replicas(job) == [("ps", 0), ("worker", 0), ("worker", 1), ("worker", 2)]
 
 
-def test_plain_and_tensorflow_jobs_are_supported() -> None:
-    assert {Framework.PLAIN, Framework.TENSORFLOW} <= SUPPORTED_FRAMEWORKS
+@pytest.mark.parametrize("name", ["PYTHONUNBUFFERED", "GLOO_SOCKET_IFNAME"])
+def test_the_template_may_have_its_own_way_where_nobodys_identity_depends_on_it(
+    scene: Scene, name: str
+) -> None:
+    job = scene.job(("worker", 2, 2), framework=Framework.PYTORCH)
+    role = msgspec.structs.replace(job.roles[0], template=Template(env={name: "mine"}))
+    job = msgspec.structs.replace(job, roles=(role,))
+
+    assert scene.told(job, "worker", 0, scene.site(job, interface="lo"))[name] == "mine"
+
+
+def test_what_is_told_comes_before_what_the_template_says_so_that_it_can_be_referred_to(scene: Scene) -> None:
+    job = scene.job(("worker", 2, 2), framework=Framework.PYTORCH)
+
+    names = list(told(scene, job, scene.replica("worker", 0)))
+
+    assert names[-1] == "OWN"

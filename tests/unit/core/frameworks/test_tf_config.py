@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from muster_core.frameworks import tf_config
+from muster_core.models import FrameworkOptions, Job
 
 if TYPE_CHECKING:
     from .conftest import Scene
@@ -44,37 +44,64 @@ MASTER = """
 def test_a_replica_is_told_the_cluster_and_its_task(
     scene: Scene, roles: tuple[tuple[str, int, int], ...], me: tuple[str, int], golden: str
 ) -> None:
-    job = scene.job(*roles)
-
-    config = tf_config(job, scene.replica(*me), scene.addresses(job))
-
-    assert config is not None
-    assert json.loads(config) == json.loads(golden)
+    assert config_of(scene, scene.job(*roles), *me) == json.loads(golden)
 
 
 def test_those_that_run_are_told_the_same_at_every_size(scene: Scene) -> None:
     small, large = scene.job(("ps", 1, 1), ("worker", 1, 4)), scene.job(("ps", 1, 1), ("worker", 4, 4))
-    me = scene.replica("worker", 0)
 
-    assert tf_config(small, me, scene.addresses(small)) == tf_config(large, me, scene.addresses(large))
+    assert config_of(scene, small, "worker", 0) == config_of(scene, large, "worker", 0)
 
 
 def test_a_job_of_one_replica_has_none(scene: Scene) -> None:
-    job = scene.job(("worker", 1, 1))
-
-    assert tf_config(job, scene.replica("worker", 0), scene.addresses(job)) is None
+    assert "TF_CONFIG" not in scene.told(scene.job(("worker", 1, 1)), "worker", 0)
 
 
 def test_a_job_that_may_grow_from_one_replica_has_one(scene: Scene) -> None:
-    job = scene.job(("worker", 1, 2))
-
-    assert tf_config(job, scene.replica("worker", 0), scene.addresses(job)) is not None
+    assert "TF_CONFIG" in scene.told(scene.job(("worker", 1, 2)), "worker", 0)
 
 
 def test_a_role_that_may_have_no_replica_is_not_listed(scene: Scene) -> None:
-    job = scene.job(("ps", 0, 0), ("worker", 2, 2))
+    assert list(config_of(scene, scene.job(("ps", 0, 0), ("worker", 2, 2)), "worker", 0)["cluster"]) == [
+        "worker"
+    ]
 
-    config = tf_config(job, scene.replica("worker", 0), scene.addresses(job))
 
-    assert config is not None
-    assert list(json.loads(config)["cluster"]) == ["worker"]
+def test_an_evaluator_is_listed_where_the_job_says_so(scene: Scene) -> None:
+    job = scene.job(("chief", 1, 1), ("evaluator", 1, 1), options=FrameworkOptions(evaluator_in_cluster=True))
+
+    assert config_of(scene, job, "evaluator", 0)["cluster"] == {
+        "chief": ["chief-0:2222"],
+        "evaluator": ["evaluator-0:2222"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("me", "cluster"),
+    [
+        (("worker", 1), {"ps": ["ps-0:2222", "ps-1:2222"], "worker": {"1": "worker-1:2222"}}),
+        (("chief", 0), {"ps": ["ps-0:2222", "ps-1:2222"], "chief": {"0": "chief-0:2222"}}),
+        (("ps", 1), {"ps": ["ps-0:2222", "ps-1:2222"]}),
+    ],
+)
+def test_a_sparse_cluster_is_oneself_and_every_parameter_server(
+    scene: Scene, me: tuple[str, int], cluster: dict[str, object]
+) -> None:
+    options = FrameworkOptions(sparse_cluster=True)
+    job = scene.job(("chief", 1, 1), ("ps", 2, 2), ("worker", 2, 2), options=options)
+
+    config = config_of(scene, job, *me)
+
+    assert config["cluster"] == cluster
+    assert config["task"] == {"type": me[0], "index": me[1]}
+
+
+def test_the_folder_of_the_model_is_told(scene: Scene) -> None:
+    job = scene.job(("master", 1, 1), ("worker", 1, 1), options=FrameworkOptions(model_dir="/outputs/1"))
+
+    assert config_of(scene, job, "master", 0)["model_dir"] == "/outputs/1"
+
+
+def config_of(scene: Scene, job: Job, role: str, index: int) -> dict[str, Any]:
+    """TF_CONFIG, read."""
+    return json.loads(scene.told(job, role, index)["TF_CONFIG"])

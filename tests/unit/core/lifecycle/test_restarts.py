@@ -8,7 +8,7 @@ import pytest
 
 from muster_core.facts import JobFinished, JobRestarting, Outcome
 from muster_core.lifecycle import Finish, Restart, decide
-from muster_core.models import Framework, JobKind, ReplicaState, RestartPolicy, RestartScope, RunPolicy
+from muster_core.models import Framework, ReplicaState, RestartPolicy, RestartScope, RunPolicy
 
 if TYPE_CHECKING:
     from .conftest import Stories, Story
@@ -92,13 +92,6 @@ def test_what_a_node_rejected_or_was_asked_to_end_is_no_failure(story: Stories, 
     assert decided(told) is None
 
 
-@pytest.mark.parametrize("code", [0, 1])
-def test_a_service_that_ends_at_all_is_started_again(story: Stories, code: int) -> None:
-    told = story(1, ps=0, kind=JobKind.SERVICE).running().end("worker", 0, code)
-
-    assert isinstance(decided(told), JobRestarting)
-
-
 @pytest.mark.parametrize("code", [1, 137])
 def test_who_is_leaving_cannot_fail_the_job(story: Stories, code: int) -> None:
     told = story(3, most=4, policy=P.NEVER).running()
@@ -140,6 +133,15 @@ def test_an_elastic_job_restarts_the_replica_alone(story: Stories) -> None:
 
     assert isinstance(fact, JobRestarting)
     assert fact.scope is RestartScope.REPLICA
+
+
+def test_jax_is_restarted_as_a_whole_even_where_it_may_grow(story: Stories) -> None:
+    told = story(2, most=4, ps=0, framework=Framework.JAX).running().end("worker", 1, 1)
+
+    fact = decided(told)
+
+    assert isinstance(fact, JobRestarting)
+    assert fact.scope is RestartScope.GANG
 
 
 def test_the_delay_doubles_from_a_second_to_five_minutes(story: Stories) -> None:

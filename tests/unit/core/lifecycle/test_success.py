@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from muster_core.facts import Outcome
 from muster_core.lifecycle import Finish, decide
-from muster_core.models import Framework, JobKind, ReplicaState, RunPolicy, SuccessPolicy
+from muster_core.models import (
+    CleanPodPolicy,
+    Framework,
+    FrameworkOptions,
+    Rendezvous,
+    ReplicaState,
+    RunPolicy,
+    SuccessPolicy,
+    Template,
+)
 
 if TYPE_CHECKING:
     from .conftest import Stories, Story
@@ -103,6 +113,21 @@ def test_elastic_pytorch_succeeds_with_any_worker(story: Stories) -> None:
     assert outcome(told) is Outcome.SUCCEEDED
 
 
+def test_pytorch_that_meets_by_rendezvous_succeeds_with_any_worker_at_one_size(story: Stories) -> None:
+    options = FrameworkOptions(rendezvous=Rendezvous())
+    told = story(2, ps=0, framework=Framework.PYTORCH, options=options).running().end("worker", 1)
+
+    assert outcome(told) is Outcome.SUCCEEDED
+
+
+def test_mxnet_without_a_scheduler_waits_for_no_server(story: Stories) -> None:
+    told = story(2, ps=0, others=("server",), framework=Framework.MXNET).running().end("worker", 0)
+
+    assert outcome(told) is None
+    told.end("worker", 1)
+    assert outcome(told) is Outcome.SUCCEEDED
+
+
 def test_mxnet_succeeds_with_its_sole_worker(story: Stories) -> None:
     told = story(1, ps=0, framework=Framework.MXNET).running().end("worker", 0)
 
@@ -140,10 +165,19 @@ def test_only_an_exit_with_0_is_a_success(story: Stories, state: ReplicaState) -
     assert outcome(told) is not Outcome.SUCCEEDED
 
 
-def test_a_service_never_succeeds(story: Stories) -> None:
-    told = story(1, ps=0, kind=JobKind.SERVICE).running().end("worker", 0)
+@pytest.mark.parametrize("command", [(), ("sleep", "1000")])
+def test_where_replicas_are_kept_those_go_nevertheless_that_only_kept_still(
+    story: Stories, command: tuple[str, ...]
+) -> None:
+    run = RunPolicy(clean_pod_policy=CleanPodPolicy.NONE)
+    told = story(2, ps=0, others=("launcher",), framework=Framework.MPI, run=run)
+    worker, launcher = told.job.roles
+    quiet = msgspec.structs.replace(worker, template=Template(image="mpi", command=command))
+    told.job = msgspec.structs.replace(told.job, roles=(quiet, launcher))
 
-    assert outcome(told) is None
+    told.running().end("launcher", 0).finish(Outcome.SUCCEEDED)
+
+    assert [r.leaving for r in told.record.replicas if r.role == "worker"] == [not command] * 2
 
 
 def test_the_reason_says_who_succeeded(story: Stories) -> None:

@@ -9,6 +9,8 @@ import click
 
 from muster._cli import exits
 from muster._cli.documents import Given, read_document
+from muster._cli.dry_run import CLIENT, EITHER, SERVER, dry_run
+from muster._cli.flags import FlagsCommand, document_of, words_of
 from muster._cli.follow import Follower
 from muster._cli.outcome import exit_code, outcome_line, outcome_style
 from muster._cli.output import emit, emit_all
@@ -20,22 +22,49 @@ from muster_core.models import Phase
 from muster_rpc.convert import phase_from_proto, problem_from_proto
 from muster_rpc.v1 import job_pb2, job_service_pb2
 
+_EXAMPLES = """\b
+Examples:
+  muster submit -f job.yaml --follow
+  muster submit tfjob --name=mnist --image=tensorflow/tensorflow --workers=2 --ps=1 "python train.py"
+  muster submit -f job.yaml --dry-run -o yaml"""
 
-@click.command()
-@click.option("-f", "--file", required=True, metavar="FILE|-", help="The document; - is standard input.")
+
+@click.command(cls=FlagsCommand, epilog=_EXAMPLES)
+@click.option("-f", "--file", metavar="FILE|-", help="The document, in any dialect; - is standard input.")
 @click.option(
     "--follow", is_flag=True, help="Show what happens and what the replicas write, until the job has ended."
 )
 @click.option("--wait", is_flag=True, help="Wait in silence until the job has ended.")
 @click.option("--request-id", metavar="ID", help="The same id submits once, however often it is used.")
+@click.option(
+    "--dry-run",
+    "whom",
+    is_flag=False,
+    flag_value=EITHER,
+    type=click.Choice((SERVER, CLIENT, EITHER)),
+    help="Show what would be submitted: as Muster understands it (=server), as this command does (=client).  [Muster, if it is there]",
+)
 @shared_options
 @click.pass_obj
 @click.pass_context
 def submit(
-    ctx: click.Context, state: State, *, file: str, follow: bool, wait: bool, request_id: str | None
+    ctx: click.Context,
+    state: State,
+    *,
+    file: str | None,
+    follow: bool,
+    wait: bool,
+    request_id: str | None,
+    whom: str | None,
 ) -> None:
-    """Submit the jobs of a document. With --follow or --wait exits 0 only when all of them succeeded."""
-    given = read_document(file)
+    """Submit the jobs of a document, or of Arena's own command line.
+
+    With --follow or --wait exits 0 only when all of them succeeded. Instead of a document the words of `arena submit` are taken: tfjob,
+    pytorchjob, mpijob, horovodjob, etjob and others, their flags, and the command of the replicas.
+    """
+    given = _given(file, words_of(ctx))
+    if whom:
+        ctx.exit(exits.REFUSED if dry_run(state, given, whom).refused else exits.OK)
     try:
         submitted = _submit(state, given, request_id)
     except InvalidDocument as refused:
@@ -60,6 +89,17 @@ def submit(
     ended = asyncio.run(_follow(state, submitted, aloud=follow and state.output == "table"))
     _report_ends(state, given, ended)
     ctx.exit(max((exit_code(job) for job in ended), default=exits.OK))
+
+
+def _given(file: str | None, words: list[str]) -> Given:
+    if words and file:
+        raise click.UsageError(f"a document and a command line are both given: -f {file} and {words[0]}")
+    if words:
+        text = document_of(words)
+        return Given(text.encode(errors="surrogateescape"), text, "the command line")
+    if file is None:
+        raise click.UsageError('say what to submit: -f FILE, or tfjob --name=... "command"')
+    return read_document(file)
 
 
 def _submit(state: State, given: Given, request_id: str | None) -> Sequence[job_service_pb2.SubmittedJob]:

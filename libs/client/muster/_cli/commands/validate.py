@@ -1,4 +1,4 @@
-"""``muster validate``: all that is wrong with a document, and nothing submitted."""
+"""``muster validate``: all that is wrong with documents, and nothing submitted."""
 
 from __future__ import annotations
 
@@ -6,39 +6,41 @@ import click
 
 from muster._cli import exits
 from muster._cli.documents import read_document
-from muster._cli.output import emit
-from muster._cli.problems import counted, print_problems
+from muster._cli.findings import ask, find, report
 from muster._cli.state import State, shared_options
-from muster.errors import InvalidDocument
-from muster_core.models import Severity
-from muster_rpc.convert import problem_from_proto, problem_to_proto
-from muster_rpc.v1 import job_service_pb2
+
+_EXAMPLES = """\b
+Examples:
+  muster validate job.yaml
+  muster validate jobs/*.yaml -o json
+  muster validate --online -n research job.yaml
+  generate-job | muster validate -"""
 
 
-@click.command()
-@click.option("-f", "--file", required=True, metavar="FILE|-", help="The document; - is standard input.")
+@click.command(epilog=_EXAMPLES)
+@click.argument("files", nargs=-1, metavar="FILE|-...")
+@click.option("-f", "--file", "more", multiple=True, metavar="FILE|-", help="A document; the same as FILE.")
+@click.option(
+    "--online",
+    is_flag=True,
+    help="Ask Muster, which fills in the platform's defaults; --server asks the one there.  [nobody is asked]",
+)
 @shared_options
 @click.pass_obj
 @click.pass_context
-def validate(ctx: click.Context, state: State, file: str) -> None:
-    """Say all that is wrong with a document. Exits 3 when it would be refused."""
-    given = read_document(file)
-    try:
+def validate(
+    ctx: click.Context, state: State, *, files: tuple[str, ...], more: tuple[str, ...], online: bool
+) -> None:
+    """Say all that is wrong with documents, in any dialect. Exits 3 when one of them would be refused."""
+    names = (*files, *more)
+    if not names:
+        raise click.UsageError("name a file, or - for standard input")
+    documents = [read_document(name) for name in names]
+    if online or state.server:
         with state.client() as client:
-            answer = client.validate(given.source, source_name=given.name)
-    except InvalidDocument as refused:
-        answer = job_service_pb2.ValidateJobResponse(problems=[problem_to_proto(p) for p in refused.problems])
-    problems = [problem_from_proto(problem) for problem in answer.problems]
-    match state.output:
-        case "table":
-            if problems:
-                print_problems(state.err, problems, text=given.text, source_name=given.name)
-            names = ", ".join(job.name for job in answer.jobs)
-            click.echo(f"{given.name}: {counted(problems)}" + (f"; means {names}" if names else ""))
-        case "name":
-            for job in answer.jobs:
-                click.echo(job.name)
-        case _:
-            emit(answer, state.output)
-    if any(problem.severity is Severity.ERROR for problem in problems):
+            findings = [ask(client, given) for given in documents]
+    else:
+        findings = [find(given, state.namespace) for given in documents]
+    report(state, findings)
+    if any(finding.refused for finding in findings):
         ctx.exit(exits.REFUSED)

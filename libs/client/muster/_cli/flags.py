@@ -1,0 +1,76 @@
+"""Tells a command line of Arena's from options of this command: ``muster submit tfjob --name=demo --wait "python train.py"``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from muster_core.dialects.arena.document import PROGRAMS, split_own
+from muster_core.dialects.arena.jobs import SORTS, Sort
+from muster_core.dialects.arena.line import flags_of
+from muster_core.dialects.shell_words import join_words
+from muster_core.dialects.table import Effect
+
+_WORDS = "arena_words"
+_HELP = frozenset({"-h", "--help"})
+_EFFECTS = {Effect.KUBERNETES: "On Kubernetes only."}
+
+
+class FlagsCommand(click.Command):
+    """A command that keeps the words that are not its own: ``words_of`` gives them. Help for a sort of job shows its flags."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See ``click.Command``."""
+        options = [option for option in self.get_params(ctx) if isinstance(option, click.Option)]
+        takes_value = {
+            name: not option.is_flag and not isinstance(option.flag_value, str)
+            for option in options
+            for name in (*option.opts, *option.secondary_opts)
+        }
+        own, words = split_own(args, takes_value)
+        if _HELP & set(own) and (sort := _sort_of(words)):
+            click.echo(_help_of(sort, ctx))
+            ctx.exit()
+        ctx.meta[_WORDS] = words
+        return super().parse_args(ctx, own)
+
+
+def words_of(ctx: click.Context) -> list[str]:
+    """The words of Arena's that were given; none where there were only options."""
+    words: list[str] = ctx.meta[_WORDS]
+    return words
+
+
+def document_of(words: Sequence[str]) -> str:
+    """The document that such words are."""
+    line = join_words(words)
+    return line if words[0] in PROGRAMS else f"{PROGRAMS[-1]} submit {line}"
+
+
+def _sort_of(words: Sequence[str]) -> Sort | None:
+    plain = next((word for word in words if word not in {*PROGRAMS, "submit"}), "")
+    return next((sort for sort in SORTS if plain in sort.names), None)
+
+
+def _help_of(sort: Sort, ctx: click.Context) -> str:
+    formatter = ctx.make_formatter()
+    formatter.write_usage(f"muster submit {sort.names[0]}", "FLAGS... COMMAND...")
+    flags = {flag.key: flag for flag in flags_of(sort.table).values() if not flag.refused}
+    rows = [
+        (
+            ", ".join((*((flag.short,) if flag.short else ()), flag.key)),
+            " ".join(
+                (
+                    flag.doc,
+                    *(("Without effect: " + flag.idle + ".",) if flag.idle else ()),
+                    _EFFECTS.get(flag.effect, ""),
+                )
+            ),
+        )
+        for flag in sorted(flags.values(), key=lambda flag: flag.key)
+    ]
+    with formatter.section("Flags of Arena"):
+        formatter.write_dl(rows)
+    formatter.write_text("The options of muster submit may stand among them, before the command.")
+    return formatter.getvalue().rstrip()

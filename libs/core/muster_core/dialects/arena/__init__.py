@@ -1,0 +1,1 @@
+"""Arena's command line."""

@@ -1,0 +1,38 @@
+"""How a rule says that it is broken: once, where it is broken, and not where a value that decides it was already refused."""
+
+from __future__ import annotations
+
+from muster_core.dialects.codes import Code
+from muster_core.dialects.places import Locator, Place
+from muster_core.dialects.problems import Problems
+
+
+class Judge:
+    """Tells of broken rules in the words of the document, or of the typed job."""
+
+    def __init__(self, locator: Locator, problems: Problems) -> None:
+        self._locator = locator
+        self._problems = problems
+
+    def refuse(
+        self,
+        code: Code,
+        place: Place,
+        message: str,
+        *others: Place,
+        found: str = "",
+        allowed: str = "",
+        fix: str = "",
+    ) -> None:
+        """Say that a rule is broken at ``place``, unless it or one of the ``others`` that decide it was refused."""
+        spots = [self._locator.spot(one) for one in (place, *others)]
+        if not any(self._problems.at(spot.path) for spot in spots):
+            self._problems.add(code, spots[0], message, found=found, allowed=allowed, fix=fix)
+
+    def warn(self, place: Place, message: str, *, fix: str = "") -> None:
+        """Say that what stands at ``place`` has no effect."""
+        self._problems.warn(Code.NOT_ACTED_UPON, self._locator.spot(place), message, fix=fix)
+
+    def word(self, field: str, role: str = "") -> str:
+        """What a field is called."""
+        return self._locator.word(Place(field, role))

@@ -1,0 +1,1 @@
+"""Kubeflow's kinds: one family of documents, a file for each kind."""

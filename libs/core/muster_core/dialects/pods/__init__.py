@@ -1,0 +1,1 @@
+"""Kubernetes pod templates, as every dialect that has them reads them."""

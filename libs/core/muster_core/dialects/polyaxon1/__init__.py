@@ -1,0 +1,1 @@
+"""Polyaxon today: documents with ``version: 1.1``."""

@@ -1,0 +1,1 @@
+"""The rules for a job that came as data."""

@@ -1,0 +1,83 @@
+"""What MPI's and Horovod's replicas are told: one launcher starts ranks in the workers through a remote shell.
+
+Source: Open MPI's and Intel MPI's documented variables, Horovod's host discovery, and the MPI operator's documented layout.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from muster_core.frameworks.peers import Peers, Told, gpus_of
+from muster_core.frameworks.site import ConfigFile
+from muster_core.models import Framework, Job, JobRecord, ReplicaRecord, ReplicaState, Template, replica_name
+
+LAUNCHER = "launcher"
+HOSTFILE = "hostfile"
+DISCOVER_HOSTS = "discover_hosts.sh"
+REMOTE_SHELL = "remote_shell.sh"
+
+FRAMEWORKS = frozenset({Framework.MPI, Framework.HOROVOD})
+"""The frameworks whose launcher reaches the others through a remote shell."""
+
+_EXECUTABLE = 0o755
+_KEEP_STILL = ("sleep", "infinity")
+
+
+def tell(peers: Peers, replica: ReplicaRecord) -> Told:
+    """To the launcher: where the hosts are listed, and how it gets to them."""
+    interface, folder = peers.site.interface, peers.site.config_folder
+    unless_set: dict[str, str] = {}
+    if interface:
+        unless_set |= {
+            "OMPI_MCA_oob_tcp_if_include": interface,
+            "OMPI_MCA_btl_tcp_if_include": interface,
+            # Segments of shared memory are named after the machine, and here several hosts are one.
+            "OMPI_MCA_btl": "self,tcp",
+        }
+        if peers.job.framework is Framework.HOROVOD:
+            unless_set["HOROVOD_GLOO_IFACE"] = interface
+    if replica.role != LAUNCHER:
+        return Told(env={}, unless_set=unless_set)
+    agent = f"{folder}/{REMOTE_SHELL}"
+    env = {
+        "OMPI_MCA_plm_rsh_agent": agent,
+        "OMPI_MCA_orte_default_hostfile": f"{folder}/{HOSTFILE}",
+        "I_MPI_HYDRA_BOOTSTRAP": "rsh",
+        "I_MPI_HYDRA_BOOTSTRAP_EXEC": agent,
+    }
+    return Told(env=env, unless_set=unless_set | dict(peers.site.remote_shell.env))
+
+
+def files(record: JobRecord, job: Job, *, remote_shell: str) -> dict[str, ConfigFile]:
+    """The hostfile of all members, the script that tells who of them runs at the moment, and the remote shell.
+
+    A host that is about to leave is in neither list: ranks on it would be lost.
+    """
+    workers = [m for m in sorted(record.members(), key=lambda m: m.key) if m.role != LAUNCHER]
+    hosts = [f"{_host(job, worker)} slots={_slots(job, worker)}\n" for worker in workers]
+    running = [worker for worker in workers if worker.state is ReplicaState.RUNNING]
+    discovered = [f"echo {_host(job, worker)}:{_slots(job, worker)}\n" for worker in running]
+    return {
+        HOSTFILE: ConfigFile(content="".join(hosts).encode()),
+        DISCOVER_HOSTS: ConfigFile(content="".join(["#!/bin/sh\n", *discovered]).encode(), mode=_EXECUTABLE),
+        REMOTE_SHELL: ConfigFile(content=remote_shell.encode(), mode=_EXECUTABLE),
+    }
+
+
+def keeps_still(template: Template, role: str) -> bool:
+    """Whether a replica is there for the launcher's ranks alone: a worker that says nothing."""
+    return role != LAUNCHER and not template.command and not template.args
+
+
+def still(template: Template) -> Template:
+    """``template``, doing nothing until it is stopped."""
+    return msgspec.structs.replace(template, command=_KEEP_STILL)
+
+
+def _host(job: Job, worker: ReplicaRecord) -> str:
+    return replica_name(job.name, worker.role, worker.index)
+
+
+def _slots(job: Job, worker: ReplicaRecord) -> int:
+    said = job.options.processes
+    return int(said) if said.isdecimal() else max(gpus_of(job, *worker.key), 1)

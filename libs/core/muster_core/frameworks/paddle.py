@@ -1,0 +1,20 @@
+"""What PaddlePaddle's replicas are told. Source: ``paddle.distributed.launch``, and the training operator's documented variables."""
+
+from __future__ import annotations
+
+from muster_core.frameworks.peers import Peers, Told, is_elastic
+from muster_core.models import ReplicaRecord
+
+_MASTER = "master"
+
+
+def tell(peers: Peers, replica: ReplicaRecord) -> Told:
+    """Where the launchers meet and how many they are; with a master, whether this one serves parameters or trains."""
+    env = {
+        "PADDLE_JOB_ID": peers.job.name,
+        "PADDLE_NNODES": peers.bounds() if is_elastic(peers.job) else str(peers.size()),
+        "PADDLE_MASTER": peers.address(peers.first(_MASTER, "worker"), 0),
+    }
+    if peers.has(_MASTER):
+        env["PADDLE_SERVER_NUM" if replica.role == _MASTER else "PADDLE_TRAINER_NUM"] = "1"
+    return Told(env=env, unless_set={"PYTHONUNBUFFERED": "1"})

@@ -1,0 +1,35 @@
+"""What programs written for Polyaxon expect. Source: the documentation of Polyaxon's client for code that it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from muster_core.frameworks.peers import Peers, Told
+from muster_core.models import ReplicaRecord
+
+
+def tell(peers: Peers, replica: ReplicaRecord) -> Told:
+    """Cluster, task, experiment and hyper-parameters, each as JSON; ``POLYAXON_DECLARATIONS`` is the parameters' older name."""
+    job = peers.job
+    cluster = {role.name: peers.listed(role.name) for role in job.roles if role.max > 0}
+    experiment = {
+        "project_name": job.namespace,
+        "experiment_name": job.name,
+        "experiment_uuid": peers.record.job_id,
+    }
+    parameters = _json(job.options.parameters)
+    return Told(
+        env={
+            "POLYAXON_CLUSTER": _json(cluster),
+            "POLYAXON_TASK_INFO": _json({"type": replica.role, "index": replica.index}),
+            "POLYAXON_EXPERIMENT_INFO": _json(experiment),
+            "POLYAXON_PARAMS": parameters,
+            "POLYAXON_DECLARATIONS": parameters,
+        }
+    )
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,45 @@
+"""What a submission means to this version of Muster: the dialects, and the limits of what there is; not the platform's defaults.
+
+One door for spec-validator and for a check without a server, so that both say the same.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+import msgspec
+
+from muster_core.capabilities import limits_of
+from muster_core.dialects import Parsed, check, parse
+from muster_core.models import Job, Severity
+
+_NAMELESS = ("-", "<")
+
+
+def read_document(document: str | bytes, *, namespace: str = "", source_name: str = "") -> Parsed:
+    """What a document in any dialect means, or all that is wrong with it; see ``parse``.
+
+    A document that need not say its name may have that of its file, ``source_name``.
+    """
+    name = "" if source_name.startswith(_NAMELESS) else PurePath(source_name).stem
+    return _limited(parse(document, namespace=namespace, name=name))
+
+
+def read_spec(job: Job) -> Parsed:
+    """The same rules for a job that came as data."""
+    problems = check(job)
+    if any(problem.severity is Severity.ERROR for problem in problems):
+        return Parsed(jobs=(), problems=problems)
+    return _limited(Parsed(jobs=(job,), problems=problems))
+
+
+def _limited(parsed: Parsed) -> Parsed:
+    jobs: list[Job] = []
+    problems = list(parsed.problems)
+    for job in parsed.jobs:
+        limits = limits_of(job)
+        problems += limits
+        warnings = tuple(p for p in limits if p.severity is Severity.WARNING)
+        jobs.append(msgspec.structs.replace(job, warnings=job.warnings + warnings) if warnings else job)
+    refused = any(problem.severity is Severity.ERROR for problem in problems)
+    return Parsed(jobs=() if refused else tuple(jobs), problems=tuple(problems))

@@ -1,0 +1,94 @@
+"""What a submission means under the platform's defaults, or everything that is wrong with it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from muster_core import reading
+from muster_core.defaults import PlatformDefaults, apply_defaults
+from muster_core.dialects import Code, Parsed
+from muster_core.dialects.rules import MAX_JOB_BYTES
+from muster_core.facts import JobRejected, JobSubmitted, JobValidated
+from muster_core.models import Job, JobKind, Problem
+from muster_events.subjects import job_id_of
+
+
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
+    """The platform's defaults as they were applied; ``version`` 0: none were yet. ``applied_at`` is in microseconds."""
+
+    version: int = 0
+    defaults: PlatformDefaults = PlatformDefaults()
+    applied_by: str = ""
+    applied_at: int = 0
+
+
+NONE_APPLIED = Applied()
+"""What is in force before anyone applied anything."""
+
+
+def judge(fact: JobSubmitted, applied: Applied) -> JobValidated | JobRejected:
+    """The verdict on one part of a submission. The same submission under the same defaults gets the same verdict."""
+    name = fact.spec.name if fact.spec else ""
+    parsed = (
+        read_spec(fact.spec, applied)
+        if fact.spec
+        else read_document(fact.document or "", fact.namespace, fact.source_name, applied)
+    )
+    if parsed.jobs and fact.parts not in (0, len(parsed.jobs)):
+        return JobRejected(problems=(_miscounted(fact.parts, len(parsed.jobs)),), name=name)
+    if fact.part >= len(parsed.jobs):
+        return JobRejected(problems=parsed.problems, name=name)
+    job = parsed.jobs[fact.part]
+    return JobValidated(
+        job=job, defaults_version=applied.version, built_by=_build_of(job, parsed.jobs, fact.request_id)
+    )
+
+
+def read_document(text: str, namespace: str, source_name: str, applied: Applied) -> Parsed:
+    """What a document in any dialect means, the defaults filled in."""
+    return _completed(reading.read_document(text, namespace=namespace, source_name=source_name), applied)
+
+
+def read_spec(job: Job, applied: Applied) -> Parsed:
+    """The same for a job that came as data."""
+    return _completed(reading.read_spec(job), applied)
+
+
+def _completed(parsed: Parsed, applied: Applied) -> Parsed:
+    if not applied.version:
+        return parsed
+    jobs = tuple(apply_defaults(job, applied.defaults, applied.version) for job in parsed.jobs)
+    sizes = [(job.name, len(msgspec.json.encode(job))) for job in jobs]
+    too_large = tuple(_too_large(name, size) for name, size in sizes if size > MAX_JOB_BYTES)
+    return Parsed(jobs=() if too_large else jobs, problems=too_large + parsed.problems)
+
+
+def _build_of(job: Job, jobs: tuple[Job, ...], request_id: str) -> str:
+    """The id of the job that builds this one; empty where it is not built."""
+    if not job.built_by:
+        return ""
+    wanted = (job.namespace, job.built_by, JobKind.BUILD)
+    part = next(i for i, other in enumerate(jobs) if (other.namespace, other.name, other.kind) == wanted)
+    return job_id_of(request_id, part)
+
+
+def _miscounted(asked: int, found: int) -> Problem:
+    return Problem(
+        code=Code.CONFLICT,
+        path="",
+        message=f"the document holds {found} jobs, but was submitted as {asked}",
+        found=str(found),
+        allowed=str(asked),
+        fix="divide it into parts, with a line --- between them, or submit its jobs one by one",
+    )
+
+
+def _too_large(name: str, size: int) -> Problem:
+    return Problem(
+        code=Code.TOO_LARGE,
+        path="",
+        message=f"with the platform's defaults filled in, the job {name} is too large",
+        found=f"{size // 1024} KiB",
+        allowed=f"at most {MAX_JOB_BYTES // 1024} KiB",
+        fix="have fewer replicas with overrides of their own",
+    )

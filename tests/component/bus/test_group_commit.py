@@ -1,0 +1,125 @@
+import asyncio
+
+import pytest
+
+from muster_runtime.bus import (
+    BucketSpec,
+    GroupCommit,
+    Outgoing,
+    Published,
+    Records,
+    WrongSequence,
+    provision,
+)
+from muster_testing.lane import Lane
+
+MANY = 60
+
+
+class Callers:
+    """Many who publish at once, and what became of the first of each one's own."""
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane = lane
+        self.alone = 0
+        self.commits = GroupCommit(lane.bus)
+
+    async def publish(self, topic: str, *, msg_id: str = "") -> Published:
+        message = Outgoing(
+            subject=f"{self.lane.name}.{topic}",
+            data=topic.encode(),
+            msg_id=msg_id or f"{self.lane.name}/{topic}",
+            expected_last=0,
+        )
+
+        async def alone() -> Published:
+            self.alone += 1
+            return await self.lane.bus.publish(message)
+
+        return await self.commits.publish(message, alone)
+
+    async def publish_all(self, topics: list[str]) -> list[Published | BaseException]:
+        return await asyncio.gather(*map(self.publish, topics), return_exceptions=True)
+
+
+async def stored_at(lane: Lane, topic: str) -> int:
+    last = await lane.bus.last(lane.name, f"{lane.name}.{topic}")
+    assert last is not None
+    assert last.data == topic.encode()
+    return last.stream_sequence
+
+
+async def test_a_single_caller_waits_for_nobody(lane: Lane) -> None:
+    callers = Callers(lane)
+
+    published = await callers.publish("t1")
+
+    assert callers.alone == 1
+    assert published.sequence == await stored_at(lane, "t1")
+
+
+async def test_each_of_many_callers_is_told_the_place_of_its_own_message(lane: Lane) -> None:
+    callers = Callers(lane)
+    topics = [f"t{n}" for n in range(MANY)]
+
+    published = await callers.publish_all(topics)
+
+    assert callers.alone < MANY / 2
+    assert [p.sequence for p in published if isinstance(p, Published)] == [
+        await stored_at(lane, topic) for topic in topics
+    ]
+
+
+async def test_what_one_caller_is_refused_the_others_are_not(lane: Lane) -> None:
+    callers = Callers(lane)
+    taken = f"t{MANY - 2}"
+    await lane.bus.publish(
+        Outgoing(subject=f"{lane.name}.{taken}", data=taken.encode(), msg_id="somebody else's")
+    )
+
+    published = await callers.publish_all([f"t{n}" for n in range(MANY)])
+
+    refused = [place for place, p in enumerate(published) if not isinstance(p, Published)]
+    assert refused == [MANY - 2]
+    assert isinstance(published[MANY - 2], WrongSequence)
+    assert await lane.bus.last_sequence(lane.name) == MANY
+
+
+async def test_what_nobody_can_store_fails_for_its_caller_alone(lane: Lane) -> None:
+    callers = Callers(lane)
+
+    published = await callers.publish_all([*(f"t{n}" for n in range(MANY)), "not a subject"])
+
+    assert [type(p) for p in published if not isinstance(p, Published)] == [ValueError]
+
+
+async def test_a_caller_who_gives_up_takes_nobody_along(lane: Lane) -> None:
+    callers = Callers(lane)
+    waiting = [asyncio.create_task(callers.publish(f"t{n}")) for n in range(MANY)]
+    await asyncio.sleep(0)
+    waiting[-1].cancel()
+
+    published = await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert all(isinstance(p, Published) for p in published[:-1])
+    assert isinstance(published[-1], asyncio.CancelledError)
+
+
+@pytest.mark.parametrize("in_groups", [False, True])
+async def test_records_that_are_written_at_once_have_each_its_own_revision(
+    lane: Lane, *, in_groups: bool
+) -> None:
+    await provision(lane.bus, buckets=[BucketSpec(name=lane.name)])
+    records = Records(lane.bus, lane.name, written_in_groups=in_groups)
+    keys = [f"k{n}" for n in range(MANY)]
+    revisions = await asyncio.gather(*(records.put(key, b"1", expected=0) for key in keys))
+    again = await asyncio.gather(
+        *(records.put(key, b"2", expected=revision) for key, revision in zip(keys, revisions, strict=True))
+    )
+
+    entries = {entry.key: entry for entry in await records.entries()}
+
+    assert [entries[key].revision for key in keys] == again
+    assert {entry.value for entry in entries.values()} == {b"2"}
+    with pytest.raises(WrongSequence):
+        await records.put("k0", b"3", expected=revisions[0])

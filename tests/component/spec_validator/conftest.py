@@ -1,0 +1,3 @@
+from muster_testing.fixtures import fresh, shared_broker, shared_bus
+
+__all__ = ["fresh", "shared_broker", "shared_bus"]

@@ -1,0 +1,105 @@
+"""The platform's defaults in their bucket, with several copies of spec-validator at it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+import pytest_asyncio
+
+from muster_core.defaults import CategoryDefaults, PlatformDefaults
+from muster_runtime.bus import BucketSpec, Bus, Records, provision
+from muster_spec_validator.bucket import DefaultsBucket
+from muster_spec_validator.judging import NONE_APPLIED
+from muster_spec_validator.ports import Superseded
+
+
+@pytest_asyncio.fixture
+async def records(shared_bus: Bus, fresh: str) -> Records:
+    await provision(shared_bus, buckets=[BucketSpec(name=fresh)])
+    return Records(shared_bus, fresh)
+
+
+@asynccontextmanager
+async def following(bucket: DefaultsBucket) -> AsyncGenerator[DefaultsBucket]:
+    """A copy that follows the bucket meanwhile."""
+    task = asyncio.create_task(bucket.run())
+    try:
+        yield bucket
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def pool(name: str) -> PlatformDefaults:
+    return PlatformDefaults(experiments=CategoryDefaults(node_selector={"pool": name}))
+
+
+async def test_before_anyone_applied_anything_nothing_is_in_force(records: Records) -> None:
+    async with following(DefaultsBucket(records)) as copy:
+        assert await copy.in_force() == NONE_APPLIED
+
+
+async def test_what_was_applied_is_in_force_with_its_version_and_by_whom(records: Records) -> None:
+    copy = DefaultsBucket(records)
+    applied = await copy.store(pool("a"), by="ann", over=0)
+
+    assert (applied.version, applied.defaults, applied.applied_by) == (1, pool("a"), "ann")
+    assert applied.applied_at > 0
+    assert await copy.in_force() == applied
+
+
+async def test_a_copy_that_starts_knows_them_before_it_judges(records: Records) -> None:
+    await DefaultsBucket(records).store(pool("a"), by="ann", over=0)
+
+    async with following(DefaultsBucket(records)) as copy:
+        assert (await copy.in_force()).defaults == pool("a")
+
+
+async def test_another_copy_hears_of_them(records: Records) -> None:
+    async with following(DefaultsBucket(records)) as copy:
+        await copy.in_force()
+        await DefaultsBucket(records).store(pool("a"), by="ann", over=0)
+        async with asyncio.timeout(10):
+            while (await copy.in_force()).version == 0:
+                await asyncio.sleep(0.02)
+
+
+async def test_of_two_that_apply_at_once_one_wins_and_the_other_is_told(records: Records) -> None:
+    one, other = DefaultsBucket(records), DefaultsBucket(records)
+
+    results = await asyncio.gather(
+        one.store(pool("a"), by="ann", over=0),
+        other.store(pool("b"), by="bob", over=0),
+        return_exceptions=True,
+    )
+
+    (winner,) = [result for result in results if not isinstance(result, BaseException)]
+    (loser,) = [result for result in results if isinstance(result, Superseded)]
+    assert loser.applied == winner
+    assert len(await records.entries()) == 1
+
+
+async def test_earlier_versions_can_be_read(records: Records) -> None:
+    copy = DefaultsBucket(records)
+    await copy.store(pool("a"), by="ann", over=0)
+    await copy.store(pool("b"), by="bob", over=1)
+
+    first = await copy.version(1)
+    assert first is not None
+    assert first.defaults == pool("a")
+    assert await copy.version(7) is None
+    assert (await copy.in_force()).version == 2
+
+
+async def test_a_version_that_cannot_be_read_leaves_the_last_one_in_force(
+    records: Records, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = DefaultsBucket(records)
+    await copy.store(pool("a"), by="ann", over=0)
+    await records.put("2", b"{")
+
+    assert (await copy.refresh()).version == 1
+    assert "version 2 of the platform's defaults cannot be read" in caplog.text

@@ -1,0 +1,76 @@
+"""The example documents, and what the tests read of their jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from muster import AsyncClient, Job
+from muster_rpc.v1 import job_pb2
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples/frameworks"
+PATIENCE_S = 120
+
+
+def example(path: str, *, name: str = "") -> str:
+    """The document under another name, as an early torchrun on a late Python can run it.
+
+    That of Debian 12 takes "redirect nothing" for an error; "redirect what the tenth process says" it understands.
+    """
+    text = (EXAMPLES / path).read_text()
+    if name:
+        text = re.sub(r"(metadata:\n  name: ).*\n", rf"\1{name}\n", text)
+    return re.sub(r"( +)command: \[\"?torchrun.*\n(?: +env:\n)?", _with_redirects, text)
+
+
+def _with_redirects(found: re.Match[str]) -> str:
+    lines, indent = found[0], found[1]
+    if lines.endswith("env:\n"):
+        return f"{lines}{indent}  PET_REDIRECTS: '9:1'\n{indent}  PET_TEE: '9:1'\n"
+    return f"{lines}{indent}env: [{{name: PET_REDIRECTS, value: '9:1'}}, {{name: PET_TEE, value: '9:1'}}]\n"
+
+
+async def read_logs(muster: AsyncClient, job_id: str) -> str:
+    """Everything that the replicas have written."""
+    return b"".join([chunk.data async for chunk in muster.logs(job_id)]).decode()
+
+
+async def when_logged(muster: AsyncClient, job_id: str, *words: str) -> None:
+    """Wait until the replicas have written all of ``words``."""
+    seen = ""
+    async with asyncio.timeout(PATIENCE_S):
+        async for chunk in muster.logs(job_id, follow=True):
+            seen += chunk.data.decode()
+            if all(one in seen for one in words):
+                return
+    raise AssertionError(f"ended without saying {words}: {seen}")
+
+
+async def when(muster: AsyncClient, job_id: str, condition: Callable[[Job], bool]) -> Job:
+    """The job as soon as the condition holds."""
+    async with asyncio.timeout(PATIENCE_S):
+        async for seen in muster.watch(job_id):
+            if condition(seen):
+                return seen
+    raise AssertionError(f"{job_id} ended before the condition held")
+
+
+def running(job: Job) -> dict[str, job_pb2.Replica]:
+    """The replicas that run, by name."""
+    return {r.name: r for r in job.status.replicas if r.state == job_pb2.REPLICA_STATE_RUNNING}
+
+
+def processes_with(words: str) -> list[int]:
+    """The processes of this machine whose command line has ``words``."""
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if words in line:
+                found.append(int(entry.name))
+    return found

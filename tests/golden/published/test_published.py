@@ -1,0 +1,81 @@
+"""What the kinds' own schemas name is known here: acted upon, or answered with a sentence, and never taken for a misspelling."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from muster_core.dialects import DIALECTS
+from muster_core.dialects.fields import FieldRow, field_rows, table_rows
+from muster_core.dialects.metadata import KubernetesMetadataKeys
+from muster_core.dialects.pods.keys import AffinityKeys, ContainerKeys, PodKeys, TemplateKeys
+from muster_core.dialects.pods.scheduling_keys import TolerationKeys
+from muster_core.dialects.table import Effect, Table
+
+HERE = Path(__file__).parent
+KINDS = {
+    ("kubeflow.org/v1", "TFJob"): "tfjob",
+    ("kubeflow.org/v1", "PyTorchJob"): "pytorchjob",
+    ("kubeflow.org/v1", "MPIJob"): "mpijob",
+    ("kubeflow.org/v2beta1", "MPIJob"): "mpijob-v2beta1",
+    ("kubeflow.org/v1", "XGBoostJob"): "xgboostjob",
+    ("kubeflow.org/v1", "PaddleJob"): "paddlejob",
+    ("kubeflow.org/v1", "JAXJob"): "jaxjob",
+    ("kubeflow.org/v1", "MXJob"): "mxjob",
+    ("batch/v1", "Job"): "batchjob",
+    ("trainer.kubeflow.org/v1alpha1", "TrainJob"): "trainjob",
+}
+PARTS: dict[str, type[Table]] = {
+    "objectmeta": KubernetesMetadataKeys,
+    "podtemplatespec": TemplateKeys,
+    "podspec": PodKeys,
+    "container": ContainerKeys,
+    "affinity": AffinityKeys,
+    "toleration": TolerationKeys,
+}
+
+
+def published(name: str) -> list[str]:
+    lines = (HERE / f"{name}.txt").read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def unknown(name: str, rows: Iterable[FieldRow]) -> list[str]:
+    """The published paths that no row is for, nor one above them that has no table within."""
+    known = {row.path for row in rows}
+    inner = {path[:end] for path in known for end, mark in enumerate(path) if mark in ".["}
+    return [path for path in published(name) if not _covered(path, known, inner)]
+
+
+def _covered(path: str, known: set[str], inner: set[str]) -> bool:
+    above = [path[:end] for end, mark in enumerate(path) if mark in ".["]
+    return path in known or any(one in known and one not in inner for one in above)
+
+
+@pytest.mark.parametrize(("kind", "name"), KINDS.items(), ids=KINDS.values())
+def test_every_published_field_of_a_kind_is_known(kind: tuple[str, str], name: str) -> None:
+    (dialect,) = [dialect for dialect in DIALECTS if (dialect.version, dialect.kind) == kind]
+    assert unknown(name, field_rows(dialect)) == []
+
+
+@pytest.mark.parametrize(("name", "table"), PARTS.items(), ids=PARTS)
+def test_every_published_field_of_a_pod_is_known(name: str, table: type[Table]) -> None:
+    assert unknown(name, (row for row in table_rows(table) if isinstance(row, FieldRow))) == []
+
+
+def test_every_list_of_published_fields_is_compared() -> None:
+    assert {path.stem for path in HERE.glob("*.txt")} == {*KINDS.values(), *PARTS}
+
+
+def test_a_field_that_nobody_declared_is_found_out() -> None:
+    rows = [row for row in table_rows(PodKeys) if isinstance(row, FieldRow) and row.path != "dnsPolicy"]
+    assert unknown("podspec", rows) == ["dnsPolicy"]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.words)
+def test_every_field_says_what_it_is_and_why_it_has_no_effect(dialect: object) -> None:
+    (known,) = [one for one in DIALECTS if one is dialect]
+    rows = list(field_rows(known))
+    assert [row.path for row in rows if not row.doc and row.effect is Effect.ACTED_UPON] == []
+    idle = [row for row in rows if row.effect in (Effect.WARNED, Effect.REFUSED)]
+    assert [row.path for row in idle if not row.why] == []
