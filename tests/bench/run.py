@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Protocol
 
 import bench_place
+import bench_placement
 import bench_recovery
 import bench_submit
 import bench_up
+import bench_validate
 import msgspec
 from measuring import Measurement, table
 
@@ -40,7 +42,9 @@ class Group(msgspec.Struct, frozen=True):
 
 
 GROUPS = (
+    Group(bench_placement.NAMES, bench_placement.measure),
     Group(bench_up.NAMES, bench_up.measure),
+    Group(bench_validate.NAMES, bench_validate.measure),
     Group(bench_place.NAMES, bench_place.measure),
     Group(bench_submit.NAMES, bench_submit.measure),
     Group(bench_recovery.NAMES, bench_recovery.measure),

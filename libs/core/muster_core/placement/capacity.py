@@ -7,58 +7,60 @@ thousands of nodes; and what depends on labels is asked of each node once, not o
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from muster_core.models import Node, Resources, Taint
-from muster_core.placement.admission import Rules, barring, refusal
+from muster_core.placement.admission import Rules, barring
+from muster_core.placement.changes import Changes, View
 from muster_core.placement.demand import PODS, Demand
+from muster_core.placement.peers import Peer
 from muster_core.placement.room import (
     BASE_AXES,
     Need,
     Room,
     empty_room,
+    is_overfull,
     need_of,
     subtract,
     take_foreign_gpus,
 )
+from muster_core.placement.verdicts import Verdicts
 
 HoldKey = tuple[str, int, str, int]
 """Who holds room: job id, attempt, role, index."""
 
 _SLACK_UNIT = 1_000_000
+_FEWEST_VERDICTS_KEPT = 16
+_JUDGED_KEPT = 2_000_000
 
 
 class Hold(NamedTuple):
-    """What one replica takes of a node."""
+    """What one replica takes of a node, and what it is to others where that is known."""
 
     node: str
     demand: Demand
     gpus: tuple[int, ...] = ()
+    peer: Peer | None = None
 
 
 class NodeClass:
     """Nodes that differ in name and labels only: equal rooms, equal taints. ``names`` are sorted."""
 
-    __slots__ = ("names", "room", "slack", "taints")
+    __slots__ = ("key", "names", "room", "slack", "taints")
 
-    def __init__(self, *, room: Room, taints: tuple[Taint, ...]) -> None:
-        self.room = room
+    def __init__(self, *, key: tuple[int, Room], taints: tuple[Taint, ...]) -> None:
+        self.key = key
+        self.room = key[1]
         self.taints = taints
         self.names: list[str] = []
         self.slack: int | None = None
 
 
-class Verdicts(NamedTuple):
-    """Which nodes admit a replica: their names, and how many each constraint rules out."""
-
-    admitted: frozenset[str]
-    ruled_out: Mapping[str, int]
-
-
 class Snapshot:
     """Nodes, what is held on them, and what is left.
 
+    ``changes`` tells which nodes have other room than before; ``views`` are what was derived from it and is kept up to date so.
     Between ``checkpoint`` and the matching ``commit`` or ``rollback`` only ``hold`` and ``release`` are allowed; checkpoints nest.
     """
 
@@ -69,13 +71,18 @@ class Snapshot:
         self._barring: dict[str, tuple[Taint, ...]] = {}
         self._holds: dict[HoldKey, Hold] = {}
         self._on_node: dict[str, dict[HoldKey, Hold]] = {}
-        self._classes: dict[tuple[tuple[Taint, ...], Room], NodeClass] = {}
+        self._classes: dict[tuple[int, Room], NodeClass] = {}
+        self._class_of: dict[str, NodeClass] = {}
+        self._taint_numbers: dict[tuple[Taint, ...], int] = {}
+        self._domains: dict[str, dict[str, list[str]]] = {}
         self._needs: dict[Demand, Need] = {}
         self._verdicts: dict[Rules, Verdicts] = {}
         self._scale: tuple[int, ...] | None = None
         self._emptied: Snapshot | None = None
         self._log: list[tuple[HoldKey, Hold, bool, Room | None]] = []
         self._open = 0
+        self.changes = Changes()
+        self.views: dict[Hashable, View] = {}
         for node in nodes:
             self.put_node(node)
 
@@ -106,12 +113,14 @@ class Snapshot:
         if known is None or known.allocatable != node.allocatable:
             self._forget_scale()
         if known is None or _admission(known) != _admission(node):
-            self._verdicts.clear()
+            self._domains.clear()
+            for verdicts in self._verdicts.values():
+                verdicts.judge(node)
         self._barring[node.name] = barring(node.taints)
         unmet = sorted(name for name in node.allocatable.extended if name not in self._axes)
         if unmet:
             self._add_axes(unmet)
-        self._set_room(node.name, self._room_from_scratch(node))
+        self._replace_room(node.name, self._room_from_scratch(node))
 
     def drop_node(self, name: str) -> None:
         """Forget a node that left the pool; what is held on it stays held, on a node that is not there."""
@@ -120,20 +129,38 @@ class Snapshot:
             return
         self._unclassify(name)
         del self._nodes[name], self._rooms[name], self._barring[name]
+        self.changes.note(name)
         self._emptied = None
         self._forget_scale()
-        self._verdicts.clear()
+        self._domains.clear()
+        for verdicts in self._verdicts.values():
+            verdicts.forget(name)
 
     def hold(self, key: HoldKey, hold: Hold) -> None:
         """Take room; raises ValueError where ``key`` holds room already."""
-        if key in self._holds:
-            raise ValueError(f"{key} holds room on {self._holds[key].node} already")
-        before = self._rooms.get(hold.node)
-        self._remember(key, hold, added=True, before=before)
-        self._holds[key] = hold
-        self._on_node.setdefault(hold.node, {})[key] = hold
-        if before is not None:
-            self._replace_room(hold.node, subtract(before, self.need(hold.demand), hold.gpus))
+        self.hold_all(((key, hold),))
+
+    def hold_all(self, holds: Iterable[tuple[HoldKey, Hold]]) -> None:
+        """Take room for several at once, which costs less than one by one.
+
+        Raises ValueError where a key holds room already or comes twice; then nothing is taken.
+        """
+        wanted = tuple(holds)
+        for key, _ in wanted:
+            if key in self._holds:
+                raise ValueError(f"{key} holds room on {self._holds[key].node} already")
+        if len({key for key, _ in wanted}) != len(wanted):
+            raise ValueError("a key comes twice")
+        rooms: dict[str, Room] = {}
+        for key, hold in wanted:
+            before = rooms.get(hold.node) or self._rooms.get(hold.node)
+            self._remember(key, hold, added=True, before=before)
+            self._holds[key] = hold
+            self._on_node.setdefault(hold.node, {})[key] = hold
+            if before is not None:
+                rooms[hold.node] = subtract(before, self.need(hold.demand), hold.gpus)
+        for name, room in rooms.items():
+            self._replace_room(name, room)
 
     def release(self, key: HoldKey) -> None:
         """Give room back; raises KeyError where ``key`` holds none."""
@@ -181,9 +208,7 @@ class Snapshot:
 
     def class_of(self, name: str) -> NodeClass | None:
         """The class of a node, or None where it takes no new replica or is not known."""
-        if name not in self._rooms or not self._usable(name):
-            return None
-        return self._classes.get((self._barring[name], self._rooms[name]))
+        return self._class_of.get(name)
 
     def slack(self, of: NodeClass) -> int:
         """How much is left on a node of this class, each resource as a share of the largest node's; fewer is tighter."""
@@ -197,14 +222,21 @@ class Snapshot:
         """Which nodes admit replicas of these rules."""
         verdicts = self._verdicts.get(rules)
         if verdicts is None:
-            refusals = {name: refusal(rules, node) for name, node in self._nodes.items()}
-            ruled_out: dict[str, int] = {}
-            for constraint in refusals.values():
-                if constraint:
-                    ruled_out[constraint] = ruled_out.get(constraint, 0) + 1
-            admitted = frozenset(name for name, constraint in refusals.items() if not constraint)
-            verdicts = self._verdicts[rules] = Verdicts(admitted, ruled_out)
+            if len(self._verdicts) >= max(_FEWEST_VERDICTS_KEPT, _JUDGED_KEPT // max(len(self._nodes), 1)):
+                del self._verdicts[next(iter(self._verdicts))]
+            verdicts = self._verdicts[rules] = Verdicts(rules, self._nodes.values())
         return verdicts
+
+    def domains(self, label: str) -> Mapping[str, Sequence[str]]:
+        """The values of a node label, and the names of the nodes that have each, sorted."""
+        domains = self._domains.get(label)
+        if domains is None:
+            domains = self._domains[label] = {}
+            for name in sorted(self._nodes):
+                value = self._nodes[name].labels.get(label)
+                if value is not None:
+                    domains.setdefault(value, []).append(name)
+        return domains
 
     def free_of(self, room: Room, resource: str) -> int:
         """What ``room`` has free of a resource by name (``gpu`` in milli-GPU), never below 0."""
@@ -235,9 +267,7 @@ class Snapshot:
 
     def overfull(self) -> list[str]:
         """The nodes on which more is held or used than they offer, sorted."""
-        return sorted(
-            name for name, room in self._rooms.items() if any(amount < 0 for part in room for amount in part)
-        )
+        return sorted(name for name, room in self._rooms.items() if is_overfull(room))
 
     def emptied(self) -> Snapshot:
         """The same nodes without any replica of ours; do not change it."""
@@ -261,27 +291,32 @@ class Snapshot:
 
     def _set_room(self, name: str, room: Room) -> None:
         self._rooms[name] = room
+        self.changes.note(name)
         if not self._usable(name):
             return
-        key = (self._barring[name], room)
+        taints = self._barring[name]
+        key = (self._taint_numbers.setdefault(taints, len(self._taint_numbers)), room)
         members = self._classes.get(key)
         if members is None:
-            members = self._classes[key] = NodeClass(room=room, taints=key[0])
+            members = self._classes[key] = NodeClass(key=key, taints=taints)
         insort(members.names, name)
+        self._class_of[name] = members
 
     def _unclassify(self, name: str) -> None:
-        members = self.class_of(name) if name in self._nodes else None
+        members = self._class_of.pop(name, None)
         if members is None:
             return
         del members.names[bisect_left(members.names, name)]
         if not members.names:
-            del self._classes[(members.taints, members.room)]
+            del self._classes[members.key]
 
     def _add_axes(self, names: Iterable[str]) -> None:
         for name in names:
             self._axes[name] = len(self._axes)
         self._needs.clear()
+        self.views.clear()
         self._classes.clear()
+        self._class_of.clear()
         self._forget_scale()
         for name in self._rooms:
             self._set_room(name, self._room_from_scratch(self._nodes[name]))
@@ -299,6 +334,7 @@ class Snapshot:
     def _forget_scale(self) -> None:
         if self._scale is not None:
             self._scale = None
+            self.changes.note_all()
             for one in self._classes.values():
                 one.slack = None
 

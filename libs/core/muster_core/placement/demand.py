@@ -15,22 +15,23 @@ PODS = "pods"
 _ON_GPUS = frozenset({"gpu", "gpu_memory"})
 
 
-class Demand(msgspec.Struct, frozen=True, kw_only=True):
+class Demand(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """One replica's demand.
 
     ``amounts`` are (resource, amount) pairs, amounts above 0, sorted by resource, one pod included, GPUs left out. ``gpus`` are whole
     GPUs; ``gpu_share`` is a share of one GPU in milli-GPU (0 < share < 1000); at most one of the two is set. ``gpu_memory`` is in
-    bytes on each GPU used.
+    bytes on each GPU used. ``together`` keeps whole GPUs within one island of the node's interconnect.
     """
 
     amounts: tuple[tuple[str, int], ...]
     gpus: int = 0
     gpu_share: int = 0
     gpu_memory: int = 0
+    together: bool = False
 
 
-def demand_of(requests: Resources) -> Demand:
-    """The demand behind ``requests``.
+def demand_of(requests: Resources, *, together: bool = False) -> Demand:
+    """The demand behind ``requests``; ``together`` asks for GPUs of one island where a replica has several.
 
     A request above one GPU that is not a whole number is rounded up: a share never spans GPUs. A request for GPU memory alone takes
     1 milli-GPU as well, so that its GPU counts as shared.
@@ -46,4 +47,5 @@ def demand_of(requests: Resources) -> Demand:
         gpus=whole,
         gpu_share=share,
         gpu_memory=max(requests.gpu_memory, 0),
+        together=together and whole > 1,
     )

@@ -1,4 +1,4 @@
-"""Where replicas of given rules could stand: the pool's node classes, split by who admits whom.
+"""Where replicas of a gang could stand: the pool's node classes, or some of its nodes, split by who admits whom.
 
 A class splits only where some rule looks at labels; otherwise its nodes stay together and are tried as one.
 """
@@ -11,50 +11,142 @@ from typing import NamedTuple
 
 from muster_core.placement.admission import Rules, tolerates
 from muster_core.placement.capacity import NodeClass, Snapshot
-from muster_core.placement.room import Room
+from muster_core.placement.fits import Fits, fits_of
+from muster_core.placement.fragments import TYPICAL, Workload, fragments_of
+from muster_core.placement.room import Room, Want, count, fill
+from muster_core.placement.slot import Slot
+
+_AS_OFTEN_AS_IT_FITS = 1 << 30
+
+
+class Cost(NamedTuple):
+    """What it costs to use a node, the fewer the better: how little it is liked, fragmentation, what is left of it."""
+
+    penalty: int
+    growth: int
+    slack: int
 
 
 class Spot(NamedTuple):
     """Nodes that are alike to the gang: equal rooms, and each of them admits the rules of these numbers. ``names`` are sorted."""
 
     room: Room
-    slack: int
+    cost: Cost
     names: Sequence[str]
     admits: frozenset[int]
 
 
 class Field:
-    """The spots of ``snapshot`` for replicas of ``rules``; valid until the snapshot changes. ``numbers`` stand for the rules."""
+    """The nodes of ``snapshot`` for replicas of ``slots``; valid until the snapshot changes.
 
-    def __init__(self, snapshot: Snapshot, rules: Iterable[Rules]) -> None:
+    ``numbers`` stand for the rules; ``names`` are the nodes that it is bound to, sorted, or None for all of them. Where a ``workload``
+    is given, fragments are measured by it and everything is placed so that they grow least; without one, shares of GPUs are, by
+    what is typical, and everything else goes where it is tightest.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        slots: Iterable[Slot],
+        *,
+        workload: Workload | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
         self.snapshot = snapshot
-        self.numbers = {rule: number for number, rule in enumerate(dict.fromkeys(rules))}
+        self.slots = tuple(dict.fromkeys(slots))
+        self.numbers = {
+            rule: number for number, rule in enumerate(dict.fromkeys(slot.rules for slot in self.slots))
+        }
+        self.workload = workload
+        self.names = names
+
+    def within(self, names: Sequence[str]) -> Field:
+        """The same on some of the nodes; ``names`` are sorted."""
+        return Field(self.snapshot, self.slots, workload=self.workload, names=names)
+
+    def fits(self, slot: Slot) -> Fits:
+        """How many replicas of ``slot`` each node of the pool could take."""
+        need = self.snapshot.need(slot.demand)
+
+        def measure(room: Room) -> tuple[int, int]:
+            times = count(room, need, _AS_OFTEN_AS_IT_FITS)
+            return times, self._growth(room, (slot,)) if times else 0
+
+        key = ("one", slot.demand, slot.rules, self.workload)
+        return fits_of(self.snapshot, key, (slot.rules,), measure)
+
+    def fits_all(self, wants: Sequence[tuple[Slot, int]]) -> Fits:
+        """The nodes of the pool that could take all of these replicas, taken in this order."""
+        needs = [Want(self.snapshot.need(slot.demand), number) for slot, number in wants]
+        slots = tuple(slot for slot, _ in wants)
+        rules = tuple(dict.fromkeys(slot.rules for slot in slots))
+
+        def measure(room: Room) -> tuple[int, int]:
+            if fill(room, needs) != [want.limit for want in needs]:
+                return 0, 0
+            return 1, self._growth(room, slots)
+
+        demands = tuple((slot.demand, number) for slot, number in wants)
+        key = ("all", demands, rules, self.workload)
+        return fits_of(self.snapshot, key, rules, measure)
 
     @cached_property
     def spots(self) -> list[Spot]:
         """Every spot that admits at least one of the rules, in no particular order."""
         spots: list[Spot] = []
-        by_labels = [rule for rule in self.numbers if rule.by_labels]
-        by_taints = [rule for rule in self.numbers if not rule.by_labels]
+        verdicts = {rule: self.snapshot.verdicts(rule) for rule in self.numbers}
+        split = [rule for rule in self.numbers if rule.by_labels or verdicts[rule].penalties]
+        by_taints = [rule for rule in self.numbers if rule not in split]
         tolerated: dict[tuple[object, ...], frozenset[int]] = {}
-        for one in self.snapshot.classes:
+        for one, names in self._classes():
             admits = tolerated.get(one.taints)
             if admits is None:
                 admits = frozenset(
-                    self.numbers[rule] for rule in by_taints if tolerates(rule.tolerations, one.taints)
+                    self.numbers[rule]
+                    for rule in by_taints
+                    if rule.understood and tolerates(rule.tolerations, one.taints)
                 )
                 tolerated[one.taints] = admits
-            if by_labels:
-                spots.extend(self._split(one, admits, by_labels))
+            if split:
+                spots.extend(self._split(one, names, admits, split))
             elif admits:
-                spots.append(Spot(one.room, self.snapshot.slack(one), one.names, admits))
+                spots.append(Spot(one.room, self._cost(one, 0), names, admits))
         return spots
 
-    def _split(self, one: NodeClass, admits: frozenset[int], by_labels: Sequence[Rules]) -> list[Spot]:
-        admitted = [(self.numbers[rule], self.snapshot.verdicts(rule).admitted) for rule in by_labels]
-        parts: dict[frozenset[int], list[str]] = {}
-        for name in one.names:
-            also = frozenset(rule for rule, names in admitted if name in names)
-            parts.setdefault(admits | also, []).append(name)
-        slack = self.snapshot.slack(one)
-        return [Spot(one.room, slack, names, rules) for rules, names in parts.items() if rules]
+    def _classes(self) -> Iterable[tuple[NodeClass, Sequence[str]]]:
+        if self.names is None:
+            return ((one, one.names) for one in self.snapshot.classes)
+        members: dict[int, tuple[NodeClass, list[str]]] = {}
+        for name in self.names:
+            one = self.snapshot.class_of(name)
+            if one is not None:
+                members.setdefault(id(one), (one, []))[1].append(name)
+        return members.values()
+
+    def _split(
+        self, one: NodeClass, names: Sequence[str], admits: frozenset[int], rules: Sequence[Rules]
+    ) -> list[Spot]:
+        judged = [(self.numbers[rule], self.snapshot.verdicts(rule)) for rule in rules]
+        parts: dict[tuple[frozenset[int], int], list[str]] = {}
+        for name in names:
+            also = frozenset(rule for rule, verdicts in judged if name in verdicts.admitted)
+            penalty = sum(verdicts.penalties.get(name, 0) for _, verdicts in judged)
+            parts.setdefault((admits | also, penalty), []).append(name)
+        return [
+            Spot(one.room, self._cost(one, penalty), some, numbers)
+            for (numbers, penalty), some in parts.items()
+            if numbers
+        ]
+
+    def _cost(self, one: NodeClass, penalty: int) -> Cost:
+        return Cost(penalty, self._growth(one.room, self.slots), self.snapshot.slack(one))
+
+    def _growth(self, room: Room, slots: Iterable[Slot]) -> int:
+        growth = 0
+        for demand in dict.fromkeys(slot.demand for slot in slots):
+            if self.workload is None and not demand.gpu_share:
+                continue
+            need = self.snapshot.need(demand)
+            if count(room, need, 1):
+                growth += fragments_of(self.snapshot, self.workload or TYPICAL).growth(room, need)
+        return growth

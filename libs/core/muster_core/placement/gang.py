@@ -6,27 +6,21 @@ tightest; else the fewest nodes, with the parameter servers where most workers a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from muster_core.facts import Assignment
-from muster_core.models import Job, Role, Template
-from muster_core.placement.admission import Rules, rules_of
+from muster_core.models import Job, PlacementPolicy, Role
+from muster_core.placement.arrangement import arrange
 from muster_core.placement.capacity import Snapshot
-from muster_core.placement.demand import Demand, demand_of
 from muster_core.placement.field import Field
-from muster_core.placement.layout import Group, Layout, lay_out
-from muster_core.placement.roles import is_anchor
-from muster_core.placement.room import take
+from muster_core.placement.fragments import Workload
+from muster_core.placement.layout import Group, Layout
+from muster_core.placement.roles import is_anchor, is_pinned
+from muster_core.placement.room import Room, take
 from muster_core.placement.shortfall import Shortfall, shortfall_of
-
-
-class Slot(msgspec.Struct, frozen=True):
-    """What one replica asks: so much room, on nodes of such a kind. Replicas of equal slots are interchangeable."""
-
-    demand: Demand
-    rules: Rules
+from muster_core.placement.slot import Slot, slot_of, without_peer
 
 
 class GangRole(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,14 +33,15 @@ class GangRole(msgspec.Struct, frozen=True, kw_only=True):
     overrides: tuple[tuple[int, Slot], ...] = ()
 
 
-class Gang(msgspec.Struct, frozen=True, kw_only=True):
+class Gang(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """The replicas that start together. Equal gangs have equal chances, whatever jobs they come from; it hashes.
 
-    ``min_available`` is a floor under the number of replicas in all, beside the roles' own.
+    ``min_available`` is a floor under the number of replicas in all, beside the roles' own. ``policy`` says where they may stand.
     """
 
     roles: tuple[GangRole, ...]
     min_available: int = 0
+    policy: PlacementPolicy = PlacementPolicy()
 
     @property
     def full(self) -> int:
@@ -69,42 +64,43 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
 def gang_of(job: Job) -> Gang:
     """The gang that ``job`` starts as."""
-    return Gang(
-        roles=tuple(_gang_role(role) for role in job.roles if role.replicas > 0),
-        min_available=job.min_available or 0,
-    )
+    roles = [_gang_role(role, job) for role in job.roles if role.replicas > 0]
+    if not any(slot.peer is not None and slot.peer.asks for role in roles for slot in _slots_of(role)):
+        roles = [_without_peers(role) for role in roles]
+    return Gang(roles=tuple(roles), min_available=job.min_available or 0, policy=job.placement)
 
 
-def slot_of(template: Template) -> Slot:
-    """What a replica of ``template`` asks."""
-    return Slot(demand=demand_of(template.requests), rules=rules_of(template))
-
-
-def place(gang: Gang, snapshot: Snapshot, *, feasible: bool | None = None) -> Placement | Shortfall:
+def place(
+    gang: Gang, snapshot: Snapshot, *, feasible: bool | None = None, workload: Workload | None = None
+) -> Placement | Shortfall:
     """Find room for the whole gang; ``snapshot`` is not changed.
 
     ``feasible`` tells whether the empty pool could hold the gang's floor, where that is known already; it is found out otherwise, and
-    only if the gang does not fit.
+    only if the gang does not fit. ``workload`` is what usually comes (``workload_of`` what runs and waits), so that what is left of
+    GPUs stays of use to it; without one only shares of GPUs are placed so, by what is typical.
     """
-    field = Field(snapshot, [slot.rules for slot in _slots(gang)])
+    field = Field(snapshot, _slots(gang), workload=workload)
     layout = _largest(gang, field)
     if layout is not None:
         return _placement(gang, layout, field)
     if feasible is None:
         feasible = feasible_when_empty(gang, snapshot)
-    return shortfall_of(_groups(gang, gang.floor, field), field, feasible=feasible)
+    groups = _groups(gang, gang.floor, field)
+    return shortfall_of(groups, field, gang.policy, feasible=feasible, fits_now=_fits_now(gang, field))
 
 
 def feasible_when_empty(gang: Gang, snapshot: Snapshot) -> bool:
     """Whether the pool could hold the gang's floor if nothing of ours ran on it."""
-    emptied = snapshot.emptied()
-    field = Field(emptied, [slot.rules for slot in _slots(gang)])
-    return lay_out(_groups(gang, gang.floor, field), field) is not None
+    field = Field(snapshot.emptied(), _slots(gang))
+    return arrange(_groups(gang, gang.floor, field), field, gang.policy) is not None
 
 
-def _gang_role(role: Role) -> GangRole:
-    usual = slot_of(role.template)
-    overrides = ((index, slot_of(template)) for index, template in sorted(role.overrides.items()))
+def _gang_role(role: Role, job: Job) -> GangRole:
+    usual = slot_of(role.template, job.placement, job.namespace)
+    overrides = (
+        (index, slot_of(template, job.placement, job.namespace))
+        for index, template in sorted(role.overrides.items())
+    )
     return GangRole(
         name=role.name,
         min=min(role.min, role.replicas),
@@ -114,30 +110,64 @@ def _gang_role(role: Role) -> GangRole:
     )
 
 
+def _without_peers(role: GangRole) -> GangRole:
+    usual = without_peer(role.slot)
+    overrides = ((index, without_peer(slot)) for index, slot in role.overrides)
+    different = tuple((index, slot) for index, slot in overrides if slot != usual)
+    return msgspec.structs.replace(role, slot=usual, overrides=different)
+
+
 def _slots(gang: Gang) -> Iterator[Slot]:
     for role in gang.roles:
-        yield role.slot
-        for _, slot in role.overrides:
-            yield slot
+        yield from _slots_of(role)
+
+
+def _slots_of(role: GangRole) -> Iterator[Slot]:
+    yield role.slot
+    for _, slot in role.overrides:
+        yield slot
 
 
 def _largest(gang: Gang, field: Field) -> Layout | None:
     """The layout of the largest size that fits: everything, else by bisection between the floor and everything."""
-    layout = lay_out(_groups(gang, gang.full, field), field)
+    layout = arrange(_groups(gang, gang.full, field), field, gang.policy)
     if layout is not None or gang.floor == gang.full:
         return layout
-    best = lay_out(_groups(gang, gang.floor, field), field)
-    if best is None:
-        return None
+    best = arrange(_groups(gang, gang.floor, field), field, gang.policy)
+    return best and _largest_above(gang, field, best)
+
+
+def _largest_above(gang: Gang, field: Field, best: Layout) -> Layout:
+    """The largest size from the floor, whose layout is ``best``, to below everything."""
     fits, fails = gang.floor, gang.full
     while fails - fits > 1:
         size = (fits + fails) // 2
-        layout = lay_out(_groups(gang, size, field), field)
+        layout = arrange(_groups(gang, size, field), field, gang.policy)
         if layout is None:
             fails = size
         else:
             fits, best = size, layout
     return best
+
+
+def _fits_now(gang: Gang, field: Field) -> int:
+    """The largest number of replicas that would start now if the floor, which does not fit, were lower; 0 where none would."""
+    roles = (
+        role if is_pinned(role.name) else msgspec.structs.replace(role, min=min(role.min, 1))
+        for role in gang.roles
+    )
+    lowered = Gang(roles=tuple(roles), policy=gang.policy)
+    if lowered.floor >= gang.floor:
+        return 0
+    smallest = arrange(_groups(lowered, lowered.floor, field), field, gang.policy)
+    if smallest is None:
+        return 0
+    sizes = _sizes(gang, gang.floor)
+    reduced = (
+        msgspec.structs.replace(role, replicas=size) for role, size in zip(lowered.roles, sizes, strict=True)
+    )
+    best = _largest_above(msgspec.structs.replace(lowered, roles=tuple(reduced)), field, smallest)
+    return sum(sum(counts) for _, counts in best.nodes)
 
 
 def _sizes(gang: Gang, size: int) -> list[int]:
@@ -159,18 +189,13 @@ def _groups(gang: Gang, size: int, field: Field) -> list[Group]:
     """The replicas at ``size`` by role and slot, parameter servers first."""
     groups: list[Group] = []
     for role, number in zip(gang.roles, _sizes(gang, size), strict=True):
-        overrides = dict(role.overrides)
-        by_slot: dict[Slot, list[int]] = {}
-        for index in range(number):
-            by_slot.setdefault(overrides.get(index, role.slot), []).append(index)
-        for slot, indices in by_slot.items():
+        for slot, indices in _by_slot(role, number):
             groups.append(
                 Group(
                     role=role.name,
-                    indices=tuple(indices),
-                    demand=slot.demand,
+                    indices=indices,
+                    slot=slot,
                     need=field.snapshot.need(slot.demand),
-                    rules=slot.rules,
                     rule=field.numbers[slot.rules],
                     anchor=is_anchor(role.name),
                 )
@@ -178,20 +203,46 @@ def _groups(gang: Gang, size: int, field: Field) -> list[Group]:
     return sorted(groups, key=lambda group: not group.anchor)
 
 
+def _by_slot(role: GangRole, number: int) -> Iterable[tuple[Slot, Sequence[int]]]:
+    """The first ``number`` indices of ``role`` by what they ask, in the order of the first of each."""
+    if not role.overrides:
+        return ((role.slot, range(number)),) if number else ()
+    overrides = dict(role.overrides)
+    by_slot: dict[Slot, list[int]] = {}
+    for index in range(number):
+        by_slot.setdefault(overrides.get(index, role.slot), []).append(index)
+    return by_slot.items()
+
+
 def _placement(gang: Gang, layout: Layout, field: Field) -> Placement:
-    rank = {role.name: position for position, role in enumerate(gang.roles)}
     given = [0] * len(layout.groups)
     assignments: list[Assignment] = []
+    known: dict[tuple[Room, tuple[int, ...]], list[list[tuple[int, ...]]]] = {}
     for node, counts in layout.nodes:
-        room = field.snapshot.room(node)
+        alike = (field.snapshot.room(node), counts)
+        gpus = known.get(alike)
+        if gpus is None:
+            gpus = known[alike] = _gpus(layout.groups, *alike)
         for position, number in enumerate(counts):
-            group = layout.groups[position]
-            room, gpus = take(room, group.need, number)
-            indices = group.indices[given[position] : given[position] + number]
-            given[position] += number
-            assignments.extend(
-                Assignment(role=group.role, index=index, node=node, gpus=chosen)
-                for index, chosen in zip(indices, gpus, strict=True)
-            )
-    assignments.sort(key=lambda one: (rank[one.role], one.index))
+            if number:
+                group, first = layout.groups[position], given[position]
+                given[position] = first + number
+                assignments.extend(
+                    Assignment(role=group.role, index=index, node=node, gpus=chosen)
+                    for index, chosen in zip(
+                        group.indices[first : first + number], gpus[position], strict=True
+                    )
+                )
+    if len(layout.groups) > 1:
+        rank = {role.name: position for position, role in enumerate(gang.roles)}
+        assignments.sort(key=lambda one: (rank[one.role], one.index))
     return Placement(replicas=tuple(assignments), nodes=len(layout.nodes), full=gang.full)
+
+
+def _gpus(groups: Sequence[Group], room: Room, counts: Sequence[int]) -> list[list[tuple[int, ...]]]:
+    """The GPUs of every replica of each group, taken of ``room`` in turn."""
+    gpus: list[list[tuple[int, ...]]] = []
+    for group, number in zip(groups, counts, strict=True):
+        room, chosen = take(room, group.need, number)
+        gpus.append(chosen)
+    return gpus

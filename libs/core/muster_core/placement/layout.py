@@ -1,6 +1,6 @@
 """How many replicas of each group go on which node: one node for all of them, else as few as a greedy search finds.
 
-The search takes the node that holds most of what is still missing, the tightest where several hold the same. Which group a node is offered
+The search takes the node that holds most of what is still missing, the cheapest where several hold the same. Which group a node is offered
 first matters, so that a few orders are tried and the best outcome is kept: fewest nodes, then most replicas beside an anchor.
 """
 
@@ -13,20 +13,19 @@ from typing import NamedTuple
 import msgspec
 
 from muster_core.models import GPU_MILLI
-from muster_core.placement.admission import Rules
-from muster_core.placement.demand import Demand
-from muster_core.placement.field import Field, Spot
+from muster_core.placement.field import Cost, Field, Spot
+from muster_core.placement.fits import pack_among
 from muster_core.placement.room import Need, Room, Want, count, fill, whole_gpus
+from muster_core.placement.slot import Slot
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Interchangeable replicas of one role, lowest index first; ``rule`` is the number of ``rules`` in the field."""
+    """Interchangeable replicas of one role, lowest index first; ``need`` and ``rule`` are the slot's in the field."""
 
     role: str
-    indices: tuple[int, ...]
-    demand: Demand
+    indices: Sequence[int]
+    slot: Slot
     need: Need
-    rules: Rules
     rule: int
     anchor: bool = False
 
@@ -61,13 +60,16 @@ class _Total(NamedTuple):
 
 
 def lay_out(groups: Sequence[Group], field: Field) -> Layout | None:
-    """Room for all of ``groups``, or None; deterministic, whatever the order of the field's spots."""
-    total = _total(groups)
-    if total is None or not _enough_in_all(total, field.spots):
+    """Room for all of ``groups`` on as few nodes as possible, or None; deterministic, whatever the order of the field's spots."""
+    if not all(group.need.possible for group in groups):
         return None
-    on_one = _on_one(groups, total, field.spots)
+    if len(groups) == 1:
+        return _one_group(groups[0], field)
+    on_one = on_one_node(groups, field)
     if on_one is not None:
         return on_one
+    if not _enough_in_all(_total(groups), field.spots):
+        return None
     alone = _alone(groups, field.spots)
     best: Layout | None = None
     for order in _orders(groups):
@@ -79,15 +81,40 @@ def lay_out(groups: Sequence[Group], field: Field) -> Layout | None:
     return best
 
 
+def on_one_node(groups: Sequence[Group], field: Field) -> Layout | None:
+    """All of ``groups`` on one node, the cheapest that holds them, or None."""
+    if not all(group.need.possible for group in groups):
+        return None
+    if field.names is not None:
+        return _on_one(groups, _total(groups), field.spots)
+    if len(groups) == 1:
+        best = field.fits(groups[0].slot).best(groups[0].count)
+    else:
+        best = field.fits_all([(group.slot, group.count) for group in groups]).best(1)
+    if best is None:
+        return None
+    return Layout(groups=tuple(groups), nodes=((best.name, tuple(group.count for group in groups)),))
+
+
 def most_that_fit(groups: Sequence[Group], field: Field) -> int:
     """How many of the replicas the search finds room for, all of them or not."""
+    if len(groups) == 1 and field.names is None:
+        return min(field.fits(groups[0].slot).total, groups[0].count)
     remaining, _ = _search(groups, field.spots, _alone(groups, field.spots))
     return sum(group.count for group in groups) - sum(remaining)
 
 
-def _total(groups: Sequence[Group]) -> _Total | None:
-    if not all(group.need.possible for group in groups):
+def _one_group(group: Group, field: Field) -> Layout | None:
+    fits = field.fits(group.slot)
+    chosen = (
+        fits.pack(group.count) if field.names is None else pack_among(fits.among(field.names), group.count)
+    )
+    if chosen is None:
         return None
+    return Layout(groups=(group,), nodes=tuple((name, (number,)) for name, number in chosen))
+
+
+def _total(groups: Sequence[Group]) -> _Total:
     total: dict[int, int] = {}
     for group in groups:
         for axis, amount in group.need.amounts:
@@ -115,7 +142,7 @@ def _enough_in_all(total: _Total, spots: Iterable[Spot]) -> bool:
 def _on_one(groups: Sequence[Group], total: _Total, spots: Iterable[Spot]) -> Layout | None:
     rules = {group.rule for group in groups}
     fitting = [
-        (spot.slack, spot.names[0], spot.room)
+        (spot.cost, spot.names[0], spot.room)
         for spot in spots
         if _covers(spot.room, total) and rules <= spot.admits
     ]
@@ -152,7 +179,7 @@ def _orders(groups: Sequence[Group]) -> list[tuple[int, ...]]:
 
 
 def _bulk(group: Group) -> tuple[int, int, int]:
-    amounts = dict(group.demand.amounts)
+    amounts = dict(group.slot.demand.amounts)
     gpu = group.need.gpus * GPU_MILLI + group.need.share
     return (gpu, amounts.get("cpu", 0), amounts.get("memory", 0))
 
@@ -186,12 +213,12 @@ def _search(
     used = [0] * len(spots)
     heap = _bounds(spots, alone, remaining, used)
     while heap and any(remaining):
-        bound, slack, name, position = heapq.heappop(heap)
+        bound, cost, name, position = heapq.heappop(heap)
         spot = spots[position]
         counts = _offer(spot, groups, remaining)
         if sum(counts) != -bound:
             if any(counts):
-                heapq.heappush(heap, (-sum(counts), slack, name, position))
+                heapq.heappush(heap, (-sum(counts), cost, name, position))
             continue
         nodes.append((name, tuple(counts)))
         used[position] += 1
@@ -202,14 +229,14 @@ def _search(
         if completed:
             heap = _bounds(spots, alone, remaining, used)
         elif used[position] < len(spot.names):
-            heapq.heappush(heap, (bound, slack, spot.names[used[position]], position))
+            heapq.heappush(heap, (bound, cost, spot.names[used[position]], position))
     return remaining, nodes
 
 
 def _bounds(
     spots: Sequence[Spot], alone: list[list[int]], remaining: Sequence[int], used: Sequence[int]
-) -> list[tuple[int, int, str, int]]:
-    heap: list[tuple[int, int, str, int]] = []
+) -> list[tuple[int, Cost, str, int]]:
+    heap: list[tuple[int, Cost, str, int]] = []
     wanted = [(fits, missing) for fits, missing in zip(alone, remaining, strict=True) if missing]
     if not wanted:
         return heap
@@ -220,7 +247,7 @@ def _bounds(
                 fit = fits[position]
                 bound += fit if fit < missing else missing
             if bound:
-                heap.append((-bound, spot.slack, spot.names[used[position]], position))
+                heap.append((-bound, spot.cost, spot.names[used[position]], position))
     heapq.heapify(heap)
     return heap
 

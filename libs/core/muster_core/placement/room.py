@@ -10,18 +10,23 @@ from typing import NamedTuple
 
 from muster_core.models import GPU_MILLI, Node
 from muster_core.placement.demand import PODS, Demand
+from muster_core.placement.islands import Islands, islands_of
 
 BASE_AXES = ("cpu", "memory", "ephemeral_storage", PODS)
 """The resources that every node has; extended ones follow in the order in which they were met."""
 
+CPU_AXIS = BASE_AXES.index("cpu")
+"""The position of milli-CPU."""
+
 
 class Room(NamedTuple):
     """What is free on a node: ``free`` by axis (negative where others took too much), ``gpus`` in milli-GPU and ``gpu_memory`` in bytes by
-    GPU index."""
+    GPU index. ``islands`` are the GPUs that one fast link joins; empty where the node does not say."""
 
     free: tuple[int, ...]
     gpus: tuple[int, ...]
     gpu_memory: tuple[int, ...]
+    islands: Islands = ()
 
 
 class Need(NamedTuple):
@@ -32,6 +37,7 @@ class Need(NamedTuple):
     share: int
     memory: int
     possible: bool
+    together: bool = False
 
 
 class Want(NamedTuple):
@@ -49,6 +55,7 @@ def need_of(demand: Demand, axes: dict[str, int]) -> Need:
         share=demand.gpu_share,
         memory=demand.gpu_memory,
         possible=all(name in axes for name, _ in demand.amounts),
+        together=demand.together,
     )
 
 
@@ -61,6 +68,7 @@ def empty_room(node: Node, axes: dict[str, int]) -> Room:
         free=tuple(amounts.get(name, 0) - foreign.get(name, 0) for name in axes),
         gpus=(GPU_MILLI,) * gpus,
         gpu_memory=(node.gpu_memory,) * gpus,
+        islands=islands_of(node),
     )
 
 
@@ -95,7 +103,7 @@ def subtract(room: Room, need: Need, gpus: Sequence[int]) -> Room:
             continue
         milli[index] -= need.share or GPU_MILLI
         memory[index] -= need.memory if need.share else memory[index]
-    return Room(tuple(free), tuple(milli), tuple(memory))
+    return Room(tuple(free), tuple(milli), tuple(memory), room.islands)
 
 
 def count(room: Room, need: Need, limit: int) -> int:
@@ -110,8 +118,7 @@ def count(room: Room, need: Need, limit: int) -> int:
             if fit <= 0:
                 return 0
     if need.gpus:
-        whole = len(_whole(room, need)) if need.memory else whole_gpus(room)
-        fit = min(fit, whole // need.gpus)
+        fit = min(fit, _whole_fit(room, need))
     elif need.share:
         fit = min(fit, sum(_shares(room, need, index) for index in range(len(room.gpus))))
     return fit
@@ -120,10 +127,11 @@ def count(room: Room, need: Need, limit: int) -> int:
 def choose_gpus(room: Room, need: Need) -> tuple[int, ...]:
     """The GPUs for one replica of ``need``, which ``count`` found to fit.
 
-    Whole ones: the lowest; a share: the fullest GPU that still holds it.
+    Whole ones: the lowest, of the fullest island that still holds them where they must be together; a share: the fullest GPU
+    that still holds it.
     """
     if need.gpus:
-        return tuple(_whole(room, need)[: need.gpus])
+        return tuple(_chosen_whole(room, need, 1))
     if need.share:
         holding = (i for i in range(len(room.gpus)) if _shares(room, need, i))
         return (min(holding, key=lambda i: (room.gpus[i], room.gpu_memory[i], i)),)
@@ -159,6 +167,11 @@ def fill(room: Room, wants: Sequence[Want]) -> list[int]:
     return counts
 
 
+def is_overfull(room: Room) -> bool:
+    """Whether more was taken than there was."""
+    return any(amount < 0 for amounts in (room.free, room.gpus, room.gpu_memory) for amount in amounts)
+
+
 def whole_gpus(room: Room) -> int:
     """The number of GPUs that nobody uses."""
     return room.gpus.count(GPU_MILLI)
@@ -168,17 +181,41 @@ def _take_whole(room: Room, need: Need, number: int) -> tuple[Room, list[tuple[i
     free, gpus, memory = list(room.free), list(room.gpus), list(room.gpu_memory)
     for axis, amount in need.amounts:
         free[axis] -= amount * number
-    indices = _whole(room, need)[: need.gpus * number]
+    indices = _chosen_whole(room, need, number)
     for index in indices:
         gpus[index] = memory[index] = 0
     chosen = [tuple(indices[at : at + need.gpus]) for at in range(0, len(indices), need.gpus)]
-    return Room(tuple(free), tuple(gpus), tuple(memory)), chosen
+    return Room(tuple(free), tuple(gpus), tuple(memory), room.islands), chosen
 
 
 def _whole(room: Room, need: Need) -> list[int]:
     """The GPUs that nobody uses and that have the memory, lowest first."""
     memory = room.gpu_memory
     return [i for i, milli in enumerate(room.gpus) if milli == GPU_MILLI and memory[i] >= need.memory]
+
+
+def _whole_fit(room: Room, need: Need) -> int:
+    if need.together and room.islands:
+        return sum(len(free) // need.gpus for free in _free_by_island(room, need))
+    return (len(_whole(room, need)) if need.memory else whole_gpus(room)) // need.gpus
+
+
+def _chosen_whole(room: Room, need: Need, number: int) -> list[int]:
+    """The GPUs of ``number`` replicas, one replica's after the other's."""
+    if not need.together or not room.islands:
+        return _whole(room, need)[: need.gpus * number]
+    chosen: list[int] = []
+    islands = _free_by_island(room, need)
+    for _ in range(number):
+        island = min((free for free in islands if len(free) >= need.gpus), key=lambda free: (len(free), free))
+        chosen += island[: need.gpus]
+        del island[: need.gpus]
+    return chosen
+
+
+def _free_by_island(room: Room, need: Need) -> list[list[int]]:
+    free = set(_whole(room, need))
+    return [[index for index in island if index in free] for island in room.islands]
 
 
 def _shares(room: Room, need: Need, index: int) -> int:

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from muster_core.models import GPU_MILLI, Reason
-from muster_core.placement.admission import CONSTRAINTS
+from muster_core.models import GPU_MILLI, PlacementPolicy, Reason
+from muster_core.placement.admission import CONSTRAINTS, POD_AFFINITY
+from muster_core.placement.arrangement import most_in_one_domain, most_of
 from muster_core.placement.field import Field
-from muster_core.placement.layout import Group, most_that_fit
+from muster_core.placement.layout import Group
+from muster_core.placement.neighbourhood import Neighbourhood
 from muster_core.placement.room import count, whole_gpus
 from muster_core.placement.words import amount_in_words, counted, demand_in_words
 
@@ -25,6 +27,9 @@ _RULED_OUT_WORDS = {
     "Taint": "tainted and not tolerated",
     "NodeSelector": "without the labels selected",
     "NodeAffinity": "outside the required affinity",
+    "Topology": "in no topology domain",
+    "PodRules": "refused because the rules about other pods are not understood",
+    "PodAffinity": "ruled out by what other pods run there",
 }
 
 
@@ -48,7 +53,10 @@ class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
     ``ruled_out`` are (constraint, nodes) pairs, of ``nodes`` in all. ``unmatched`` is the first role that no node admits.
     ``misses`` has the resources that are short in all, relatively worst first; where it is empty there is enough, but not
     in pieces that are large enough: then ``tight_role`` is a role that fits on no node, or empty. ``placeable`` of
-    ``needed`` replicas would find room.
+    ``needed`` replicas would find room. ``fits_now`` replicas would start now if the floor were lower (0: no smaller gang would).
+
+    ``apart`` says that rules about other replicas are among what keeps it from starting. Where all must stand in one domain of
+    ``topology`` there are ``domains`` of it, and the best of them, ``best_domain``, has room for ``in_best_domain`` replicas.
     """
 
     needed: int
@@ -59,25 +67,42 @@ class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
     unmatched: str = ""
     misses: tuple[Miss, ...] = ()
     tight_role: str = ""
+    fits_now: int = 0
+    apart: bool = False
+    topology: str = ""
+    domains: int = 0
+    best_domain: str = ""
+    in_best_domain: int = 0
 
 
-def shortfall_of(groups: Sequence[Group], field: Field, *, feasible: bool) -> Shortfall:
-    """Why ``groups``, which found no room in ``field``, found none."""
+def shortfall_of(
+    groups: Sequence[Group], field: Field, policy: PlacementPolicy, *, feasible: bool, fits_now: int = 0
+) -> Shortfall:
+    """Why ``groups``, which found no room in ``field`` under ``policy``, found none."""
     snapshot = field.snapshot
-    verdicts = {group.rules: snapshot.verdicts(group.rules) for group in groups}
+    verdicts = {group.slot.rules: snapshot.verdicts(group.slot.rules) for group in groups}
+    topology = policy.topology if policy.topology_required else ""
+    in_best, best = most_in_one_domain(groups, field, policy) if topology else (0, "")
     ruled_out = {
         constraint: max(verdict.ruled_out.get(constraint, 0) for verdict in verdicts.values())
         for constraint in CONSTRAINTS
     }
+    ruled_out[POD_AFFINITY] = _kept_away(groups, field)
     return Shortfall(
         needed=sum(group.count for group in groups),
-        placeable=most_that_fit(groups, field),
+        placeable=most_of(groups, field, policy),
         nodes=len(snapshot.nodes),
         feasible_when_empty=feasible,
         ruled_out=tuple((constraint, number) for constraint, number in ruled_out.items() if number),
-        unmatched=next((group.role for group in groups if not verdicts[group.rules].admitted), ""),
+        unmatched=next((group.role for group in groups if not verdicts[group.slot.rules].admitted), ""),
         misses=_misses(groups, field),
         tight_role=next((group.role for group in groups if not _fits_somewhere(group, field)), ""),
+        fits_now=fits_now,
+        apart=any(group.slot.peer is not None and group.slot.peer.asks for group in groups),
+        topology=topology,
+        domains=len(snapshot.domains(topology)) if topology else 0,
+        best_domain=best,
+        in_best_domain=in_best,
     )
 
 
@@ -89,6 +114,10 @@ def to_reason(shortfall: Shortfall) -> Reason:
         "nodes": shortfall.nodes,
         "feasible_when_empty": int(shortfall.feasible_when_empty),
     }
+    if shortfall.fits_now:
+        numbers["fits_now_replicas"] = shortfall.fits_now
+    if shortfall.topology:
+        numbers |= {"domains": shortfall.domains, "in_best_domain": shortfall.in_best_domain}
     numbers |= {f"ruled_out.{constraint}": number for constraint, number in shortfall.ruled_out}
     for miss in shortfall.misses:
         numbers[f"needed.{miss.resource}"] = miss.needed
@@ -100,23 +129,40 @@ def to_reason(shortfall: Shortfall) -> Reason:
         message = f"no node admits {shortfall.unmatched}: {_ruled_out_words(shortfall)}"
         return Reason(code=NO_MATCHING_NODE, message=message, numbers=numbers)
     parts = [_miss_words(miss) for miss in shortfall.misses] or [_tight_words(shortfall)]
+    if shortfall.topology and not shortfall.misses:
+        parts = [_domain_words(shortfall)]
     if shortfall.ruled_out:
         parts.append(_ruled_out_words(shortfall))
+    if shortfall.fits_now:
+        parts.append(f"{counted(shortfall.fits_now, 'replica')} would fit now")
     if not shortfall.feasible_when_empty:
         parts.append("the empty pool could not hold it either")
     return Reason(code=INSUFFICIENT_RESOURCES, message="; ".join(parts), numbers=numbers)
 
 
+def _kept_away(groups: Sequence[Group], field: Field) -> int:
+    """How many nodes would admit the first replica of a group, but for what runs around them; the most of any group."""
+    asking = {group.slot for group in groups if group.slot.peer is not None}
+    if not asking:
+        return 0
+    snapshot = field.snapshot
+    around = Neighbourhood(snapshot, [slot for slot in field.slots if slot in asking])
+    return max(
+        sum(not around.admits(slot, snapshot.nodes[name]) for name in snapshot.verdicts(slot.rules).admitted)
+        for slot in asking
+    )
+
+
 def _misses(groups: Sequence[Group], field: Field) -> tuple[Miss, ...]:
     needed: dict[str, int] = {}
     for group in groups:
-        amounts = dict(group.demand.amounts)
-        amounts["gpu"] = group.demand.gpus * GPU_MILLI + group.demand.gpu_share
-        amounts["gpu_memory"] = group.demand.gpu_memory * max(group.demand.gpus, 1)
+        amounts = dict(group.slot.demand.amounts)
+        amounts["gpu"] = group.slot.demand.gpus * GPU_MILLI + group.slot.demand.gpu_share
+        amounts["gpu_memory"] = group.slot.demand.gpu_memory * max(group.slot.demand.gpus, 1)
         for resource, amount in amounts.items():
             if amount:
                 needed[resource] = needed.get(resource, 0) + amount * group.count
-    whole_only = all(not group.demand.gpu_share for group in groups)
+    whole_only = all(not group.slot.demand.gpu_share for group in groups)
     misses = [_miss(resource, amount, field, whole_only=whole_only) for resource, amount in needed.items()]
     short = [miss for miss in misses if miss.short > 0]
     return tuple(sorted(short, key=lambda miss: (-(miss.short * GPU_MILLI // miss.needed), miss.resource)))
@@ -150,7 +196,17 @@ def _tight_words(shortfall: Shortfall) -> str:
     )
     if shortfall.tight_role:
         return f"{placeable}: no node has enough free for one {shortfall.tight_role}"
+    if shortfall.apart:
+        return f"{placeable}: the rules about other pods leave no more"
     return f"{placeable}: there is enough in all, but scattered over nodes"
+
+
+def _domain_words(shortfall: Shortfall) -> str:
+    needed = counted(shortfall.needed, "replica")
+    among = f"of {counted(shortfall.domains, 'domain')} of {shortfall.topology}"
+    if not shortfall.best_domain:
+        return f"{among}, none has room for any of the {needed} that start together"
+    return f"{among}, the best ({shortfall.best_domain}) has room for {shortfall.in_best_domain} of the {needed} that start together"
 
 
 def _ruled_out_words(shortfall: Shortfall) -> str:

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from muster_core.models import Job, Node, Resources, Role, Template
+from muster_core.models import Job, Node, PlacementPolicy, Resources, Role, Template
 from muster_core.placement import Placement, Shortfall, Snapshot, gang_of, place
 
 CPU = Resources(cpu=1000)
 WORKER = Resources(cpu=1000, gpu=1000)
+ANYWHERE = PlacementPolicy()
 
 
 class Scene:
@@ -36,6 +37,7 @@ class Scene:
         worker: Resources = WORKER,
         ps: Resources | None = CPU,
         servers: int = 1,
+        placement: PlacementPolicy = ANYWHERE,
         **template: object,
     ) -> Job:
         """A job of parameter servers (none where ``ps`` is None) and workers; ``template`` replaces fields of the workers' template."""
@@ -45,7 +47,7 @@ class Scene:
             roles.insert(
                 0, Role(name="ps", replicas=servers, min=servers, max=servers, template=Template(requests=ps))
             )
-        return Job(name="train", roles=tuple(roles))
+        return Job(name="train", roles=tuple(roles), placement=placement)
 
     def where(self, job: Job, snapshot: Snapshot) -> Mapping[str, Mapping[str, int]] | Shortfall:
         """The replicas of each role by node, or the shortfall."""

@@ -161,3 +161,21 @@ def test_a_resource_met_later_is_counted_from_then_on() -> None:
 
 def test_a_request_of_one_and_a_half_gpus_takes_two() -> None:
     assert demand_of(Resources(gpu=1500)).gpus == 2
+
+
+def test_a_node_that_gains_a_new_resource_is_counted_once(scene: Scene) -> None:
+    snapshot = Snapshot([scene.node("n1", cpu=4)])
+    snapshot.put_node(scene.node("n1", allocatable=Resources(cpu=4000, extended={"example.com/link": 1})))
+    assert snapshot.free_total() == Resources(cpu=4000, extended={"example.com/link": 1})
+
+
+def test_holding_several_is_all_or_nothing(scene: Scene) -> None:
+    snapshot = scene.two()
+    hold = Hold("n1", demand_of(Resources(cpu=1000)))
+    snapshot.hold(("a", 1, "worker", 0), hold)
+    for key in (("a", 1, "worker", 0), ("b", 1, "worker", 0)):
+        with pytest.raises(ValueError, match=r"already|twice"):
+            snapshot.hold_all([(("b", 1, "worker", 0), hold), (key, hold)])
+    assert set(snapshot.holds) == {("a", 1, "worker", 0)}
+    snapshot.hold_all((("b", 1, "worker", index), hold) for index in range(3))
+    assert snapshot.room("n1").free[0] == 12_000

@@ -1,0 +1,56 @@
+"""What the nodes say to replicas of given rules, asked of each node once and again only when that node changes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Set
+
+from muster_core.models import Node
+from muster_core.placement.admission import Rules, penalty, refusal
+
+
+class Verdicts:
+    """Which nodes admit replicas of ``rules``, by name; how many each constraint rules out; ``penalties`` of the nodes that admit
+    them but are not liked (above 0)."""
+
+    __slots__ = ("_admitted", "_penalties", "_refusals", "_rules")
+
+    def __init__(self, rules: Rules, nodes: Iterable[Node]) -> None:
+        self._rules = rules
+        self._admitted: set[str] = set()
+        self._refusals: dict[str, str] = {}
+        self._penalties: dict[str, int] = {}
+        for node in nodes:
+            self.judge(node)
+
+    @property
+    def admitted(self) -> Set[str]:
+        """The names of the nodes that admit the replicas."""
+        return self._admitted
+
+    @property
+    def penalties(self) -> Mapping[str, int]:
+        """How little the replicas like a node, where they do not like it; not every name is of a node that admits them."""
+        return self._penalties
+
+    @property
+    def ruled_out(self) -> Mapping[str, int]:
+        """How many nodes each constraint rules out."""
+        return Counter(self._refusals.values())
+
+    def judge(self, node: Node) -> None:
+        """Ask ``node``, which is new or has changed."""
+        self.forget(node.name)
+        refused = refusal(self._rules, node)
+        if refused:
+            self._refusals[node.name] = refused
+            return
+        self._admitted.add(node.name)
+        if disliked := penalty(self._rules, node):
+            self._penalties[node.name] = disliked
+
+    def forget(self, name: str) -> None:
+        """The node is not there any more."""
+        self._admitted.discard(name)
+        self._refusals.pop(name, None)
+        self._penalties.pop(name, None)
