@@ -22,12 +22,15 @@ what it says is what happens: a field that is not here is refused as unknown, wi
 | | |
 |---|---|
 | {acted} | it does what it says |
+| {partly} | it does what it says but for some values, and every use of those is a warning or an error that says why |
 | {kubernetes} | Kubernetes gets it as it is; replicas that run as processes do without, and a warning says so where it matters |
 | {warned} | it is accepted, has no effect, and every use is a warning that says why |
 | {refused} | it is not taken, and every use is an error that says why |
 
 In a path, `[]` is each element of a list and `<name>` each key of a mapping whose keys are the author's own. `(job)` is what stands under
 a mapping of that kind. What many kinds have in common is described once, under [Parts](#parts).
+
+## Contents
 """
 
 PAGES = {
@@ -41,6 +44,19 @@ PAGES = {
 """The page of each dialect; that of a dialect which is not here is the one of Kubeflow's kinds."""
 
 _KUBEFLOW = "kubeflow.md"
+_UP = "Up to the [contents](#contents)."
+_FAMILIES = {
+    "": "Of Kubernetes' documents",
+    "native": "Of the native form",
+    "pods": "Of Kubernetes' templates",
+    "kubeflow": "Of Kubeflow's kinds",
+    "trainjob": "Of a TrainJob",
+    "polyaxon0": "Of Polyaxon 0.x",
+    "polyaxon1": "Of Polyaxon today",
+    "arena": "Of Arena's command lines",
+}
+"""Whose documents a part is of, by where its table stands."""
+
 _SHARED_BY = 2
 _FEW = 3
 _MANY = 8
@@ -57,25 +73,48 @@ def rendered() -> str:
     apart = _apart([table for _, _, table in kinds])
     titles = _titles(apart)
     introduction = INTRODUCTION.format(
-        acted=Effect.ACTED_UPON, kubernetes=Effect.KUBERNETES, warned=Effect.WARNED, refused=Effect.REFUSED
+        acted=Effect.ACTED_UPON,
+        partly=Effect.PARTLY,
+        kubernetes=Effect.KUBERNETES,
+        warned=Effect.WARNED,
+        refused=Effect.REFUSED,
     )
-    parts = [introduction]
+    parts = [introduction, _contents([words for words, _, _ in kinds], titles)]
     for words, name, table in kinds:
         page = PAGES.get(name, _KUBEFLOW)
-        parts.append(f"## {words}\n\nSee [{page}]({page}).\n\n{_section(table, apart, titles)}")
+        parts.append(f"## {words}\n\nSee [{page}]({page}). {_UP}\n\n{_section(table, apart, titles)}")
     parts.append("## Parts\n")
-    parts += [f"### {title}\n\n{_section(table, apart, titles)}" for table, title in titles.items()]
+    parts += [
+        f"### {title}\n\n{_FAMILIES[_family(table)]}. {_UP}\n\n{_section(table, apart, titles)}"
+        for table, title in titles.items()
+    ]
     return "\n".join(parts)
+
+
+def _contents(kinds: Iterable[str], titles: dict[type[Table], str]) -> str:
+    """Every kind and every part, a link each; the parts by the documents that they are of."""
+    lines = [f"- {_linked(words)}" for words in kinds]
+    lines.append(f"- {_linked('Parts')}")
+    for family, words in _FAMILIES.items():
+        links = [_linked(title) for table, title in titles.items() if _family(table) == family]
+        lines += [f"  - {words}: {', '.join(links)}"] if links else []
+    return "\n".join(lines) + "\n"
+
+
+def _family(table: type[Table]) -> str:
+    names = table.__module__.split(".")
+    return names[2] if names[2] in _FAMILIES else ""
 
 
 def _section(table: type[Table], apart: list[type[Table]], titles: dict[type[Table], str]) -> str:
     rows = list(table_rows(table, apart))
-    base = next((base for base in table.__mro__[1:] if base in titles), None)
+    bases = [base for base in table.__mro__[1:] if base in titles]
     lead = ""
-    if base:
-        known = set(table_rows(base, apart))
+    if bases:
+        known = {row for base in bases for row in table_rows(base, apart)}
         rows = [row for row in rows if row not in known]
-        lead = f"As {_linked(titles[base])}, and:\n\n" if rows else f"As {_linked(titles[base])}.\n"
+        links = ", ".join(_linked(titles[base]) for base in bases)
+        lead = f"All of {links}, and:\n\n" if rows else f"All of {links}.\n"
     lines = _lines(rows, titles)
     return lead + ("\n".join(["| field | becomes | |", "|---|---|---|", *lines]) + "\n" if lines else "")
 
@@ -139,7 +178,14 @@ def _titles(tables: Iterable[type[Table]]) -> dict[type[Table], str]:
     """What each table is called: its docstring's first sentence, with the dialect where two are called the same."""
     titles: dict[type[Table], str] = {}
     for table in tables:
-        title = (table.__doc__ or table.__name__).split("\n")[0].split(":")[0].rstrip(".").replace("`", "")
+        title = (
+            (table.__doc__ or table.__name__)
+            .split("\n")[0]
+            .split(":")[0]
+            .split(";")[0]
+            .rstrip(".")
+            .replace("`", "")
+        )
         if title in titles.values():
             family = table.__module__.rsplit(".", 1)[-1].split("_")[0]
             title = f"{title} ({family})"

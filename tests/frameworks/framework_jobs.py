@@ -15,21 +15,9 @@ PATIENCE_S = 120
 
 
 def example(path: str, *, name: str = "") -> str:
-    """The document under another name, as an early torchrun on a late Python can run it.
-
-    That of Debian 12 takes "redirect nothing" for an error; "redirect what the tenth process says" it understands.
-    """
+    """The document as it is, but for another ``name``: jobs of one name cannot run side by side."""
     text = (EXAMPLES / path).read_text()
-    if name:
-        text = re.sub(r"(metadata:\n  name: ).*\n", rf"\1{name}\n", text)
-    return re.sub(r"( +)command: \[\"?torchrun.*\n(?: +env:\n)?", _with_redirects, text)
-
-
-def _with_redirects(found: re.Match[str]) -> str:
-    lines, indent = found[0], found[1]
-    if lines.endswith("env:\n"):
-        return f"{lines}{indent}  PET_REDIRECTS: '9:1'\n{indent}  PET_TEE: '9:1'\n"
-    return f"{lines}{indent}env: [{{name: PET_REDIRECTS, value: '9:1'}}, {{name: PET_TEE, value: '9:1'}}]\n"
+    return re.sub(r"(metadata:\n  name: ).*\n", rf"\1{name}\n", text) if name else text
 
 
 async def read_logs(muster: AsyncClient, job_id: str) -> str:

@@ -2,53 +2,108 @@
 
 from __future__ import annotations
 
-from muster_core.models import Framework, Job, Problem, Severity
+from collections.abc import Callable, Iterator
 
+import msgspec
+
+from muster_core.frameworks import mpi
+from muster_core.models import Framework, Job, Role, Severity
+
+NOT_RESUMED = "true is refused, since this version cannot resume a job: submit it when it is to run"
+"""What becomes of a job that is to be held from the start."""
+
+APPROVAL_REFUSED = "false is refused, since this version cannot resume a job: submit it when it is to run"
+"""The same where the field says the opposite."""
+
+NO_START_TIMEOUT = (
+    "this version does not time the start; queueDeadline bounds the wait, activeDeadline the run"
+)
+"""What becomes of a time that the start may take."""
+
+POLICIES = "under any name but dragon and none the job does not grow by itself, and a warning says so"
+"""What becomes of the name of an elastic policy."""
+
+_KNOWN_POLICIES = ("", "dragon", "none")
 _COUNTED_ONCE = frozenset({Framework.JAX, Framework.XGBOOST, Framework.MXNET})
 
 
-def limits_of(job: Job) -> tuple[Problem, ...]:
-    """Errors for what would run wrongly, warnings for wishes that are not followed; paths in the words of the model."""
-    problems: list[Problem] = []
+class Limit(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit that a job meets in one of its fields, or of the fields of its role ``role``.
+
+    Either the job is refused or something of it has no effect, which it may have where ``kubernetes_only``. In ``message`` and ``fix``
+    ``{word}`` stands for what the document calls the field.
+    """
+
+    field: str
+    role: str = ""
+    severity: Severity = Severity.WARNING
+    kubernetes_only: bool = False
+    message: str
+    found: str = ""
+    fix: str = ""
+
+
+Limits = Callable[[Job], tuple[Limit, ...]]
+"""Which limits a job meets."""
+
+
+def no_limits(job: Job) -> tuple[Limit, ...]:
+    """For what a job means, whatever can be done of it."""
+    del job
+    return ()
+
+
+def limits_of(job: Job) -> tuple[Limit, ...]:
+    """The limits of this version."""
+    return (*_of_job(job), *_of_roles(job))
+
+
+def _of_job(job: Job) -> Iterator[Limit]:
     if job.run.suspend:
-        problems.append(
-            Problem(
-                code="Unsupported",
-                path="run.suspend",
-                message="this version cannot resume a job, so one that is held from the start would never run",
-                found="true",
-                fix="leave it out, and submit the job when it is to run",
+        yield Limit(
+            field="suspend",
+            severity=Severity.ERROR,
+            message="{word} holds the job from the start, and this version cannot resume one: it would never run",
+            fix="leave {word} out, and submit the job when it is to run",
+        )
+    if job.queue:
+        words = "{word} has no effect: it is kept and shown, but there is one line of jobs for a pool"
+        yield Limit(field="queue", message=words, found=job.queue)
+    if job.elastic.policy not in _KNOWN_POLICIES:
+        yield Limit(
+            field="policy",
+            message=f"{{word}} has no effect: this version knows no policy {job.elastic.policy}, so the job does not grow by itself",
+            found=job.elastic.policy,
+            fix="write dragon or none",
+        )
+
+
+def _of_roles(job: Job) -> Iterator[Limit]:
+    for role in job.roles:
+        if role.max > 0 and _needs_image(job.framework, role):
+            yield Limit(
+                field="template",
+                role=role.name,
+                kubernetes_only=True,
+                message=f"{role.name} has no command, and relies on its image's entry point: replicas that run as processes need one",
+                fix="add command, unless replicas are pods",
             )
-        )
-    wishes = {
-        "placement.topology": bool(job.placement.topology),
-        "placement.gpuTopology": job.placement.gpu_topology,
-        "placement.strategy": job.placement.strategy.value == "spread",
-        "run.startTimeout": job.run.start_timeout_s is not None,
-        "queue": bool(job.queue),
-        "elastic.policy": job.elastic.policy not in ("", "dragon", "none"),
-    }
-    problems += [
-        Problem(
-            code="NotFollowed",
-            path=path,
-            message=f"this version does not act on {path}",
-            severity=Severity.WARNING,
-        )
-        for path, asked in wishes.items()
-        if asked
-    ]
     grows = next((role for role in job.roles if role.min < role.max), None)
     if grows is not None and job.framework in _COUNTED_ONCE:
         words = f"a {job.framework.value} program counts its peers once, when it starts: those that join or leave later go unnoticed"
-        problems.append(
-            Problem(
-                code="NotFollowed",
-                path=f"roles.{grows.name}.max",
-                message=words,
-                severity=Severity.WARNING,
-                found=f"{grows.min} to {grows.max}",
-                fix="let min, replicas and max be the same, or have the program read MUSTER_MEMBERS",
-            )
+        yield Limit(
+            field="max",
+            role=grows.name,
+            message=words,
+            found=f"{grows.min} to {grows.max}",
+            fix="let min, replicas and max be the same, or have the program read MUSTER_MEMBERS",
         )
-    return tuple(problems)
+
+
+def _needs_image(framework: Framework, role: Role) -> bool:
+    """Whether some replica of a role says an image and no command, and is not there for the launcher's ranks alone."""
+    still = framework in mpi.FRAMEWORKS
+    return any(
+        template.image and not template.command and not (still and mpi.keeps_still(template, role.name))
+        for template in (role.template, *role.overrides.values())
+    )

@@ -22,24 +22,12 @@ def read_document(document: str | bytes, *, namespace: str = "", source_name: st
     A document that need not say its name may have that of its file, ``source_name``.
     """
     name = "" if source_name.startswith(_NAMELESS) else PurePath(source_name).stem
-    return _limited(parse(document, namespace=namespace, name=name))
+    return parse(document, namespace=namespace, name=name, limits=limits_of)
 
 
 def read_spec(job: Job) -> Parsed:
     """The same rules for a job that came as data."""
-    problems = check(job)
+    problems = check(job, limits=limits_of)
     if any(problem.severity is Severity.ERROR for problem in problems):
         return Parsed(jobs=(), problems=problems)
-    return _limited(Parsed(jobs=(job,), problems=problems))
-
-
-def _limited(parsed: Parsed) -> Parsed:
-    jobs: list[Job] = []
-    problems = list(parsed.problems)
-    for job in parsed.jobs:
-        limits = limits_of(job)
-        problems += limits
-        warnings = tuple(p for p in limits if p.severity is Severity.WARNING)
-        jobs.append(msgspec.structs.replace(job, warnings=job.warnings + warnings) if warnings else job)
-    refused = any(problem.severity is Severity.ERROR for problem in problems)
-    return Parsed(jobs=() if refused else tuple(jobs), problems=tuple(problems))
+    return Parsed(jobs=(msgspec.structs.replace(job, warnings=job.warnings + problems),), problems=problems)

@@ -221,8 +221,8 @@ class Telemetry:
         Args:
             name: what happened.
             parent: the span it belongs to; None makes it the root of the trace that `key` names.
-            key: names the effect, once in its trace. The same key gives the same span id: `span_ref(parent, key)`,
-                or `trace_ref(key)` for a root.
+            key: names the effect, once in its trace, whatever else the trace is about. The same key gives the same
+                span id: `span_ref(parent, key)`, or `trace_ref(key)` for a root.
             start_ns: its start in nanoseconds since 1970.
             end_ns: its end; not before the start.
             attributes: what it carries.

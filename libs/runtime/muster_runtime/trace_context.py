@@ -46,7 +46,10 @@ class SpanRef(msgspec.Struct, frozen=True):
 
 
 def span_ref(parent: SpanRef, key: str) -> SpanRef:
-    """Return the span that `key` names in the trace of `parent`; the same for the same trace and key."""
+    """Return the span that `key` names in the trace of `parent`; the same for the same trace and key.
+
+    The parent's own id has no part in it, so where several things share a trace the key says which of them is meant.
+    """
     return SpanRef(trace_id=parent.trace_id, span_id=_span_id(parent.trace_id, key), sampled=parent.sampled)
 
 

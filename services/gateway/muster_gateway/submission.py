@@ -147,7 +147,7 @@ class Submitter:
             request_id=request.request_id,
             submitter=submitter,
             document=None if spec else request.document.text,
-            source_name=request.document.source_name[:256],
+            source_name=request.document.source_name[-256:],
             spec=spec,
             namespace=request.namespace,
             part=part,

@@ -58,7 +58,14 @@ def copies_of(copies: Mapping[str, int]) -> list[tuple[str, str]]:
     return named
 
 
-_NICENESS = {"spec-validator": 19, "scheduler": 19, POD_LAUNCHER: 19, "status-tracker": 19, SCALER: 19, SINK: 19}
+_NICENESS = {
+    "spec-validator": 19,
+    "scheduler": 19,
+    POD_LAUNCHER: 19,
+    "status-tracker": 19,
+    SCALER: 19,
+    SINK: 19,
+}
 """Under a flood of submissions the broker and the gateway go first: what is acknowledged can be worked off later. Replicas
 inherit pod-launcher's, so that training does not get in the way of the machine's user either."""
 

@@ -32,7 +32,7 @@ from muster_core.models import (
     ReplicaState,
     replica_name,
 )
-from muster_pod_launcher.ports import Launch, Observation, ReplicaFacts, ReplicaId, Runtime, Story
+from muster_pod_launcher.ports import Launch, Observation, ReplicaFacts, ReplicaId, Run, Runtime, Story
 from muster_runtime.logs import fields
 
 log = logging.getLogger(__name__)
@@ -146,19 +146,19 @@ class Hands:
 
     async def _report(self, job_id: str, record: JobRecord) -> None:
         said = self._said.setdefault(job_id, set())
-        started = {_run(o): o.started_at for o in self._runtime.observed_of(job_id)}
+        began = {_run(o): o.started_at for o in self._runtime.observed_of(job_id)}
         steps = reconcile(record, self._seen(job_id), self._clock())
         changes: list[ReplicaChange] = []
         for step in steps:
             if isinstance(step, Report):
-                changes += _with_its_start(step.change, started)
+                changes += _with_its_start(step.change, began)
         news = tuple(change for change in changes if _saying(change) not in said)
         if not news:
             return
         fact = ReplicasChanged(changes=news)
         await self._facts.publish(record, fact)
         said |= {_saying(change) for change in news}
-        self._story.tell(record, fact)
+        self._story.tell(record, fact, began)
         for change in news:
             log.info(
                 "replica %s",
@@ -195,7 +195,7 @@ def _id(job_id: str, replica: ReplicaRecord) -> ReplicaId:
     )
 
 
-def _run(observation: Observation) -> tuple[int, str, int, int]:
+def _run(observation: Observation) -> Run:
     replica = observation.replica
     return (replica.attempt, replica.role, replica.index, replica.restart)
 
@@ -216,11 +216,9 @@ def _change(observation: Observation) -> ReplicaChange:
     )
 
 
-def _with_its_start(
-    change: ReplicaChange, started: Mapping[tuple[int, str, int, int], int]
-) -> list[ReplicaChange]:
+def _with_its_start(change: ReplicaChange, began: Mapping[Run, int]) -> list[ReplicaChange]:
     """One that was too quick to be seen running is reported with the instant at which it began."""
-    at = started.get((change.attempt, change.role, change.index, change.restart), 0)
+    at = began.get((change.attempt, change.role, change.index, change.restart), 0)
     if change.state not in ENDED_STATES or not at:
         return [change]
     start = ReplicaChange(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from muster_core.facts import ReplicasChanged
 from muster_core.models import JobRecord, ReplicaRecord, ReplicaState
-from muster_pod_launcher.ports import Runtime, Story
+from muster_pod_launcher.ports import Run, Runtime, Story
 from muster_runtime.metrics import Metrics
 
 _US = 1_000_000
@@ -24,9 +26,9 @@ class MeteredStory:
         """See ``Story``."""
         return self._story.traceparent(record, replica)
 
-    def tell(self, record: JobRecord, fact: ReplicasChanged) -> None:
+    def tell(self, record: JobRecord, fact: ReplicasChanged, began: Mapping[Run, int]) -> None:
         """See ``Story``."""
-        self._story.tell(record, fact)
+        self._story.tell(record, fact, began)
         placed = {(r.attempt, r.role, r.index, r.restart): r.placed_at for r in record.replicas}
         for change in fact.changes:
             self._changes.labels(change.state.value).inc()

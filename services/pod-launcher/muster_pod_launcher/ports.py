@@ -79,6 +79,10 @@ class ReplicaFacts(Protocol):
         ...
 
 
+Run = tuple[int, str, int, int]
+"""One run of a replica within its job: attempt, role, index, restart."""
+
+
 class Story(Protocol):
     """Where the spans of a job's replicas go."""
 
@@ -86,8 +90,11 @@ class Story(Protocol):
         """The span that a replica runs in, for it to continue; known before it starts. Empty when the job has no trace."""
         ...
 
-    def tell(self, record: JobRecord, fact: ReplicasChanged) -> None:
-        """Record the spans that these changes have ended."""
+    def tell(self, record: JobRecord, fact: ReplicasChanged, began: Mapping[Run, int]) -> None:
+        """Record the spans that these changes have ended.
+
+        ``began`` is when each run began (µs since 1970, 0 where it is not known): the record may not have heard of it yet.
+        """
         ...
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from muster_core.facts import ReplicaChange, ReplicasChanged
 from muster_core.models import ENDED_STATES, JobRecord, Phase, ReplicaRecord, ReplicaState
+from muster_events import spans
+from muster_pod_launcher.ports import Run
 from muster_runtime.telemetry import Telemetry
 from muster_runtime.trace_context import SpanRef, extract, span_ref
 
@@ -20,25 +24,23 @@ class TraceStory:
     def traceparent(self, record: JobRecord, replica: ReplicaRecord) -> str:
         """See ``Story``."""
         root = extract({"traceparent": record.trace})
-        return span_ref(root, _running(replica)).traceparent if root else ""
+        return span_ref(root, spans.running(record.job_id, _name(replica))).traceparent if root else ""
 
-    def tell(self, record: JobRecord, fact: ReplicasChanged) -> None:
+    def tell(self, record: JobRecord, fact: ReplicasChanged, began: Mapping[Run, int]) -> None:
         """See ``Story``."""
         root = extract({"traceparent": record.trace})
         if root is None:
             return
         runs = {(r.attempt, r.role, r.index, r.restart): r for r in record.replicas}
-        starts: dict[tuple[int, str, int, int], int] = {}
         for change in fact.changes:
             run = (change.attempt, change.role, change.index, change.restart)
             replica = runs.get(run)
             if replica is None:
                 continue
             if change.state is ReplicaState.RUNNING:
-                starts[run] = change.at
                 self._launched(root, record, replica, change)
             elif change.state in ENDED_STATES:
-                self._ended(root, record, replica, change, starts.get(run, replica.running_at))
+                self._ended(root, record, replica, change, began.get(run) or replica.running_at)
 
     def moved(self, before: JobRecord | None, after: JobRecord) -> None:
         """Record the launch of the gang once it is over, well or badly."""
@@ -52,7 +54,7 @@ class TraceStory:
         self._telemetry.record(
             "launch",
             parent=root,
-            key=_launch(before.attempt),
+            key=spans.launch(after.job_id, before.attempt),
             start_ns=before.placed_at * _NS_PER_US,
             end_ns=max(last, before.placed_at) * _NS_PER_US,
             attributes=_attributes(after) | {"muster.replicas": len(before.members())},
@@ -63,11 +65,15 @@ class TraceStory:
         self, root: SpanRef, record: JobRecord, replica: ReplicaRecord, change: ReplicaChange
     ) -> None:
         grown = replica.generation > 1
-        key = f"resize/{replica.attempt}/{replica.generation}" if grown else _launch(replica.attempt)
+        key = (
+            spans.resize(record.job_id, replica.attempt, replica.generation)
+            if grown
+            else spans.launch(record.job_id, replica.attempt)
+        )
         self._telemetry.record(
             f"launch {replica.role}-{replica.index}",
             parent=span_ref(root, key),
-            key=f"launch/{_name(replica)}",
+            key=spans.launch_of(record.job_id, _name(replica)),
             start_ns=replica.placed_at * _NS_PER_US,
             end_ns=max(change.at, replica.placed_at) * _NS_PER_US,
             attributes=_attributes(record) | _place(replica),
@@ -82,8 +88,8 @@ class TraceStory:
         how = f"signal {change.signal}" if change.signal else f"exit code {change.exit_code}"
         self._telemetry.record(
             f"running {replica.role}-{replica.index}",
-            parent=span_ref(root, "run"),
-            key=_running(replica),
+            parent=span_ref(root, spans.run(record.job_id)),
+            key=spans.running(record.job_id, _name(replica)),
             start_ns=started * _NS_PER_US,
             end_ns=max(change.at, started) * _NS_PER_US,
             attributes=_attributes(record) | _place(replica) | {"muster.end": how},
@@ -94,14 +100,6 @@ class TraceStory:
 
 def _name(replica: ReplicaRecord) -> str:
     return f"{replica.attempt}/{replica.role}-{replica.index}/{replica.restart}"
-
-
-def _running(replica: ReplicaRecord) -> str:
-    return f"running/{_name(replica)}"
-
-
-def _launch(attempt: int) -> str:
-    return f"launch/{attempt}"
 
 
 def _attributes(record: JobRecord) -> dict[str, str | int]:

@@ -8,6 +8,7 @@ import time
 
 from muster_core.elasticity import DragonSettings, ScaleProposal, dragon, none
 from muster_core.models import JobRecord
+from muster_events import spans
 from muster_events.catalogue import (
     JOBS_BUCKET,
     JOBS_STREAM,
@@ -54,7 +55,7 @@ class BusProposals:
             self._telemetry.record(
                 "propose",
                 parent=root,
-                key=f"propose/{fact.attempt}/{fact.generation}",
+                key=spans.propose(record.job_id, fact.attempt, fact.generation),
                 start_ns=began_ns,
                 end_ns=time.time_ns(),
                 attributes={

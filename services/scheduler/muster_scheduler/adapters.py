@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from muster_core.facts import CapacityChanged
 from muster_core.models import JobRecord
 from muster_core.queues import BY_HAND, Instruction, Place, Resize, Wait
+from muster_events import spans
 from muster_events.catalogue import SCHEDULER
 from muster_events.codec import job_message, pool_message
 from muster_runtime.bus import Bus, Fence
@@ -85,7 +86,7 @@ class TraceStory:
                 self._telemetry.record(
                     "queued",
                     parent=root,
-                    key=f"queued/{attempt}",
+                    key=spans.queued(record.job_id, attempt),
                     start_ns=waited_from,
                     end_ns=max(began_ns, waited_from),
                     attributes=about | {"muster.reason": record.reason.message if record.reason else ""},
@@ -94,18 +95,18 @@ class TraceStory:
                 self._telemetry.record(
                     "place",
                     parent=root,
-                    key=f"place/{attempt}",
+                    key=spans.place(record.job_id, attempt),
                     start_ns=began_ns,
                     end_ns=now_ns,
                     attributes=about | {"muster.nodes": ",".join(nodes), "muster.replicas": len(replicas)},
                 )
             case Resize(attempt=attempt, generation=generation, reason=reason, policy=policy):
                 # The decision follows from a proposal, whose span the scaler records under this key.
-                proposed = span_ref(root, f"propose/{attempt}/{generation - 1}")
+                proposed = span_ref(root, spans.propose(record.job_id, attempt, generation - 1))
                 self._telemetry.record(
                     "resize",
                     parent=root if policy == BY_HAND else proposed,
-                    key=f"resize/{attempt}/{generation}",
+                    key=spans.resize(record.job_id, attempt, generation),
                     start_ns=began_ns,
                     end_ns=now_ns,
                     attributes=about

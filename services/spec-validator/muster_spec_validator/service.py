@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from muster_core.facts import JobRejected, JobValidated, Stamped
+from muster_events import spans
 from muster_events.catalogue import DEFAULTS_BUCKET, JOBS_STREAM, SPEC_VALIDATOR
 from muster_events.codec import job_message
 from muster_events.view import stamp
@@ -49,10 +50,14 @@ class BusVerdicts:
             self._telemetry.record(
                 "validate",
                 parent=parent,
-                key="validate",
+                key=spans.validate(submission.job_id),
                 start_ns=submission.at * _NS_PER_US,
                 end_ns=time.time_ns(),
-                attributes={"muster.job_id": submission.job_id, "muster.verdict": type(verdict).__name__},
+                attributes={
+                    "muster.job": verdict.name if rejected else verdict.job.name,
+                    "muster.job_id": submission.job_id,
+                    "muster.verdict": type(verdict).__name__,
+                },
                 status_error=f"{len(verdict.problems)} problems" if rejected else None,
             )
         return not published.duplicate

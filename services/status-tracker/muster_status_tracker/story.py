@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from muster_core.models import JobRecord, Phase
+from muster_events import spans
 from muster_runtime.telemetry import Telemetry
 from muster_runtime.trace_context import SpanRef, extract
 
@@ -22,15 +23,15 @@ class TraceStory:
             return
         if before.phase is not Phase.RESTARTING and after.phase is Phase.RESTARTING:
             held_back = (after.waiting_since, max(after.not_before, after.waiting_since))
-            self._record(root, f"restart/{after.attempt}", after, held_back)
+            self._record(root, "restart", spans.restart(after.job_id, after.attempt), after, held_back)
         if after.terminal and not before.terminal and after.started_at:
-            self._record(root, "run", after, (after.started_at, after.finished_at))
+            self._record(root, "run", spans.run(after.job_id), after, (after.started_at, after.finished_at))
         if after.settled and not before.settled:
             ended = max((r.ended_at for r in after.replicas), default=after.finished_at)
-            self._record(root, "clean up", after, (after.finished_at, max(ended, after.finished_at)))
+            gone = max(ended, after.finished_at)
+            self._record(root, "clean up", spans.clean_up(after.job_id), after, (after.finished_at, gone))
 
-    def _record(self, root: SpanRef, key: str, record: JobRecord, period: tuple[int, int]) -> None:
-        name = key.partition("/")[0]
+    def _record(self, root: SpanRef, name: str, key: str, record: JobRecord, period: tuple[int, int]) -> None:
         failed = record.phase in (Phase.FAILED, Phase.TIMED_OUT, Phase.RESTARTING)
         reason = record.reason
         self._telemetry.record(

@@ -107,6 +107,13 @@ def test_warnings_are_shown_and_the_job_is_submitted(muster: Muster, gateway: Ga
     assert (valid.exit_code, valid.stdout) == (0, f"{document}: 1 warning; means demo\n")
 
 
+def test_what_is_said_of_each_job_of_a_document_is_shown_once(
+    muster: Muster, gateway: GatewayDouble, document: Path
+):
+    gateway.warnings = [problem(Severity.WARNING), problem(Severity.WARNING)]
+    assert muster("submit", "-f", str(document)).stderr.count("warning[UnknownField]") == 1
+
+
 def test_following_tells_the_story_the_logs_and_the_outcome(
     muster: Muster, gateway: GatewayDouble, document: Path, job: MakeJob, replica: MakeReplica
 ):
@@ -115,7 +122,11 @@ def test_following_tells_the_story_the_logs_and_the_outcome(
     gateway.publish(
         job(job_pb2.PHASE_SUBMITTED, sequence=1, history=HISTORY[:1]),
         job(
-            job_pb2.PHASE_RUNNING, sequence=2, replicas=runs, history=HISTORY[:2], reason="all 1 replicas run"
+            job_pb2.PHASE_RUNNING,
+            sequence=2,
+            replicas=runs,
+            history=HISTORY[:2],
+            reason="its replica has started",
         ),
         job(job_pb2.PHASE_SUCCEEDED, sequence=3, replicas=runs, history=HISTORY),
     )
@@ -131,7 +142,7 @@ def test_following_tells_the_story_the_logs_and_the_outcome(
         f"demo submitted as {JOB_ID}",
         "22:13:20  submitted   by ann",
         "22:13:21  placed      attempt 1; n1: worker-0",
-        "22:13:21  running     1/1 replicas; all 1 replicas run",
+        "22:13:21  running     its replica has started",
         "22:13:22  finished    all workers ended well (WorkersSucceeded)",
         "demo succeeded after 1m35s",
     ]
@@ -310,6 +321,29 @@ def test_an_explanation_names_reason_rank_and_remedy(muster: Muster, gateway: Ga
     assert "number 2 in its queue, after big" in text
     assert "gpu  4" in text
     assert "- 1 more GPU on n1" in text
+
+
+def test_an_explanation_says_no_number_twice_and_each_in_its_unit(muster: Muster, gateway: GatewayDouble):
+    sentence = "short of 13 GPU: 3 of 16 needed are free, on 2 nodes; the empty pool could not hold it either"
+    numbers = {
+        "needed.gpu": 16_000,
+        "free.gpu": 3000,
+        "short.gpu": 13_000,
+        "short.memory": 3 * 2**29,
+        "feasible_when_empty": 0,
+        "needed_replicas": 4,
+        "placeable_replicas": 1,
+        "nodes": 2,
+        "ruled_out.Taint": 1,
+    }
+    gateway.explanation = job_service_pb2.ExplainJobResponse(
+        phase=job_pb2.PHASE_QUEUED, reason=job_pb2.Reason(message=sentence, numbers=numbers)
+    )
+    assert muster("explain", "demo").stdout == (
+        f"demo is Queued: {sentence}\n  room for 1 of the 4 replicas that start together, 1.5 GiB of memory short\n"
+    )
+    told = json.loads(muster("explain", "demo", "-o", "json").stdout)
+    assert told["reason"]["numbers"]["short.gpu"] == "13000"
 
 
 def test_nodes_are_shown_with_what_stands_on_them(muster: Muster, gateway: GatewayDouble):

@@ -20,7 +20,7 @@ kind: Job
 metadata: {name: demo}
 spec:
   roles:
-    worker: {image: trainer, replicas: 2}
+    worker: {image: trainer, replicas: 2, command: [train]}
 """
 BAD = NATIVE.replace("replicas: 2", "replicsa: 2")
 NOBODY = "127.0.0.1:1"

@@ -52,6 +52,13 @@ def test_arenas_own_first_words_may_stand(muster: Muster, gateway: GatewayDouble
     assert request.document.text == "arena submit --mode=tensorflow --name=demo x"
 
 
+def test_a_file_without_its_option_is_told_with_it(muster: Muster, gateway: GatewayDouble, config: str):
+    done = muster("submit", config)
+    assert done.exit_code == 2
+    assert f"{config} is a document: write -f {config}" in done.stderr
+    assert gateway.requests("SubmitJob") == []
+
+
 def test_a_dry_run_shows_what_muster_would_fill_in(muster: Muster, gateway: GatewayDouble):
     template = job_pb2.Template(image="trainer", node_selector={"disk": "ssd"})
     gateway.spec = job_pb2.JobSpec(name="demo", roles=[job_pb2.Role(name="worker", template=template)])
@@ -82,14 +89,15 @@ def test_a_job_is_shown_with_its_address_its_build_and_its_defaults(
 ):
     state = job(job_pb2.PHASE_RUNNING, sequence=1)
     state.status.address = "http://127.0.0.1:21003"
-    state.built_by = "j-bbbbbbbbbbbbbbbb"
+    state.built_by, state.spec.built_by = "j-bbbbbbbbbbbbbbbb", "demo-build"
     state.spec.defaults.category = job_pb2.CATEGORY_JOBS
     state.spec.defaults.version = 2
     state.spec.defaults.fields.append("worker.tolerations")
     gateway.publish(state)
     shown = muster("get", "demo").stdout
     assert "Address:   http://127.0.0.1:21003\n" in shown
-    assert "Built by:  j-bbbbbbbbbbbbbbbb\n" in shown
+    assert "Built by:  demo-build (j-bbbbbbbbbbbbbbbb)\n" in shown
+    assert shown.count("Address:") == shown.count("Built by:") == 1
     assert "Defaults:  worker.tolerations (version 2 for jobs)\n" in shown
 
 

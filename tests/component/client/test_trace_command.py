@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import pytest
 
@@ -42,13 +43,16 @@ def store() -> Iterator[tuple[str, list[bytes]]]:
     thread.join()
 
 
-def spans(*names: str) -> bytes:
+def spans(*names: str, job_id: str = "") -> bytes:
+    """A trace whose first span is the root, the same for all; the others are the job's."""
+    about = [{"key": "muster.job_id", "value": {"stringValue": job_id}}]
     made = [
         {
             "traceId": "0af7651916cd43dd8448eb211c80319c",
-            "spanId": f"{number + 1:016x}",
+            "spanId": f"{1:016x}" if number == 0 else f"{crc32(job_id.encode()):08x}{number + 1:08x}",
             "parentSpanId": "" if number == 0 else f"{1:016x}",
             "name": name,
+            "attributes": about if number else [],
             "startTimeUnixNano": str(1_700_000_000_000_000_000 + number),
             "endTimeUnixNano": str(1_700_000_001_000_000_000),
         }
@@ -94,3 +98,16 @@ def test_the_last_span_of_a_job_that_has_just_ended_is_waited_for(
     gateway.publish(ended)
     answers += [spans("SubmitJob"), spans("SubmitJob", "running worker-0"), spans("SubmitJob", "clean up")]
     assert "clean up" in muster("trace", "demo", "--url", url).stdout
+
+
+def test_the_end_of_another_job_of_the_document_is_not_taken_for_its_own(
+    muster: Muster, gateway: GatewayDouble, job: MakeJob, store: tuple[str, list[bytes]]
+):
+    url, answers = store
+    ended = job(job_pb2.PHASE_SUCCEEDED, sequence=1)
+    ended.status.finished_at.GetCurrentTime()
+    ended.status.attempt = 1
+    gateway.publish(ended)
+    others = spans("SubmitJob", "clean up", job_id="j-bbbbbbbbbbbbbbbb")
+    answers += [others, others + spans("SubmitJob", "queued", "clean up", job_id=ended.job_id)]
+    assert "queued" in muster("trace", "demo", "--url", url).stdout

@@ -47,13 +47,19 @@ def test_facts_between_two_looks_are_not_missed():
         ("waiting", "needs 2 GPUs, n1 has 1 (InsufficientResources)"),
         ("placed", "attempt 1; n1: worker-0"),
         ("replicas", "worker-0 running"),
-        ("running", "1/1 replicas; so it is"),
+        ("running", "so it is"),
     ]
     assert told(story, state(job_pb2.PHASE_RUNNING, 6, running=1)) == [
         ("resized", "dragon: 1 to 2 workers (Grown)"),
         ("command", "cancel by ann"),
     ]
     assert told(story, state(job_pb2.PHASE_RUNNING, 6, running=1)) == []
+
+
+def test_a_submission_by_nobody_known_is_said_once():
+    anonymous = state(job_pb2.PHASE_SUBMITTED, 1)
+    anonymous.status.history[0].message = ""
+    assert told(Story(from_start=True), anonymous) == [("submitted", "")]
 
 
 def test_a_watch_begins_with_where_the_job_stands():

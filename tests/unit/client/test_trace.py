@@ -152,3 +152,44 @@ def test_what_is_no_trace_is_refused(answer: str):
 )
 def test_lengths_have_three_digits(nanoseconds: int, words: str):
     assert length(nanoseconds) == words
+
+
+def two_jobs_of_a_document() -> str:
+    first: Attributes = {"muster.job": "image", "muster.job_id": "j-1"}
+    second: Attributes = {"muster.job": "train", "muster.job_id": "j-2"}
+    return document(
+        gateway=[raw_span(1, "SubmitJob", 0, 0.012)],
+        spec_validator=[
+            raw_span(2, "validate", 0.004, 0.009, parent=1, attributes=first),
+            raw_span(3, "validate", 0.005, 0.009, parent=1, attributes=second),
+        ],
+        scheduler=[
+            raw_span(4, "queued", 0.009, 0.02, parent=1, attributes=first),
+            raw_span(5, "queued", 0.009, 4, parent=1, attributes=second),
+        ],
+        pod_launcher=[
+            raw_span(6, "running builder-0", 0.1, 3.9, parent=7, attributes=first),
+            raw_span(8, "running worker-0", 4.1, 6, parent=99, attributes=second),
+        ],
+        status_tracker=[raw_span(7, "run", 0.1, 3.9, parent=1, attributes=first)],
+    )
+
+
+def test_jobs_that_share_a_trace_are_told_one_after_the_other():
+    forest = plant(read_spans(two_jobs_of_a_document()))
+    picture = [summary(forest, TRACE_ID), *(line.plain for line in draw(forest, width=110))]
+    expected = Path(__file__).with_name("trace_of_two_jobs.golden.txt").read_text().splitlines()
+    assert picture == expected
+
+
+def test_a_job_without_a_name_is_headed_by_its_id():
+    refused = raw_span(2, "validate", 0, 1, parent=9, attributes={"muster.job_id": "j-1", "muster.job": ""})
+    other = raw_span(3, "validate", 0, 1, parent=9, attributes={"muster.job_id": "j-2", "muster.job": "b"})
+    forest = plant(read_spans(document(spec_validator=[refused, other])))
+    assert [f"{row.guides}{row.span.name}" for row in forest.rows] == [
+        "job j-1",
+        "└─ validate",
+        "job b",
+        "└─ validate",
+    ]
+    assert forest.orphans == 2

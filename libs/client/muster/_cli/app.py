@@ -70,6 +70,7 @@ class App(LazyGroup):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=f"\b\nExit codes:\n{_CODES}",
 )
+@click.version_option(package_name="muster", message="%(prog)s %(version)s")
 @shared_options
 def app() -> None:
     """Submit distributed training jobs to Muster, and see what each of them does and why."""

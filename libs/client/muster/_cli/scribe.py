@@ -72,6 +72,7 @@ class Scribe:
     def tell(self, line: Line) -> None:
         """Write one line of a story."""
         shown = Text.assemble((self._label, "bold"), (line.head, line.style), "  ", line.text)
+        shown.rstrip()
         self._console.print(shown, soft_wrap=True)
 
     def say(self, text: str, *, style: str = "") -> None:

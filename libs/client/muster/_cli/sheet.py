@@ -81,10 +81,6 @@ def _header(job: job_pb2.Job, now: float) -> Iterator[tuple[str, str | Text]]:
     if status.address:
         yield "Address", status.address
     if job.built_by:
-        yield "Built by", job.built_by
-    if status.address:
-        yield "Address", status.address
-    if job.built_by:
         yield "Built by", f"{job.spec.built_by} ({job.built_by})"
     if job.HasField("spec"):
         yield "Framework", _framework(job.spec)

@@ -74,12 +74,12 @@ class Story:
         fresh = [entry for moment, entry in moments.items() if moment not in self._told]
         self._told = set(moments)
         if first and not self._from_start:
-            yield self._now(job)
+            yield self._now(job, counted=True)
         else:
             for entry in fresh:
                 yield _line(entry)
             if self._has_come_up(job):
-                yield self._now(job)
+                yield self._now(job, counted=not _reason_of(job))
         self._phase, self._attempt = job.status.phase, job.status.attempt
 
     def _has_come_up(self, job: job_pb2.Job) -> bool:
@@ -88,16 +88,17 @@ class Story:
         now = (job_pb2.PHASE_RUNNING, job.status.attempt)
         return job.status.phase == job_pb2.PHASE_RUNNING and was != now
 
-    def _now(self, job: job_pb2.Job) -> Line:
+    def _now(self, job: job_pb2.Job, *, counted: bool) -> Line:
+        """Where the job stands. The replicas are not ``counted`` beside what was: some may have ended since."""
         word = words.phase_of(job).lower()
-        reason = job.status.reason.message or job.status.reason.code
         at = next((e.at for e in reversed(job.status.history)), job.status.submitted_at)
-        text = (
-            f"{words.running_of_all(job)} replicas; {reason}"
-            if reason
-            else f"{words.running_of_all(job)} replicas"
-        )
+        parts = (f"{words.running_of_all(job)} replicas" if counted else "", _reason_of(job))
+        text = "; ".join(filter(None, parts))
         return Line(time=words.clock(at), word=word, text=text, style=_STYLES.get(word, ""))
+
+
+def _reason_of(job: job_pb2.Job) -> str:
+    return job.status.reason.message or job.status.reason.code
 
 
 def _moment(entry: job_pb2.HistoryEntry) -> Moment:
@@ -115,4 +116,6 @@ def _line(entry: job_pb2.HistoryEntry) -> Line:
         )
     elif entry.fact == "CommandRequested":
         text = f"{entry.reason} {entry.message}".strip()
-    return Line(time=words.clock(entry.at), word=word, text=text or entry.reason, style=_STYLES.get(word, ""))
+    if not text and entry.reason.lower() != word:
+        text = entry.reason
+    return Line(time=words.clock(entry.at), word=word, text=text, style=_STYLES.get(word, ""))

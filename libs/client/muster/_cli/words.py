@@ -53,9 +53,15 @@ def members(job: job_pb2.Job) -> list[job_pb2.Replica]:
 
 
 def running_of_all(job: job_pb2.Job) -> str:
-    """How many of the job's replicas run: ``2/3``; before the placement, of those asked for; after the end, how many did well."""
-    if phase_from_proto(job.status.phase) in TERMINAL_PHASES:
+    """How many of the job's replicas run: ``2/3``; before the placement, of those asked for; after the end, how many did well.
+
+    Of a job that succeeded only those count that ended before it had: the others did as they were told.
+    """
+    phase = phase_from_proto(job.status.phase)
+    if phase in TERMINAL_PHASES:
         ended = [replica for replica in job.status.replicas if replica.attempt == job.status.attempt]
+        if phase is Phase.SUCCEEDED:
+            ended = [replica for replica in ended if replica.HasField("ended_at") and not replica.leaving]
         well = sum(1 for replica in ended if replica.HasField("exit_code") and not replica.exit_code)
         return f"{well}/{len(ended)}" if ended else "-"
     present = members(job)

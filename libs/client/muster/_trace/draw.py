@@ -50,9 +50,9 @@ def draw(forest: Forest, *, width: int) -> Iterator[Text]:
     heads = f"{'SPAN':<{name_width}}  {'SERVICE':<{service_width}}  {'START':>{start_width}}  {'LENGTH':>{length_width}}"
     yield _cut(Text(heads, style="bold"), width)
     for row, name, offset, took in zip(forest.rows, names, offsets, lengths, strict=True):
-        colour = services[row.span.service]
+        colour = services.get(row.span.service, "bold")
         line = Text.assemble(
-            (set_cell_size(name, name_width), "red" if row.span.failed else ""),
+            (set_cell_size(name, name_width), "red" if row.span.failed else "bold" if row.is_heading else ""),
             "  ",
             (f"{row.span.service:<{service_width}}", colour),
             f"  {'+' + offset:>{start_width}}  {took:>{length_width}}  ",
@@ -69,8 +69,11 @@ def summary(forest: Forest, trace_id: str) -> str:
     services = len(_services(forest))
     parts = [
         f"trace {trace_id}: {length(forest.end_ns - forest.start_ns)}",
-        f"{len(forest.rows)} spans of {services} service{'' if services == 1 else 's'}",
+        f"{sum(1 for row in forest.rows if not row.is_heading)} spans of {services} service{'' if services == 1 else 's'}",
     ]
+    jobs = sum(1 for row in forest.rows if row.is_heading)
+    if jobs:
+        parts.append(f"{jobs} jobs")
     if forest.roots != 1:
         parts.append(f"{forest.roots} roots" if forest.roots else "no root")
     if forest.orphans:
@@ -94,7 +97,7 @@ def length(nanoseconds: int) -> str:
 
 
 def _services(forest: Forest) -> list[str]:
-    return list(dict.fromkeys(row.span.service for row in forest.rows))
+    return list(dict.fromkeys(row.span.service for row in forest.rows if not row.is_heading))
 
 
 def _bar(span: Span, forest: Forest, width: int) -> str:

@@ -1,4 +1,4 @@
-"""Spans put together to trees: children beneath their parents, in the order of their starts."""
+"""Spans put together to trees: children beneath their parents, in the order of their starts, each job's apart."""
 
 from __future__ import annotations
 
@@ -6,15 +6,24 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from muster._trace.jobs import with_headings
 from muster._trace.spans import Span
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A span in its place: ``guides`` is what is drawn before its name; ``orphan`` says that its parent is not in the trace."""
+    """A span in its place: ``guides`` is what is drawn before its name; ``orphan`` says that its parent is not in the trace.
+
+    The heading of a job is a row as well; its span has no service, for nobody recorded it.
+    """
 
     span: Span
     guides: str
     orphan: bool = False
+
+    @property
+    def is_heading(self) -> bool:
+        """Whether it only says to which job those beneath it belong."""
+        return not self.span.service
 
 
 class Forest(msgspec.Struct, frozen=True):
@@ -29,17 +38,20 @@ class Forest(msgspec.Struct, frozen=True):
 
 def plant(spans: Sequence[Span]) -> Forest:
     """Put spans together; there is at least one. Spans that are each other's ancestors count as orphans."""
-    by_id = {span.span_id: span for span in spans}
+    known = {span.span_id for span in spans}
+    lost = {span.span_id for span in spans if span.parent_id and span.parent_id not in known}
+    shown = with_headings(spans)
+    ids = {span.span_id for span in shown}
     children: dict[str, list[Span]] = {}
-    for span in spans:
-        children.setdefault(span.parent_id if span.parent_id in by_id else "", []).append(span)
+    for span in shown:
+        children.setdefault(span.parent_id if span.parent_id in ids else "", []).append(span)
     rows: list[Row] = []
     drawn: set[str] = set()
     for top in children.get("", []):
-        rows += _rows(top, children, drawn, orphan=bool(top.parent_id))
-    for span in spans:
+        rows += _rows(top, children, drawn, lost)
+    for span in shown:
         if span.span_id not in drawn:
-            rows += _rows(span, children, drawn, orphan=True)
+            rows += _rows(span, children, drawn, lost | {span.span_id})
     orphans = sum(1 for row in rows if row.orphan)
     return Forest(
         rows=tuple(rows),
@@ -50,16 +62,18 @@ def plant(spans: Sequence[Span]) -> Forest:
     )
 
 
-def _rows(top: Span, children: dict[str, list[Span]], drawn: set[str], *, orphan: bool) -> Iterator[Row]:
+def _rows(top: Span, children: dict[str, list[Span]], drawn: set[str], lost: set[str]) -> Iterator[Row]:
     drawn.add(top.span_id)
-    yield Row(top, "", orphan)
-    yield from _beneath(top, "", children, drawn)
+    yield Row(top, "", top.span_id in lost)
+    yield from _beneath(top, "", children, drawn, lost)
 
 
-def _beneath(parent: Span, indent: str, children: dict[str, list[Span]], drawn: set[str]) -> Iterator[Row]:
+def _beneath(
+    parent: Span, indent: str, children: dict[str, list[Span]], drawn: set[str], lost: set[str]
+) -> Iterator[Row]:
     fresh = [span for span in children.get(parent.span_id, []) if span.span_id not in drawn]
     for span in fresh:
         last = span is fresh[-1]
         drawn.add(span.span_id)
-        yield Row(span, f"{indent}{'└─ ' if last else '├─ '}")
-        yield from _beneath(span, f"{indent}{'   ' if last else '│  '}", children, drawn)
+        yield Row(span, f"{indent}{'└─ ' if last else '├─ '}", span.span_id in lost)
+        yield from _beneath(span, f"{indent}{'   ' if last else '│  '}", children, drawn, lost)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from muster_core.capabilities import Limits, no_limits
 from muster_core.dialects.builds import check_built_by
 from muster_core.dialects.codes import Code
 from muster_core.dialects.cursor import Cursor
@@ -45,14 +46,17 @@ class Parsed(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...]
 
 
-def parse(document: str | bytes, *, namespace: str = "", name: str = "") -> Parsed:
+def parse(
+    document: str | bytes, *, namespace: str = "", name: str = "", limits: Limits = no_limits
+) -> Parsed:
     """Read a document in any dialect: one or more YAML parts, or JSON; or one or more command lines.
 
     ``namespace`` and ``name`` are for jobs that say none; ``name`` (such as the file's) only where the dialect lets a document do without.
+    ``limits`` are those that the jobs are held to beside the rules.
     All problems are told at once and all parts are taken or none. Never raises, whatever the document.
     """
     problems = Problems()
-    given = Given(namespace=namespace, name=name)
+    given = Given(namespace=namespace, name=name, limits=limits)
     text = read_text(document, problems)
     jobs: list[Job] = []
     places: list[tuple[Job, Cursor]] = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 
+from muster_core.capabilities import NOT_RESUMED
 from muster_core.dialects.codes import Code
 from muster_core.dialects.cursor import Cursor
 from muster_core.dialects.dialect import Dialect, Given
@@ -81,13 +82,14 @@ class SpecKeys(Table):
     backoff_limit = Field("backoffLimit", Whole(0, MAX_INT32), "Failures that are forgiven; 6 unless said.")
     active_deadline = Field("activeDeadlineSeconds", Whole(1, MAX_SECONDS), "From the first start.")
     ttl = Field("ttlSecondsAfterFinished", Whole(0, MAX_SECONDS), "From the end until the record is removed.")
-    suspend = Field("suspend", Truth(), "Whether it is held from the start.")
+    suspend = Field("suspend", Truth(), "Whether it is held from the start.", partly=NOT_RESUMED)
     template = Field("template", PodTemplate(BatchTemplateKeys), "A PodTemplateSpec.")
     backoff_per_index = Field(
         "backoffLimitPerIndex",
         Ignored(),
         "Failures of one index.",
-        refused="failures are counted for the whole job; use backoffLimit",
+        refused="failures are counted for the whole job",
+        fix="use backoffLimit",
     )
     max_failed = Field(
         "maxFailedIndexes",
@@ -144,6 +146,7 @@ def read_batchjob(cursor: Cursor, given: Given) -> tuple[Job, ...]:
     if spec is None:
         cursor.missing("spec", "a Job has a spec with a template")
         return ()
+    places.note(Place("suspend"), spec.cursor.key_spot(SpecKeys.suspend.key))
     backoff = spec.get(SpecKeys.backoff_limit)
     run = RunPolicy(
         backoff_limit=_BACKOFF if backoff is None else backoff,
@@ -160,7 +163,7 @@ def read_batchjob(cursor: Cursor, given: Given) -> tuple[Job, ...]:
         roles=(_role(spec, metadata, run, places),),
         run=run,
     )
-    apply_rules(job, places, cursor.problems)
+    apply_rules(job, places, cursor.problems, given.limits)
     return (job,)
 
 

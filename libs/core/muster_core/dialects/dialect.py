@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from muster_core.capabilities import Limits, no_limits
 from muster_core.dialects.cursor import Cursor
 from muster_core.dialects.table import Table
 from muster_core.models import Job
@@ -12,10 +13,14 @@ from muster_core.models import Job
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """What comes with a document and not in it: ``namespace`` and ``name`` are for jobs that say none; empty where there is none."""
+    """What comes with a document and not in it: ``namespace`` and ``name`` are for jobs that say none; empty where there is none.
+
+    ``limits`` are those that its jobs are held to.
+    """
 
     namespace: str = ""
     name: str = ""
+    limits: Limits = no_limits
 
 
 Read = Callable[[Cursor, Given], tuple[Job, ...]]

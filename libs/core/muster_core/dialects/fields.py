@@ -16,7 +16,8 @@ from muster_core.dialects.table import Effect, Field, Table
 
 
 class FieldRow(msgspec.Struct, frozen=True):
-    """One field: its ``path`` in the dialect's words, what becomes of it, what it is (``doc``), and ``why`` it is not acted upon.
+    """One field: its ``path`` in the dialect's words, what becomes of it, what it is (``doc``), and ``why`` it is not acted upon, or
+    not in full.
 
     In a path ``[]`` stands for each element of a list and ``<name>`` for each key of a mapping that has keys of its author's own.
     """
@@ -67,7 +68,13 @@ def _rows(
 
 
 def _row(path: str, field: Field[object]) -> FieldRow:
-    return FieldRow(path=path, effect=field.effect, doc=field.doc, why=field.refused or field.idle)
+    return FieldRow(path=path, effect=field.effect, doc=field.doc, why=why_of(field))
+
+
+def why_of(field: Field[object]) -> str:
+    """Why a field is not acted upon, or not in full, and what to do instead; empty where it is."""
+    why = field.refused or field.idle or field.partly
+    return f"{why}; {field.fix}" if field.fix else why
 
 
 def _below(

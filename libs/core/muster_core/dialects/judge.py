@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from muster_core.capabilities import Limit
 from muster_core.dialects.codes import Code
 from muster_core.dialects.places import Locator, Place
-from muster_core.dialects.problems import Problems
+from muster_core.dialects.problems import Problems, shown
+from muster_core.models import Severity
 
 
 class Judge:
@@ -32,6 +34,22 @@ class Judge:
     def warn(self, place: Place, message: str, *, fix: str = "") -> None:
         """Say that what stands at ``place`` has no effect."""
         self._problems.warn(Code.NOT_ACTED_UPON, self._locator.spot(place), message, fix=fix)
+
+    def limit(self, limit: Limit) -> None:
+        """Say that a limit is met, unless the value that meets it was refused."""
+        place = Place(limit.field, limit.role)
+        spot, word = self._locator.spot(place), self._locator.word(place)
+        if self._problems.at(spot.path):
+            return
+        warned = Code.KUBERNETES_ONLY if limit.kubernetes_only else Code.NOT_ACTED_UPON
+        self._problems.add(
+            Code.NOT_TAKEN if limit.severity is Severity.ERROR else warned,
+            spot,
+            limit.message.replace("{word}", word),
+            severity=limit.severity,
+            found=shown(limit.found) if limit.found else "",
+            fix=limit.fix.replace("{word}", word),
+        )
 
     def word(self, field: str, role: str = "") -> str:
         """What a field is called."""

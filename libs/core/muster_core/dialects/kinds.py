@@ -87,7 +87,7 @@ class Whole:
         """See ``Kind``."""
         value = cursor.node.value
         if isinstance(value, bool) or not isinstance(value, int):
-            unquoted = isinstance(value, str) and value.isdecimal()
+            unquoted = isinstance(value, str) and value.isdecimal() and (value == "0" or value[0] != "0")
             cursor.wrong_type("a whole number", f"write {shown(value)} without quotes" if unquoted else "")
             return None
         if not self.low <= value <= self.high:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from muster_core.capabilities import Limits, no_limits
 from muster_core.dialects.codes import Code
 from muster_core.dialects.framework_rules import apply_framework_rules
 from muster_core.dialects.judge import Judge
@@ -15,6 +16,7 @@ from muster_core.dialects.places import Locator, Place
 from muster_core.dialects.problems import Problems
 from muster_core.dialects.raw_json import flaw_of
 from muster_core.models import GPU_MILLI, Job, Role, Template, replica_name
+from muster_core.quantities import format_bytes, format_cpu
 
 MAX_REPLICAS = 5_000
 """How many replicas a job may ever have."""
@@ -28,8 +30,8 @@ MAX_JOB_BYTES = 512 * 1024
 _LONGEST_NAME = 63
 
 
-def apply_rules(job: Job, locator: Locator, problems: Problems) -> None:
-    """Say which rules ``job`` breaks."""
+def apply_rules(job: Job, locator: Locator, problems: Problems, limits: Limits = no_limits) -> None:
+    """Say which rules ``job`` breaks, and which of the ``limits`` it meets."""
     judge = Judge(locator, problems)
     _roles(job, judge)
     for role in job.roles[:MAX_ROLES]:
@@ -49,6 +51,8 @@ def apply_rules(job: Job, locator: Locator, problems: Problems) -> None:
     apply_framework_rules(job, judge)
     apply_option_rules(job, judge)
     _size(job, judge)
+    for limit in limits(job):
+        judge.limit(limit)
 
 
 def _roles(job: Job, judge: Judge) -> None:
@@ -147,9 +151,16 @@ def _template(role: Role, template: Template, place: Place, judge: Judge) -> Non
     limits = template.limits.amounts()
     for name, amount in template.requests.amounts().items():
         if limits.get(name, 0) and amount > limits[name]:
-            words = f"more {name} is requested ({amount}) than the limit allows ({limits[name]})"
+            found, most = _written(name, amount), _written(name, limits[name])
+            words = f"more {name} is requested ({found}) than the limit allows ({most})"
             judge.refuse(
-                Code.CONFLICT, resources, words, place, found=str(amount), allowed=f"at most {limits[name]}"
+                Code.CONFLICT,
+                resources,
+                words,
+                place,
+                found=found,
+                allowed=f"at most {most}",
+                fix="raise the limit",
             )
     gpu = template.requests.gpu
     if gpu > GPU_MILLI and gpu % GPU_MILLI:
@@ -163,6 +174,16 @@ def _template(role: Role, template: Template, place: Place, judge: Judge) -> Non
     if flaw := flaw_of(template.pod) or flaw_of(template.node_affinity):
         code, words, fix = flaw
         judge.refuse(code, place, words, fix=fix)
+
+
+def _written(name: str, amount: int) -> str:
+    match name:
+        case "cpu" | "gpu":
+            return format_cpu(amount)
+        case "memory" | "gpu_memory" | "ephemeral_storage":
+            return format_bytes(amount)
+        case _:
+            return str(amount)
 
 
 def _min_available(job: Job, judge: Judge) -> None:

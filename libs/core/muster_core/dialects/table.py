@@ -24,6 +24,7 @@ class Effect(enum.StrEnum):
     """What becomes of a field that is given."""
 
     ACTED_UPON = "acted upon"
+    PARTLY = "acted upon in part"
     KUBERNETES = "kept for Kubernetes"
     WARNED = "accepted with a warning"
     REFUSED = "refused"
@@ -33,7 +34,8 @@ class Effect(enum.StrEnum):
 class Field(Generic[T]):
     """One key of a mapping: what it may hold, and what it is for.
 
-    ``idle`` says why it is accepted without effect (every use is a warning), ``refused`` why it is not taken (every use is an error);
+    ``idle`` says why it is accepted without effect (every use is a warning), ``refused`` why it is not taken (every use is an error) and
+    ``fix`` what to do instead, where there is something to do; ``partly`` says which of its values are not followed, which a rule tells;
     ``kubernetes`` marks what has an effect on Kubernetes only.
     """
 
@@ -42,6 +44,8 @@ class Field(Generic[T]):
     doc: str = ""
     idle: str = ""
     refused: str = ""
+    fix: str = ""
+    partly: str = ""
     kubernetes: bool = False
 
     @property
@@ -51,6 +55,8 @@ class Field(Generic[T]):
             return Effect.REFUSED
         if self.idle:
             return Effect.WARNED
+        if self.partly:
+            return Effect.PARTLY
         return Effect.KUBERNETES if self.kubernetes else Effect.ACTED_UPON
 
 
@@ -102,7 +108,7 @@ class Section:
         fields = table.fields()
         for key, value in self._cursors.items():
             if not table.knows(key):
-                cursor.unknown(key, {*fields, *table.kept})
+                cursor.unknown(key, {*(name for name, one in fields.items() if not one.refused), *table.kept})
             elif (field := fields.get(key)) and not value.absent:
                 _tell(field, value, cursor)
 
@@ -135,7 +141,7 @@ class Section:
 def _tell(field: Field[object], value: Cursor, parent: Cursor) -> None:
     if field.refused:
         words = f"{field.key} is not taken: {field.refused}"
-        value.problems.add(Code.NOT_TAKEN, parent.key_spot(field.key), words, fix=f"remove {field.key}")
+        value.problems.add(Code.NOT_TAKEN, parent.key_spot(field.key), words, fix=field.fix)
     elif field.idle:
         warn_idle(value, field.key, field.idle)
 

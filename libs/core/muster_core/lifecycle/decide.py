@@ -29,6 +29,11 @@ from muster_core.models import (
 
 _US = 1_000_000
 _RETRYABLE_FROM = 128
+_SHELL_WORDS = {
+    126: "a command could not be run, see its log",
+    127: "a command was not found, see its log",
+}
+"""What shells mean by these, where the runtime itself knows nothing better."""
 _REJECTED_TTL_S = 3600
 """Whoever submitted a rejected document was told; its record is kept for a look, not for ever."""
 
@@ -200,7 +205,8 @@ def _words(replica: ReplicaRecord) -> str:
     if replica.state is ReplicaState.LOST:
         return f"{name} on {replica.node} was lost: {replica.reason or 'its end was not witnessed'}"
     how = f"was ended by signal {replica.signal}" if replica.signal else f"exited with {replica.exit_code}"
-    return f"{name} on {replica.node} {how}" + (f": {replica.reason}" if replica.reason else "")
+    why = replica.reason or ("" if replica.signal else _SHELL_WORDS.get(replica.exit_code or 0, ""))
+    return f"{name} on {replica.node} {how}" + (f": {why}" if why else "")
 
 
 def _finish(record: JobRecord, outcome: Outcome, code: str, message: str) -> Finish:

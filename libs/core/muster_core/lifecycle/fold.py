@@ -213,10 +213,15 @@ def _replicas_changed(record: JobRecord, fact: facts.ReplicasChanged, at: int) -
             phase=Phase.RUNNING,
             running_at=at,
             reason=Reason(
-                code="Running", message=f"all {len(members)} replicas run", numbers={"replicas": len(members)}
+                code="Running", message=_started_words(len(members)), numbers={"replicas": len(members)}
             ),
         )
     return record
+
+
+def _started_words(members: int) -> str:
+    # That they have started stays true while they end one after another.
+    return "its replica has started" if members == 1 else f"all {members} replicas have started"
 
 
 def _restarting(record: JobRecord, fact: facts.JobRestarting, at: int) -> tuple[JobRecord, str | None]:

@@ -29,6 +29,7 @@ from muster_core.models.job import (
 )
 from muster_core.models.node import Node, Taint
 from muster_core.models.problem import Problem, Severity
+from muster_core.models.queue import DEFAULT_QUEUE, QueuePolicy, QueueSpec
 from muster_core.models.record import (
     ENDED_STATES,
     TERMINAL_PHASES,
@@ -43,6 +44,7 @@ from muster_core.models.record import (
 from muster_core.models.resources import GPU_MILLI, Resources
 
 __all__ = [
+    "DEFAULT_QUEUE",
     "ENDED_STATES",
     "GPU_MILLI",
     "TERMINAL_PHASES",
@@ -63,6 +65,8 @@ __all__ = [
     "PlacementPolicy",
     "Port",
     "Problem",
+    "QueuePolicy",
+    "QueueSpec",
     "Reason",
     "Rendezvous",
     "ReplicaRecord",

@@ -3,10 +3,13 @@
 ``PoolState`` is the whole of a scheduler apart from its bus: facts in, instructions out.
 """
 
+from muster_core.queues.checks import problems_of
 from muster_core.queues.explain import Explanation
 from muster_core.queues.instructions import Evict, Instruction, Place, Resize, Wait
 from muster_core.queues.invariants import InvariantBroken
+from muster_core.queues.keeping import Reservation
 from muster_core.queues.pool import PoolState
+from muster_core.queues.report import QueueReport
 from muster_core.queues.resizing import BY_HAND
 
 __all__ = [
@@ -17,6 +20,9 @@ __all__ = [
     "InvariantBroken",
     "Place",
     "PoolState",
+    "QueueReport",
+    "Reservation",
     "Resize",
     "Wait",
+    "problems_of",
 ]

@@ -6,8 +6,9 @@ Allocations are kept nowhere else: they are the fold of the facts, so that they 
 from __future__ import annotations
 
 from muster_core.lifecycle.moves import ACTIVE_PHASES
-from muster_core.models import JobKind, JobRecord, ReplicaRecord, ReplicaState, RestartPolicy
+from muster_core.models import Job, JobKind, JobRecord, ReplicaRecord, ReplicaState, RestartPolicy, Role
 from muster_core.placement import Hold, HoldKey, demand_of
+from muster_core.placement.peers import peer_of
 
 
 def holdings_of(record: JobRecord) -> dict[HoldKey, Hold]:
@@ -18,10 +19,16 @@ def holdings_of(record: JobRecord) -> dict[HoldKey, Hold]:
     for replica in record.replicas:
         role = record.job.role(replica.role)
         if role is not None and holds_room(record, replica):
-            demand = demand_of(role.template_of(replica.index).requests)
             key = (record.job_id, replica.attempt, replica.role, replica.index)
-            holdings[key] = Hold(replica.node, demand, replica.gpus)
+            holdings[key] = hold_of(record.job, role, replica.index, replica.node, replica.gpus)
     return holdings
+
+
+def hold_of(job: Job, role: Role, index: int, node: str, gpus: tuple[int, ...]) -> Hold:
+    """What replica ``index`` of ``role`` takes of ``node``, and what it is to the replicas of others."""
+    template = role.template_of(index)
+    demand = demand_of(template.requests, together=job.placement.gpu_topology)
+    return Hold(node, demand, gpus, peer_of(template, job.namespace))
 
 
 def holds_room(record: JobRecord, replica: ReplicaRecord) -> bool:
@@ -37,5 +44,6 @@ def _may_restart(record: JobRecord, replica: ReplicaRecord) -> bool:
     if record.job is None or role is None or role.restart_policy is RestartPolicy.NEVER:
         return False
     if replica.state is ReplicaState.EXITED:
-        return bool(replica.exit_code) or bool(replica.signal) or record.job.kind is JobKind.SERVICE
+        failed = bool(replica.exit_code) or bool(replica.signal)
+        return failed or (record.job.kind is JobKind.SERVICE and role.restart_policy is RestartPolicy.ALWAYS)
     return replica.state is ReplicaState.LOST

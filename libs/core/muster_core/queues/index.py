@@ -9,18 +9,22 @@ from collections.abc import Mapping
 
 from muster_core.lifecycle.moves import ACTIVE_PHASES, WAITING_PHASES
 from muster_core.models import JobRecord, Phase, ReplicaState
-from muster_core.placement import Snapshot, gang_of
+from muster_core.placement import Hold, HoldKey, Snapshot, gang_of
+from muster_core.queues.builds import Builds
 from muster_core.queues.holdings import holdings_of
-from muster_core.queues.lines import WaitingLines
+from muster_core.queues.ledger import Ledger, amounts_of
+from muster_core.queues.lines import Shape, WaitingLines
 from muster_core.queues.order import QueueKey, drained, queue_key, ready_at
+from muster_core.queues.tree import QueueTree
 
 
 class PoolIndex:
-    """Unsettled records, and by them: what is held (in ``snapshot``), who waits, whose name is whose.
+    """Unsettled records, and by them: what is held (in ``snapshot``, by queue in ``ledger``), who waits, whose name is whose.
 
     ``waiting`` has the queue key of every job that wants to be placed. Of those, ``lines`` have the ones that may start when they fit,
-    ``suspended`` those that may not start at all; the rest wait for the end of an earlier attempt. ``delayed`` has the instants (µs) before
-    which jobs in ``lines`` must not start. ``rejected`` are the active jobs with a member that its node rejected.
+    ``builds`` those that wait for their build, ``suspended`` those that may not start at all, ``homeless`` those whose queue is not there;
+    the rest wait for the end of an earlier attempt. ``delayed`` has the instants (µs) before which jobs in ``lines`` must not start.
+    ``rejected`` are the active jobs with a member that its node rejected. ``holdings`` has what every job holds.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -28,15 +32,40 @@ class PoolIndex:
         self.lines = WaitingLines()
         self.waiting: dict[str, QueueKey] = {}
         self.suspended: set[str] = set()
+        self.homeless: set[str] = set()
         self.delayed: dict[str, int] = {}
         self.rejected: set[str] = set()
+        self.holdings: dict[str, dict[HoldKey, Hold]] = {}
+        self._capacity: dict[str, int] | None = None
+        self.tree = QueueTree()
+        self.ledger = Ledger(self.tree, self.capacity)
         self._records: dict[str, JobRecord] = {}
         self._names: dict[tuple[str, str], set[str]] = {}
+        self.builds = Builds(self._records)
 
     @property
     def records(self) -> Mapping[str, JobRecord]:
         """The unsettled records by job id."""
         return self._records
+
+    def capacity(self) -> Mapping[str, int]:
+        """What the pool offers in all, by resource."""
+        if self._capacity is None:
+            self._capacity = self.snapshot.allocatable_total().amounts()
+        return self._capacity
+
+    def note_node(self) -> None:
+        """Take in that a node has changed."""
+        self._capacity = None
+
+    def apply(self, tree: QueueTree) -> None:
+        """Put every job into its queue of ``tree``."""
+        self.tree = tree
+        self.ledger = Ledger(tree, self.capacity)
+        for job_id, holds in self.holdings.items():
+            self.ledger.add(tree.account_of(self._records[job_id]), amounts_of(holds.values()))
+        for record in self._records.values():
+            self._reindex_waiting(record)
 
     def put(self, record: JobRecord) -> None:
         """Index the new record of a job; a settled one is forgotten."""
@@ -50,10 +79,18 @@ class PoolIndex:
             self._records[job_id] = record
         self._reindex_name(before, record)
         self._reindex_waiting(record)
+        if before is None or before.terminal is not record.terminal:
+            self.note_build(record)
         rejected = record.phase in ACTIVE_PHASES and any(
             member.state is ReplicaState.REJECTED for member in record.members()
         )
         (self.rejected.add if rejected else self.rejected.discard)(job_id)
+
+    def note_build(self, record: JobRecord) -> None:
+        """Take in that a job has appeared or ended, for those that wait for it; a settled one is not indexed by this."""
+        self.builds.note_end(record)
+        for job_id in self.builds.users(record.job_id):
+            self._reindex_waiting(self._records[job_id])
 
     def holder_of_name(self, record: JobRecord) -> str | None:
         """The job that keeps ``record`` from using its name: one that was placed, else one that came earlier."""
@@ -67,15 +104,21 @@ class PoolIndex:
         return min(ahead, key=lambda other: (other.queued_at, other.job_id)).job_id if ahead else None
 
     def _reindex_holdings(self, record: JobRecord) -> None:
-        before = self._records.get(record.job_id)
-        held = holdings_of(before) if before is not None else {}
+        held = self.holdings.get(record.job_id, {})
         holds = {} if record.settled else holdings_of(record)
-        for key, hold in held.items():
-            if holds.get(key) != hold:
-                self.snapshot.release(key)
-        for key, hold in holds.items():
-            if held.get(key) != hold:
-                self.snapshot.hold(key, hold)
+        released = [key for key, hold in held.items() if holds.get(key) != hold]
+        taken = [(key, hold) for key, hold in holds.items() if held.get(key) != hold]
+        for key in released:
+            self.snapshot.release(key)
+        self.snapshot.hold_all(taken)
+        if released or taken:
+            account = self.tree.account_of(record)
+            self.ledger.take(account, amounts_of(held[key] for key in released))
+            self.ledger.add(account, amounts_of(hold for _, hold in taken))
+        if holds:
+            self.holdings[record.job_id] = holds
+        else:
+            self.holdings.pop(record.job_id, None)
 
     def _reindex_name(self, before: JobRecord | None, record: JobRecord) -> None:
         name = _name_of(record)
@@ -103,15 +146,22 @@ class PoolIndex:
         job_id = record.job_id
         self.waiting.pop(job_id, None)
         self.suspended.discard(job_id)
+        self.homeless.discard(job_id)
         self.delayed.pop(job_id, None)
         self.lines.drop(job_id)
+        self.builds.release(record)
         if record.job is None or record.phase not in WAITING_PHASES or record.cancel_requested:
             return
         key = self.waiting[job_id] = queue_key(record)
+        if self.builds.block(record):
+            return
         if record.phase is Phase.SUSPENDED or record.job.run.suspend:
             self.suspended.add(job_id)
+        elif self.tree.queue_of(record.job) is None:
+            self.homeless.add(job_id)
         elif drained(record):
-            self.lines.put(job_id, key, gang_of(record.job))
+            shape = Shape(self.tree.account_of(record), gang_of(record.job), record.job.run.active_deadline_s)
+            self.lines.put(job_id, key, shape)
             if ready := ready_at(record):
                 self.delayed[job_id] = ready
 

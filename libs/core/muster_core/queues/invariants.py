@@ -9,14 +9,19 @@ from muster_core.models import JobRecord
 from muster_core.placement import HoldKey
 from muster_core.queues.holdings import holdings_of
 from muster_core.queues.index import PoolIndex
+from muster_core.queues.ledger import Ledger, amounts_of
 
 
 class InvariantBroken(AssertionError):
     """Something that must always hold does not; carries every violation, one a line."""
 
 
-def violations(index: PoolIndex, *, shrunk: frozenset[str]) -> list[str]:
-    """Every violation in words. ``shrunk`` are nodes that offered less after replicas had been placed: those may be overfull."""
+def violations(index: PoolIndex, *, shrunk: frozenset[str], lowered: frozenset[str]) -> list[str]:
+    """Every violation in words.
+
+    ``shrunk`` are nodes that offered less after replicas had been placed, ``lowered`` queues that were limited when they held more
+    already: those may be overfull.
+    """
     found = [f"node {name} is over its capacity" for name in index.snapshot.overfull() if name not in shrunk]
     held: set[HoldKey] = set()
     for record in index.records.values():
@@ -25,7 +30,18 @@ def violations(index: PoolIndex, *, shrunk: frozenset[str]) -> list[str]:
         held |= holdings_of(record).keys()
     if held != set(index.snapshot.holds):
         found.append("what is held is not what the records say")
+    found.extend(f"queue {name} is over its limit" for name in sorted(index.ledger.over_limit() - lowered))
+    found.extend(_of_ledger(index))
     return found
+
+
+def _of_ledger(index: PoolIndex) -> Iterator[str]:
+    fresh = Ledger(index.tree, index.capacity)
+    for job_id, holds in index.holdings.items():
+        fresh.add(index.tree.account_of(index.records[job_id]), amounts_of(holds.values()))
+    for name in index.tree.specs:
+        if fresh.held((name,)) != index.ledger.held((name,)):
+            yield f"what queue {name} holds is not what its jobs hold"
 
 
 def _of_membership(record: JobRecord) -> Iterator[str]:

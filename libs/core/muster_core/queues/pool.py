@@ -10,18 +10,22 @@ from collections.abc import Iterable, Iterator
 
 from muster_core.facts import CapacityChanged, JobPlaced, JobResized, JobWaiting, NodeChanged, Stamped
 from muster_core.lifecycle import fold
-from muster_core.models import JobRecord, Reason
-from muster_core.placement import Gang, Shortfall, Snapshot, feasible_when_empty, gang_of, place, to_reason
-from muster_core.queues import reasons
+from muster_core.models import JobRecord, Problem, QueueSpec
+from muster_core.placement import Gang, Snapshot, feasible_when_empty, gang_of
+from muster_core.queues.checks import problems_of
 from muster_core.queues.decision import Decision
-from muster_core.queues.explain import Explanation
+from muster_core.queues.durations import Durations
+from muster_core.queues.explain import Explanation, explain
 from muster_core.queues.index import PoolIndex
 from muster_core.queues.instructions import Instruction
 from muster_core.queues.invariants import InvariantBroken, violations
+from muster_core.queues.keeping import Reservation
+from muster_core.queues.report import QueueReport, report
 from muster_core.queues.requests import Requests
+from muster_core.queues.sizes import gang_amounts, smallest
+from muster_core.queues.tree import QueueTree
 
 _SETTLED_KEPT = 50_000
-_AHEAD_NAMED = 20
 
 
 class PoolState:
@@ -34,9 +38,12 @@ class PoolState:
         self._requests = Requests()
         self._settled: dict[str, None] = {}
         self._shrunk: frozenset[str] = frozenset()
+        self._lowered: frozenset[str] = frozenset()
         self._feasible: dict[Gang, bool] = {}
         self._told_at: dict[str, int] = {}
-        self._retell_at: int | None = None
+        self._wake_at: int | None = None
+        self._reservations: dict[str, Reservation] = {}
+        self._durations = Durations()
         self._decided_at = 0
 
     @property
@@ -54,10 +61,18 @@ class PoolState:
         return self._index.records.get(job_id)
 
     def restore(self, records: Iterable[JobRecord]) -> None:
-        """Start from the records that were folded elsewhere; facts up to each record's sequence then change nothing."""
+        """Start from the records that were folded elsewhere; facts up to each record's sequence then change nothing.
+
+        Of the settled ones only builds are of interest: others may wait for them.
+        """
         for record in records:
+            if record.settled:
+                self._index.note_build(record)
+                self._durations.note(record)
+                continue
             self._decided_at = max(self._decided_at, record.placed_at, record.resized_at)
             self._put(record)
+        self._lowered = self._index.ledger.over_limit()
 
     def observe(self, stamped: Stamped) -> str | None:
         """Fold one fact. Facts of a job come in the order of their sequences; one that was seen before changes nothing.
@@ -85,8 +100,21 @@ class PoolState:
         else:
             self._snapshot.put_node(changed.node)
         self._feasible.clear()
+        self._index.note_node()
         overfull = frozenset(self._snapshot.overfull())
         self._shrunk = (self._shrunk & overfull) | (overfull & {changed.node.name})
+
+    def apply_queues(self, specs: Iterable[QueueSpec]) -> tuple[Problem, ...]:
+        """Take ``specs`` as all the queues that there are; answers what is wrong with them, and then changes nothing.
+
+        Jobs go to their queues of the new tree at once; nothing that runs is disturbed, also where it is above a new limit.
+        """
+        applied = tuple(specs)
+        problems = problems_of(applied)
+        if not problems:
+            self._index.apply(QueueTree(applied))
+            self._lowered = self._index.ledger.over_limit()
+        return problems
 
     def decide(self, now: int) -> list[Instruction]:
         """What should happen now; the same state and instant give the same instructions, however often they are asked for.
@@ -98,18 +126,20 @@ class PoolState:
             requests=self._requests,
             feasible=self._feasible,
             told_at=self._told_at,
+            durations=self._durations,
             now=now,
         ).run()
         for job_id in outcome.refused:
             self._requests.refuse(job_id)
-        self._retell_at = outcome.retell_at
+        self._wake_at = outcome.wake_at
+        self._reservations = outcome.reservations
         return list(outcome.instructions)
 
     def next_wake(self, now: int) -> int | None:
         """The next instant at which ``decide`` may say something new without any fact, or None; it may lie in the past."""
         instants = [instant for instant in self._index.delayed.values() if instant > now]
-        if self._retell_at is not None:
-            instants.append(self._retell_at)
+        if self._wake_at is not None:
+            instants.append(self._wake_at)
         return min(instants, default=None)
 
     def capacity(self, now: int) -> CapacityChanged:
@@ -127,27 +157,20 @@ class PoolState:
 
     def explain(self, job_id: str) -> Explanation | None:
         """Why the job is where it is, or None where it is not known or settled."""
-        record = self._index.records.get(job_id)
-        if record is None:
-            return None
-        key = self._index.waiting.get(job_id)
-        if key is None:
-            return Explanation(job_id=job_id, phase=record.phase, reason=_said(record))
-        ahead = sorted(other for other in self._index.waiting.values() if other < key)
-        reason, feasible = self._reason_to_wait(record)
-        return Explanation(
-            job_id=job_id,
-            phase=record.phase,
-            reason=reason,
-            position=len(ahead) + 1,
-            ahead=tuple(other for _, _, other in ahead[:_AHEAD_NAMED]),
-            feasible_when_empty=feasible,
-            not_before=self._index.delayed.get(job_id, 0),
-        )
+        return explain(job_id, self._index, self._reservations)
+
+    def queue_report(self) -> tuple[QueueReport, ...]:
+        """What every queue holds, is due and waits for, by name."""
+        return report(self._index)
+
+    @property
+    def reservations(self) -> tuple[Reservation, ...]:
+        """The room that the last decision keeps, in the order in which it was given."""
+        return tuple(self._reservations.values())
 
     def violations(self) -> list[str]:
         """Every invariant that does not hold, in words; empty where all do."""
-        return violations(self._index, shrunk=self._shrunk)
+        return violations(self._index, shrunk=self._shrunk, lowered=self._lowered)
 
     def check_invariants(self) -> None:
         """Raise InvariantBroken where an invariant does not hold."""
@@ -157,8 +180,11 @@ class PoolState:
 
     def _put(self, record: JobRecord) -> None:
         self._index.put(record)
+        if self._lowered:
+            self._lowered &= self._index.ledger.over_limit()
         self._requests.settle(record)
         if record.settled:
+            self._durations.note(record)
             self._told_at.pop(record.job_id, None)
             self._settled[record.job_id] = None
             if len(self._settled) > _SETTLED_KEPT:
@@ -178,13 +204,15 @@ class PoolState:
         """The jobs that only wait for room, or for an end of their own, and that the empty pool could hold."""
         index = self._index
         for line in index.lines:
-            if self._could_start(line.gang):
+            needed = gang_amounts(smallest(line.shape.gang))
+            if self._could_start(line.shape.gang) and index.ledger.barrier(line.shape.queue, needed) is None:
                 for _, _, job_id in line.keys:
                     if index.holder_of_name(index.records[job_id]) is None:
                         yield job_id
         for job_id in index.waiting:
             job = index.records[job_id].job
-            if job_id in index.lines or job_id in index.suspended or job is None:
+            elsewhere = (index.lines, index.suspended, index.homeless, index.builds.blocked)
+            if job is None or any(job_id in others for others in elsewhere):
                 continue
             if self._could_start(gang_of(job)):
                 yield job_id
@@ -194,18 +222,3 @@ class PoolState:
         if known is None:
             known = self._feasible[gang] = feasible_when_empty(gang, self._snapshot)
         return known
-
-    def _reason_to_wait(self, record: JobRecord) -> tuple[Reason, bool | None]:
-        if record.job is None or record.job_id not in self._index.lines:
-            return (reasons.suspended() if record.job_id in self._index.suspended else _said(record)), None
-        holder = self._index.holder_of_name(record)
-        if holder is not None:
-            return reasons.name_in_use(record, holder), None
-        found = place(gang_of(record.job), self._snapshot)
-        if isinstance(found, Shortfall):
-            return to_reason(found), found.feasible_when_empty
-        return _said(record), True
-
-
-def _said(record: JobRecord) -> Reason:
-    return record.reason or Reason(code=record.phase.value)

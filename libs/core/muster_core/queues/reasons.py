@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from muster_core.models import JobRecord, Reason, ReplicaState, replica_name
+from collections.abc import Sequence
+
+import msgspec
+
+from muster_core.lifecycle.builds import BUILD_FAILED, WAITING_FOR_BUILD
+from muster_core.models import JobRecord, Phase, Reason, ReplicaState, replica_name
 from muster_core.placement import Placement
-from muster_core.placement.words import counted
+from muster_core.placement.words import amount_in_words, counted, demand_in_words
 
 SUSPENDED = "Suspended"
 NAME_IN_USE = "NameInUse"
 REJECTED_BY_NODE = "RejectedByNode"
 PLACED = "Placed"
+NO_SUCH_QUEUE = "NoSuchQueue"
+QUEUE_LIMIT = "QueueLimit"
+BEHIND_RESERVATION = "BehindReservation"
+BEHIND_FIRST = "BehindFirst"
+PREEMPTED = "Preempted"
+RECLAIMED = "Reclaimed"
+
+
+class BuildEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """How a build ended: its ``name``, and the words of its last reason."""
+
+    name: str
+    phase: Phase
+    message: str = ""
 
 
 def suspended() -> Reason:
@@ -21,6 +40,61 @@ def name_in_use(record: JobRecord, holder: str) -> Reason:
     """Another job has the same name, hence the same replica names."""
     message = f"job {holder} has the name {record.name} and has not ended yet"
     return Reason(code=NAME_IN_USE, message=message)
+
+
+def no_such_queue(queue: str) -> Reason:
+    """The job names a queue that is not there."""
+    return Reason(code=NO_SUCH_QUEUE, message=f"there is no queue {queue}: it starts when there is")
+
+
+def queue_limit(queue: str, resource: str, *, limit: int, held: int, needed: int) -> Reason:
+    """The queue, or one above the job's, may not hold as much as the gang's floor needs beside what it holds already."""
+    message = (
+        f"queue {queue} may hold {demand_in_words(resource, limit)}: "
+        f"{amount_in_words(resource, held)} held, {amount_in_words(resource, needed)} more needed"
+    )
+    if needed > limit:
+        message += "; that is above the limit by itself"
+    numbers = {f"limit.{resource}": limit, f"held.{resource}": held, f"needed.{resource}": needed}
+    return Reason(code=QUEUE_LIMIT, message=message, numbers=numbers)
+
+
+def behind_first(queue: str, first: JobRecord) -> Reason:
+    """The queue is strict, and its first job does not fit."""
+    return Reason(code=BEHIND_FIRST, message=f"queue {queue} is strict: nobody passes {first.name}")
+
+
+def behind_reservation(name: str, nodes: Sequence[str]) -> Reason:
+    """There would be room, but it is kept for another job, ``name``."""
+    where = nodes[0] if len(nodes) == 1 else counted(len(nodes), "node")
+    message = f"there would be room, but it is kept for {name} on {where}"
+    return Reason(code=BEHIND_RESERVATION, message=message, numbers={"reserved_nodes": len(nodes)})
+
+
+def waiting_for_build(build: JobRecord) -> Reason:
+    """The job's build has not ended yet."""
+    return Reason(code=WAITING_FOR_BUILD, message=f"waits for its build {_called(build)}")
+
+
+def build_in_hand(build: JobRecord) -> Reason:
+    """The same, and where the build stands now."""
+    why = f": {build.reason.message}" if build.reason and build.reason.message else ""
+    message = f"waits for its build {_called(build)}, which is {build.phase}{why}"
+    return Reason(code=WAITING_FOR_BUILD, message=message)
+
+
+def build_failed(build: str, end: BuildEnd | None) -> Reason:
+    """The job's build ended otherwise than well; without an ``end`` it is not there any more."""
+    if end is None:
+        message = f"its build {build} was deleted before it had succeeded"
+    else:
+        why = f": {end.message}" if end.message else ""
+        message = f"its build {end.name} ({build}) ended {end.phase}{why}"
+    return Reason(code=BUILD_FAILED, message=message)
+
+
+def _called(build: JobRecord) -> str:
+    return f"{build.name} ({build.job_id})" if build.name else build.job_id
 
 
 def rejected_by_node(record: JobRecord) -> Reason:

@@ -90,6 +90,19 @@ def test_the_page_is_current() -> None:
     assert page == due, "run: python docs/fields_generate.py"
 
 
+def test_every_section_is_one_step_from_the_contents() -> None:
+    page, _ = _page()
+    contents = page.split("## Contents\n")[1].split("\n## ")[0]
+    titles = re.findall(r"^##+ (.*)$", page, re.MULTILINE)
+    assert [title for title in titles if f"[{title}](" not in contents] == ["Contents"]
+
+
+def test_what_is_followed_in_part_says_which_part() -> None:
+    page, _ = _page()
+    (held,) = re.findall(r"^\| `spec.suspend` \| (.*) \|$", page.split("\n## ")[2], re.MULTILINE)
+    assert held.startswith("acted upon in part | Whether it is held from the start. True is refused")
+
+
 def test_every_link_of_the_page_leads_somewhere() -> None:
     page, _ = _page()
     headings = {

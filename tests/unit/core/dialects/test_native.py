@@ -1,5 +1,6 @@
 """The native form."""
 
+import msgspec
 import pytest
 
 from muster_core.dialects import parse
@@ -98,8 +99,10 @@ spec:
 
 def job_of(text: str) -> Job:
     parsed = parse(text)
-    assert parsed.problems == ()
-    return parsed.jobs[0]
+    assert [problem.path for problem in parsed.problems] == [
+        path for path in ("spec.run.startTimeout",) if "startTimeout" in text
+    ]
+    return msgspec.structs.replace(parsed.jobs[0], warnings=())
 
 
 def problems_of(role: str = "", spec: str = "", metadata: str = "") -> list[Problem]:

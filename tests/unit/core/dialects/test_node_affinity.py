@@ -50,6 +50,8 @@ def test_a_good_affinity_is_taken(affinity: object) -> None:
 EXPRESSION = f".{MUST}.nodeSelectorTerms[0].matchExpressions[0]"
 BAD: dict[str, tuple[object, tuple[str, str]]] = {
     "no terms": ({MUST: {}}, ("Required", f".{MUST}.nodeSelectorTerms")),
+    "an empty list of terms": ({MUST: {"nodeSelectorTerms": []}}, ("Required", f".{MUST}.nodeSelectorTerms")),
+    "a bound that is no number": (must(key="a", operator="Gt", values=["b"]), ("WrongType", EXPRESSION)),
     "no key": (must(operator="Exists"), ("Required", f"{EXPRESSION}.key")),
     "no operator": (must(key="a"), ("Required", f"{EXPRESSION}.operator")),
     "an unknown operator": (must(key="a", operator="Is"), ("NotAllowed", f"{EXPRESSION}.operator")),

@@ -177,6 +177,15 @@ def test_processes_of_a_node_are_a_word_or_a_number(said: str | int) -> None:
     assert job_of(parsed(trainer={**TRAINER, "numProcPerNode": said})).options.processes == str(said)
 
 
+def test_what_is_wrong_with_the_runtime_hides_nothing_of_the_trainer() -> None:
+    said = told(parsed("our-own", {**TRAINER, "numNodes": -1, "command": "torchrun"}))
+    assert said == [
+        ("NotTaken", "spec.runtimeRef.name"),
+        ("WrongType", "spec.trainer.command"),
+        ("OutOfRange", "spec.trainer.numNodes"),
+    ]
+
+
 def test_what_is_wrong_with_the_runtime_hides_nothing_of_the_name() -> None:
     document = "{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, metadata: {name: A}, spec: {runtimeRef: {name: b}}}"
     assert told(parse(document)) == [

@@ -52,7 +52,7 @@ def test_a_job_launches_with_its_first_replica_and_runs_with_its_last(story: Sto
     assert record.phase is Phase.RUNNING
     assert (record.started_at, record.running_at) == (first_ran, told.now)
     assert record.reason is not None
-    assert record.reason.message == "all 3 replicas run"
+    assert record.reason.message == "all 3 replicas have started"
 
 
 def test_a_replica_that_was_too_quick_to_be_seen_running_has_run(story: Stories) -> None:

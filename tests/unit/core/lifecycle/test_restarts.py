@@ -236,6 +236,16 @@ def test_the_reason_of_an_exit_is_told_where_there_is_one(story: Stories, reason
     assert fact.reason.message == words
 
 
+@pytest.mark.parametrize(
+    ("code", "words"), [(126, "a command could not be run"), (127, "a command was not found")]
+)
+def test_what_a_shell_means_by_its_code_is_told_in_words(story: Stories, code: int, words: str) -> None:
+    fact = decided(story(policy=P.NEVER).running().end("worker", 1, code))
+
+    assert isinstance(fact, JobFinished)
+    assert fact.reason.message == f"worker-1 on n1 exited with {code}: {words}, see its log"
+
+
 def test_the_way_of_a_loss_is_told_in_words(story: Stories) -> None:
     told = story(policy=P.NEVER).running()
     told.see("worker", 1, ReplicaState.LOST, reason="the node is gone")

@@ -13,6 +13,9 @@ from muster_core.models import (
     Job,
     JobRecord,
     Node,
+    Phase,
+    Problem,
+    QueueSpec,
     Reason,
     ReplicaState,
     Resources,
@@ -80,11 +83,15 @@ class World:
         self.pool.check_invariants()
         return illegal
 
-    def submit(self, job: Job, job_id: str = "") -> str:
+    def queues(self, *specs: QueueSpec) -> tuple[Problem, ...]:
+        """These are the queues; what is wrong with them."""
+        return self.pool.apply_queues(specs)
+
+    def submit(self, job: Job, job_id: str = "", *, built_by: str = "", submitter: str = "") -> str:
         """A validated job; its id is its name unless given."""
         job_id = job_id or job.name
-        self.say(job_id, facts.JobSubmitted(job_id=job_id, request_id=job_id))
-        self.say(job_id, facts.JobValidated(job=job))
+        self.say(job_id, facts.JobSubmitted(job_id=job_id, request_id=job_id, submitter=submitter))
+        self.say(job_id, facts.JobValidated(job=job, built_by=built_by))
         return job_id
 
     def decide(self) -> list[Instruction]:
@@ -124,6 +131,23 @@ class World:
         )
         self.say(job_id, facts.ReplicasChanged(changes=changes))
 
+    def leave(self, job_id: str, *keys: tuple[str, int]) -> None:
+        """Replicas that were to leave have gone."""
+        self.change(job_id, ReplicaState.EXITED, *keys)
+
+    def settle(self) -> list[Instruction]:
+        """Decide until nothing more is decided; whoever is placed runs, and whoever is to leave goes."""
+        done: list[Instruction] = []
+        while decided := self.decide():
+            done += decided
+            for record in self.pool.records.values():
+                leaving = [one.key for one in record.replicas if one.leaving and not one.ended]
+                if leaving:
+                    self.leave(record.job_id, *leaving)
+                elif record.phase in (Phase.PLACED, Phase.LAUNCHING):
+                    self.change(record.job_id, ReplicaState.RUNNING)
+        return done
+
     def run(self, job: Job) -> str:
         """Submit a job, place it and see it run."""
         job_id = self.submit(job)
@@ -131,11 +155,16 @@ class World:
         self.change(job_id, ReplicaState.RUNNING)
         return job_id
 
-    def finish(self, job_id: str) -> None:
-        """The job succeeds and everything of it ends."""
-        reason = self.record(job_id).reason
-        assert reason is not None
-        self.say(job_id, facts.JobFinished(outcome=facts.Outcome.SUCCEEDED, reason=reason))
+    def finish(
+        self,
+        job_id: str,
+        outcome: facts.Outcome = facts.Outcome.SUCCEEDED,
+        *,
+        why: str = "",
+    ) -> None:
+        """The job ends so, and so does everything of it."""
+        reason = Reason(code=outcome.value, message=why)
+        self.say(job_id, facts.JobFinished(outcome=outcome, reason=reason))
         if self.pool.record(job_id) is not None:
             self.change(job_id, ReplicaState.EXITED, exit_code=0)
 

@@ -48,7 +48,8 @@ def scale(state: State, job: str, size: str) -> None:
         answer = client.scale(job, int(count), role=role)
     match state.output:
         case "table":
-            click.echo(f"{job} is asked to have {count} {role}; see `muster watch {job}`")
+            known_by = answer.job_id if state.namespace else job
+            click.echo(f"{job} is asked to have {count} {role}; see `muster watch {known_by}`")
         case "name":
             click.echo(answer.job_id)
         case _:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import click
 from rich.text import Text
 
+from muster._cli.amounts import unsaid
 from muster._cli.output import emit
 from muster._cli.state import State, shared_options
 from muster_rpc.convert import phase_from_proto
@@ -37,9 +38,9 @@ def _sentences(job: str, answer: job_service_pb2.ExplainJobResponse) -> Iterator
     yield Text.assemble(
         (job, "bold"), f" is {phase.value if phase else answer.phase}", f": {reason}" if reason else ""
     )
-    numbers = ", ".join(f"{name} {value}" for name, value in sorted(answer.reason.numbers.items()))
-    if numbers:
-        yield Text(f"  {numbers}", style="dim")
+    more = unsaid(answer.reason.numbers, reason)
+    if more:
+        yield Text(f"  {', '.join(more)}", style="dim")
     if answer.position:
         ahead = f", after {', '.join(answer.ahead)}" if answer.ahead else ""
         yield Text(f"It is number {answer.position} in its queue{ahead}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -27,6 +28,10 @@ Examples:
   muster submit -f job.yaml --follow
   muster submit tfjob --name=mnist --image=tensorflow/tensorflow --workers=2 --ps=1 "python train.py"
   muster submit -f job.yaml --dry-run -o yaml"""
+
+
+_HERE = frozenset({"", "default"})
+"""Namespaces in which a name is looked up where none is said."""
 
 
 @click.command(cls=FlagsCommand, epilog=_EXAMPLES)
@@ -71,7 +76,9 @@ def submit(
         print_problems(state.err, refused.problems, text=given.text, source_name=given.name)
         state.err.print(f"muster: {given.name} is refused: {counted(refused.problems)}", soft_wrap=True)
         ctx.exit(exits.REFUSED)
-    warnings = [problem_from_proto(warning) for job in submitted for warning in job.warnings]
+    told = (problem_from_proto(warning) for job in submitted for warning in job.warnings)
+    # What is wrong with the document is said of each of its jobs.
+    warnings = list(dict.fromkeys(told))
     if warnings:
         print_problems(state.err, warnings, text=given.text, source_name=given.name)
     if not (follow or wait):
@@ -80,7 +87,7 @@ def submit(
     if state.output == "table":
         for job in submitted:
             click.echo(_told(job))
-    ids = " ".join(job.name or job.job_id for job in submitted)
+    ids = " ".join(_reference(job) for job in submitted)
     state.farewell = (
         f"{ids} goes on; see it again with `muster watch {ids}` or `muster logs -f {ids}`, end it with `muster cancel {ids}`"
         if len(submitted) == 1
@@ -95,6 +102,8 @@ def _given(file: str | None, words: list[str]) -> Given:
     if words and file:
         raise click.UsageError(f"a document and a command line are both given: -f {file} and {words[0]}")
     if words:
+        if len(words) == 1 and Path(words[0]).is_file():
+            raise click.UsageError(f"{words[0]} is a document: write -f {words[0]}")
         text = document_of(words)
         return Given(text.encode(errors="surrogateescape"), text, "the command line")
     if file is None:
@@ -112,8 +121,8 @@ def _report(state: State, submitted: Sequence[job_service_pb2.SubmittedJob]) -> 
         case "table":
             for job in submitted:
                 click.echo(_told(job))
-            name = submitted[0].name or submitted[0].job_id
-            state.note(f"see it with `muster watch {name}`, its output with `muster logs -f {name}`")
+            which, job = ("it", _reference(submitted[0])) if len(submitted) == 1 else ("each", "NAME")
+            state.note(f"see {which} with `muster watch {job}`, its output with `muster logs -f {job}`")
         case "name":
             for job in submitted:
                 click.echo(job.job_id)
@@ -121,11 +130,16 @@ def _report(state: State, submitted: Sequence[job_service_pb2.SubmittedJob]) -> 
             emit(job_service_pb2.SubmitJobResponse(jobs=submitted), state.output)
 
 
+def _reference(job: job_service_pb2.SubmittedJob) -> str:
+    """What other commands find the job by without `-n`: its name in the default namespace, elsewhere its id."""
+    return job.name if job.name and job.namespace in _HERE else job.job_id
+
+
 def _told(job: job_service_pb2.SubmittedJob) -> str:
     verb = "had been submitted" if job.duplicate else "submitted"
     if not job.validated:
         return f"{job.job_id} {verb}, not validated yet"
-    where = f" in {job.namespace}" if job.namespace not in {"", "default"} else ""
+    where = "" if job.namespace in _HERE else f" in {job.namespace}"
     return f"{job.name}{where} {verb} as {job.job_id}"
 
 

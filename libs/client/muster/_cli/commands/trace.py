@@ -12,6 +12,7 @@ from muster._cli import words
 from muster._cli.state import State, shared_options
 from muster._trace.draw import draw, summary
 from muster._trace.fetch import fetch_trace
+from muster._trace.jobs import job_of
 from muster._trace.spans import Span, read_documents
 from muster._trace.tree import plant
 from muster.client import Client
@@ -72,8 +73,10 @@ def _is_whole(job: job_pb2.Job, spans: list[Span]) -> bool:
     if not words.has_ended(job) or time.time() - words.instant(job.status.finished_at) > _FRESH_S:
         return True
     known = {span.span_id for span in spans}
-    rooted = all(not span.parent_id or span.parent_id in known for span in spans)
-    return rooted and (not job.status.attempt or any(span.name == _LAST_SPAN for span in spans))
+    # Other jobs of the document may go on for long.
+    its = [span for span in spans if job_of(span) in {"", job.job_id}]
+    rooted = all(not span.parent_id or span.parent_id in known for span in its)
+    return rooted and (not job.status.attempt or any(span.name == _LAST_SPAN for span in its))
 
 
 def _width(state: State) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from muster_core.dialects.arena.board import board_of
-from muster_core.dialects.arena.flags import GlobalFlags
+from muster_core.dialects.arena.flags import CommonFlags, GlobalFlags
 from muster_core.dialects.arena.jobs import SORTS, Sort
 from muster_core.dialects.arena.line import Line, flags_of, read_flags, skip_globals
 from muster_core.dialects.arena.parts import NAME
@@ -126,11 +126,12 @@ def _jobs(line: Line, sort: Sort, given: Given) -> tuple[Job, ...]:
     places.note(Place("name"), line.missing_spot("--name"))
     if cursor := next(iter(line.flags.get("--name", [])), None):
         places.note(Place("name"), cursor.spot)
+    places.note(Place("queue"), line.spot_of(CommonFlags.queue), CommonFlags.queue.key)
     job = sort.read(line, given, places)
-    apply_rules(job, places, line.problems)
+    apply_rules(job, places, line.problems, given.limits)
     board = board_of(line, job)
     if board:
-        apply_rules(board, places, line.problems)
+        apply_rules(board, places, line.problems, given.limits)
     return (job, board) if board else (job,)
 
 

@@ -157,7 +157,8 @@ class CommonFlags(JobFlags):
         Loose(),
         "Files of the user's machine.",
         many=True,
-        refused="files of your machine are not sent along; put them into the image, or into a volume that --data mounts",
+        refused="files of your machine are not sent along",
+        fix="put them into the image, or into a volume that --data mounts",
     )
     image_pull_secret = Flag(
         "--image-pull-secret",

@@ -28,13 +28,17 @@ _QUEUE = "--queue"
 
 @dataclass
 class Line:
-    """The flags that are given, by their own names, and the command. ``spot`` is where the line begins."""
+    """The flags that are given, by their own names, and the command. ``spot`` is where the line begins.
+
+    ``kubernetes`` is where those stand that have an effect on Kubernetes only.
+    """
 
     spot: Spot
     problems: Problems
     what: str
     flags: dict[str, list[Cursor]] = field(default_factory=dict[str, list[Cursor]])
     command: list[Word] = field(default_factory=list[Word])
+    kubernetes: list[Spot] = field(default_factory=list[Spot])
 
     def at(self, flag: Flag[T]) -> Cursor | None:
         """Where a flag is given, the last time."""
@@ -63,6 +67,14 @@ class Line:
         """Where a flag is given, or the beginning of the line with the flag's name."""
         cursor = self.at(flag)
         return cursor.spot if cursor else self.missing_spot(flag.key)
+
+    def tell_of_kubernetes(self, *refused: Flag[str]) -> None:
+        """Warn of what has an effect on Kubernetes only, unless it is among the ``refused`` or is wrong."""
+        names = {name for flag in refused for name in flag.names}
+        for spot in self.kubernetes:
+            if spot.path not in names and not self.problems.at(spot.path):
+                words = f"on Kubernetes only: {spot.path}; replicas that run as processes do without"
+                self.problems.warn(Code.KUBERNETES_ONLY, spot, words, found=spot.path)
 
     def missing_spot(self, name: str) -> Spot:
         """Where to say that something is not given."""
@@ -151,7 +163,7 @@ class _Reader:
         problems, name = self.line.problems, cursor.path.partition("[")[0]
         spot = Spot(path=name, line=word.line, column=word.column)
         if flag.refused:
-            problems.add(Code.NOT_TAKEN, spot, f"{name} is not taken: {flag.refused}", fix=f"remove {name}")
+            problems.add(Code.NOT_TAKEN, spot, f"{name} is not taken: {flag.refused}", fix=flag.fix)
             return
         if flag.key == _QUEUE and cursor.node.text in ("", *_TRUTHS):
             words = "every job waits in a queue; without a name it is the namespace's own"
@@ -170,8 +182,7 @@ class _Reader:
         if flag.idle:
             warn_idle(Cursor(word, name, problems), name, flag.idle)
         elif flag.kubernetes:
-            words = f"on Kubernetes only: {name}; replicas that run as processes do without"
-            problems.warn(Code.KUBERNETES_ONLY, spot, words, found=name)
+            self.line.kubernetes.append(spot)
 
     def _unknown(self, word: Word, flags: dict[str, Flag[object]]) -> None:
         name = word.text.partition("=")[0]

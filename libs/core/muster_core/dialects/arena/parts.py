@@ -35,6 +35,7 @@ def job_of(line: Line, given: Given, framework: Framework, roles: tuple[Role, ..
     trains = any(role.template.image for role in roles)
     if flags.sync_mode.key in line.flags or flags.sync_source.key in line.flags:
         check_sync(line, "yes" if trains else "")
+    line.tell_of_kubernetes(*(() if trains else (flags.sync_mode, flags.sync_source, flags.sync_image)))
     if (cursor := line.at(flags.gang)) and line.get(flags.gang) is False:
         warn_idle(cursor, cursor.path, "a job is always placed as a whole")
     name = line.get(flags.name)

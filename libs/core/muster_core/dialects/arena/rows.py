@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from muster_core.dialects.arena.jobs import SORTS, Sort
 from muster_core.dialects.arena.line import flags_of
-from muster_core.dialects.fields import FieldRow
+from muster_core.dialects.fields import FieldRow, why_of
 
 
 def arena_rows() -> Iterator[FieldRow]:
@@ -22,4 +22,4 @@ def sort_rows(sort: Sort, *, prefix: str = "") -> Iterator[FieldRow]:
         flag = flags[key]
         others = ", ".join(name for name in flag.names if name != key)
         doc = f"{flag.doc} Also {others}." if others else flag.doc
-        yield FieldRow(path=f"{prefix}{key}", effect=flag.effect, doc=doc, why=flag.refused or flag.idle)
+        yield FieldRow(path=f"{prefix}{key}", effect=flag.effect, doc=doc, why=why_of(flag))

@@ -100,6 +100,7 @@ def _read(
         return ()
     own = particulars(spec, places)
     run = RunReader(spec, spec.get(kind.run_policy))
+    run.note(places)
     gang = Gang(
         kind=kind.kind,
         types=kind.types,
@@ -124,5 +125,5 @@ def _read(
         roles=read_roles(gang, spec, kind.replica_specs, run, places),
         run=msgspec.structs.replace(run.policy(own.clean), success_policy=own.success),
     )
-    apply_rules(job, places, cursor.problems)
+    apply_rules(job, places, cursor.problems, given.limits)
     return (job,)

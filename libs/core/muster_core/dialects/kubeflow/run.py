@@ -47,6 +47,15 @@ class RunReader:
             places.note(Place("min_available"), self.scheduling.cursor.key_spot(key), key)
         return self.scheduled(SchedulingKeys.min_available)
 
+    def note(self, places: Places) -> None:
+        """Remember where what the limits may speak of stands."""
+        key = RunPolicyKeys.suspend.key
+        if cursor := self.at(key):
+            places.note(Place(key), cursor.spot)
+        if self.scheduling:
+            key = SchedulingKeys.queue.key
+            places.note(Place(key), self.scheduling.cursor.key_spot(key))
+
     def policy(self, clean: CleanPodPolicy) -> RunPolicy:
         """The whole; ``clean`` unless said."""
         backoff = self.get(RunPolicyKeys.backoff_limit)

@@ -48,7 +48,7 @@ def read_native(cursor: Cursor, given: Given) -> tuple[Job, ...]:
         cursor.missing("spec", "a job has a spec with roles", "add spec: {roles: ...}")
         return ()
     job = _job(spec, metadata, given.namespace, places)
-    apply_rules(job, places, cursor.problems)
+    apply_rules(job, places, cursor.problems, given.limits)
     return (job,)
 
 
@@ -62,9 +62,17 @@ def _job(spec: Section, metadata: Metadata, namespace: str, places: Places) -> J
     places.note(Place("roles"), spec.cursor.key_spot("roles"))
     if placement := spec.at("placement"):
         places.note(Place("topology_required"), placement.key_spot("required"))
+    if elastic := spec.at("elastic"):
+        places.note(Place("policy"), elastic.key_spot("policy"))
     places.note(Place("min_available"), spec.cursor.key_spot("minAvailable"), "minAvailable")
     build, roles = read_build(spec.get(SpecKeys.build)), spec.get(SpecKeys.roles)
-    for field, key in (("build", "build"), ("built_by", "builtBy"), ("kind", "kind")):
+    for field, key in (
+        ("build", "build"),
+        ("built_by", "builtBy"),
+        ("kind", "kind"),
+        ("queue", "queue"),
+        ("suspend", "suspend"),
+    ):
         places.note(Place(field), spec.cursor.key_spot(key), key)
     if roles is None and build is None:
         spec.cursor.missing("roles", "a job has roles", "add roles: {worker: {image: ..., command: [...]}}")

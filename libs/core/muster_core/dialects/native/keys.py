@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 
+from muster_core.capabilities import NO_START_TIMEOUT, NOT_RESUMED, POLICIES
 from muster_core.dialects.kinds import (
     Amount,
     Choice,
@@ -139,7 +140,7 @@ class PlacementKeys(Table):
 class ElasticKeys(Table):
     """How the job grows and shrinks."""
 
-    policy = Field("policy", Text(POLICY), "dragon, marginal_gain, max_min, none; the queue's unless said.")
+    policy = Field("policy", Text(POLICY), "dragon, which it is unless said, or none.", partly=POLICIES)
     cool_down = Field("coolDown", Duration(), "At least this long between two changes.")
     step = Field("step", Whole(0, MAX_REPLICAS), "At most this many replicas at once; 0: no bound.")
 
@@ -157,7 +158,12 @@ class RunKeys(Table):
     )
     active_deadline = Field("activeDeadline", Duration(), "From the first start.")
     queue_deadline = Field("queueDeadline", Duration(), "From the validation to the start.")
-    start_timeout = Field("startTimeout", Duration(), "From the placement until every replica runs.")
+    start_timeout = Field(
+        "startTimeout",
+        Duration(),
+        "From the placement until every replica runs.",
+        idle=NO_START_TIMEOUT,
+    )
     ttl = Field("ttl", Duration(), "From the end until the record is removed.")
     clean_pod_policy = Field(
         "cleanPodPolicy",
@@ -189,11 +195,15 @@ class SpecKeys(Table):
     )
     queue = Field("queue", Text(QUEUE), "Kept and shown; there is one line a pool for now.")
     priority = Field("priority", Whole(-MAX_PRIORITY - 1, MAX_PRIORITY), "Higher goes first; 0 unless said.")
-    preemptible = Field("preemptible", Truth(), "Whether it may be preempted; true unless said.")
+    preemptible = Field(
+        "preemptible",
+        Truth(),
+        "Whether it may be stopped to make room, where a queue says that anybody is; true unless said.",
+    )
     min_available = Field(
         "minAvailable", Whole(1, MAX_REPLICAS), "At least this many replicas of all roles together."
     )
-    suspend = Field("suspend", Truth(), "Whether it is held from the start.")
+    suspend = Field("suspend", Truth(), "Whether it is held from the start.", partly=NOT_RESUMED)
     roles = Field(
         "roles",
         MapOf(DNS_1035, Nested(RoleKeys), MAX_ROLES),

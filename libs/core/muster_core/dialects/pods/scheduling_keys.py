@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import enum
+import re
 
 from muster_core.dialects.codes import Code
 from muster_core.dialects.cursor import Cursor
 from muster_core.dialects.kinds import Choice, Ignored, Kind, ListOf, Raw, Text, Whole
 from muster_core.dialects.names import DNS_1123, LABEL_KEY, LABEL_VALUE, VARIABLE
+from muster_core.dialects.problems import shown
 from muster_core.dialects.table import Field, Nested, Section, Table
 from muster_core.dialects.yaml_builder import Json
 from muster_core.models import Port, Toleration
 
 _WHOLE_TEMPLATE = "only a whole template can say it"
+_NUMBER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
 
 class _TolerationOperator(enum.StrEnum):
@@ -204,6 +207,9 @@ def read_node_affinity(section: Section | None) -> dict[str, Json]:
         terms = selector.get(SelectorKeys.terms)
         if terms is None:
             selector.cursor.missing("nodeSelectorTerms", "a node selector has nodeSelectorTerms")
+        elif (cursor := selector.at("nodeSelectorTerms")) and cursor.node.value == []:
+            words = "a node selector has at least one term: without any, no node is admitted"
+            cursor.error(Code.REQUIRED, words, fix="add a term, or remove the affinity")
         for term in terms or ():
             _term(term)
     for preference in section.get(NodeAffinityKeys.prefer) or ():
@@ -233,8 +239,14 @@ def _term(term: Section) -> None:
             continue
         due = {"In": "some", "NotIn": "some", "Gt": "one", "Lt": "one"}.get(operator.value, "no")
         count = len(values or ())
-        if {"some": count >= 1, "one": count == 1, "no": count == 0}[due]:
-            continue
-        requirement.cursor.error(
-            Code.CONFLICT, f"the operator {operator.value} takes {due} values", found=f"{count} values"
-        )
+        if not {"some": count >= 1, "one": count == 1, "no": count == 0}[due]:
+            requirement.cursor.error(
+                Code.CONFLICT, f"the operator {operator.value} takes {due} values", found=f"{count} values"
+            )
+        elif due == "one" and values and not _NUMBER.fullmatch(values[0]):
+            requirement.cursor.error(
+                Code.WRONG_TYPE,
+                f"the operator {operator.value} compares whole numbers",
+                found=shown(values[0]),
+                allowed="a whole number, in quotes",
+            )

@@ -125,7 +125,7 @@ def read_build(op: Op) -> tuple[Job, ...]:
         kind=JobKind.BUILD,
         build=build,
     )
-    apply_rules(job, places, section.cursor.problems)
+    apply_rules(job, places, section.cursor.problems, op.limits)
     return (job,)
 
 
@@ -153,6 +153,7 @@ def read_document(kind: str, cursor: Cursor, given: Given) -> tuple[Job, ...]:
         name=name_of(section, kind, given),
         namespace=given.namespace or "default",
         params=params,
+        limits=given.limits,
     )
     return _KINDS[kind](op)
 
@@ -212,14 +213,14 @@ def _after_build(op: Op, image: Image, job: Job, places: Places) -> tuple[Job, .
     """The job, after the one that builds its image where there is something to build."""
     problems = op.section.cursor.problems
     if not image.steps:
-        apply_rules(job, places, problems)
+        apply_rules(job, places, problems, op.limits)
         return (job,)
     build = op.build_job(image)
     built = Places(op.section.cursor.key_spot("build"))
     built.note(Place("name"), op.section.cursor.key_spot("name"))
-    apply_rules(build, built, problems)
+    apply_rules(build, built, problems, op.limits)
     job = msgspec.structs.replace(job, built_by=build.name)
-    apply_rules(job, places, problems)
+    apply_rules(job, places, problems, op.limits)
     return build, job
 
 

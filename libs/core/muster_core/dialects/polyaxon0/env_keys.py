@@ -21,7 +21,7 @@ _RESTARTS = Whole(0, _MAX_INT32)
 _SECONDS = Whole(0, MAX_SECONDS)
 _ALIKE = "the replicas of a role are restarted alike; say it for the role"
 _JOB_S = "the job as a whole has one, which environment says"
-_ONE_REPLICA = "it has one replica; an experiment may have more"
+_ONE_REPLICA = "it has one replica"
 _OLDER = "The older form of framework and replicas."
 _BESIDE = "Published beside the replicas that it belongs to."
 
@@ -136,10 +136,24 @@ class SideKeys(Table):
     worker_resources = Field(
         "worker_resources", ListOf(Nested(ReplicaResourceKeys)), "Published for worker[].resources."
     )
+    default_worker_resources = Field(
+        "default_worker_resources",
+        Ignored(),
+        "What workers need, in the oldest documents.",
+        refused="default_worker says it",
+        fix="write default_worker: {resources: ...}",
+    )
     default_ps = Field("default_ps", Nested(RoleEnvKeys), "What ps have unless they say otherwise.")
     ps_default = Field("ps_default", Nested(RoleEnvKeys), "What published documents write for default_ps.")
     ps = Field("ps", ListOf(Nested(ReplicaEnvKeys)), "Parameter servers that differ.")
     ps_resources = Field("ps_resources", ListOf(Nested(ReplicaResourceKeys)), "Published for ps[].resources.")
+    default_ps_resources = Field(
+        "default_ps_resources",
+        Ignored(),
+        "What ps need, in the oldest documents.",
+        refused="default_ps says it",
+        fix="write default_ps: {resources: ...}",
+    )
 
 
 class ReplicasKeys(SideKeys):
@@ -175,4 +189,10 @@ class ExperimentEnvKeys(JobEnvKeys, SideKeys):
 class LoneEnvKeys(JobEnvKeys):
     """``environment`` of a job, notebook, tensorboard or build."""
 
-    replicas = Field("replicas", Ignored(), "Replicas.", refused=_ONE_REPLICA)
+    replicas = Field(
+        "replicas",
+        Ignored(),
+        "Replicas.",
+        refused=_ONE_REPLICA,
+        fix="write kind: experiment, which may have more",
+    )

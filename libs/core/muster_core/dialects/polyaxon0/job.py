@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from muster_core.capabilities import Limits
 from muster_core.dialects.builds import build_role
 from muster_core.dialects.codes import Code
 from muster_core.dialects.dialect import Given
@@ -38,13 +39,14 @@ _NO_NAME = re.compile(r"[^a-z0-9]+")
 
 @dataclass(frozen=True, kw_only=True)
 class Op:
-    """A document that is being read: ``kind``, its ``section`` with the placeholders filled in, and who the job is."""
+    """A document that is being read: ``kind``, its ``section`` with the placeholders filled in, who the job is, and its ``limits``."""
 
     kind: str
     section: Section
     name: str
     namespace: str
     params: Params
+    limits: Limits
 
     def places(self) -> Places:
         """The places of what every document has."""

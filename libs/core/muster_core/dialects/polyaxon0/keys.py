@@ -17,7 +17,10 @@ VERSION = "1"
 NAME = "polyaxon-0"
 
 _MANAGER = "it belongs to an experiment manager, not to a scheduler"
+_SINGLY = "submit a document for each of its runs, with its values under params"
 _NO_CODE = "no code is fetched: replicas run in the work folder, or with what the image holds"
+_BUILT = "build says what it runs in"
+_UNDER_BUILD = "move it under build"
 _THE_JOB_S = "the job that it is built for says it"
 _NAME = Rule("a name", r"[-A-Za-z0-9_]+", 128, "letters, digits, '-' and '_'")
 
@@ -61,6 +64,21 @@ class RunKeys(Table):
 
     required = ("cmd",)
     cmd = Field("cmd", Commands(), "A command line for bash, or several that are joined with &&.")
+    image = Field("image", Ignored(), "The image, in the oldest documents.", refused=_BUILT, fix=_UNDER_BUILD)
+    build_steps = Field(
+        "build_steps",
+        Ignored(),
+        "How the image is made, in the oldest documents.",
+        refused=_BUILT,
+        fix=_UNDER_BUILD,
+    )
+    env_vars = Field(
+        "env_vars",
+        Ignored(),
+        "Variables of the image, in the oldest documents.",
+        refused=_BUILT,
+        fix=_UNDER_BUILD,
+    )
 
 
 class LoggingKeys(Table):
@@ -102,9 +120,15 @@ class OpKeys(Table):
         "What a run yields.",
         idle="what a run yields is recorded by an experiment manager",
     )
-    hptuning = Field("hptuning", Ignored(), "A search for hyper-parameters.", refused=_MANAGER)
-    matrix = Field("matrix", Ignored(), "A search for hyper-parameters.", refused=_MANAGER)
-    settings = Field("settings", Ignored(), "A search for hyper-parameters.", refused=_MANAGER)
+    hptuning = Field("hptuning", Ignored(), "A search for hyper-parameters.", refused=_MANAGER, fix=_SINGLY)
+    matrix = Field("matrix", Ignored(), "A search for hyper-parameters.", refused=_MANAGER, fix=_SINGLY)
+    project = Field(
+        "project",
+        Ignored(),
+        "Whose it is, in the oldest documents.",
+        refused="there are namespaces and no projects",
+    )
+    settings = Field("settings", Ignored(), "A search for hyper-parameters.", refused=_MANAGER, fix=_SINGLY)
 
 
 class BuildFieldKeys(Table):
@@ -118,9 +142,12 @@ class BuildFieldKeys(Table):
         "dockerfile",
         Ignored(),
         "A Dockerfile.",
-        refused="images are built from steps; say image, the Dockerfile's FROM, and build_steps, its RUN lines",
+        refused="images are built from steps",
+        fix="say image, the Dockerfile's FROM, and build_steps, its RUN lines",
     )
-    git = Field("git", Ignored(), "A repository.", refused="no code is fetched; clone it in build_steps")
+    git = Field(
+        "git", Ignored(), "A repository.", refused="no code is fetched", fix="clone it in build_steps"
+    )
     context = Field(
         "context",
         Ignored(),

@@ -25,8 +25,9 @@ class Params:
 def read_params(document: Section) -> Params:
     """Read ``params`` (or ``declarations``) and fill in the defaults of ``inputs``."""
     given = _given(document)
-    nodes = {name: cursor.node for name, cursor in given.items()}
-    values: dict[str, Json] = {name: node.plain() for name, node in nodes.items()}
+    tuned = _tuned(document)
+    nodes = {name: Node(None, 0, 0) for name in tuned} | {name: cursor.node for name, cursor in given.items()}
+    values: dict[str, Json] = {name: cursor.node.plain() for name, cursor in given.items()}
     told: set[str] = set()
     for section in document.get(OpKeys.inputs) or ():
         name = section.get(InputKeys.name)
@@ -38,7 +39,7 @@ def read_params(document: Section) -> Params:
         told.add(name)
         cursor = given.get(name) or section.at("default")
         if cursor is None:
-            if not section.get(InputKeys.is_optional):
+            if not section.get(InputKeys.is_optional) and name not in tuned:
                 words = f"the input {shown(name)} has neither a parameter nor a default"
                 section.cursor.error(
                     Code.REQUIRED, words, found="", fix=f"add params: {{{shown(name)}: ...}}"
@@ -48,6 +49,17 @@ def read_params(document: Section) -> Params:
         values[name] = cursor.node.plain()
         nodes[name] = _flag(name, cursor.node) if section.get(InputKeys.is_flag) else cursor.node
     return Params(nodes, values)
+
+
+def _tuned(document: Section) -> set[str]:
+    """The parameters that a search would have given values to: what is wrong is the search, and not that they have none."""
+    names: set[str] = set()
+    for field in (OpKeys.hptuning, OpKeys.settings):
+        at = document.at(field.key)
+        matrix = at.items().get(OpKeys.matrix.key) if at else None
+        names |= set(matrix.items()) if matrix else set()
+    at = document.at(OpKeys.matrix.key)
+    return names | set(at.items()) if at else names
 
 
 def _given(document: Section) -> dict[str, Cursor]:

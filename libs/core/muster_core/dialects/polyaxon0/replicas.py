@@ -206,7 +206,8 @@ def _override(one: Section, field: Field[int], env: Env, overrides: dict[int, Ov
 
 def _side_keys(environment: Section | None) -> list[str]:
     keys = environment.given_keys() if environment else ()
-    return [key for key in keys if key in SideKeys.fields()]
+    fields = SideKeys.fields()
+    return [key for key in keys if key in fields and not fields[key].refused]
 
 
 def _tell_beside(environment: Section, *, replicas: bool) -> None:

@@ -111,7 +111,7 @@ class _Reader:
             job = msgspec.structs.replace(
                 job, run=msgspec.structs.replace(job.run, backoff_limit=retries or 0)
             )
-        apply_rules(job, places, document.moved)
+        apply_rules(job, places, document.moved, self.given.limits)
         return (job,)
 
     def _job(self, run: Run, *, name: str, policy: RunPolicy, values: Values, places: Places) -> Job:
@@ -120,6 +120,12 @@ class _Reader:
         places.note(Place("parameters"), component.key_spot(ComponentKeys.inputs.key), "inputs and params")
         clean = run.clean or (CleanPodPolicy.ALL if policy.ttl_s is None else CleanPodPolicy.RUNNING)
         approved = document.at(CommonKeys.is_approved.key)
+        if approved:
+            places.note(Place("suspend"), approved.spot, f"{CommonKeys.is_approved.key}: false")
+        if queue := document.at(CommonKeys.queue.key):
+            places.note(Place("queue"), queue.spot)
+        else:
+            places.note(Place("queue"), places.spot(Place("scheduling_queue")))
         return Job(
             name=name,
             namespace=document.text(CommonKeys.namespace, Text(DNS_1123))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 
+from muster_core.capabilities import APPROVAL_REFUSED
 from muster_core.dialects.kinds import Choice, Ignored, ListOf, Loose, MapOf, Text, Truth, Whole
 from muster_core.dialects.polyaxon1.kinds import OneOrMany, Param
 from muster_core.dialects.polyaxon1.run_keys import RUN
@@ -18,7 +19,11 @@ VERSION = "1.1"
 NAME = "polyaxon-1"
 
 _MANAGER = "it belongs to an experiment manager, not to a scheduler"
-_HUB = "it needs Polyaxon's hub or file system; write the component here, under component"
+_HUB = "it needs Polyaxon's hub or file system"
+_HERE = "write the component here, under component"
+_FETCHED = "Polyaxon's own containers fetch it"
+_FETCH = "fetch it in a container under init"
+_SINGLY = "submit an operation for each of its runs, with its values under params"
 _POLYAXON = "Polyaxon's own helper, which does not run here"
 
 
@@ -155,9 +160,7 @@ class InputKeys(Table):
     connection = Field(
         "connection", Ignored(), "A store.", idle="connections are of Polyaxon's configuration"
     )
-    to_init = Field(
-        "toInit", Truth(), "Fetches it before the start.", refused="Polyaxon's own containers fetch it"
-    )
+    to_init = Field("toInit", Truth(), "Fetches it before the start.", refused=_FETCHED, fix=_FETCH)
 
 
 class ParamKeys(Table):
@@ -170,11 +173,13 @@ class ParamKeys(Table):
         "connection", Ignored(), "A store.", idle="connections are of Polyaxon's configuration"
     )
     ref = Field(
-        "ref", Ignored(), "From another run.", refused=f"it takes a value from another run; {_MANAGER}"
+        "ref",
+        Ignored(),
+        "From another run.",
+        refused=f"it takes a value from another run; {_MANAGER}",
+        fix="write the value itself",
     )
-    to_init = Field(
-        "toInit", Ignored(), "Fetches it before the start.", refused="Polyaxon's own containers fetch it"
-    )
+    to_init = Field("toInit", Ignored(), "Fetches it before the start.", refused=_FETCHED, fix=_FETCH)
 
 
 class CommonKeys(Table):
@@ -191,18 +196,24 @@ class CommonKeys(Table):
     termination = Field("termination", Nested(TerminationKeys), "When the run is stopped, repeated, removed.")
     plugins = Field("plugins", Nested(PluginKeys), "Polyaxon's helpers; none of them runs.")
     strict_params = Field("strictParams", Truth(), "Whether every parameter needs an input of its name.")
-    is_approved = Field("isApproved", Truth(), "false holds the job from the start, until it is resumed.")
+    is_approved = Field(
+        "isApproved", Truth(), "Whether it need not be held from the start.", partly=APPROVAL_REFUSED
+    )
     template = Field("template", Nested(TemplateKeys), "Marks what is not to be run as it stands.")
     cost = Field("cost", Ignored(), "A cost.", idle="what the replicas request is counted")
-    presets = Field("presets", Ignored(), "Further files.", refused=_MANAGER)
+    presets = Field("presets", Ignored(), "Further files.", refused=_MANAGER, fix="write what they say here")
     cache = Field("cache", Ignored(), "Reuses an earlier run.", refused=_MANAGER)
     hooks = Field("hooks", Ignored(), "What runs afterwards.", refused=_MANAGER)
     actions = Field("actions", Ignored(), "What may be run on it.", refused=_MANAGER)
     build = Field(
-        "build", Ignored(), "Builds the image before.", refused=f"{_HUB}, and name an image that exists"
+        "build", Ignored(), "Builds the image before.", refused=_HUB, fix="name an image that exists"
     )
     mount = Field(
-        "mount", Ignored(), "Files of the submitter.", refused="files do not travel; use the run's volumes"
+        "mount",
+        Ignored(),
+        "Files of the submitter.",
+        refused="files do not travel",
+        fix="use the run's volumes",
     )
 
 
@@ -232,16 +243,24 @@ class OperationKeys(CommonKeys):
     run_patch = Field("runPatch", Ignored(), "Fields of the component's run, merged by patchStrategy.")
     patch_strategy = Field("patchStrategy", Choice(PatchStrategy), "post_merge unless said.")
     is_preset = Field("isPreset", Truth(), "Whether it is no operation but a preset; one is refused.")
-    hub_ref = Field("hubRef", Ignored(), "A component of the hub.", refused=_HUB)
-    path_ref = Field("pathRef", Ignored(), "A component in a file.", refused=_HUB)
-    url_ref = Field("urlRef", Ignored(), "A component of the web.", refused=_HUB)
+    hub_ref = Field("hubRef", Ignored(), "A component of the hub.", refused=_HUB, fix=_HERE)
+    path_ref = Field("pathRef", Ignored(), "A component in a file.", refused=_HUB, fix=_HERE)
+    url_ref = Field("urlRef", Ignored(), "A component of the web.", refused=_HUB, fix=_HERE)
     dag_ref = Field("dagRef", Ignored(), "A component of a graph.", refused=_MANAGER)
-    matrix = Field("matrix", Ignored(), "Many runs.", refused=_MANAGER)
-    parallel = Field("parallel", Ignored(), "Many runs, the older name.", refused=_MANAGER)
-    joins = Field("joins", Ignored(), "Results of other runs.", refused=_MANAGER)
-    schedule = Field("schedule", Ignored(), "Repeated runs.", refused=_MANAGER)
+    matrix = Field("matrix", Ignored(), "Many runs.", refused=_MANAGER, fix=_SINGLY)
+    parallel = Field("parallel", Ignored(), "Many runs, the older name.", refused=_MANAGER, fix=_SINGLY)
+    joins = Field(
+        "joins", Ignored(), "Results of other runs.", refused=_MANAGER, fix="write the values under params"
+    )
+    schedule = Field("schedule", Ignored(), "Repeated runs.", refused=_MANAGER, fix="let a timer submit it")
     events = Field("events", Ignored(), "What starts it.", refused=_MANAGER)
-    dependencies = Field("dependencies", Ignored(), "What runs before.", refused=_MANAGER)
+    dependencies = Field(
+        "dependencies",
+        Ignored(),
+        "What runs before.",
+        refused=_MANAGER,
+        fix="submit it when they have succeeded",
+    )
     trigger = Field("trigger", Ignored(), "When dependencies suffice.", refused=_MANAGER)
     conditions = Field("conditions", Ignored(), "Whether it runs.", refused=_MANAGER)
     skip_on_upstream_skip = Field("skipOnUpstreamSkip", Ignored(), "Whether it runs.", refused=_MANAGER)

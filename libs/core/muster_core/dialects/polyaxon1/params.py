@@ -22,6 +22,7 @@ from muster_core.dialects.table import Section
 from muster_core.dialects.yaml_builder import Json, Node
 
 _RESERVED = frozenset({"globals", "params", "connections", "inputs", "outputs", "io"})
+_ELSEWHERE = (OperationKeys.matrix, OperationKeys.parallel, OperationKeys.joins)
 _LISTS = ("List[", "list[")
 _TRUTHS = {"true": True, "false": False}
 
@@ -65,6 +66,8 @@ class ParamsReader:
         self._operation = operation
         self._component = component
         self._known = known
+        # What is wrong then is that, and not that an input has no value.
+        self._valued_elsewhere = operation is not None and any(operation.given(one) for one in _ELSEWHERE)
 
     def read(self) -> Given:
         """Every name and its value."""
@@ -144,7 +147,7 @@ class ParamsReader:
             optional = one.section.get(InputKeys.is_optional) or one.section.cursor.items().get("value")
             if one.output and param is None:
                 return None
-            if not optional and not one.output:
+            if not optional and not one.output and not self._valued_elsewhere:
                 one.section.cursor.missing(
                     InputKeys.value.key,
                     f"the input {shown(one.name)} has no value, and no parameter gives one",

@@ -20,9 +20,8 @@ from muster_core.dialects.table import Field, Nested, Table
 from muster_core.models import CleanPodPolicy
 from muster_core.quantities import MAX_SECONDS
 
-_FETCHED = (
-    "Polyaxon's own containers fetch it; put it into the image or a volume, or fetch it in a container here"
-)
+_FETCHED = "Polyaxon's own containers fetch it"
+_FETCH = "put it into the image or a volume, or fetch it in a container here"
 _SCALING = "the queue's elastic policy decides when the job grows"
 _MAX_PROCESSES = 1024
 
@@ -85,16 +84,16 @@ class InitKeys(Table):
 
     container = Field("container", Nested(ContainerKeys), "A container that ends before it.", kubernetes=True)
     path = Field("path", Ignored(), "Where it is fetched to.", idle="nothing is fetched")
-    artifacts = Field("artifacts", Ignored(), "Artifacts.", refused=_FETCHED)
-    paths = Field("paths", Ignored(), "Paths of a store.", refused=_FETCHED)
-    git = Field("git", Ignored(), "A repository.", refused=_FETCHED)
-    dockerfile = Field("dockerfile", Ignored(), "A Dockerfile.", refused=_FETCHED)
-    file = Field("file", Ignored(), "A file.", refused=_FETCHED)
-    tensorboard = Field("tensorboard", Ignored(), "Logs of other runs.", refused=_FETCHED)
-    lineage = Field("lineageRef", Ignored(), "An artifact of another run.", refused=_FETCHED)
-    model = Field("modelRef", Ignored(), "A model version.", refused=_FETCHED)
-    artifact = Field("artifactRef", Ignored(), "An artifact version.", refused=_FETCHED)
-    connection = Field("connection", Ignored(), "A store or repository.", refused=_FETCHED)
+    artifacts = Field("artifacts", Ignored(), "Artifacts.", refused=_FETCHED, fix=_FETCH)
+    paths = Field("paths", Ignored(), "Paths of a store.", refused=_FETCHED, fix=_FETCH)
+    git = Field("git", Ignored(), "A repository.", refused=_FETCHED, fix=_FETCH)
+    dockerfile = Field("dockerfile", Ignored(), "A Dockerfile.", refused=_FETCHED, fix=_FETCH)
+    file = Field("file", Ignored(), "A file.", refused=_FETCHED, fix=_FETCH)
+    tensorboard = Field("tensorboard", Ignored(), "Logs of other runs.", refused=_FETCHED, fix=_FETCH)
+    lineage = Field("lineageRef", Ignored(), "An artifact of another run.", refused=_FETCHED, fix=_FETCH)
+    model = Field("modelRef", Ignored(), "A model version.", refused=_FETCHED, fix=_FETCH)
+    artifact = Field("artifactRef", Ignored(), "An artifact version.", refused=_FETCHED, fix=_FETCH)
+    connection = Field("connection", Ignored(), "A store or repository.", refused=_FETCHED, fix=_FETCH)
 
 
 class PodKeys(Table):
@@ -283,7 +282,8 @@ class RayClusterKeys(Table):
         "entrypoint",
         Ignored(),
         "A program.",
-        refused="a cluster runs no program of its own; submit it to Ray, or run a job",
+        refused="a cluster runs no program of its own",
+        fix="submit it to Ray, or run a job",
     )
     runtime_env = Field(
         "runtimeEnv",

@@ -6,6 +6,7 @@ framework and nothing else, with the image and the command of the job itself; ev
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 from muster_core.dialects.codes import Code
@@ -65,12 +66,17 @@ def read_trainjob(cursor: Cursor, given: Given) -> tuple[Job, ...]:
     trainer = spec.get(SpecKeys.trainer)
     if trainer is None:
         spec.cursor.missing("trainer", "a TrainJob has a trainer", "add trainer: {image: ..., numNodes: 1}")
-    if trainer is None or framework is None:
+    if trainer is None:
         return ()
+    places.note(Place("suspend"), spec.cursor.key_spot(SpecKeys.suspend.key))
     processes = trainer.get(TrainerKeys.processes)
     places.note(
         Place("processes"), trainer.cursor.key_spot(TrainerKeys.processes.key), TrainerKeys.processes.key
     )
+    # What is wrong with the trainer is told beside the runtime that is not known.
+    role = _role(spec, trainer, framework or Framework.PLAIN, metadata, places)
+    if framework is None:
+        return ()
     job = Job(
         name=metadata.name,
         namespace=metadata.namespace or given.namespace or "default",
@@ -79,14 +85,14 @@ def read_trainjob(cursor: Cursor, given: Given) -> tuple[Job, ...]:
         framework=framework,
         options=FrameworkOptions(processes=processes or ""),
         dialect=NAME,
-        roles=(_role(spec, trainer, framework, metadata, places),),
+        roles=(role,),
         run=RunPolicy(
             backoff_limit=BACKOFF,
             active_deadline_s=spec.get(SpecKeys.deadline),
             suspend=spec.get(SpecKeys.suspend) or False,
         ),
     )
-    apply_rules(job, places, cursor.problems)
+    apply_rules(job, places, cursor.problems, given.limits)
     return (job,)
 
 
@@ -132,8 +138,7 @@ def _role(spec: Section, trainer: Section, framework: Framework, metadata: Metad
     for place in ("role", "template", "resources"):
         places.note(Place(place, ROLE), trainer.cursor.spot)
     if trainer.get(TrainerKeys.image) is None:
-        fix = "add image: that of the runtime, or your own"
-        trainer.cursor.missing("image", "the runtime's own image is not known here", fix)
+        _tell_of_image(spec, trainer)
     nodes = trainer.get(TrainerKeys.nodes)
     count = 1 if nodes is None else nodes
     main = main_of(framework, metadata.annotations, container=NODE)
@@ -146,3 +151,13 @@ def _role(spec: Section, trainer: Section, framework: Framework, metadata: Metad
         template=template,
         restart_policy=RestartPolicy.ON_FAILURE,
     )
+
+
+def _tell_of_image(spec: Section, trainer: Section) -> None:
+    """Say that the trainer has no image: at the trainer, since there is no such line."""
+    path = trainer.cursor.below(TrainerKeys.image.key)
+    if not trainer.cursor.problems.at(path):
+        spot = dataclasses.replace(spec.cursor.key_spot(SpecKeys.trainer.key), path=path)
+        words = "the runtime's own image is not known here"
+        fix = "add image: that of the runtime, or your own"
+        trainer.cursor.problems.add(Code.REQUIRED, spot, words, fix=fix)

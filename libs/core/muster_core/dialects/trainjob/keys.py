@@ -6,6 +6,7 @@ or, in later releases, ``runtimePatches``.
 
 from __future__ import annotations
 
+from muster_core.capabilities import NOT_RESUMED
 from muster_core.dialects.kinds import Ignored, ListOf, Text, Truth, Whole, Words
 from muster_core.dialects.metadata import KubernetesMetadataKeys
 from muster_core.dialects.names import DNS_1123
@@ -22,10 +23,8 @@ KIND = "TrainJob"
 NAME = "trainjob"
 
 _NO_JOBSET = "there is no JobSet and no Job here, only replicas; patch the pod's metadata"
-_NO_INITIALIZER = (
-    "nothing is fetched before the replicas start; fetch it in the program, or mount a volume that has it"
-)
-_OLD = "this version of it is not read; write it as podTemplateOverrides"
+_NO_INITIALIZER = "nothing is fetched before the replicas start"
+_OLD, _LATER = "this version of it is not read", "write it as podTemplateOverrides"
 
 
 class RuntimeRefKeys(Table):
@@ -55,7 +54,13 @@ class ContainerPatchKeys(Table):
 
     required = ("name",)
     name = Field("name", Text(DNS_1123), "Which: node is the trainer's, and there is no other.")
-    env = Field("env", Ignored(), "Variables.", refused="the trainer's variables stand under trainer.env")
+    env = Field(
+        "env",
+        Ignored(),
+        "Variables.",
+        refused="it is not where the trainer's variables stand",
+        fix="write them under trainer.env",
+    )
     mounts = Field("volumeMounts", Ignored(), "Where volumes are.", kubernetes=True)
     security = Field("securityContext", Ignored(), "Users and capabilities.", kubernetes=True)
 
@@ -164,13 +169,23 @@ class SpecKeys(Table):
         "podTemplateOverrides", ListOf(Nested(PodOverrideKeys)), "How the runtime's pods differ."
     )
     patches = Field("runtimePatches", ListOf(Nested(RuntimePatchKeys)), "How the runtime differs.")
-    suspend = Field("suspend", Truth(), "Whether it is held from the start.")
+    suspend = Field("suspend", Truth(), "Whether it is held from the start.", partly=NOT_RESUMED)
     deadline = Field("activeDeadlineSeconds", Whole(1, MAX_SECONDS), "From the first start.")
     labels = Field("labels", LABELS, "Labels of the job, beside those of its metadata.")
     annotations = Field("annotations", ANNOTATIONS, "Annotations of the job, beside those of its metadata.")
-    initializer = Field("initializer", Ignored(), "What is fetched before.", refused=_NO_INITIALIZER)
-    pod_spec_overrides = Field("podSpecOverrides", Ignored(), "How pods differ, in 2.0.", refused=_OLD)
-    template_overrides = Field("templateOverrides", Ignored(), "How templates differ.", refused=_OLD)
+    initializer = Field(
+        "initializer",
+        Ignored(),
+        "What is fetched before.",
+        refused=_NO_INITIALIZER,
+        fix="fetch it in the program, or mount a volume that has it",
+    )
+    pod_spec_overrides = Field(
+        "podSpecOverrides", Ignored(), "How pods differ, in 2.0.", refused=_OLD, fix=_LATER
+    )
+    template_overrides = Field(
+        "templateOverrides", Ignored(), "How templates differ.", refused=_OLD, fix=_LATER
+    )
     managed_by = Field(
         "managedBy", Ignored(), "Whose job it is.", idle="Muster manages the jobs that are submitted to it"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from muster_core.capabilities import NO_START_TIMEOUT, Limits, no_limits
 from muster_core.dialects.codes import Code
 from muster_core.dialects.names import (
     DNS_1035,
@@ -38,6 +39,8 @@ _OPERATORS = ("Equal", "Exists")
 _EFFECTS = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
 _JOB_PATHS = {
     "topology_required": "placement.topology_required",
+    "suspend": "run.suspend",
+    "policy": "elastic.policy",
     "backend": "options.rendezvous.backend",
     "conf": "options.rendezvous.conf",
     **{
@@ -54,12 +57,12 @@ _JOB_PATHS = {
 }
 
 
-def check(job: Job) -> tuple[Problem, ...]:
-    """Every rule that ``job`` breaks, with paths such as ``roles[0].replicas``; empty where it is good."""
+def check(job: Job, *, limits: Limits = no_limits) -> tuple[Problem, ...]:
+    """Every rule that ``job`` breaks and each of the ``limits`` that it meets, with paths such as ``roles[0].replicas``."""
     problems = Problems()
     checker = _Checker(problems)
     checker.job(job)
-    apply_rules(job, _Paths(job), problems)
+    apply_rules(job, _Paths(job), problems, limits)
     return problems.ordered()
 
 
@@ -134,6 +137,9 @@ class _Checker:
         ):
             if seconds is not None:
                 self._values.range(f"run.{field}", seconds, 0, MAX_SECONDS)
+        if run.start_timeout_s is not None:
+            words = f"start_timeout has no effect: {NO_START_TIMEOUT}"
+            self._values.problems.warn(Code.NOT_ACTED_UPON, Spot(path="run.start_timeout"), words)
 
     def _role(self, path: str, role: Role) -> None:
         self._values.name(f"{path}.name", role.name, DNS_1035)

@@ -65,7 +65,7 @@ DETAILS = (
     Detail(
         "spec.run.cleanPodPolicy",
         lambda job: job.run.clean_pod_policy is not RunPolicy().clean_pod_policy,
-        "its replicas are kept until it is deleted",
+        "what still runs at the end is stopped, everything else is kept until it is deleted",
     ),
     Detail("spec.run.startTimeout", lambda job: job.run.start_timeout_s is not None, "it knows no such deadline"),
     Detail(

@@ -1,0 +1,126 @@
+"""The queues are served: job by job in the order of their turns, each as large as room and limits allow."""
+
+from __future__ import annotations
+
+import msgspec
+
+from muster_core.models import JobRecord, QueuePolicy, Reason
+from muster_core.placement import Gang, Placement, Shortfall, place, to_reason
+from muster_core.queues import reasons
+from muster_core.queues.instructions import Place
+from muster_core.queues.keeping import KeptRoom
+from muster_core.queues.ledger import Amounts, Ledger
+from muster_core.queues.lines import Line, Shape
+from muster_core.queues.sizes import gang_amounts, reduced, smallest
+from muster_core.queues.tree import Account
+from muster_core.queues.trial import Trial
+from muster_core.queues.turns import Turns
+
+
+class Serving:
+    """One round over all who wait. Afterwards ``blocked`` has the reason of every line whose first job in turn found no room."""
+
+    def __init__(self, trial: Trial, kept: KeptRoom) -> None:
+        self.blocked: dict[Line, Reason] = {}
+        self._trial = trial
+        self._kept = kept
+        self._closed: dict[Account, str] = {}
+
+    def run(self) -> None:
+        """Place whoever fits."""
+        lines = list(self._trial.index.lines)
+        for job_id, line in Turns(lines, self._trial.ledger).walk(self.blocked, self._closed):
+            if self._trial.may_start(job_id):
+                self._try(self._trial.index.records[job_id], line)
+        for line in lines:
+            first = self._closed.get(line.shape.account)
+            if first is not None and line not in self.blocked:
+                record = self._trial.index.records[first]
+                self.blocked[line] = reasons.behind_first(line.shape.queue, record)
+
+    def _try(self, record: JobRecord, line: Line) -> None:
+        lifted = self._kept.lift(record.job_id, line.shape, self._trial.now)
+        found = self._find(line.shape)
+        if isinstance(found, Placement):
+            self._start(record, found)
+            self._kept.fulfil(record.job_id)
+        else:
+            self._block(record, line, found)
+        if lifted:
+            self._kept.stand()
+
+    def _start(self, record: JobRecord, found: Placement) -> None:
+        attempt = record.attempt + 1
+        self._trial.hold(record, attempt, found.replicas)
+        self._trial.say(
+            Place(
+                job_id=record.job_id,
+                attempt=attempt,
+                generation=1,
+                replicas=found.replicas,
+                reason=reasons.placed(found),
+            )
+        )
+
+    def _block(self, record: JobRecord, line: Line, reason: Reason) -> None:
+        if reason.code != reasons.QUEUE_LIMIT:
+            reason = self._behind_whom(line.shape, reason)
+        self.blocked[line] = reason
+        if self._is_strict(line.shape) and self._may_ever_start(line.shape):
+            self._closed[line.shape.account] = record.job_id
+
+    def _behind_whom(self, shape: Shape, reason: Reason) -> Reason:
+        """Why it has no room, were no room kept for others; or that room is kept."""
+        first = self._kept.lift_all()
+        if first is None:
+            return reason
+        found = self._find(shape)
+        self._kept.stand()
+        if isinstance(found, Reason):
+            return found
+        return reasons.behind_reservation(self._trial.index.records[first.job_id].name, first.nodes)
+
+    def _find(self, shape: Shape) -> Placement | Reason:
+        gang = allowed_size(shape, self._trial.ledger)
+        if isinstance(gang, Reason):
+            return gang
+        found = place(gang, self._trial.snapshot, feasible=self._trial.feasible.get(gang))
+        if isinstance(found, Shortfall):
+            self._trial.feasible[gang] = found.feasible_when_empty
+            return to_reason(found)
+        return msgspec.structs.replace(found, full=shape.gang.full)
+
+    def _is_strict(self, shape: Shape) -> bool:
+        return self._trial.index.tree.specs[shape.queue].policy is QueuePolicy.STRICT_FIFO
+
+    def _may_ever_start(self, shape: Shape) -> bool:
+        """Whether the empty pool could hold it: who can never start keeps nobody back."""
+        return self._trial.could_start(shape.gang) and not exceeds_alone(shape, self._trial.ledger)
+
+
+def allowed_size(shape: Shape, ledger: Ledger) -> Gang | Reason:
+    """The gang as large as the limits of its queue allow, or why not even its floor is allowed."""
+
+    def allowed(amounts: Amounts) -> bool:
+        return ledger.barrier(shape.queue, amounts) is None
+
+    return reduced(shape.gang, allowed) or limit_reason(shape, ledger)
+
+
+def limit_reason(shape: Shape, ledger: Ledger) -> Reason:
+    """Which limit keeps the floor of ``shape`` from starting; call it only where one does."""
+    needed = gang_amounts(smallest(shape.gang))
+    barrier = ledger.barrier(shape.queue, needed)
+    queue, resource = barrier or (shape.queue, "")
+    return reasons.queue_limit(
+        queue,
+        resource,
+        limit=ledger.limit(queue, resource),
+        held=ledger.held((queue,)).get(resource, 0),
+        needed=needed[resource],
+    )
+
+
+def exceeds_alone(shape: Shape, ledger: Ledger) -> bool:
+    """Whether the floor is above a limit even when its queues hold nothing."""
+    return ledger.exceeds_alone(shape.queue, gang_amounts(smallest(shape.gang)))

@@ -1,0 +1,9 @@
+"""How long the walks are: a little in everyday runs, much more with ``--hypothesis-profile=nightly``."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+_CHECKS = [HealthCheck.too_slow, HealthCheck.filter_too_much]
+
+settings.register_profile("nightly", max_examples=2_000, deadline=None, suppress_health_check=_CHECKS)
