@@ -80,7 +80,9 @@ class DefaultsBucket:
             await self._records.put(key, value, expected=0, revive=False)
         except WrongSequence as error:
             raise Superseded(await self.refresh()) from error
-        return await self.refresh()
+        newest = await self.refresh()
+        # Others may have applied theirs over these meanwhile: the caller is answered with its own.
+        return await self.version(over + 1) or newest
 
     def _take(self, key: str, value: bytes, timestamp_ns: int) -> None:
         applied = _applied(key, value, timestamp_ns)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import grpc
 import msgspec
 
-from muster_core.models import JobRecord, Phase
+from muster_core.models import CleanPodPolicy, JobRecord, Phase
 from muster_events.subjects import is_job_id
 from muster_rpc.convert import phase_from_proto, record_to_proto
 from muster_rpc.server import ServerContext
@@ -68,7 +68,7 @@ class RecordServicer(internal_service_pb2_grpc.RecordServiceServicer):
                 if record.folded > sent:
                     sent = record.folded
                     yield pb.WatchRecordResponse(job=record_to_proto(record))
-                if record.settled:
+                if _over(record):
                     return
                 job_id, changed = await changes.get()
                 while not changes.empty() and job_id != record.job_id:
@@ -144,6 +144,12 @@ class RecordServicer(internal_service_pb2_grpc.RecordServiceServicer):
         except TimeoutError:
             return condition()
         return True
+
+
+def _over(record: JobRecord) -> bool:
+    """Whether nothing more happens to a job by itself: its replicas are gone, or go on for as long as they like."""
+    stays = record.job is not None and record.job.run.clean_pod_policy is CleanPodPolicy.NONE
+    return record.settled or (record.terminal and stays)
 
 
 def _matches(record: JobRecord, request: pb.ListRecordsRequest, phases: frozenset[Phase | None]) -> bool:

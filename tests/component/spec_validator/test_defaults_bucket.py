@@ -12,7 +12,7 @@ import pytest_asyncio
 from muster_core.defaults import CategoryDefaults, PlatformDefaults
 from muster_runtime.bus import BucketSpec, Bus, Records, provision
 from muster_spec_validator.bucket import DefaultsBucket
-from muster_spec_validator.judging import NONE_APPLIED
+from muster_spec_validator.judging import NONE_APPLIED, Applied
 from muster_spec_validator.ports import Superseded
 
 
@@ -103,3 +103,20 @@ async def test_a_version_that_cannot_be_read_leaves_the_last_one_in_force(
 
     assert (await copy.refresh()).version == 1
     assert "version 2 of the platform's defaults cannot be read" in caplog.text
+
+
+async def test_whoever_applied_is_answered_with_its_own_even_if_another_came_right_after(
+    records: Records,
+) -> None:
+    class Overtaken(DefaultsBucket):
+        """A copy that another one overtakes between the write and the answer."""
+
+        async def refresh(self) -> Applied:
+            if (await super().refresh()).version == 1:
+                await DefaultsBucket(records).store(pool("b"), by="bob", over=1)
+            return await super().refresh()
+
+    applied = await Overtaken(records).store(pool("a"), by="ann", over=0)
+
+    assert (applied.version, applied.applied_by) == (1, "ann")
+    assert (await DefaultsBucket(records).refresh()).version == 2

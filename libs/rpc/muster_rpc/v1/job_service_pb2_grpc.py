@@ -143,7 +143,7 @@ class JobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchJob(self, request, context):
-        """One job now and at every change, until it has ended and nothing of it runs.
+        """One job now and at every change, until it has ended and what its clean-up policy removes is gone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
