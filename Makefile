@@ -40,7 +40,7 @@ lint: $(STAMP) ## Style, types, import contracts, contracts of the API, generate
 	@$(BIN)/python libs/events/generate.py --check
 
 fuzz: $(STAMP) ## Ask for an answer to 20,000 documents that nobody wrote (ARGS="--seed 7 --count 100000")
-	@$(BIN)/python tests/fuzz/run.py $(ARGS)
+	@$(BIN)/python tests/fuzz/fuzz.py $(ARGS)
 
 bench: $(STAMP) ## Measure what the design promises, one JSON object a line
 	@$(BIN)/python tests/bench/run.py $(ARGS)

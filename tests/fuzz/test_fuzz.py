@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from run import BYTES, TooSlow, bounded, watch
+from fuzz import BYTES, TooSlow, bounded, watch
 
 SEEDS = ("0", "1", "2", "3")
 EACH = 5_000
-RUN = Path(__file__).with_name("run.py")
+RUN = Path(__file__).with_name("fuzz.py")
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """`make fuzz`: asks for an answer to many documents that nobody wrote, each within a second of CPU and 64 MiB.
 
-    run.py [--count N] [--seed TEXT] [--replay SEED]
+    fuzz.py [--count N] [--seed TEXT] [--replay SEED]
 
 Ends with one JSON object: how many were taken and refused, by which codes, and the costliest. A document without a proper answer is
 written to a file, named with its seed, and the exit code is 1; `--replay` asks for that one alone, with a debugger's freedom.
