@@ -15,6 +15,18 @@ from muster_rpc.v1 import job_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICES = {"gateway", "spec-validator", "scheduler", "pod-launcher", "scaler", "status-tracker"}
+SPANS = {
+    "SubmitJob",
+    "validate",
+    "queued",
+    "place",
+    "launch",
+    "propose",
+    "resize",
+    "run",
+    "running ps-0",
+    "clean up",
+} | {f"running worker-{index}" for index in range(4)}
 
 
 async def test_a_tfjob_trains_grows_and_tells_its_whole_story(launch: Launcher, connect: Connect) -> None:
@@ -23,7 +35,7 @@ async def test_a_tfjob_trains_grows_and_tells_its_whole_story(launch: Launcher, 
         (submitted,) = await muster.submit(document)
         job = await muster.wait(submitted.job_id)
         logs = await read_logs(muster, submitted.job_id)
-        spans = await spans_of(f"{system.trace_query_url}/api/v3/traces/{submitted.trace_id}", SERVICES)
+        spans = await spans_of(f"{system.trace_query_url}/api/v3/traces/{submitted.trace_id}")
 
     assert job.status.phase == job_pb2.PHASE_SUCCEEDED, job.status
     accuracy = re.search(r"final test accuracy (\d\.\d+) ", logs)
@@ -31,19 +43,6 @@ async def test_a_tfjob_trains_grows_and_tells_its_whole_story(launch: Launcher, 
     assert float(accuracy[1]) >= 0.95
     assert_it_grew(job)
     assert_one_tree(spans)
-    names = {span["name"] for span in spans}
-    assert {
-        "SubmitJob",
-        "validate",
-        "queued",
-        "place",
-        "launch",
-        "propose",
-        "resize",
-        "run",
-        "clean up",
-    } <= names
-    assert {f"running worker-{index}" for index in range(4)} | {"running ps-0"} <= names
 
 
 def assert_it_grew(job: Job) -> None:
@@ -72,13 +71,12 @@ async def read_logs(muster: AsyncClient, job_id: str) -> str:
     return b"".join([chunk.data async for chunk in muster.logs(job_id)]).decode()
 
 
-async def spans_of(url: str, services: set[str]) -> list[dict[str, str]]:
-    """The spans of a trace once all services have sent theirs and the last one is there."""
+async def spans_of(url: str) -> list[dict[str, str]]:
+    """The spans of a trace once every service has sent those that it must have; each sends its own when it likes."""
     async with asyncio.timeout(20):
         while True:
             spans = await asyncio.to_thread(_fetch, url)
-            named = {span["name"] for span in spans}
-            if {span["service"] for span in spans} == services and "clean up" in named:
+            if {span["name"] for span in spans} >= SPANS:
                 return spans
             await asyncio.sleep(0.2)
 

@@ -61,6 +61,9 @@ def spans(*names: str, job_id: str = "") -> bytes:
     return json.dumps({"result": {"resourceSpans": [{"scopeSpans": [{"spans": made}]}]}}).encode()
 
 
+LIFE = ("queued", "place", "launch", "run", "clean up")
+
+
 def test_a_trace_is_drawn_when_its_last_spans_have_come(
     muster: Muster, gateway: GatewayDouble, job: MakeJob, store: tuple[str, list[bytes]]
 ):
@@ -88,7 +91,7 @@ def test_a_store_that_is_away_or_knows_nothing_is_said(
     assert muster("trace", "demo", "--url", "file:///etc/passwd").exit_code == 1
 
 
-def test_the_last_span_of_a_job_that_has_just_ended_is_waited_for(
+def test_every_span_of_a_job_that_has_just_ended_is_waited_for(
     muster: Muster, gateway: GatewayDouble, job: MakeJob, store: tuple[str, list[bytes]]
 ):
     url, answers = store
@@ -97,7 +100,9 @@ def test_the_last_span_of_a_job_that_has_just_ended_is_waited_for(
     ended.status.attempt = 1
     gateway.publish(ended)
     answers += [spans("SubmitJob"), spans("SubmitJob", "running worker-0"), spans("SubmitJob", "clean up")]
-    assert "clean up" in muster("trace", "demo", "--url", url).stdout
+    answers.append(spans("SubmitJob", *LIFE, job_id=ended.job_id))
+    drawn = muster("trace", "demo", "--url", url).stdout
+    assert all(name in drawn for name in LIFE)
 
 
 def test_the_end_of_another_job_of_the_document_is_not_taken_for_its_own(
@@ -108,6 +113,6 @@ def test_the_end_of_another_job_of_the_document_is_not_taken_for_its_own(
     ended.status.finished_at.GetCurrentTime()
     ended.status.attempt = 1
     gateway.publish(ended)
-    others = spans("SubmitJob", "clean up", job_id="j-bbbbbbbbbbbbbbbb")
-    answers += [others, others + spans("SubmitJob", "queued", "clean up", job_id=ended.job_id)]
-    assert "queued" in muster("trace", "demo", "--url", url).stdout
+    others = spans("SubmitJob", *LIFE, job_id="j-bbbbbbbbbbbbbbbb")
+    answers += [others, others + spans("SubmitJob", "validate", *LIFE, job_id=ended.job_id)]
+    assert "validate" in muster("trace", "demo", "--url", url).stdout

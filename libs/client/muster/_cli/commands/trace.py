@@ -21,7 +21,8 @@ from muster_rpc.v1 import job_pb2
 
 _ON_THEIR_WAY_S = 4.0
 _FRESH_S = 30.0
-_LAST_SPAN = "clean up"
+_OF_EVERY_JOB_THAT_RAN = {"queued", "place", "launch", "run", "clean up"}
+"""Each service sends its spans when it likes: that the last one is there says nothing of the others."""
 _LEAST_WIDTH = 100
 
 
@@ -69,14 +70,14 @@ def _known_store(client: Client) -> str:
 
 
 def _is_whole(job: job_pb2.Job, spans: list[Span]) -> bool:
-    """Whether nothing more is to be waited for: of a job that has just ended, its last span and every parent are there."""
+    """Whether nothing more is to be waited for: a job that has just ended has every span that such a job has, and every parent."""
     if not words.has_ended(job) or time.time() - words.instant(job.status.finished_at) > _FRESH_S:
         return True
     known = {span.span_id for span in spans}
     # Other jobs of the document may go on for long.
     its = [span for span in spans if job_of(span) in {"", job.job_id}]
     rooted = all(not span.parent_id or span.parent_id in known for span in its)
-    return rooted and (not job.status.attempt or any(span.name == _LAST_SPAN for span in its))
+    return rooted and (not job.status.attempt or {span.name for span in its} >= _OF_EVERY_JOB_THAT_RAN)
 
 
 def _width(state: State) -> int:
