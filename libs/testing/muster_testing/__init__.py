@@ -1,1 +1,1 @@
-"""A real broker, an OTLP sink and a virtual clock, as pytest fixtures."""
+"""A real broker, a real cluster and an OTLP sink, as pytest fixtures."""

@@ -14,4 +14,5 @@ def hold_of(job: Job, role: str, index: int, node: str, gpus: tuple[int, ...] = 
     if known is None:
         raise KeyError(role)
     template = known.template_of(index)
-    return Hold(node, demand_of(template.requests), gpus, peer_of(template, job.namespace))
+    demand = demand_of(template.requests, together=job.placement.gpu_topology)
+    return Hold(node, demand, gpus, peer_of(template, job.namespace))

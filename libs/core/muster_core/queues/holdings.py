@@ -6,9 +6,8 @@ Allocations are kept nowhere else: they are the fold of the facts, so that they 
 from __future__ import annotations
 
 from muster_core.lifecycle.moves import ACTIVE_PHASES
-from muster_core.models import Job, JobKind, JobRecord, ReplicaRecord, ReplicaState, RestartPolicy, Role
-from muster_core.placement import Hold, HoldKey, demand_of
-from muster_core.placement.peers import peer_of
+from muster_core.models import JobKind, JobRecord, ReplicaRecord, ReplicaState, RestartPolicy
+from muster_core.placement import Hold, HoldKey, hold_of
 
 
 def holdings_of(record: JobRecord) -> dict[HoldKey, Hold]:
@@ -20,15 +19,8 @@ def holdings_of(record: JobRecord) -> dict[HoldKey, Hold]:
         role = record.job.role(replica.role)
         if role is not None and holds_room(record, replica):
             key = (record.job_id, replica.attempt, replica.role, replica.index)
-            holdings[key] = hold_of(record.job, role, replica.index, replica.node, replica.gpus)
+            holdings[key] = hold_of(record.job, role.name, replica.index, replica.node, replica.gpus)
     return holdings
-
-
-def hold_of(job: Job, role: Role, index: int, node: str, gpus: tuple[int, ...]) -> Hold:
-    """What replica ``index`` of ``role`` takes of ``node``, and what it is to the replicas of others."""
-    template = role.template_of(index)
-    demand = demand_of(template.requests, together=job.placement.gpu_topology)
-    return Hold(node, demand, gpus, peer_of(template, job.namespace))
 
 
 def holds_room(record: JobRecord, replica: ReplicaRecord) -> bool:

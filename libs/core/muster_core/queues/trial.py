@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from muster_core.facts import Assignment
 from muster_core.models import JobRecord
-from muster_core.placement import Gang, Hold, HoldKey, Snapshot, feasible_when_empty
-from muster_core.queues.holdings import hold_of
+from muster_core.placement import Gang, Hold, HoldKey, Snapshot, feasible_when_empty, hold_of
 from muster_core.queues.index import PoolIndex
 from muster_core.queues.instructions import Instruction
 from muster_core.queues.ledger import Ledger, amounts_of
@@ -51,11 +50,11 @@ class Trial:
         """Let replicas of a job take their room."""
         if record.job is None:
             return
-        roles = {role.name: role for role in record.job.roles}
+        roles = {role.name for role in record.job.roles}
         holds = [
             (
                 (record.job_id, attempt, one.role, one.index),
-                hold_of(record.job, roles[one.role], one.index, one.node, one.gpus),
+                hold_of(record.job, one.role, one.index, one.node, one.gpus),
             )
             for one in replicas
             if one.role in roles

@@ -7,6 +7,7 @@ import yaml
 
 from muster_core.dialects import Parsed, parse
 from muster_core.models import Port, Resources, Severity, Template, Toleration
+from muster_core.placement.peers import peer_of
 
 MI = 2**20
 BASE = "spec.roles.worker.template"
@@ -152,8 +153,6 @@ def test_what_muster_decides_is_dropped_with_a_warning(key: str, value: object) 
 
 IDLE: dict[str, dict[str, Any]] = {
     "spec.priorityClassName": {"priorityClassName": "high"},
-    "spec.topologySpreadConstraints": {"topologySpreadConstraints": []},
-    "spec.affinity.podAntiAffinity": {"affinity": {"podAntiAffinity": {}}},
     "spec.tolerations[0].tolerationSeconds": {
         "tolerations": [{"operator": "Exists", "tolerationSeconds": 3}]
     },
@@ -258,6 +257,74 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
 
 @pytest.mark.parametrize(("spec", "expected"), REFUSED.values(), ids=REFUSED)
 def test_what_is_wrong_is_told_where_it_is_wrong(spec: dict[str, Any], expected: tuple[str, str]) -> None:
+    assert told(parsed_of(spec)) == [expected]
+
+
+TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
+SPREAD = {**TERM, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def test_who_stands_beside_whom_is_taken_and_kept_for_placement() -> None:
+    affinity = {
+        "podAffinity": {REQUIRED: [TERM], PREFERRED: [{"weight": 1, "podAffinityTerm": TERM}]},
+        "podAntiAffinity": {REQUIRED: [{**TERM, "namespaceSelector": {}}]},
+    }
+    parsed = parsed_of(
+        {"containers": [container()], "affinity": affinity, "topologySpreadConstraints": [SPREAD]}
+    )
+    assert not parsed.problems
+    template = template_of(parsed)
+    assert template.pod["spec"]["affinity"] == affinity
+    assert peer_of(template, "team").understood
+
+
+BESIDE = f"spec.affinity.podAffinity.{REQUIRED}[0]"
+NOT_FOLLOWED: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+    "no topology": ({"labelSelector": {}}, ("Required", f"{BESIDE}.topologyKey")),
+    "an operator of nodes": (
+        {**TERM, "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}},
+        ("NotAllowed", f"{BESIDE}.labelSelector.matchExpressions[0].operator"),
+    ),
+    "no values": (
+        {**TERM, "labelSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}},
+        ("Conflict", f"{BESIDE}.labelSelector.matchExpressions[0]"),
+    ),
+    "namespaces by label": (
+        {**TERM, "namespaceSelector": {"matchLabels": {"a": "b"}}},
+        ("NotTaken", f"{BESIDE}.namespaceSelector.matchLabels"),
+    ),
+    "labels of a revision": ({**TERM, "matchLabelKeys": ["a"]}, ("NotTaken", f"{BESIDE}.matchLabelKeys")),
+}
+
+
+@pytest.mark.parametrize(("term", "expected"), NOT_FOLLOWED.values(), ids=NOT_FOLLOWED)
+def test_a_rule_about_peers_that_cannot_be_followed_is_refused_at_its_line(
+    term: dict[str, Any], expected: tuple[str, str]
+) -> None:
+    spec = {"containers": [container()], "affinity": {"podAffinity": {REQUIRED: [term]}}}
+    assert told(parsed_of(spec)) == [expected]
+
+
+BAD_SPREADS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+    "no skew": (
+        {key: value for key, value in SPREAD.items() if key != "maxSkew"},
+        ("Required", "spec.topologySpreadConstraints[0].maxSkew"),
+    ),
+    "a skew of none": ({**SPREAD, "maxSkew": 0}, ("OutOfRange", "spec.topologySpreadConstraints[0].maxSkew")),
+    "a policy": (
+        {**SPREAD, "nodeTaintsPolicy": "Honor"},
+        ("NotTaken", "spec.topologySpreadConstraints[0].nodeTaintsPolicy"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("constraint", "expected"), BAD_SPREADS.values(), ids=BAD_SPREADS)
+def test_a_spread_that_cannot_be_followed_is_refused_at_its_line(
+    constraint: dict[str, Any], expected: tuple[str, str]
+) -> None:
+    spec = {"containers": [container()], "topologySpreadConstraints": [constraint]}
     assert told(parsed_of(spec)) == [expected]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from muster_core.dialects.kinds import Ignored, ListOf, MapOf, Text, Whole, Words
 from muster_core.dialects.names import DNS_1123, LABEL_KEY, LABEL_VALUE
+from muster_core.dialects.pods.peer_keys import PeerKeys, SpreadKeys
 from muster_core.dialects.pods.resource_lists import ResourceKeys, ResourceList
 from muster_core.dialects.pods.scheduling_keys import NODE_AFFINITY, POD_PORTS, TOLERATIONS, VARIABLES
 from muster_core.dialects.table import Field, Nested, Table
@@ -20,7 +21,7 @@ ANNOTATIONS = MapOf(LABEL_KEY, Text())
 
 _SERVER = "it is filled in by an API server"
 _NAMED = "Muster names the replicas"
-_NODE_AFFINITY = "only node affinity bounds where a replica is placed"
+_NODE_AFFINITY = "here only node affinity is read; the pod affinity of a whole pod template is followed"
 _GANG = "Muster places the gang as a whole; placement.strategy: spread spreads it"
 
 
@@ -88,8 +89,15 @@ class AffinityKeys(Table):
     """A pod's ``affinity``."""
 
     node = Field("nodeAffinity", NODE_AFFINITY, "Which nodes it may or should stand on.")
-    pod = Field("podAffinity", Ignored(), "Which pods it stands beside.", idle=_NODE_AFFINITY)
-    pod_anti = Field("podAntiAffinity", Ignored(), "Which pods it stands apart from.", idle=_NODE_AFFINITY)
+    beside = Field("podAffinity", Ignored(), "Which pods it stands beside.", idle=_NODE_AFFINITY)
+    apart = Field("podAntiAffinity", Ignored(), "Which pods it stands apart from.", idle=_NODE_AFFINITY)
+
+
+class PodAffinityKeys(AffinityKeys):
+    """The ``affinity`` of a whole template."""
+
+    beside = Field("podAffinity", Nested(PeerKeys), "Which pods it stands beside.")
+    apart = Field("podAntiAffinity", Nested(PeerKeys), "Which pods it stands apart from.")
 
 
 class PodKeys(Table):
@@ -106,7 +114,7 @@ class PodKeys(Table):
     resources = Field("resources", Nested(ResourceKeys), "What the pod as a whole is given.")
     node_selector = Field("nodeSelector", LABELS, "Labels that a node must have.")
     tolerations = Field("tolerations", TOLERATIONS, "Taints that it stands.")
-    affinity = Field("affinity", Nested(AffinityKeys), "Where it may or should stand.")
+    affinity = Field("affinity", Nested(PodAffinityKeys), "Where it may or should stand.")
     grace = Field(
         "terminationGracePeriodSeconds", Whole(0, MAX_SECONDS), "Between SIGTERM and SIGKILL; 30 unless said."
     )
@@ -130,7 +138,7 @@ class PodKeys(Table):
     )
     scheduling_group = Field("schedulingGroup", Ignored(), "A gang of Kubernetes'.", idle=_GANG)
     workload = Field("workloadRef", Ignored(), "A gang of Kubernetes'.", idle=_GANG)
-    spread = Field("topologySpreadConstraints", Ignored(), "How pods are spread.", idle=_GANG)
+    spread = Field("topologySpreadConstraints", ListOf(Nested(SpreadKeys)), "How pods are spread.")
     priority_class = Field(
         "priorityClassName", Ignored(), "A priority by name.", idle="the job's priority decides"
     )

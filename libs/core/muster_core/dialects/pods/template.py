@@ -13,13 +13,14 @@ from muster_core.dialects.codes import Code
 from muster_core.dialects.cursor import Cursor
 from muster_core.dialects.pods.keys import (
     TAKEN_OUT,
-    AffinityKeys,
     ContainerKeys,
+    PodAffinityKeys,
     PodKeys,
     TemplateKeys,
     TemplateMetadataKeys,
 )
 from muster_core.dialects.pods.kubeshare import Share, read_share
+from muster_core.dialects.pods.peer_keys import check_peers, check_spreads
 from muster_core.dialects.pods.resource_lists import Claim, add_up, read_claim
 from muster_core.dialects.pods.scheduling_keys import (
     PodPortKeys,
@@ -67,6 +68,10 @@ def read_pod_template(cursor: Cursor, main: Main) -> Template:
     chosen = _chosen(containers, main)
     requests, limits = _resources(pod, containers, share)
     affinity = pod.get(PodKeys.affinity)
+    if affinity:
+        check_peers(affinity.get(PodAffinityKeys.beside))
+        check_peers(affinity.get(PodAffinityKeys.apart))
+    check_spreads(pod.get(PodKeys.spread))
     grace = pod.get(PodKeys.grace)
     variables, elsewhere = read_variables(chosen.get(ContainerKeys.env) if chosen else None)
     ports = read_ports(chosen.get(ContainerKeys.ports) if chosen else None)
@@ -87,7 +92,7 @@ def read_pod_template(cursor: Cursor, main: Main) -> Template:
         annotations=annotations,
         node_selector=pod.get(PodKeys.node_selector) or {},
         tolerations=read_tolerations(pod.get(PodKeys.tolerations)),
-        node_affinity=read_node_affinity(affinity.get(AffinityKeys.node) if affinity else None),
+        node_affinity=read_node_affinity(affinity.get(PodAffinityKeys.node) if affinity else None),
         grace_s=_DEFAULT_GRACE_S if grace is None else grace,
         pod=_kept(cursor, chosen, main),
     )
