@@ -1,4 +1,4 @@
-"""Write the JSON Schemas of the native documents, a job's and the defaults', beside this file: run it when a form has changed."""
+"""Write the JSON Schemas of the native documents, of a job, a queue and the defaults, beside this file: run it when a form has changed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ from pathlib import Path
 
 from muster_core.defaults import defaults_schema
 from muster_core.dialects import native_schema
+from muster_core.queue_documents import queue_schema
 
-SCHEMAS = {"job.schema.json": native_schema, "defaults.schema.json": defaults_schema}
+SCHEMAS = {
+    "job.schema.json": native_schema,
+    "queue.schema.json": queue_schema,
+    "defaults.schema.json": defaults_schema,
+}
 """What makes the content of each file."""
 
 

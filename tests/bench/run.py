@@ -16,11 +16,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import bench_fragments
 import bench_place
 import bench_placement
 import bench_recovery
+import bench_scheduler
+import bench_simulate
 import bench_submit
 import bench_up
+import bench_utilisation
 import bench_validate
 import msgspec
 from measuring import Measurement, table
@@ -43,6 +47,10 @@ class Group(msgspec.Struct, frozen=True):
 
 GROUPS = (
     Group(bench_placement.NAMES, bench_placement.measure),
+    Group(bench_fragments.NAMES, bench_fragments.measure),
+    Group(bench_simulate.NAMES, bench_simulate.measure),
+    Group(bench_utilisation.NAMES, bench_utilisation.measure),
+    Group(bench_scheduler.NAMES, bench_scheduler.measure),
     Group(bench_up.NAMES, bench_up.measure),
     Group(bench_validate.NAMES, bench_validate.measure),
     Group(bench_place.NAMES, bench_place.measure),

@@ -9,6 +9,9 @@ from harness import Connect, Launcher
 
 from muster import AsyncClient
 
+# Their assertions should say as much as a test's own.
+pytest.register_assert_rewrite("elastic_answers", "elastic_history")
+
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Launcher:

@@ -62,3 +62,12 @@ def processes_with(words: str) -> list[int]:
             if words in line:
                 found.append(int(entry.name))
     return found
+
+
+def told(pid: int, *variables: str) -> bool:
+    """Whether the process has these in its environment."""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return {one.encode() for one in variables} <= set(environment)

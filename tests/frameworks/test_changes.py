@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import re
 import signal
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from framework_jobs import example, processes_with, read_logs, running, when, when_logged
+from framework_jobs import example, processes_with, read_logs, running, told, when, when_logged
 
 from muster import AsyncClient
 from muster_rpc.v1 import job_pb2
@@ -30,24 +29,6 @@ def mpi(name: str, policy: str) -> str:
     rank = f"""sh, -c, 'echo rank $$$$ {name}; exec sleep 300'"""
     document = document.replace("python, examples/frameworks/mpi/allreduce.py", rank)
     return re.sub(r"( +)(replicas: .*\n)", rf"\1\2\1restartPolicy: {policy}\n", document)
-
-
-@pytest.mark.slow
-async def test_an_elastic_torchrun_job_takes_in_a_node_while_it_runs(
-    muster: AsyncClient, needs: Needs
-) -> None:
-    needs("torchrun", "python3-torch")
-    (submitted,) = await muster.submit(example("pytorch/elastic.yaml"))
-    await when_logged(muster, submitted.job_id, "rank 0 of 2", "rank 1 of 2")
-
-    await muster.scale("elastic", 3)
-    job = await muster.wait(submitted.job_id)
-    logs = await read_logs(muster, submitted.job_id)
-
-    assert job.status.phase == job_pb2.PHASE_SUCCEEDED, f"{job.status}\n{logs}"
-    assert all(f"rank {rank} of 3" in logs for rank in range(3)), logs
-    assert (job.status.attempt, job.status.generation) == (1, 2)
-    assert all(replica.restart == 0 for replica in job.status.replicas)
 
 
 FOLLOWER = """
@@ -113,15 +94,6 @@ async def test_an_mpi_worker_that_is_killed_takes_its_rank_along_and_the_gang_be
 def ranks(logs: str) -> list[int]:
     """The pids that the ranks told."""
     return [int(line.split()[1]) for line in logs.splitlines() if line.startswith("rank ")]
-
-
-def told(pid: int, *variables: str) -> bool:
-    """Whether the process has these in its environment."""
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return False
-    return {one.encode() for one in variables} <= set(environment)
 
 
 def alive(pid: int) -> bool:

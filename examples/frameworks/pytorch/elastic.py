@@ -1,6 +1,8 @@
-"""Sums over whoever is there, again and again, until a world of ``ENOUGH`` processes has done so twenty times.
+"""Fits a line through 1,200 points with as many processes as there are, in ``STEPS`` steps in all, and ends with the same line however many
+there were at which step.
 
-``torchrun`` starts the processes anew whenever a node joins or leaves.
+``torchrun`` starts the processes anew whenever a node joins or leaves. So the weights and the step count are kept in ``CHECKPOINT``, a file
+that all nodes must share: the process of rank 0 writes it every few steps, and reads it for all when they begin again.
 """
 
 # PyTorch need not be installed where the types are checked.
@@ -8,21 +10,46 @@
 
 import os
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-ENOUGH = int(os.environ["ENOUGH"])
+STEPS = int(os.environ["STEPS"])
+CHECKPOINT = Path(os.environ["CHECKPOINT"])
+PAUSE_S = float(os.environ.get("PAUSE_S", "0"))
+KEEP_EVERY = 10
+RATE = 0.1
 
 dist.init_process_group("gloo")
-size = dist.get_world_size()
-print(f"rank {dist.get_rank()} of {size}", flush=True)
-step = 0
-while size < ENOUGH or step < 20:
-    total = torch.ones(1)
+rank, size = dist.get_rank(), dist.get_world_size()
+
+points = torch.linspace(-1, 1, 1200, dtype=torch.float64)
+values = 3 * points - 1 + torch.sin(40 * points)
+mine, wanted = points[rank::size], values[rank::size]
+
+# Slope, offset and the step that they are of.
+state = torch.zeros(3, dtype=torch.float64)
+if rank == 0 and CHECKPOINT.exists():
+    state = torch.load(CHECKPOINT)
+dist.broadcast(state, src=0)
+line, step = state[:2].clone(), int(state[2])
+print(f"rank {rank} of {size} begins at step {step}", flush=True)
+
+loss = float("nan")
+while step < STEPS:
+    errors = line[0] * mine + line[1] - wanted
+    total = torch.stack([(errors * mine).sum(), errors.sum(), (errors**2).sum()]) / len(points)
     dist.all_reduce(total)
-    if total.item() != size:
-        raise SystemExit(f"{total.item():.0f} answered of {size}")
-    step += 1
-    time.sleep(0.05)
+    line -= RATE * total[:2]
+    step, loss = step + 1, total[2].item()
+    if rank == 0 and (step % KEEP_EVERY == 0 or step == STEPS):
+        written = CHECKPOINT.with_suffix(".new")
+        torch.save(torch.cat([line, torch.tensor([step])]), written)
+        written.replace(CHECKPOINT)
+    time.sleep(PAUSE_S)
+
+print(f"rank {rank} of {size} ends at step {step}: {line[0]:.9f} x + {line[1]:.9f}", flush=True)
+# Whoever ends while another has yet to read its last sum takes the connection along.
+dist.barrier()
 dist.destroy_process_group()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from muster._offline import check, convert
+    from muster._progress import report
     from muster._sources import Source
     from muster.aio import AsyncClient
     from muster.client import Client
@@ -37,6 +38,7 @@ __all__ = [
     "Unavailable",
     "check",
     "convert",
+    "report",
 ]
 
 _HOMES = {
@@ -53,6 +55,7 @@ _HOMES = {
     "Unavailable": "muster.errors",
     "check": "muster._offline",
     "convert": "muster._offline",
+    "report": "muster._progress",
 }
 
 

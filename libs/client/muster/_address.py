@@ -1,11 +1,14 @@
-"""Where Muster is, and how a channel to it behaves."""
+"""Where Muster is, who asks, and how a channel to it behaves."""
 
 from __future__ import annotations
 
+import getpass
 import os
 
 DEFAULT_ADDRESS = "127.0.0.1:8700"
 ENVIRONMENT_VARIABLE = "MUSTER_SERVER"
+USER_VARIABLE = "MUSTER_USER"
+_USER_KEY = "muster-user"
 _PORT = DEFAULT_ADDRESS.rpartition(":")[2]
 _LOOPBACK = ("127.", "localhost:", "[::1]:")
 
@@ -16,6 +19,15 @@ def resolve_address(address: str | None) -> str:
     bare = chosen.removeprefix("http://").rstrip("/")
     host = bare.rpartition("]")[2] if bare.startswith("[") else bare
     return bare if ":" in host else f"{bare}:{_PORT}"
+
+
+def user_metadata() -> tuple[tuple[str, str], ...]:
+    """Who asks, as metadata of a call: ``MUSTER_USER``, or the user of this process; nothing where it has no name in ASCII."""
+    try:
+        name = os.environ.get(USER_VARIABLE) or getpass.getuser()
+    except (OSError, KeyError):
+        return ()
+    return ((_USER_KEY, name),) if name.isascii() and name.isprintable() else ()
 
 
 def channel_options(address: str) -> list[tuple[str, int]]:

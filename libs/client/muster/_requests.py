@@ -11,10 +11,11 @@ from muster._references import job_ref
 from muster._sources import DocumentSource, Source, spec_or_document
 from muster_core.models import Phase
 from muster_rpc.convert import phase_to_proto
-from muster_rpc.v1 import cluster_service_pb2, defaults_service_pb2, job_service_pb2
+from muster_rpc.v1 import cluster_service_pb2, defaults_service_pb2, job_service_pb2, queue_service_pb2
 
 _JOBS_PER_PAGE = 500
 _NODES_PER_PAGE = 500
+_QUEUES_PER_PAGE = 500
 
 
 class Requests:
@@ -100,6 +101,30 @@ class Requests:
             job=self.ref(job, namespace), request_id=request_id or draw_request_id()
         )
 
+    def suspend(
+        self, job: str, *, namespace: str | None, request_id: str | None
+    ) -> job_service_pb2.SuspendJobRequest:
+        """Hold a job back."""
+        return job_service_pb2.SuspendJobRequest(
+            job=self.ref(job, namespace), request_id=request_id or draw_request_id()
+        )
+
+    def resume(
+        self, job: str, *, namespace: str | None, request_id: str | None
+    ) -> job_service_pb2.ResumeJobRequest:
+        """Let a job go on."""
+        return job_service_pb2.ResumeJobRequest(
+            job=self.ref(job, namespace), request_id=request_id or draw_request_id()
+        )
+
+    def restart(
+        self, job: str, *, replica: str, namespace: str | None, request_id: str | None
+    ) -> job_service_pb2.RestartJobRequest:
+        """Start a job again, or one of its replicas."""
+        return job_service_pb2.RestartJobRequest(
+            job=self.ref(job, namespace), request_id=request_id or draw_request_id(), replica=replica
+        )
+
     def scale(
         self, job: str, *, role: str, replicas: int, namespace: str | None, request_id: str | None
     ) -> job_service_pb2.ScaleJobRequest:
@@ -134,6 +159,38 @@ class Requests:
         _, document = spec_or_document(source, source_name)
         return defaults_service_pb2.ApplyDefaultsRequest(
             document=document, dry_run=dry_run, expected_version=expected_version
+        )
+
+    def queues(self) -> queue_service_pb2.ListQueuesRequest:
+        """The first page of the queues."""
+        return queue_service_pb2.ListQueuesRequest(page_size=_QUEUES_PER_PAGE)
+
+    def apply_queues(
+        self,
+        source: DocumentSource,
+        *,
+        source_name: str,
+        prune: bool,
+        dry_run: bool,
+        expected_version: int | None,
+        request_id: str | None,
+    ) -> queue_service_pb2.ApplyQueuesRequest:
+        """Other queues; the id is drawn here, once, and stays the same however often the message is sent."""
+        _, document = spec_or_document(source, source_name)
+        return queue_service_pb2.ApplyQueuesRequest(
+            document=document,
+            prune=prune,
+            dry_run=dry_run,
+            expected_version=expected_version,
+            request_id=request_id or draw_request_id(),
+        )
+
+    def delete_queue(
+        self, name: str, *, expected_version: int | None, request_id: str | None
+    ) -> queue_service_pb2.DeleteQueueRequest:
+        """One queue less."""
+        return queue_service_pb2.DeleteQueueRequest(
+            name=name, expected_version=expected_version, request_id=request_id or draw_request_id()
         )
 
     def _in(self, namespace: str | None) -> str:

@@ -9,21 +9,25 @@ from typing import Self, TypeVar
 import grpc
 from grpc import aio
 
-from muster._address import channel_options, resolve_address
+from muster._address import channel_options, resolve_address, user_metadata
 from muster._cursors import JobCursor, JobsCursor, LogCursor
 from muster._failures import completed, error_of, is_passing
 from muster._requests import Requests
 from muster._retry import DEFAULT_PATIENCE_S, Attempts
 from muster._sources import DocumentSource, Source
 from muster.errors import InvalidDocument, MusterError
+from muster_rpc.streams import has_begun
 from muster_rpc.v1 import (
     cluster_service_pb2,
     cluster_service_pb2_grpc,
     defaults_service_pb2,
     defaults_service_pb2_grpc,
+    explanation_pb2,
     job_pb2,
     job_service_pb2,
     job_service_pb2_grpc,
+    queue_service_pb2,
+    queue_service_pb2_grpc,
 )
 
 RequestT = TypeVar("RequestT")
@@ -46,10 +50,12 @@ class AsyncClient:
         self.address = resolve_address(address)
         self._patience_s = patience_s
         self._requests = Requests(namespace)
+        self._user = user_metadata()
         self._channel = aio.insecure_channel(self.address, channel_options(self.address))
         self._jobs = job_service_pb2_grpc.JobServiceStub(self._channel)
         self._cluster = cluster_service_pb2_grpc.ClusterServiceStub(self._channel)
         self._defaults = defaults_service_pb2_grpc.DefaultsServiceStub(self._channel)
+        self._queues = queue_service_pb2_grpc.QueueServiceStub(self._channel)
 
     async def __aenter__(self) -> Self:
         return self
@@ -197,6 +203,38 @@ class AsyncClient:
         self._requests.saw(response.sequence)
         return response
 
+    async def suspend(
+        self, job: str, *, namespace: str | None = None, request_id: str | None = None
+    ) -> job_service_pb2.SuspendJobResponse:
+        """Take a job off its nodes and hold it until it is resumed; it keeps its place in the queue. One that is held stays so."""
+        request = self._requests.suspend(job, namespace=namespace, request_id=request_id)
+        response = await self._call(self._jobs.SuspendJob, request)
+        self._requests.saw(response.sequence)
+        return response
+
+    async def resume(
+        self, job: str, *, namespace: str | None = None, request_id: str | None = None
+    ) -> job_service_pb2.ResumeJobResponse:
+        """Let a suspended job wait for its room again; one that is not suspended goes on as it did."""
+        request = self._requests.resume(job, namespace=namespace, request_id=request_id)
+        response = await self._call(self._jobs.ResumeJob, request)
+        self._requests.saw(response.sequence)
+        return response
+
+    async def restart(
+        self,
+        job: str,
+        *,
+        replica: str = "",
+        namespace: str | None = None,
+        request_id: str | None = None,
+    ) -> job_service_pb2.RestartJobResponse:
+        """End what runs of a job and start it again: the whole gang, or one ``replica`` (``worker-3``). No failure is counted."""
+        request = self._requests.restart(job, replica=replica, namespace=namespace, request_id=request_id)
+        response = await self._call(self._jobs.RestartJob, request)
+        self._requests.saw(response.sequence)
+        return response
+
     async def scale(
         self,
         job: str,
@@ -214,9 +252,9 @@ class AsyncClient:
         self._requests.saw(response.sequence)
         return response
 
-    async def explain(self, job: str, *, namespace: str | None = None) -> job_service_pb2.ExplainJobResponse:
+    async def explain(self, job: str, *, namespace: str | None = None) -> explanation_pb2.Explanation:
         """Why a job stands where it stands, and what would change it."""
-        return await self._call(self._jobs.ExplainJob, self._requests.explain(job, namespace))
+        return (await self._call(self._jobs.ExplainJob, self._requests.explain(job, namespace))).explanation
 
     async def nodes(self) -> AsyncIterator[cluster_service_pb2.Node]:
         """Every node with what stands on it, by name."""
@@ -261,13 +299,60 @@ class AsyncClient:
         )
         return await self._call(self._defaults.ApplyDefaults, request)
 
+    async def queues(self) -> AsyncIterator[queue_service_pb2.Queue]:
+        """Every queue as applied and as it is, by name."""
+        request = self._requests.queues()
+        while True:
+            page = await self._call(self._queues.ListQueues, request)
+            for queue in page.queues:
+                yield queue
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    async def queue(self, name: str) -> queue_service_pb2.GetQueueResponse:
+        """One queue, and which version of all of them is in force."""
+        return await self._call(self._queues.GetQueue, queue_service_pb2.GetQueueRequest(name=name))
+
+    async def apply_queues(
+        self,
+        source: DocumentSource,
+        *,
+        source_name: str = "",
+        prune: bool = False,
+        dry_run: bool = False,
+        expected_version: int | None = None,
+        request_id: str | None = None,
+    ) -> queue_service_pb2.ApplyQueuesResponse:
+        """Create or replace queues, all or none, by documents of ``kind: Queue``; with ``prune`` delete all others.
+
+        With ``expected_version`` only over that one, else ``Refused``; with ``dry_run`` it is only said what would be. Raises
+        ``InvalidDocument`` with all that is wrong with the queues.
+        """
+        request = self._requests.apply_queues(
+            source,
+            source_name=source_name,
+            prune=prune,
+            dry_run=dry_run,
+            expected_version=expected_version,
+            request_id=request_id,
+        )
+        return await self._call(self._queues.ApplyQueues, request)
+
+    async def delete_queue(
+        self, name: str, *, expected_version: int | None = None, request_id: str | None = None
+    ) -> queue_service_pb2.DeleteQueueResponse:
+        """Delete a queue. Raises ``Refused`` while jobs wait or run in it, or queues are below it."""
+        request = self._requests.delete_queue(name, expected_version=expected_version, request_id=request_id)
+        return await self._call(self._queues.DeleteQueue, request)
+
     async def _call(
         self, method: aio.UnaryUnaryMultiCallable[RequestT, ResponseT], request: RequestT
     ) -> ResponseT:
         attempts = Attempts(self._patience_s)
         while True:
             try:
-                return await method(request, timeout=attempts.remaining_s())
+                return await method(request, timeout=attempts.remaining_s(), metadata=self._user)
             except grpc.RpcError as error:
                 await self._pause_or_raise(attempts, error, resumable=True)
 
@@ -277,12 +362,15 @@ class AsyncClient:
         attempts = Attempts(self._patience_s)
         while True:
             stream = begin()
+            begun = False
             try:
                 async for response in stream:
-                    attempts.reset()
+                    begun = True
                     yield response
                 return
             except grpc.RpcError as error:
+                if begun or has_begun(await stream.initial_metadata()):
+                    attempts.reset()
                 await self._pause_or_raise(attempts, error, resumable=resumable)
             finally:
                 stream.cancel()

@@ -7,23 +7,11 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from muster_core.frameworks import mpi
-from muster_core.models import Framework, Job, Role, Severity
+from muster_core.models import ELASTIC_POLICIES, Framework, Job, Role, Severity
 
-NOT_RESUMED = "true is refused, since this version cannot resume a job: submit it when it is to run"
-"""What becomes of a job that is to be held from the start."""
-
-APPROVAL_REFUSED = "false is refused, since this version cannot resume a job: submit it when it is to run"
-"""The same where the field says the opposite."""
-
-NO_START_TIMEOUT = (
-    "this version does not time the start; queueDeadline bounds the wait, activeDeadline the run"
-)
-"""What becomes of a time that the start may take."""
-
-POLICIES = "under any name but dragon and none the job does not grow by itself, and a warning says so"
+POLICIES = f"the queue's unless said; under any name but {', '.join(ELASTIC_POLICIES)} its size stays, and a warning says so"
 """What becomes of the name of an elastic policy."""
 
-_KNOWN_POLICIES = ("", "dragon", "none")
 _COUNTED_ONCE = frozenset({Framework.JAX, Framework.XGBOOST, Framework.MXNET})
 
 
@@ -59,22 +47,12 @@ def limits_of(job: Job) -> tuple[Limit, ...]:
 
 
 def _of_job(job: Job) -> Iterator[Limit]:
-    if job.run.suspend:
-        yield Limit(
-            field="suspend",
-            severity=Severity.ERROR,
-            message="{word} holds the job from the start, and this version cannot resume one: it would never run",
-            fix="leave {word} out, and submit the job when it is to run",
-        )
-    if job.queue:
-        words = "{word} has no effect: it is kept and shown, but there is one line of jobs for a pool"
-        yield Limit(field="queue", message=words, found=job.queue)
-    if job.elastic.policy not in _KNOWN_POLICIES:
+    if job.elastic.policy not in ("", *ELASTIC_POLICIES):
         yield Limit(
             field="policy",
-            message=f"{{word}} has no effect: this version knows no policy {job.elastic.policy}, so the job does not grow by itself",
+            message=f"{{word}} has no effect: this version knows no policy {job.elastic.policy}, so the job keeps its size",
             found=job.elastic.policy,
-            fix="write dragon or none",
+            fix=f"write one of {', '.join(ELASTIC_POLICIES)}",
         )
 
 

@@ -81,8 +81,16 @@ class ReplicaRef(msgspec.Struct, frozen=True, kw_only=True):
     index: int
 
 
+BY_HAND = "manual"
+"""The policy's name of a size that a user asked for."""
+
+
 class JobResized(Fact, frozen=True, kw_only=True, tag=True):
-    """The membership of ``attempt`` becomes ``generation``; survivors are not touched."""
+    """The membership of ``attempt`` becomes ``generation``; survivors are not touched.
+
+    ``for_job`` is the waiting job for which the removed replicas leave, empty where they leave for none. What is added may be a replica
+    that ended with its node, started again elsewhere; ``avoid`` are the nodes that failed the job so.
+    """
 
     attempt: int
     generation: int
@@ -90,19 +98,26 @@ class JobResized(Fact, frozen=True, kw_only=True, tag=True):
     added: tuple[Assignment, ...] = ()
     removed: tuple[ReplicaRef, ...] = ()
     policy: str = ""
+    for_job: str = ""
+    avoid: tuple[str, ...] = ()
 
 
 class JobEvicted(Fact, frozen=True, kw_only=True, tag=True):
-    """The attempt is taken down as a whole and the job goes back to its queue; not counted as a failure."""
+    """The attempt is taken down as a whole and the job goes back to its queue; not counted as a failure.
+
+    ``avoid`` are the nodes that failed it: that rejected replicas, did not start them in time, or went away.
+    """
 
     attempt: int
     reason: Reason
+    avoid: tuple[str, ...] = ()
 
 
 class ScaleProposed(Fact, frozen=True, kw_only=True, tag=True):
     """The scaler would have ``role`` go from ``size`` to ``target``; computed on ``attempt`` and ``generation``.
 
-    ``gain`` is the expected speed-up in thousandths of one worker.
+    ``gain`` is the expected speed-up in thousandths of one worker, below 0 for a loss. To shrink, ``removed`` are the replicas that should
+    leave so that ``for_job`` finds room; as many jobs as ``givers`` says have to give for that, each by a proposal of its own.
     """
 
     role: str
@@ -113,10 +128,30 @@ class ScaleProposed(Fact, frozen=True, kw_only=True, tag=True):
     generation: int
     reason: Reason
     gain: int = 0
+    removed: tuple[ReplicaRef, ...] = ()
+    for_job: str = ""
+    givers: int = 0
+
+
+class ProgressReported(Fact, frozen=True, kw_only=True, tag=True):
+    """The training program has come to ``step``, and says so in replica ``index`` of ``role``; ``at`` (µs) is when, by its own clock.
+
+    ``metrics`` are whatever it measured, rendered as it wrote them.
+    """
+
+    role: str
+    index: int
+    attempt: int
+    step: int
+    at: int
+    metrics: dict[str, str] = {}
 
 
 class ReplicaChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the runtime saw of one replica; ``at`` is when it happened, by the runtime's clock, in microseconds."""
+    """What the runtime saw of one replica; ``at`` is when it happened, by the runtime's clock, in microseconds.
+
+    ``node_lost`` says that it ended because its node went away or started anew, which is nobody's failure.
+    """
 
     role: str
     index: int
@@ -128,6 +163,7 @@ class ReplicaChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     reason: str = ""
     address: str = ""
     at: int = 0
+    node_lost: bool = False
 
 
 class ReplicasChanged(Fact, frozen=True, kw_only=True, tag=True):
@@ -148,7 +184,11 @@ class Command(enum.StrEnum):
 
 
 class CommandRequested(Fact, frozen=True, kw_only=True, tag=True):
-    """A user asked; ``role`` and ``target`` are for ``scale``. The same request id asks once."""
+    """A user asked. The same request id asks once.
+
+    ``role`` and ``target`` are the size that ``scale`` asks for, or the index of the one replica that ``restart`` is about; a restart that
+    names none is about the whole gang.
+    """
 
     command: Command
     request_id: str
@@ -223,6 +263,7 @@ JobFact = (
     | JobResized
     | JobEvicted
     | ScaleProposed
+    | ProgressReported
     | ReplicasChanged
     | CommandRequested
     | JobRestarting

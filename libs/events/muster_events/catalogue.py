@@ -29,6 +29,7 @@ JOBS_BUCKET = "jobs"
 LEASES_BUCKET = "leases"
 QUEUES_BUCKET = "queues"
 DEFAULTS_BUCKET = "defaults"
+WEBHOOKS_BUCKET = "webhooks"
 
 GATEWAY = "gateway"
 SPEC_VALIDATOR = "spec-validator"
@@ -76,6 +77,7 @@ FACTS: tuple[FactSpec, ...] = (
     _job(facts.JobResized, SCHEDULER, POD_LAUNCHER, STATUS_TRACKER, SCALER),
     _job(facts.JobEvicted, SCHEDULER, POD_LAUNCHER, STATUS_TRACKER, SCALER),
     _job(facts.ScaleProposed, SCALER, SCHEDULER, STATUS_TRACKER),
+    _job(facts.ProgressReported, POD_LAUNCHER, STATUS_TRACKER, SCALER),
     _job(facts.ReplicasChanged, POD_LAUNCHER, STATUS_TRACKER, SCHEDULER, SCALER),
     _job(facts.CommandRequested, GATEWAY, SCHEDULER, STATUS_TRACKER, POD_LAUNCHER),
     _job(facts.JobRestarting, STATUS_TRACKER, SCHEDULER, POD_LAUNCHER, SCALER),
@@ -177,5 +179,9 @@ BUCKETS: tuple[BucketSpec, ...] = (
     ),
     BucketSpec(name=QUEUES_BUCKET, description="Queues as applied; written by the scheduler."),
     BucketSpec(name=DEFAULTS_BUCKET, description="Platform defaults, by version; written by spec-validator."),
+    BucketSpec(
+        name=WEBHOOKS_BUCKET,
+        description="How far each receiver of webhooks was told; written by status-tracker.",
+    ),
 )
 """Every bucket."""

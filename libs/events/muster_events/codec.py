@@ -144,7 +144,10 @@ def _step(fact: facts.JobFact, after: int) -> str:
         case facts.JobEvicted():
             return f"{fact.attempt}/evicted"
         case facts.ScaleProposed():
-            return f"{fact.attempt}/{fact.generation}/proposed/{fact.role}/{fact.target}/{after}"
+            taker = f"/{fact.for_job}" if fact.for_job else ""
+            return f"{fact.attempt}/{fact.generation}/proposed/{fact.role}/{fact.target}/{after}{taker}"
+        case facts.ProgressReported():
+            return f"{fact.attempt}/progress/{fact.role}-{fact.index}/{fact.step}/{fact.at}"
         case facts.ReplicasChanged():
             return f"replicas/{_digest(_encoder.encode(fact))}"
         case facts.CommandRequested():

@@ -42,9 +42,12 @@ def running(job_id: str, replica: str) -> str:
     return f"{job_id}/running/{replica}"
 
 
-def propose(job_id: str, attempt: int, generation: int) -> str:
-    """A proposal to grow or shrink, computed on this generation; parent of the resize that follows from it."""
-    return f"{job_id}/propose/{attempt}/{generation}"
+def propose(job_id: str, attempt: int, generation: int, why: str) -> str:
+    """A proposal to grow or shrink, computed on this generation; parent of the resize that follows from it.
+
+    ``why`` is its reason in words, which the resize takes over: on one generation another proposal may supersede the first.
+    """
+    return f"{job_id}/propose/{attempt}/{generation}/{why}"
 
 
 def resize(job_id: str, attempt: int, generation: int) -> str:
@@ -55,6 +58,11 @@ def resize(job_id: str, attempt: int, generation: int) -> str:
 def restart(job_id: str, attempt: int) -> str:
     """The pause after an attempt that failed."""
     return f"{job_id}/restart/{attempt}"
+
+
+def suspended(job_id: str, at: int) -> str:
+    """The time that its user held a job back from ``at`` (µs) on."""
+    return f"{job_id}/suspended/{at}"
 
 
 def clean_up(job_id: str) -> str:

@@ -14,9 +14,10 @@ from grpc import aio
 from muster_core.facts import Command, CommandRequested
 from muster_core.models import TERMINAL_PHASES
 from muster_gateway.ports import Submissions
-from muster_gateway.submission import is_request_id
+from muster_gateway.submission import is_request_id, submitter_of
 from muster_rpc.convert import phase_from_proto
 from muster_rpc.server import ServerContext
+from muster_rpc.streams import OPEN, has_begun
 from muster_rpc.v1 import internal_service_pb2 as internal
 from muster_rpc.v1 import internal_service_pb2_grpc, job_pb2
 from muster_rpc.v1 import job_service_pb2 as pb
@@ -36,6 +37,12 @@ async def pass_on(error: aio.AioRpcError, context: ServerContext, whom: str) -> 
         details = f"{whom} did not answer in time; try again"
     await context.abort(code, details)
     raise AssertionError("abort returned")
+
+
+async def pass_on_beginning(stream: aio.Call, context: ServerContext) -> None:
+    """Tell the client that its stream has begun as soon as the one behind it has."""
+    if has_begun(await stream.initial_metadata()):
+        await context.send_initial_metadata(OPEN)
 
 
 class Commander:
@@ -103,8 +110,10 @@ class Commander:
                 grpc.StatusCode.INVALID_ARGUMENT,
                 "request_id: a command needs one of 1 to 128 letters, digits, '.', '_' or '-'; the same id commands once",
             )
+        by = submitter_of(context)
+        signed = {job_id: msgspec.structs.replace(command, by=by) for job_id, command in commands.items()}
         try:
-            return await self._submissions.command(commands)
+            return await self._submissions.command(signed)
         except BusUnavailable:
             await context.abort(
                 grpc.StatusCode.UNAVAILABLE, "the bus did not acknowledge; try again with the same request id"

@@ -8,10 +8,10 @@ import grpc
 from grpc import aio
 
 from muster_core.facts import Command, CommandRequested
-from muster_core.models import TERMINAL_PHASES
-from muster_gateway.commands import Commander, pass_on
+from muster_gateway.commands import Commander, pass_on, pass_on_beginning
+from muster_gateway.explaining import Explainer
+from muster_gateway.restarts import CannotRestart, restart_command
 from muster_gateway.submission import Submitter
-from muster_rpc.convert import phase_from_proto
 from muster_rpc.server import ServerContext
 from muster_rpc.v1 import cluster_service_pb2 as cluster
 from muster_rpc.v1 import cluster_service_pb2_grpc, internal_service_pb2_grpc, job_service_pb2_grpc
@@ -35,14 +35,14 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
         commander: Commander,
         specs: internal_service_pb2_grpc.SpecServiceAsyncStub,
         records: internal_service_pb2_grpc.RecordServiceAsyncStub,
-        pool: internal_service_pb2_grpc.PoolServiceAsyncStub,
+        explainer: Explainer,
         logs: internal_service_pb2_grpc.LogServiceAsyncStub,
     ) -> None:
         self._submitter = submitter
         self._commander = commander
         self._specs = specs
         self._records = records
-        self._pool = pool
+        self._explainer = explainer
         self._logs = logs
 
     async def SubmitJob(self, request: pb.SubmitJobRequest, context: ServerContext) -> pb.SubmitJobResponse:
@@ -107,7 +107,9 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
         """See the proto."""
         question = internal.WatchRecordRequest(job=request.job, after_sequence=request.after_sequence)
         try:
-            async for answer in self._records.WatchRecord(question):
+            answers = self._records.WatchRecord(question)
+            await pass_on_beginning(answers, context)
+            async for answer in answers:
                 yield pb.WatchJobResponse(job=answer.job)
         except aio.AioRpcError as error:
             await pass_on(error, context, "status-tracker")
@@ -120,7 +122,9 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
             namespace=request.namespace, after_sequence=request.after_sequence
         )
         try:
-            async for answer in self._records.WatchRecords(question):
+            answers = self._records.WatchRecords(question)
+            await pass_on_beginning(answers, context)
+            async for answer in answers:
                 yield pb.WatchJobsResponse(job=answer.job, deleted=answer.deleted)
         except aio.AioRpcError as error:
             await pass_on(error, context, "status-tracker")
@@ -167,36 +171,36 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
         self, request: pb.SuspendJobRequest, context: ServerContext
     ) -> pb.SuspendJobResponse:
         """See the proto."""
-        await context.abort(
-            grpc.StatusCode.UNIMPLEMENTED, "this version cannot suspend a running job; cancel it instead"
-        )
+        job = await self._commander.living(request.job, context)
+        command = CommandRequested(command=Command.SUSPEND, request_id=request.request_id)
+        sequence = await self._commander.command(job, command, context)
+        return pb.SuspendJobResponse(job_id=job.job_id, sequence=sequence)
 
     async def ResumeJob(self, request: pb.ResumeJobRequest, context: ServerContext) -> pb.ResumeJobResponse:
         """See the proto."""
-        await context.abort(
-            grpc.StatusCode.UNIMPLEMENTED, "this version cannot resume a job; submit it again"
-        )
+        job = await self._commander.living(request.job, context)
+        command = CommandRequested(command=Command.RESUME, request_id=request.request_id)
+        sequence = await self._commander.command(job, command, context)
+        return pb.ResumeJobResponse(job_id=job.job_id, sequence=sequence)
+
+    async def RestartJob(
+        self, request: pb.RestartJobRequest, context: ServerContext
+    ) -> pb.RestartJobResponse:
+        """See the proto."""
+        job = await self._commander.living(request.job, context)
+        try:
+            command = restart_command(job, request.replica, request.request_id)
+        except CannotRestart as refusal:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(refusal))
+        sequence = await self._commander.command(job, command, context)
+        return pb.RestartJobResponse(job_id=job.job_id, sequence=sequence)
 
     async def ExplainJob(
         self, request: pb.ExplainJobRequest, context: ServerContext
     ) -> pb.ExplainJobResponse:
         """See the proto."""
         job = await self._commander.job(request.job, context)
-        if phase_from_proto(job.status.phase) in TERMINAL_PHASES:
-            return pb.ExplainJobResponse(job_id=job.job_id, phase=job.status.phase, reason=job.status.reason)
-        try:
-            answer = await self._pool.ExplainPlacement(internal.ExplainPlacementRequest(job_id=job.job_id))
-        except aio.AioRpcError as error:
-            await pass_on(error, context, "the scheduler")
-        return pb.ExplainJobResponse(
-            job_id=job.job_id,
-            phase=answer.phase,
-            reason=answer.reason,
-            position=answer.position,
-            ahead=answer.ahead,
-            ruled_out=answer.ruled_out,
-            remedies=answer.remedies,
-        )
+        return pb.ExplainJobResponse(explanation=await self._explainer.explain(job, context))
 
     async def StreamLogs(
         self, request: pb.StreamLogsRequest, context: ServerContext
@@ -238,25 +242,27 @@ class ClusterServicer(cluster_service_pb2_grpc.ClusterServiceServicer):
         """See the proto."""
         if request.page_size < 0:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "page_size: a page is not negative")
-        nodes = [n for n in await self._nodes("", context) if n.name > request.page_token]
         size = min(request.page_size or _DEFAULT_NODES, _MOST_NODES)
-        more = len(nodes) > size
+        question = internal.ListPoolNodesRequest(page_size=size, after=request.page_token)
+        answer = await self._nodes(question, context)
         return cluster.ListNodesResponse(
-            nodes=nodes[:size], next_page_token=nodes[size - 1].name if more else ""
+            nodes=answer.nodes, next_page_token=answer.nodes[-1].name if answer.more else ""
         )
 
     async def GetNode(
         self, request: cluster.GetNodeRequest, context: ServerContext
     ) -> cluster.GetNodeResponse:
         """See the proto."""
-        nodes = await self._nodes(request.name, context) if request.name else []
-        if not nodes:
+        question = internal.ListPoolNodesRequest(name=request.name)
+        answer = await self._nodes(question, context) if request.name else internal.ListPoolNodesResponse()
+        if not answer.nodes:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no node {request.name!r}")
-        return cluster.GetNodeResponse(node=nodes[0])
+        return cluster.GetNodeResponse(node=answer.nodes[0])
 
-    async def _nodes(self, name: str, context: ServerContext) -> list[cluster.Node]:
+    async def _nodes(
+        self, question: internal.ListPoolNodesRequest, context: ServerContext
+    ) -> internal.ListPoolNodesResponse:
         try:
-            answer = await self._pool.ListPoolNodes(internal.ListPoolNodesRequest(name=name))
+            return await self._pool.ListPoolNodes(question)
         except aio.AioRpcError as error:
             await pass_on(error, context, "the scheduler")
-        return list(answer.nodes)

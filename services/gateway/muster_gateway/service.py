@@ -5,7 +5,9 @@ from __future__ import annotations
 from muster_gateway.adapters import BusSubmissions
 from muster_gateway.commands import Commander
 from muster_gateway.defaults import DefaultsServicer
+from muster_gateway.explaining import Explainer
 from muster_gateway.handlers import ClusterServicer, JobServicer
+from muster_gateway.queues import QueueServicer
 from muster_gateway.settings import GatewaySettings
 from muster_gateway.submission import Submitter
 from muster_rpc.v1 import (
@@ -13,6 +15,7 @@ from muster_rpc.v1 import (
     defaults_service_pb2_grpc,
     internal_service_pb2_grpc,
     job_service_pb2_grpc,
+    queue_service_pb2_grpc,
 )
 from muster_runtime.app import Context
 from muster_runtime.grpc_client import channel
@@ -36,13 +39,14 @@ async def build(settings: GatewaySettings, ctx: Context) -> None:
             commander=Commander(records=records, submissions=submissions),
             specs=specs,
             records=records,
-            pool=pool,
+            explainer=Explainer(pool=pool),
             logs=logs,
         ),
     )
     ctx.add_grpc(
         defaults_service_pb2_grpc.add_DefaultsServiceServicer_to_server, DefaultsServicer(specs=specs)
     )
+    ctx.add_grpc(queue_service_pb2_grpc.add_QueueServiceServicer_to_server, QueueServicer(pool=pool))
     ctx.add_grpc(
         cluster_service_pb2_grpc.add_ClusterServiceServicer_to_server,
         ClusterServicer(pool=pool, trace_query_url=settings.trace_query_url),

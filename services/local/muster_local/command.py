@@ -66,6 +66,11 @@ def _check_nodes(
     help="A virtual node, such as n1:cpu=4,gpu=2,memory=8Gi; repeatable. Without any, this machine is the node.",
 )
 @click.option(
+    "--kubeconfig",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Run replicas as pods of this cluster, which may be of any size; without it they are processes of this machine.",
+)
+@click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     default=lambda: default_folder(os.environ),
@@ -87,6 +92,15 @@ def _check_nodes(
     default="60s",
     show_default=True,
     help="How long nothing must have been started or resized before idle room is given to running jobs.",
+)
+@click.option(
+    "--policy",
+    type=click.Choice(["marginal_gain", "dragon", "max_min", "none"]),
+    default="marginal_gain",
+    envvar="MUSTER_POLICY",
+    show_default=True,
+    show_envvar=True,
+    help="Who grows first and who gives first, where neither the job nor its queue says.",
 )
 @click.option(
     "--copies",
@@ -118,11 +132,13 @@ def _check_nodes(
 def up(
     *,
     nodes: tuple[str, ...],
+    kubeconfig: Path | None,
     data: Path,
     port: int,
     fresh: bool,
     stop_jobs: bool,
     quiet_time: float,
+    policy: str,
     copies: tuple[tuple[str, int], ...],
     otlp_endpoint: str | None,
     trace_query_url: str | None,
@@ -138,6 +154,10 @@ def up(
 
     Exit codes: 0 after a clean stop, 1 when something could not be started or kept running, 2 for bad usage.
     """
+    if nodes and kubeconfig is not None:
+        raise click.UsageError(
+            "--node describes this machine, --kubeconfig names a cluster: give one of the two"
+        )
     from muster_local.run import UpOptions, run_up  # noqa: PLC0415
     from muster_local.system import LocalOptions, Spans  # noqa: PLC0415
 
@@ -148,8 +168,10 @@ def up(
         verbose=verbose,
         system=LocalOptions(
             nodes=nodes,
+            kubeconfig=kubeconfig,
             port=port,
             quiet_s=quiet_time,
+            policy=policy,
             copies=dict(copies),
             spans=Spans(
                 sink=not no_sink and otlp_endpoint is None,

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import fcntl
+import hashlib
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,6 +56,16 @@ class Folder:
     def replicas(self) -> Path:
         """The root of the process runtime: a folder for every job."""
         return self.root / "replicas"
+
+    @property
+    def pod_logs(self) -> Path:
+        """What pods wrote that are gone, where replicas are pods."""
+        return self.root / "logs"
+
+    @property
+    def pool(self) -> str:
+        """The name of this folder's pool in a cluster: others may have theirs in the same one."""
+        return f"local-{hashlib.blake2b(f'{socket.gethostname()}:{self.root}'.encode(), digest_size=4).hexdigest()}"
 
     @property
     def traces(self) -> Path:
@@ -113,7 +125,7 @@ class Folder:
 
     def wipe(self) -> None:
         """Remove the facts, the records, the job folders and the traces; ports stay. The lock must be held."""
-        for path in (self.broker, self.replicas, self.traces):
+        for path in (self.broker, self.replicas, self.pod_logs, self.traces):
             shutil.rmtree(path, ignore_errors=True)
         self.log.unlink(missing_ok=True)
         self.make()

@@ -34,7 +34,8 @@ class Wiring(msgspec.Struct, frozen=True, kw_only=True):
     """What the services are told.
 
     `addresses` has every copy by name. `otlp_endpoint` receives spans and `trace_query_url` answers for them; None
-    where there is none. `nodes` are node specs, none for this machine as it is. `base_env` is inherited.
+    where there is none. `nodes` are node specs, none for this machine as it is. With a `kubeconfig` replicas are pods of its
+    cluster instead. `base_env` is inherited. `gives_way`: whether what is behind the front door has a niceness.
     """
 
     bus_url: str
@@ -42,11 +43,16 @@ class Wiring(msgspec.Struct, frozen=True, kw_only=True):
     otlp_endpoint: str | None
     trace_query_url: str | None
     replicas_root: str
+    logs_root: str = ""
+    kubeconfig: str = ""
+    pool: str = "local"
     nodes: tuple[str, ...]
     workdir: str
     quiet_s: float
+    policy: str
     log_level: str
     base_env: Mapping[str, str]
+    gives_way: bool = True
 
 
 def copies_of(copies: Mapping[str, int]) -> list[tuple[str, str]]:
@@ -111,7 +117,7 @@ def _program(
         cwd=wiring.workdir,
         grace_s=_GRACE_S,
         fatal_exit=_BAD_SETTINGS,
-        niceness=niceness,
+        niceness=niceness if wiring.gives_way else 0,
     )
 
 
@@ -125,7 +131,7 @@ def _of_every_service(copy: str, wiring: Wiring) -> dict[str, str]:
         "MUSTER_LOG_FORMAT": "json",
         "MUSTER_LOG_LEVEL": wiring.log_level,
         "MUSTER_DRAIN_SECONDS": f"{_DRAIN_S:g}",
-        "MUSTER_POOL": "local",
+        "MUSTER_POOL": wiring.pool,
     }
     if wiring.otlp_endpoint is not None:
         env["MUSTER_OTLP_ENDPOINT"] = wiring.otlp_endpoint
@@ -141,6 +147,12 @@ def _of_service(service: str, wiring: Wiring) -> dict[str, str]:
         if wiring.trace_query_url is not None:
             env["MUSTER_TRACE_QUERY_URL"] = wiring.trace_query_url
         return env
+    if service == POD_LAUNCHER and wiring.kubeconfig:
+        return {
+            "MUSTER_RUNTIME": "kubernetes",
+            "MUSTER_KUBECONFIG": wiring.kubeconfig,
+            "MUSTER_LOG_ROOT": wiring.logs_root,
+        }
     if service == POD_LAUNCHER:
         return {
             "MUSTER_RUNTIME": "process",
@@ -149,7 +161,7 @@ def _of_service(service: str, wiring: Wiring) -> dict[str, str]:
             "MUSTER_WORKDIR": wiring.workdir,
         }
     if service == SCALER:
-        return {"MUSTER_QUIET_SECONDS": f"{wiring.quiet_s:g}s"}
+        return {"MUSTER_QUIET_SECONDS": f"{wiring.quiet_s:g}s", "MUSTER_POLICY": wiring.policy}
     return {}
 
 

@@ -50,19 +50,24 @@ class Spans(msgspec.Struct, frozen=True, kw_only=True):
 class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What can be chosen.
 
-    `nodes` are node specs (`n1:cpu=4,gpu=2`), none for this machine as it is. `port` is the gateway's, 0 for any free
-    one. `quiet_s` is the scaler's quiet time. `copies` says how many of each service run. `workdir` is where replicas
-    start whose job does not say. `environ` is inherited by everything that is started.
+    `nodes` are node specs (`n1:cpu=4,gpu=2`), none for this machine as it is. With a `kubeconfig` replicas are pods of its
+    cluster, and its nodes count. `port` is the gateway's, 0 for any free
+    one. `quiet_s` is the scaler's quiet time, `policy` its policy. `copies` says how many of each service run. `workdir` is where replicas
+    start whose job does not say. `environ` is inherited by everything that is started. `gives_way`: whether everything behind the
+    gateway and the broker is nice to them and to the machine's other programs; on machines of its own it need not be.
     """
 
     nodes: tuple[str, ...] = ()
+    kubeconfig: Path | None = None
     port: int = 0
     quiet_s: float = 60.0
+    policy: str = "marginal_gain"
     copies: Mapping[str, int] = ONE_OF_EACH
     spans: Spans = Spans()
     log_level: str = "info"
     workdir: Path = msgspec.field(default_factory=Path.cwd)
     environ: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(os.environ))
+    gives_way: bool = True
 
 
 def _ignore(_: Line) -> None:
@@ -301,11 +306,16 @@ class LocalSystem:
             otlp_endpoint=f"http://{sink.grpc}" if spans.sink else spans.endpoint,
             trace_query_url=f"http://{sink.http}" if spans.sink else spans.query_url,
             replicas_root=str(self.folder.replicas),
+            logs_root=str(self.folder.pod_logs),
+            kubeconfig=str(options.kubeconfig.absolute()) if options.kubeconfig else "",
+            pool=self.folder.pool if options.kubeconfig else "local",
             nodes=options.nodes,
             workdir=str(options.workdir),
             quiet_s=options.quiet_s,
+            policy=options.policy,
             log_level=options.log_level,
             base_env=options.environ,
+            gives_way=options.gives_way,
         )
 
     def _receive(self, line: Line, raw: bytes) -> None:

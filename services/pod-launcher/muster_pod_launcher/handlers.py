@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from muster_core.facts import ReplicaChange, ReplicasChanged
 from muster_core.frameworks import (
@@ -22,9 +22,10 @@ from muster_core.frameworks import (
     running_template,
     takes_commands,
 )
-from muster_core.lifecycle import Forget, Report, Start, Stop, decide, next_deadline, next_start, reconcile
+from muster_core.lifecycle import Forget, Report, Start, Stop, decide, next_deadline, next_work, reconcile
 from muster_core.models import (
     ENDED_STATES,
+    CleanPodPolicy,
     Job,
     JobKind,
     JobRecord,
@@ -32,6 +33,7 @@ from muster_core.models import (
     ReplicaState,
     replica_name,
 )
+from muster_pod_launcher.holding import COMING, Holding
 from muster_pod_launcher.ports import Launch, Observation, ReplicaFacts, ReplicaId, Run, Runtime, Story
 from muster_runtime.logs import fields
 
@@ -40,11 +42,14 @@ log = logging.getLogger(__name__)
 _US = 1_000_000
 _DEFAULT_GRACE_S = 30.0
 
-Said = tuple[int, str, int, int, ReplicaState]
+Said = tuple[int, str, int, int, ReplicaState, bool]
 
 
 class Hands:
-    """Brings one job at a time to what its record wants; ``records`` is the view, kept by whoever folds the facts."""
+    """Brings one job at a time to what its record wants; ``records`` is the view, kept by whoever folds the facts.
+
+    ``hold_us``: how long news of replicas that come up may wait for those of the rest of their gang (µs).
+    """
 
     def __init__(
         self,
@@ -55,6 +60,7 @@ class Hands:
         story: Story,
         clock: Callable[[], int],
         forget: Callable[[str], None],
+        hold_us: int = 0,
     ) -> None:
         self._records = records
         self._runtime = runtime
@@ -62,39 +68,54 @@ class Hands:
         self._story = story
         self._clock = clock
         self._forget = forget
+        self._holding = Holding(hold_us=hold_us)
         self._said: dict[str, set[Said]] = {}
         self._asked: dict[str, set[ReplicaId]] = {}
         self._members: dict[str, bytes] = {}
+        self._told: dict[str, JobRecord] = {}
         self._config: dict[str, Mapping[str, ConfigFile]] = {}
+        self._cleaned: set[str] = set()
 
     async def work(self, job_id: str) -> int | None:
         """Do what is to be done for a job now; answers the instant (µs) at which to look again without being told."""
         record = self._records.get(job_id)
         await self._act(job_id, record)
+        held_until = None
         if record is not None:
-            await self._report(job_id, record)
+            held_until = await self._report(job_id, record)
+            await self._let_go(job_id, record)
         if self._is_over(job_id, record):
             await self._drop(job_id, record)
             return None
         if record is None:
             return None
-        return min((at for at in (next_start(record), next_deadline(record)) if at is not None), default=None)
+        looks = (next_work(record, self._clock()), next_deadline(record), held_until)
+        return min((at for at in looks if at is not None), default=None)
 
     async def _act(self, job_id: str, record: JobRecord | None) -> None:
         steps = reconcile(record, self._seen(job_id), self._clock())
-        if record is not None and record.job is not None:
-            if record.built_by and not record.terminal:
-                await self._runtime.hold_build(job_id, record.built_by)
-            starts = [s.replica for s in steps if isinstance(s, Start) and not held_back(record, s.replica)]
-            await self._tell_members(record, record.job)
-            if starts:
-                await self._start(record, record.job, starts)
-        await self._stop(job_id, record, (step for step in steps if isinstance(step, Stop)))
+        stops = [step for step in steps if isinstance(step, Stop)]
+        if record is None or record.job is None:
+            await self._stop(job_id, record, stops)
+            return
+        self._runtime.know(job_id, record.job)
+        if record.built_by and not record.terminal:
+            await self._runtime.hold_build(job_id, record.built_by)
+        await self._tell_members(record, record.job)
+        # First: a replica that starts may have the name of one that stops.
+        await self._stop(job_id, record, stops)
+        starts = [s.replica for s in steps if isinstance(s, Start) and not held_back(record, s.replica)]
+        if starts:
+            await self._start(record, record.job, starts)
 
     async def _start(self, record: JobRecord, job: Job, starts: list[ReplicaRecord]) -> None:
         site = await self._site(record, job)
         launches = [self._launch(record, job, replica, site) for replica in starts]
-        await asyncio.gather(*map(self._runtime.start, launches))
+        started = await asyncio.gather(*map(self._runtime.start, launches), return_exceptions=True)
+        # Only now, when none of them is under way any more, may all be tried again.
+        for failure in started:
+            if isinstance(failure, BaseException):
+                raise failure
         log.info(
             "launched",
             extra=fields(job=job.name, job_id=record.job_id, attempt=record.attempt, replicas=len(launches)),
@@ -112,6 +133,7 @@ class Hands:
             ),
             takes_commands=takes_commands(job, replica.role),
             build=record.job_id if job.kind is JobKind.BUILD else record.built_by,
+            generation=replica.generation,
         )
 
     async def _site(self, record: JobRecord, job: Job) -> Site:
@@ -122,7 +144,7 @@ class Hands:
 
     async def _tell_members(self, record: JobRecord, job: Job) -> None:
         """First on growth, last on shrink: who is leaving is a member until its end is confirmed."""
-        if not record.attempt or record.settled:
+        if not record.attempt or record.settled or self._told.get(record.job_id) is record:
             return
         site = await self._site(record, job)
         config = files(record, job, remote_shell=site.remote_shell.script)
@@ -133,6 +155,7 @@ class Hands:
         if self._members.get(record.job_id) != content:
             await self._runtime.write_members(record.job_id, content)
             self._members[record.job_id] = content
+        self._told[record.job_id] = record
 
     async def _stop(self, job_id: str, record: JobRecord | None, stops: Iterable[Stop]) -> None:
         asked = self._asked.setdefault(job_id, set())
@@ -144,7 +167,8 @@ class Hands:
                 await self._runtime.stop(replica, grace_s=_grace(record, stop))
                 asked.add(replica)
 
-    async def _report(self, job_id: str, record: JobRecord) -> None:
+    async def _report(self, job_id: str, record: JobRecord) -> int | None:
+        """Tell what is new; answers the instant (µs) until which it is held back, None where nothing is."""
         said = self._said.setdefault(job_id, set())
         began = {_run(o): o.started_at for o in self._runtime.observed_of(job_id)}
         steps = reconcile(record, self._seen(job_id), self._clock())
@@ -154,17 +178,45 @@ class Hands:
                 changes += _with_its_start(step.change, began)
         news = tuple(change for change in changes if _saying(change) not in said)
         if not news:
-            return
+            return None
+        everyone_runs = self._everyone_runs(job_id, record)
+        until = self._holding.until(job_id, news, everyone_runs=everyone_runs, now=self._clock())
+        if until is not None:
+            return until
         fact = ReplicasChanged(changes=news)
         await self._facts.publish(record, fact)
+        self._holding.drop(job_id)
         said |= {_saying(change) for change in news}
         self._story.tell(record, fact, began)
-        for change in news:
-            log.info(
-                "replica %s",
-                change.state,
-                extra=fields(job=record.name, replica=f"{change.role}-{change.index}", **_end(change)),
+        _log(record, news)
+        return None
+
+    def _everyone_runs(self, job_id: str, record: JobRecord) -> bool:
+        observed = self._runtime.observed_of(job_id)
+        running = {_run(seen) for seen in observed if seen.state is ReplicaState.RUNNING}
+        return all(_run_of(member) in running for member in record.members() if not member.ended)
+
+    async def _let_go(self, job_id: str, record: JobRecord) -> None:
+        """What is on record needs not be held by the runtime; of a job that leaves nothing behind, nothing is."""
+        said = self._said.get(job_id, set())
+        ended = {_run_of(replica) for replica in record.replicas if replica.ended}
+        known = {_run_of(replica) for replica in record.replicas}
+        free = [
+            seen.replica
+            for seen in self._runtime.observed_of(job_id)
+            if seen.state in ENDED_STATES
+            # A run that the record has dropped had ended before.
+            and (
+                _run(seen) in ended
+                or _run(seen) not in known
+                or (*_run(seen), seen.state, bool(seen.reason)) in said
             )
+        ]
+        self._runtime.recorded(job_id, free)
+        leaves_nothing = record.job is not None and record.job.run.clean_pod_policy is CleanPodPolicy.ALL
+        if leaves_nothing and record.settled and job_id not in self._cleaned:
+            await self._runtime.clean(job_id)
+            self._cleaned.add(job_id)
 
     def _is_over(self, job_id: str, record: JobRecord | None) -> bool:
         if any(o.state not in ENDED_STATES for o in self._runtime.observed_of(job_id)):
@@ -173,16 +225,41 @@ class Hands:
             return True
         return any(isinstance(instruction, Forget) for instruction in decide(record, self._clock()))
 
+    def give_up(self, job_id: str) -> None:
+        """Remember nothing of what was done for a job: others do it from now on."""
+        for kept in (self._said, self._asked, self._members, self._told, self._config):
+            kept.pop(job_id, None)
+        self._holding.drop(job_id)
+        self._cleaned.discard(job_id)
+
     async def _drop(self, job_id: str, record: JobRecord | None) -> None:
         await self._runtime.forget(job_id)
-        for kept in (self._said, self._asked, self._members, self._config):
-            kept.pop(job_id, None)
+        self.give_up(job_id)
         self._forget(job_id)
         if record is not None:
             log.info("forgotten", extra=fields(job=record.name, job_id=job_id))
 
     def _seen(self, job_id: str) -> list[ReplicaChange]:
         return [_change(observation) for observation in self._runtime.observed_of(job_id)]
+
+
+def _log(record: JobRecord, news: Sequence[ReplicaChange]) -> None:
+    """Every end has a line of its own, and those that come up together one for all."""
+    for state in sorted(COMING & {change.state for change in news}):
+        names = [f"{change.role}-{change.index}" for change in news if change.state is state]
+        log.info(
+            "%s replicas %s",
+            len(names),
+            state,
+            extra=fields(job=record.name, first=names[0], last=names[-1]),
+        )
+    for change in news:
+        if change.state not in COMING:
+            log.info(
+                "replica %s",
+                change.state,
+                extra=fields(job=record.name, replica=f"{change.role}-{change.index}", **_end(change)),
+            )
 
 
 def _id(job_id: str, replica: ReplicaRecord) -> ReplicaId:
@@ -200,6 +277,10 @@ def _run(observation: Observation) -> Run:
     return (replica.attempt, replica.role, replica.index, replica.restart)
 
 
+def _run_of(replica: ReplicaRecord) -> Run:
+    return (replica.attempt, replica.role, replica.index, replica.restart)
+
+
 def _change(observation: Observation) -> ReplicaChange:
     replica = observation.replica
     return ReplicaChange(
@@ -213,6 +294,7 @@ def _change(observation: Observation) -> ReplicaChange:
         reason=observation.reason,
         address=observation.address,
         at=observation.at,
+        node_lost=observation.node_lost,
     )
 
 
@@ -234,7 +316,7 @@ def _with_its_start(change: ReplicaChange, began: Mapping[Run, int]) -> list[Rep
 
 
 def _saying(change: ReplicaChange) -> Said:
-    return (change.attempt, change.role, change.index, change.restart, change.state)
+    return (change.attempt, change.role, change.index, change.restart, change.state, bool(change.reason))
 
 
 def _end(change: ReplicaChange) -> dict[str, object]:

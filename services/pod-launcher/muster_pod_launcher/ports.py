@@ -6,13 +6,14 @@ Every method can be repeated: starting what runs, stopping what has ended and fo
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from typing import Protocol
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from muster_core.facts import ReplicasChanged
 from muster_core.frameworks import Addresses, ConfigFile, Site
-from muster_core.models import JobRecord, Node, ReplicaRecord, ReplicaState, Template
+from muster_core.models import Job, JobRecord, Node, ReplicaRecord, ReplicaState, Template
 
 
 class ReplicaId(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -29,7 +30,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that it takes to start a replica. ``env`` is complete but for what the runtime itself adds.
 
     ``takes_commands``: other replicas of the job run commands in this one, through the runtime's remote shell. ``build`` is the job that
-    makes what the replica runs in, its own where it is a build.
+    makes what the replica runs in, its own where it is a build. ``generation`` is the membership that the replica joins with.
     """
 
     replica: ReplicaId
@@ -40,6 +41,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[int, ...] = ()
     takes_commands: bool = False
     build: str = ""
+    generation: int = 1
 
     @property
     def is_build(self) -> bool:
@@ -51,7 +53,9 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """What the runtime sees of a replica. ``at`` is the instant of the last change (µs); ``address`` is ``host:port`` or empty.
 
     ``state`` is LAUNCHED (accepted, no process yet), RUNNING, EXITED (with ``exit_code``, or ``signal`` where one ended it), REJECTED
-    (could not be started: ``reason`` says why), LOST (its end was not witnessed) or REMOVED (stopped before it ever ran).
+    (not started, or taken away, by no fault of its own: ``reason`` says why), LOST (its end was not witnessed) or REMOVED (stopped before
+    it ever ran). ``node_lost``: it ended because its node went away or started anew. The ``reason`` of one that is LAUNCHED is what keeps
+    it from running.
     """
 
     replica: ReplicaId
@@ -62,6 +66,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     address: str = ""
     started_at: int = 0
+    node_lost: bool = False
 
 
 class LogChunk(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +74,24 @@ class LogChunk(msgspec.Struct, frozen=True, kw_only=True):
 
     replica: ReplicaId
     data: bytes
+
+
+class ProgressSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the program in a replica says that it is, at ``at`` (µs, by its own clock); ``metrics`` are rendered as it wrote them."""
+
+    replica: ReplicaId
+    step: int
+    at: int
+    metrics: Mapping[str, str] = {}
+
+
+@runtime_checkable
+class ProgressReader(Protocol):
+    """A runtime whose replicas can say how far they are."""
+
+    async def progress(self) -> Sequence[ProgressSeen]:
+        """What running replicas have said since the last time."""
+        ...
 
 
 class ReplicaFacts(Protocol):
@@ -105,8 +128,28 @@ class Runtime(Protocol):
         """Watch what runs until cancelled."""
         ...
 
+    async def take(self, lane: int) -> None:
+        """Look after the jobs of a lane too; returns once everything of them that there is is known."""
+        ...
+
+    async def give_up(self, lane: int) -> None:
+        """Look after the jobs of a lane no more; what runs of them goes on."""
+        ...
+
+    def visit(self, job_id: str) -> AbstractAsyncContextManager[None]:
+        """Know the replicas of a job while it is entered, also of one that others look after."""
+        ...
+
+    def know(self, job_id: str, job: Job) -> None:
+        """What a job is; said before anything is asked for it."""
+        ...
+
     def nodes(self) -> Sequence[Node]:
         """The nodes that this runtime offers now."""
+        ...
+
+    def node_changes(self) -> AsyncIterator[None]:
+        """Once when the nodes are known, and again whenever ``nodes`` answers otherwise than before."""
         ...
 
     def jobs(self) -> Collection[str]:
@@ -141,6 +184,14 @@ class Runtime(Protocol):
 
     async def stop(self, replica: ReplicaId, *, grace_s: float) -> None:
         """Ask it to end (SIGTERM), and end it after the grace; returns at once, the end is observed."""
+        ...
+
+    def recorded(self, job_id: str, replicas: Collection[ReplicaId]) -> None:
+        """How these ended is durable; what was held for it may be let go. Returns at once."""
+        ...
+
+    async def clean(self, job_id: str) -> None:
+        """Remove the replicas of a job, which have all ended; their logs stay."""
         ...
 
     async def write_members(self, job_id: str, content: bytes) -> str:

@@ -29,6 +29,13 @@ class LogServicer(internal_service_pb2_grpc.LogServiceServicer):
         self, request: pb.ReadLogsRequest, context: ServerContext
     ) -> AsyncIterator[pb.ReadLogsResponse]:
         """See the proto."""
+        async with self._runtime.visit(request.job_id):
+            async for response in self._read_logs(request, context):
+                yield response
+
+    async def _read_logs(
+        self, request: pb.ReadLogsRequest, context: ServerContext
+    ) -> AsyncIterator[pb.ReadLogsResponse]:
         record = self._records.get(request.job_id)
         if record is None and not self._runtime.observed_of(request.job_id):
             await context.abort(

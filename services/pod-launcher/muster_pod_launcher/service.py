@@ -4,46 +4,50 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import time
 
-from muster_core.facts import NodeChanged, ReplicasChanged
-from muster_core.models import JobRecord, Node
+import msgspec
+
+from muster_core.facts import ReplicasChanged
+from muster_core.models import JobRecord
 from muster_events.catalogue import (
     JOBS_BUCKET,
     JOBS_STREAM,
     LEASES_BUCKET,
-    NODES_STREAM,
     POD_LAUNCHER,
     STATUS_TRACKER,
     lane_reader,
 )
-from muster_events.codec import UnreadableEvent, job_message, pool_message, read_pool_fact
-from muster_events.subjects import LANES, lane_facts, lane_of, lane_records, pool_nodes
+from muster_events.codec import job_message
+from muster_events.subjects import LANES, lane_facts, lane_of, lane_records, record_key
 from muster_events.view import JobsView
 from muster_pod_launcher.handlers import Hands, due_in
 from muster_pod_launcher.meters import MeteredStory, show_replicas
-from muster_pod_launcher.ports import Runtime
-from muster_pod_launcher.process import ProcessRuntime
-from muster_pod_launcher.process.nodes import NodeSpecError, parse_nodes
+from muster_pod_launcher.node_reports import NodeReports
+from muster_pod_launcher.ports import ProgressReader, Runtime
+from muster_pod_launcher.progress import ProgressReports
 from muster_pod_launcher.questions import LogServicer
+from muster_pod_launcher.runtimes import make_runtime, now
 from muster_pod_launcher.settings import PodLauncherSettings
 from muster_pod_launcher.story import TraceStory
 from muster_pod_launcher.turns import Turns
 from muster_rpc.v1 import internal_service_pb2_grpc
 from muster_runtime.app import Context
-from muster_runtime.bus import Bus, BusUnavailable, Feed, Incoming, Membership, NotFound, Records
-from muster_runtime.bus.reader import read_last_values
-from muster_runtime.logs import fields
+from muster_runtime.bus import Bus, BusUnavailable, Feed, Incoming, Membership, Records
 from muster_runtime.service_bus import connect_bus
 
 log = logging.getLogger(__name__)
 
-_PAUSE_S = 1.0
+_US = 1_000_000
+_REPORTING_LANE = 0
+"""Whoever looks after this lane reports the nodes, too."""
 
 
-def _now() -> int:
-    return time.time_ns() // 1000
+_LOOK_FOR_FORGOTTEN_S = 5.0
+_NS_PER_US = 1000
+
+
+def _has_own_time(record: JobRecord) -> bool:
+    return record.job is not None and record.job.run.ttl_s is not None
 
 
 class BusFacts:
@@ -59,13 +63,31 @@ class BusFacts:
         )
 
 
+class _Lane(msgspec.Struct, frozen=True):
+    """A lane of this copy: ``known`` is set once its records and all that runs of it are known."""
+
+    known: asyncio.Event
+    task: asyncio.Task[None]
+
+
 class Launcher:
     """The lanes of this copy: their records, folded from the facts, and the hands that follow them."""
 
-    def __init__(self, *, bus: Bus, ctx: Context, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        *,
+        bus: Bus,
+        ctx: Context,
+        runtime: Runtime,
+        pool: str,
+        progress_s: float,
+        hold_s: float,
+    ) -> None:
         self._bus = bus
         self._ctx = ctx
         self._runtime = runtime
+        self._pool = pool
+        self._progress_s = progress_s
         self._records = Records(bus, JOBS_BUCKET)
         self._story = TraceStory(ctx.telemetry)
         self.view = JobsView()
@@ -74,11 +96,12 @@ class Launcher:
             runtime=runtime,
             facts=BusFacts(bus),
             story=MeteredStory(self._story, ctx.metrics),
-            clock=_now,
+            clock=now,
             forget=lambda job_id: self.view.records.pop(job_id, None) and None,
+            hold_us=int(hold_s * _US),
         )
         self._turns = Turns(self._work)
-        self._feeds: dict[int, tuple[Feed, asyncio.Task[None]]] = {}
+        self._lanes: dict[int, _Lane] = {}
         self._owned: frozenset[int] = frozenset()
         self._changed = asyncio.Event()
 
@@ -92,26 +115,37 @@ class Launcher:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._follow_runtime())
+                tasks.create_task(self._follow_forgetting())
+                if isinstance(self._runtime, ProgressReader):
+                    reports = ProgressReports(
+                        bus=self._bus,
+                        reader=self._runtime,
+                        records=self.view.records,
+                        every_s=self._progress_s,
+                    )
+                    tasks.create_task(reports.run(self._lanes))
                 while True:
                     await self._changed.wait()
                     self._changed.clear()
-                    for lane in self._feeds.keys() - self._owned:
+                    for lane in self._lanes.keys() - self._owned:
                         await self._give_up(lane)
-                    for lane in self._owned - self._feeds.keys():
-                        feed = self._feed(lane)
-                        self._feeds[lane] = (feed, tasks.create_task(self._follow(lane, feed)))
-                    await asyncio.gather(*(feed.caught_up.wait() for feed, _ in self._feeds.values()))
+                    for lane in self._owned - self._lanes.keys():
+                        known = asyncio.Event()
+                        self._lanes[lane] = _Lane(known, tasks.create_task(self._follow(lane, known)))
+                    await asyncio.gather(*(lane.known.wait() for lane in self._lanes.values()))
                     self._ctx.set_ready("records", True)
+                    if _REPORTING_LANE not in self._owned:
+                        self._ctx.set_ready("nodes", True)
         finally:
             await self._turns.close()
 
     async def _work(self, job_id: str) -> None:
-        feed = self._feeds.get(lane_of(job_id))
-        if feed is None or not feed[0].caught_up.is_set():
+        lane = self._lanes.get(lane_of(job_id))
+        if lane is None or not lane.known.is_set():
             return
         at = await self._hands.work(job_id)
         if at is not None:
-            self._turns.touch_in(job_id, due_in(at, _now()))
+            self._turns.touch_in(job_id, due_in(at, now()))
 
     def _feed(self, lane: int) -> Feed:
         async def handle(batch: list[Incoming], live: bool) -> None:
@@ -134,90 +168,92 @@ class Launcher:
             handle=handle,
         )
 
-    async def _follow(self, lane: int, feed: Feed) -> None:
+    async def _follow(self, lane: int, everything: asyncio.Event) -> None:
+        feed = self._feed(lane)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(feed.run())
+            if lane == _REPORTING_LANE:
+                tasks.create_task(self._report_nodes())
+            # Both: who has not seen all that runs would take what runs for lost.
             await feed.caught_up.wait()
+            await self._runtime.take(lane)
+            everything.set()
             # What happened while nobody looked: every job that is known to either side is compared once.
             known = {*self._runtime.jobs(), *self.view.records}
             for job_id in known:
                 if lane_of(job_id) == lane:
                     self._turns.touch(job_id)
 
+    async def _report_nodes(self) -> None:
+        reports = NodeReports(bus=self._bus, runtime=self._runtime, pool=self._pool)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(reports.run())
+            await reports.up_to_date.wait()
+            self._ctx.set_ready("nodes", True)
+
     async def _give_up(self, lane: int) -> None:
-        _, task = self._feeds.pop(lane)
+        task = self._lanes.pop(lane).task
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+        # What is still under way would remember afterwards what it has done, and take it for done when the lane comes back.
+        await self._turns.stop(lambda job_id: lane_of(job_id) == lane)
+        await self._runtime.give_up(lane)
         for job_id in [j for j in self.view.records if lane_of(j) == lane]:
             del self.view.records[job_id]
+            self._hands.give_up(job_id)
 
     async def _follow_runtime(self) -> None:
         async for job_id in self._runtime.changes():
             if lane_of(job_id) in self._owned:
                 self._turns.touch(job_id)
 
+    async def _follow_forgetting(self) -> None:
+        """What the platform keeps no longer is removed from its bucket, in the order of the ends; so it is looked for."""
+        while True:
+            await asyncio.sleep(_LOOK_FOR_FORGOTTEN_S)
+            try:
+                await self._drop_forgotten()
+            except BusUnavailable as error:
+                log.warning("cannot see what was forgotten: %s", error)
 
-async def report_nodes(bus: Bus, runtime: Runtime, pool: str) -> None:
-    """Say what each node offers where the last word on it differs, and which ones have left."""
-    told = {m.subject: m.data for m in await read_last_values(bus, NODES_STREAM, pool_nodes(pool))}
-    for node in runtime.nodes():
-        message = pool_message(NodeChanged(pool=pool, node=node), source=POD_LAUNCHER)
-        if told.pop(message.subject, None) != message.data:
-            await bus.publish_once(message)
-            log.info("node reported", extra=fields(node=node.name, **node.allocatable.amounts()))
-    for subject, data in told.items():
-        try:
-            fact = read_pool_fact(data)
-        except UnreadableEvent as error:
-            log.error("%s: %s", subject, error)
-            continue
-        if isinstance(fact, NodeChanged) and not fact.gone:
-            await bus.publish_once(
-                pool_message(NodeChanged(pool=pool, node=fact.node, gone=True), source=POD_LAUNCHER)
-            )
-            log.info("node gone", extra=fields(node=fact.node.name))
-
-
-def _nodes(described: str) -> tuple[Node, ...]:
-    try:
-        return parse_nodes([text for part in described.split(";") if (text := part.strip())])
-    except NodeSpecError as error:
-        log.error("MUSTER_NODES cannot be used: %s", error)
-        raise SystemExit(2) from error
+    async def _drop_forgotten(self) -> None:
+        settled = sorted((r.finished_at, r.job_id) for r in self.view.records.values() if r.settled)
+        # Each kind is forgotten in the order of its ends, so that the first one which is still there ends the search.
+        for has_own_time in (False, True):
+            for _, job_id in settled:
+                record = self.view.records.get(job_id)
+                if record is None or has_own_time is not _has_own_time(record):
+                    continue
+                removal = await self._records.removal(record_key(job_id))
+                if removal is None or removal.timestamp_ns < record.submitted_at * _NS_PER_US:
+                    break
+                self.view.records.pop(job_id, None)
+                self._turns.touch(job_id)
 
 
 async def build(settings: PodLauncherSettings, ctx: Context) -> None:
     """Construct the service."""
     ctx.set_ready("records", False)
     ctx.set_ready("nodes", False)
-    runtime = ProcessRuntime(
-        root=settings.process_root,
-        nodes=_nodes(settings.nodes),
-        workdir=settings.workdir,
-        environ=os.environ,
-        clock=_now,
-    )
+    runtime = await make_runtime(settings, ctx)
     show_replicas(runtime, ctx.metrics)
     bus = await connect_bus(settings, ctx)
-    launcher = Launcher(bus=bus, ctx=ctx, runtime=runtime)
+    launcher = Launcher(
+        bus=bus,
+        ctx=ctx,
+        runtime=runtime,
+        pool=settings.pool,
+        progress_s=settings.progress_seconds,
+        # Processes come up as they are started, and pods one by one.
+        hold_s=settings.kube_report_seconds if settings.runtime == "kubernetes" else 0.0,
+    )
     membership = Membership(
         bus, leases=Records(bus, LEASES_BUCKET), group=POD_LAUNCHER, instance=ctx.instance
     )
 
-    async def keep_nodes_told() -> None:
-        while True:
-            try:
-                await report_nodes(bus, runtime, settings.pool)
-                break
-            except (BusUnavailable, NotFound) as error:
-                log.warning("nodes cannot be reported yet: %s", error)
-                await asyncio.sleep(_PAUSE_S)
-        ctx.set_ready("nodes", True)
-
     ctx.add_part("runtime", runtime.run)
     ctx.add_part("lanes", launcher.run)
     ctx.add_part("membership", lambda: membership.run(launcher.own, LANES))
-    ctx.add_part("nodes", keep_nodes_told)
     ctx.add_grpc(
         internal_service_pb2_grpc.add_LogServiceServicer_to_server,
         LogServicer(runtime=runtime, records=launcher.view.records),

@@ -41,9 +41,13 @@ class Turns:
 
     async def close(self) -> None:
         """Stop all work and wait until it has stopped."""
-        for timer in self._timers.values():
-            timer.cancel()
-        tasks = list(self._running.values())
+        await self.stop(lambda _: True)
+
+    async def stop(self, concerns: Callable[[str], bool]) -> None:
+        """Stop the work on the jobs that it ``concerns``, and wait until it has stopped."""
+        for job_id in [job_id for job_id in self._timers if concerns(job_id)]:
+            self._timers.pop(job_id).cancel()
+        tasks = [task for job_id, task in self._running.items() if concerns(job_id)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

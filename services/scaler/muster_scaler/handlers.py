@@ -5,55 +5,63 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from muster_core.elasticity import PoolView, ScaleProposal, view_of
-from muster_core.facts import CapacityChanged, NodeChanged
-from muster_core.models import JobRecord, Node
+from muster_core.elasticity import Asked, ElasticSettings, next_check, plan, view_of_state
+from muster_core.facts import CapacityChanged, NodeChanged, Stamped
+from muster_core.models import QueueSpec
+from muster_core.queues import PoolState
 from muster_runtime.logs import fields
 from muster_scaler.ports import Proposals
 
 log = logging.getLogger(__name__)
 
 _US = 1_000_000
-_ASK_AGAIN_S = 15
 _SETTLE_S = 0.05
-
-Plan = Callable[[PoolView, int], Sequence[ScaleProposal]]
-NextCheck = Callable[[PoolView, int], int | None]
+_REST = 4
+"""How many times as long as a look takes nothing is looked at after it: a large pool that is never still must not keep a core busy."""
 
 
 class Term:
-    """A leader's term; ``records`` is kept by whoever folds the facts."""
+    """A leader's term. ``state`` is the pool as the facts tell it, kept for looking at, never to decide."""
 
     def __init__(
         self,
         *,
-        records: Mapping[str, JobRecord],
+        state: PoolState,
         proposals: Proposals,
-        plan: Plan,
-        next_check: NextCheck,
+        settings: ElasticSettings,
+        asked: Asked,
         clock: Callable[[], int],
     ) -> None:
-        self._records = records
+        self.state = state
         self._proposals = proposals
-        self._plan = plan
-        self._next_check = next_check
+        self._settings = settings
+        self._asked = asked
         self._clock = clock
-        self._nodes: dict[str, Node] = {}
         self._capacity: CapacityChanged | None = None
         self._woken = asyncio.Event()
-        self._asked: dict[str, tuple[tuple[int, int, int], int]] = {}
+        self._took_s = 0.0
+
+    def observe(self, batch: Sequence[Stamped]) -> None:
+        """Fold facts of jobs."""
+        for stamped in batch:
+            self.state.observe(stamped)
+        self.wake()
 
     def observe_pool(self, fact: NodeChanged | CapacityChanged) -> None:
         """Take in the last word on a node, or on the pool."""
         match fact:
-            case NodeChanged(gone=True):
-                self._nodes.pop(fact.node.name, None)
             case NodeChanged():
-                self._nodes[fact.node.name] = fact.node
+                self.state.observe_node(fact)
             case CapacityChanged():
                 self._capacity = fact
+        self.wake()
+
+    def apply_queues(self, specs: Iterable[QueueSpec]) -> None:
+        """Take in the queues; ones that do not go together change nothing."""
+        for problem in self.state.apply_queues(specs):
+            log.error("the queues cannot be taken: %s: %s", problem.path, problem.message)
         self.wake()
 
     def wake(self) -> None:
@@ -77,36 +85,23 @@ class Term:
         except TimeoutError:
             return
         # Facts come in bursts; one look serves them all.
-        await asyncio.sleep(_SETTLE_S)
+        await asyncio.sleep(max(_SETTLE_S, _REST * self._took_s))
 
     async def _look(self) -> int | None:
-        began_ns = time.time_ns()
+        began_ns, began = time.time_ns(), time.monotonic()
         now = self._clock()
-        view = view_of(records=self._records.values(), nodes=self._nodes.values(), capacity=self._capacity)
-        again: list[int] = []
-        for proposal in self._plan(view, now):
-            due = self._due(proposal, now)
-            if due > now:
-                again.append(due)
+        view = view_of_state(self.state, capacity=self._capacity)
+        planned = plan(view, now, self._settings)
+        news, again = self._asked.sift(planned, view.index.version, now)
+        checks = [at for at in (again, next_check(view, now, self._settings)) if at is not None]
+        self._took_s = time.monotonic() - began
+        for proposal in news:
+            record = self.state.record(proposal.job_id)
+            if record is None:
                 continue
-            record = self._records[proposal.job_id]
             await self._proposals.publish(record, proposal, began_ns)
-            self._asked[proposal.job_id] = (_what(proposal), now)
             log.info(
                 "proposed: %s", proposal.reason.message, extra=fields(job=record.name, job_id=record.job_id)
             )
-        self._asked = {job_id: asked for job_id, asked in self._asked.items() if job_id in self._records}
-        if (at := self._next_check(view, now)) is not None:
-            again.append(at)
-        return min(again, default=None)
-
-    def _due(self, proposal: ScaleProposal, now: int) -> int:
-        """A proposal that was not taken up is not repeated at once: whoever decides may have had a reason."""
-        asked = self._asked.get(proposal.job_id)
-        if asked is None or asked[0] != _what(proposal):
-            return now
-        return asked[1] + _ASK_AGAIN_S * _US
-
-
-def _what(proposal: ScaleProposal) -> tuple[int, int, int]:
-    return (proposal.attempt, proposal.generation, proposal.target)
+        self._asked.keep(self.state.index.records)
+        return min(checks, default=None)

@@ -6,33 +6,52 @@ import asyncio
 import logging
 import time
 
-from muster_core.elasticity import DragonSettings, ScaleProposal, dragon, none
+from muster_core.elasticity import Asked, ScaleProposal
+from muster_core.facts import ScaleProposed
 from muster_core.models import JobRecord
+from muster_core.queues import PoolState
 from muster_events import spans
 from muster_events.catalogue import (
     JOBS_BUCKET,
     JOBS_STREAM,
     LEASES_BUCKET,
     NODES_STREAM,
+    QUEUES_BUCKET,
     RECORD_WRITERS,
     SCALER,
     pool_reader,
 )
 from muster_events.codec import UnreadableEvent, job_message, read_pool_fact
+from muster_events.queues import decode_queues
+from muster_events.recent import recent_facts
 from muster_events.subjects import JOB_FACTS, capacity_subject, leader_subject, pool_nodes
-from muster_events.view import JobsView
+from muster_events.view import restore, stamp
 from muster_runtime.app import Context
-from muster_runtime.bus import Bus, Feed, Fence, Incoming, Leadership, Records
+from muster_runtime.bus import (
+    Bus,
+    BusUnavailable,
+    Entry,
+    Feed,
+    Fence,
+    Incoming,
+    Leadership,
+    NotFound,
+    Records,
+)
 from muster_runtime.bus.watch import Watch
 from muster_runtime.logs import fields
 from muster_runtime.metrics import Metrics
 from muster_runtime.service_bus import connect_bus
 from muster_runtime.telemetry import Telemetry
 from muster_runtime.trace_context import extract
-from muster_scaler.handlers import NextCheck, Plan, Term
+from muster_scaler.handlers import Term
 from muster_scaler.settings import ScalerSettings
 
 log = logging.getLogger(__name__)
+
+_PAUSE_S = 0.5
+_UNSENT_S = 15.0
+"""How long before its successor leads a leader may have died with spans that it had not sent."""
 
 
 class BusProposals:
@@ -40,7 +59,7 @@ class BusProposals:
 
     def __init__(self, *, bus: Bus, telemetry: Telemetry, metrics: Metrics) -> None:
         self._bus = bus
-        self._proposed = metrics.counter("muster_proposals", "growths proposed", ("policy",))
+        self._proposed = metrics.counter("muster_proposals", "changes of size proposed", ("policy", "reason"))
         self._telemetry = telemetry
 
     async def publish(self, record: JobRecord, proposal: ScaleProposal, began_ns: int) -> None:
@@ -49,21 +68,27 @@ class BusProposals:
         await self._bus.publish_once(
             job_message(record.job_id, fact, source=SCALER, traceparent=record.trace, after=record.folded)
         )
-        self._proposed.labels(fact.policy).inc()
+        self._proposed.labels(fact.policy, fact.reason.code).inc()
+        self.tell(record, fact, began_ns, time.time_ns())
+
+    def tell(self, record: JobRecord, fact: ScaleProposed, began_ns: int, ended_ns: int) -> None:
+        """Record the span of a proposal."""
         root = extract({"traceparent": record.trace})
         if root is not None:
             self._telemetry.record(
                 "propose",
                 parent=root,
-                key=spans.propose(record.job_id, fact.attempt, fact.generation),
+                key=spans.propose(record.job_id, fact.attempt, fact.generation, fact.reason.message),
                 start_ns=began_ns,
-                end_ns=time.time_ns(),
+                end_ns=ended_ns,
                 attributes={
                     "muster.job": record.name,
                     "muster.job_id": record.job_id,
                     "muster.policy": fact.policy,
                     "muster.from": fact.size,
                     "muster.to": fact.target,
+                    "muster.gain": fact.gain,
+                    "muster.for_job": fact.for_job,
                     "muster.reason": fact.reason.message,
                 },
             )
@@ -79,39 +104,52 @@ class Scaler:
 
     async def lead(self, fence: Fence) -> None:
         """One term. Proposals need no fence: the scheduler refuses what is stale."""
-        view = JobsView(keep=lambda record: not record.settled)
-        plan, next_check = _policy(self._settings)
+        pool = self._settings.pool
+        state = PoolState(pool=pool)
+        queues = Records(self._bus, QUEUES_BUCKET)
+        proposals = BusProposals(bus=self._bus, telemetry=self._ctx.telemetry, metrics=self._ctx.metrics)
+        term = Term(
+            state=state,
+            proposals=proposals,
+            settings=self._settings.elastic,
+            asked=Asked(self._settings.ask_again_seconds),
+            clock=lambda: time.time_ns() // 1000,
+        )
+        if entry := await _read(queues, pool):
+            _take_queues(term, entry.value)
+
+        def load(entries: list[Entry]) -> None:
+            state.restore(restore(entries))
 
         async def handle(batch: list[Incoming], live: bool) -> None:
-            for incoming in batch:
-                view.apply(incoming)
-            term.wake()
+            term.observe([stamp(incoming) for incoming in batch])
 
         feed = Feed(
             self._bus,
             stream=JOBS_STREAM,
-            durable=pool_reader(SCALER, self._settings.pool),
+            durable=pool_reader(SCALER, pool),
             filters=[JOB_FACTS],
             records=Records(self._bus, JOBS_BUCKET),
             floors=RECORD_WRITERS,
-            load=view.load,
+            load=load,
             handle=handle,
         )
-        term = Term(
-            records=view.records,
-            proposals=BusProposals(bus=self._bus, telemetry=self._ctx.telemetry, metrics=self._ctx.metrics),
-            plan=plan,
-            next_check=next_check,
-            clock=lambda: time.time_ns() // 1000,
-        )
-        pool = self._settings.pool
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(feed.run())
             tasks.create_task(self._follow(pool_nodes(pool), term))
             tasks.create_task(self._follow(capacity_subject(pool), term))
+            tasks.create_task(_follow_queues(queues, pool, term))
             await feed.caught_up.wait()
+            tasks.create_task(self._retell(proposals, state))
             log.info("leading", extra=fields(pool=pool, epoch=fence.sequence, policy=self._settings.policy))
             await term.lead()
+
+    async def _retell(self, proposals: BusProposals, state: PoolState) -> None:
+        for said in await recent_facts(self._bus, [ScaleProposed], seconds=_UNSENT_S):
+            known = state.record(said.job_id)
+            record = known or JobRecord(job_id=said.job_id, folded=0, trace=said.traceparent)
+            if isinstance(said.fact, ScaleProposed):
+                proposals.tell(record, said.fact, said.at * 1000, said.at * 1000)
 
     async def _follow(self, subject: str, term: Term) -> None:
         prefix, _, last = subject.rpartition(".")
@@ -125,14 +163,27 @@ class Scaler:
                 log.error("%s cannot be read: %s", change.key, error)
 
 
-def _policy(settings: ScalerSettings) -> tuple[Plan, NextCheck]:
-    if settings.policy == "none":
-        return none.plan, none.next_check
-    chosen = DragonSettings(quiet_s=round(settings.quiet_seconds))
-    return (
-        lambda view, now: dragon.plan(view, now, chosen),
-        lambda view, now: dragon.next_check(view, now, chosen),
-    )
+async def _read(queues: Records, pool: str) -> Entry | None:
+    """What is stored of the queues; waits until the bus answers."""
+    while True:
+        try:
+            return await queues.get(pool)
+        except (BusUnavailable, NotFound) as error:
+            log.warning("the queues of pool %s cannot be read yet: %s", pool, error)
+            await asyncio.sleep(_PAUSE_S)
+
+
+async def _follow_queues(queues: Records, pool: str, term: Term) -> None:
+    async for change in queues.watch(pool):
+        if change.value is not None:
+            _take_queues(term, change.value)
+
+
+def _take_queues(term: Term, value: bytes) -> None:
+    try:
+        term.apply_queues(decode_queues(value).queues)
+    except UnreadableEvent as error:
+        log.error("the queues cannot be read, those before stay in force: %s", error)
 
 
 async def build(settings: ScalerSettings, ctx: Context) -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from muster_core.facts import CapacityChanged
-from muster_core.models import JobRecord
+from muster_core.facts import CapacityChanged, JobResized
+from muster_core.models import JobRecord, Reason
 from muster_core.queues import BY_HAND, Instruction, Place, Resize, Wait
 from muster_events import spans
 from muster_events.catalogue import SCHEDULER
 from muster_events.codec import job_message, pool_message
 from muster_runtime.bus import Bus, Fence
 from muster_runtime.telemetry import Telemetry
-from muster_runtime.trace_context import extract, span_ref
+from muster_runtime.trace_context import SpanRef, extract, span_ref
 
 _NS_PER_US = 1000
 _FEW = 16
@@ -63,10 +63,14 @@ class BusTotals:
 
 
 class TraceStory:
-    """``queued`` for as long as the wait, ``place`` for as long as the decision, ``resize`` for a growth or shrink."""
+    """``queued`` for as long as the wait, ``place`` for as long as the decision, ``resize`` for a growth or shrink.
 
-    def __init__(self, telemetry: Telemetry) -> None:
+    ``queue_of`` tells the queue that a job is in, whatever it names.
+    """
+
+    def __init__(self, telemetry: Telemetry, queue_of: Callable[[JobRecord], str]) -> None:
         self._telemetry = telemetry
+        self._queue_of = queue_of
 
     def tell(self, record: JobRecord, instruction: Instruction, began_ns: int) -> None:
         """See ``Story``."""
@@ -74,11 +78,7 @@ class TraceStory:
         if root is None:
             return
         now_ns = time.time_ns()
-        about: dict[str, str | int] = {
-            "muster.job": record.name,
-            "muster.job_id": record.job_id,
-            "muster.queue": (record.job.queue if record.job else "") or "default",
-        }
+        about = self._about(record)
         match instruction:
             case Place(attempt=attempt, replicas=replicas):
                 about["muster.attempt"] = attempt
@@ -100,21 +100,50 @@ class TraceStory:
                     end_ns=now_ns,
                     attributes=about | {"muster.nodes": ",".join(nodes), "muster.replicas": len(replicas)},
                 )
-            case Resize(attempt=attempt, generation=generation, reason=reason, policy=policy):
-                # The decision follows from a proposal, whose span the scaler records under this key.
-                proposed = span_ref(root, spans.propose(record.job_id, attempt, generation - 1))
-                self._telemetry.record(
-                    "resize",
-                    parent=root if policy == BY_HAND else proposed,
-                    key=spans.resize(record.job_id, attempt, generation),
-                    start_ns=began_ns,
-                    end_ns=now_ns,
-                    attributes=about
-                    | {
-                        "muster.attempt": attempt,
-                        "muster.generation": generation,
-                        "muster.reason": reason.message,
-                    },
-                )
+            case Resize():
+                self._resized(record, instruction, root=root, began_ns=began_ns, ended_ns=now_ns)
             case _:
                 return
+
+    def retell(self, record: JobRecord, fact: JobResized, at_ns: int) -> None:
+        """Record the ``resize`` of a change of size that another leader has decided at ``at_ns``."""
+        root = extract({"traceparent": record.trace})
+        if root is not None:
+            self._resized(record, fact, root=root, began_ns=at_ns, ended_ns=at_ns)
+
+    def _about(self, record: JobRecord) -> dict[str, str | int]:
+        return {
+            "muster.job": record.name,
+            "muster.job_id": record.job_id,
+            "muster.queue": self._queue_of(record),
+        }
+
+    def _resized(
+        self, record: JobRecord, change: Resize | JobResized, *, root: SpanRef, began_ns: int, ended_ns: int
+    ) -> None:
+        # The decision follows from a proposal, whose span the scaler records under this key.
+        why = change.reason.message
+        proposed = span_ref(root, spans.propose(record.job_id, change.attempt, change.generation - 1, why))
+        self._telemetry.record(
+            "resize",
+            parent=root if change.policy == BY_HAND else proposed,
+            key=spans.resize(record.job_id, change.attempt, change.generation),
+            start_ns=began_ns,
+            end_ns=ended_ns,
+            attributes=self._about(record)
+            | {
+                "muster.attempt": change.attempt,
+                "muster.generation": change.generation,
+                "muster.policy": change.policy,
+                "muster.reason": why,
+                "muster.added": len(change.added),
+                "muster.removed": len(change.removed),
+            }
+            | _gain(change.reason),
+        )
+
+
+def _gain(reason: Reason) -> dict[str, int]:
+    """What a change of size is expected to gain, in thousandths of one worker, where its policy has weighed it."""
+    before, after = (reason.numbers.get(f"speed_up.{when}") for when in ("from", "to"))
+    return {} if before is None or after is None else {"muster.gain": after - before}

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from muster_core.facts import CapacityChanged, NodeChanged, Stamped
-from muster_core.models import JobRecord, Node
+from muster_core.models import JobRecord, Node, QueueSpec
 from muster_core.queues import Instruction, Place, PoolState, Resize, Wait
 from muster_runtime.bus import Refused
 from muster_runtime.logs import fields
@@ -51,6 +51,13 @@ class Term:
         self._tell_at = 0
         self._untold = False
         self._unsayable: set[str] = set()
+        self._deciding = asyncio.Lock()
+
+    async def apply_queues(self, specs: Iterable[QueueSpec]) -> None:
+        """Take in other queues between two decisions, so that none is committed under queues that were replaced."""
+        async with self._deciding:
+            self.state.apply_queues(specs)
+        self.wake()
 
     def observe(self, batch: Sequence[Stamped]) -> None:
         """Fold facts of jobs."""
@@ -78,7 +85,8 @@ class Term:
         while True:
             await self._wait()
             self._woken.clear()
-            await self._decide()
+            async with self._deciding:
+                await self._decide()
 
     async def _wait(self) -> None:
         instants = [self.state.next_wake(self._clock()), self._tell_at if self._untold else None]

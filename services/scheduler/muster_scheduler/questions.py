@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator
 import grpc
 
 from muster_core.models import JobRecord, ReplicaRecord, Resources, replica_name
-from muster_rpc.convert import node_replica_to_proto, node_to_proto, phase_to_proto, reason_to_proto
+from muster_core.queues.holdings import holds_room
+from muster_rpc.convert import node_replica_to_proto, node_to_proto
+from muster_rpc.convert.explanation import explanation_to_proto
 from muster_rpc.server import ServerContext
 from muster_rpc.v1 import cluster_service_pb2, internal_service_pb2_grpc
 from muster_rpc.v1 import internal_service_pb2 as pb
 from muster_scheduler.handlers import Term
+from muster_scheduler.queue_answers import QueueAnswers
 
 Held = tuple[JobRecord, ReplicaRecord, Resources]
 
@@ -19,9 +22,10 @@ Held = tuple[JobRecord, ReplicaRecord, Resources]
 class PoolServicer(internal_service_pb2_grpc.PoolServiceServicer):
     """Only the leader knows; a standby says so, and the question is asked again."""
 
-    def __init__(self, *, pool: str, term: Callable[[], Term | None]) -> None:
+    def __init__(self, *, pool: str, term: Callable[[], Term | None], queues: QueueAnswers) -> None:
         self._pool = pool
         self._term = term
+        self._queues = queues
 
     async def ExplainPlacement(
         self, request: pb.ExplainPlacementRequest, context: ServerContext
@@ -33,36 +37,47 @@ class PoolServicer(internal_service_pb2_grpc.PoolServiceServicer):
             await context.abort(
                 grpc.StatusCode.NOT_FOUND, f"job {request.job_id} neither waits nor runs in pool {self._pool}"
             )
-        ahead = (state.record(job_id) for job_id in explanation.ahead)
-        return pb.ExplainPlacementResponse(
-            phase=phase_to_proto(explanation.phase),
-            reason=reason_to_proto(explanation.reason),
-            position=explanation.position,
-            ahead=[record.name for record in ahead if record is not None],
-        )
+
+        def name_of(job_id: str) -> str:
+            record = state.record(job_id)
+            return record.name if record is not None and record.name else job_id
+
+        return pb.ExplainPlacementResponse(explanation=explanation_to_proto(explanation, name_of=name_of))
 
     async def ListPoolNodes(
         self, request: pb.ListPoolNodesRequest, context: ServerContext
     ) -> pb.ListPoolNodesResponse:
         """See the proto."""
         term = await self._leading(context)
+        names = [request.name] if request.name in term.nodes else []
+        if not request.name:
+            names = sorted(name for name in term.nodes if name > request.after)
+        page = names[: request.page_size or None]
+        wanted = frozenset(page)
         held: dict[str, list[Held]] = {}
         for what in _held(term):
-            held.setdefault(what[1].node, []).append(what)
-        names = [request.name] if request.name else sorted(term.nodes)
-        nodes = [self._node(term, name, held.get(name, [])) for name in names if name in term.nodes]
-        return pb.ListPoolNodesResponse(nodes=nodes)
+            if what[1].node in wanted:
+                held.setdefault(what[1].node, []).append(what)
+        nodes = [self._node(term, name, held.get(name, [])) for name in page]
+        return pb.ListPoolNodesResponse(nodes=nodes, more=len(page) < len(names))
 
     async def ListPoolQueues(
         self, request: pb.ListPoolQueuesRequest, context: ServerContext
     ) -> pb.ListPoolQueuesResponse:
         """See the proto."""
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "queues cannot be listed in this version")
+        return await self._queues.list(request, context)
+
+    async def ApplyPoolQueues(
+        self, request: pb.ApplyPoolQueuesRequest, context: ServerContext
+    ) -> pb.ApplyPoolQueuesResponse:
+        """See the proto."""
+        return await self._queues.apply(request, context)
 
     def _node(self, term: Term, name: str, held: list[Held]) -> cluster_service_pb2.Node:
         replicas = [
             node_replica_to_proto(
                 name=replica_name(record.name, replica.role, replica.index),
+                job=record.name,
                 job_id=record.job_id,
                 state=replica.state,
                 requests=requests,
@@ -86,5 +101,5 @@ def _held(term: Term) -> Iterator[Held]:
     for record in term.state.records.values():
         for replica in record.replicas:
             role = record.job.role(replica.role) if record.job else None
-            if role is not None and not replica.ended:
+            if role is not None and holds_room(record, replica):
                 yield record, replica, role.template_of(replica.index).requests

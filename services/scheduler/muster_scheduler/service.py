@@ -6,18 +6,22 @@ import asyncio
 import logging
 import time
 
-from muster_core.facts import NodeChanged
+from muster_core.facts import JobResized, NodeChanged
+from muster_core.models import JobRecord
 from muster_core.queues import PoolState
 from muster_events.catalogue import (
     JOBS_BUCKET,
     JOBS_STREAM,
     LEASES_BUCKET,
     NODES_STREAM,
+    QUEUES_BUCKET,
     RECORD_WRITERS,
     SCHEDULER,
     pool_reader,
 )
 from muster_events.codec import UnreadableEvent, read_pool_fact
+from muster_events.queues import NO_QUEUES
+from muster_events.recent import recent_facts
 from muster_events.subjects import JOB_FACTS, leader_subject, pool_nodes
 from muster_events.view import restore, stamp
 from muster_rpc.v1 import internal_service_pb2_grpc
@@ -28,32 +32,50 @@ from muster_runtime.logs import fields
 from muster_runtime.service_bus import connect_bus
 from muster_scheduler.adapters import BusTotals, FencedDecisions, TraceStory
 from muster_scheduler.handlers import Term
-from muster_scheduler.meters import MeteredStory, MeteredTotals
+from muster_scheduler.meters import MeteredStory, MeteredTotals, RefusedProposals
 from muster_scheduler.questions import PoolServicer
+from muster_scheduler.queue_answers import Leading, QueueAnswers
+from muster_scheduler.queue_meters import QueueGauges
+from muster_scheduler.queues import QueueKeeper
 from muster_scheduler.settings import SchedulerSettings
 
 log = logging.getLogger(__name__)
 
 _OWN_FACTS_S = 30.0
+_UNSENT_S = 15.0
+"""How long before its successor leads a leader may have died with spans that it had not sent."""
 
 
 class Scheduler:
     """A candidate for the leadership of a pool; every term starts from nothing but the bus."""
 
-    def __init__(self, *, bus: Bus, ctx: Context, pool: str) -> None:
+    def __init__(self, *, bus: Bus, ctx: Context, pool: str, start_timeout_s: int) -> None:
         self._bus = bus
         self._ctx = ctx
         self._pool = pool
-        self._term: Term | None = None
+        self._start_timeout_s = start_timeout_s
+        self._leading: Leading | None = None
+        self._last_queues = NO_QUEUES
+
+    def leading(self) -> Leading | None:
+        """What this leader has in hand; ``None`` while it does not lead."""
+        return self._leading
 
     def term(self) -> Term | None:
         """The term of this leader; ``None`` while it does not lead."""
-        return self._term
+        return self._leading.term if self._leading else None
 
     async def lead(self, fence: Fence) -> None:
         """One term: rebuild, then decide until the lease or the epoch is lost."""
         began = time.monotonic()
-        state = PoolState(pool=self._pool)
+        state = PoolState(pool=self._pool, start_timeout_s=self._start_timeout_s)
+        queues = QueueKeeper(
+            records=Records(self._bus, QUEUES_BUCKET),
+            pool=self._pool,
+            epoch=fence.sequence,
+            last_good=self._last_queues,
+        )
+        await queues.claim()
 
         def load(entries: list[Entry]) -> None:
             state.restore(restore(entries))
@@ -76,32 +98,49 @@ class Scheduler:
             if not await feed.reaches(sequence, _OWN_FACTS_S):
                 raise TimeoutError(f"own fact {sequence} was not read within {_OWN_FACTS_S:g} s")
 
+        story = TraceStory(self._ctx.telemetry, state.queue_of)
         term = Term(
             state=state,
             decisions=FencedDecisions(bus=self._bus, fence=fence, pool=self._pool),
             totals=MeteredTotals(BusTotals(self._bus), self._ctx.metrics),
-            story=MeteredStory(TraceStory(self._ctx.telemetry), self._ctx.metrics),
-            clock=lambda: time.time_ns() // 1000,
+            story=MeteredStory(story, self._ctx.metrics, state.queue_of),
+            clock=_now,
             seen=own_fact,
         )
+
+        async def take_queues() -> None:
+            await term.apply_queues(queues.in_force.queues)
+
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(feed.run())
                 tasks.create_task(self._follow_nodes(term))
                 await feed.caught_up.wait()
-                self._term = term
+                await take_queues()
+                tasks.create_task(queues.follow(take_queues))
+                tasks.create_task(self._retell(story, state))
+                self._leading = Leading(term, queues)
                 log.info(
                     "leading",
                     extra=fields(
                         pool=self._pool,
                         epoch=fence.sequence,
                         jobs=len(state.records),
+                        queues=queues.in_force.version,
                         rebuilt_s=round(time.monotonic() - began, 3),
                     ),
                 )
                 await term.lead()
         finally:
-            self._term = None
+            self._leading = None
+            self._last_queues = queues.in_force
+
+    async def _retell(self, story: TraceStory, state: PoolState) -> None:
+        for said in await recent_facts(self._bus, [JobResized], seconds=_UNSENT_S):
+            known = state.record(said.job_id)
+            record = known or JobRecord(job_id=said.job_id, folded=0, trace=said.traceparent)
+            if isinstance(said.fact, JobResized):
+                story.retell(record, said.fact, said.at * 1000)
 
     async def _follow_nodes(self, term: Term) -> None:
         prefix = pool_nodes(self._pool).removesuffix("*")
@@ -120,7 +159,9 @@ class Scheduler:
 async def build(settings: SchedulerSettings, ctx: Context) -> None:
     """Construct the service."""
     bus = await connect_bus(settings, ctx)
-    scheduler = Scheduler(bus=bus, ctx=ctx, pool=settings.pool)
+    scheduler = Scheduler(
+        bus=bus, ctx=ctx, pool=settings.pool, start_timeout_s=settings.start_timeout_seconds
+    )
     leadership = Leadership(
         bus,
         leases=Records(bus, LEASES_BUCKET),
@@ -130,8 +171,18 @@ async def build(settings: SchedulerSettings, ctx: Context) -> None:
         ttl_s=settings.lease_seconds,
         instance=ctx.instance,
     )
+    ctx.metrics.registry.register(QueueGauges(scheduler.leading))
+    ctx.metrics.registry.register(RefusedProposals(scheduler.term))
     ctx.add_part("leadership", lambda: leadership.run(scheduler.lead))
     ctx.add_grpc(
         internal_service_pb2_grpc.add_PoolServiceServicer_to_server,
-        PoolServicer(pool=settings.pool, term=scheduler.term),
+        PoolServicer(
+            pool=settings.pool,
+            term=scheduler.term,
+            queues=QueueAnswers(leading=scheduler.leading, clock=_now),
+        ),
     )
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

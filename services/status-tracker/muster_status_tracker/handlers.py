@@ -7,9 +7,10 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from muster_core.facts import Stamped
-from muster_core.lifecycle import Finish, Forget, Restart, decide, fold, next_deadline
+from muster_core.lifecycle import Finish, Forget, Restart, Retention, decide, fold, next_deadline
 from muster_core.models import JobRecord
 from muster_runtime.logs import fields
+from muster_status_tracker.alarms import Alarms
 from muster_status_tracker.ports import LifeFacts, RecordBucket, Story
 from muster_status_tracker.shelf import Shelf
 
@@ -20,7 +21,7 @@ Clock = Callable[[], int]
 
 
 class LaneHandler:
-    """The life of the jobs of one lane, in the order of their facts."""
+    """The life of the jobs of one lane, in the order of their facts. ``alarms`` say when jobs are due without any."""
 
     def __init__(
         self,
@@ -29,6 +30,7 @@ class LaneHandler:
         bucket: RecordBucket,
         life: LifeFacts,
         story: Story,
+        retention: Retention,
         clock: Clock,
         count_illegal: Callable[[], None],
     ) -> None:
@@ -36,8 +38,10 @@ class LaneHandler:
         self._bucket = bucket
         self._life = life
         self._story = story
+        self._retention = retention
         self._clock = clock
         self._count_illegal = count_illegal
+        self.alarms = Alarms()
         self._records: dict[str, JobRecord] = {}
         self._due: set[str] = set()
 
@@ -47,6 +51,7 @@ class LaneHandler:
         self._due = set(self._records)
         for record in self._records.values():
             self._shelf.put(record)
+            self.alarms.set(record.job_id, next_deadline(record, self._retention))
 
     async def handle(self, batch: Sequence[Stamped], *, live: bool) -> None:
         """Fold a batch, keep the records, and (once the past is read) decide."""
@@ -60,6 +65,7 @@ class LaneHandler:
         for job_id, (_, after) in steps.items():
             self._records[job_id] = after
             self._shelf.put(after)
+            self.alarms.set(job_id, next_deadline(after, self._retention))
         self._due |= steps.keys()
         if live:
             for before, after in steps.values():
@@ -75,18 +81,20 @@ class LaneHandler:
             self._due |= due
             raise
 
-    def next_deadline(self) -> int | None:
-        """The next instant (µs) at which a job is to be looked at again without a new fact."""
-        deadlines = [d for d in map(next_deadline, self._records.values()) if d is not None]
-        return min(deadlines, default=None)
+    async def expire(self, now: int) -> None:
+        """Decide on the jobs that are due at ``now`` (µs), and on what could not be decided before."""
+        self._due |= self.alarms.ring(now)
+        if self._due:
+            await self.decide_due()
 
-    def expire(self, now: int) -> bool:
-        """Mark the jobs whose deadline has passed; answers whether there are any."""
-        for job_id, record in self._records.items():
-            deadline = next_deadline(record)
-            if deadline is not None and deadline <= now:
-                self._due.add(job_id)
-        return bool(self._due)
+    async def thin_out(self) -> None:
+        """Forget the finished jobs of this lane that are too many among all that there are."""
+        if not self._retention.most:
+            return
+        for job_id in self._shelf.finished_beyond(self._retention.most):
+            record = self._records.get(job_id)
+            if record is not None and record.settled:
+                await self._forget(record, "others have ended since, and no more are kept")
 
     def _fold(self, stamped: Stamped, steps: dict[str, tuple[JobRecord | None, JobRecord]]) -> None:
         known = self._records.get(stamped.job_id)
@@ -106,7 +114,11 @@ class LaneHandler:
         record = self._records.get(job_id)
         if record is None:
             return
-        for instruction in decide(record, self._clock()):
+        instructions = decide(record, self._clock(), self._retention)
+        if not instructions:
+            # An alarm rings once, and the clock may have been set back since.
+            self.alarms.set(job_id, next_deadline(record, self._retention))
+        for instruction in instructions:
             match instruction:
                 case Finish(fact=fact):
                     await self._life.publish(record, fact)
@@ -121,10 +133,14 @@ class LaneHandler:
                         "restarting: %s", fact.reason.message, extra=fields(job=record.name, job_id=job_id)
                     )
                 case Forget():
-                    await self._bucket.remove(job_id)
-                    self._drop(job_id)
-                    log.info("forgotten", extra=fields(job=record.name, job_id=job_id))
+                    await self._forget(record, "deleted" if record.delete_requested else "its time is over")
+
+    async def _forget(self, record: JobRecord, why: str) -> None:
+        await self._bucket.remove(record.job_id)
+        self._drop(record.job_id)
+        log.info("forgotten: %s", why, extra=fields(job=record.name, job_id=record.job_id))
 
     def _drop(self, job_id: str) -> None:
         self._records.pop(job_id, None)
+        self.alarms.set(job_id, None)
         self._shelf.drop(job_id)

@@ -13,6 +13,7 @@ from muster_core.models import CleanPodPolicy, JobRecord, Phase
 from muster_events.subjects import is_job_id
 from muster_rpc.convert import phase_from_proto, record_to_proto
 from muster_rpc.server import ServerContext
+from muster_rpc.streams import OPEN
 from muster_rpc.v1 import internal_service_pb2 as pb
 from muster_rpc.v1 import internal_service_pb2_grpc, job_pb2, job_service_pb2
 from muster_runtime.bus import BusUnavailable
@@ -63,6 +64,7 @@ class RecordServicer(internal_service_pb2_grpc.RecordServiceServicer):
         """See the proto."""
         with self._shelf.watcher() as changes:
             record = await self._found(request.job, context)
+            await context.send_initial_metadata(OPEN)
             sent = request.after_sequence
             while True:
                 if record.folded > sent:
@@ -83,6 +85,7 @@ class RecordServicer(internal_service_pb2_grpc.RecordServiceServicer):
         self, request: pb.WatchRecordsRequest, context: ServerContext
     ) -> AsyncIterator[pb.WatchRecordsResponse]:
         """See the proto."""
+        await context.send_initial_metadata(OPEN)
         with self._shelf.watcher() as changes:
             present = [r for r in self._shelf.newest_first() if r.folded > request.after_sequence]
             for record in sorted(present, key=lambda r: r.folded):

@@ -7,6 +7,7 @@ import logging
 import time
 
 from muster_core.facts import JobFinished, JobRestarting
+from muster_core.lifecycle import Retention
 from muster_core.models import JobRecord
 from muster_events.catalogue import JOBS_BUCKET, JOBS_STREAM, LEASES_BUCKET, STATUS_TRACKER, lane_reader
 from muster_events.codec import decode_record, job_message
@@ -31,6 +32,8 @@ from muster_status_tracker.questions import RecordServicer
 from muster_status_tracker.settings import StatusTrackerSettings
 from muster_status_tracker.shelf import Shelf
 from muster_status_tracker.story import TraceStory
+from muster_status_tracker.webhooks.receivers import read_receivers
+from muster_status_tracker.webhooks.tellers import Tellers
 
 log = logging.getLogger(__name__)
 
@@ -68,10 +71,11 @@ class BusLife:
 class Tracker:
     """The lanes of this copy, each with its feed; and a mirror of the others' records, to answer from."""
 
-    def __init__(self, *, bus: Bus, ctx: Context, shelf: Shelf) -> None:
+    def __init__(self, *, bus: Bus, ctx: Context, shelf: Shelf, retention: Retention) -> None:
         self._bus = bus
         self._ctx = ctx
         self._shelf = shelf
+        self._retention = retention
         self._records = Records(bus, JOBS_BUCKET, written_in_groups=True)
         self._feeds: dict[int, tuple[Feed, asyncio.Task[None]]] = {}
         self._illegal = ctx.metrics.counter(
@@ -138,6 +142,7 @@ class Tracker:
             bucket=bucket,
             life=BusLife(self._bus),
             story=MeteredStory(TraceStory(self._ctx.telemetry), self._ctx.metrics),
+            retention=self._retention,
             clock=lambda: time.time_ns() // 1000,
             count_illegal=self._illegal.inc,
         )
@@ -169,15 +174,13 @@ class Tracker:
         await feed.caught_up.wait()
         while True:
             now = time.time_ns() // 1000
-            if handler.expire(now):
-                try:
-                    await handler.decide_due()
-                except BusUnavailable as error:
-                    # What is due stays due, and is decided when the broker is back.
-                    log.warning("a deadline cannot be acted on yet: %s", error)
-            deadline = handler.next_deadline()
-            wait_s = _LONGEST_SLEEP_S if deadline is None else (deadline - now) / 1e6
-            await asyncio.sleep(min(max(wait_s, 0.01), _LONGEST_SLEEP_S))
+            try:
+                await handler.expire(now)
+                await handler.thin_out()
+            except BusUnavailable as error:
+                # What is due stays due, and is decided when the broker is back.
+                log.warning("a deadline cannot be acted on yet: %s", error)
+            await handler.alarms.wait(now, at_most_s=_LONGEST_SLEEP_S)
 
     async def _mirror(self) -> None:
         async for change in self._records.watch(">"):
@@ -196,12 +199,31 @@ async def build(settings: StatusTrackerSettings, ctx: Context) -> None:
     bus = await connect_bus(settings, ctx)
     shelf = Shelf()
     show_phases(shelf, ctx.metrics)
-    tracker = Tracker(bus=bus, ctx=ctx, shelf=shelf)
+    retention = Retention(ttl_s=settings.retention_seconds, most=settings.retained_jobs)
+    tracker = Tracker(bus=bus, ctx=ctx, shelf=shelf, retention=retention)
     membership = Membership(
         bus, leases=Records(bus, LEASES_BUCKET), group=STATUS_TRACKER, instance=ctx.instance
     )
+    takers = [tracker.own]
     ctx.add_part("lanes", tracker.run)
-    ctx.add_part("membership", lambda: membership.run(tracker.own, LANES))
+    if settings.webhooks is not None:
+        receivers = read_receivers(settings.webhooks)
+        ctx.set_ready("webhooks", False)
+        tellers = Tellers(
+            bus=bus,
+            shelf=shelf,
+            receivers=receivers,
+            metrics=ctx.metrics,
+            on_ready=lambda: ctx.set_ready("webhooks", True),
+        )
+        takers.append(tellers.own)
+        ctx.add_part("webhooks", tellers.run)
+
+    def own(lanes: frozenset[int]) -> None:
+        for take in takers:
+            take(lanes)
+
+    ctx.add_part("membership", lambda: membership.run(own, LANES))
     ctx.add_grpc(
         internal_service_pb2_grpc.add_RecordServiceServicer_to_server,
         RecordServicer(shelf=shelf, progress=tracker, read_wait_s=settings.read_wait_seconds),

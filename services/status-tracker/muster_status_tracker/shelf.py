@@ -19,6 +19,7 @@ class Shelf:
         self._records: dict[str, JobRecord] = {}
         self._by_name: dict[tuple[str, str], list[tuple[int, str]]] = {}
         self._order: list[tuple[int, str]] = []
+        self._finished: list[tuple[int, str]] = []
         self._watchers: set[Watcher] = set()
         self._advanced = asyncio.Event()
 
@@ -43,6 +44,10 @@ class Shelf:
         place = (record.submitted_at, record.job_id)
         if known is None:
             bisect.insort(self._order, place)
+        if known is not None and known.terminal:
+            self._finished.remove((known.finished_at, known.job_id))
+        if record.terminal:
+            bisect.insort(self._finished, (record.finished_at, record.job_id))
         if known is None or _called(known) != _called(record):
             # A spec names its job before the validation says in which namespace.
             self._unname(known)
@@ -56,6 +61,8 @@ class Shelf:
         if record is None:
             return
         self._order.remove((record.submitted_at, job_id))
+        if record.terminal:
+            self._finished.remove((record.finished_at, job_id))
         self._unname(record)
         self._signal(job_id, None)
 
@@ -64,6 +71,10 @@ class Shelf:
         end = len(self._order) if before is None else bisect.bisect_left(self._order, before)
         for position in range(end - 1, -1, -1):
             yield self._records[self._order[position][1]]
+
+    def finished_beyond(self, most: int) -> list[str]:
+        """The ids of the finished jobs that are too many where ``most`` of them are kept: those that ended first, in that order."""
+        return [job_id for _, job_id in self._finished[: max(len(self._finished) - most, 0)]]
 
     def count(self, phase: Phase) -> int:
         """How many jobs are in a phase."""

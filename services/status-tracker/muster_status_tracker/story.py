@@ -11,7 +11,7 @@ _NS_PER_US = 1000
 
 
 class TraceStory:
-    """``run`` from the first replica to the job's end, ``restart`` for each attempt, ``clean up`` until nothing is left."""
+    """``run`` from the first replica to the job's end, ``restart`` for each attempt, ``suspended``, ``clean up`` until nothing is left."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
@@ -24,6 +24,12 @@ class TraceStory:
         if before.phase is not Phase.RESTARTING and after.phase is Phase.RESTARTING:
             held_back = (after.waiting_since, max(after.not_before, after.waiting_since))
             self._record(root, "restart", spans.restart(after.job_id, after.attempt), after, held_back)
+        if before.phase is Phase.SUSPENDED and after.phase is not Phase.SUSPENDED:
+            until = after.finished_at or after.waiting_since
+            period = (before.suspended_at, max(until, before.suspended_at))
+            self._record(
+                root, "suspended", spans.suspended(after.job_id, before.suspended_at), before, period
+            )
         if after.terminal and not before.terminal and after.started_at:
             self._record(root, "run", spans.run(after.job_id), after, (after.started_at, after.finished_at))
         if after.settled and not before.settled:

@@ -109,6 +109,33 @@ async def test_a_leader_whose_lease_was_taken_stops_leading(lane: Lane, backgrou
 
 
 @pytest.mark.usefixtures("bucket")
+async def test_a_leader_that_was_busy_past_its_lease_goes_on_where_nobody_took_it(
+    lane: Lane, background: Background
+) -> None:
+    term = Term()
+    leading = candidate(lane.bus, lane, "one")
+    background.start(leading.run(term.lead))
+    await eventually(lambda: leading.leading)
+    leases = Records(lane.bus, lane.name)
+    before = await leases.get("leader")
+    assert before is not None
+
+    be_busy(4.5)
+
+    async with asyncio.timeout(20):
+        while (now := await leases.get("leader")) is None or now.revision == before.revision:
+            await asyncio.sleep(0.05)
+    assert now.value == before.value
+    assert leading.leading
+    assert (len(term.fences), term.ended) == (1, 0)
+
+
+def be_busy(seconds: float) -> None:
+    """Let nothing else in this process have its turn."""
+    time.sleep(seconds)
+
+
+@pytest.mark.usefixtures("bucket")
 async def test_a_leader_that_fails_stands_again(lane: Lane, background: Background) -> None:
     fences: list[Fence] = []
 

@@ -20,11 +20,13 @@ from grpc_status import rpc_status
 from muster_core.models import Problem
 from muster_rpc.convert import problem_to_proto
 from muster_rpc.errors import invalid_argument
+from muster_rpc.streams import OPEN
 from muster_rpc.v1 import (
     cluster_service_pb2,
     cluster_service_pb2_grpc,
     defaults_service_pb2,
     defaults_service_pb2_grpc,
+    explanation_pb2,
     job_pb2,
     job_service_pb2,
     job_service_pb2_grpc,
@@ -54,11 +56,12 @@ class GatewayDouble(
         self.received: list[tuple[str, object]] = []
         self.failures: dict[str, list[tuple[grpc.StatusCode, str]]] = {}
         self.break_streams_after: list[int] = []
+        self.break_quiet_streams = threading.Event()
         self.problems: list[Problem] = []
         self.states: list[job_pb2.Job] = []
         self.warnings: list[Problem] = []
         self.chunks: list[tuple[str, bytes]] = []
-        self.explanation = job_service_pb2.ExplainJobResponse(job_id=JOB_ID)
+        self.explanation = explanation_pb2.Explanation(job_id=JOB_ID)
         self.nodes: list[cluster_service_pb2.Node] = []
         self.trace_query_url = ""
         self.spec = job_pb2.JobSpec(name="demo")
@@ -159,6 +162,7 @@ class GatewayDouble(
     ) -> Iterator[job_service_pb2.WatchJobResponse]:
         self._take("WatchJob", request, context)
         job_id = self._find(request.job, context).job_id
+        context.send_initial_metadata(OPEN)
         sent = 0
         for job in self._states_after(request.after_sequence, context):
             if job.job_id != job_id:
@@ -185,6 +189,9 @@ class GatewayDouble(
                 news, closing = self.states[position:], self._closing
             position += len(news)
             yield from (job for job in news if job.sequence > sequence)
+            if self.break_quiet_streams.is_set():
+                self.break_quiet_streams.clear()
+                context.abort(grpc.StatusCode.UNAVAILABLE, "this copy is shutting down; call again")
             if closing:
                 return
 
@@ -223,11 +230,17 @@ class GatewayDouble(
         self._take("ResumeJob", request, context)
         return job_service_pb2.ResumeJobResponse(job_id=JOB_ID, sequence=15)
 
+    def RestartJob(
+        self, request: job_service_pb2.RestartJobRequest, context: grpc.ServicerContext
+    ) -> job_service_pb2.RestartJobResponse:
+        self._take("RestartJob", request, context)
+        return job_service_pb2.RestartJobResponse(job_id=JOB_ID, sequence=16)
+
     def ExplainJob(
         self, request: job_service_pb2.ExplainJobRequest, context: grpc.ServicerContext
     ) -> job_service_pb2.ExplainJobResponse:
         self._take("ExplainJob", request, context)
-        return self.explanation
+        return job_service_pb2.ExplainJobResponse(explanation=self.explanation)
 
     def StreamLogs(
         self, request: job_service_pb2.StreamLogsRequest, context: grpc.ServicerContext

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,23 @@ async def test_a_broken_watch_goes_on_where_it_was(client: AsyncClient, gateway:
     gateway.publish(job(job_pb2.PHASE_RUNNING, sequence=3), job(job_pb2.PHASE_SUCCEEDED, sequence=9))
     assert [state.sequence async for state in client.watch("demo")] == [3, 9]
     assert (await client.wait("demo")).sequence == 9
+
+
+async def test_a_watch_that_was_quiet_for_longer_than_its_patience_goes_on_when_it_breaks(
+    address: str, gateway: GatewayDouble, job: MakeJob
+):
+    gateway.publish(job(job_pb2.PHASE_RUNNING, sequence=3))
+
+    async def break_it() -> None:
+        await asyncio.sleep(0.8)
+        gateway.break_quiet_streams.set()
+        await asyncio.to_thread(gateway.wait_for, "WatchJob", 2)
+        gateway.publish(job(job_pb2.PHASE_SUCCEEDED, sequence=4))
+
+    async with AsyncClient(address, patience_s=0.5) as client:
+        breaking = asyncio.create_task(break_it())
+        assert [state.sequence async for state in client.watch("demo", after_sequence=3)] == [4]
+        await breaking
 
 
 async def test_broken_logs_go_on_where_they_were(client: AsyncClient, gateway: GatewayDouble):

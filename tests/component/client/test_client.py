@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -151,6 +153,25 @@ def test_a_broken_watch_goes_on_where_it_was(client: Client, gateway: GatewayDou
     asked = [r for r in gateway.requests("WatchJob") if isinstance(r, job_service_pb2.WatchJobRequest)]
     assert [request.after_sequence for request in asked] == [0, 4, 8]
     assert [request.job.job_id for request in asked] == ["", JOB_ID, JOB_ID]
+
+
+def test_a_watch_that_was_quiet_for_longer_than_its_patience_goes_on_when_it_breaks(
+    address: str, gateway: GatewayDouble, job: MakeJob
+):
+    gateway.publish(job(job_pb2.PHASE_RUNNING, sequence=3))
+    with Client(address, patience_s=0.5) as client:
+
+        def break_it() -> None:
+            time.sleep(0.8)
+            gateway.break_quiet_streams.set()
+            gateway.wait_for("WatchJob", 2)
+            gateway.publish(job(job_pb2.PHASE_SUCCEEDED, sequence=4))
+
+        with ThreadPoolExecutor(1) as beside:
+            breaking = beside.submit(break_it)
+            # Nothing newer than 3 comes through before the break.
+            assert [state.sequence for state in client.watch("demo", after_sequence=3)] == [4]
+            breaking.result()
 
 
 def test_waiting_for_a_job_returns_it_as_it_ended(client: Client, gateway: GatewayDouble, job: MakeJob):

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from muster_core.models import Problem, Severity
-from muster_rpc.v1 import cluster_service_pb2, job_pb2, job_service_pb2
+from muster_rpc.v1 import explanation_pb2, job_pb2, job_service_pb2
 
 if TYPE_CHECKING:
     from tests.component.client.conftest import GatewayDouble, Muster, Process
@@ -220,6 +220,66 @@ def test_a_list_is_a_table_or_data(
     assert muster("list", "-o", "name", "--phase", "running").stdout == f"{JOB_ID}\n"
 
 
+def test_jobs_are_listed_in_the_order_asked_for(muster: Muster, gateway: GatewayDouble, job: MakeJob):
+    old, young = job(job_pb2.PHASE_SUCCEEDED, sequence=1), job(job_pb2.PHASE_QUEUED, sequence=2)
+    old.job_id, old.name, old.spec.queue, old.spec.priority = "j-bbbbbbbbbbbbbbbb", "alpha", "b", 7
+    young.name, young.spec.queue = "zeta", "a"
+    young.status.submitted_at.seconds = old.status.submitted_at.seconds + 60
+    gateway.publish(old, young)
+
+    def listed(*words: str) -> list[str]:
+        return [found["name"] for found in json.loads(muster("list", "-o", "json", *words).stdout)]
+
+    assert listed() == listed("--sort", "age") == ["zeta", "alpha"]
+    assert listed("--sort", "name") == ["alpha", "zeta"]
+    assert listed("--sort", "queue") == ["zeta", "alpha"]
+    assert listed("--sort", "priority") == ["alpha", "zeta"]
+    assert listed("--sort", "phase") == ["zeta", "alpha"]
+
+
+def test_a_list_of_all_namespaces_overrides_the_namespace(muster: Muster, gateway: GatewayDouble):
+    muster("-n", "ml", "list")
+    muster("-n", "ml", "list", "-A")
+    asked = [r for r in gateway.requests("ListJobs") if isinstance(r, job_service_pb2.ListJobsRequest)]
+    assert [request.namespace for request in asked] == ["ml", ""]
+
+
+def test_the_page_of_a_job_that_waits_says_where_it_stands(
+    muster: Muster, gateway: GatewayDouble, job: MakeJob
+):
+    gateway.publish(job(job_pb2.PHASE_QUEUED, sequence=1, reason="needs 2 GPUs"))
+    gateway.explanation = explanation_pb2.Explanation(
+        job_id=JOB_ID, queue="research", position=2, ahead=["big"], expected_from="when big ends"
+    )
+    lines = muster("get", "demo").stdout.splitlines()
+    assert "Queue:          research, number 2, after big" in lines
+    assert "Expected start: when big ends" in lines
+
+
+def test_the_page_of_a_job_that_waits_does_without_a_scheduler(
+    muster: Muster, gateway: GatewayDouble, job: MakeJob
+):
+    gateway.publish(job(job_pb2.PHASE_QUEUED, sequence=1))
+    gateway.failures["ExplainJob"] = [(grpc.StatusCode.INTERNAL, "it is away")]
+    shown = muster("get", "demo")
+    assert shown.exit_code == 0
+    assert "Queue:     research" in shown.stdout.splitlines()
+
+
+def test_a_resized_and_restarted_job_tells_the_generation_and_attempt_of_its_replicas(
+    muster: Muster, gateway: GatewayDouble, job: MakeJob, replica: MakeReplica
+):
+    stayed, joined = (
+        replica(0, job_pb2.REPLICA_STATE_RUNNING),
+        replica(1, job_pb2.REPLICA_STATE_RUNNING),
+    )
+    joined.generation = 2
+    gateway.publish(job(job_pb2.PHASE_RUNNING, sequence=1, replicas=(stayed, joined)))
+    page = muster("get", "demo").stdout
+    assert "GENERATION" in page
+    assert "ATTEMPT" not in page
+
+
 def test_jobs_of_one_name_are_told_apart_by_id(muster: Muster, gateway: GatewayDouble, job: MakeJob):
     gateway.publish(
         job(job_pb2.PHASE_SUCCEEDED, sequence=1, job_id="j-bbbbbbbbbbbbbbbb"),
@@ -302,80 +362,11 @@ def test_commands_are_confirmed(muster: Muster, gateway: GatewayDouble, job: Mak
     (scale,) = gateway.requests("ScaleJob")
     assert isinstance(scale, job_service_pb2.ScaleJobRequest)
     assert (scale.role, scale.replicas) == ("worker", 4)
+    assert muster("restart", "demo").stdout == "demo is being started again\n"
+    assert muster("restart", "demo", "--replica", "worker-1").stdout == "demo has worker-1 started again\n"
+    assert [getattr(one, "replica", None) for one in gateway.requests("RestartJob")] == ["", "worker-1"]
     assert muster("scale", "demo", "worker").exit_code == 2
     assert muster("scale", "demo", "worker=99999999999999").exit_code == 2
-
-
-def test_an_explanation_names_reason_rank_and_remedy(muster: Muster, gateway: GatewayDouble):
-    gateway.explanation = job_service_pb2.ExplainJobResponse(
-        job_id=JOB_ID,
-        phase=job_pb2.PHASE_QUEUED,
-        reason=job_pb2.Reason(code="InsufficientResources", message="needs 2 GPUs", numbers={"free": 1}),
-        position=2,
-        ahead=["big"],
-        ruled_out={"gpu": 4},
-        remedies=["1 more GPU on n1"],
-    )
-    text = muster("explain", "demo").stdout
-    assert "demo is Queued: needs 2 GPUs" in text
-    assert "number 2 in its queue, after big" in text
-    assert "gpu  4" in text
-    assert "- 1 more GPU on n1" in text
-
-
-def test_an_explanation_says_no_number_twice_and_each_in_its_unit(muster: Muster, gateway: GatewayDouble):
-    sentence = "short of 13 GPU: 3 of 16 needed are free, on 2 nodes; the empty pool could not hold it either"
-    numbers = {
-        "needed.gpu": 16_000,
-        "free.gpu": 3000,
-        "short.gpu": 13_000,
-        "short.memory": 3 * 2**29,
-        "feasible_when_empty": 0,
-        "needed_replicas": 4,
-        "placeable_replicas": 1,
-        "nodes": 2,
-        "ruled_out.Taint": 1,
-    }
-    gateway.explanation = job_service_pb2.ExplainJobResponse(
-        phase=job_pb2.PHASE_QUEUED, reason=job_pb2.Reason(message=sentence, numbers=numbers)
-    )
-    assert muster("explain", "demo").stdout == (
-        f"demo is Queued: {sentence}\n  room for 1 of the 4 replicas that start together, 1.5 GiB of memory short\n"
-    )
-    told = json.loads(muster("explain", "demo", "-o", "json").stdout)
-    assert told["reason"]["numbers"]["short.gpu"] == "13000"
-
-
-def test_nodes_are_shown_with_what_stands_on_them(muster: Muster, gateway: GatewayDouble):
-    stands = cluster_service_pb2.NodeReplica(name="demo-worker-0", job_id=JOB_ID, gpus=[0, 1])
-    stands.state = job_pb2.REPLICA_STATE_RUNNING
-    gateway.nodes = [
-        cluster_service_pb2.Node(
-            name="n1",
-            ready=True,
-            allocatable=job_pb2.Resources(cpu_milli=4000, memory_bytes=2**34, gpu_milli=2000),
-            allocated=job_pb2.Resources(cpu_milli=500, memory_bytes=2**30, gpu_milli=2000),
-            replicas=[stands],
-        )
-    ]
-    head, row, *_ = muster("top", "node").stdout.splitlines()
-    assert head.split() == ["NODE", "STATE", "CPU", "MEMORY", "GPU", "REPLICAS"]
-    assert row.split() == ["n1", "ready", "0.5/4", "1Gi/16Gi", "2/2", "1"]
-    assert "demo-worker-0   running" in muster("top", "node", "-d").stdout
-    assert muster("top", "node", "n9").exit_code == 4
-
-
-def test_several_nodes_have_a_total(muster: Muster, gateway: GatewayDouble):
-    offered = job_pb2.Resources(cpu_milli=4000, memory_bytes=2**34)
-    gateway.nodes = [
-        cluster_service_pb2.Node(name="n1", ready=True, unschedulable=True, allocatable=offered),
-        cluster_service_pb2.Node(name="n2", allocatable=offered),
-    ]
-    _, first, second, total = muster("top", "node").stdout.splitlines()
-    assert first.split()[1] == "closed"
-    assert second.split()[1:3] == ["not", "ready"]
-    assert total.split() == ["all", "0/8", "0Mi/32Gi", "0"]
-    assert muster("top", "node", "-o", "name").stdout == "n1\nn2\n"
 
 
 def test_versions_of_both_sides_are_printed(muster: Muster, address: str):

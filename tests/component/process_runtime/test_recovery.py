@@ -183,6 +183,7 @@ time.sleep(300)
     end = await room.ended(runtime, worker())
 
     assert (end.state, end.reason) == (ReplicaState.LOST, "its shim died without recording an end")
+    assert not end.node_lost
     assert [alive(pid) for pid in (state.pid, child)] == [False, False]
 
 
@@ -234,7 +235,7 @@ async def test_a_process_that_merely_has_the_pid_is_neither_adopted_nor_killed(r
         write_state(folder, state)
         end = await room.ended(room.runtime(), worker())
 
-        assert end.state is ReplicaState.LOST
+        assert (end.state, end.node_lost) == (ReplicaState.LOST, reused == "boot")
         assert alive(stranger.pid)
 
 
@@ -242,8 +243,9 @@ async def test_a_state_that_was_torn_by_a_power_cut_is_a_loss(room: Room):
     folder = room.layout.replica(worker())
     folder.mkdir(parents=True)
     (folder / STATE).write_bytes(b"")
+    end = await room.ended(room.runtime(), worker())
 
-    assert (await room.ended(room.runtime(), worker())).state is ReplicaState.LOST
+    assert (end.state, end.node_lost, end.reason) == (ReplicaState.LOST, True, "its machine started anew")
 
 
 def running(runtime: ProcessRuntime, index: int) -> bool | None:

@@ -55,6 +55,7 @@ async def test_the_environment_is_the_given_one_and_a_minimal_base(room: Room):
     assert env.pop("LANG") == "C.UTF-8"
     assert env.pop("CUDA_VISIBLE_DEVICES") == "1,3"
     assert env.pop("MUSTER_TEST_ROOM") == str(room.root)
+    assert Path(env.pop("MUSTER_PROGRESS_FILE")).is_relative_to(room.root)
     assert env.keys() <= {"HOME", "TMPDIR"}
 
 

@@ -24,6 +24,7 @@ from muster_core.models import (
     PlacementPolicy,
     Port,
     Problem,
+    Progress,
     Reason,
     ReplicaRecord,
     ReplicaState,
@@ -37,6 +38,7 @@ from muster_core.models import (
     SuccessPolicy,
     Taint,
     Template,
+    Throughput,
     Toleration,
 )
 
@@ -181,9 +183,41 @@ SAMPLES: dict[str, msgspec.Struct] = {
         removed=(facts.ReplicaRef(role="worker", index=1),),
         policy="dragon",
     ),
+    "JobResized.given": facts.JobResized(
+        attempt=2,
+        generation=3,
+        reason=WHY,
+        removed=(facts.ReplicaRef(role="worker", index=1),),
+        policy="marginal_gain",
+        for_job="j-2345672345672345",
+    ),
+    "JobResized.mended": facts.JobResized(
+        attempt=2,
+        generation=3,
+        reason=WHY,
+        added=(facts.Assignment(role="worker", index=1, node="n2"),),
+        avoid=("n1",),
+    ),
     "JobEvicted": facts.JobEvicted(attempt=2, reason=WHY),
+    "JobEvicted.avoiding": facts.JobEvicted(attempt=2, reason=WHY, avoid=("n1",)),
     "ScaleProposed": facts.ScaleProposed(
         role="worker", size=2, target=3, policy="dragon", attempt=2, generation=3, reason=WHY, gain=870
+    ),
+    "ScaleProposed.given": facts.ScaleProposed(
+        role="worker",
+        size=3,
+        target=2,
+        policy="marginal_gain",
+        attempt=2,
+        generation=3,
+        reason=WHY,
+        gain=-473,
+        removed=(facts.ReplicaRef(role="worker", index=1),),
+        for_job="j-2345672345672345",
+        givers=2,
+    ),
+    "ProgressReported": facts.ProgressReported(
+        role="worker", index=0, attempt=2, step=1200, at=AT, metrics={"loss": "0.25", "accuracy": "0.9"}
     ),
     "ReplicasChanged": facts.ReplicasChanged(
         changes=(
@@ -279,6 +313,36 @@ SAMPLES: dict[str, msgspec.Struct] = {
     ),
     "JobRecord.built": JobRecord(
         job_id="j-abcdefghijklmnop", folded=9, built_by="j-2345672345672345", restarts=2, restarted_at=AT
+    ),
+    "JobRecord.held": JobRecord(
+        job_id="j-abcdefghijklmnop",
+        folded=11,
+        phase=Phase.SUSPENDED,
+        active_from=AT + 5,
+        asked={"worker": 4},
+        misses=2,
+        missed_at=AT,
+        avoided={"n1": AT},
+        cancelled="ann asked for it",
+        suspended=True,
+        suspended_at=AT + 9,
+        awaited_build=True,
+    ),
+    "JobRecord.measured": JobRecord(
+        job_id="j-abcdefghijklmnop",
+        folded=12,
+        replicas=(msgspec.structs.replace(REPLICA, leaves_for="j-2345672345672345"),),
+        resized_by="marginal_gain",
+        progress=Progress(
+            role="worker",
+            index=0,
+            attempt=2,
+            generation=3,
+            step=1200,
+            at=AT,
+            metrics={"loss": "0.25"},
+        ),
+        throughput=(Throughput(workers=2, steps=600, micros=60_000_000),),
     ),
 }
 """File name without its ending -> what it holds."""

@@ -160,7 +160,9 @@ MAKERS: tuple[Maker, ...] = (
     lambda draw, base, job: facts.JobValidated(job=job),
     lambda draw, base, job: facts.JobRejected(problems=()),
     lambda draw, base, job: facts.JobWaiting(reason=WHY),
-    lambda draw, base, job: facts.JobEvicted(attempt=base.attempt, reason=WHY),
+    lambda draw, base, job: facts.JobEvicted(
+        attempt=base.attempt, reason=WHY, avoid=draw(st.sampled_from(((), ("n1",))))
+    ),
     lambda draw, base, job: facts.JobFinished(
         outcome=draw(st.sampled_from(facts.Outcome)), reason=WHY, attempt=base.attempt
     ),

@@ -43,6 +43,7 @@ WRITERS = {
     "CapacityChanged": SCHEDULER,
     "ScaleProposed": SCALER,
     "ReplicasChanged": POD_LAUNCHER,
+    "ProgressReported": POD_LAUNCHER,
     "NodeChanged": POD_LAUNCHER,
     "JobRestarting": STATUS_TRACKER,
     "JobFinished": STATUS_TRACKER,

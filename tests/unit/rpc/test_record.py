@@ -172,6 +172,7 @@ def test_a_node_tells_what_stands_on_it():
     held = Resources(cpu=500, gpu=1000)
     stands = node_replica_to_proto(
         name="demo-worker-0",
+        job="demo",
         job_id="j-aaaaaaaaaaaaaaaa",
         state=ReplicaState.RUNNING,
         requests=held,

@@ -25,11 +25,24 @@ _COMMANDS = {
         "muster._cli.commands.explain:explain", "Say why a job waits, and what would let it start."
     ),
     "scale": Lazy("muster._cli.commands.control:scale", "Grow or shrink a role by hand."),
+    "suspend": Lazy(
+        "muster._cli.commands.control:suspend", "Take jobs off their nodes until they are resumed."
+    ),
+    "resume": Lazy("muster._cli.commands.control:resume", "Let suspended jobs go on."),
+    "restart": Lazy("muster._cli.commands.control:restart", "Start a job, or one replica of it, again."),
     "cancel": Lazy("muster._cli.commands.control:cancel", "End jobs."),
     "delete": Lazy("muster._cli.commands.control:delete", "End jobs and remove their records and logs."),
-    "apply": Lazy("muster._cli.commands.defaults:apply", "Replace the platform's defaults."),
+    "apply": Lazy(
+        "muster._cli.commands.defaults:apply", "Create or replace queues, or the platform's defaults."
+    ),
     "defaults": Lazy("muster._cli.commands.defaults:defaults", "Show the platform's defaults."),
-    "top": Lazy("muster._cli.commands.top:top", "Show what the nodes offer and who uses it: top node."),
+    "queue": Lazy(
+        "muster._cli.commands.queue:queue", "Show and change the queues: list, tree, get, apply, delete."
+    ),
+    "top": Lazy("muster._cli.commands.top:top", "Show who uses how much: top node, top job."),
+    "simulate": Lazy(
+        "muster._cli.commands.simulate:simulate", "Say what would come of a trace of jobs under each policy."
+    ),
     "trace": Lazy("muster._cli.commands.trace:trace", "Draw the trace of a job's whole life."),
     "version": Lazy(
         "muster._cli.commands.version:version", "Print the versions of the command and of Muster."

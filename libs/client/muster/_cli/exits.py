@@ -16,8 +16,8 @@ TABLE = (
     (OK, "done"),
     (JOB_FAILED, "the job did not succeed (submit --follow, --wait; watch), or Muster refused or failed"),
     (USAGE, "the command line is wrong"),
-    (REFUSED, "the document has errors; nothing was submitted"),
-    (NOT_FOUND, "no such job, replica, node or trace"),
+    (REFUSED, "the document has errors; nothing was submitted or applied"),
+    (NOT_FOUND, "no such job, replica, queue, node or trace"),
     (UNAVAILABLE, "Muster cannot be reached or is not ready; try again"),
     (INTERRUPTED, "Ctrl-C; jobs go on"),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rich.table import Table
 from rich.text import Text
@@ -10,6 +10,22 @@ from rich.text import Text
 from muster._cli import words
 from muster._cli.tables import table
 from muster_rpc.v1 import job_pb2
+
+_KEYS: dict[str, Callable[[job_pb2.Job], tuple[int | str, ...]]] = {
+    "age": lambda job: (),
+    "name": lambda job: (job.name or job.job_id, job.namespace),
+    "phase": lambda job: (job.status.phase,),
+    "queue": lambda job: (job.spec.queue,),
+    "priority": lambda job: (-job.spec.priority,),
+}
+SORTS = tuple(_KEYS)
+"""The orders that jobs can be listed in; those that are alike stand newest first."""
+
+
+def in_order(jobs: Iterable[job_pb2.Job], sort: str) -> list[job_pb2.Job]:
+    """Jobs in one of ``SORTS``."""
+    key = _KEYS[sort]
+    return sorted(jobs, key=lambda job: (*key(job), -job.status.submitted_at.ToMicroseconds()))
 
 
 def job_table(jobs: Sequence[job_pb2.Job], now: float) -> Table:

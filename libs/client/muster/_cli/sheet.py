@@ -9,8 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from muster._cli import words
+from muster._cli.explanation import standing
 from muster._cli.tables import print_table, table
-from muster_rpc.v1 import job_pb2
+from muster_rpc.v1 import explanation_pb2, job_pb2
 
 _STATE_STYLES = {
     job_pb2.REPLICA_STATE_RUNNING: "green",
@@ -20,21 +21,38 @@ _STATE_STYLES = {
     job_pb2.REPLICA_STATE_LAUNCHED: "yellow",
 }
 
+_DAY_S = 86_400
 
-def print_sheet(console: Console, job: job_pb2.Job, now: float) -> None:
-    """Print the page."""
-    for label, value in _header(job, now):
-        console.print(Text.assemble((f"{label + ':':<11}", "bold"), value), soft_wrap=True)
+_IDENTIFIED = 2
+"""Sizes that must have been measured to know how a job scales."""
+
+
+def print_sheet(
+    console: Console, job: job_pb2.Job, now: float, said: explanation_pb2.Explanation | None = None
+) -> None:
+    """Print the page; ``said`` is where a job that waits stands in its queue, None where that is not known."""
+    header = list(_header(job, now, said))
+    width = max(len(label) for label, _ in header) + 2
+    for label, value in header:
+        console.print(Text.assemble((f"{label + ':':<{width}}", "bold"), value), soft_wrap=True)
     if job.status.replicas:
         console.print()
         print_table(console, replica_table(job, now))
+    if job.status.conditions:
+        console.print()
+        print_table(console, _conditions(job, now))
     if job.status.history:
         console.print()
-        print_table(console, _history(job))
+        print_table(console, _history(job, now))
 
 
 def replica_table(job: job_pb2.Job, now: float) -> Table:
-    """The replicas of the job, those that are leaving included."""
+    """The replicas of the job, those that are leaving included.
+
+    The attempt and the generation that they joined with are told where they are not all of the first.
+    """
+    later_attempt = any(replica.attempt > 1 for replica in job.status.replicas)
+    later_generation = any(replica.generation > 1 for replica in job.status.replicas)
     rows = [
         (
             words.short_name(job, replica.name),
@@ -42,13 +60,27 @@ def replica_table(job: job_pb2.Job, now: float) -> Table:
             replica.node,
             words.gpu_list(replica.gpus),
             replica.address,
+            str(replica.attempt) if later_attempt else "",
+            str(replica.generation) if later_generation else "",
             str(replica.restart) if replica.restart else "",
             words.since(replica.running_at if replica.HasField("running_at") else replica.placed_at, now),
             words.ending_of(replica),
         )
         for replica in job.status.replicas
     ]
-    return table(("REPLICA", "STATE", "NODE", "GPUS", "ADDRESS", "RESTARTS", "AGE", "END"), rows)
+    headers = (
+        "REPLICA",
+        "STATE",
+        "NODE",
+        "GPUS",
+        "ADDRESS",
+        "ATTEMPT",
+        "GENERATION",
+        "RESTARTS",
+        "AGE",
+        "END",
+    )
+    return table(headers, rows)
 
 
 def status_line(job: job_pb2.Job) -> Text:
@@ -69,7 +101,9 @@ def live_view(job: job_pb2.Job, now: float) -> Iterator[RenderableType]:
         yield replica_table(job, now)
 
 
-def _header(job: job_pb2.Job, now: float) -> Iterator[tuple[str, str | Text]]:
+def _header(
+    job: job_pb2.Job, now: float, said: explanation_pb2.Explanation | None
+) -> Iterator[tuple[str, str | Text]]:
     status = job.status
     yield "Name", job.name or "(not known yet)"
     yield "Id", job.job_id
@@ -84,13 +118,20 @@ def _header(job: job_pb2.Job, now: float) -> Iterator[tuple[str, str | Text]]:
         yield "Built by", f"{job.spec.built_by} ({job.built_by})"
     if job.HasField("spec"):
         yield "Framework", _framework(job.spec)
-        yield "Queue", job.spec.queue or "(none)"
-        yield "Replicas", ", ".join(_role(role) for role in job.spec.roles)
+        if said is None:
+            yield "Queue", job.spec.queue or job.namespace
+        else:
+            yield from standing(said, now)
+        yield "Replicas", ", ".join(_role(job, role) for role in job.spec.roles)
         if job.spec.HasField("defaults"):
             yield "Defaults", _defaults(job.spec.defaults)
     if status.attempt:
         yield "Attempt", _attempt(status)
-    yield "Age", _ages(status, now)
+    if status.HasField("progress"):
+        yield "Progress", _progress(status.progress, now)
+    if status.HasField("speed_up"):
+        yield "Speed-up", _speed_up(status.speed_up)
+    yield "Age", _ages(job, now)
     if job.trace_id:
         yield "Trace", job.trace_id
     for warning in job.spec.warnings:
@@ -110,9 +151,12 @@ def _defaults(applied: job_pb2.AppliedDefaults) -> str:
     return f"{filled} (version {applied.version} for {category})"
 
 
-def _role(role: job_pb2.Role) -> str:
-    bounds = f" ({role.min} to {role.max})" if role.min != role.max else ""
-    return f"{role.replicas} {role.name}{bounds}"
+def _role(job: job_pb2.Job, role: job_pb2.Role) -> str:
+    has = sum(1 for replica in words.members(job) if replica.role == role.name)
+    notes = [f"{role.min} to {role.max}"] if role.min != role.max else []
+    if has and has != role.replicas and not words.has_ended(job):
+        notes.append(f"has {has}")
+    return f"{role.replicas} {role.name}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def _attempt(status: job_pb2.JobStatus) -> str:
@@ -124,23 +168,50 @@ def _attempt(status: job_pb2.JobStatus) -> str:
     return ", ".join(parts)
 
 
+def _progress(progress: job_pb2.Progress, now: float) -> str:
+    parts = [
+        f"step {progress.step}",
+        *(f"{name} {value}" for name, value in sorted(progress.metrics.items())),
+    ]
+    said = f"{', '.join(parts)}, {words.age(now - words.instant(progress.at))} ago"
+    rates = ", ".join(
+        f"{one.steps_per_second:.3g}/s with {_counted(one.workers, 'worker')}" for one in progress.throughput
+    )
+    return f"{said}; {rates}" if rates else said
+
+
+def _speed_up(speed_up: job_pb2.SpeedUp) -> str:
+    known = "assumed" if speed_up.measured_sizes < _IDENTIFIED else "measured"
+    return (
+        f"{speed_up.factor:.2f} with {_counted(speed_up.workers, 'worker')}, one more would add {speed_up.gain:.2f}"
+        f" (serial fraction {speed_up.serial_fraction:.3f}, {known})"
+    )
+
+
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _ages(status: job_pb2.JobStatus, now: float) -> str:
+def _ages(job: job_pb2.Job, now: float) -> str:
+    status = job.status
     submitted, running = words.instant(status.submitted_at), words.instant(status.running_at)
     finished = words.instant(status.finished_at)
     parts = [f"submitted {words.age(now - submitted)} ago"] if submitted else []
-    if running:
-        parts.append(
-            f"ran {words.duration(finished - running)}"
-            if finished
-            else f"running for {words.age(now - running)}"
-        )
+    if running and finished:
+        parts.append(f"ran {words.duration(finished - running)}")
+    elif status.phase == job_pb2.PHASE_RUNNING:
+        parts.append(f"running for {words.age(now - running)}")
+    elif words.is_waiting(job):
+        parts.append(f"waits for {words.age(now - _waits_since(status))}")
     if finished:
         parts.append(f"ended {words.age(now - finished)} ago")
     return ", ".join(parts)
+
+
+def _waits_since(status: job_pb2.JobStatus) -> float:
+    """Since when a job waits that may have had room before."""
+    lost = (one.last_transition_at for one in status.conditions if one.type == "Placed")
+    return words.instant(next(lost, status.queued_at))
 
 
 def _reason(reason: job_pb2.Reason) -> str:
@@ -149,19 +220,34 @@ def _reason(reason: job_pb2.Reason) -> str:
     return reason.message or reason.code
 
 
-def _history(job: job_pb2.Job) -> Table:
+def _conditions(job: job_pb2.Job, now: float) -> Table:
+    rows = [
+        (one.type, one.status, words.since(one.last_transition_at, now), one.reason)
+        for one in job.status.conditions
+    ]
+    return table(("CONDITION", "STATUS", "FOR", "REASON"), rows)
+
+
+def _history(job: job_pb2.Job, now: float) -> Table:
     first = words.instant(job.status.history[0].at)
+    clock = words.clock if now - first < _DAY_S else words.dated_clock
     rows = [
         (
-            words.clock(entry.at),
+            clock(entry.at),
             f"+{words.duration(words.instant(entry.at) - first)}",
             entry.source,
             entry.fact,
-            entry.message or entry.reason,
+            _what(entry),
         )
         for entry in job.status.history
     ]
-    return table(("TIME", "AFTER", "SOURCE", "FACT", "WHAT"), rows)
+    return table(("TIME", "AFTER", "SOURCE", "EVENT", "WHAT"), rows, wrapped=True)
+
+
+def _what(entry: job_pb2.HistoryEntry) -> str:
+    if entry.fact == "CommandRequested":
+        return f"{entry.reason} {entry.message}".strip()
+    return entry.message or entry.reason
 
 
 def _state_style(replica: job_pb2.Replica) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -11,16 +11,27 @@ from rich.text import Text
 Cell = str | Text
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Table:
-    """A table; columns in which no row says anything are left out, and only the last one is cut to the terminal's width."""
+def table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    *,
+    right: Collection[str] = (),
+    wrapped: bool = False,
+) -> Table:
+    """A table; columns in which no row says anything are left out, and only the last one is cut to the terminal's width.
+
+    The columns under the headers ``right`` are numbers, and stand to the right. With ``wrapped`` the last one is not cut: it goes on in
+    lines of its own.
+    """
     kept = [i for i in range(len(headers)) if any(str(row[i]) for row in rows)]
     drawn = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 3, 0, 0))
     for position, i in enumerate(kept):
         last = position == len(kept) - 1
         drawn.add_column(
             headers[i],
-            no_wrap=True,
-            overflow="ellipsis",
+            justify="right" if headers[i] in right else "left",
+            no_wrap=not (last and wrapped),
+            overflow="fold" if last and wrapped else "ellipsis",
             min_width=None if last else _width(i, headers, rows),
         )
     for row in rows:

@@ -8,7 +8,7 @@ from datetime import datetime
 from google.protobuf import timestamp_pb2
 
 from muster_core.models import TERMINAL_PHASES, Phase
-from muster_core.quantities import format_gpu
+from muster_core.placement.words import amount_in_words
 from muster_rpc.convert import micros_from_proto, phase_from_proto
 from muster_rpc.v1 import job_pb2
 
@@ -30,6 +30,9 @@ _STYLES = {
 }
 
 
+_WAITING = frozenset({Phase.QUEUED, Phase.EVICTED, Phase.RESTARTING})
+
+
 def phase_of(job: job_pb2.Job) -> str:
     """The name of the job's phase."""
     phase = phase_from_proto(job.status.phase)
@@ -40,6 +43,11 @@ def phase_style(job: job_pb2.Job) -> str:
     """The colour of the job's phase."""
     phase = phase_from_proto(job.status.phase)
     return _STYLES.get(phase, "") if phase else ""
+
+
+def is_waiting(job: job_pb2.Job) -> bool:
+    """Whether the job waits for its turn or for room."""
+    return phase_from_proto(job.status.phase) in _WAITING
 
 
 def has_ended(job: job_pb2.Job) -> bool:
@@ -129,7 +137,17 @@ def since(timestamp: timestamp_pb2.Timestamp, now: float) -> str:
 
 def clock(timestamp: timestamp_pb2.Timestamp) -> str:
     """The local time of day."""
-    return datetime.fromtimestamp(instant(timestamp)).astimezone().strftime("%H:%M:%S")
+    return clock_of(instant(timestamp))
+
+
+def clock_of(seconds: float) -> str:
+    """The local time of day of an instant in seconds since the epoch."""
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%H:%M:%S")
+
+
+def dated_clock(timestamp: timestamp_pb2.Timestamp) -> str:
+    """The local day and time of day, for what may be older than a day."""
+    return datetime.fromtimestamp(instant(timestamp)).astimezone().strftime("%m-%d %H:%M:%S")
 
 
 def moment(timestamp: timestamp_pb2.Timestamp) -> str:
@@ -148,10 +166,16 @@ def gibibytes(amount: int) -> str:
 
 
 def gpus(milli: int) -> str:
-    """GPUs."""
-    return format_gpu(milli)
+    """GPUs, shares as decimals."""
+    return amount_in_words("gpu", milli)
 
 
 def gpu_list(indices: Iterable[int]) -> str:
     """GPU indices as ``0,1``; empty for none."""
     return ",".join(str(index) for index in indices)
+
+
+def percent(amount: int, whole: int) -> str:
+    """A part in per cent, with one decimal, rounded down: full is said of nothing that is not."""
+    tenths = amount * 1000 // whole
+    return f"{tenths // 10}.{tenths % 10} %"

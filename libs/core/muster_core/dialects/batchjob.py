@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-from muster_core.capabilities import NOT_RESUMED
 from muster_core.dialects.codes import Code
 from muster_core.dialects.cursor import Cursor
 from muster_core.dialects.dialect import Dialect, Given
@@ -82,7 +81,7 @@ class SpecKeys(Table):
     backoff_limit = Field("backoffLimit", Whole(0, MAX_INT32), "Failures that are forgiven; 6 unless said.")
     active_deadline = Field("activeDeadlineSeconds", Whole(1, MAX_SECONDS), "From the first start.")
     ttl = Field("ttlSecondsAfterFinished", Whole(0, MAX_SECONDS), "From the end until the record is removed.")
-    suspend = Field("suspend", Truth(), "Whether it is held from the start.", partly=NOT_RESUMED)
+    suspend = Field("suspend", Truth(), "Whether it is held from the start, until it is resumed.")
     template = Field("template", PodTemplate(BatchTemplateKeys), "A PodTemplateSpec.")
     backoff_per_index = Field(
         "backoffLimitPerIndex",

@@ -1,7 +1,21 @@
-"""When and whom to grow: policies that look at a pool and propose; the scheduler disposes."""
+"""When and whom to grow or shrink: rules that all share, and policies that order jobs. It proposes; the scheduler disposes."""
 
-from muster_core.elasticity.dragon import DragonSettings
+from muster_core.elasticity.asked import Asked
+from muster_core.elasticity.plan import next_check, plan
 from muster_core.elasticity.proposal import ScaleProposal
-from muster_core.elasticity.view import PoolView, view_of
+from muster_core.elasticity.settings import ElasticSettings
+from muster_core.elasticity.view import PoolView, view_of, view_of_state
+from muster_core.lifecycle.speed_up import SpeedUp, speed_up_of
 
-__all__ = ["DragonSettings", "PoolView", "ScaleProposal", "view_of"]
+__all__ = [
+    "Asked",
+    "ElasticSettings",
+    "PoolView",
+    "ScaleProposal",
+    "SpeedUp",
+    "next_check",
+    "plan",
+    "speed_up_of",
+    "view_of",
+    "view_of_state",
+]

@@ -1,17 +1,18 @@
-"""What a policy answers: who should grow, to what size, and why."""
+"""What planning answers: who should grow or shrink, to what size, and why."""
 
 from __future__ import annotations
 
 import msgspec
 
-from muster_core.facts import ScaleProposed
+from muster_core.facts import ReplicaRef, ScaleProposed
 from muster_core.models import Reason
 
 
 class ScaleProposal(msgspec.Struct, frozen=True, kw_only=True):
     """``role`` of a job should go from ``size`` to ``target``, computed on ``attempt`` and ``generation``.
 
-    ``gain`` is the expected speed-up in thousandths of one worker, 0 where the policy does not weigh it.
+    ``gain`` is the expected speed-up in thousandths of one worker, below 0 where the job shrinks. Then ``removed`` should leave so that
+    ``for_job`` finds room, and ``givers`` jobs give for that.
     """
 
     job_id: str
@@ -23,6 +24,9 @@ class ScaleProposal(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     reason: Reason
     gain: int = 0
+    removed: tuple[ReplicaRef, ...] = ()
+    for_job: str = ""
+    givers: int = 0
 
     def to_fact(self) -> ScaleProposed:
         """The fact that it becomes."""
@@ -35,4 +39,7 @@ class ScaleProposal(msgspec.Struct, frozen=True, kw_only=True):
             generation=self.generation,
             reason=self.reason,
             gain=self.gain,
+            removed=self.removed,
+            for_job=self.for_job,
+            givers=self.givers,
         )

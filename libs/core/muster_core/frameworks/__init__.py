@@ -1,6 +1,7 @@
 """What each framework's replicas are told: names, addresses, environment and files; and in which order they start."""
 
 from muster_core.frameworks.addresses import listed_replicas, local_addresses, service_addresses
+from muster_core.frameworks.computing import computes
 from muster_core.frameworks.environment import (
     environment,
     files,
@@ -22,6 +23,7 @@ __all__ = [
     "FrameworkPort",
     "RemoteShell",
     "Site",
+    "computes",
     "environment",
     "files",
     "has_files",

@@ -3,7 +3,10 @@
 from muster_core.lifecycle.decide import Finish, Forget, LifeInstruction, Restart, decide, next_deadline
 from muster_core.lifecycle.fold import Folded, fold
 from muster_core.lifecycle.invariants import check_record
-from muster_core.lifecycle.reconcile import Report, Start, Step, Stop, next_start, reconcile
+from muster_core.lifecycle.misses import avoided_at, was_taken
+from muster_core.lifecycle.reconcile import Report, Start, Step, Stop, next_work, reconcile
+from muster_core.lifecycle.retention import Retention
+from muster_core.lifecycle.starting import start_due, start_timeout_of, unstarted
 
 __all__ = [
     "Finish",
@@ -12,13 +15,19 @@ __all__ = [
     "LifeInstruction",
     "Report",
     "Restart",
+    "Retention",
     "Start",
     "Step",
     "Stop",
+    "avoided_at",
     "check_record",
     "decide",
     "fold",
     "next_deadline",
-    "next_start",
+    "next_work",
     "reconcile",
+    "start_due",
+    "start_timeout_of",
+    "unstarted",
+    "was_taken",
 ]

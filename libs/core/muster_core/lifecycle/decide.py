@@ -12,14 +12,17 @@ import msgspec
 
 from muster_core.facts import JobFinished, JobRestarting, Outcome, ReplicaRef
 from muster_core.lifecycle.backoff import delay_ms, failures_at
-from muster_core.lifecycle.builds import BUILD_FAILED, awaits_build, lost_its_build
+from muster_core.lifecycle.builds import BUILD_FAILED, lost_its_build
+from muster_core.lifecycle.deadlines import deadlines_of
+from muster_core.lifecycle.misses import was_taken
 from muster_core.lifecycle.moves import ACTIVE_PHASES
+from muster_core.lifecycle.restarting import RESTART_REQUESTED
+from muster_core.lifecycle.retention import Retention, ttl_end
 from muster_core.lifecycle.success import restart_scope_of, succeeded, success_of
 from muster_core.models import (
     Job,
     JobKind,
     JobRecord,
-    Phase,
     Reason,
     ReplicaRecord,
     ReplicaState,
@@ -27,15 +30,12 @@ from muster_core.models import (
     RestartScope,
 )
 
-_US = 1_000_000
 _RETRYABLE_FROM = 128
 _SHELL_WORDS = {
     126: "a command could not be run, see its log",
     127: "a command was not found, see its log",
 }
 """What shells mean by these, where the runtime itself knows nothing better."""
-_REJECTED_TTL_S = 3600
-"""Whoever submitted a rejected document was told; its record is kept for a look, not for ever."""
 
 
 class Finish(msgspec.Struct, frozen=True):
@@ -59,71 +59,41 @@ class Forget(msgspec.Struct, frozen=True):
 LifeInstruction = Finish | Restart | Forget
 
 
-def decide(record: JobRecord, now: int) -> list[LifeInstruction]:
-    """What is to be done about the job at ``now`` (µs); at most one instruction, the rest follows from its fact."""
+def decide(record: JobRecord, now: int, retention: Retention | None = None) -> list[LifeInstruction]:
+    """What is to be done about the job at ``now`` (µs); at most one instruction, the rest follows from its fact.
+
+    Without ``retention`` a finished job without a time to live of its own is kept for ever.
+    """
     if record.terminal:
-        due = record.delete_requested or _passed(_ttl_end(record), now)
+        due = record.delete_requested or _passed(ttl_end(record, retention), now)
         return [Forget(record.job_id)] if due and record.settled else []
     if record.cancel_requested:
-        return [_finish(record, Outcome.CANCELLED, "Cancelled", "its user asked for it")]
+        return [_finish(record, Outcome.CANCELLED, "Cancelled", record.cancelled or "its user asked for it")]
     job = record.job
     if job is None:
         return []
     if lost_its_build(record) and record.reason is not None:
         return [_finish(record, Outcome.FAILED, BUILD_FAILED, record.reason.message)]
-    if _passed(_active_end(record, job), now):
-        return [
-            _finish(
-                record, Outcome.TIMED_OUT, "ActiveDeadline", f"ran longer than {job.run.active_deadline_s} s"
-            )
-        ]
-    if _passed(_queue_end(record, job), now):
-        return [
-            _finish(
-                record,
-                Outcome.TIMED_OUT,
-                "QueueDeadline",
-                f"did not start within {job.run.queue_deadline_s} s",
-            )
-        ]
+    overrun = next((one for one in deadlines_of(record) if _passed(one.due, now)), None)
+    if overrun is not None:
+        return [_finish(record, Outcome.TIMED_OUT, overrun.code, overrun.message)]
     if record.phase not in ACTIVE_PHASES:
         return []
     why = None if _stays_up(job) else success_of(record, job)
     if why:
         return [_finish(record, Outcome.SUCCEEDED, "Succeeded", why)]
-    return _after_failures(record, job)
+    return _after_ends(record, job)
 
 
-def next_deadline(record: JobRecord) -> int | None:
+def next_deadline(record: JobRecord, retention: Retention | None = None) -> int | None:
     """The next instant (µs) at which ``decide`` may answer otherwise without a new fact."""
     if record.terminal:
-        return _ttl_end(record) if record.settled else None
-    if record.job is None:
-        return None
-    ends = (_active_end(record, record.job), _queue_end(record, record.job))
-    return min((end for end in ends if end is not None), default=None)
+        return ttl_end(record, retention) if record.settled else None
+    return min((one.due for one in deadlines_of(record)), default=None)
 
 
 def _passed(instant: int | None, now: int) -> bool:
     return instant is not None and now >= instant
-
-
-def _ttl_end(record: JobRecord) -> int | None:
-    if record.phase is Phase.REJECTED:
-        return record.finished_at + _REJECTED_TTL_S * _US
-    ttl = record.job.run.ttl_s if record.job else None
-    return None if ttl is None else record.finished_at + ttl * _US
-
-
-def _active_end(record: JobRecord, job: Job) -> int | None:
-    deadline = job.run.active_deadline_s
-    return record.started_at + deadline * _US if deadline is not None and record.started_at else None
-
-
-def _queue_end(record: JobRecord, job: Job) -> int | None:
-    deadline = job.run.queue_deadline_s
-    waits = record.attempt == 0 and record.phase is Phase.QUEUED and not awaits_build(record)
-    return record.waiting_since + deadline * _US if deadline is not None and waits else None
 
 
 def _stays_up(job: Job) -> bool:
@@ -132,13 +102,13 @@ def _stays_up(job: Job) -> bool:
     )
 
 
-def _after_failures(record: JobRecord, job: Job) -> list[LifeInstruction]:
+def _after_ends(record: JobRecord, job: Job) -> list[LifeInstruction]:
     ended = [m for m in record.members() if _is_missed(m, job)]
     if not ended:
         return []
     # The first to fail is the one to name: its peers often fail only for the want of it.
-    ended.sort(key=lambda m: (succeeded(m), m.ended_at, m.role, m.index))
-    failed = [m for m in ended if not succeeded(m)]
+    ended.sort(key=lambda m: (not _has_failed(m), m.ended_at, m.role, m.index))
+    failed = [m for m in ended if _has_failed(m)]
     words, at = _words(ended[0]), ended[0].ended_at
     fatal = next((m for m in failed if not _retryable(m, job)), None)
     if fatal is not None:
@@ -156,39 +126,52 @@ def _restart(
 ) -> JobRestarting:
     is_gang = scope is RestartScope.GANG
     refs = () if is_gang else tuple(ReplicaRef(role=m.role, index=m.index) for m in ended)
-    uncounted = 0 if is_gang else sum(1 for m in ended if succeeded(m))
-    failed = 1 if is_gang else len(ended) - uncounted
-    first = ended[0]
-    delay = delay_ms(record, first.ended_at)
-    several = f"{len(refs)} replicas" if uncounted else f"{len(refs)} failed replicas"
-    whom = "gang is" if is_gang else "replica is" if len(refs) == 1 else f"{several} are"
-    reason = Reason(
-        code="ReplicaFailed" if failed else "ReplicaEnded",
-        message=f"{_words(first)}; the {whom} started again in {delay / 1000:g} s",
-        numbers={
-            "failures": failures_at(record, first.ended_at) + failed,
-            "limit": job.run.backoff_limit,
-        },
-    )
+    uncounted = 0 if is_gang else sum(1 for m in ended if not _has_failed(m))
+    delay = 0 if all(m.restarting for m in ended) else delay_ms(record, ended[0].ended_at)
     return JobRestarting(
         scope=scope,
         attempt=record.attempt,
-        reason=reason,
+        reason=_why_again(record, job, ended, delay, is_gang=is_gang),
         delay_ms=delay,
         replicas=refs,
         uncounted=uncounted,
     )
 
 
+def _why_again(
+    record: JobRecord, job: Job, ended: Sequence[ReplicaRecord], delay: int, *, is_gang: bool
+) -> Reason:
+    first = ended[0]
+    if first.restarting:
+        again = "is" if len(ended) == 1 else f"and {len(ended) - 1} more are"
+        message = f"{first.role}-{first.index} {again} started again, as was asked"
+        return Reason(code=RESTART_REQUESTED, message=message)
+    failed = 1 if is_gang else sum(1 for m in ended if _has_failed(m))
+    several = f"{len(ended)} {'failed ' if failed == len(ended) else ''}replicas"
+    whom = "gang is" if is_gang else "replica is" if len(ended) == 1 else f"{several} are"
+    return Reason(
+        code="ReplicaFailed" if failed else "ReplicaEnded",
+        message=f"{_words(first)}; the {whom} started again in {delay / 1000:g} s",
+        numbers={"failures": failures_at(record, first.ended_at) + failed, "limit": job.run.backoff_limit},
+    )
+
+
 def _is_missed(replica: ReplicaRecord, job: Job) -> bool:
-    """Whether its end is one that something has to be done about."""
-    if replica.state is ReplicaState.LOST:
+    """Whether its end is one that something has to be done about here; what nodes have taken is the scheduler's to place again."""
+    if was_taken(replica):
+        return False
+    if replica.state is ReplicaState.LOST or (replica.restarting and replica.ended):
         return True
     if replica.state is not ReplicaState.EXITED:
         return False
     role = job.role(replica.role)
     is_always = role is not None and role.restart_policy is RestartPolicy.ALWAYS
     return not succeeded(replica) or (is_always and job.kind is JobKind.SERVICE)
+
+
+def _has_failed(replica: ReplicaRecord) -> bool:
+    """Whether the end of one that is missed counts: neither an end that was asked for nor a good one does."""
+    return not replica.restarting and not succeeded(replica)
 
 
 def _retryable(replica: ReplicaRecord, job: Job) -> bool:

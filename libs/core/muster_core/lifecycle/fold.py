@@ -12,6 +12,7 @@ from typing import assert_never
 import msgspec
 
 from muster_core import facts
+from muster_core.lifecycle.asking import after_resize, with_size_asked, without_membership
 from muster_core.lifecycle.backoff import failures_at, restarts_at
 from muster_core.lifecycle.builds import NOT_LOOKED_AT, awaits_build
 from muster_core.lifecycle.history import with_history
@@ -23,8 +24,20 @@ from muster_core.lifecycle.members import (
     send_away,
     send_idle_away,
 )
+from muster_core.lifecycle.misses import comes_back_at, with_miss
 from muster_core.lifecycle.moves import LEGAL_PHASES
-from muster_core.models import CleanPodPolicy, JobRecord, Phase, Reason, ReplicaState, RestartScope
+from muster_core.lifecycle.progress import with_progress
+from muster_core.lifecycle.restarting import RESTART_REQUESTED, restart_commanded
+from muster_core.lifecycle.suspension import suspend, suspension_commanded, wants_suspension
+from muster_core.models import (
+    CleanPodPolicy,
+    JobRecord,
+    Phase,
+    Reason,
+    ReplicaRecord,
+    ReplicaState,
+    RestartScope,
+)
 
 _US_PER_MS = 1000
 _FINAL_PHASE = {
@@ -33,6 +46,10 @@ _FINAL_PHASE = {
     facts.Outcome.CANCELLED: Phase.CANCELLED,
     facts.Outcome.TIMED_OUT: Phase.TIMED_OUT,
 }
+_MENDED_BY_STARTING = frozenset({"ReplicaFailed", "ReplicaEnded", "NodeLost", "Disrupted"})
+"""Codes of reasons that tell of replicas which are being started again, and are out of date when those run."""
+
+_BEFORE_RUNNING = frozenset({ReplicaState.PLACED, ReplicaState.LAUNCHED})
 
 
 class Folded(msgspec.Struct, frozen=True):
@@ -51,7 +68,7 @@ def fold(record: JobRecord | None, stamped: facts.Stamped) -> Folded:
     if stamped.sequence <= record.folded:
         return Folded(record)
     moved, illegal = _moved(record, stamped)
-    moved = msgspec.structs.replace(moved, folded=stamped.sequence)
+    moved = msgspec.structs.replace(without_membership(moved), folded=stamped.sequence)
     if illegal is None:
         moved = with_history(moved, stamped)
     return Folded(moved, illegal)
@@ -100,15 +117,17 @@ def _moved(record: JobRecord, stamped: facts.Stamped) -> tuple[JobRecord, str | 
         case facts.JobFinished():
             return _finished(record, fact, stamped.at), None
         case facts.CommandRequested():
-            return _commanded(record, fact), None
+            return _commanded(record, fact, stamped.at), None
         case facts.ScaleProposed():
             return record, None
+        case facts.ProgressReported():
+            return with_progress(record, fact, stamped.at), None
         case _:
             assert_never(fact)
 
 
 def _validated(record: JobRecord, fact: facts.JobValidated, at: int) -> JobRecord:
-    return msgspec.structs.replace(
+    queued = msgspec.structs.replace(
         record,
         phase=Phase.QUEUED,
         name=fact.job.name,
@@ -120,6 +139,7 @@ def _validated(record: JobRecord, fact: facts.JobValidated, at: int) -> JobRecor
         queued_at=at,
         waiting_since=at,
     )
+    return suspend(queued, at) if wants_suspension(record, fact.job.run.suspend) else queued
 
 
 def _rejected(record: JobRecord, fact: facts.JobRejected, at: int) -> JobRecord:
@@ -163,6 +183,7 @@ def _placed(record: JobRecord, fact: facts.JobPlaced, at: int) -> tuple[JobRecor
         replicas=place_members(record, fact, at),
         reason=reason,
         placed_at=at,
+        resized_by="",
         not_before=0,
     ), None
 
@@ -173,24 +194,33 @@ def _resized(record: JobRecord, fact: facts.JobResized, at: int) -> tuple[JobRec
             f"JobResized to generation {fact.generation} of attempt {fact.attempt} "
             f"at generation {record.generation} of attempt {record.attempt}"
         )
-    replicas = resize_members(record, fact, at)
+    missed = with_miss(record, fact.avoid, at) if fact.avoid else record
+    replicas = resize_members(record, fact, at, comes_back_at(missed) if fact.avoid else 0)
     if replicas is None:
         return record, "JobResized adds a replica that is still there"
-    return msgspec.structs.replace(
-        record, generation=fact.generation, replicas=replicas, resized_at=at, reason=fact.reason
-    ), None
+    resized = msgspec.structs.replace(
+        missed,
+        generation=fact.generation,
+        replicas=replicas,
+        resized_at=at,
+        resized_by=fact.policy,
+        reason=fact.reason,
+    )
+    return after_resize(resized, fact), None
 
 
 def _evicted(record: JobRecord, fact: facts.JobEvicted, at: int) -> tuple[JobRecord, str | None]:
     if fact.attempt != record.attempt:
         return record, f"JobEvicted for attempt {fact.attempt} at attempt {record.attempt}"
+    missed = with_miss(record, fact.avoid, at) if fact.avoid else record
     return msgspec.structs.replace(
-        record,
+        missed,
         phase=Phase.EVICTED,
         replicas=send_away(record),
         evictions=record.evictions + 1,
         reason=fact.reason,
         waiting_since=at,
+        not_before=comes_back_at(missed) if fact.avoid else 0,
     ), None
 
 
@@ -201,12 +231,16 @@ def _replicas_changed(record: JobRecord, fact: facts.ReplicasChanged, at: int) -
     ran = [r for r in members if r.running_at]
     if ran and not record.started_at:
         record = msgspec.structs.replace(record, started_at=min(r.running_at for r in ran))
+    if ran and not record.active_from:
+        record = msgspec.structs.replace(record, active_from=min(r.running_at for r in ran))
     if record.phase is Phase.PLACED and seen:
         record = msgspec.structs.replace(
             record,
             phase=Phase.LAUNCHING,
             reason=Reason(code="Launching", message="its replicas are being started"),
         )
+    if record.phase is Phase.RUNNING and _is_whole_again(record):
+        return msgspec.structs.replace(record, reason=_runs_again(record))
     if record.phase is Phase.LAUNCHING and len(ran) == len(members):
         record = msgspec.structs.replace(
             record,
@@ -217,6 +251,26 @@ def _replicas_changed(record: JobRecord, fact: facts.ReplicasChanged, at: int) -
             ),
         )
     return record
+
+
+def _is_whole_again(record: JobRecord) -> bool:
+    """Whether what the job's reason says of replicas that are started again has come true."""
+    was_mended = record.reason is not None and (
+        record.reason.code in _MENDED_BY_STARTING
+        or (record.reason.code == RESTART_REQUESTED and not any(m.restarting for m in record.members()))
+    )
+    pending = any(m.state in _BEFORE_RUNNING or not m.running_at for m in record.members())
+    return was_mended and not pending and not any(_is_bad_end(m) for m in record.members())
+
+
+def _is_bad_end(replica: ReplicaRecord) -> bool:
+    return replica.ended and not (replica.state is ReplicaState.EXITED and replica.exit_code == 0)
+
+
+def _runs_again(record: JobRecord) -> Reason:
+    number = len(record.members())
+    words = "its replica runs again" if number == 1 else f"all {number} replicas run again"
+    return Reason(code="Running", message=words, numbers={"replicas": number})
 
 
 def _started_words(members: int) -> str:
@@ -233,14 +287,14 @@ def _restarting(record: JobRecord, fact: facts.JobRestarting, at: int) -> tuple[
     if replicas is None:
         return record, "JobRestarting of a replica that has not ended"
     failed = 1 if is_gang else len(fact.replicas)
-    restarted = msgspec.structs.replace(
-        record,
-        replicas=replicas,
-        failures=failures_at(record, at) + failed - fact.uncounted,
-        restarts=restarts_at(record, at) + 1,
-        restarted_at=not_before,
-        reason=fact.reason,
-    )
+    restarted = msgspec.structs.replace(record, replicas=replicas, reason=fact.reason)
+    if fact.reason.code != RESTART_REQUESTED:
+        restarted = msgspec.structs.replace(
+            restarted,
+            failures=failures_at(record, at) + failed - fact.uncounted,
+            restarts=restarts_at(record, at) + 1,
+            restarted_at=not_before,
+        )
     if not is_gang:
         return restarted, None
     return msgspec.structs.replace(
@@ -257,14 +311,31 @@ def _finished(record: JobRecord, fact: facts.JobFinished, at: int) -> JobRecord:
     )
 
 
-def _commanded(record: JobRecord, fact: facts.CommandRequested) -> JobRecord:
+def _commanded(record: JobRecord, fact: facts.CommandRequested, at: int) -> JobRecord:
     match fact.command:
         case facts.Command.CANCEL:
-            return msgspec.structs.replace(record, cancel_requested=True)
+            words = record.cancelled or _who_asked(fact)
+            return msgspec.structs.replace(record, cancel_requested=True, cancelled=words)
         case facts.Command.DELETE:
             replicas = send_away(record) if record.terminal else record.replicas
             return msgspec.structs.replace(
-                record, cancel_requested=True, delete_requested=True, replicas=replicas
+                record,
+                cancel_requested=True,
+                delete_requested=True,
+                cancelled=record.cancelled or _who_asked(fact),
+                replicas=replicas,
             )
+        case facts.Command.SUSPEND | facts.Command.RESUME:
+            return suspension_commanded(record, fact, at)
+        case facts.Command.RESTART:
+            return restart_commanded(record, fact, at)
+        case facts.Command.SCALE:
+            return with_size_asked(record, fact)
         case _:
-            return record
+            assert_never(fact.command)
+
+
+def _who_asked(fact: facts.CommandRequested) -> str:
+    if not fact.by:
+        return fact.message or "its user asked for it"
+    return f"{fact.by} asked for it" + (f": {fact.message}" if fact.message else "")

@@ -15,7 +15,12 @@ _NAMED = 4
 
 
 def with_history(record: JobRecord, stamped: facts.Stamped) -> JobRecord:
-    """The record with one more line; the first lines and the latest ones are kept."""
+    """The record with one more line; the first lines and the latest ones are kept.
+
+    Progress is no line: it would soon be the whole story.
+    """
+    if isinstance(stamped.fact, facts.ProgressReported):
+        return record
     code, message = _words(stamped.fact)
     entry = HistoryEntry(
         at=stamped.at, fact=type(stamped.fact).__name__, source=stamped.source, reason=code, message=message
@@ -43,12 +48,13 @@ def _words(fact: facts.JobFact) -> tuple[str, str]:
             return fact.reason.code, fact.reason.message
         case facts.ScaleProposed():
             return fact.policy, fact.reason.message
+        case facts.ProgressReported():
+            return "Progress", f"step {fact.step}"
         case facts.ReplicasChanged():
             return "ReplicasChanged", _changes(fact)
         case facts.CommandRequested():
-            return fact.command.value, " ".join(
-                filter(None, (f"by {fact.by}" if fact.by else "", fact.message))
-            )
+            by = f"by {fact.by}" if fact.by else ""
+            return fact.command.value, " ".join(filter(None, (_object(fact), by, fact.message)))
         case _:
             assert_never(fact)
 
@@ -59,6 +65,17 @@ def _placement(fact: facts.JobPlaced) -> str:
         nodes.setdefault(assignment.node, []).append(f"{assignment.role}-{assignment.index}")
     parts = [f"{node}: {_listed(names)}" for node, names in sorted(nodes.items())]
     return f"attempt {fact.attempt}; " + _listed(parts, "; ")
+
+
+def _object(fact: facts.CommandRequested) -> str:
+    """What a command is about, where it is not the whole job."""
+    if fact.target is None:
+        return ""
+    return (
+        f"{fact.role} to {fact.target}"
+        if fact.command is facts.Command.SCALE
+        else f"{fact.role}-{fact.target}"
+    )
 
 
 def _changes(fact: facts.ReplicasChanged) -> str:

@@ -15,9 +15,14 @@ _RANK = {ReplicaState.PLACED: 0, ReplicaState.LAUNCHED: 1, ReplicaState.RUNNING:
 _AFTER_LAUNCH = frozenset({ReplicaState.LAUNCHED, ReplicaState.RUNNING, ReplicaState.EXITED})
 
 
-def is_news(state: ReplicaState, after: ReplicaState) -> bool:
-    """Whether ``state`` is further on than ``after``: a replica never goes backwards."""
-    return _RANK[state] > _RANK[after]
+def is_news(change: ReplicaChange, known: ReplicaRecord) -> bool:
+    """Whether ``change`` is further on than what is known of that run: a replica never goes backwards.
+
+    The first trouble of one that is being started is news as well.
+    """
+    if change.state is known.state is ReplicaState.LAUNCHED:
+        return bool(change.reason) and not known.reason
+    return _RANK[change.state] > _RANK[known.state]
 
 
 def place_members(record: JobRecord, fact: JobPlaced, at: int) -> tuple[ReplicaRecord, ...]:
@@ -37,8 +42,13 @@ def place_members(record: JobRecord, fact: JobPlaced, at: int) -> tuple[ReplicaR
     )
 
 
-def resize_members(record: JobRecord, fact: JobResized, at: int) -> tuple[ReplicaRecord, ...] | None:
-    """The replicas after a growth or shrink; ``None`` if an added one is still there."""
+def resize_members(
+    record: JobRecord, fact: JobResized, at: int, not_before: int = 0
+) -> tuple[ReplicaRecord, ...] | None:
+    """The replicas after a change of membership; ``None`` if an added one is still there.
+
+    Those who join are held back until ``not_before`` (µs).
+    """
     removed = {(ref.role, ref.index) for ref in fact.removed}
     added = {(a.role, a.index): a for a in fact.added}
     restarts = dict.fromkeys(added, 0)
@@ -49,7 +59,10 @@ def resize_members(record: JobRecord, fact: JobResized, at: int) -> tuple[Replic
                 return None
             restarts[replica.key] = replica.restart + 1
         elif replica.attempt == fact.attempt and replica.key in removed:
-            kept.append(msgspec.structs.replace(replica, leaving=True))
+            kept.append(msgspec.structs.replace(replica, leaving=True, leaves_for=fact.for_job))
+        elif replica.leaves_for and replica.ended:
+            # A gift counts until the next change of size, so that nobody claims it long afterwards.
+            kept.append(msgspec.structs.replace(replica, leaves_for=""))
         else:
             kept.append(replica)
     joined = (
@@ -61,6 +74,7 @@ def resize_members(record: JobRecord, fact: JobResized, at: int) -> tuple[Replic
             restart=restarts[key],
             node=a.node,
             gpus=a.gpus,
+            not_before=not_before,
             placed_at=at,
         )
         for key, a in added.items()
@@ -127,7 +141,7 @@ def change_replicas(record: JobRecord, fact: ReplicasChanged, at: int) -> tuple[
 
 def _apply(replica: ReplicaRecord, changes: list[ReplicaChange], at: int) -> ReplicaRecord:
     for change in changes:
-        if not is_news(change.state, replica.state):
+        if not is_news(change, replica):
             continue
         when = change.at or at
         replica = msgspec.structs.replace(
@@ -136,6 +150,7 @@ def _apply(replica: ReplicaRecord, changes: list[ReplicaChange], at: int) -> Rep
             exit_code=change.exit_code,
             signal=change.signal,
             reason=change.reason,
+            node_lost=change.node_lost,
             address=change.address or replica.address,
             launched_at=replica.launched_at or (when if change.state in _AFTER_LAUNCH else 0),
             running_at=when if change.state is ReplicaState.RUNNING else replica.running_at,

@@ -14,12 +14,13 @@ from muster_core.facts import (
     JobSubmitted,
     JobValidated,
     JobWaiting,
+    ProgressReported,
     ReplicasChanged,
     ScaleProposed,
 )
 from muster_core.models import TERMINAL_PHASES, Phase
 
-WAITING_PHASES = frozenset({Phase.QUEUED, Phase.EVICTED, Phase.RESTARTING, Phase.SUSPENDED})
+WAITING_PHASES = frozenset({Phase.QUEUED, Phase.EVICTED, Phase.RESTARTING})
 """Phases in which a job holds no membership and may be placed."""
 
 ACTIVE_PHASES = frozenset({Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING})
@@ -38,9 +39,10 @@ LEGAL_PHASES: dict[type[Fact], frozenset[Phase]] = {
     JobEvicted: ACTIVE_PHASES,
     JobRestarting: ACTIVE_PHASES,
     JobFinished: _LIVING_PHASES,
-    # Ends of replicas, commands (a delete) and stale proposals arrive in every phase and move none by themselves.
+    # Ends of replicas, commands (a delete), stale proposals and late reports arrive in every phase and move none by themselves.
     ReplicasChanged: _EVERY_PHASE,
     CommandRequested: _EVERY_PHASE,
     ScaleProposed: _EVERY_PHASE,
+    ProgressReported: _EVERY_PHASE,
 }
 """The phases in which each fact is legal."""

@@ -42,8 +42,9 @@ _STALLED_BY_A_LOSS = frozenset(
 
 
 def succeeded(replica: ReplicaRecord) -> bool:
-    """Whether it exited by itself with 0."""
-    return replica.state is ReplicaState.EXITED and replica.exit_code == 0 and not replica.signal
+    """Whether it exited by itself with 0; one that was asked to end has not."""
+    ended_well = replica.state is ReplicaState.EXITED and replica.exit_code == 0 and not replica.signal
+    return ended_well and not replica.restarting
 
 
 def success_of(record: JobRecord, job: Job) -> str | None:

@@ -29,22 +29,32 @@ from muster_core.models.job import (
 )
 from muster_core.models.node import Node, Taint
 from muster_core.models.problem import Problem, Severity
-from muster_core.models.queue import DEFAULT_QUEUE, QueuePolicy, QueueSpec
+from muster_core.models.queue import (
+    DEFAULT_QUEUE,
+    ELASTIC_POLICIES,
+    QueueChangeKind,
+    QueueElastic,
+    QueuePolicy,
+    QueueSpec,
+)
 from muster_core.models.record import (
     ENDED_STATES,
     TERMINAL_PHASES,
     HistoryEntry,
     JobRecord,
     Phase,
+    Progress,
     Reason,
     ReplicaRecord,
     ReplicaState,
+    Throughput,
     replica_name,
 )
 from muster_core.models.resources import GPU_MILLI, Resources
 
 __all__ = [
     "DEFAULT_QUEUE",
+    "ELASTIC_POLICIES",
     "ENDED_STATES",
     "GPU_MILLI",
     "TERMINAL_PHASES",
@@ -65,6 +75,9 @@ __all__ = [
     "PlacementPolicy",
     "Port",
     "Problem",
+    "Progress",
+    "QueueChangeKind",
+    "QueueElastic",
     "QueuePolicy",
     "QueueSpec",
     "Reason",
@@ -81,6 +94,7 @@ __all__ = [
     "SuccessPolicy",
     "Taint",
     "Template",
+    "Throughput",
     "Toleration",
     "replica_name",
 ]

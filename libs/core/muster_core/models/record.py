@@ -66,7 +66,8 @@ class ReplicaRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """One replica of one attempt. ``generation`` is the membership that it joined with; ``restart`` counts its own restarts.
 
     ``not_before`` (µs) holds back a restart. ``leaving`` says that the membership no longer has it, although its end is
-    not yet confirmed; it holds its room until then.
+    not yet confirmed; it holds its room until then. ``leaves_for`` is the waiting job that is to have that room, empty where nobody is.
+    ``restarting`` says that it is asked to end because it is to be started again; ``node_lost`` that it ended with its node.
     """
 
     role: str
@@ -78,6 +79,9 @@ class ReplicaRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     gpus: tuple[int, ...] = ()
     state: ReplicaState = ReplicaState.PLACED
     leaving: bool = False
+    leaves_for: str = ""
+    restarting: bool = False
+    node_lost: bool = False
     exit_code: int | None = None
     signal: int | None = None
     reason: str = ""
@@ -109,14 +113,42 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     message: str = ""
 
 
+class Throughput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How fast a job was at a size: ``steps`` in ``micros`` (µs) with ``workers`` replicas that compute."""
+
+    workers: int
+    steps: int
+    micros: int
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a job has come, as replica ``index`` of ``role`` said at ``at`` (µs) in ``generation`` of ``attempt``.
+
+    ``metrics`` are rendered as the program wrote them.
+    """
+
+    role: str
+    index: int
+    attempt: int
+    generation: int
+    step: int
+    at: int
+    metrics: dict[str, str] = {}
+
+
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything known of a job after the fact at stream sequence ``folded``.
 
-    ``replicas`` holds the replicas of the current attempt, and those of earlier ones until their end is confirmed.
-    ``job`` is absent until the job is validated. ``trace`` is the traceparent of the submission. ``built_by`` is the id of the
-    build job that must have succeeded first. ``restarts`` counts the restarts in a row, the last of which was due at ``restarted_at``.
-    ``queued_at`` is the arrival that gives the job its place in the queue, ``waiting_since`` the start of its present wait. All instants
-    are microseconds since the epoch, 0 where not yet.
+    ``replicas`` holds the replicas of the current attempt, and those of earlier ones until their end is confirmed. ``job`` is absent
+    until the job is validated. ``trace`` is the traceparent of the submission. ``built_by`` is the id of the build job that must have
+    succeeded first. ``restarts`` counts the restarts in a row, the last of which was due at ``restarted_at``. ``queued_at`` is the
+    arrival that gives the job its place in the queue, ``waiting_since`` the start of its present wait. ``resized_by`` is the policy of
+    the last change of this attempt's size. ``suspended`` is what its user asked last (None: nothing), ``suspended_at`` when it was held
+    last, ``awaited_build`` whether its build was still due then. ``asked`` has the sizes by role that a user asked for and that are not
+    reached. ``active_from`` is what its active deadline counts from. ``throughput`` is what progress reports told of the sizes that the
+    job has had, by size. ``misses`` counts how often nodes failed the gang in a row, the last time at ``missed_at``; ``avoided`` are
+    those nodes, each with the instant of its last miss. ``cancelled`` says in words who wanted the job's end. All instants are
+    microseconds since the epoch, 0 where not yet.
     """
 
     job_id: str
@@ -137,8 +169,12 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     restarts: int = 0
     restarted_at: int = 0
     evictions: int = 0
+    misses: int = 0
+    missed_at: int = 0
+    avoided: dict[str, int] = {}
     not_before: int = 0
     cancel_requested: bool = False
+    cancelled: str = ""
     delete_requested: bool = False
     submitted_at: int = 0
     validated_at: int = 0
@@ -148,7 +184,15 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     started_at: int = 0
     running_at: int = 0
     finished_at: int = 0
+    active_from: int = 0
+    asked: dict[str, int] = {}
+    suspended: bool | None = None
+    suspended_at: int = 0
+    awaited_build: bool = False
     resized_at: int = 0
+    resized_by: str = ""
+    progress: Progress | None = None
+    throughput: tuple[Throughput, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
 
     @property

@@ -68,6 +68,7 @@ class Snapshot:
         self._axes: dict[str, int] = {name: position for position, name in enumerate(BASE_AXES)}
         self._nodes: dict[str, Node] = {}
         self._rooms: dict[str, Room] = {}
+        self._empty_rooms: dict[str, Room] = {}
         self._barring: dict[str, tuple[Taint, ...]] = {}
         self._holds: dict[HoldKey, Hold] = {}
         self._on_node: dict[str, dict[HoldKey, Hold]] = {}
@@ -79,6 +80,7 @@ class Snapshot:
         self._verdicts: dict[Rules, Verdicts] = {}
         self._scale: tuple[int, ...] | None = None
         self._emptied: Snapshot | None = None
+        self._allocatable: Resources | None = None
         self._log: list[tuple[HoldKey, Hold, bool, Room | None]] = []
         self._open = 0
         self.changes = Changes()
@@ -107,9 +109,10 @@ class Snapshot:
         known = self._nodes.get(node.name)
         if known == node:
             return
-        self._emptied = None
+        self._emptied = self._allocatable = None
         self._unclassify(node.name)
         self._nodes[node.name] = node
+        self._empty_rooms.pop(node.name, None)
         if known is None or known.allocatable != node.allocatable:
             self._forget_scale()
         if known is None or _admission(known) != _admission(node):
@@ -129,8 +132,9 @@ class Snapshot:
             return
         self._unclassify(name)
         del self._nodes[name], self._rooms[name], self._barring[name]
+        self._empty_rooms.pop(name, None)
         self.changes.note(name)
-        self._emptied = None
+        self._emptied = self._allocatable = None
         self._forget_scale()
         self._domains.clear()
         for verdicts in self._verdicts.values():
@@ -160,7 +164,9 @@ class Snapshot:
             if before is not None:
                 rooms[hold.node] = subtract(before, self.need(hold.demand), hold.gpus)
         for name, room in rooms.items():
-            self._replace_room(name, room)
+            node = self._nodes[name]
+            # Others are taken to use GPUs that no replica uses: which ones, depends on all that is held.
+            self._replace_room(name, self._room_from_scratch(node) if node.foreign.gpu else room)
 
     def release(self, key: HoldKey) -> None:
         """Give room back; raises KeyError where ``key`` holds none."""
@@ -257,6 +263,11 @@ class Snapshot:
 
     def allocatable_total(self) -> Resources:
         """What the nodes that take new replicas offer in all; ``gpu_memory`` is the sum over their GPUs."""
+        if self._allocatable is None:
+            self._allocatable = self._sum_of_allocatable()
+        return self._allocatable
+
+    def _sum_of_allocatable(self) -> Resources:
         total = Resources()
         for name in (name for one in self._classes.values() for name in one.names):
             node = self._nodes[name]
@@ -280,7 +291,9 @@ class Snapshot:
         return node.ready and not node.unschedulable
 
     def _room_from_scratch(self, node: Node) -> Room:
-        room = empty_room(node, self._axes)
+        room = self._empty_rooms.get(node.name)
+        if room is None:
+            room = self._empty_rooms[node.name] = empty_room(node, self._axes)
         for hold in self._on_node.get(node.name, {}).values():
             room = subtract(room, self.need(hold.demand), hold.gpus)
         return take_foreign_gpus(room, node.foreign.gpu)
@@ -314,6 +327,7 @@ class Snapshot:
         for name in names:
             self._axes[name] = len(self._axes)
         self._needs.clear()
+        self._empty_rooms.clear()
         self.views.clear()
         self._classes.clear()
         self._class_of.clear()

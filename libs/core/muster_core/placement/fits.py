@@ -132,13 +132,26 @@ class Fits:
             times, growth = self._measure(one.room)
             if not times:
                 continue
+            names: Sequence[str] = one.names
+            for verdict in verdicts:
+                admitted = verdict.admitted
+                names = [name for name in names if name in admitted]
+            if not names:
+                continue
             slack = self._snapshot.slack(one)
-            for name in one.names:
-                if all(name in verdict.admitted for verdict in verdicts):
-                    penalty = sum(some.get(name, 0) for some in penalties)
-                    fit = self._fits[name] = Fit(penalty, growth, slack, name, times)
-                    self._by_times.setdefault(times, []).append(fit)
-                    self._total += times
+            fits = [
+                Fit(
+                    sum(some.get(name, 0) for some in penalties) if penalties else 0,
+                    growth,
+                    slack,
+                    name,
+                    times,
+                )
+                for name in names
+            ]
+            self._fits.update(zip(names, fits, strict=True))
+            self._by_times.setdefault(times, []).extend(fits)
+            self._total += times * len(fits)
         for fits in self._by_times.values():
             heapq.heapify(fits)
 

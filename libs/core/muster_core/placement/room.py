@@ -219,5 +219,6 @@ def _free_by_island(room: Room, need: Need) -> list[list[int]]:
 
 
 def _shares(room: Room, need: Need, index: int) -> int:
-    fit = room.gpus[index] // need.share
-    return min(fit, room.gpu_memory[index] // need.memory) if need.memory else fit
+    # A GPU of which too much was taken holds nothing, and not a negative number.
+    fit = max(room.gpus[index], 0) // need.share
+    return min(fit, max(room.gpu_memory[index], 0) // need.memory) if need.memory else fit

@@ -128,9 +128,7 @@ def to_reason(shortfall: Shortfall) -> Reason:
     if shortfall.unmatched:
         message = f"no node admits {shortfall.unmatched}: {_ruled_out_words(shortfall)}"
         return Reason(code=NO_MATCHING_NODE, message=message, numbers=numbers)
-    parts = [_miss_words(miss) for miss in shortfall.misses] or [_tight_words(shortfall)]
-    if shortfall.topology and not shortfall.misses:
-        parts = [_domain_words(shortfall)]
+    parts = [nearest_miss(shortfall)]
     if shortfall.ruled_out:
         parts.append(_ruled_out_words(shortfall))
     if shortfall.fits_now:
@@ -138,6 +136,20 @@ def to_reason(shortfall: Shortfall) -> Reason:
     if not shortfall.feasible_when_empty:
         parts.append("the empty pool could not hold it either")
     return Reason(code=INSUFFICIENT_RESOURCES, message="; ".join(parts), numbers=numbers)
+
+
+def nearest_miss(shortfall: Shortfall) -> str:
+    """How near the gang's floor is to fitting, in words; empty where some role is admitted by no node at all."""
+    if shortfall.unmatched or not shortfall.nodes:
+        return ""
+    if shortfall.misses:
+        return "; ".join(_miss_words(miss) for miss in shortfall.misses)
+    return _domain_words(shortfall) if shortfall.topology else _tight_words(shortfall)
+
+
+def constraint_in_words(constraint: str) -> str:
+    """What is said of nodes that ``constraint`` rules out: ``not ready``, ``without the labels selected``."""
+    return _RULED_OUT_WORDS[constraint]
 
 
 def _kept_away(groups: Sequence[Group], field: Field) -> int:

@@ -13,13 +13,14 @@ class Verdicts:
     """Which nodes admit replicas of ``rules``, by name; how many each constraint rules out; ``penalties`` of the nodes that admit
     them but are not liked (above 0)."""
 
-    __slots__ = ("_admitted", "_penalties", "_refusals", "_rules")
+    __slots__ = ("_admitted", "_penalties", "_refusals", "_ruled_out", "_rules")
 
     def __init__(self, rules: Rules, nodes: Iterable[Node]) -> None:
         self._rules = rules
         self._admitted: set[str] = set()
         self._refusals: dict[str, str] = {}
         self._penalties: dict[str, int] = {}
+        self._ruled_out: Counter[str] | None = None
         for node in nodes:
             self.judge(node)
 
@@ -36,13 +37,16 @@ class Verdicts:
     @property
     def ruled_out(self) -> Mapping[str, int]:
         """How many nodes each constraint rules out."""
-        return Counter(self._refusals.values())
+        if self._ruled_out is None:
+            self._ruled_out = Counter(self._refusals.values())
+        return self._ruled_out
 
     def judge(self, node: Node) -> None:
         """Ask ``node``, which is new or has changed."""
         self.forget(node.name)
         refused = refusal(self._rules, node)
         if refused:
+            self._ruled_out = None
             self._refusals[node.name] = refused
             return
         self._admitted.add(node.name)
@@ -52,5 +56,6 @@ class Verdicts:
     def forget(self, name: str) -> None:
         """The node is not there any more."""
         self._admitted.discard(name)
-        self._refusals.pop(name, None)
+        if self._refusals.pop(name, None) is not None:
+            self._ruled_out = None
         self._penalties.pop(name, None)

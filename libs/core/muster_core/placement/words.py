@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 _BYTES = frozenset({"memory", "ephemeral_storage", "gpu_memory"})
 _MILLI = frozenset({"cpu", "gpu"})
 _NAMES = {"cpu": "CPU", "gpu": "GPU", "ephemeral_storage": "ephemeral storage", "gpu_memory": "GPU memory"}
@@ -23,9 +25,21 @@ def demand_in_words(resource: str, amount: int) -> str:
     return f"{amount_in_words(resource, amount)}{joint}{_NAMES.get(resource, resource)}"
 
 
+def name_in_words(resource: str) -> str:
+    """``CPU``, ``GPU memory``; extended resources as they are."""
+    return _NAMES.get(resource, resource)
+
+
 def counted(number: int, noun: str) -> str:
     """``1 node``, ``2 nodes``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def listed(parts: Iterable[str], most: int = 3) -> str:
+    """``a``, ``a and b``, ``a, b and c``; of more than ``most`` the first ones, and how many others."""
+    every = list(parts)
+    named = every if len(every) <= most else [*every[:most], f"{len(every) - most} more"]
+    return f"{', '.join(named[:-1])} and {named[-1]}" if len(named) > 1 else "".join(named)
 
 
 def _thousandths(amount: int) -> str:

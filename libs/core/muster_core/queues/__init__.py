@@ -3,14 +3,15 @@
 ``PoolState`` is the whole of a scheduler apart from its bus: facts in, instructions out.
 """
 
+from muster_core.facts import BY_HAND
+from muster_core.queues.changing import PoolUse, QueueChanges, change_queues
 from muster_core.queues.checks import problems_of
-from muster_core.queues.explain import Explanation
+from muster_core.queues.explanation import Explanation, RoleSize, RuledOut
 from muster_core.queues.instructions import Evict, Instruction, Place, Resize, Wait
 from muster_core.queues.invariants import InvariantBroken
 from muster_core.queues.keeping import Reservation
 from muster_core.queues.pool import PoolState
 from muster_core.queues.report import QueueReport
-from muster_core.queues.resizing import BY_HAND
 
 __all__ = [
     "BY_HAND",
@@ -20,9 +21,14 @@ __all__ = [
     "InvariantBroken",
     "Place",
     "PoolState",
+    "PoolUse",
+    "QueueChanges",
     "QueueReport",
     "Reservation",
     "Resize",
+    "RoleSize",
+    "RuledOut",
     "Wait",
+    "change_queues",
     "problems_of",
 ]

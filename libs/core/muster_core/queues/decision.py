@@ -1,25 +1,30 @@
 """One decision over a pool: a single pass that sees its own effects, on a snapshot that is rolled back in the end.
 
-In this order: gangs that a node rejected are taken down, room is kept for those who are to have it, sizes asked for by hand are followed,
-the queues are served, and what then is left goes to proposals to grow.
+In this order: what nodes have taken is placed again or taken down with its gang, gangs that do not start are taken down, room is kept for
+those who are to have it, sizes asked for by hand are followed, the queues are served, proposals to shrink for those who still wait are
+weighed, and what then is left goes to proposals to grow.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from muster_core.facts import BY_HAND
+from muster_core.lifecycle import start_timeout_of, unstarted
 from muster_core.models import JobRecord
 from muster_core.placement import Gang
 from muster_core.queues import reasons
+from muster_core.queues.allowing import allowed_size
 from muster_core.queues.durations import Durations
+from muster_core.queues.giving import weigh
 from muster_core.queues.index import PoolIndex
 from muster_core.queues.instructions import Evict, Instruction, Resize
 from muster_core.queues.keeping import KeptRoom, Reservation
+from muster_core.queues.replacing import mended
 from muster_core.queues.requests import Requests
 from muster_core.queues.reserving import Reserving
-from muster_core.queues.resizing import BY_HAND, grow, reachable, resizable, shrink, size_of
+from muster_core.queues.resizing import given_up, grow, reachable, resizable, shrink, size_of
 from muster_core.queues.serving import Serving
-from muster_core.queues.sizes import dearest_amounts
 from muster_core.queues.telling import Telling
 from muster_core.queues.trial import Trial
 
@@ -27,8 +32,8 @@ from muster_core.queues.trial import Trial
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a pass decided.
 
-    ``refused`` are the jobs whose proposals found no room; ``wake_at`` is the instant (µs) at which there may be more to decide or to
-    tell without any fact, if any. ``reservations`` are those that were not fulfilled, by job id.
+    ``refused`` are the jobs whose proposals found no room, or gave none that helps; ``wake_at`` is the instant (µs) at which there may be
+    more to decide or to tell without any fact, if any. ``reservations`` are those that were not fulfilled, by job id.
     """
 
     instructions: tuple[Instruction, ...]
@@ -63,11 +68,13 @@ class Decision:
         mark = self._trial.checkpoint()
         serving = Serving(self._trial, self._kept)
         try:
-            self._evict_rejected()
+            self._mend_disrupted()
+            self._evict_unstarted()
             self._reserving.run()
             self._follow_hands()
             serving.run()
-            self._weigh_proposals()
+            self._weigh_shrinkages()
+            self._weigh_growths()
         finally:
             self._trial.rollback(mark)
         telling = Telling(self._trial, serving.blocked, self._told_at)
@@ -80,11 +87,31 @@ class Decision:
             reservations={one.job_id: one for one in self._kept.reservations},
         )
 
-    def _evict_rejected(self) -> None:
-        for job_id in sorted(self._index.rejected):
+    def _mend_disrupted(self) -> None:
+        for job_id in sorted(self._index.disrupted):
             record = self._index.records[job_id]
-            reason = reasons.rejected_by_node(record)
-            self._trial.say(Evict(job_id=job_id, attempt=record.attempt, reason=reason))
+            instruction = mended(record, self._trial)
+            if isinstance(instruction, Resize):
+                self._resize(record, instruction)
+            else:
+                self._trial.say(instruction)
+
+    def _evict_unstarted(self) -> None:
+        overdue = (job_id for job_id, due in self._index.starting.items() if due <= self._trial.now)
+        for job_id in sorted(overdue):
+            if job_id in self._trial.touched:
+                continue
+            record = self._index.records[job_id]
+            late = unstarted(record)
+            timeout_s = start_timeout_of(record, self._index.start_timeout_s)
+            self._trial.say(
+                Evict(
+                    job_id=job_id,
+                    attempt=record.attempt,
+                    reason=reasons.start_timeout(record, late, timeout_s),
+                    avoid=tuple(sorted({one.node for one in late})),
+                )
+            )
 
     def _follow_hands(self) -> None:
         for (job_id, role), target in sorted(self._requests.by_hand.items()):
@@ -99,8 +126,21 @@ class Decision:
             elif wanted < size:
                 self._resize(record, shrink(record, role, wanted, policy=BY_HAND))
 
-    def _weigh_proposals(self) -> None:
-        for job_id, proposal in self._requests.proposals.items():
+    def _weigh_shrinkages(self) -> None:
+        for taker, group in self._requests.shrinkages().items():
+            if any(giver in self._trial.touched for giver in group):
+                continue
+            proposals = [(self._index.records[giver], one) for giver, one in group.items()]
+            leaving = weigh(taker, proposals, self._trial, self._kept)
+            if leaving is None:
+                self._refused += group
+                continue
+            for record, proposal in proposals:
+                if removed := leaving.get(record.job_id):
+                    self._trial.say(given_up(record, proposal, removed))
+
+    def _weigh_growths(self) -> None:
+        for job_id, proposal in self._requests.growths().items():
             record = self._index.records[job_id]
             if job_id in self._trial.touched:
                 continue
@@ -117,19 +157,7 @@ class Decision:
             self._resize(record, resize)
 
     def _allowed(self, record: JobRecord, role: str, target: int) -> int:
-        """The largest size up to ``target`` that the limits of the job's queue allow the role to grow to."""
-        known = record.job.role(role) if record.job else None
-        if known is None:
-            return target
-        size = size_of(record, role)
-        queue = self._index.tree.account_of(record)[0]
-        needed = dearest_amounts(known)
-        while target > size:
-            more = {name: amount * (target - size) for name, amount in needed.items()}
-            if self._trial.ledger.barrier(queue, more) is None:
-                break
-            target -= 1
-        return target
+        return allowed_size(record, role, size_of(record, role), target, self._trial)
 
     def _resize(self, record: JobRecord, resize: Resize | None) -> None:
         if resize is not None:

@@ -5,6 +5,7 @@ Allocations are kept nowhere else: they are the fold of the facts, so that they 
 
 from __future__ import annotations
 
+from muster_core.lifecycle.misses import was_taken
 from muster_core.lifecycle.moves import ACTIVE_PHASES
 from muster_core.models import JobKind, JobRecord, ReplicaRecord, ReplicaState, RestartPolicy
 from muster_core.placement import Hold, HoldKey, hold_of
@@ -33,9 +34,11 @@ def holds_room(record: JobRecord, replica: ReplicaRecord) -> bool:
 
 def _may_restart(record: JobRecord, replica: ReplicaRecord) -> bool:
     role = record.job.role(replica.role) if record.job else None
+    if replica.restarting and not was_taken(replica):
+        return True
     if record.job is None or role is None or role.restart_policy is RestartPolicy.NEVER:
         return False
     if replica.state is ReplicaState.EXITED:
         failed = bool(replica.exit_code) or bool(replica.signal)
         return failed or (record.job.kind is JobKind.SERVICE and role.restart_policy is RestartPolicy.ALWAYS)
-    return replica.state is ReplicaState.LOST
+    return replica.state is ReplicaState.LOST and not was_taken(replica)

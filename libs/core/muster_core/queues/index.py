@@ -7,35 +7,50 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from muster_core.lifecycle import start_due, was_taken
 from muster_core.lifecycle.moves import ACTIVE_PHASES, WAITING_PHASES
-from muster_core.models import JobRecord, Phase, ReplicaState
+from muster_core.models import JobRecord, Phase
 from muster_core.placement import Hold, HoldKey, Snapshot, gang_of
 from muster_core.queues.builds import Builds
+from muster_core.queues.departures import Departures
 from muster_core.queues.holdings import holdings_of
 from muster_core.queues.ledger import Ledger, amounts_of
 from muster_core.queues.lines import Shape, WaitingLines
 from muster_core.queues.order import QueueKey, drained, queue_key, ready_at
+from muster_core.queues.remembered import Remembered
 from muster_core.queues.tree import QueueTree
+
+_PLACELESS_PHASES = WAITING_PHASES | {Phase.SUSPENDED}
+"""Phases in which a job whose replicas have gone leaves its name to others."""
 
 
 class PoolIndex:
     """Unsettled records, and by them: what is held (in ``snapshot``, by queue in ``ledger``), who waits, whose name is whose.
 
     ``waiting`` has the queue key of every job that wants to be placed. Of those, ``lines`` have the ones that may start when they fit,
-    ``builds`` those that wait for their build, ``suspended`` those that may not start at all, ``homeless`` those whose queue is not there;
-    the rest wait for the end of an earlier attempt. ``delayed`` has the instants (µs) before which jobs in ``lines`` must not start.
-    ``rejected`` are the active jobs with a member that its node rejected. ``holdings`` has what every job holds.
+    ``builds`` those that wait for their build, ``homeless`` those whose queue is not there, ``draining`` those that wait for the end of
+    an earlier attempt. ``delayed`` has the instants (µs) before which jobs in ``lines`` must not start. ``disrupted`` are the active
+    jobs with a member that its node has taken, ``starting`` those of which not all has started, with the instants (µs) by which it must
+    have. ``holdings`` has what every job holds, ``departures`` what of it becomes free when; ``version`` changes whenever one of them
+    or a node does. ``gifts`` are, by job that gave replicas up, the waiting jobs for which it did. ``remembered`` is the room that the
+    last pass kept.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, *, start_timeout_s: int = 0) -> None:
         self.snapshot = snapshot
+        self.start_timeout_s = start_timeout_s
         self.lines = WaitingLines()
         self.waiting: dict[str, QueueKey] = {}
-        self.suspended: set[str] = set()
         self.homeless: set[str] = set()
+        self.draining: set[str] = set()
         self.delayed: dict[str, int] = {}
-        self.rejected: set[str] = set()
+        self.disrupted: set[str] = set()
+        self.starting: dict[str, int] = {}
         self.holdings: dict[str, dict[HoldKey, Hold]] = {}
+        self.departures = Departures()
+        self.version = 0
+        self.remembered = Remembered()
+        self.gifts: dict[str, frozenset[str]] = {}
         self._capacity: dict[str, int] | None = None
         self.tree = QueueTree()
         self.ledger = Ledger(self.tree, self.capacity)
@@ -57,6 +72,7 @@ class PoolIndex:
     def note_node(self) -> None:
         """Take in that a node has changed."""
         self._capacity = None
+        self.version += 1
 
     def apply(self, tree: QueueTree) -> None:
         """Put every job into its queue of ``tree``."""
@@ -73,6 +89,7 @@ class PoolIndex:
         before = self._records.get(job_id)
         if before is None or before.replicas is not record.replicas or before.phase is not record.phase:
             self._reindex_holdings(record)
+            self._reindex_gifts(record)
         if record.settled:
             self._records.pop(job_id, None)
         else:
@@ -81,10 +98,13 @@ class PoolIndex:
         self._reindex_waiting(record)
         if before is None or before.terminal is not record.terminal:
             self.note_build(record)
-        rejected = record.phase in ACTIVE_PHASES and any(
-            member.state is ReplicaState.REJECTED for member in record.members()
-        )
-        (self.rejected.add if rejected else self.rejected.discard)(job_id)
+        disrupted = record.phase in ACTIVE_PHASES and any(was_taken(member) for member in record.members())
+        (self.disrupted.add if disrupted else self.disrupted.discard)(job_id)
+        due = start_due(record, self.start_timeout_s)
+        if due is None:
+            self.starting.pop(job_id, None)
+        else:
+            self.starting[job_id] = due
 
     def note_build(self, record: JobRecord) -> None:
         """Take in that a job has appeared or ended, for those that wait for it; a settled one is not indexed by this."""
@@ -98,7 +118,7 @@ class PoolIndex:
         if len(rivals) < 2:
             return None
         others = [self._records[job_id] for job_id in rivals if job_id != record.job_id]
-        placed = [other for other in others if other.phase not in WAITING_PHASES or not drained(other)]
+        placed = [other for other in others if other.phase not in _PLACELESS_PHASES or not drained(other)]
         arrival = (record.queued_at, record.job_id)
         ahead = placed or [other for other in others if (other.queued_at, other.job_id) < arrival]
         return min(ahead, key=lambda other: (other.queued_at, other.job_id)).job_id if ahead else None
@@ -119,6 +139,15 @@ class PoolIndex:
             self.holdings[record.job_id] = holds
         else:
             self.holdings.pop(record.job_id, None)
+        if self.departures.put(record, holds) or released or taken:
+            self.version += 1
+
+    def _reindex_gifts(self, record: JobRecord) -> None:
+        takers = frozenset(one.leaves_for for one in record.replicas if one.leaves_for)
+        if takers and record.phase in ACTIVE_PHASES:
+            self.gifts[record.job_id] = takers
+        else:
+            self.gifts.pop(record.job_id, None)
 
     def _reindex_name(self, before: JobRecord | None, record: JobRecord) -> None:
         name = _name_of(record)
@@ -145,8 +174,8 @@ class PoolIndex:
     def _reindex_waiting(self, record: JobRecord) -> None:
         job_id = record.job_id
         self.waiting.pop(job_id, None)
-        self.suspended.discard(job_id)
         self.homeless.discard(job_id)
+        self.draining.discard(job_id)
         self.delayed.pop(job_id, None)
         self.lines.drop(job_id)
         self.builds.release(record)
@@ -155,15 +184,15 @@ class PoolIndex:
         key = self.waiting[job_id] = queue_key(record)
         if self.builds.block(record):
             return
-        if record.phase is Phase.SUSPENDED or record.job.run.suspend:
-            self.suspended.add(job_id)
-        elif self.tree.queue_of(record.job) is None:
+        if self.tree.queue_of(record.job) is None:
             self.homeless.add(job_id)
         elif drained(record):
             shape = Shape(self.tree.account_of(record), gang_of(record.job), record.job.run.active_deadline_s)
             self.lines.put(job_id, key, shape)
             if ready := ready_at(record):
                 self.delayed[job_id] = ready
+        else:
+            self.draining.add(job_id)
 
 
 def _name_of(record: JobRecord) -> tuple[str, str]:

@@ -29,7 +29,10 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resize(msgspec.Struct, frozen=True, kw_only=True):
-    """Change the membership of a running gang to ``generation``; survivors are not touched."""
+    """Change the membership of a running gang to ``generation``; survivors are not touched.
+
+    ``for_job`` is the waiting job that is to have the room of those who leave, if any; ``avoid`` the nodes that took replicas of it.
+    """
 
     job_id: str
     attempt: int
@@ -38,6 +41,8 @@ class Resize(msgspec.Struct, frozen=True, kw_only=True):
     added: tuple[Assignment, ...] = ()
     removed: tuple[ReplicaRef, ...] = ()
     policy: str = ""
+    for_job: str = ""
+    avoid: tuple[str, ...] = ()
 
     def to_fact(self, pool: str) -> JobResized:
         """The fact that it becomes; ``pool`` does not show in it."""
@@ -49,20 +54,23 @@ class Resize(msgspec.Struct, frozen=True, kw_only=True):
             added=self.added,
             removed=self.removed,
             policy=self.policy,
+            for_job=self.for_job,
+            avoid=self.avoid,
         )
 
 
 class Evict(msgspec.Struct, frozen=True, kw_only=True):
-    """Take ``attempt`` down as a whole; the job goes back to its queue."""
+    """Take ``attempt`` down as a whole; the job goes back to its queue. ``avoid`` are the nodes that failed it."""
 
     job_id: str
     attempt: int
     reason: Reason
+    avoid: tuple[str, ...] = ()
 
     def to_fact(self, pool: str) -> JobEvicted:
         """The fact that it becomes; ``pool`` does not show in it."""
         del pool
-        return JobEvicted(attempt=self.attempt, reason=self.reason)
+        return JobEvicted(attempt=self.attempt, reason=self.reason, avoid=self.avoid)
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from muster_core.models import GPU_MILLI
 from muster_core.placement import Demand, Hold, HoldKey, Placement, Snapshot
 from muster_core.queues.lines import Shape
 
-_MARGIN_US = 30_000_000
+LAUNCH_MARGIN_US = 30_000_000
 """What launching and ending may add to a job's own bound."""
 
 _US = 1_000_000
@@ -58,7 +58,7 @@ class Kept:
     def outlasts(self, bound_s: int | None, now: int) -> bool:
         """Whether a job that starts now has certainly ended when the room is needed."""
         at = self.reservation.expected_at
-        return bound_s is not None and at is not None and now + bound_s * _US + _MARGIN_US <= at
+        return bound_s is not None and at is not None and now + bound_s * _US + LAUNCH_MARGIN_US <= at
 
     def holds(self, snapshot: Snapshot) -> Iterator[tuple[HoldKey, Hold]]:
         """What must not be given to others of what is free in ``snapshot``."""
@@ -71,7 +71,8 @@ class Kept:
                 yield (name, 0, node, -1), Hold(node, Demand(amounts=amounts))
             for gpu, milli in enumerate(room.gpus):
                 demand = _of_gpu(milli - rest.gpus[gpu], room.gpu_memory[gpu] - rest.gpu_memory[gpu])
-                if demand is not None:
+                # Of a GPU without free compute nobody can take the memory.
+                if milli > 0 and demand is not None:
                     yield (name, 0, node, gpu), Hold(node, demand, (gpu,))
 
 
@@ -87,6 +88,11 @@ class KeptRoom:
     def reservations(self) -> tuple[Reservation, ...]:
         """Those that there are, in the order in which they were given."""
         return tuple(kept.reservation for kept in self._kept.values())
+
+    @property
+    def all(self) -> tuple[Kept, ...]:
+        """The room of each of them."""
+        return tuple(self._kept.values())
 
     def add(self, kept: Kept) -> None:
         """Keep room for one more; ``stand`` has to follow."""

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from muster_core.lifecycle.moves import ACTIVE_PHASES
-from muster_core.models import JobKind, JobRecord
-from muster_core.placement import Gang, Hold, HoldKey, Placement
-from muster_core.queues.durations import Durations
+from muster_core.models import JobRecord
+from muster_core.placement import Gang, Placement
+from muster_core.queues.departures import Holds
 from muster_core.queues.index import PoolIndex
 from muster_core.queues.ledger import amounts_of
 from muster_core.queues.sizes import gang_amounts
 from muster_core.queues.trial import Trial
-
-Holds = tuple[tuple[HoldKey, Hold], ...]
 
 
 class Leaver(NamedTuple):
@@ -27,31 +24,10 @@ class Leaver(NamedTuple):
 
 def leaving(index: PoolIndex, now: int) -> list[Leaver]:
     """What is on its way out already."""
-    found: list[Leaver] = []
-    for job_id, holdings in sorted(index.holdings.items()):
-        record = index.records[job_id]
-        gone = _leaving_keys(record)
-        holds = tuple((key, hold) for key, hold in holdings.items() if key in gone)
-        if holds:
-            found.append(Leaver(record, holds, now))
-    return found
-
-
-def ending(index: PoolIndex, durations: Durations, now: int) -> list[Leaver]:
-    """What runs, in the order in which it is expected to end; those of whom nobody knows come last, the oldest of them first.
-
-    Services stay up, and what a finished job has left behind may stay as long as it likes: nobody waits for those.
-    """
-    found: list[Leaver] = []
-    for job_id, holdings in index.holdings.items():
-        record = index.records[job_id]
-        if record.phase not in ACTIVE_PHASES or record.job is None or record.job.kind is JobKind.SERVICE:
-            continue
-        gone = _leaving_keys(record)
-        holds = tuple((key, hold) for key, hold in holdings.items() if key not in gone)
-        if holds:
-            found.append(Leaver(record, holds, durations.expected_end(record, now)))
-    return sorted(found, key=_order)
+    departures = index.departures
+    return [
+        Leaver(index.records[job_id], departures.of(job_id).leaving, now) for job_id in departures.leaving
+    ]
 
 
 def first_fit(
@@ -118,19 +94,6 @@ class _Way:
     def settle(self) -> None:
         while self._marks:
             self._trial.commit(self._marks.pop()[1])
-
-
-def _order(leaver: Leaver) -> tuple[bool, int, str]:
-    known = leaver.end is not None
-    return (
-        not known,
-        leaver.end if leaver.end is not None else leaver.record.placed_at,
-        leaver.record.job_id,
-    )
-
-
-def _leaving_keys(record: JobRecord) -> set[HoldKey]:
-    return {(record.job_id, r.attempt, r.role, r.index) for r in record.replicas if r.leaving and not r.ended}
 
 
 def _enough_in_all(trial: Trial, leavers: Sequence[Leaver], gang: Gang) -> int | None:

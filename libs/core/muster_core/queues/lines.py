@@ -29,14 +29,16 @@ class Shape(NamedTuple):
 
 
 class Line:
-    """Jobs of one shape, in order. ``told`` is the reason that all of them are known to have been told."""
+    """Jobs of one shape, in order. ``told`` is the reason that all of them are known to have been told, ``oldest`` the start (µs) of the
+    longest wait among them where nothing but room keeps any of them; each None where that is not known."""
 
-    __slots__ = ("keys", "shape", "told")
+    __slots__ = ("keys", "oldest", "shape", "told")
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         self.keys: list[QueueKey] = []
         self.told: Reason | None = None
+        self.oldest: int | None = None
 
 
 class WaitingLines:
@@ -67,7 +69,7 @@ class WaitingLines:
         if line is None:
             line = self._lines[shape] = Line(shape)
         insort(line.keys, key)
-        line.told = None
+        line.told = line.oldest = None
         self._places[job_id] = (line, key)
 
     def drop(self, job_id: str) -> None:
@@ -76,12 +78,13 @@ class WaitingLines:
         if place is None:
             return
         line, key = place
+        line.oldest = None
         del line.keys[bisect_left(line.keys, key)]
         if not line.keys:
             del self._lines[line.shape]
 
     def retell(self, job_id: str) -> None:
-        """Forget that the job's line has been told its reason."""
+        """Forget that the job's line has been told its reason, and how long it waits."""
         place = self._places.get(job_id)
         if place is not None:
-            place[0].told = None
+            place[0].told = place[0].oldest = None

@@ -6,35 +6,39 @@ happen and changes nothing, because a decision counts only once its facts are co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from muster_core.facts import CapacityChanged, JobPlaced, JobResized, JobWaiting, NodeChanged, Stamped
 from muster_core.lifecycle import fold
 from muster_core.models import JobRecord, Problem, QueueSpec
-from muster_core.placement import Gang, Snapshot, feasible_when_empty, gang_of
+from muster_core.placement import Gang, Snapshot, feasible_when_empty
+from muster_core.queues.backlog import backlog
 from muster_core.queues.checks import problems_of
 from muster_core.queues.decision import Decision
 from muster_core.queues.durations import Durations
-from muster_core.queues.explain import Explanation, explain
+from muster_core.queues.explain import Explaining
+from muster_core.queues.explanation import Explanation
 from muster_core.queues.index import PoolIndex
 from muster_core.queues.instructions import Instruction
 from muster_core.queues.invariants import InvariantBroken, violations
 from muster_core.queues.keeping import Reservation
 from muster_core.queues.report import QueueReport, report
 from muster_core.queues.requests import Requests
-from muster_core.queues.sizes import gang_amounts, smallest
 from muster_core.queues.tree import QueueTree
 
 _SETTLED_KEPT = 50_000
 
 
 class PoolState:
-    """The jobs that are not settled, the nodes of ``pool``, and what follows from both. Instants are microseconds."""
+    """The jobs that are not settled, the nodes of ``pool``, and what follows from both. Instants are microseconds.
 
-    def __init__(self, *, pool: str) -> None:
+    ``start_timeout_s`` is how long a gang may take to start after its placement, where its job does not say; 0 is no bound.
+    """
+
+    def __init__(self, *, pool: str, start_timeout_s: int = 0) -> None:
         self.pool = pool
         self._snapshot = Snapshot()
-        self._index = PoolIndex(self._snapshot)
+        self._index = PoolIndex(self._snapshot, start_timeout_s=start_timeout_s)
         self._requests = Requests()
         self._settled: dict[str, None] = {}
         self._shrunk: frozenset[str] = frozenset()
@@ -43,8 +47,30 @@ class PoolState:
         self._told_at: dict[str, int] = {}
         self._wake_at: int | None = None
         self._reservations: dict[str, Reservation] = {}
+        self._kept_since: dict[str, int] = {}
+        self._now = 0
         self._durations = Durations()
         self._decided_at = 0
+
+    @property
+    def index(self) -> PoolIndex:
+        """What the records say, as decisions look it up; to be read, and tried on inside a transaction that is rolled back."""
+        return self._index
+
+    @property
+    def feasible(self) -> dict[Gang, bool]:
+        """Which gangs the empty pool could hold, as far as anybody has asked."""
+        return self._feasible
+
+    @property
+    def durations(self) -> Durations:
+        """How long jobs took."""
+        return self._durations
+
+    @property
+    def decided_at(self) -> int:
+        """The instant (µs) of the last placement or change of size, 0 where there was none."""
+        return self._decided_at
 
     @property
     def records(self) -> dict[str, JobRecord]:
@@ -133,35 +159,50 @@ class PoolState:
             self._requests.refuse(job_id)
         self._wake_at = outcome.wake_at
         self._reservations = outcome.reservations
+        self._kept_since = {job_id: self._kept_since.get(job_id, now) for job_id in outcome.reservations}
+        self._now = now
         return list(outcome.instructions)
 
     def next_wake(self, now: int) -> int | None:
         """The next instant at which ``decide`` may say something new without any fact, or None; it may lie in the past."""
         instants = [instant for instant in self._index.delayed.values() if instant > now]
+        # What was due at the last decision has been decided on.
+        instants += [due for due in self._index.starting.values() if due > self._now]
         if self._wake_at is not None:
             instants.append(self._wake_at)
         return min(instants, default=None)
 
     def capacity(self, now: int) -> CapacityChanged:
         """The pool in totals, over the nodes that take new replicas."""
-        since = [self._index.records[job_id].waiting_since for job_id in self._feasible_waiting()]
+        number, oldest = backlog(self._index, self._could_start)
         return CapacityChanged(
             pool=self.pool,
             free=self._snapshot.free_total(),
             allocatable=self._snapshot.allocatable_total(),
             waiting=len(self._index.waiting),
-            waiting_feasible=len(since),
-            oldest_wait_at=min((min(instant, now) for instant in since), default=0),
+            waiting_feasible=number,
+            oldest_wait_at=0 if oldest is None else min(oldest, now),
             decided_at=self._decided_at,
         )
 
     def explain(self, job_id: str) -> Explanation | None:
-        """Why the job is where it is, or None where it is not known or settled."""
-        return explain(job_id, self._index, self._reservations)
+        """Why the job is where it is, as of the last decision, or None where it is not known or settled."""
+        return Explaining(
+            index=self._index,
+            reservations=self._reservations,
+            since=self._kept_since,
+            durations=self._durations,
+            feasible=self._feasible,
+            now=self._now,
+        ).explain(job_id)
 
     def queue_report(self) -> tuple[QueueReport, ...]:
         """What every queue holds, is due and waits for, by name."""
         return report(self._index)
+
+    def queue_of(self, record: JobRecord) -> str:
+        """The queue that a validated job is in, whatever it names; ``default`` answers for those whose queue is not there."""
+        return self._index.tree.account_of(record)[0]
 
     @property
     def reservations(self) -> tuple[Reservation, ...]:
@@ -199,23 +240,6 @@ class PoolState:
             case _:
                 pass
         self._requests.note(stamped)
-
-    def _feasible_waiting(self) -> Iterator[str]:
-        """The jobs that only wait for room, or for an end of their own, and that the empty pool could hold."""
-        index = self._index
-        for line in index.lines:
-            needed = gang_amounts(smallest(line.shape.gang))
-            if self._could_start(line.shape.gang) and index.ledger.barrier(line.shape.queue, needed) is None:
-                for _, _, job_id in line.keys:
-                    if index.holder_of_name(index.records[job_id]) is None:
-                        yield job_id
-        for job_id in index.waiting:
-            job = index.records[job_id].job
-            elsewhere = (index.lines, index.suspended, index.homeless, index.builds.blocked)
-            if job is None or any(job_id in others for others in elsewhere):
-                continue
-            if self._could_start(gang_of(job)):
-                yield job_id
 
     def _could_start(self, gang: Gang) -> bool:
         known = self._feasible.get(gang)

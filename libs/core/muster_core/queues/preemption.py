@@ -13,15 +13,15 @@ from muster_core.facts import ReplicaRef
 from muster_core.lifecycle.moves import ACTIVE_PHASES
 from muster_core.models import JobRecord, Reason
 from muster_core.placement import Placement, place
-from muster_core.placement.roles import is_pinned
 from muster_core.placement.words import counted
 from muster_core.queues import reasons
 from muster_core.queues.claims import Claim, right_over
+from muster_core.queues.departures import Holds
 from muster_core.queues.instructions import Evict, Resize
-from muster_core.queues.leavers import Holds, Leaver, first_fit
+from muster_core.queues.leavers import Leaver, first_fit
 from muster_core.queues.ledger import amounts_of
-from muster_core.queues.resizing import reachable, resizable
 from muster_core.queues.sizes import smallest
+from muster_core.queues.surplus import surplus
 from muster_core.queues.trial import Trial
 
 POLICY = "preemption"
@@ -84,10 +84,12 @@ def _units(claim: Claim, trial: Trial) -> list[_Unit]:
     victims.sort(key=_victim_order)
     units: list[_Unit] = []
     mark = trial.ledger.checkpoint()
-    for surplus in (True, False):
+    for above in (True, False):
         for record in victims:
             taken = {key for unit in units if unit.record is record for key, _ in unit.holds}
-            for ref, holds in _surplus(record, trial) if surplus else _gang(record, taken, trial):
+            for ref, holds in (
+                surplus(record, trial.index.holdings[record.job_id]) if above else _gang(record, taken, trial)
+            ):
                 code = right_over(claim, record, trial)
                 if code is None or not holds or len(units) >= _MOST_UNITS:
                     break
@@ -100,26 +102,6 @@ def _units(claim: Claim, trial: Trial) -> list[_Unit]:
 
 def _victim_order(record: JobRecord) -> tuple[int, int, str]:
     return (record.job.priority if record.job else 0, -record.placed_at, record.job_id)
-
-
-def _surplus(record: JobRecord, trial: Trial) -> Iterator[tuple[ReplicaRef, Holds]]:
-    """The members above the job's minimum that may leave one by one, the newest first."""
-    if not resizable(record) or record.job is None:
-        return
-    members = record.members()
-    floor = min(record.job.min_available or 0, sum(role.replicas for role in record.job.roles))
-    spare = len(members) - floor
-    sizes = {role.name: sum(1 for one in members if one.role == role.name) for role in record.job.roles}
-    lowest = {name: reachable(record, name, 0) or 0 for name in sizes}
-    for one in sorted(members, key=lambda one: (-one.generation, -one.index, one.role)):
-        key = (record.job_id, one.attempt, one.role, one.index)
-        hold = trial.index.holdings[record.job_id].get(key)
-        if is_pinned(one.role) or not one.index or hold is None or spare <= 0:
-            continue
-        if sizes[one.role] > lowest[one.role]:
-            sizes[one.role] -= 1
-            spare -= 1
-            yield ReplicaRef(role=one.role, index=one.index), ((key, hold),)
 
 
 def _gang(

@@ -6,14 +6,17 @@ from collections.abc import Sequence
 
 import msgspec
 
+from muster_core.facts import Assignment
 from muster_core.lifecycle.builds import BUILD_FAILED, WAITING_FOR_BUILD
-from muster_core.models import JobRecord, Phase, Reason, ReplicaState, replica_name
-from muster_core.placement import Placement
+from muster_core.models import JobRecord, Phase, Reason, ReplicaRecord, ReplicaState, replica_name
+from muster_core.placement import Placement, Snapshot
 from muster_core.placement.words import amount_in_words, counted, demand_in_words
 
-SUSPENDED = "Suspended"
 NAME_IN_USE = "NameInUse"
 REJECTED_BY_NODE = "RejectedByNode"
+DISRUPTED = "Disrupted"
+NODE_LOST = "NodeLost"
+START_TIMEOUT = "StartTimeout"
 PLACED = "Placed"
 NO_SUCH_QUEUE = "NoSuchQueue"
 QUEUE_LIMIT = "QueueLimit"
@@ -22,6 +25,8 @@ BEHIND_FIRST = "BehindFirst"
 PREEMPTED = "Preempted"
 RECLAIMED = "Reclaimed"
 
+_NAMED = 4
+
 
 class BuildEnd(msgspec.Struct, frozen=True, kw_only=True):
     """How a build ended: its ``name``, and the words of its last reason."""
@@ -29,11 +34,6 @@ class BuildEnd(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     phase: Phase
     message: str = ""
-
-
-def suspended() -> Reason:
-    """The job waits to be resumed."""
-    return Reason(code=SUSPENDED, message="the job is suspended: resume it to let it start")
 
 
 def name_in_use(record: JobRecord, holder: str) -> Reason:
@@ -97,18 +97,53 @@ def _called(build: JobRecord) -> str:
     return f"{build.name} ({build.job_id})" if build.name else build.job_id
 
 
-def rejected_by_node(record: JobRecord) -> Reason:
-    """Nodes refused replicas that had been placed on them."""
-    rejected = [member for member in record.members() if member.state is ReplicaState.REJECTED]
-    first = rejected[0]
+def taken(record: JobRecord, members: Sequence[ReplicaRecord], snapshot: Snapshot) -> Reason:
+    """Nodes refused replicas that had been placed on them, gave them up (a drain, an eviction), or went away with them."""
+    first = members[0]
     name = replica_name(record.name, first.role, first.index)
     why = f": {first.reason}" if first.reason else ""
-    more = f", and {counted(len(rejected) - 1, 'other replica')} as well" if len(rejected) > 1 else ""
-    return Reason(
-        code=REJECTED_BY_NODE,
-        message=f"node {first.node} rejected {name}{why}{more}",
-        numbers={"rejected": len(rejected)},
+    more = f", and {counted(len(members) - 1, 'other replica')} as well" if len(members) > 1 else ""
+    if _went_away(first, snapshot):
+        code, what = NODE_LOST, f"{name} went with node {first.node}"
+    elif first.running_at:
+        code, what = DISRUPTED, f"{name} was taken from node {first.node}"
+    else:
+        code, what = REJECTED_BY_NODE, f"node {first.node} rejected {name}"
+    return Reason(code=code, message=f"{what}{why}{more}", numbers={"rejected": len(members)})
+
+
+def replaced(
+    record: JobRecord, members: Sequence[ReplicaRecord], added: Sequence[Assignment], snapshot: Snapshot
+) -> Reason:
+    """The same, where the job goes on and starts them again one by one, those that find room."""
+    because = taken(record, members, snapshot)
+    nodes = sorted({one.node for one in added})
+    where = f"started again on {nodes[0] if len(nodes) == 1 else counted(len(nodes), 'node')}"
+    left = len(members) - len(added)
+    outcome = (
+        where if not left else f"{len(added)} {where}, no room for {left}" if added else "no room for it"
     )
+    numbers = {**because.numbers, "restarted": len(added)}
+    return Reason(code=because.code, message=f"{because.message}; {outcome}", numbers=numbers)
+
+
+def start_timeout(record: JobRecord, late: Sequence[ReplicaRecord], timeout_s: int) -> Reason:
+    """The gang was placed, and some of it had not started in time: which replicas, where, and what the runtime said of them."""
+    named = [f"{replica_name(record.name, one.role, one.index)} on {one.node}" for one in late[:_NAMED]]
+    more = f" and {len(late) - _NAMED} more" if len(late) > _NAMED else ""
+    said = next((one.reason for one in late if one.reason), "")
+    launched = any(one.state is ReplicaState.LAUNCHED for one in late)
+    why = said or ("launched, and nothing heard of since" if launched else "not taken up by any launcher")
+    return Reason(
+        code=START_TIMEOUT,
+        message=f"{', '.join(named)}{more} did not start within {timeout_s} s: {why}",
+        numbers={"unstarted": len(late), "replicas": len(record.members()), "timeout_s": timeout_s},
+    )
+
+
+def _went_away(member: ReplicaRecord, snapshot: Snapshot) -> bool:
+    node = snapshot.nodes.get(member.node)
+    return member.node_lost or node is None or not node.ready
 
 
 def placed(placement: Placement) -> Reason:

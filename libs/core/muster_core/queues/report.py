@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from muster_core.models import QueueSpec, Resources
+from muster_core.placement.demand import PODS
 from muster_core.queues.index import PoolIndex
 from muster_core.queues.ledger import SHARE_UNIT, Amounts, Ledger
 
@@ -17,16 +18,19 @@ _FIELDS = frozenset({"cpu", "memory", "gpu", "gpu_memory", "ephemeral_storage"})
 class QueueReport(msgspec.Struct, frozen=True, kw_only=True):
     """A queue as it stands, with all that is below it.
 
-    ``allocated`` is held by its jobs, ``borrowed`` what of it is above the guarantee. ``share`` is its dominant share, ``fair_share`` what
-    it is due by weight among the siblings that want something, both in thousandths of the pool. ``running`` jobs hold something; the oldest
-    of the ``waiting`` waits since ``oldest_wait_at`` (µs, 0: nobody waits).
+    ``allocated`` is held by its jobs. ``borrowed`` is what of it is above the guarantee, of the resources that any queue is guaranteed,
+    ``guaranteed_in_use`` what is not. ``share`` is its dominant share, ``fair_share`` what it is due by weight among the siblings that want
+    something, both in thousandths of the pool; ``due`` is the latter as amounts. ``running`` jobs hold something; the oldest of the
+    ``waiting`` waits since ``oldest_wait_at`` (µs, 0: nobody waits). Jobs that name a queue which is not there wait in none.
     """
 
     spec: QueueSpec
     allocated: Resources
     borrowed: Resources
+    guaranteed_in_use: Resources
     share: int
     fair_share: int
+    due: Resources
     running: int
     waiting: int
     oldest_wait_at: int
@@ -40,7 +44,7 @@ def report(index: PoolIndex) -> tuple[QueueReport, ...]:
     for job_id, record in index.records.items():
         for name in tree.path(tree.account_of(record)[0]):
             running[name] += job_id in index.holdings
-            if job_id in index.waiting:
+            if job_id in index.waiting and job_id not in index.homeless:
                 since[name].append(record.waiting_since)
     wants = {name for name in tree.specs if running[name] or since[name]}
     due = _fair_shares(index, wants)
@@ -49,8 +53,10 @@ def report(index: PoolIndex) -> tuple[QueueReport, ...]:
             spec=spec,
             allocated=_resources(ledger.held((name,))),
             borrowed=_resources(_borrowed(name, ledger)),
+            guaranteed_in_use=_resources(_in_use(name, ledger)),
             share=ledger.share((name,)) * MILLI // SHARE_UNIT,
             fair_share=due.get(name, 0),
+            due=_resources(_part(index, due.get(name, 0))),
             running=running[name],
             waiting=len(since[name]),
             oldest_wait_at=min(since[name], default=0),
@@ -74,9 +80,20 @@ def _fair_shares(index: PoolIndex, wants: set[str]) -> dict[str, int]:
 
 
 def _borrowed(queue: str, ledger: Ledger) -> Amounts:
-    guaranteed = ledger.guaranteed(queue)
-    above = {name: amount - guaranteed.get(name, 0) for name, amount in ledger.held((queue,)).items()}
+    guaranteed, held = ledger.guaranteed(queue), ledger.held((queue,))
+    # What nobody is sure of is nobody's to lend.
+    above = {name: held[name] - guaranteed.get(name, 0) for name in ledger.contested(held)}
     return {name: amount for name, amount in above.items() if amount > 0}
+
+
+def _in_use(queue: str, ledger: Ledger) -> Amounts:
+    held = ledger.held((queue,))
+    used = {name: min(amount, held.get(name, 0)) for name, amount in ledger.guaranteed(queue).items()}
+    return {name: amount for name, amount in used.items() if amount > 0}
+
+
+def _part(index: PoolIndex, thousandths: int) -> Amounts:
+    return {name: amount * thousandths // MILLI for name, amount in index.capacity().items() if name != PODS}
 
 
 def _resources(amounts: Amounts) -> Resources:

@@ -1,16 +1,19 @@
-"""Who gets a reservation: first those who may take room by force, then those who have waited too long.
+"""Who gets a reservation: who may take room by force, then for whom others gave it up, then who has waited too long.
 
-Both are found from the facts and the clock alone, so that a new leader keeps the same room for the same jobs.
+All are found from the facts and the clock alone, so that a new leader keeps the same room for the same jobs.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from muster_core.models import JobRecord
 from muster_core.placement import Placement, place
 from muster_core.queues.claims import Claim, claims_of
 from muster_core.queues.durations import Durations
+from muster_core.queues.ending import Ending, StillHeld
 from muster_core.queues.keeping import Kept, KeptRoom, Reservation
-from muster_core.queues.leavers import Leaver, ending, first_fit, leaving
+from muster_core.queues.leavers import first_fit, leaving
 from muster_core.queues.lines import Line, Shape
 from muster_core.queues.order import QueueKey
 from muster_core.queues.preemption import make_room
@@ -29,27 +32,61 @@ class Reserving:
         self._trial = trial
         self._kept = kept
         self._durations = durations
-        self._ending: list[Leaver] | None = None
+        self._ending: Ending | None = None
         self._patient: list[tuple[int, str]] = []
 
     def run(self) -> None:
         """Keep room for whoever is to have it; what is said is who must leave for it."""
         claims = claims_of(self._trial, _MOST)
+        promised = self._promised()
         starved = self._starved()
-        if not claims and not starved:
+        if not claims and not promised:
+            self._keep_for(starved)
+        else:
+            self._derive(claims, promised, starved)
+        self._kept.stand()
+
+    def _keep_for(self, starved: Sequence[tuple[JobRecord, Shape]]) -> None:
+        """Keep room for the starved, where nobody else is entitled to any."""
+        if not starved:
             return
+        index, now = self._trial.index, self._trial.now
+        waiting = tuple((record.job_id, shape) for record, shape in starved)
+        conditions = (index.version, self._durations.version, waiting)
+        remembered = index.remembered.recall(conditions, now)
+        if remembered is not None:
+            for kept in remembered:
+                self._kept.add(kept)
+            return
+        self._derive((), (), starved)
+        index.remembered.note(conditions, at=now, until=self._holds_until(), kept=self._kept.all)
+
+    def _holds_until(self) -> int | None:
+        """The instant (µs) before which the same would be derived from the same facts, None where time does not matter."""
+        now = self._trial.now
+        if any(one.expected_at == now for one in self._kept.reservations):
+            return now + 1
+        return self._ending.until if self._ending else None
+
+    def _derive(
+        self,
+        claims: Sequence[Claim],
+        promised: Sequence[tuple[JobRecord, Shape]],
+        starved: Sequence[tuple[JobRecord, Shape]],
+    ) -> None:
         mark = self._trial.checkpoint()
         try:
             for leaver in leaving(self._trial.index, self._trial.now):
                 self._trial.release(leaver.record, leaver.holds)
             for claim in claims:
                 self._claim(claim)
+            for record, shape in promised:
+                self._redeem(record, shape)
             for record, shape in starved:
                 if len(self._kept.reservations) < _MOST:
                     self._wait_for_room(record, shape)
         finally:
             self._trial.rollback(mark)
-        self._kept.stand()
 
     def starves_at(self) -> int | None:
         """The next instant (µs) at which somebody who was not placed in this pass has waited too long, if any."""
@@ -60,16 +97,20 @@ class Reserving:
         if found is not None:
             self._keep(claim.record, claim.shape, found, self._trial.now, forced=True)
 
+    def _redeem(self, record: JobRecord, shape: Shape) -> None:
+        """Keep what was given up for a job, once all of it is there."""
+        if any(one.job_id == record.job_id for one in self._kept.reservations):
+            return
+        found = self._room_for(shape)
+        if found is not None:
+            self._keep(record, shape, found, self._trial.now, forced=True)
+
     def _wait_for_room(self, record: JobRecord, shape: Shape) -> None:
         if any(one.job_id == record.job_id for one in self._kept.reservations):
             return
         if self._ending is None:
-            self._ending = ending(self._trial.index, self._durations, self._trial.now)
-        held = self._trial.snapshot.holds
-        leavers = [
-            one._replace(holds=tuple((key, hold) for key, hold in one.holds if key in held))
-            for one in self._ending
-        ]
+            self._ending = Ending(self._trial.index, self._durations, self._trial.now)
+        leavers = StillHeld(self._ending, self._trial.snapshot.holds)
         mark = self._trial.checkpoint()
         gang = smallest(shape.gang)
         found = first_fit(self._trial, leavers, gang, lambda: self._room_for(shape))
@@ -100,6 +141,19 @@ class Reserving:
     def _room_for(self, shape: Shape) -> Placement | None:
         found = place(smallest(shape.gang), self._trial.snapshot, feasible=True)
         return found if isinstance(found, Placement) else None
+
+    def _promised(self) -> list[tuple[JobRecord, Shape]]:
+        """The waiting jobs for whom others gave up replicas since they wait, whoever waits longest first."""
+        index = self._trial.index
+        promised: dict[str, tuple[JobRecord, Shape]] = {}
+        for giver, takers in index.gifts.items():
+            given_at = index.records[giver].resized_at
+            for taker in takers:
+                if taker in index.lines and self._trial.may_start(taker):
+                    record = index.records[taker]
+                    if record.waiting_since <= given_at:
+                        promised[taker] = (record, index.lines.line_of(taker).shape)
+        return sorted(promised.values(), key=lambda one: (one[0].waiting_since, one[0].job_id))
 
     def _starved(self) -> list[tuple[JobRecord, Shape]]:
         """The first of every queue that has waited too long, whoever waits longest first."""

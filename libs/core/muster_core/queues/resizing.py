@@ -5,15 +5,12 @@ Growth takes what fits; shrinking takes the highest indices, never a pinned role
 
 from __future__ import annotations
 
-from muster_core.facts import ReplicaRef
+from muster_core.facts import ReplicaRef, ScaleProposed
 from muster_core.models import JobRecord, Phase, Reason
 from muster_core.placement import Snapshot, place_more
 from muster_core.placement.roles import is_pinned
 from muster_core.placement.words import counted
 from muster_core.queues.instructions import Resize
-
-BY_HAND = "manual"
-"""The policy's name of a size that a user asked for."""
 
 
 def resizable(record: JobRecord) -> bool:
@@ -82,6 +79,19 @@ def shrink(record: JobRecord, role: str, target: int, *, policy: str) -> Resize 
         removed=tuple(ReplicaRef(role=role, index=index) for index in leaving),
         reason=_reason("Shrunk", role, len(indices), len(indices) - len(leaving), target),
         policy=policy,
+    )
+
+
+def given_up(record: JobRecord, proposal: ScaleProposed, removed: tuple[ReplicaRef, ...]) -> Resize:
+    """Remove what was proposed to leave for another job, as far as it is needed."""
+    return Resize(
+        job_id=record.job_id,
+        attempt=record.attempt,
+        generation=record.generation + 1,
+        removed=removed,
+        reason=proposal.reason,
+        policy=proposal.policy,
+        for_job=proposal.for_job,
     )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from muster_core.lifecycle import avoided_at
 from muster_core.models import JobRecord, QueuePolicy, Reason
 from muster_core.placement import Gang, Placement, Shortfall, place, to_reason
 from muster_core.queues import reasons
+from muster_core.queues.avoiding import kept_off, known_among
 from muster_core.queues.instructions import Place
 from muster_core.queues.keeping import KeptRoom
 from muster_core.queues.ledger import Amounts, Ledger
@@ -29,8 +31,9 @@ class Serving:
     def run(self) -> None:
         """Place whoever fits."""
         lines = list(self._trial.index.lines)
+        self._serve_entitled()
         for job_id, line in Turns(lines, self._trial.ledger).walk(self.blocked, self._closed):
-            if self._trial.may_start(job_id):
+            if self._trial.may_start(job_id) and job_id not in self._trial.touched:
                 self._try(self._trial.index.records[job_id], line)
         for line in lines:
             first = self._closed.get(line.shape.account)
@@ -38,16 +41,33 @@ class Serving:
                 record = self._trial.index.records[first]
                 self.blocked[line] = reasons.behind_first(line.shape.queue, record)
 
-    def _try(self, record: JobRecord, line: Line) -> None:
+    def _serve_entitled(self) -> None:
+        """Those for whom others were made to leave go first: what was freed may be a limit, which no kept room keeps from their victims."""
+        for one in self._kept.reservations:
+            if one.forced and self._trial.index.tree.specs[one.queue].policy is not QueuePolicy.STRICT_FIFO:
+                line = self._trial.index.lines.line_of(one.job_id)
+                self._try(self._trial.index.records[one.job_id], line, first=True)
+
+    def _try(self, record: JobRecord, line: Line, *, first: bool = False) -> None:
+        """Place the job if it fits; where it is not tried ``first``, but in its turn, its line learns that it does not."""
         lifted = self._kept.lift(record.job_id, line.shape, self._trial.now)
-        found = self._find(line.shape)
+        found = self._elsewhere(record, line.shape) or self._find(line.shape)
         if isinstance(found, Placement):
             self._start(record, found)
             self._kept.fulfil(record.job_id)
-        else:
+        elif not first:
             self._block(record, line, found)
         if lifted:
             self._kept.stand()
+
+    def _elsewhere(self, record: JobRecord, shape: Shape) -> Placement | None:
+        """Room on other nodes than those that failed the job lately."""
+        avoided = known_among(avoided_at(record, self._trial.now), self._trial.snapshot)
+        if not avoided:
+            return None
+        with kept_off(avoided, record.job_id, self._trial.snapshot):
+            found = self._find(shape)
+        return found if isinstance(found, Placement) else None
 
     def _start(self, record: JobRecord, found: Placement) -> None:
         attempt = record.attempt + 1

@@ -30,8 +30,9 @@ def reduced(gang: Gang, allowed: Callable[[Amounts], bool]) -> Gang | None:
     return gang
 
 
+@lru_cache(maxsize=4096)
 def gang_amounts(gang: Gang) -> Amounts:
-    """What the whole of ``gang`` counts against its queue."""
+    """What the whole of ``gang`` counts against its queue; the same object each time, not to be changed."""
     total: Amounts = {}
     for role in gang.roles:
         different = [slot for index, slot in role.overrides if index < role.replicas]

@@ -33,8 +33,6 @@ class Telling:
     def run(self) -> list[Wait]:
         """The reasons to tell now, no more than the bus takes at once."""
         records = self._index.records
-        for job_id in sorted(self._index.suspended):
-            self._consider(records[job_id], reasons.suspended())
         for job_id in sorted(self._index.homeless):
             job = records[job_id].job
             self._consider(records[job_id], reasons.no_such_queue(job.queue if job else ""))

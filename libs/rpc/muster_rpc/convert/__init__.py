@@ -9,6 +9,13 @@ from muster_rpc.convert.instants import micros_from_proto, timestamp_to_proto
 from muster_rpc.convert.job import SpecError, job_from_proto, job_to_proto
 from muster_rpc.convert.node import node_replica_to_proto, node_to_proto
 from muster_rpc.convert.problem import problem_from_proto, problem_to_proto
+from muster_rpc.convert.queue import (
+    queue_change_from_proto,
+    queue_change_to_proto,
+    queue_from_proto,
+    queue_status_to_proto,
+    queue_to_proto,
+)
 from muster_rpc.convert.record import reason_to_proto, record_to_proto
 from muster_rpc.convert.resources import resources_from_proto, resources_to_proto
 
@@ -23,6 +30,11 @@ __all__ = [
     "phase_to_proto",
     "problem_from_proto",
     "problem_to_proto",
+    "queue_change_from_proto",
+    "queue_change_to_proto",
+    "queue_from_proto",
+    "queue_status_to_proto",
+    "queue_to_proto",
     "reason_to_proto",
     "record_to_proto",
     "replica_state_to_proto",

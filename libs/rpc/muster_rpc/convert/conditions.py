@@ -19,9 +19,9 @@ _ENDINGS = {
     Phase.CANCELLED: "Cancelled",
 }
 _PAUSES = {
-    Phase.RESTARTING: ("Restarting", "JobRestarting"),
-    Phase.EVICTED: ("Evicted", "JobEvicted"),
-    Phase.SUSPENDED: ("Suspended", "CommandRequested"),
+    Phase.RESTARTING: ("Restarting", ("JobRestarting", "CommandRequested")),
+    Phase.EVICTED: ("Evicted", ("JobEvicted",)),
+    Phase.SUSPENDED: ("Suspended", ("CommandRequested",)),
 }
 
 
@@ -33,8 +33,8 @@ def conditions_of(record: JobRecord) -> list[job_pb2.Condition]:
     if record.running_at:
         conditions.append(_running(record))
     if record.phase in _PAUSES:
-        kind, fact = _PAUSES[record.phase]
-        conditions.append(_of_phase(kind, record, at=_last(record, fact)))
+        kind, causes = _PAUSES[record.phase]
+        conditions.append(_of_phase(kind, record, at=_last(record, *causes)))
     if record.phase in _ENDINGS:
         conditions.append(_of_phase(_ENDINGS[record.phase], record, at=record.finished_at or _last(record)))
     return conditions

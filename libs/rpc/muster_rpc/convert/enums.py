@@ -13,6 +13,7 @@ from muster_core.models import (
     Framework,
     JobKind,
     Phase,
+    QueueChangeKind,
     ReplicaState,
     RestartPolicy,
     RestartScope,
@@ -20,7 +21,7 @@ from muster_core.models import (
     Strategy,
     SuccessPolicy,
 )
-from muster_rpc.v1 import job_pb2
+from muster_rpc.v1 import job_pb2, queue_service_pb2
 
 CoreT = TypeVar("CoreT", bound=enum.StrEnum)
 ProtoT = TypeVar("ProtoT", bound=int)
@@ -61,6 +62,9 @@ STRATEGIES = EnumPair(Strategy, prefix="STRATEGY", number_of=job_pb2.Strategy.Va
 PHASES = EnumPair(Phase, prefix="PHASE", number_of=job_pb2.Phase.Value)
 REPLICA_STATES = EnumPair(ReplicaState, prefix="REPLICA_STATE", number_of=job_pb2.ReplicaState.Value)
 SEVERITIES = EnumPair(Severity, prefix="SEVERITY", number_of=job_pb2.Severity.Value)
+QUEUE_CHANGES = EnumPair(
+    QueueChangeKind, prefix="QUEUE_CHANGE_KIND", number_of=queue_service_pb2.QueueChangeKind.Value
+)
 
 
 def phase_to_proto(phase: Phase) -> job_pb2.Phase.ValueType:

@@ -32,6 +32,7 @@ def node_to_proto(
         ready=node.ready,
         unschedulable=node.unschedulable,
         address=node.address,
+        gpu_memory_bytes=node.gpu_memory,
         replicas=replicas,
     )
 
@@ -39,14 +40,16 @@ def node_to_proto(
 def node_replica_to_proto(
     *,
     name: str,
+    job: str,
     job_id: str,
     state: ReplicaState,
     requests: Resources,
     gpus: Sequence[int] = (),
 ) -> cluster_service_pb2.NodeReplica:
-    """One replica that stands on a node; ``name`` is that of ``muster_core.models.replica_name``."""
+    """One replica that stands on a node; ``name`` is that of ``muster_core.models.replica_name``, ``job`` the name of its job."""
     return cluster_service_pb2.NodeReplica(
         name=name,
+        job=job,
         job_id=job_id,
         state=replica_state_to_proto(state),
         requests=resources_to_proto(requests),

@@ -12,6 +12,7 @@ from muster_rpc.convert.enums import phase_to_proto, replica_state_to_proto
 from muster_rpc.convert.instants import timestamp_to_proto
 from muster_rpc.convert.job import job_to_proto
 from muster_rpc.convert.problem import problem_to_proto
+from muster_rpc.convert.progress import progress_to_proto, speed_up_to_proto
 from muster_rpc.v1 import job_pb2
 
 _PENDING = frozenset({ReplicaState.PLACED, ReplicaState.LAUNCHED})
@@ -59,6 +60,8 @@ def _status(record: JobRecord, *, history: bool) -> job_pb2.JobStatus:
         running_at=timestamp_to_proto(record.running_at),
         finished_at=timestamp_to_proto(record.finished_at),
         address=address_of(record),
+        progress=progress_to_proto(record),
+        speed_up=speed_up_to_proto(record),
     )
 
 

@@ -60,12 +60,15 @@ class NodeReplica(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     REQUESTS_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """{job}-{role}-{index}."""
     job_id: _builtins.str
     """Its job."""
     state: _job_pb2.ReplicaState.ValueType
     """Where it stands."""
+    job: _builtins.str
+    """Its job's name."""
     @_builtins.property
     def requests(self) -> _job_pb2.Resources:
         """What it holds."""
@@ -82,10 +85,11 @@ class NodeReplica(_message.Message):
         state: _job_pb2.ReplicaState.ValueType = ...,
         requests: _job_pb2.Resources | None = ...,
         gpus: _abc.Iterable[_builtins.int] | None = ...,
+        job: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["requests", b"requests"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpus", b"gpus", "job_id", b"job_id", "name", b"name", "requests", b"requests", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpus", b"gpus", "job", b"job", "job_id", b"job_id", "name", b"name", "requests", b"requests", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -128,6 +132,7 @@ class Node(_message.Message):
     UNSCHEDULABLE_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
+    GPU_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name."""
     pool: _builtins.str
@@ -138,6 +143,8 @@ class Node(_message.Message):
     """Whether an operator has closed it."""
     address: _builtins.str
     """Its address."""
+    gpu_memory_bytes: _builtins.int
+    """Memory of each of its GPUs, in bytes; 0 where it is not known."""
     @_builtins.property
     def allocatable(self) -> _job_pb2.Resources:
         """What it offers."""
@@ -176,10 +183,11 @@ class Node(_message.Message):
         unschedulable: _builtins.bool = ...,
         address: _builtins.str = ...,
         replicas: _abc.Iterable[Global___NodeReplica] | None = ...,
+        gpu_memory_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["allocatable", b"allocatable", "allocated", b"allocated", "foreign", b"foreign"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "allocatable", b"allocatable", "allocated", b"allocated", "foreign", b"foreign", "labels", b"labels", "name", b"name", "pool", b"pool", "ready", b"ready", "replicas", b"replicas", "taints", b"taints", "unschedulable", b"unschedulable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "allocatable", b"allocatable", "allocated", b"allocated", "foreign", b"foreign", "gpu_memory_bytes", b"gpu_memory_bytes", "labels", b"labels", "name", b"name", "pool", b"pool", "ready", b"ready", "replicas", b"replicas", "taints", b"taints", "unschedulable", b"unschedulable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,72 +25,73 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from muster_rpc.v1 import cluster_service_pb2 as muster_dot_v1_dot_cluster__service__pb2
 from muster_rpc.v1 import defaults_service_pb2 as muster_dot_v1_dot_defaults__service__pb2
+from muster_rpc.v1 import explanation_pb2 as muster_dot_v1_dot_explanation__pb2
 from muster_rpc.v1 import job_pb2 as muster_dot_v1_dot_job__pb2
 from muster_rpc.v1 import job_service_pb2 as muster_dot_v1_dot_job__service__pb2
 from muster_rpc.v1 import queue_service_pb2 as muster_dot_v1_dot_queue__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n muster/v1/internal_service.proto\x12\tmuster.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fmuster/v1/cluster_service.proto\x1a muster/v1/defaults_service.proto\x1a\x13muster/v1/job.proto\x1a\x1bmuster/v1/job_service.proto\x1a\x1dmuster/v1/queue_service.proto\"|\n\x10\x43heckSpecRequest\x12\"\n\x04spec\x18\x01 \x01(\x0b\x32\x12.muster.v1.JobSpecH\x00\x12\'\n\x08\x64ocument\x18\x02 \x01(\x0b\x32\x13.muster.v1.DocumentH\x00\x12\x11\n\tnamespace\x18\x03 \x01(\tB\x08\n\x06source\"[\n\x11\x43heckSpecResponse\x12 \n\x04jobs\x18\x01 \x03(\x0b\x32\x12.muster.v1.JobSpec\x12$\n\x08problems\x18\x02 \x03(\x0b\x32\x12.muster.v1.Problem\".\n\x1bReadPlatformDefaultsRequest\x12\x0f\n\x07version\x18\x01 \x01(\x04\"E\n\x1cReadPlatformDefaultsResponse\x12%\n\x08\x64\x65\x66\x61ults\x18\x01 \x01(\x0b\x32\x13.muster.v1.Defaults\"\x9e\x01\n\x1c\x41pplyPlatformDefaultsRequest\x12%\n\x08\x64ocument\x18\x01 \x01(\x0b\x32\x13.muster.v1.Document\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\x12\x1d\n\x10\x65xpected_version\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\napplied_by\x18\x04 \x01(\tB\x13\n\x11_expected_version\"}\n\x1d\x41pplyPlatformDefaultsResponse\x12%\n\x08\x64\x65\x66\x61ults\x18\x01 \x01(\x0b\x32\x13.muster.v1.Defaults\x12\x0f\n\x07\x63hanged\x18\x02 \x01(\x08\x12$\n\x08problems\x18\x03 \x03(\x0b\x32\x12.muster.v1.Problem\"2\n\x10GetRecordRequest\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.muster.v1.JobRef\"0\n\x11GetRecordResponse\x12\x1b\n\x03job\x18\x01 \x01(\x0b\x32\x0e.muster.v1.Job\"\xa7\x01\n\x12ListRecordsRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\r\n\x05queue\x18\x02 \x01(\t\x12 \n\x06phases\x18\x03 \x03(\x0e\x32\x10.muster.v1.Phase\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\x12\x14\n\x0cmin_sequence\x18\x06 \x01(\x04\x12\x10\n\x08\x62uilt_by\x18\x07 \x01(\t\"[\n\x13ListRecordsResponse\x12\x1c\n\x04jobs\x18\x01 \x03(\x0b\x32\x0e.muster.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\r\n\x05total\x18\x03 \x01(\x05\"L\n\x12WatchRecordRequest\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.muster.v1.JobRef\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\"2\n\x13WatchRecordResponse\x12\x1b\n\x03job\x18\x01 \x01(\x0b\x32\x0e.muster.v1.Job\"@\n\x13WatchRecordsRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\"D\n\x14WatchRecordsResponse\x12\x1b\n\x03job\x18\x01 \x01(\x0b\x32\x0e.muster.v1.Job\x12\x0f\n\x07\x64\x65leted\x18\x02 \x01(\x08\")\n\x17\x45xplainPlacementRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"\x88\x02\n\x18\x45xplainPlacementResponse\x12\x1f\n\x05phase\x18\x01 \x01(\x0e\x32\x10.muster.v1.Phase\x12!\n\x06reason\x18\x02 \x01(\x0b\x32\x11.muster.v1.Reason\x12\x10\n\x08position\x18\x03 \x01(\x05\x12\r\n\x05\x61head\x18\x04 \x03(\t\x12\x44\n\truled_out\x18\x05 \x03(\x0b\x32\x31.muster.v1.ExplainPlacementResponse.RuledOutEntry\x12\x10\n\x08remedies\x18\x06 \x03(\t\x1a/\n\rRuledOutEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\"$\n\x14ListPoolNodesRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"7\n\x15ListPoolNodesResponse\x12\x1e\n\x05nodes\x18\x01 \x03(\x0b\x32\x0f.muster.v1.Node\"%\n\x15ListPoolQueuesRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\":\n\x16ListPoolQueuesResponse\x12 \n\x06queues\x18\x01 \x03(\x0b\x32\x10.muster.v1.Queue\"_\n\x0fReadLogsRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x10\n\x08replicas\x18\x03 \x03(\t\x12\x0e\n\x06\x66ollow\x18\x04 \x01(\x08\x12\x0c\n\x04tail\x18\x05 \x01(\x05\"j\n\x10ReadLogsResponse\x12\x0f\n\x07replica\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12&\n\x02\x61t\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp2\xaa\x02\n\x0bSpecService\x12\x46\n\tCheckSpec\x12\x1b.muster.v1.CheckSpecRequest\x1a\x1c.muster.v1.CheckSpecResponse\x12g\n\x14ReadPlatformDefaults\x12&.muster.v1.ReadPlatformDefaultsRequest\x1a\'.muster.v1.ReadPlatformDefaultsResponse\x12j\n\x15\x41pplyPlatformDefaults\x12\'.muster.v1.ApplyPlatformDefaultsRequest\x1a(.muster.v1.ApplyPlatformDefaultsResponse2\xc8\x02\n\rRecordService\x12\x46\n\tGetRecord\x12\x1b.muster.v1.GetRecordRequest\x1a\x1c.muster.v1.GetRecordResponse\x12L\n\x0bListRecords\x12\x1d.muster.v1.ListRecordsRequest\x1a\x1e.muster.v1.ListRecordsResponse\x12N\n\x0bWatchRecord\x12\x1d.muster.v1.WatchRecordRequest\x1a\x1e.muster.v1.WatchRecordResponse0\x01\x12Q\n\x0cWatchRecords\x12\x1e.muster.v1.WatchRecordsRequest\x1a\x1f.muster.v1.WatchRecordsResponse0\x01\x32\x95\x02\n\x0bPoolService\x12[\n\x10\x45xplainPlacement\x12\".muster.v1.ExplainPlacementRequest\x1a#.muster.v1.ExplainPlacementResponse\x12R\n\rListPoolNodes\x12\x1f.muster.v1.ListPoolNodesRequest\x1a .muster.v1.ListPoolNodesResponse\x12U\n\x0eListPoolQueues\x12 .muster.v1.ListPoolQueuesRequest\x1a!.muster.v1.ListPoolQueuesResponse2S\n\nLogService\x12\x45\n\x08ReadLogs\x12\x1a.muster.v1.ReadLogsRequest\x1a\x1b.muster.v1.ReadLogsResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n muster/v1/internal_service.proto\x12\tmuster.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fmuster/v1/cluster_service.proto\x1a muster/v1/defaults_service.proto\x1a\x1bmuster/v1/explanation.proto\x1a\x13muster/v1/job.proto\x1a\x1bmuster/v1/job_service.proto\x1a\x1dmuster/v1/queue_service.proto\"|\n\x10\x43heckSpecRequest\x12\"\n\x04spec\x18\x01 \x01(\x0b\x32\x12.muster.v1.JobSpecH\x00\x12\'\n\x08\x64ocument\x18\x02 \x01(\x0b\x32\x13.muster.v1.DocumentH\x00\x12\x11\n\tnamespace\x18\x03 \x01(\tB\x08\n\x06source\"[\n\x11\x43heckSpecResponse\x12 \n\x04jobs\x18\x01 \x03(\x0b\x32\x12.muster.v1.JobSpec\x12$\n\x08problems\x18\x02 \x03(\x0b\x32\x12.muster.v1.Problem\".\n\x1bReadPlatformDefaultsRequest\x12\x0f\n\x07version\x18\x01 \x01(\x04\"E\n\x1cReadPlatformDefaultsResponse\x12%\n\x08\x64\x65\x66\x61ults\x18\x01 \x01(\x0b\x32\x13.muster.v1.Defaults\"\x9e\x01\n\x1c\x41pplyPlatformDefaultsRequest\x12%\n\x08\x64ocument\x18\x01 \x01(\x0b\x32\x13.muster.v1.Document\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\x12\x1d\n\x10\x65xpected_version\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\napplied_by\x18\x04 \x01(\tB\x13\n\x11_expected_version\"}\n\x1d\x41pplyPlatformDefaultsResponse\x12%\n\x08\x64\x65\x66\x61ults\x18\x01 \x01(\x0b\x32\x13.muster.v1.Defaults\x12\x0f\n\x07\x63hanged\x18\x02 \x01(\x08\x12$\n\x08problems\x18\x03 \x03(\x0b\x32\x12.muster.v1.Problem\"2\n\x10GetRecordRequest\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.muster.v1.JobRef\"0\n\x11GetRecordResponse\x12\x1b\n\x03job\x18\x01 \x01(\x0b\x32\x0e.muster.v1.Job\"\xa7\x01\n\x12ListRecordsRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\r\n\x05queue\x18\x02 \x01(\t\x12 \n\x06phases\x18\x03 \x03(\x0e\x32\x10.muster.v1.Phase\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\x12\x14\n\x0cmin_sequence\x18\x06 \x01(\x04\x12\x10\n\x08\x62uilt_by\x18\x07 \x01(\t\"[\n\x13ListRecordsResponse\x12\x1c\n\x04jobs\x18\x01 \x03(\x0b\x32\x0e.muster.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\r\n\x05total\x18\x03 \x01(\x05\"L\n\x12WatchRecordRequest\x12\x1e\n\x03job\x18\x01 \x01(\x0b\x32\x11.muster.v1.JobRef\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\"2\n\x13WatchRecordResponse\x12\x1b\n\x03job\x18\x01 \x01(\x0b\x32\x0e.muster.v1.Job\"@\n\x13WatchRecordsRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\"D\n\x14WatchRecordsResponse\x12\x1b\n\x03job\x18\x01 \x01(\x0b\x32\x0e.muster.v1.Job\x12\x0f\n\x07\x64\x65leted\x18\x02 \x01(\x08\")\n\x17\x45xplainPlacementRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"G\n\x18\x45xplainPlacementResponse\x12+\n\x0b\x65xplanation\x18\x01 \x01(\x0b\x32\x16.muster.v1.Explanation\"F\n\x14ListPoolNodesRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\r\n\x05\x61\x66ter\x18\x03 \x01(\t\"E\n\x15ListPoolNodesResponse\x12\x1e\n\x05nodes\x18\x01 \x03(\x0b\x32\x0f.muster.v1.Node\x12\x0c\n\x04more\x18\x02 \x01(\x08\"%\n\x15ListPoolQueuesRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"e\n\x16ListPoolQueuesResponse\x12 \n\x06queues\x18\x01 \x03(\x0b\x32\x10.muster.v1.Queue\x12)\n\x07version\x18\x02 \x01(\x0b\x32\x18.muster.v1.QueuesVersion\"\xcb\x01\n\x16\x41pplyPoolQueuesRequest\x12$\n\x06queues\x18\x01 \x03(\x0b\x32\x14.muster.v1.QueueSpec\x12\x0f\n\x07\x64\x65leted\x18\x02 \x03(\t\x12\r\n\x05prune\x18\x03 \x01(\x08\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\x12\x1d\n\x10\x65xpected_version\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12\x12\n\napplied_by\x18\x07 \x01(\tB\x13\n\x11_expected_version\"\x93\x01\n\x17\x41pplyPoolQueuesResponse\x12)\n\x07version\x18\x01 \x01(\x0b\x32\x18.muster.v1.QueuesVersion\x12\'\n\x07\x63hanges\x18\x02 \x03(\x0b\x32\x16.muster.v1.QueueChange\x12$\n\x08problems\x18\x03 \x03(\x0b\x32\x12.muster.v1.Problem\"_\n\x0fReadLogsRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x10\n\x08replicas\x18\x03 \x03(\t\x12\x0e\n\x06\x66ollow\x18\x04 \x01(\x08\x12\x0c\n\x04tail\x18\x05 \x01(\x05\"j\n\x10ReadLogsResponse\x12\x0f\n\x07replica\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12&\n\x02\x61t\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp2\xaa\x02\n\x0bSpecService\x12\x46\n\tCheckSpec\x12\x1b.muster.v1.CheckSpecRequest\x1a\x1c.muster.v1.CheckSpecResponse\x12g\n\x14ReadPlatformDefaults\x12&.muster.v1.ReadPlatformDefaultsRequest\x1a\'.muster.v1.ReadPlatformDefaultsResponse\x12j\n\x15\x41pplyPlatformDefaults\x12\'.muster.v1.ApplyPlatformDefaultsRequest\x1a(.muster.v1.ApplyPlatformDefaultsResponse2\xc8\x02\n\rRecordService\x12\x46\n\tGetRecord\x12\x1b.muster.v1.GetRecordRequest\x1a\x1c.muster.v1.GetRecordResponse\x12L\n\x0bListRecords\x12\x1d.muster.v1.ListRecordsRequest\x1a\x1e.muster.v1.ListRecordsResponse\x12N\n\x0bWatchRecord\x12\x1d.muster.v1.WatchRecordRequest\x1a\x1e.muster.v1.WatchRecordResponse0\x01\x12Q\n\x0cWatchRecords\x12\x1e.muster.v1.WatchRecordsRequest\x1a\x1f.muster.v1.WatchRecordsResponse0\x01\x32\xef\x02\n\x0bPoolService\x12[\n\x10\x45xplainPlacement\x12\".muster.v1.ExplainPlacementRequest\x1a#.muster.v1.ExplainPlacementResponse\x12R\n\rListPoolNodes\x12\x1f.muster.v1.ListPoolNodesRequest\x1a .muster.v1.ListPoolNodesResponse\x12U\n\x0eListPoolQueues\x12 .muster.v1.ListPoolQueuesRequest\x1a!.muster.v1.ListPoolQueuesResponse\x12X\n\x0f\x41pplyPoolQueues\x12!.muster.v1.ApplyPoolQueuesRequest\x1a\".muster.v1.ApplyPoolQueuesResponse2S\n\nLogService\x12\x45\n\x08ReadLogs\x12\x1a.muster.v1.ReadLogsRequest\x1a\x1b.muster.v1.ReadLogsResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'muster_rpc.v1.internal_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_EXPLAINPLACEMENTRESPONSE_RULEDOUTENTRY']._loaded_options = None
-  _globals['_EXPLAINPLACEMENTRESPONSE_RULEDOUTENTRY']._serialized_options = b'8\001'
-  _globals['_CHECKSPECREQUEST']._serialized_start=228
-  _globals['_CHECKSPECREQUEST']._serialized_end=352
-  _globals['_CHECKSPECRESPONSE']._serialized_start=354
-  _globals['_CHECKSPECRESPONSE']._serialized_end=445
-  _globals['_READPLATFORMDEFAULTSREQUEST']._serialized_start=447
-  _globals['_READPLATFORMDEFAULTSREQUEST']._serialized_end=493
-  _globals['_READPLATFORMDEFAULTSRESPONSE']._serialized_start=495
-  _globals['_READPLATFORMDEFAULTSRESPONSE']._serialized_end=564
-  _globals['_APPLYPLATFORMDEFAULTSREQUEST']._serialized_start=567
-  _globals['_APPLYPLATFORMDEFAULTSREQUEST']._serialized_end=725
-  _globals['_APPLYPLATFORMDEFAULTSRESPONSE']._serialized_start=727
-  _globals['_APPLYPLATFORMDEFAULTSRESPONSE']._serialized_end=852
-  _globals['_GETRECORDREQUEST']._serialized_start=854
-  _globals['_GETRECORDREQUEST']._serialized_end=904
-  _globals['_GETRECORDRESPONSE']._serialized_start=906
-  _globals['_GETRECORDRESPONSE']._serialized_end=954
-  _globals['_LISTRECORDSREQUEST']._serialized_start=957
-  _globals['_LISTRECORDSREQUEST']._serialized_end=1124
-  _globals['_LISTRECORDSRESPONSE']._serialized_start=1126
-  _globals['_LISTRECORDSRESPONSE']._serialized_end=1217
-  _globals['_WATCHRECORDREQUEST']._serialized_start=1219
-  _globals['_WATCHRECORDREQUEST']._serialized_end=1295
-  _globals['_WATCHRECORDRESPONSE']._serialized_start=1297
-  _globals['_WATCHRECORDRESPONSE']._serialized_end=1347
-  _globals['_WATCHRECORDSREQUEST']._serialized_start=1349
-  _globals['_WATCHRECORDSREQUEST']._serialized_end=1413
-  _globals['_WATCHRECORDSRESPONSE']._serialized_start=1415
-  _globals['_WATCHRECORDSRESPONSE']._serialized_end=1483
-  _globals['_EXPLAINPLACEMENTREQUEST']._serialized_start=1485
-  _globals['_EXPLAINPLACEMENTREQUEST']._serialized_end=1526
-  _globals['_EXPLAINPLACEMENTRESPONSE']._serialized_start=1529
-  _globals['_EXPLAINPLACEMENTRESPONSE']._serialized_end=1793
-  _globals['_EXPLAINPLACEMENTRESPONSE_RULEDOUTENTRY']._serialized_start=1746
-  _globals['_EXPLAINPLACEMENTRESPONSE_RULEDOUTENTRY']._serialized_end=1793
-  _globals['_LISTPOOLNODESREQUEST']._serialized_start=1795
-  _globals['_LISTPOOLNODESREQUEST']._serialized_end=1831
-  _globals['_LISTPOOLNODESRESPONSE']._serialized_start=1833
-  _globals['_LISTPOOLNODESRESPONSE']._serialized_end=1888
-  _globals['_LISTPOOLQUEUESREQUEST']._serialized_start=1890
-  _globals['_LISTPOOLQUEUESREQUEST']._serialized_end=1927
-  _globals['_LISTPOOLQUEUESRESPONSE']._serialized_start=1929
-  _globals['_LISTPOOLQUEUESRESPONSE']._serialized_end=1987
-  _globals['_READLOGSREQUEST']._serialized_start=1989
-  _globals['_READLOGSREQUEST']._serialized_end=2084
-  _globals['_READLOGSRESPONSE']._serialized_start=2086
-  _globals['_READLOGSRESPONSE']._serialized_end=2192
-  _globals['_SPECSERVICE']._serialized_start=2195
-  _globals['_SPECSERVICE']._serialized_end=2493
-  _globals['_RECORDSERVICE']._serialized_start=2496
-  _globals['_RECORDSERVICE']._serialized_end=2824
-  _globals['_POOLSERVICE']._serialized_start=2827
-  _globals['_POOLSERVICE']._serialized_end=3104
-  _globals['_LOGSERVICE']._serialized_start=3106
-  _globals['_LOGSERVICE']._serialized_end=3189
+  _globals['_CHECKSPECREQUEST']._serialized_start=257
+  _globals['_CHECKSPECREQUEST']._serialized_end=381
+  _globals['_CHECKSPECRESPONSE']._serialized_start=383
+  _globals['_CHECKSPECRESPONSE']._serialized_end=474
+  _globals['_READPLATFORMDEFAULTSREQUEST']._serialized_start=476
+  _globals['_READPLATFORMDEFAULTSREQUEST']._serialized_end=522
+  _globals['_READPLATFORMDEFAULTSRESPONSE']._serialized_start=524
+  _globals['_READPLATFORMDEFAULTSRESPONSE']._serialized_end=593
+  _globals['_APPLYPLATFORMDEFAULTSREQUEST']._serialized_start=596
+  _globals['_APPLYPLATFORMDEFAULTSREQUEST']._serialized_end=754
+  _globals['_APPLYPLATFORMDEFAULTSRESPONSE']._serialized_start=756
+  _globals['_APPLYPLATFORMDEFAULTSRESPONSE']._serialized_end=881
+  _globals['_GETRECORDREQUEST']._serialized_start=883
+  _globals['_GETRECORDREQUEST']._serialized_end=933
+  _globals['_GETRECORDRESPONSE']._serialized_start=935
+  _globals['_GETRECORDRESPONSE']._serialized_end=983
+  _globals['_LISTRECORDSREQUEST']._serialized_start=986
+  _globals['_LISTRECORDSREQUEST']._serialized_end=1153
+  _globals['_LISTRECORDSRESPONSE']._serialized_start=1155
+  _globals['_LISTRECORDSRESPONSE']._serialized_end=1246
+  _globals['_WATCHRECORDREQUEST']._serialized_start=1248
+  _globals['_WATCHRECORDREQUEST']._serialized_end=1324
+  _globals['_WATCHRECORDRESPONSE']._serialized_start=1326
+  _globals['_WATCHRECORDRESPONSE']._serialized_end=1376
+  _globals['_WATCHRECORDSREQUEST']._serialized_start=1378
+  _globals['_WATCHRECORDSREQUEST']._serialized_end=1442
+  _globals['_WATCHRECORDSRESPONSE']._serialized_start=1444
+  _globals['_WATCHRECORDSRESPONSE']._serialized_end=1512
+  _globals['_EXPLAINPLACEMENTREQUEST']._serialized_start=1514
+  _globals['_EXPLAINPLACEMENTREQUEST']._serialized_end=1555
+  _globals['_EXPLAINPLACEMENTRESPONSE']._serialized_start=1557
+  _globals['_EXPLAINPLACEMENTRESPONSE']._serialized_end=1628
+  _globals['_LISTPOOLNODESREQUEST']._serialized_start=1630
+  _globals['_LISTPOOLNODESREQUEST']._serialized_end=1700
+  _globals['_LISTPOOLNODESRESPONSE']._serialized_start=1702
+  _globals['_LISTPOOLNODESRESPONSE']._serialized_end=1771
+  _globals['_LISTPOOLQUEUESREQUEST']._serialized_start=1773
+  _globals['_LISTPOOLQUEUESREQUEST']._serialized_end=1810
+  _globals['_LISTPOOLQUEUESRESPONSE']._serialized_start=1812
+  _globals['_LISTPOOLQUEUESRESPONSE']._serialized_end=1913
+  _globals['_APPLYPOOLQUEUESREQUEST']._serialized_start=1916
+  _globals['_APPLYPOOLQUEUESREQUEST']._serialized_end=2119
+  _globals['_APPLYPOOLQUEUESRESPONSE']._serialized_start=2122
+  _globals['_APPLYPOOLQUEUESRESPONSE']._serialized_end=2269
+  _globals['_READLOGSREQUEST']._serialized_start=2271
+  _globals['_READLOGSREQUEST']._serialized_end=2366
+  _globals['_READLOGSRESPONSE']._serialized_start=2368
+  _globals['_READLOGSRESPONSE']._serialized_end=2474
+  _globals['_SPECSERVICE']._serialized_start=2477
+  _globals['_SPECSERVICE']._serialized_end=2775
+  _globals['_RECORDSERVICE']._serialized_start=2778
+  _globals['_RECORDSERVICE']._serialized_end=3106
+  _globals['_POOLSERVICE']._serialized_start=3109
+  _globals['_POOLSERVICE']._serialized_end=3476
+  _globals['_LOGSERVICE']._serialized_start=3478
+  _globals['_LOGSERVICE']._serialized_end=3561
 # @@protoc_insertion_point(module_scope)

@@ -422,6 +422,11 @@ class PoolServiceStub:
                 request_serializer=muster_dot_v1_dot_internal__service__pb2.ListPoolQueuesRequest.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_internal__service__pb2.ListPoolQueuesResponse.FromString,
                 _registered_method=True)
+        self.ApplyPoolQueues = channel.unary_unary(
+                '/muster.v1.PoolService/ApplyPoolQueues',
+                request_serializer=muster_dot_v1_dot_internal__service__pb2.ApplyPoolQueuesRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_internal__service__pb2.ApplyPoolQueuesResponse.FromString,
+                _registered_method=True)
 
 
 class PoolServiceServicer:
@@ -449,6 +454,13 @@ class PoolServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ApplyPoolQueues(self, request, context):
+        """Create, replace and delete queues of the pool, whose one writer it is, or all that is wrong with that.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PoolServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -466,6 +478,11 @@ def add_PoolServiceServicer_to_server(servicer, server):
                     servicer.ListPoolQueues,
                     request_deserializer=muster_dot_v1_dot_internal__service__pb2.ListPoolQueuesRequest.FromString,
                     response_serializer=muster_dot_v1_dot_internal__service__pb2.ListPoolQueuesResponse.SerializeToString,
+            ),
+            'ApplyPoolQueues': grpc.unary_unary_rpc_method_handler(
+                    servicer.ApplyPoolQueues,
+                    request_deserializer=muster_dot_v1_dot_internal__service__pb2.ApplyPoolQueuesRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_internal__service__pb2.ApplyPoolQueuesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -550,6 +567,33 @@ class PoolService:
             '/muster.v1.PoolService/ListPoolQueues',
             muster_dot_v1_dot_internal__service__pb2.ListPoolQueuesRequest.SerializeToString,
             muster_dot_v1_dot_internal__service__pb2.ListPoolQueuesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ApplyPoolQueues(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.PoolService/ApplyPoolQueues',
+            muster_dot_v1_dot_internal__service__pb2.ApplyPoolQueuesRequest.SerializeToString,
+            muster_dot_v1_dot_internal__service__pb2.ApplyPoolQueuesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1645,6 +1645,134 @@ class RoleStatus(_message.Message):
 Global___RoleStatus: _TypeAlias = RoleStatus  # noqa: Y015
 
 @_typing.final
+class Throughput(_message.Message):
+    """How fast a job was at one size."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKERS_FIELD_NUMBER: _builtins.int
+    STEPS_PER_SECOND_FIELD_NUMBER: _builtins.int
+    workers: _builtins.int
+    """Replicas that compute."""
+    steps_per_second: _builtins.float
+    """As it reported them."""
+    def __init__(
+        self,
+        *,
+        workers: _builtins.int = ...,
+        steps_per_second: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["steps_per_second", b"steps_per_second", "workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Throughput: _TypeAlias = Throughput  # noqa: Y015
+
+@_typing.final
+class Progress(_message.Message):
+    """How far a job has come, by its own reports, and what they tell of its speed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MetricsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    STEP_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    REPLICA_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
+    THROUGHPUT_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    """The step that it has come to."""
+    replica: _builtins.str
+    """The replica that reported: {job}-{role}-{index}."""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """By the reporting program's clock."""
+
+    @_builtins.property
+    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Whatever it measured, as it wrote it."""
+
+    @_builtins.property
+    def throughput(self) -> _containers.RepeatedCompositeFieldContainer[Global___Throughput]:
+        """Every size that was measured, the smallest first."""
+
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        replica: _builtins.str = ...,
+        metrics: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        throughput: _abc.Iterable[Global___Throughput] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "metrics", b"metrics", "replica", b"replica", "step", b"step", "throughput", b"throughput"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Progress: _TypeAlias = Progress  # noqa: Y015
+
+@_typing.final
+class SpeedUp(_message.Message):
+    """How much faster a job is with more workers, by Amdahl's law."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKERS_FIELD_NUMBER: _builtins.int
+    FACTOR_FIELD_NUMBER: _builtins.int
+    GAIN_FIELD_NUMBER: _builtins.int
+    SERIAL_FRACTION_FIELD_NUMBER: _builtins.int
+    MEASURED_SIZES_FIELD_NUMBER: _builtins.int
+    workers: _builtins.int
+    """Replicas that compute now."""
+    factor: _builtins.float
+    """How many times as fast as one of them they are."""
+    gain: _builtins.float
+    """What one more would add, in workers."""
+    serial_fraction: _builtins.float
+    """The part of the work that more workers do not speed up, 0 to 1."""
+    measured_sizes: _builtins.int
+    """At how many sizes the job was measured; below 2 the serial fraction is assumed."""
+    def __init__(
+        self,
+        *,
+        workers: _builtins.int = ...,
+        factor: _builtins.float = ...,
+        gain: _builtins.float = ...,
+        serial_fraction: _builtins.float = ...,
+        measured_sizes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["factor", b"factor", "gain", b"gain", "measured_sizes", b"measured_sizes", "serial_fraction", b"serial_fraction", "workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SpeedUp: _TypeAlias = SpeedUp  # noqa: Y015
+
+@_typing.final
 class JobStatus(_message.Message):
     """Where a job stands."""
 
@@ -1667,6 +1795,8 @@ class JobStatus(_message.Message):
     RUNNING_AT_FIELD_NUMBER: _builtins.int
     FINISHED_AT_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    SPEED_UP_FIELD_NUMBER: _builtins.int
     phase: Global___Phase.ValueType
     """The phase."""
     attempt: _builtins.int
@@ -1723,6 +1853,14 @@ class JobStatus(_message.Message):
     def finished_at(self) -> _timestamp_pb2.Timestamp:
         """Ended."""
 
+    @_builtins.property
+    def progress(self) -> Global___Progress:
+        """By its own reports; absent where it has made none."""
+
+    @_builtins.property
+    def speed_up(self) -> Global___SpeedUp:
+        """Of a job whose size may change and that runs."""
+
     def __init__(
         self,
         *,
@@ -1743,10 +1881,12 @@ class JobStatus(_message.Message):
         running_at: _timestamp_pb2.Timestamp | None = ...,
         finished_at: _timestamp_pb2.Timestamp | None = ...,
         address: _builtins.str = ...,
+        progress: Global___Progress | None = ...,
+        speed_up: Global___SpeedUp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["finished_at", b"finished_at", "placed_at", b"placed_at", "queued_at", b"queued_at", "reason", b"reason", "running_at", b"running_at", "submitted_at", b"submitted_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["finished_at", b"finished_at", "placed_at", b"placed_at", "progress", b"progress", "queued_at", b"queued_at", "reason", b"reason", "running_at", b"running_at", "speed_up", b"speed_up", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt", b"attempt", "conditions", b"conditions", "evictions", b"evictions", "failures", b"failures", "finished_at", b"finished_at", "generation", b"generation", "history", b"history", "phase", b"phase", "placed_at", b"placed_at", "problems", b"problems", "queued_at", b"queued_at", "reason", b"reason", "replicas", b"replicas", "roles", b"roles", "running_at", b"running_at", "submitted_at", b"submitted_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt", b"attempt", "conditions", b"conditions", "evictions", b"evictions", "failures", b"failures", "finished_at", b"finished_at", "generation", b"generation", "history", b"history", "phase", b"phase", "placed_at", b"placed_at", "problems", b"problems", "progress", b"progress", "queued_at", b"queued_at", "reason", b"reason", "replicas", b"replicas", "roles", b"roles", "running_at", b"running_at", "speed_up", b"speed_up", "submitted_at", b"submitted_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

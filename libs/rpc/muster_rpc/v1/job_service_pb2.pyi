@@ -9,6 +9,7 @@ from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from muster_rpc.v1 import explanation_pb2 as _explanation_pb2
 from muster_rpc.v1 import job_pb2 as _job_pb2
 import builtins as _builtins
 import sys
@@ -812,6 +813,64 @@ class ResumeJobResponse(_message.Message):
 Global___ResumeJobResponse: _TypeAlias = ResumeJobResponse  # noqa: Y015
 
 @_typing.final
+class RestartJobRequest(_message.Message):
+    """See RestartJob."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    REPLICA_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """The same id commands once."""
+    replica: _builtins.str
+    """One replica, as ROLE-INDEX (worker-3); empty: the whole gang, which is placed anew."""
+    @_builtins.property
+    def job(self) -> Global___JobRef:
+        """Which."""
+
+    def __init__(
+        self,
+        *,
+        job: Global___JobRef | None = ...,
+        request_id: _builtins.str = ...,
+        replica: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "replica", b"replica", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestartJobRequest: _TypeAlias = RestartJobRequest  # noqa: Y015
+
+@_typing.final
+class RestartJobResponse(_message.Message):
+    """See RestartJob."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    """The job."""
+    sequence: _builtins.int
+    """Give it to a question to see the effect."""
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        sequence: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestartJobResponse: _TypeAlias = RestartJobResponse  # noqa: Y015
+
+@_typing.final
 class ExplainJobRequest(_message.Message):
     """See ExplainJob."""
 
@@ -841,69 +900,19 @@ class ExplainJobResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    @_typing.final
-    class RuledOutEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.int
-        def __init__(
-            self,
-            *,
-            key: _builtins.str = ...,
-            value: _builtins.int = ...,
-        ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-    JOB_ID_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    REASON_FIELD_NUMBER: _builtins.int
-    POSITION_FIELD_NUMBER: _builtins.int
-    AHEAD_FIELD_NUMBER: _builtins.int
-    RULED_OUT_FIELD_NUMBER: _builtins.int
-    REMEDIES_FIELD_NUMBER: _builtins.int
-    job_id: _builtins.str
-    """The job."""
-    phase: _job_pb2.Phase.ValueType
-    """Where it stands."""
-    position: _builtins.int
-    """From 1 in its queue; 0 when it does not wait."""
+    EXPLANATION_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def reason(self) -> _job_pb2.Reason:
-        """Why."""
-
-    @_builtins.property
-    def ahead(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The jobs before it, by name, the next ones only."""
-
-    @_builtins.property
-    def ruled_out(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """Per constraint, how many nodes it rules out."""
-
-    @_builtins.property
-    def remedies(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What would let it start now."""
+    def explanation(self) -> _explanation_pb2.Explanation:
+        """What there is to say."""
 
     def __init__(
         self,
         *,
-        job_id: _builtins.str = ...,
-        phase: _job_pb2.Phase.ValueType = ...,
-        reason: _job_pb2.Reason | None = ...,
-        position: _builtins.int = ...,
-        ahead: _abc.Iterable[_builtins.str] | None = ...,
-        ruled_out: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
-        remedies: _abc.Iterable[_builtins.str] | None = ...,
+        explanation: _explanation_pb2.Explanation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["explanation", b"explanation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ahead", b"ahead", "job_id", b"job_id", "phase", b"phase", "position", b"position", "reason", b"reason", "remedies", b"remedies", "ruled_out", b"ruled_out"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["explanation", b"explanation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -94,6 +94,11 @@ class JobServiceStub:
                 request_serializer=muster_dot_v1_dot_job__service__pb2.ResumeJobRequest.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_job__service__pb2.ResumeJobResponse.FromString,
                 _registered_method=True)
+        self.RestartJob = channel.unary_unary(
+                '/muster.v1.JobService/RestartJob',
+                request_serializer=muster_dot_v1_dot_job__service__pb2.RestartJobRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_job__service__pb2.RestartJobResponse.FromString,
+                _registered_method=True)
         self.ExplainJob = channel.unary_unary(
                 '/muster.v1.JobService/ExplainJob',
                 request_serializer=muster_dot_v1_dot_job__service__pb2.ExplainJobRequest.SerializeToString,
@@ -191,6 +196,13 @@ class JobServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RestartJob(self, request, context):
+        """End what runs of a job and start it again: all of it, or one replica. No failure, and not held back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExplainJob(self, request, context):
         """Why a job stands where it stands, and what would change it.
         """
@@ -262,6 +274,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.ResumeJob,
                     request_deserializer=muster_dot_v1_dot_job__service__pb2.ResumeJobRequest.FromString,
                     response_serializer=muster_dot_v1_dot_job__service__pb2.ResumeJobResponse.SerializeToString,
+            ),
+            'RestartJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestartJob,
+                    request_deserializer=muster_dot_v1_dot_job__service__pb2.RestartJobRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_job__service__pb2.RestartJobResponse.SerializeToString,
             ),
             'ExplainJob': grpc.unary_unary_rpc_method_handler(
                     servicer.ExplainJob,
@@ -576,6 +593,33 @@ class JobService:
             '/muster.v1.JobService/ResumeJob',
             muster_dot_v1_dot_job__service__pb2.ResumeJobRequest.SerializeToString,
             muster_dot_v1_dot_job__service__pb2.ResumeJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestartJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.JobService/RestartJob',
+            muster_dot_v1_dot_job__service__pb2.RestartJobRequest.SerializeToString,
+            muster_dot_v1_dot_job__service__pb2.RestartJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

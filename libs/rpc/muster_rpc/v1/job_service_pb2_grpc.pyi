@@ -60,6 +60,8 @@ class JobServiceStub:
     """Take a job off its nodes and hold it."""
     ResumeJob: _grpc.UnaryUnaryMultiCallable[_job_service_pb2.ResumeJobRequest, _job_service_pb2.ResumeJobResponse]
     """Let a held job go on."""
+    RestartJob: _grpc.UnaryUnaryMultiCallable[_job_service_pb2.RestartJobRequest, _job_service_pb2.RestartJobResponse]
+    """End what runs of a job and start it again: all of it, or one replica. No failure, and not held back."""
     ExplainJob: _grpc.UnaryUnaryMultiCallable[_job_service_pb2.ExplainJobRequest, _job_service_pb2.ExplainJobResponse]
     """Why a job stands where it stands, and what would change it."""
     StreamLogs: _grpc.UnaryStreamMultiCallable[_job_service_pb2.StreamLogsRequest, _job_service_pb2.StreamLogsResponse]
@@ -97,6 +99,8 @@ class JobServiceAsyncStub(JobServiceStub):
     """Take a job off its nodes and hold it."""
     ResumeJob: _aio.UnaryUnaryMultiCallable[_job_service_pb2.ResumeJobRequest, _job_service_pb2.ResumeJobResponse]  # type: ignore[assignment]
     """Let a held job go on."""
+    RestartJob: _aio.UnaryUnaryMultiCallable[_job_service_pb2.RestartJobRequest, _job_service_pb2.RestartJobResponse]  # type: ignore[assignment]
+    """End what runs of a job and start it again: all of it, or one replica. No failure, and not held back."""
     ExplainJob: _aio.UnaryUnaryMultiCallable[_job_service_pb2.ExplainJobRequest, _job_service_pb2.ExplainJobResponse]  # type: ignore[assignment]
     """Why a job stands where it stands, and what would change it."""
     StreamLogs: _aio.UnaryStreamMultiCallable[_job_service_pb2.StreamLogsRequest, _job_service_pb2.StreamLogsResponse]  # type: ignore[assignment]
@@ -197,6 +201,14 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_job_service_pb2.ResumeJobResponse, _abc.Awaitable[_job_service_pb2.ResumeJobResponse]]:
         """Let a held job go on."""
+
+    @_abc_1.abstractmethod
+    def RestartJob(
+        self,
+        request: _job_service_pb2.RestartJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_job_service_pb2.RestartJobResponse, _abc.Awaitable[_job_service_pb2.RestartJobResponse]]:
+        """End what runs of a job and start it again: all of it, or one replica. No failure, and not held back."""
 
     @_abc_1.abstractmethod
     def ExplainJob(

@@ -5,10 +5,13 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from muster_rpc.v1 import job_pb2 as _job_pb2
+from muster_rpc.v1 import job_service_pb2 as _job_service_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -19,6 +22,38 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _QueueChangeKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _QueueChangeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_QueueChangeKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    QUEUE_CHANGE_KIND_UNSPECIFIED: _QueueChangeKind.ValueType  # 0
+    """Not said."""
+    QUEUE_CHANGE_KIND_CREATED: _QueueChangeKind.ValueType  # 1
+    """It was not there."""
+    QUEUE_CHANGE_KIND_CHANGED: _QueueChangeKind.ValueType  # 2
+    """It was different."""
+    QUEUE_CHANGE_KIND_UNCHANGED: _QueueChangeKind.ValueType  # 3
+    """It was the same."""
+    QUEUE_CHANGE_KIND_DELETED: _QueueChangeKind.ValueType  # 4
+    """It is not there any more."""
+
+class QueueChangeKind(_QueueChangeKind, metaclass=_QueueChangeKindEnumTypeWrapper):
+    """What became of a queue."""
+
+QUEUE_CHANGE_KIND_UNSPECIFIED: QueueChangeKind.ValueType  # 0
+"""Not said."""
+QUEUE_CHANGE_KIND_CREATED: QueueChangeKind.ValueType  # 1
+"""It was not there."""
+QUEUE_CHANGE_KIND_CHANGED: QueueChangeKind.ValueType  # 2
+"""It was different."""
+QUEUE_CHANGE_KIND_UNCHANGED: QueueChangeKind.ValueType  # 3
+"""It was the same."""
+QUEUE_CHANGE_KIND_DELETED: QueueChangeKind.ValueType  # 4
+"""It is not there any more."""
+Global___QueueChangeKind: _TypeAlias = QueueChangeKind  # noqa: Y015
 
 @_typing.final
 class QueueSpec(_message.Message):
@@ -32,21 +67,42 @@ class QueueSpec(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     WEIGHT_FIELD_NUMBER: _builtins.int
     POLICY_FIELD_NUMBER: _builtins.int
+    STARVATION_AFTER_FIELD_NUMBER: _builtins.int
+    PREEMPTS_WITHIN_FIELD_NUMBER: _builtins.int
+    RECLAIMS_FIELD_NUMBER: _builtins.int
+    NAMESPACES_FIELD_NUMBER: _builtins.int
+    ELASTIC_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """DNS label."""
     parent: _builtins.str
-    """Empty: the root."""
+    """Empty: the top."""
     weight: _builtins.int
     """Share among siblings; 1 unless said."""
     policy: _builtins.str
-    """fifo_skip unless said."""
+    """fifo_skip, strict_fifo or drf; fifo_skip unless said."""
+    preempts_within: _builtins.bool
+    """Whether a job may take room from lower priorities of the same queue."""
+    reclaims: _builtins.bool
+    """Whether it takes back from borrowers what it is guaranteed; true unless said."""
     @_builtins.property
     def guaranteed(self) -> _job_pb2.Resources:
-        """Always reclaimable."""
+        """What its jobs can always have, by resource; 0: nothing."""
 
     @_builtins.property
     def limit(self) -> _job_pb2.Resources:
-        """Never exceeded; absent resources are unbounded."""
+        """What its jobs, with all below it, never exceed, by resource; 0: no limit."""
+
+    @_builtins.property
+    def starvation_after(self) -> _duration_pb2.Duration:
+        """How long a job waits for room before room is kept for it; 30 s unless said."""
+
+    @_builtins.property
+    def namespaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Whose jobs wait here when they name no queue; its own name always counts."""
+
+    @_builtins.property
+    def elastic(self) -> Global___QueueElastic:
+        """How its elastic jobs grow and shrink; absent: as the platform's settings say."""
 
     def __init__(
         self,
@@ -57,18 +113,69 @@ class QueueSpec(_message.Message):
         limit: _job_pb2.Resources | None = ...,
         weight: _builtins.int = ...,
         policy: _builtins.str = ...,
+        starvation_after: _duration_pb2.Duration | None = ...,
+        preempts_within: _builtins.bool = ...,
+        reclaims: _builtins.bool | None = ...,
+        namespaces: _abc.Iterable[_builtins.str] | None = ...,
+        elastic: Global___QueueElastic | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["guaranteed", b"guaranteed", "limit", b"limit"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_reclaims", b"_reclaims", "elastic", b"elastic", "guaranteed", b"guaranteed", "limit", b"limit", "reclaims", b"reclaims", "starvation_after", b"starvation_after"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["guaranteed", b"guaranteed", "limit", b"limit", "name", b"name", "parent", b"parent", "policy", b"policy", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reclaims", b"_reclaims", "elastic", b"elastic", "guaranteed", b"guaranteed", "limit", b"limit", "name", b"name", "namespaces", b"namespaces", "parent", b"parent", "policy", b"policy", "preempts_within", b"preempts_within", "reclaims", b"reclaims", "starvation_after", b"starvation_after", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__reclaims: _TypeAlias = _typing.Literal["reclaims"]  # noqa: Y015
+    _WhichOneofArgType__reclaims: _TypeAlias = _typing.Literal["_reclaims", b"_reclaims"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reclaims) -> _WhichOneofReturnType__reclaims | None: ...
 
 Global___QueueSpec: _TypeAlias = QueueSpec  # noqa: Y015
 
 @_typing.final
+class QueueElastic(_message.Message):
+    """How elastic jobs of a queue grow and shrink."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POLICY_FIELD_NUMBER: _builtins.int
+    QUIET_FIELD_NUMBER: _builtins.int
+    COOL_DOWN_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    MIN_GAIN_FIELD_NUMBER: _builtins.int
+    policy: _builtins.str
+    """dragon, marginal_gain, max_min, none; empty: the platform's. For jobs that name none themselves."""
+    step: _builtins.int
+    """At most this many replicas at once; 0: no bound."""
+    min_gain: _builtins.int
+    """Growth that speeds a job up by less is not worth it, in thousandths of a worker; 250 unless said."""
+    @_builtins.property
+    def quiet(self) -> _duration_pb2.Duration:
+        """How long nothing was scheduled or scaled before jobs grow; 60 s unless said."""
+
+    @_builtins.property
+    def cool_down(self) -> _duration_pb2.Duration:
+        """At least this long between two changes of a job."""
+
+    def __init__(
+        self,
+        *,
+        policy: _builtins.str = ...,
+        quiet: _duration_pb2.Duration | None = ...,
+        cool_down: _duration_pb2.Duration | None = ...,
+        step: _builtins.int = ...,
+        min_gain: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_gain", b"_min_gain", "cool_down", b"cool_down", "min_gain", b"min_gain", "quiet", b"quiet"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_gain", b"_min_gain", "cool_down", b"cool_down", "min_gain", b"min_gain", "policy", b"policy", "quiet", b"quiet", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__min_gain: _TypeAlias = _typing.Literal["min_gain"]  # noqa: Y015
+    _WhichOneofArgType__min_gain: _TypeAlias = _typing.Literal["_min_gain", b"_min_gain"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_gain) -> _WhichOneofReturnType__min_gain | None: ...
+
+Global___QueueElastic: _TypeAlias = QueueElastic  # noqa: Y015
+
+@_typing.final
 class QueueStatus(_message.Message):
-    """What a queue is now."""
+    """What a queue is now, with all that is below it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -76,10 +183,20 @@ class QueueStatus(_message.Message):
     RUNNING_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
     OLDEST_WAIT_AT_FIELD_NUMBER: _builtins.int
+    BORROWED_FIELD_NUMBER: _builtins.int
+    GUARANTEED_IN_USE_FIELD_NUMBER: _builtins.int
+    SHARE_MILLI_FIELD_NUMBER: _builtins.int
+    FAIR_SHARE_MILLI_FIELD_NUMBER: _builtins.int
+    FAIR_SHARE_FIELD_NUMBER: _builtins.int
+    RESERVATIONS_FIELD_NUMBER: _builtins.int
     running: _builtins.int
     """Jobs that hold something."""
     waiting: _builtins.int
     """Jobs that wait."""
+    share_milli: _builtins.int
+    """The dominant share: the largest part that it holds of any one resource, in thousandths of the pool."""
+    fair_share_milli: _builtins.int
+    """What it is due by weight among the siblings that want something, in thousandths of the pool."""
     @_builtins.property
     def allocated(self) -> _job_pb2.Resources:
         """Held by its jobs."""
@@ -88,6 +205,22 @@ class QueueStatus(_message.Message):
     def oldest_wait_at(self) -> _timestamp_pb2.Timestamp:
         """Since when the oldest waits."""
 
+    @_builtins.property
+    def borrowed(self) -> _job_pb2.Resources:
+        """What of the allocated is above the guarantee."""
+
+    @_builtins.property
+    def guaranteed_in_use(self) -> _job_pb2.Resources:
+        """What of the guarantee is in use."""
+
+    @_builtins.property
+    def fair_share(self) -> _job_pb2.Resources:
+        """The same as amounts."""
+
+    @_builtins.property
+    def reservations(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueReservation]:
+        """Room that is kept for its jobs."""
+
     def __init__(
         self,
         *,
@@ -95,14 +228,58 @@ class QueueStatus(_message.Message):
         running: _builtins.int = ...,
         waiting: _builtins.int = ...,
         oldest_wait_at: _timestamp_pb2.Timestamp | None = ...,
+        borrowed: _job_pb2.Resources | None = ...,
+        guaranteed_in_use: _job_pb2.Resources | None = ...,
+        share_milli: _builtins.int = ...,
+        fair_share_milli: _builtins.int = ...,
+        fair_share: _job_pb2.Resources | None = ...,
+        reservations: _abc.Iterable[Global___QueueReservation] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "oldest_wait_at", b"oldest_wait_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "borrowed", b"borrowed", "fair_share", b"fair_share", "guaranteed_in_use", b"guaranteed_in_use", "oldest_wait_at", b"oldest_wait_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "oldest_wait_at", b"oldest_wait_at", "running", b"running", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "borrowed", b"borrowed", "fair_share", b"fair_share", "fair_share_milli", b"fair_share_milli", "guaranteed_in_use", b"guaranteed_in_use", "oldest_wait_at", b"oldest_wait_at", "reservations", b"reservations", "running", b"running", "share_milli", b"share_milli", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___QueueStatus: _TypeAlias = QueueStatus  # noqa: Y015
+
+@_typing.final
+class QueueReservation(_message.Message):
+    """Room that is kept for a waiting job."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    EXPECTED_AT_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    """Whose it is."""
+    name: _builtins.str
+    """The job's name."""
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Where."""
+
+    @_builtins.property
+    def expected_at(self) -> _timestamp_pb2.Timestamp:
+        """When it is expected to start; absent where nobody knows."""
+
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        nodes: _abc.Iterable[_builtins.str] | None = ...,
+        expected_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expected_at", b"expected_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_at", b"expected_at", "job_id", b"job_id", "name", b"name", "nodes", b"nodes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueueReservation: _TypeAlias = QueueReservation  # noqa: Y015
 
 @_typing.final
 class Queue(_message.Message):
@@ -133,6 +310,68 @@ class Queue(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Queue: _TypeAlias = Queue  # noqa: Y015
+
+@_typing.final
+class QueuesVersion(_message.Message):
+    """The queues that are in force, as a whole."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    APPLIED_AT_FIELD_NUMBER: _builtins.int
+    APPLIED_BY_FIELD_NUMBER: _builtins.int
+    FAULT_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Counts from 1; 0: none were applied yet."""
+    applied_by: _builtins.str
+    """By whom."""
+    fault: _builtins.str
+    """Why what is stored is not in force; empty: it is."""
+    @_builtins.property
+    def applied_at(self) -> _timestamp_pb2.Timestamp:
+        """When."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        applied_at: _timestamp_pb2.Timestamp | None = ...,
+        applied_by: _builtins.str = ...,
+        fault: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["applied_at", b"applied_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_at", b"applied_at", "applied_by", b"applied_by", "fault", b"fault", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueuesVersion: _TypeAlias = QueuesVersion  # noqa: Y015
+
+@_typing.final
+class QueueChange(_message.Message):
+    """One queue of an application."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    kind: Global___QueueChangeKind.ValueType
+    """What became of it; of a dry run, what would."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        kind: Global___QueueChangeKind.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueueChange: _TypeAlias = QueueChange  # noqa: Y015
 
 @_typing.final
 class ListQueuesRequest(_message.Message):
@@ -168,21 +407,27 @@ class ListQueuesResponse(_message.Message):
 
     QUEUES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Empty on the last page."""
     @_builtins.property
     def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___Queue]:
         """By name."""
 
+    @_builtins.property
+    def version(self) -> Global___QueuesVersion:
+        """Of all of them."""
+
     def __init__(
         self,
         *,
         queues: _abc.Iterable[Global___Queue] | None = ...,
         next_page_token: _builtins.str = ...,
+        version: Global___QueuesVersion | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "queues", b"queues"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "queues", b"queues", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -217,71 +462,165 @@ class GetQueueResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     QUEUE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def queue(self) -> Global___Queue:
         """The queue."""
+
+    @_builtins.property
+    def version(self) -> Global___QueuesVersion:
+        """Of all of them."""
 
     def __init__(
         self,
         *,
         queue: Global___Queue | None = ...,
+        version: Global___QueuesVersion | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetQueueResponse: _TypeAlias = GetQueueResponse  # noqa: Y015
 
 @_typing.final
-class ApplyQueueRequest(_message.Message):
-    """See ApplyQueue."""
+class ApplyQueuesRequest(_message.Message):
+    """See ApplyQueues."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    QUEUE_FIELD_NUMBER: _builtins.int
+    QUEUES_FIELD_NUMBER: _builtins.int
+    DOCUMENT_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
+    PRUNE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The same id applies once."""
+    dry_run: _builtins.bool
+    """Only say what would be."""
+    expected_version: _builtins.int
+    """Only over this version; another one in force is answered with ABORTED."""
+    prune: _builtins.bool
+    """Delete every queue that is not given, by the rules of DeleteQueue."""
     @_builtins.property
-    def queue(self) -> Global___QueueSpec:
-        """The queue."""
+    def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueSpec]:
+        """The queues, as data. Either these or a document."""
+
+    @_builtins.property
+    def document(self) -> _job_service_pb2.Document:
+        """The queues, as text: documents of kind Queue."""
 
     def __init__(
         self,
         *,
-        queue: Global___QueueSpec | None = ...,
+        queues: _abc.Iterable[Global___QueueSpec] | None = ...,
+        document: _job_service_pb2.Document | None = ...,
         request_id: _builtins.str = ...,
+        dry_run: _builtins.bool = ...,
+        expected_version: _builtins.int | None = ...,
+        prune: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "document", b"document", "expected_version", b"expected_version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "document", b"document", "dry_run", b"dry_run", "expected_version", b"expected_version", "prune", b"prune", "queues", b"queues", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__expected_version: _TypeAlias = _typing.Literal["expected_version"]  # noqa: Y015
+    _WhichOneofArgType__expected_version: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_version) -> _WhichOneofReturnType__expected_version | None: ...
 
-Global___ApplyQueueRequest: _TypeAlias = ApplyQueueRequest  # noqa: Y015
+Global___ApplyQueuesRequest: _TypeAlias = ApplyQueuesRequest  # noqa: Y015
 
 @_typing.final
-class ApplyQueueResponse(_message.Message):
-    """See ApplyQueue."""
+class ApplyQueuesResponse(_message.Message):
+    """See ApplyQueues."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    QUEUE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def queue(self) -> Global___Queue:
-        """As it stands now."""
+    def version(self) -> Global___QueuesVersion:
+        """What is in force now; of a dry run, what would be."""
+
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueChange]:
+        """By name: the queues given, and those pruned."""
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedCompositeFieldContainer[_job_pb2.Problem]:
+        """What is odd about the tree that results, or about the document."""
 
     def __init__(
         self,
         *,
-        queue: Global___Queue | None = ...,
+        version: Global___QueuesVersion | None = ...,
+        changes: _abc.Iterable[Global___QueueChange] | None = ...,
+        warnings: _abc.Iterable[_job_pb2.Problem] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "version", b"version", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ApplyQueueResponse: _TypeAlias = ApplyQueueResponse  # noqa: Y015
+Global___ApplyQueuesResponse: _TypeAlias = ApplyQueuesResponse  # noqa: Y015
+
+@_typing.final
+class DeleteQueueRequest(_message.Message):
+    """See DeleteQueue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    request_id: _builtins.str
+    """The same id deletes once."""
+    expected_version: _builtins.int
+    """Only over this version; another one in force is answered with ABORTED."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        expected_version: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "expected_version", b"expected_version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "expected_version", b"expected_version", "name", b"name", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_version: _TypeAlias = _typing.Literal["expected_version"]  # noqa: Y015
+    _WhichOneofArgType__expected_version: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_version) -> _WhichOneofReturnType__expected_version | None: ...
+
+Global___DeleteQueueRequest: _TypeAlias = DeleteQueueRequest  # noqa: Y015
+
+@_typing.final
+class DeleteQueueResponse(_message.Message):
+    """See DeleteQueue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def version(self) -> Global___QueuesVersion:
+        """What is in force now."""
+
+    def __init__(
+        self,
+        *,
+        version: Global___QueuesVersion | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteQueueResponse: _TypeAlias = DeleteQueueResponse  # noqa: Y015

@@ -45,10 +45,15 @@ class QueueServiceStub:
                 request_serializer=muster_dot_v1_dot_queue__service__pb2.GetQueueRequest.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_queue__service__pb2.GetQueueResponse.FromString,
                 _registered_method=True)
-        self.ApplyQueue = channel.unary_unary(
-                '/muster.v1.QueueService/ApplyQueue',
-                request_serializer=muster_dot_v1_dot_queue__service__pb2.ApplyQueueRequest.SerializeToString,
-                response_deserializer=muster_dot_v1_dot_queue__service__pb2.ApplyQueueResponse.FromString,
+        self.ApplyQueues = channel.unary_unary(
+                '/muster.v1.QueueService/ApplyQueues',
+                request_serializer=muster_dot_v1_dot_queue__service__pb2.ApplyQueuesRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_queue__service__pb2.ApplyQueuesResponse.FromString,
+                _registered_method=True)
+        self.DeleteQueue = channel.unary_unary(
+                '/muster.v1.QueueService/DeleteQueue',
+                request_serializer=muster_dot_v1_dot_queue__service__pb2.DeleteQueueRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_queue__service__pb2.DeleteQueueResponse.FromString,
                 _registered_method=True)
 
 
@@ -57,7 +62,7 @@ class QueueServiceServicer:
     """
 
     def ListQueues(self, request, context):
-        """Every queue.
+        """Every queue, default among them whether it was applied or not.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -70,8 +75,15 @@ class QueueServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ApplyQueue(self, request, context):
-        """Create or change a queue.
+    def ApplyQueues(self, request, context):
+        """Create or replace queues, all or none. The same queues again are no new version, so that it may be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteQueue(self, request, context):
+        """Remove a queue. FAILED_PRECONDITION while jobs wait or run in it, or queues are below it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -90,10 +102,15 @@ def add_QueueServiceServicer_to_server(servicer, server):
                     request_deserializer=muster_dot_v1_dot_queue__service__pb2.GetQueueRequest.FromString,
                     response_serializer=muster_dot_v1_dot_queue__service__pb2.GetQueueResponse.SerializeToString,
             ),
-            'ApplyQueue': grpc.unary_unary_rpc_method_handler(
-                    servicer.ApplyQueue,
-                    request_deserializer=muster_dot_v1_dot_queue__service__pb2.ApplyQueueRequest.FromString,
-                    response_serializer=muster_dot_v1_dot_queue__service__pb2.ApplyQueueResponse.SerializeToString,
+            'ApplyQueues': grpc.unary_unary_rpc_method_handler(
+                    servicer.ApplyQueues,
+                    request_deserializer=muster_dot_v1_dot_queue__service__pb2.ApplyQueuesRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_queue__service__pb2.ApplyQueuesResponse.SerializeToString,
+            ),
+            'DeleteQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteQueue,
+                    request_deserializer=muster_dot_v1_dot_queue__service__pb2.DeleteQueueRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_queue__service__pb2.DeleteQueueResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -162,7 +179,7 @@ class QueueService:
             _registered_method=True)
 
     @staticmethod
-    def ApplyQueue(request,
+    def ApplyQueues(request,
             target,
             options=(),
             channel_credentials=None,
@@ -175,9 +192,36 @@ class QueueService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/muster.v1.QueueService/ApplyQueue',
-            muster_dot_v1_dot_queue__service__pb2.ApplyQueueRequest.SerializeToString,
-            muster_dot_v1_dot_queue__service__pb2.ApplyQueueResponse.FromString,
+            '/muster.v1.QueueService/ApplyQueues',
+            muster_dot_v1_dot_queue__service__pb2.ApplyQueuesRequest.SerializeToString,
+            muster_dot_v1_dot_queue__service__pb2.ApplyQueuesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.QueueService/DeleteQueue',
+            muster_dot_v1_dot_queue__service__pb2.DeleteQueueRequest.SerializeToString,
+            muster_dot_v1_dot_queue__service__pb2.DeleteQueueResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -34,11 +34,13 @@ class QueueServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> QueueServiceAsyncStub: ...
     ListQueues: _grpc.UnaryUnaryMultiCallable[_queue_service_pb2.ListQueuesRequest, _queue_service_pb2.ListQueuesResponse]
-    """Every queue."""
+    """Every queue, default among them whether it was applied or not."""
     GetQueue: _grpc.UnaryUnaryMultiCallable[_queue_service_pb2.GetQueueRequest, _queue_service_pb2.GetQueueResponse]
     """One queue."""
-    ApplyQueue: _grpc.UnaryUnaryMultiCallable[_queue_service_pb2.ApplyQueueRequest, _queue_service_pb2.ApplyQueueResponse]
-    """Create or change a queue."""
+    ApplyQueues: _grpc.UnaryUnaryMultiCallable[_queue_service_pb2.ApplyQueuesRequest, _queue_service_pb2.ApplyQueuesResponse]
+    """Create or replace queues, all or none. The same queues again are no new version, so that it may be repeated."""
+    DeleteQueue: _grpc.UnaryUnaryMultiCallable[_queue_service_pb2.DeleteQueueRequest, _queue_service_pb2.DeleteQueueResponse]
+    """Remove a queue. FAILED_PRECONDITION while jobs wait or run in it, or queues are below it."""
 
 @_typing.type_check_only
 class QueueServiceAsyncStub(QueueServiceStub):
@@ -46,11 +48,13 @@ class QueueServiceAsyncStub(QueueServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListQueues: _aio.UnaryUnaryMultiCallable[_queue_service_pb2.ListQueuesRequest, _queue_service_pb2.ListQueuesResponse]  # type: ignore[assignment]
-    """Every queue."""
+    """Every queue, default among them whether it was applied or not."""
     GetQueue: _aio.UnaryUnaryMultiCallable[_queue_service_pb2.GetQueueRequest, _queue_service_pb2.GetQueueResponse]  # type: ignore[assignment]
     """One queue."""
-    ApplyQueue: _aio.UnaryUnaryMultiCallable[_queue_service_pb2.ApplyQueueRequest, _queue_service_pb2.ApplyQueueResponse]  # type: ignore[assignment]
-    """Create or change a queue."""
+    ApplyQueues: _aio.UnaryUnaryMultiCallable[_queue_service_pb2.ApplyQueuesRequest, _queue_service_pb2.ApplyQueuesResponse]  # type: ignore[assignment]
+    """Create or replace queues, all or none. The same queues again are no new version, so that it may be repeated."""
+    DeleteQueue: _aio.UnaryUnaryMultiCallable[_queue_service_pb2.DeleteQueueRequest, _queue_service_pb2.DeleteQueueResponse]  # type: ignore[assignment]
+    """Remove a queue. FAILED_PRECONDITION while jobs wait or run in it, or queues are below it."""
 
 class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
     """Queues: a tree with guaranteed, limit and weight. Served by the gateway."""
@@ -61,7 +65,7 @@ class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _queue_service_pb2.ListQueuesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_queue_service_pb2.ListQueuesResponse, _abc.Awaitable[_queue_service_pb2.ListQueuesResponse]]:
-        """Every queue."""
+        """Every queue, default among them whether it was applied or not."""
 
     @_abc_1.abstractmethod
     def GetQueue(
@@ -72,11 +76,19 @@ class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
         """One queue."""
 
     @_abc_1.abstractmethod
-    def ApplyQueue(
+    def ApplyQueues(
         self,
-        request: _queue_service_pb2.ApplyQueueRequest,
+        request: _queue_service_pb2.ApplyQueuesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_queue_service_pb2.ApplyQueueResponse, _abc.Awaitable[_queue_service_pb2.ApplyQueueResponse]]:
-        """Create or change a queue."""
+    ) -> _typing.Union[_queue_service_pb2.ApplyQueuesResponse, _abc.Awaitable[_queue_service_pb2.ApplyQueuesResponse]]:
+        """Create or replace queues, all or none. The same queues again are no new version, so that it may be repeated."""
+
+    @_abc_1.abstractmethod
+    def DeleteQueue(
+        self,
+        request: _queue_service_pb2.DeleteQueueRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_queue_service_pb2.DeleteQueueResponse, _abc.Awaitable[_queue_service_pb2.DeleteQueueResponse]]:
+        """Remove a queue. FAILED_PRECONDITION while jobs wait or run in it, or queues are below it."""
 
 def add_QueueServiceServicer_to_server(servicer: QueueServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -4,6 +4,7 @@ Everything that a caller may conclude from a failure is in the type of the excep
 ``BusUnavailable`` may have happened.
 """
 
+from muster_runtime.bus._replays import Replays
 from muster_runtime.bus.connection import Bus, BusSettings, Subscription
 from muster_runtime.bus.dead_letters import DeadLetter, DeadLetters, ReplayFailed, dead_letter_stream
 from muster_runtime.bus.errors import (
@@ -61,6 +62,7 @@ __all__ = [
     "Records",
     "Refused",
     "ReplayFailed",
+    "Replays",
     "StreamFull",
     "StreamSpec",
     "Stretch",

@@ -71,15 +71,20 @@ class Lease:
         return True
 
     async def keep(self) -> None:
-        """Renew for as long as that succeeds in time, then raise ``LeaseLost``."""
+        """Renew for as long as that succeeds, then raise ``LeaseLost``.
+
+        A process that was busy or asleep past its time has not lost the lease by that, only if somebody else has taken it meanwhile. To
+        give it up unasked would begin all work anew, which on a crowded machine takes too long again.
+        """
         clock = asyncio.get_running_loop().time
         pause_s = self._ttl_s / 3
         while True:
             deadline = self._renewed_at + self._ttl_s
             await asyncio.sleep(max(0.0, min(pause_s, deadline - clock())))
             started = clock()
+            late = started > deadline + _RETRY_S
             try:
-                async with asyncio.timeout_at(deadline):
+                async with asyncio.timeout_at(started + self._ttl_s / 3 if late else deadline):
                     self._revision = await self._renew()
             except BusUnavailable:
                 pause_s = _RETRY_S
@@ -102,9 +107,13 @@ class Lease:
         except WrongSequence:
             # An earlier renewal may have succeeded without its answer.
             entry = await self._leases.get(self._key)
-            if entry is None or entry.value != self._value:
-                raise LeaseLost(f"{self._key} was taken by another") from None
+        if entry is not None and entry.value == self._value:
             return entry.revision
+        if entry is None:
+            # It ran out, and nobody wanted it.
+            with suppress(WrongSequence):
+                return await self._write(0)
+        raise LeaseLost(f"{self._key} was taken by another")
 
     async def _write(self, expected: int) -> int:
         return await self._leases.put(self._key, self._value, expected=expected, ttl_s=self._ttl_s)

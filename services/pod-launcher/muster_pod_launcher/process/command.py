@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from muster_pod_launcher.ports import Launch
+from muster_pod_launcher.process.progress import VARIABLE as PROGRESS_FILE
 from muster_pod_launcher.process.records import Spec
 from muster_pod_launcher.process.shim import CANNOT_RUN
 
@@ -45,10 +46,12 @@ def specify(
     workdir: Path,
     log_bytes: int,
     build: Path | None = None,
+    progress: Path | None = None,
 ) -> Spec | Refusal:
     """What to run for ``launch`` on one of ``nodes``; a relative working directory starts at ``workdir``.
 
     Where there is a ``build``, its folder is the working directory of a replica that names none, and its programs come first on PATH.
+    ``progress`` is where it may write how far it is.
     """
     template = launch.template
     if launch.node not in nodes:
@@ -61,6 +64,8 @@ def specify(
         **_resolved(launch.env, template.env),
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, launch.gpus)),
     }
+    if progress is not None:
+        env[PROGRESS_FILE] = str(progress)
     at_home = launch.is_build or not template.working_dir
     if build is not None:
         env |= {"MUSTER_BUILD": str(build), "PATH": f"{build}/bin:{env['PATH']}"}

@@ -45,6 +45,8 @@ def conclude(folder: Path, *, at: int) -> State | None:
         if not mine or state is None or state.final:
             return state
         identity.end_session(state, marks=_marks(folder))
+        # A state that a power cut has torn tells of no boot at all.
+        anew = state.boot != identity.boot_id()
         lost = State(
             state=Stage.LOST,
             at=at,
@@ -52,7 +54,8 @@ def conclude(folder: Path, *, at: int) -> State | None:
             pid=state.pid,
             start=state.start,
             started_at=state.started_at,
-            reason="its shim died without recording an end",
+            reason="its machine started anew" if anew else "its shim died without recording an end",
+            node_lost=anew,
         )
         write_state(folder, lost)
         return lost

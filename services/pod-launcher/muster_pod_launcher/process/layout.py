@@ -75,6 +75,10 @@ class Layout(msgspec.Struct, frozen=True):
         leaf = f"{safe_name(replica.role)}-{replica.index}.{replica.restart}"
         return self.job(replica.job_id) / str(replica.attempt) / leaf
 
+    def progress(self, replica: ReplicaId) -> Path:
+        """Where one run of a replica says how far it is."""
+        return self.replica(replica) / "progress.json"
+
     def name(self, replica: ReplicaId) -> str:
         """The replica's folder relative to the root."""
         return str(self.replica(replica).relative_to(self.root))

@@ -54,7 +54,7 @@ class Stage(StrEnum):
 class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of a replica. ``at`` and ``started_at`` are µs since the epoch; ``start`` and ``shim_start`` are clock ticks since boot.
 
-    ``pid`` leads the replica's process group; ``shim_pid`` leads the session around it.
+    ``pid`` leads the replica's process group; ``shim_pid`` leads the session around it. ``node_lost``: the machine started anew under it.
     """
 
     state: Stage
@@ -68,6 +68,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exit_code: int | None = None
     signal: int | None = None
     reason: str = ""
+    node_lost: bool = False
 
     @property
     def final(self) -> bool:

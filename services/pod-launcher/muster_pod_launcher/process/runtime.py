@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 import msgspec
 
 from muster_core.frameworks import Addresses, ConfigFile, Site, local_addresses
-from muster_core.models import ENDED_STATES, Node
-from muster_pod_launcher.ports import Launch, LogChunk, Observation, ReplicaId
+from muster_core.models import ENDED_STATES, Job, Node, ReplicaState
+from muster_pod_launcher.ports import Launch, LogChunk, Observation, ProgressSeen, ReplicaId
 from muster_pod_launcher.process.addresses import LOOPBACK, LOOPBACK_INTERFACE, PortBook
 from muster_pod_launcher.process.builds import hold_build, prepare_build, sweep_builds
 from muster_pod_launcher.process.command import Refusal, base_environment, specify
@@ -22,6 +23,7 @@ from muster_pod_launcher.process.config import remote_shell, write_config
 from muster_pod_launcher.process.folder import ask_to_stop, settle
 from muster_pod_launcher.process.layout import Layout
 from muster_pod_launcher.process.logs import LogReader
+from muster_pod_launcher.process.progress import ProgressFiles
 from muster_pod_launcher.process.records import (
     OUTPUT,
     STOP,
@@ -87,6 +89,7 @@ class ProcessRuntime:
         self._logs = LogReader(
             path_of=lambda replica: self._layout.replica(replica) / OUTPUT, ended=self._ended
         )
+        self._progress = ProgressFiles()
         self._watcher.look()
 
     async def run(self) -> None:
@@ -103,9 +106,26 @@ class ProcessRuntime:
         self._starter.close()
         await self._watcher.aclose()
 
+    async def take(self, lane: int) -> None:
+        """Every lane's folders are known from construction on."""
+
+    async def give_up(self, lane: int) -> None:
+        """Folders of other lanes are known as well, and left alone."""
+
+    def visit(self, job_id: str) -> AbstractAsyncContextManager[None]:
+        """Every job's folder is known."""
+        return nullcontext()
+
+    def know(self, job_id: str, job: Job) -> None:
+        """What a folder needs to be told comes with each launch."""
+
     def nodes(self) -> Sequence[Node]:
         """The nodes that this machine was divided into."""
         return tuple(self._nodes.values())
+
+    async def node_changes(self) -> AsyncIterator[None]:
+        """Once: they stay as they are."""
+        yield
 
     def jobs(self) -> Collection[str]:
         """The ids of the jobs of which anything is kept, whether or not it ever ran."""
@@ -165,6 +185,21 @@ class ProcessRuntime:
                 ask_to_stop(state)
         self._watcher.refresh(replica)
 
+    async def progress(self) -> Sequence[ProgressSeen]:
+        """What running replicas have written of their progress since the last time."""
+        runs = [
+            (seen.replica, self._layout.progress(seen.replica))
+            for seen in self._watcher.observed()
+            if seen.state is ReplicaState.RUNNING
+        ]
+        return await asyncio.to_thread(self._progress.read, runs)
+
+    def recorded(self, job_id: str, replicas: Collection[ReplicaId]) -> None:
+        """An end is in the replica's folder, which stays until the job is forgotten."""
+
+    async def clean(self, job_id: str) -> None:
+        """Of what has ended there is nothing but its folder, which has its log."""
+
     async def write_members(self, job_id: str, content: bytes) -> str:
         """Replace the job's membership file atomically; its absolute path."""
         self._layout.job(job_id).mkdir(mode=0o700, exist_ok=True)
@@ -221,6 +256,7 @@ class ProcessRuntime:
             workdir=self._workdir,
             log_bytes=self._options.log_bytes,
             build=build,
+            progress=self._layout.progress(launch.replica),
         )
 
     def _ended(self, replica: ReplicaId) -> bool:

@@ -11,9 +11,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from muster_core.models import ENDED_STATES, ReplicaState
+from muster_pod_launcher.changes import Changes, Listener
 from muster_pod_launcher.ports import Observation, ReplicaId
 from muster_pod_launcher.process.addresses import LOOPBACK
-from muster_pod_launcher.process.changes import Changes, Listener
 from muster_pod_launcher.process.folder import ask_to_stop, conclude, open_shim
 from muster_pod_launcher.process.layout import Layout
 from muster_pod_launcher.process.records import STOP, Stage, State, read_state
@@ -166,6 +166,7 @@ class Watcher:
             reason=state.reason,
             address=f"{LOOPBACK}:{port}" if port else "",
             started_at=state.started_at,
+            node_lost=state.node_lost,
         )
         known = self._seen.setdefault(replica.job_id, {})
         if known.get(replica) != seen:

@@ -99,8 +99,9 @@ def test_every_section_is_one_step_from_the_contents() -> None:
 
 def test_what_is_followed_in_part_says_which_part() -> None:
     page, _ = _page()
-    (held,) = re.findall(r"^\| `spec.suspend` \| (.*) \|$", page.split("\n## ")[2], re.MULTILINE)
-    assert held.startswith("acted upon in part | Whether it is held from the start. True is refused")
+    (policy,) = re.findall(r"^\| `spec.elastic.policy` \| (.*) \|$", page, re.MULTILINE)
+    assert policy.startswith("acted upon in part | Who grows first")
+    assert policy.endswith("its size stays, and a warning says so.")
 
 
 def test_every_link_of_the_page_leads_somewhere() -> None:

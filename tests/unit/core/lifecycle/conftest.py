@@ -160,8 +160,7 @@ class Story:
 
 
 def _suspend(story: Story) -> None:
-    story.running()
-    story.known = msgspec.structs.replace(story.record, phase=Phase.SUSPENDED)
+    story.running().tell(facts.CommandRequested(command=facts.Command.SUSPEND, request_id="s"))
 
 
 def _launch(story: Story) -> None:

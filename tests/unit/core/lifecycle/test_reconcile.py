@@ -9,7 +9,7 @@ import pytest
 
 from muster_core import facts
 from muster_core.facts import Outcome, ReplicaChange
-from muster_core.lifecycle import Report, Start, Step, Stop, next_start, reconcile
+from muster_core.lifecycle import Report, Start, Step, Stop, next_work, reconcile
 from muster_core.models import (
     ENDED_STATES,
     CleanPodPolicy,
@@ -117,14 +117,14 @@ def test_an_earlier_run_is_stopped_while_the_present_one_is_started() -> None:
 def test_a_restart_is_held_back_until_its_instant() -> None:
     record = one(S.PLACED, not_before=NOW)
 
-    assert next_start(record) == NOW
+    assert next_work(record, NOW) == NOW
     assert reconcile(record, [], NOW - 1) == []
     assert names(reconcile(record, [], NOW)) == ["start"]
 
 
 def test_a_restart_that_is_on_its_way_out_is_not_waited_for() -> None:
-    assert next_start(one(S.PLACED, not_before=NOW, leaving=True)) is None
-    assert next_start(one(S.RUNNING, not_before=NOW)) is None
+    assert next_work(one(S.PLACED, not_before=NOW, leaving=True), NOW) is None
+    assert next_work(one(S.RUNNING, not_before=NOW), NOW) is None
 
 
 def test_what_is_reported_is_what_was_seen() -> None:
@@ -150,7 +150,7 @@ def test_nothing_of_a_job_that_ended_is_started_even_if_it_may_keep_what_runs(st
     steps = reconcile(told.record, kept, told.now + 100_000_000)
 
     assert names(steps) == ["removed"]
-    assert next_start(told.record) is None
+    assert next_work(told.record, NOW) is None
 
 
 def test_after_a_delete_all_of_it_is_stopped(story: Stories) -> None:

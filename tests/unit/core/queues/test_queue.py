@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from muster_core import facts
-from muster_core.models import JobRecord, Phase, Resources, RunPolicy
+from muster_core.models import JobRecord, Phase, ReplicaState, Resources, RunPolicy
 from muster_core.queues import Place, PoolState, Wait
 
 if TYPE_CHECKING:
@@ -92,11 +92,25 @@ def test_a_name_in_use_waits_for_the_job_that_has_it(world: World) -> None:
     assert world.placed() == ["second"]
 
 
-def test_suspended_jobs_wait_and_say_so(world: World) -> None:
+def test_a_job_that_is_held_from_the_start_is_placed_once_it_is_resumed(world: World) -> None:
     world.submit(world.job("a", 1, run=RunPolicy(suspend=True)))
-    assert world.waits()["a"].code == "Suspended"
     assert world.decide() == []
-    assert world.pool.capacity(world.now).waiting_feasible == 0
+    explained = world.pool.explain("a")
+    assert explained is not None
+    assert (explained.reason.code, explained.remedies) == ("Suspended", ("resume it",))
+    assert (world.pool.capacity(world.now).waiting, world.pool.next_wake(world.now)) == (0, None)
+    world.say("a", facts.CommandRequested(command=facts.Command.RESUME, request_id="r"))
+    assert world.placed() == ["a"]
+
+
+def test_a_job_that_is_suspended_gives_its_room_and_keeps_its_place(world: World) -> None:
+    world.run(world.job("a", 8, floor=8))
+    world.submit(world.job("b", 8, floor=8))
+    world.say("a", facts.CommandRequested(command=facts.Command.SUSPEND, request_id="s"))
+    assert world.placed() == []
+    world.change("a", ReplicaState.REMOVED)
+    world.say("a", facts.CommandRequested(command=facts.Command.RESUME, request_id="r"))
+    assert world.placed() == ["a"]
 
 
 def test_cancelled_jobs_are_not_placed(world: World) -> None:

@@ -228,7 +228,7 @@ def test_12_jobs_that_fit_beside_a_reservation_start(world: World) -> None:
     assert explanation is not None
     assert explanation.reason.code == "InsufficientResources"
     assert explanation.reserved_nodes == ("n1", "n2")
-    assert explanation.remedies[-1] == "free 7 GPU"
+    assert explanation.remedies == ("free 7 GPU and 1 CPU",)
 
 
 def test_4_a_gang_short_of_one_gpu_waits_and_says_so(world: World) -> None:

@@ -32,7 +32,7 @@ def test_a_limit_is_never_exceeded_and_said_with_its_numbers(world: World) -> No
     assert world.pool.capacity(world.now).waiting_feasible == 0
     explanation = world.pool.explain("y")
     assert explanation is not None
-    assert explanation.remedies[0] == "raise the limit to 4 GPU"
+    assert explanation.remedies[0] == "would start now with the limit of queue a raised to 4 GPU"
 
 
 def test_a_gang_starts_as_large_as_the_limit_allows(world: World) -> None:

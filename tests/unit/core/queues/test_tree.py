@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from muster_core.models import QueuePolicy, QueueSpec, Resources
+from muster_core.models import QueueElastic, QueuePolicy, QueueSpec, Resources
 from muster_core.queues import problems_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def gpus(number: int) -> Resources:
         ([], []),
         ([QueueSpec(name="a"), QueueSpec(name="b", parent="a"), QueueSpec(name="c", parent="default")], []),
         ([QueueSpec(name="a"), QueueSpec(name="a")], ["Duplicate a.name"]),
-        ([QueueSpec(name="Big Queue")], ["Invalid Big Queue.name"]),
+        ([QueueSpec(name="Big Queue")], ["BadName Big Queue.name"]),
         ([QueueSpec(name="a", parent="b")], ["UnknownParent a.parent"]),
         ([QueueSpec(name="a", parent="a")], ["Cycle a.parent"]),
         (
@@ -34,13 +34,13 @@ def gpus(number: int) -> Resources:
             ],
             ["Cycle a.parent", "Cycle b.parent"],
         ),
-        ([QueueSpec(name="a"), QueueSpec(name="default", parent="a")], ["Invalid default.parent"]),
-        ([QueueSpec(name="a", weight=0)], ["TooSmall a.weight"]),
-        ([QueueSpec(name="a", starvation_after_s=-1)], ["TooSmall a.starvation_after_s"]),
+        ([QueueSpec(name="a"), QueueSpec(name="default", parent="a")], ["Conflict default.parent"]),
+        ([QueueSpec(name="a", weight=0)], ["OutOfRange a.weight"]),
+        ([QueueSpec(name="a", starvation_after_s=-1)], ["OutOfRange a.starvation_after_s"]),
         ([QueueSpec(name="a", guaranteed=gpus(4), limit=gpus(3))], ["AboveLimit a.guaranteed.gpu"]),
         ([QueueSpec(name="a", guaranteed=gpus(4), limit=Resources(cpu=1))], []),
-        ([QueueSpec(name="a", guaranteed=gpus(-1))], ["TooSmall a.guaranteed.gpu"]),
-        ([QueueSpec(name="a", limit=gpus(-1))], ["TooSmall a.limit.gpu"]),
+        ([QueueSpec(name="a", guaranteed=gpus(-1))], ["OutOfRange a.guaranteed.gpu"]),
+        ([QueueSpec(name="a", limit=gpus(-1))], ["OutOfRange a.limit.gpu"]),
         (
             [
                 QueueSpec(name="a", guaranteed=gpus(4)),
@@ -48,6 +48,24 @@ def gpus(number: int) -> Resources:
                 QueueSpec(name="c", parent="a", guaranteed=gpus(2)),
             ],
             ["GuaranteedTwice a.guaranteed.gpu"],
+        ),
+        (
+            [QueueSpec(name="a", parent="default", guaranteed=gpus(1))],
+            ["GuaranteedTwice default.guaranteed.gpu"],
+        ),
+        ([QueueSpec(name="a", namespaces=("N n",))], ["BadName a.namespaces"]),
+        ([QueueSpec(name="a", weight=10**7)], ["OutOfRange a.weight"]),
+        (
+            [QueueSpec(name="a", elastic=QueueElastic(policy="lion", quiet_s=-1, cool_down_s=-1))],
+            [
+                "NotAllowed a.elastic.policy",
+                "OutOfRange a.elastic.quiet_s",
+                "OutOfRange a.elastic.cool_down_s",
+            ],
+        ),
+        (
+            [QueueSpec(name="a", elastic=QueueElastic(step=-1, min_gain=-1))],
+            ["OutOfRange a.elastic.step", "OutOfRange a.elastic.min_gain"],
         ),
         (
             [QueueSpec(name="a", namespaces=("n",)), QueueSpec(name="b", namespaces=("m", "n"))],

@@ -1,6 +1,8 @@
-"""``muster cancel``, ``delete`` and ``scale``: what a user may ask of a job."""
+"""``muster cancel``, ``delete``, ``suspend``, ``resume``, ``restart`` and ``scale``: what a user may ask of a job."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import click
 
@@ -9,6 +11,13 @@ from muster._cli.state import State, shared_options
 from muster_rpc.v1 import job_service_pb2
 
 _MOST_DIGITS = 9
+_Answer = (
+    job_service_pb2.CancelJobResponse
+    | job_service_pb2.DeleteJobResponse
+    | job_service_pb2.SuspendJobResponse
+    | job_service_pb2.ResumeJobResponse
+    | job_service_pb2.RestartJobResponse
+)
 
 
 @click.command()
@@ -32,6 +41,48 @@ def delete(state: State, jobs: tuple[str, ...]) -> None:
     with state.client() as client:
         answers = [client.delete(job) for job in jobs]
     _confirm(state, jobs, answers, "is being deleted")
+
+
+@click.command()
+@click.argument("jobs", nargs=-1, required=True)
+@shared_options
+@click.pass_obj
+def suspend(state: State, jobs: tuple[str, ...]) -> None:
+    """Take jobs off their nodes and hold them until they are resumed; they keep their place in the queue.
+
+    Their replicas get SIGTERM and their grace period, for a checkpoint. A job that waits is held as well.
+    """
+    with state.client() as client:
+        answers = [client.suspend(job) for job in jobs]
+    _confirm(state, jobs, answers, "is being suspended")
+
+
+@click.command()
+@click.argument("jobs", nargs=-1, required=True)
+@shared_options
+@click.pass_obj
+def resume(state: State, jobs: tuple[str, ...]) -> None:
+    """Let suspended jobs wait for their room again, and start when they have it."""
+    with state.client() as client:
+        answers = [client.resume(job) for job in jobs]
+    _confirm(state, jobs, answers, "goes on as soon as it has room")
+
+
+@click.command()
+@click.argument("job")
+@click.option("--replica", default="", metavar="ROLE-INDEX", help="Only this one, e.g. worker-3.")
+@shared_options
+@click.pass_obj
+def restart(state: State, job: str, replica: str) -> None:
+    """End what runs of a job and start it again; that is no failure, and nothing is held back.
+
+    Replicas get SIGTERM and their grace period, for a checkpoint. The gang is placed anew, one replica stays where it is.
+    """
+    with state.client() as client:
+        answer = client.restart(job, replica=replica)
+    _confirm(
+        state, (job,), (answer,), f"has {replica} started again" if replica else "is being started again"
+    )
 
 
 @click.command()
@@ -59,7 +110,7 @@ def scale(state: State, job: str, size: str) -> None:
 def _confirm(
     state: State,
     jobs: tuple[str, ...],
-    answers: list[job_service_pb2.CancelJobResponse] | list[job_service_pb2.DeleteJobResponse],
+    answers: Sequence[_Answer],
     what: str,
 ) -> None:
     if state.output in {"json", "yaml"}:

@@ -1,75 +1,54 @@
-"""``muster apply`` and ``muster defaults``: where jobs go that do not say it themselves."""
+"""``muster apply``, of queues and of the platform's defaults, and ``muster defaults``: where jobs go that do not say it themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import click
 
-from muster._cli import exits, words
+from muster._cli import words
+from muster._cli.applying import apply_options, apply_queues, refuse, warn
 from muster._cli.documents import Given, read_document
+from muster._cli.dry_run import CLIENT
 from muster._cli.output import emit
-from muster._cli.problems import counted, print_problems
 from muster._cli.state import State, shared_options
 from muster.errors import InvalidDocument
-from muster_core.defaults import parse_defaults
-from muster_core.models import Problem
+from muster_core.defaults import defaults_text, parse_defaults
+from muster_core.queue_documents import holds_queues
 from muster_rpc.convert import problem_from_proto
 from muster_rpc.v1 import defaults_service_pb2
 
 _EXAMPLES = """\b
 Examples:
+  muster apply -f queues.yaml
   muster apply -f polyaxon_config.yml --dry-run
   muster apply -f defaults.yaml --expected-version 3"""
 
 
 @click.command(epilog=_EXAMPLES)
-@click.option(
-    "-f",
-    "--file",
-    required=True,
-    metavar="FILE|-",
-    help="The defaults: a polyaxon_config.yml, or the native form.",
-)
-@click.option("--dry-run", is_flag=True, help="Only say what would be.")
-@click.option(
-    "--expected-version",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Only over this version, 0 for the first one.",
-)
+@apply_options("Queues, or the defaults: a polyaxon_config.yml, or the native form.")
 @shared_options
 @click.pass_obj
 @click.pass_context
 def apply(
-    ctx: click.Context, state: State, *, file: str, dry_run: bool, expected_version: int | None
+    ctx: click.Context,
+    state: State,
+    *,
+    file: str,
+    prune: bool,
+    dry_run: str | None,
+    expected_version: int | None,
 ) -> None:
-    """Replace the platform's defaults: node selectors, tolerations and affinities of experiments, jobs and builds.
+    """Create or replace queues (kind: Queue), or replace the platform's defaults (kind: Defaults, polyaxon_config.yml).
 
-    They are filled in where a job says nothing, when it is validated; jobs that were validated before keep what they have.
+    Defaults are node selectors, tolerations and affinities of experiments, jobs and builds: filled in where a job says nothing, when it is
+    validated; jobs that were validated before keep what they have.
     """
     given = read_document(file)
-    parsed = parse_defaults(given.content)
-    if parsed.defaults is None:
-        _refuse(ctx, state, given, parsed.problems)
-    try:
-        with state.client() as client:
-            answer = client.apply_defaults(
-                given.source, source_name=given.name, dry_run=dry_run, expected_version=expected_version
-            )
-    except InvalidDocument as refused:
-        _refuse(ctx, state, given, refused.problems)
+    if holds_queues(given.content):
+        apply_queues(ctx, state, given, prune=prune, dry_run=dry_run, expected_version=expected_version)
         return
-    warnings = [problem_from_proto(warning) for warning in answer.warnings]
-    if warnings:
-        print_problems(state.err, warnings, text=given.text, source_name=given.name)
-    match state.output:
-        case "table":
-            click.echo(_told(answer, dry_run=dry_run))
-        case "name":
-            click.echo(answer.defaults.version)
-        case _:
-            emit(answer, state.output)
+    if prune:
+        raise click.UsageError("--prune is for queues, and the document holds none", ctx)
+    _apply_defaults(ctx, state, given, dry_run=dry_run, expected_version=expected_version)
 
 
 @click.command()
@@ -100,6 +79,36 @@ def defaults(state: State, version: int | None) -> None:
             emit(found, state.output)
 
 
+def _apply_defaults(
+    ctx: click.Context, state: State, given: Given, *, dry_run: str | None, expected_version: int | None
+) -> None:
+    parsed = parse_defaults(given.content)
+    if parsed.defaults is None:
+        refuse(ctx, state, given, parsed.problems)
+    if dry_run == CLIENT:
+        warn(state, given, parsed.problems)
+        click.echo(defaults_text(parsed.defaults), nl=False)
+        return
+    try:
+        with state.client() as client:
+            answer = client.apply_defaults(
+                given.source,
+                source_name=given.name,
+                dry_run=dry_run is not None,
+                expected_version=expected_version,
+            )
+    except InvalidDocument as refused:
+        refuse(ctx, state, given, refused.problems)
+    warn(state, given, [problem_from_proto(warning) for warning in answer.warnings])
+    match state.output:
+        case "table":
+            click.echo(_told(answer, dry_run=dry_run is not None))
+        case "name":
+            click.echo(answer.defaults.version)
+        case _:
+            emit(answer, state.output)
+
+
 def _told(answer: defaults_service_pb2.ApplyDefaultsResponse, *, dry_run: bool) -> str:
     version = answer.defaults.version
     if not answer.changed:
@@ -107,9 +116,3 @@ def _told(answer: defaults_service_pb2.ApplyDefaultsResponse, *, dry_run: bool) 
     if dry_run:
         return f"{answer.defaults.document}would be version {version}; nothing was applied"
     return f"version {version} is in force"
-
-
-def _refuse(ctx: click.Context, state: State, given: Given, problems: Sequence[Problem]) -> None:
-    print_problems(state.err, problems, text=given.text, source_name=given.name)
-    state.err.print(f"muster: {given.name} is refused: {counted(problems)}", soft_wrap=True)
-    ctx.exit(exits.REFUSED)

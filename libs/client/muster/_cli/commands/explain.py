@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
 
 import click
-from rich.text import Text
 
-from muster._cli.amounts import unsaid
+from muster._cli.explanation import print_explanation
 from muster._cli.output import emit
 from muster._cli.state import State, shared_options
-from muster_rpc.convert import phase_from_proto
-from muster_rpc.v1 import job_service_pb2
 
 
 @click.command()
@@ -19,37 +16,17 @@ from muster_rpc.v1 import job_service_pb2
 @shared_options
 @click.pass_obj
 def explain(state: State, job: str) -> None:
-    """Say why a job stands where it stands, and what would change it."""
+    """Say why a job stands where it stands, and what would change it.
+
+    First the reason, then what rules nodes out and what is short, its place in the queue, the room that is kept, and the expected start;
+    in the end what helps: what "would start now" has been tried on the pool as it is.
+    """
     with state.client() as client:
-        answer = client.explain(job)
+        said = client.explain(job)
     match state.output:
         case "table":
-            for line in _sentences(job, answer):
-                state.out.print(line, soft_wrap=True)
+            print_explanation(state.out, said, time.time())
         case "name":
-            click.echo(answer.job_id)
+            click.echo(said.job_id)
         case _:
-            emit(answer, state.output)
-
-
-def _sentences(job: str, answer: job_service_pb2.ExplainJobResponse) -> Iterator[Text]:
-    phase = phase_from_proto(answer.phase)
-    reason = answer.reason.message or answer.reason.code
-    yield Text.assemble(
-        (job, "bold"), f" is {phase.value if phase else answer.phase}", f": {reason}" if reason else ""
-    )
-    more = unsaid(answer.reason.numbers, reason)
-    if more:
-        yield Text(f"  {', '.join(more)}", style="dim")
-    if answer.position:
-        ahead = f", after {', '.join(answer.ahead)}" if answer.ahead else ""
-        yield Text(f"It is number {answer.position} in its queue{ahead}.")
-    if answer.ruled_out:
-        yield Text("Nodes ruled out:")
-        width = max(len(name) for name in answer.ruled_out)
-        for name, count in sorted(answer.ruled_out.items(), key=lambda item: (-item[1], item[0])):
-            yield Text(f"  {name:<{width}}  {count}")
-    if answer.remedies:
-        yield Text("It would start if:")
-        for remedy in answer.remedies:
-            yield Text(f"  - {remedy}")
+            emit(said, state.output)

@@ -6,9 +6,13 @@ import time
 
 import click
 
+from muster._cli import words
 from muster._cli.output import emit
 from muster._cli.sheet import print_sheet
 from muster._cli.state import State, shared_options
+from muster.client import Client
+from muster.errors import MusterError
+from muster_rpc.v1 import explanation_pb2, job_pb2
 
 
 @click.command()
@@ -19,10 +23,21 @@ def get(state: State, job: str) -> None:
     """Show one job, by id or by name (the newest of that name)."""
     with state.client() as client:
         found = client.get(job)
+        said = _place(client, found) if state.output == "table" else None
     match state.output:
         case "table":
-            print_sheet(state.out, found, time.time())
+            print_sheet(state.out, found, time.time(), said)
         case "name":
             click.echo(found.job_id)
         case _:
             emit(found, state.output)
+
+
+def _place(client: Client, job: job_pb2.Job) -> explanation_pb2.Explanation | None:
+    """Where a job that waits stands in its queue. The page is good without it, so nobody waits for a scheduler that is away."""
+    if not words.is_waiting(job):
+        return None
+    try:
+        return client.explain(job.job_id)
+    except MusterError:
+        return None

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import click
+import msgspec
 
 from muster._cli import words
-from muster._cli.lists import job_table
+from muster._cli.lists import SORTS, in_order, job_table
 from muster._cli.output import emit_all, emit_line
 from muster._cli.state import State, shared_options
 from muster._cli.tables import print_table
-from muster.client import Client
 from muster_core.models import Phase
 from muster_rpc.convert import phase_from_proto
-from muster_rpc.v1 import job_pb2
+from muster_rpc.v1 import job_pb2, job_service_pb2
 
 
 @click.command("list")
@@ -26,22 +27,41 @@ from muster_rpc.v1 import job_pb2
     help="Only jobs in this phase; may be repeated.",
 )
 @click.option("--queue", default="", metavar="NAME", help="Only jobs of this queue.")
+@click.option(
+    "-A", "--all-namespaces", is_flag=True, help="Jobs of every namespace, whatever -n says; so without -n."
+)
+@click.option(
+    "--sort",
+    type=click.Choice(SORTS),
+    default="age",
+    show_default=True,
+    help="In which order; age: newest first, priority: highest first.",
+)
 @click.option("--all", "everything", is_flag=True, help="Rejected documents too.")
 @click.option("-w", "--watch", is_flag=True, help="Go on: show every change.")
 @shared_options
 @click.pass_obj
-def list_jobs(state: State, phases: tuple[str, ...], queue: str, everything: bool, watch: bool) -> None:
+def list_jobs(  # noqa: PLR0917 (click passes options by name)
+    state: State,
+    phases: tuple[str, ...],
+    queue: str,
+    all_namespaces: bool,
+    sort: str,
+    everything: bool,
+    watch: bool,
+) -> None:
     """List jobs, newest first; rejected documents only when asked for."""
+    namespace = "" if all_namespaces else None
     if not phases and not everything:
         phases = tuple(phase.value for phase in Phase if phase is not Phase.REJECTED)
     if watch:
         with state.client() as client:
             client.cluster()
         with state.patient_client() as client:
-            _watch(state, client, phases=phases, queue=queue)
+            _watch(state, client.watch_all(namespace=namespace), _Wanted(phases, queue, sort))
         return
     with state.client() as client:
-        jobs = list(client.list(phases=phases, queue=queue))
+        jobs = in_order(client.list(namespace=namespace, phases=phases, queue=queue), sort)
     match state.output:
         case "name":
             for job in jobs:
@@ -54,44 +74,55 @@ def list_jobs(state: State, phases: tuple[str, ...], queue: str, everything: boo
             emit_all(jobs, state.output)
 
 
-def _watch(state: State, client: Client, *, phases: tuple[str, ...], queue: str) -> None:
+class _Wanted(msgspec.Struct, frozen=True):
+    """What a list is about, and in which order."""
+
+    phases: tuple[str, ...]
+    queue: str
+    sort: str
+
+    def has(self, job: job_pb2.Job) -> bool:
+        """Whether a job is among it."""
+        phase = phase_from_proto(job.status.phase)
+        return (not self.phases or phase in self.phases) and (not self.queue or job.spec.queue == self.queue)
+
+
+def _watch(state: State, changes: Iterator[job_service_pb2.WatchJobsResponse], wanted: _Wanted) -> None:
     if state.output == "table" and state.out.is_terminal:
-        _watch_live(state, client, phases=phases, queue=queue)
+        _watch_live(state, changes, wanted)
         return
-    for response in client.watch_all():
+    shown: dict[str, str] = {}
+    for response in changes:
         job = response.job
-        if not _wanted(job, phases, queue):
+        # Of a job that was deleted nothing is known but its id.
+        if not (job.job_id in shown if response.deleted else wanted.has(job)):
             continue
+        name = shown[job.job_id] = job.name or shown.get(job.job_id, job.job_id)
         if state.output == "name":
             click.echo(job.job_id)
         elif state.output == "table":
-            click.echo(_line(job, deleted=response.deleted))
+            click.echo(_line(job, name, deleted=response.deleted))
         else:
             emit_line(response, state.output)
 
 
-def _watch_live(state: State, client: Client, *, phases: tuple[str, ...], queue: str) -> None:
+def _watch_live(state: State, changes: Iterator[job_service_pb2.WatchJobsResponse], wanted: _Wanted) -> None:
     from rich.live import Live  # noqa: PLC0415 (only on a terminal)
 
     jobs: dict[str, job_pb2.Job] = {}
     with Live(console=state.out, auto_refresh=False) as live:
-        for response in client.watch_all():
+        for response in changes:
             job = response.job
             jobs.pop(job.job_id, None)
-            if not response.deleted and _wanted(job, phases, queue):
+            if not response.deleted and wanted.has(job):
                 jobs[job.job_id] = job
-            newest = sorted(jobs.values(), key=lambda job: -job.status.submitted_at.ToMicroseconds())
-            live.update(job_table(newest[: state.out.height - 2], time.time()), refresh=True)
+            first = in_order(jobs.values(), wanted.sort)[: state.out.height - 2]
+            live.update(job_table(first, time.time()), refresh=True)
 
 
-def _wanted(job: job_pb2.Job, phases: tuple[str, ...], queue: str) -> bool:
-    phase = phase_from_proto(job.status.phase)
-    return (not phases or phase in phases) and (not queue or job.spec.queue == queue)
-
-
-def _line(job: job_pb2.Job, *, deleted: bool) -> str:
+def _line(job: job_pb2.Job, name: str, *, deleted: bool) -> str:
     if deleted:
-        return f"{time.strftime('%H:%M:%S')}  {job.name or job.job_id}  deleted"
+        return f"{time.strftime('%H:%M:%S')}  {name}  deleted"
     reason = job.status.reason.message or job.status.reason.code
     counts = words.running_of_all(job)
-    return f"{time.strftime('%H:%M:%S')}  {job.name or job.job_id}  {words.phase_of(job)}  {counts}  {reason}".rstrip()
+    return f"{time.strftime('%H:%M:%S')}  {name}  {words.phase_of(job)}  {counts}  {reason}".rstrip()

@@ -5,7 +5,6 @@ Source: the training operator's published API types (``kubeflow.org/v1``).
 
 from __future__ import annotations
 
-from muster_core.capabilities import NOT_RESUMED
 from muster_core.dialects.kinds import Choice, Ignored, Text, Truth, Whole
 from muster_core.dialects.metadata import KubernetesMetadataKeys
 from muster_core.dialects.names import QUEUE
@@ -50,7 +49,7 @@ class RunPolicyKeys(Table):
     active_deadline = Field("activeDeadlineSeconds", Whole(1, MAX_SECONDS), "From the first start.")
     backoff_limit = Field("backoffLimit", Whole(0, MAX_INT32), "Failures that are forgiven; 3 unless said.")
     scheduling = Field("schedulingPolicy", Nested(SchedulingKeys), "How the gang is gathered.")
-    suspend = Field("suspend", Truth(), "Whether it is held from the start.", partly=NOT_RESUMED)
+    suspend = Field("suspend", Truth(), "Whether it is held from the start, until it is resumed.")
     managed_by = Field(
         "managedBy", Ignored(), "Whose job it is.", idle="Muster manages the jobs that are submitted to it"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from muster_core.capabilities import NO_START_TIMEOUT, NOT_RESUMED, POLICIES
+from muster_core.capabilities import POLICIES
 from muster_core.dialects.kinds import (
     Amount,
     Choice,
@@ -140,9 +140,12 @@ class PlacementKeys(Table):
 class ElasticKeys(Table):
     """How the job grows and shrinks."""
 
-    policy = Field("policy", Text(POLICY), "dragon, which it is unless said, or none.", partly=POLICIES)
+    policy = Field("policy", Text(POLICY), "Who grows first and who gives first.", partly=POLICIES)
     cool_down = Field("coolDown", Duration(), "At least this long between two changes.")
     step = Field("step", Whole(0, MAX_REPLICAS), "At most this many replicas at once; 0: no bound.")
+
+
+_DEADLINE = Duration(least=1, fix="leave it out where there is to be no deadline")
 
 
 class RunKeys(Table):
@@ -156,13 +159,12 @@ class RunKeys(Table):
     backoff_limit = Field(
         "backoffLimit", Whole(0, MAX_PRIORITY), "Failures that are forgiven; 3 unless said."
     )
-    active_deadline = Field("activeDeadline", Duration(), "From the first start.")
-    queue_deadline = Field("queueDeadline", Duration(), "From the validation to the start.")
+    active_deadline = Field("activeDeadline", _DEADLINE, "From the first start.")
+    queue_deadline = Field("queueDeadline", _DEADLINE, "From the validation to the start.")
     start_timeout = Field(
         "startTimeout",
         Duration(),
-        "From the placement until every replica runs.",
-        idle=NO_START_TIMEOUT,
+        "From the placement until every replica has started; 0: any time. The platform's own unless said.",
     )
     ttl = Field("ttl", Duration(), "From the end until the record is removed.")
     clean_pod_policy = Field(
@@ -193,7 +195,7 @@ class SpecKeys(Table):
     built_by = Field(
         "builtBy", Text(DNS_1035), "The build job of this document that must have succeeded first."
     )
-    queue = Field("queue", Text(QUEUE), "Kept and shown; there is one line a pool for now.")
+    queue = Field("queue", Text(QUEUE), "Where it waits; the namespace's queue unless said.")
     priority = Field("priority", Whole(-MAX_PRIORITY - 1, MAX_PRIORITY), "Higher goes first; 0 unless said.")
     preemptible = Field(
         "preemptible",
@@ -203,7 +205,7 @@ class SpecKeys(Table):
     min_available = Field(
         "minAvailable", Whole(1, MAX_REPLICAS), "At least this many replicas of all roles together."
     )
-    suspend = Field("suspend", Truth(), "Whether it is held from the start.", partly=NOT_RESUMED)
+    suspend = Field("suspend", Truth(), "Whether it is held from the start, until it is resumed.")
     roles = Field(
         "roles",
         MapOf(DNS_1035, Nested(RoleKeys), MAX_ROLES),

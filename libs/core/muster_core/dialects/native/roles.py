@@ -13,7 +13,6 @@ from muster_core.dialects.pods.scheduling_keys import read_node_affinity, read_p
 from muster_core.dialects.pods.template import Main, read_pod_template
 from muster_core.dialects.table import Section
 from muster_core.models import Resources, RestartPolicy, Role, Template
-from muster_core.quantities import parse_gpu
 
 _T = TypeVar("_T")
 
@@ -104,7 +103,7 @@ def _given(value: _T | None, otherwise: _T) -> _T:
 def read_resources(section: Section) -> tuple[Resources, Resources]:
     """Requests and limits: amounts alone are requests; limits stand in for requests that are not given."""
     requests, limits = section.get(ResourceKeys.requests), section.get(ResourceKeys.limits)
-    alone = _amounts(section)
+    alone = read_amounts(section)
     if requests is None and limits is None:
         return to_resources(alone), Resources()
     if alone:
@@ -112,25 +111,26 @@ def read_resources(section: Section) -> tuple[Resources, Resources]:
         section.cursor.error(
             Code.CONFLICT, "amounts stand beside requests or limits", found=", ".join(alone), fix=fix
         )
-    asked, held = _amounts(requests), _amounts(limits)
+    asked, held = read_amounts(requests), read_amounts(limits)
     return to_resources({**held, **asked}), to_resources(held)
 
 
-def _amounts(section: Section | None) -> Amounts:
+def read_amounts(section: Section | None, keys: type[AmountKeys] = AmountKeys) -> Amounts:
+    """The amounts of a section by ``keys``, GPUs also by their Kubernetes names; those that are refused left out."""
     if section is None:
         return {}
     read = {
-        "cpu": section.get(AmountKeys.cpu),
-        "memory": section.get(AmountKeys.memory),
-        "gpu": section.get(AmountKeys.gpu),
-        "gpu_memory": section.get(AmountKeys.gpu_memory),
-        "ephemeral_storage": section.get(AmountKeys.ephemeral_storage),
+        "cpu": section.get(keys.cpu),
+        "memory": section.get(keys.memory),
+        "gpu": section.get(keys.gpu),
+        "gpu_memory": section.get(keys.gpu_memory),
+        "ephemeral_storage": section.get(keys.ephemeral_storage),
     }
     for key, cursor in section.extras().items():
         if key in GPU_NAMES:
-            gpus = Amount(parse_gpu, "1 or 500m").read(cursor)
+            gpus = keys.gpu.kind.read(cursor)
             read["gpu"] = gpus if read["gpu"] is None else read["gpu"] + (gpus or 0)
-        elif AmountKeys.knows(key):
+        elif keys.knows(key):
             _, parse, examples = kind_of_resource(key)
             read[key] = Amount(parse, examples).read(cursor)
     return {name: amount for name, amount in read.items() if amount is not None}

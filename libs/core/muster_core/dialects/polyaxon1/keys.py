@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 
-from muster_core.capabilities import APPROVAL_REFUSED
 from muster_core.dialects.kinds import Choice, Ignored, ListOf, Loose, MapOf, Text, Truth, Whole
 from muster_core.dialects.polyaxon1.kinds import OneOrMany, Param
 from muster_core.dialects.polyaxon1.run_keys import RUN
@@ -196,9 +195,7 @@ class CommonKeys(Table):
     termination = Field("termination", Nested(TerminationKeys), "When the run is stopped, repeated, removed.")
     plugins = Field("plugins", Nested(PluginKeys), "Polyaxon's helpers; none of them runs.")
     strict_params = Field("strictParams", Truth(), "Whether every parameter needs an input of its name.")
-    is_approved = Field(
-        "isApproved", Truth(), "Whether it need not be held from the start.", partly=APPROVAL_REFUSED
-    )
+    is_approved = Field("isApproved", Truth(), "false: it is held from the start, until it is resumed.")
     template = Field("template", Nested(TemplateKeys), "Marks what is not to be run as it stands.")
     cost = Field("cost", Ignored(), "A cost.", idle="what the replicas request is counted")
     presets = Field("presets", Ignored(), "Further files.", refused=_MANAGER, fix="write what they say here")

@@ -6,7 +6,6 @@ or, in later releases, ``runtimePatches``.
 
 from __future__ import annotations
 
-from muster_core.capabilities import NOT_RESUMED
 from muster_core.dialects.kinds import Ignored, ListOf, Text, Truth, Whole, Words
 from muster_core.dialects.metadata import KubernetesMetadataKeys
 from muster_core.dialects.names import DNS_1123
@@ -169,7 +168,7 @@ class SpecKeys(Table):
         "podTemplateOverrides", ListOf(Nested(PodOverrideKeys)), "How the runtime's pods differ."
     )
     patches = Field("runtimePatches", ListOf(Nested(RuntimePatchKeys)), "How the runtime differs.")
-    suspend = Field("suspend", Truth(), "Whether it is held from the start.", partly=NOT_RESUMED)
+    suspend = Field("suspend", Truth(), "Whether it is held from the start, until it is resumed.")
     deadline = Field("activeDeadlineSeconds", Whole(1, MAX_SECONDS), "From the first start.")
     labels = Field("labels", LABELS, "Labels of the job, beside those of its metadata.")
     annotations = Field("annotations", ANNOTATIONS, "Annotations of the job, beside those of its metadata.")

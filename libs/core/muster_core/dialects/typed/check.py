@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from muster_core.capabilities import NO_START_TIMEOUT, Limits, no_limits
+from muster_core.capabilities import Limits, no_limits
 from muster_core.dialects.codes import Code
 from muster_core.dialects.names import (
     DNS_1035,
@@ -129,17 +129,14 @@ class _Checker:
 
     def _run(self, run: RunPolicy) -> None:
         self._values.range("run.backoff_limit", run.backoff_limit, 0, _MAX_INT32)
-        for field, seconds in (
-            ("active_deadline", run.active_deadline_s),
-            ("queue_deadline", run.queue_deadline_s),
-            ("start_timeout", run.start_timeout_s),
-            ("ttl", run.ttl_s),
+        for field, seconds, least in (
+            ("active_deadline", run.active_deadline_s, 1),
+            ("queue_deadline", run.queue_deadline_s, 1),
+            ("start_timeout", run.start_timeout_s, 0),
+            ("ttl", run.ttl_s, 0),
         ):
             if seconds is not None:
-                self._values.range(f"run.{field}", seconds, 0, MAX_SECONDS)
-        if run.start_timeout_s is not None:
-            words = f"start_timeout has no effect: {NO_START_TIMEOUT}"
-            self._values.problems.warn(Code.NOT_ACTED_UPON, Spot(path="run.start_timeout"), words)
+                self._values.range(f"run.{field}", seconds, least, MAX_SECONDS)
 
     def _role(self, path: str, role: Role) -> None:
         self._values.name(f"{path}.name", role.name, DNS_1035)

@@ -138,12 +138,13 @@ def _fields(template: Template) -> Schema:
 
 
 def _resources(requests: Resources, limits: Resources) -> Schema:
-    held = _amounts(limits)
-    asked = {**dict.fromkeys(held, 0), **_amounts(requests)}
+    held = native_amounts(limits)
+    asked = {**dict.fromkeys(held, 0), **native_amounts(requests)}
     return {"requests": asked, "limits": held} if held else asked
 
 
-def _amounts(resources: Resources) -> Schema:
+def native_amounts(resources: Resources) -> Schema:
+    """Amounts in the native form; what is 0 is left out."""
     named = _given(
         cpu=resources.cpu and format_cpu(resources.cpu),
         memory=resources.memory and format_bytes(resources.memory),

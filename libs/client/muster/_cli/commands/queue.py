@@ -1,0 +1,152 @@
+"""``muster queue``: where jobs wait, what they are sure of, and what they may never exceed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import click
+
+from muster._cli import words
+from muster._cli.applying import apply_options, apply_queues
+from muster._cli.documents import read_document
+from muster._cli.lazy import Lazy, LazyGroup
+from muster._cli.output import emit, emit_plain
+from muster._cli.queues import documents, queue_sheet, queue_table, tree_table
+from muster._cli.state import State, shared_options
+from muster._cli.tables import print_table
+from muster_core.dialects.write.yaml_text import yaml_text
+from muster_rpc.v1 import queue_service_pb2
+
+_HERE = "muster._cli.commands.queue"
+_COMMANDS = {
+    "list": Lazy(f"{_HERE}:list_queues", "List queues with what they hold and who waits."),
+    "tree": Lazy(f"{_HERE}:tree", "The same, drawn as a tree."),
+    "get": Lazy(f"{_HERE}:get", "Show one queue."),
+    "apply": Lazy(f"{_HERE}:apply", "Create or replace queues, all or none."),
+    "delete": Lazy(f"{_HERE}:delete", "Delete queues in which nobody waits or runs."),
+}
+_EXAMPLES = """\b
+Examples:
+  muster queue apply -f queues.yaml --dry-run
+  muster queue list -o yaml > queues.yaml"""
+
+
+@click.command(cls=LazyGroup, table=_COMMANDS, open_to_others=False, epilog=_EXAMPLES)
+def queue() -> None:
+    """Show and change the queues: where jobs wait, what they are sure of, and what they may never exceed."""
+
+
+@click.command("list")
+@shared_options
+@click.pass_obj
+def list_queues(state: State) -> None:
+    """List queues by name, each with all that is below it."""
+    _show(state, drawn=False)
+
+
+@click.command()
+@shared_options
+@click.pass_obj
+def tree(state: State) -> None:
+    """Draw the tree of queues."""
+    _show(state, drawn=True)
+
+
+@click.command()
+@click.argument("name")
+@shared_options
+@click.pass_obj
+def get(state: State, name: str) -> None:
+    """Show one queue: as applied, and as it is."""
+    with state.client() as client:
+        answer = client.queue(name)
+    match state.output:
+        case "name":
+            click.echo(answer.queue.spec.name)
+        case "table":
+            for label, value in queue_sheet(answer.queue, time.time()):
+                click.echo(f"{label + ':':<15}{value}")
+            click.echo(f"{'Version:':<15}{_version(answer.version)}")
+            _warn(state, answer.version)
+        case _:
+            _emit(state, [answer.queue], alone=True)
+
+
+@click.command()
+@apply_options("The queues: documents of kind Queue.")
+@shared_options
+@click.pass_obj
+@click.pass_context
+def apply(
+    ctx: click.Context,
+    state: State,
+    *,
+    file: str,
+    prune: bool,
+    dry_run: str | None,
+    expected_version: int | None,
+) -> None:
+    """Create or replace queues by documents of kind Queue, all or none.
+
+    Jobs that wait go to their queues of the new tree at once; what runs goes on, also above a new limit.
+    """
+    given = read_document(file)
+    apply_queues(ctx, state, given, prune=prune, dry_run=dry_run, expected_version=expected_version)
+
+
+@click.command()
+@click.argument("names", metavar="QUEUE...", nargs=-1, required=True)
+@click.option("--expected-version", type=click.IntRange(0), metavar="N", help="Only over this version.")
+@shared_options
+@click.pass_obj
+def delete(state: State, names: Sequence[str], expected_version: int | None) -> None:
+    """Delete queues; refused while jobs wait or run in them, or queues are below them."""
+    with state.client() as client:
+        for name in names:
+            answer = client.delete_queue(name, expected_version=expected_version)
+            expected_version = None if expected_version is None else answer.version.version
+            match state.output:
+                case "name":
+                    click.echo(name)
+                case "table":
+                    click.echo(f"{name} deleted: version {answer.version.version} is in force")
+                case _:
+                    emit(answer, state.output)
+
+
+def _show(state: State, *, drawn: bool) -> None:
+    with state.client() as client:
+        queues = list(client.queues())
+        version = client.queue("default").version
+    match state.output:
+        case "name":
+            for found in queues:
+                click.echo(found.spec.name)
+        case "table":
+            print_table(state.out, (tree_table if drawn else queue_table)(queues, time.time()))
+            if not version.version:
+                state.note("no queues were applied yet: all jobs wait in one line, whatever queue they name")
+            _warn(state, version)
+        case _:
+            _emit(state, queues, alone=False)
+
+
+def _emit(state: State, queues: Sequence[queue_service_pb2.Queue], *, alone: bool) -> None:
+    shown = documents(queues)
+    if state.output == "yaml":
+        click.echo(yaml_text(shown), nl=False)
+    else:
+        emit_plain(shown[0] if alone else shown, state.output)
+
+
+def _version(version: queue_service_pb2.QueuesVersion) -> str:
+    if not version.version:
+        return "no queues were applied yet"
+    by = f" by {version.applied_by}" if version.applied_by else ""
+    return f"{version.version} of all queues, applied {words.moment(version.applied_at)}{by}"
+
+
+def _warn(state: State, version: queue_service_pb2.QueuesVersion) -> None:
+    if version.fault:
+        state.err.print(f"muster: {version.fault}", style="yellow", soft_wrap=True)

@@ -1,0 +1,253 @@
+"""``muster simulate``: what would happen to a trace, or to the jobs of a running system, under one policy or another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from muster._cli import exits
+from muster._cli.output import emit_plain
+from muster._cli.plots import drawn, picture
+from muster._cli.simulation.inputs import nodes_from, queues_from, trace_from
+from muster._cli.simulation.report import as_data, comparison, figures
+from muster._cli.state import State, shared_options
+from muster._cli.tables import print_table
+from muster_core.models import Node, QueueSpec
+from muster_core.quantities import QuantityError, format_duration, parse_duration
+from muster_core.simulate import PLANS, SECOND, Arrival, Result, WorldSettings, arrivals_of
+from muster_core.simulate import simulate as run
+from muster_core.simulate.traces import FORMATS, stretched
+
+_DEFAULT_POLICIES = ("fifo", "dragon", "marginal_gain")
+_WIDEST = 100
+_PLOT_LINES = 17
+
+_POLICY_HELP = "\n".join(f"  {plan.name:<14} {plan.words}" for plan in PLANS.values())
+_EXAMPLES = f"""\b
+Policies:
+{_POLICY_HELP}
+
+\b
+Clusters:
+  8x8gpu                      8 nodes of 8 GPUs (16 CPUs and 128 GiB for each)
+  4x8gpu-96cpu-768gib+2x4gpu  two sorts of nodes
+  cluster.yaml                a list of nodes: count, cpus, memory, gpus, labels
+
+\b
+Examples:
+  muster simulate trace.csv --cluster 8x8gpu
+  muster simulate workload-1.csv --cluster 16x4gpu --policy fifo,max_min --plot cdf.png
+  muster simulate --from-live --cluster 2x8gpu --policy current
+  muster simulate trace.csv --from-live --policy current -o json > now.json"""
+
+
+class Seconds(click.ParamType[int]):
+    """A duration: ``90``, ``30s``, ``5m``, ``1h30m``; in seconds."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """See ``click.ParamType``."""
+        try:
+            return parse_duration(int(value) if isinstance(value, str) and value.isdigit() else value)
+        except QuantityError as error:
+            self.fail(f"{value!r} is no duration: {error}", param, ctx)
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("trace", metavar="[TRACE|-]", required=False)
+@click.option(
+    "--cluster", metavar="SHORTHAND|FILE", help="The nodes.  [those of the running system with --from-live]"
+)
+@click.option(
+    "--from-live",
+    is_flag=True,
+    help="Take from the running system what is not given: its nodes, its queues, and without TRACE its jobs.",
+)
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="NAME[,NAME...]",
+    help=f"What is compared.  [{','.join(_DEFAULT_POLICIES)}]",
+)
+@click.option("--queues", metavar="FILE", help="Queues as for `muster queue apply`.")
+@click.option("--format", "format_name", type=click.Choice(FORMATS), help="What TRACE is.  [by its columns]")
+@click.option(
+    "--elastic",
+    type=click.FloatRange(1),
+    metavar="FACTOR",
+    help="Let rigid jobs of TRACE have from 1 worker to FACTOR times as many as they ask for.",
+)
+@click.option("--until", type=Seconds(), metavar="DURATION", help="Stop then.  [when all jobs have ended]")
+@click.option(
+    "--assume",
+    type=Seconds(),
+    default="1h",
+    metavar="DURATION",
+    help="How long jobs of the running system take of which nothing is known.  [1h]",
+)
+@click.option("--launch", type=Seconds(), default="2s", metavar="DURATION", help="A replica's start.  [2s]")
+@click.option("--stop", type=Seconds(), default="1s", metavar="DURATION", help="A replica's end.  [1s]")
+@click.option(
+    "--pause",
+    type=Seconds(),
+    default="0s",
+    metavar="DURATION",
+    help="A job's pause at a change of size.  [0s]",
+)
+@click.option(
+    "--checkpoint",
+    type=Seconds(),
+    default="0s",
+    metavar="DURATION",
+    help="How often jobs save what they have done; 0s: at any time.  [0s]",
+)
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a PNG.")
+@click.option("--no-curves", is_flag=True, help="The table only.")
+@shared_options
+@click.pass_obj
+@click.pass_context
+def simulate(
+    ctx: click.Context,
+    state: State,
+    *,
+    trace: str | None,
+    cluster: str | None,
+    from_live: bool,
+    policies: tuple[str, ...],
+    queues: str | None,
+    format_name: str | None,
+    elastic: float | None,
+    until: int | None,
+    assume: int,
+    launch: int,
+    stop: int,
+    pause: int,
+    checkpoint: int,
+    plot: Path | None,
+    no_curves: bool,
+) -> None:
+    """Say what would come of a trace of jobs on a cluster, by the very code that decides in the running system.
+
+    TRACE is a table of jobs: Muster's own columns, or those of Philly, Pollux, Tiresias, Muri and Alibaba's openb. Nothing is submitted,
+    and nobody is asked but with --from-live.
+    """
+    chosen = _policies(policies)
+    if trace is None and not from_live:
+        raise click.UsageError("name a TRACE, or take the jobs of the running system with --from-live.")
+    if cluster is None and not from_live:
+        raise click.UsageError(
+            "name the nodes with --cluster, or take those of the running system with --from-live."
+        )
+    if state.output == "name":
+        raise click.UsageError("a simulation has no names; use -o json or -o yaml.")
+    arrivals: list[Arrival] = []
+    nodes: list[Node] = []
+    specs: list[QueueSpec] = []
+    if trace is not None:
+        arrivals = _of_trace(ctx, state, trace, format_name or "", elastic)
+    if cluster is not None:
+        nodes = nodes_from(ctx, state, cluster)
+    if queues is not None:
+        specs = queues_from(ctx, state, queues)
+    if from_live:
+        arrivals, nodes, specs = _from_live(state, arrivals, nodes, specs, assume)
+    if not arrivals or not nodes:
+        state.err.print(f"muster: there are no {'nodes' if arrivals else 'jobs'} to simulate", soft_wrap=True)
+        ctx.exit(exits.JOB_FAILED)
+    settings = WorldSettings(
+        journal=False,
+        launch_us=launch * SECOND,
+        stop_us=stop * SECOND,
+        pause_us=pause * SECOND,
+        checkpoint_us=checkpoint * SECOND,
+    )
+    results = _run(
+        state, chosen, arrivals=arrivals, nodes=nodes, queues=specs, settings=settings, until=until
+    )
+    _show(state, results, nodes, plot, curves=not no_curves)
+
+
+def _policies(given: Sequence[str]) -> list[str]:
+    names = [name.strip() for one in given for name in one.split(",") if name.strip()]
+    for name in names:
+        if name not in PLANS:
+            raise click.BadParameter(
+                f"there is no policy {name!r}; there are {', '.join(PLANS)}.", param_hint="'--policy'"
+            )
+    return list(dict.fromkeys(names or _DEFAULT_POLICIES))
+
+
+def _of_trace(
+    ctx: click.Context, state: State, file: str, format_name: str, elastic: float | None
+) -> list[Arrival]:
+
+    trace = trace_from(ctx, state, file, format_name)
+    jobs = [stretched(job, elastic) if elastic and not job.is_elastic else job for job in trace.jobs]
+    if not state.for_programs:
+        last = format_duration(round(jobs[-1].submit_us / SECOND))
+        state.note(f"{len(jobs)} jobs of {file} ({trace.format}), the last arrives after {last}")
+    return arrivals_of(jobs)
+
+
+def _from_live(
+    state: State,
+    arrivals: list[Arrival],
+    nodes: list[Node],
+    queues: list[QueueSpec],
+    assumed_s: int,
+) -> tuple[list[Arrival], list[Node], list[QueueSpec]]:
+    from muster._cli.simulation import live  # noqa: PLC0415 (imports gRPC)
+
+    with state.client() as client:
+        return (
+            arrivals or live.arrivals_of(client, now=time.time(), assumed_s=assumed_s),
+            nodes or live.nodes_of(client),
+            queues or live.queues_of(client),
+        )
+
+
+def _run(
+    state: State,
+    policies: Sequence[str],
+    *,
+    arrivals: Sequence[Arrival],
+    nodes: Sequence[Node],
+    queues: Sequence[QueueSpec],
+    settings: WorldSettings,
+    until: int | None,
+) -> list[Result]:
+
+    results: list[Result] = []
+    for policy in policies:
+        began = time.monotonic()
+        until_us = None if until is None else until * SECOND
+        result = run(arrivals, nodes, policy=policy, queues=queues, settings=settings, until_us=until_us)
+        results.append(result)
+        if not state.for_programs:
+            state.note(f"{policy}: {result.facts} facts in {time.monotonic() - began:.1f} s")
+    return results
+
+
+def _show(
+    state: State, results: Sequence[Result], nodes: Sequence[Node], plot: Path | None, *, curves: bool
+) -> None:
+
+    shown = figures(results)
+    if plot is not None:
+        plot.write_bytes(picture(shown))
+    if state.for_programs:
+        emit_plain(as_data(results, gpus=results[0].gpus, nodes=len(nodes)), state.output)
+        return
+    print_table(state.out, comparison(results))
+    if curves:
+        width = min(state.out.width, _WIDEST)
+        for figure in shown:
+            state.out.print()
+            state.out.print(drawn(figure, width=width, height=_PLOT_LINES), soft_wrap=True)
+    if plot is not None:
+        state.note(f"written to {plot}")

@@ -1,0 +1,136 @@
+"""Why a job stands where it stands, on one page: first the sentence, then what rules it out, then what helps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from muster._cli import words
+from muster._cli.amounts import unsaid
+from muster._cli.tables import print_table, table
+from muster_core.placement.words import amount_in_words, listed, name_in_words
+from muster_rpc.convert import phase_from_proto
+from muster_rpc.v1 import explanation_pb2
+
+_AHEAD_NAMED = 5
+_NODES_NAMED = 4
+
+
+def print_explanation(console: Console, said: explanation_pb2.Explanation, now: float) -> None:
+    """Print the page; ``now`` is in seconds since the epoch."""
+    for line in _head(said, now):
+        console.print(line, soft_wrap=True)
+    for drawn in _tables(said):
+        console.print()
+        print_table(console, drawn)
+    stands = [f"{label}: {what}" for label, what in standing(said, now)]
+    for heading, lines in (("", stands), ("What helps:", [f"  - {one}" for one in said.remedies])):
+        if lines:
+            console.print()
+        if lines and heading:
+            console.print(Text(heading, style="bold"))
+        for line in lines:
+            console.print(Text(line), soft_wrap=True)
+
+
+def _head(said: explanation_pb2.Explanation, now: float) -> Iterator[Text]:
+    phase = phase_from_proto(said.phase)
+    name = said.name or said.job_id
+    reason = said.reason.message
+    code = f" ({said.reason.code})" if said.reason.code and phase and said.reason.code != phase.value else ""
+    yield Text.assemble(
+        (name, "bold"), f" is {phase.value if phase else said.phase}", f": {reason}" if reason else "", code
+    )
+    more = unsaid(_without_tables(said), reason)
+    if more:
+        yield Text(f"  {', '.join(more)}", style="dim")
+    for note in said.notes:
+        yield Text(f"  {note}")
+    if said.HasField("said_at"):
+        yield Text(
+            f"  as of {words.moment(said.said_at)}, {words.since(said.said_at, now)} ago", style="yellow"
+        )
+
+
+def _without_tables(said: explanation_pb2.Explanation) -> dict[str, int]:
+    """The numbers of the reason that no table of the page has."""
+    told = ("needed.", "free.", "short.", "nodes") if said.missing or said.ruled_out else ()
+    return {name: number for name, number in said.reason.numbers.items() if not name.startswith(told)}
+
+
+def _tables(said: explanation_pb2.Explanation) -> Iterator[Table]:
+    if said.missing:
+        rows = [
+            (
+                name_in_words(one.resource),
+                amount_in_words(one.resource, one.needed),
+                amount_in_words(one.resource, one.free),
+                amount_in_words(one.resource, one.needed - one.free),
+                _of(one.nodes, said.nodes),
+            )
+            for one in said.missing
+        ]
+        headers = ("RESOURCE", "NEEDED", "FREE", "SHORT", "FREE ON NODES")
+        yield table(headers, rows, right=headers[1:])
+    if said.ruled_out:
+        rows = [(_of(one.nodes, said.nodes), one.constraint, one.message) for one in said.ruled_out]
+        yield table(("NODES", "RULED OUT BY", "WHY"), rows, right=("NODES",))
+    if said.roles:
+        rows = [
+            (
+                one.role,
+                str(one.size),
+                str(one.min),
+                str(one.wanted),
+                str(one.max),
+                str(one.surplus),
+                str(one.room_for),
+            )
+            for one in said.roles
+        ]
+        headers = ("ROLE", "HAS", "MIN", "ASKED", "MAX", "MAY LEAVE", "COULD JOIN NOW")
+        yield table(headers, rows, right=headers[1:])
+
+
+def standing(said: explanation_pb2.Explanation, now: float) -> Iterator[tuple[str, str]]:
+    """Where it stands in its queue, and what is kept for whom until when: labels and what they are."""
+    if said.position:
+        ahead = list(said.ahead[:_AHEAD_NAMED])
+        before = said.position - 1
+        others = f" and {before - len(ahead)} more" if before > len(ahead) else ""
+        after = f", after {', '.join(ahead)}{others}" if ahead else ""
+        yield "Queue", f"{said.queue or '-'}, number {said.position}{after}"
+    elif said.queue:
+        yield "Queue", said.queue
+    if said.HasField("not_before"):
+        yield "Not before", _when(words.instant(said.not_before), now)
+    if said.HasField("behind"):
+        yield f"Kept for {said.behind.name}", _kept(said.behind, now)
+    if said.HasField("reserved"):
+        yield "Kept for it", _kept(said.reserved, now)
+    if said.HasField("expected_start"):
+        start = words.instant(said.expected_start)
+        when = _when(start, now) if start > now else "at any moment"
+        yield "Expected start", f"{when}, {said.expected_from}"
+    elif said.expected_from:
+        yield "Expected start", said.expected_from
+
+
+def _kept(kept: explanation_pb2.KeptRoom, now: float) -> str:
+    parts = [f"room on {listed(kept.nodes, _NODES_NAMED)}"]
+    if kept.HasField("since"):
+        parts.append(f"for {words.since(kept.since, now)}")
+    parts.append("which it may take by force" if kept.forced else "as it has waited too long")
+    return ", ".join(parts)
+
+
+def _when(at: float, now: float) -> str:
+    clock = words.clock_of(at)
+    return f"{clock} (in {words.age(at - now)})" if at > now else f"{clock}"
+
+
+def _of(number: int, whole: int) -> str:
+    return f"{number} of {whole}"

@@ -1,0 +1,140 @@
+"""Queues as tables, as a tree, and as the documents that can be applied again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from google.protobuf import json_format
+from rich.table import Table
+from rich.text import Text
+
+from muster._cli import words
+from muster._cli.tables import Cell, table
+from muster_core.dialects.names import Schema
+from muster_core.placement.words import demand_in_words
+from muster_core.queue_documents import to_native_queue
+from muster_rpc.convert import queue_from_proto, resources_from_proto
+from muster_rpc.v1 import job_pb2, queue_service_pb2
+
+_HEADERS = (
+    "QUEUE", "GUARANTEED", "LIMIT", "USED", "SHARE", "FAIR SHARE", "BORROWED", "RUNNING", "WAITING", "OLDEST WAIT"
+)  # fmt: skip
+_MILLI = 10
+"""Thousandths in one per cent."""
+
+
+def queue_table(queues: Sequence[queue_service_pb2.Queue], now: float) -> Table:
+    """Queues in the order given."""
+    return table(_HEADERS, [_row(queue.spec.name, queue, now) for queue in queues])
+
+
+def tree_table(queues: Sequence[queue_service_pb2.Queue], now: float) -> Table:
+    """The same, each below its parent."""
+    return table(_HEADERS, [_row(name, queue, now) for name, queue in _drawn(queues)])
+
+
+def queue_sheet(queue: queue_service_pb2.Queue, now: float) -> Iterator[tuple[str, str]]:
+    """One queue on one page, as labels and values."""
+    spec, status = queue.spec, queue.status
+    yield "Name", spec.name
+    yield "Parent", spec.parent or "(the top)"
+    yield "Guaranteed", amounts(spec.guaranteed) or "nothing"
+    yield "Limit", amounts(spec.limit) or "none"
+    yield "Weight", str(spec.weight)
+    yield "Policy", spec.policy
+    yield "Room is kept", f"after {words.age(spec.starvation_after.seconds)}"
+    yield "Takes room", _takes(spec)
+    if spec.namespaces:
+        yield "Namespaces", ", ".join(spec.namespaces)
+    if spec.HasField("elastic"):
+        yield "Elastic", _elastic(spec.elastic)
+    yield "Used", amounts(status.allocated) or "nothing"
+    if borrowed := amounts(status.borrowed):
+        yield "Borrowed", borrowed
+    if in_use := amounts(status.guaranteed_in_use):
+        yield "Of guaranteed", in_use
+    yield "Share", f"{percent(status.share_milli)}, fair would be {percent(status.fair_share_milli)}"
+    oldest = f", the oldest for {_oldest(status, now)}" if status.waiting else ""
+    yield "Jobs", f"{status.running} running, {status.waiting} waiting{oldest}"
+    for kept in status.reservations:
+        expected = (
+            f", expected to start at {words.clock(kept.expected_at)}" if kept.HasField("expected_at") else ""
+        )
+        yield "Room kept", f"for {kept.name or kept.job_id} on {', '.join(kept.nodes)}{expected}"
+
+
+def documents(queues: Sequence[queue_service_pb2.Queue]) -> list[Schema]:
+    """Queues as documents that ``apply`` takes, what they are now beside them."""
+    return [
+        {
+            **to_native_queue(queue_from_proto(queue.spec)[0]),
+            "status": json_format.MessageToDict(queue.status),
+        }
+        for queue in queues
+    ]
+
+
+def amounts(resources: job_pb2.Resources) -> str:
+    """``4 CPU, 2 GPU``; empty for none."""
+    named = resources_from_proto(resources).amounts().items()
+    return ", ".join(demand_in_words(name, amount) for name, amount in named if amount)
+
+
+def percent(milli: int) -> str:
+    """Thousandths as per cent."""
+    return f"{milli / _MILLI:.1f}".removesuffix(".0") + "%"
+
+
+def _row(name: Cell, queue: queue_service_pb2.Queue, now: float) -> tuple[Cell, ...]:
+    spec, status = queue.spec, queue.status
+    return (
+        name,
+        amounts(spec.guaranteed) or "-",
+        amounts(spec.limit) or "-",
+        amounts(status.allocated) or "-",
+        percent(status.share_milli),
+        percent(status.fair_share_milli),
+        Text(amounts(status.borrowed) or "-", style="yellow" if amounts(status.borrowed) else ""),
+        str(status.running),
+        str(status.waiting),
+        _oldest(status, now),
+    )
+
+
+def _oldest(status: queue_service_pb2.QueueStatus, now: float) -> str:
+    return words.since(status.oldest_wait_at, now)
+
+
+def _takes(spec: queue_service_pb2.QueueSpec) -> str:
+    whom = [
+        *(["from borrowers what it is guaranteed"] if spec.reclaims else []),
+        *(["from lower priorities in it"] if spec.preempts_within else []),
+    ]
+    return ", ".join(whom) or "from nobody"
+
+
+def _elastic(elastic: queue_service_pb2.QueueElastic) -> str:
+    parts = [elastic.policy or "the platform's policy", f"after {words.age(elastic.quiet.seconds)} of quiet"]
+    if elastic.cool_down.seconds:
+        parts.append(f"{words.age(elastic.cool_down.seconds)} apart")
+    if elastic.step:
+        parts.append(f"at most {elastic.step} at once")
+    return ", ".join([*parts, f"for a gain of {elastic.min_gain / 1000:g} workers or more"])
+
+
+def _drawn(queues: Sequence[queue_service_pb2.Queue]) -> Iterator[tuple[str, queue_service_pb2.Queue]]:
+    """Every queue after its parent, with the lines of the tree before its name."""
+    below: dict[str, list[queue_service_pb2.Queue]] = {}
+    for queue in queues:
+        below.setdefault(queue.spec.parent, []).append(queue)
+
+    def draw(parent: str, indent: str) -> Iterator[tuple[str, queue_service_pb2.Queue]]:
+        children = below.get(parent, [])
+        for queue in children:
+            last = queue is children[-1]
+            name = queue.spec.name
+            corner, more = ("└─ ", "   ") if last else ("├─ ", "│  ")
+            yield f"{indent}{corner}{name}" if parent else name, queue
+            yield from draw(name, f"{indent}{more}" if parent else "")
+
+    yield from draw("", "")

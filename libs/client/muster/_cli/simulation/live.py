@@ -1,0 +1,98 @@
+"""The nodes, queues and jobs of a running Muster, as a simulation takes them.
+
+How long jobs will take is not known to anybody. Those of a name that has succeeded before are taken to need as long as then, all others
+as long as the caller assumes; what has run is taken off.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from muster_core.models import DEFAULT_QUEUE, Job, JobKind, Node, QueueSpec, Taint
+from muster_core.simulate import SECOND, Arrival, Work, endless, fixed, taking
+from muster_rpc.convert import job_from_proto, micros_from_proto, queue_from_proto, resources_from_proto
+from muster_rpc.v1 import cluster_service_pb2, job_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from muster.client import Client
+
+_RUNNING = {job_pb2.PHASE_PLACED, job_pb2.PHASE_LAUNCHING, job_pb2.PHASE_RUNNING}
+_WAITING = {job_pb2.PHASE_QUEUED, job_pb2.PHASE_RESTARTING, job_pb2.PHASE_EVICTED}
+_LEAST_S = 60.0
+
+
+def nodes_of(client: Client) -> list[Node]:
+    """Every node as it is; what others use of it stays used."""
+    return [_node(message) for message in client.nodes()]
+
+
+def queues_of(client: Client) -> list[QueueSpec]:
+    """Every queue as applied; none where nobody has applied any."""
+    specs = [queue_from_proto(queue.spec)[0] for queue in client.queues()]
+    return [] if [spec.name for spec in specs] == [DEFAULT_QUEUE] else specs
+
+
+def arrivals_of(client: Client, *, now: float, assumed_s: float) -> list[Arrival]:
+    """Every job that runs, then every one that waits, in the order in which they came; all arrive at the beginning.
+
+    ``now`` is in seconds since the epoch; ``assumed_s`` is how long jobs take of which nothing is known.
+    """
+    jobs = sorted(client.list(namespace=""), key=_order)
+    taken = _taken(jobs)
+    arrivals: list[Arrival] = []
+    for message in jobs:
+        if message.status.phase not in _RUNNING | _WAITING or not message.HasField("spec"):
+            continue
+        job = job_from_proto(message.spec)
+        seconds = taken.get((job.namespace, job.name), assumed_s)
+        if message.status.phase in _RUNNING and message.status.HasField("running_at"):
+            ran = now - micros_from_proto(message.status.running_at) / SECOND
+            seconds = max(seconds - ran, _LEAST_S)
+        arrivals.append(
+            Arrival(
+                at_us=len(arrivals),
+                job=job,
+                work=_work(job, seconds),
+                submitter=message.submitter,
+                job_id=message.job_id,
+            )
+        )
+    return arrivals
+
+
+def _order(message: job_pb2.Job) -> tuple[bool, int, str]:
+    waits = message.status.phase not in _RUNNING
+    return waits, micros_from_proto(message.status.submitted_at), message.job_id
+
+
+def _taken(jobs: Iterable[job_pb2.Job]) -> dict[tuple[str, str], float]:
+    """How long the last success of each name took, in seconds."""
+    taken: dict[tuple[str, str], float] = {}
+    for message in jobs:
+        status = message.status
+        if status.phase == job_pb2.PHASE_SUCCEEDED and status.HasField("running_at"):
+            ran_us = micros_from_proto(status.finished_at) - micros_from_proto(status.running_at)
+            taken[message.namespace, message.name] = ran_us / SECOND
+    return taken
+
+
+def _work(job: Job, seconds: float) -> Work:
+    if job.kind is JobKind.SERVICE:
+        return endless()
+    elastic = next((role for role in job.roles if role.min < role.max), None)
+    return fixed(seconds) if elastic is None else taking(seconds, max(elastic.replicas, 1))
+
+
+def _node(message: cluster_service_pb2.Node) -> Node:
+    return Node(
+        name=message.name,
+        allocatable=resources_from_proto(message.allocatable),
+        foreign=resources_from_proto(message.foreign),
+        gpu_memory=message.gpu_memory_bytes,
+        labels=dict(message.labels),
+        taints=tuple(Taint(key=one.key, value=one.value, effect=one.effect) for one in message.taints),
+        ready=message.ready,
+        unschedulable=message.unschedulable,
+    )

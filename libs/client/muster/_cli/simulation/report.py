@@ -1,0 +1,157 @@
+"""Results side by side: a table with the best of each line marked, curves, and everything as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from muster._cli.plots import Curve, Figure
+from muster._cli.tables import Cell, table
+from muster_core.simulate import SECOND, Result
+from muster_core.simulate.measures import Measures, completions, utilisation_over_time
+
+_POINTS = 120
+_HOUR_S = 3600.0
+_MINUTE_S = 60.0
+
+
+class _Line(msgspec.Struct, frozen=True):
+    """A line of the table: how it is read from measures, how it is told, and whether less or more is better (None: neither)."""
+
+    label: str
+    value: Callable[[Measures], float]
+    told: Callable[[float], str]
+    less_is_better: bool | None
+
+
+def _time(seconds: float) -> str:
+    if seconds >= _HOUR_S:
+        return f"{seconds / _HOUR_S:.2f} h"
+    return f"{seconds / _MINUTE_S:.1f} min" if seconds >= _MINUTE_S else f"{seconds:.1f} s"
+
+
+_LINES: tuple[_Line, ...] = (
+    _Line("mean completion", lambda m: m.completion.mean, _time, True),
+    _Line("median completion", lambda m: m.completion.median, _time, True),
+    _Line("p99 completion", lambda m: m.completion.p99, _time, True),
+    _Line("mean wait", lambda m: m.wait.mean, _time, True),
+    _Line("median wait", lambda m: m.wait.median, _time, True),
+    _Line("p99 wait", lambda m: m.wait.p99, _time, True),
+    _Line("makespan", lambda m: m.makespan_s, _time, True),
+    _Line("GPU-hours held", lambda m: m.gpu_hours, lambda v: f"{v:,.1f}", True),
+    _Line("utilisation", lambda m: m.utilisation, lambda v: f"{100 * v:.1f} %", None),
+    _Line("restarts per job", lambda m: m.restarts, lambda v: f"{v:.2f}", True),
+    _Line("evictions per job", lambda m: m.evictions, lambda v: f"{v:.2f}", True),
+    _Line("resizes per job", lambda m: m.resizes, lambda v: f"{v:.2f}", None),
+    _Line("most waiting", lambda m: m.most_waiting, lambda v: f"{v:.0f}", True),
+    _Line("jobs that ended", lambda m: m.finished, lambda v: f"{v:.0f}", False),
+    _Line("jobs that never did", lambda m: m.unfinished, lambda v: f"{v:.0f}", True),
+)
+
+
+def comparison(results: Sequence[Result]) -> Table:
+    """The measures of all ``results``, a column each; the best of a line has a star where they differ."""
+    rows = [_row(line, results) for line in _LINES]
+    return table(("", *(result.policy for result in results)), rows, right={one.policy for one in results})
+
+
+def figures(results: Sequence[Result]) -> list[Figure]:
+    """How many jobs had ended how soon, and how full the pool was."""
+    done = tuple(Curve(one.policy, _cumulated(completions(one.stories))) for one in results)
+    full = tuple(
+        Curve(one.policy, tuple(utilisation_over_time(one.moments, gpus=one.gpus, points=_POINTS)))
+        for one in results
+    )
+    found = [
+        Figure(
+            title="jobs completed within a time",
+            x_label="completion (min)",
+            curves=done,
+            log_x=True,
+            holds=True,
+            x_unit=_MINUTE_S,
+        )
+    ]
+    if any(curve.points for curve in full):
+        found.append(Figure(title="GPUs held over time", x_label="time (h)", curves=full, x_unit=_HOUR_S))
+    return found
+
+
+def as_data(results: Sequence[Result], *, gpus: int, nodes: int) -> dict[str, object]:
+    """Everything, as JSON can say it. Times are in seconds, amounts of GPUs in thousandths."""
+    return {
+        "cluster": {"nodes": nodes, "gpuMilli": gpus},
+        "results": [_result(result) for result in results],
+    }
+
+
+def _row(line: _Line, results: Sequence[Result]) -> tuple[Cell, ...]:
+    values = [line.value(result.measures) for result in results]
+    best: float | None = None
+    if line.less_is_better is not None and len({line.told(value) for value in values}) > 1:
+        best = min(values) if line.less_is_better else max(values)
+    cells: list[Cell] = [line.label]
+    for value in values:
+        is_best = best is not None and line.told(value) == line.told(best)
+        cells.append(Text(f"{line.told(value)} *", style="bold green") if is_best else Text(line.told(value)))
+    return tuple(cells)
+
+
+def _cumulated(times: Sequence[float]) -> tuple[tuple[float, float], ...]:
+    number = len(times)
+    step = max(number // 1000, 1)
+    kept = sorted({*range(0, number, step), number - 1} - {-1})
+    return tuple((times[i], (i + 1) / number) for i in kept)
+
+
+def _result(result: Result) -> dict[str, object]:
+    measures = result.measures
+    return {
+        "policy": result.policy,
+        "jobs": measures.jobs,
+        "finished": measures.finished,
+        "unfinished": measures.unfinished,
+        "failed": measures.failed,
+        "completionSeconds": _spread(measures, "completion"),
+        "waitSeconds": _spread(measures, "wait"),
+        "makespanSeconds": measures.makespan_s,
+        "gpuHours": measures.gpu_hours,
+        "utilisation": measures.utilisation,
+        "restartsPerJob": measures.restarts,
+        "evictionsPerJob": measures.evictions,
+        "resizesPerJob": measures.resizes,
+        "mostWaiting": measures.most_waiting,
+        "utilisationOverTime": [
+            {"seconds": at, "share": round(share, 4)}
+            for at, share in utilisation_over_time(result.moments, gpus=result.gpus, points=_POINTS)
+        ],
+        "perJob": [
+            {
+                "job": story.job_id,
+                "submitted": _seconds(story.submitted_at),
+                "placed": _seconds(story.placed_at),
+                "running": _seconds(story.running_at),
+                "finished": _seconds(story.finished_at),
+                "outcome": story.outcome.value if story.outcome else None,
+                "waited": _seconds(story.waited_us),
+                "gpuSeconds": _seconds(story.gpu_us),
+                "restarts": story.restarts,
+                "evictions": story.evictions,
+                "resizes": story.resizes,
+                "largest": story.largest,
+            }
+            for story in result.stories
+        ],
+    }
+
+
+def _spread(measures: Measures, name: str) -> dict[str, float]:
+    spread = measures.completion if name == "completion" else measures.wait
+    return {"mean": spread.mean, "median": spread.median, "p99": spread.p99, "max": spread.most}
+
+
+def _seconds(instant: int | None) -> float | None:
+    return None if instant is None else instant / SECOND

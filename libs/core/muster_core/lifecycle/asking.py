@@ -1,0 +1,38 @@
+"""The sizes that a user asked a running job to have: kept in its record until they are reached, so that no new leader forgets them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from muster_core.facts import BY_HAND, CommandRequested, JobResized
+from muster_core.lifecycle.moves import ACTIVE_PHASES
+from muster_core.models import JobRecord
+
+
+def with_size_asked(record: JobRecord, fact: CommandRequested) -> JobRecord:
+    """The record with what was asked for; a job that has no membership starts with the size that its document says."""
+    if record.phase not in ACTIVE_PHASES or fact.target is None:
+        return record
+    return msgspec.structs.replace(record, asked={**record.asked, fact.role: fact.target})
+
+
+def after_resize(record: JobRecord, fact: JobResized) -> JobRecord:
+    """The record after a change of its membership: what is reached is no longer asked for, nor what a policy has decided otherwise."""
+    if not record.asked:
+        return record
+    touched = {one.role for one in (*fact.added, *fact.removed)}
+    overruled = touched if fact.policy not in ("", BY_HAND) else set[str]()
+    sizes = {role: sum(1 for one in record.members() if one.role == role) for role in record.asked}
+    asked = {
+        role: target
+        for role, target in record.asked.items()
+        if role not in overruled and not (role in touched and sizes[role] == target)
+    }
+    return msgspec.structs.replace(record, asked=asked)
+
+
+def without_membership(record: JobRecord) -> JobRecord:
+    """The record of a job that may have lost its membership: then nothing is asked of it any more."""
+    if record.asked and record.phase not in ACTIVE_PHASES:
+        return msgspec.structs.replace(record, asked={})
+    return record

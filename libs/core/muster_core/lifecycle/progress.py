@@ -1,0 +1,66 @@
+"""What progress reports teach of a job: how far it is, and how fast it was at each size that it has had.
+
+Speeds are kept as steps and microseconds, never divided here: whoever compares them does so exactly.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from muster_core.facts import ProgressReported
+from muster_core.frameworks import computes
+from muster_core.models import JobRecord, Progress, Throughput
+
+_SIZES_KEPT = 16
+_SILENCE_US = 60_000_000
+"""After which another replica may speak for the job."""
+
+_WINDOW_US = 600_000_000
+"""What is known of a size speaks of about so long, so that a program that changes is seen to."""
+
+
+def with_progress(record: JobRecord, fact: ProgressReported, at: int) -> JobRecord:
+    """The record after a report that was stored at ``at`` (µs); one of another attempt, or of a replica that has left, changes nothing.
+
+    One replica speaks for the job. What lies between two of its reports within one generation is a measurement; the first one of a
+    generation only begins it, because the change of size itself takes its time.
+    """
+    speakers = {member.key for member in record.members() if not member.ended}
+    if fact.attempt != record.attempt or (fact.role, fact.index) not in speakers:
+        return record
+    before = record.progress
+    same_attempt = before is not None and before.attempt == fact.attempt
+    if before is not None and same_attempt and (before.role, before.index) != (fact.role, fact.index):
+        if (before.role, before.index) in speakers and fact.at < before.at + _SILENCE_US:
+            return record
+        before = None
+    if before is not None and same_attempt and fact.at <= before.at:
+        return record
+    throughput = record.throughput
+    if before is not None and same_attempt and before.generation == record.generation:
+        workers = sum(1 for member in record.members() if computes(member.role))
+        throughput = _measured(throughput, workers, fact.step - before.step, fact.at - before.at)
+    progress = Progress(
+        role=fact.role,
+        index=fact.index,
+        attempt=fact.attempt,
+        generation=record.generation,
+        step=fact.step,
+        at=min(fact.at, at),
+        metrics=fact.metrics,
+    )
+    return msgspec.structs.replace(record, progress=progress, throughput=throughput)
+
+
+def _measured(known: tuple[Throughput, ...], workers: int, steps: int, micros: int) -> tuple[Throughput, ...]:
+    """``known`` with one more measurement; a program that went back to a checkpoint measures nothing."""
+    if steps < 0 or micros <= 0 or workers < 1:
+        return known
+    by_size = {one.workers: one for one in known}
+    old = by_size.pop(workers, Throughput(workers=workers, steps=0, micros=0))
+    steps, micros = old.steps + steps, old.micros + micros
+    if micros > _WINDOW_US:
+        steps, micros = steps * _WINDOW_US // micros, _WINDOW_US
+    by_size[workers] = Throughput(workers=workers, steps=steps, micros=micros)
+    latest = list(by_size.values())[-_SIZES_KEPT:]
+    return tuple(sorted(latest, key=lambda one: one.workers))

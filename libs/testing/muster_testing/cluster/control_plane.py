@@ -1,0 +1,219 @@
+"""A control plane of this machine: etcd, an API server and a controller manager, each on its own port in its own folder.
+
+It starts in seconds, is killed with the test process whatever happens to that, and keeps nothing. The store does not wait
+for the disk: what is tested is the API, and a machine that fails takes the tests with it.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from secrets import token_hex
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+
+from muster_testing.cluster.access import Access
+from muster_testing.cluster.cluster import Cluster
+from muster_testing.cluster.credentials import write_kubeconfig, write_tokens
+from muster_testing.cluster.loops import run_beside
+from muster_testing.cluster.program import Program, free_port
+from muster_testing.cluster.rest import ApiError
+from muster_testing.cluster.tools import require
+from muster_testing.cluster.views import Named
+
+_READY_TIMEOUT_S = 120.0
+#: Sockets in the folder in which the programs run, since their whole paths would often be longer than a socket's may be.
+_STORE = "unix://store:0"
+_STORE_PEER = "unix://peer:0"
+#: The groups that Kubernetes' own gang scheduling needs; without a scheduler they change nothing.
+_GANG_GATES = "GenericWorkload=true,GangScheduling=true"
+
+
+class ControlPlane(Cluster):
+    """One control plane; ``async with`` it, or ``with`` it for a whole session of tests.
+
+    Args:
+        folder: for its certificates, logs and store; made when missing.
+        node_grace_s: after how long a silent node is held for lost.
+    """
+
+    def __init__(self, folder: Path, *, node_grace_s: int = 50) -> None:
+        port = free_port()
+        access = Access(
+            kubeconfig=folder / "kubeconfig",
+            url=f"https://127.0.0.1:{port}",
+            ca_file=folder / "certificates" / "apiserver.crt",
+            token=token_hex(16),
+        )
+        super().__init__(access=access, folder=folder)
+        self._port = port
+        self._scheduler_port = free_port()
+        self._node_grace_s = node_grace_s
+        self._etcd = self._make("etcd", self._etcd_flags())
+        self._api_server = self._make("kube-apiserver", self._api_server_flags())
+        self._controllers = self._make("kube-controller-manager", self._controller_flags())
+        self._scheduler = self._make("kube-scheduler", self._scheduler_flags())
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The processes that run now, by the names of their programs."""
+        programs = (self._etcd, self._api_server, self._controllers, self._scheduler)
+        running = {each.name: pid for each in programs if (pid := each.pid) is not None}
+        played = self._kwok.pid if self._kwok is not None else None
+        return running if played is None else {**running, "kwok": played}
+
+    async def start_scheduler(self) -> None:
+        """Start kube-scheduler with its own gang scheduling (``PodGroup``, ``minCount``) on; raises ``ProgramFailed``."""
+        self._scheduler.start()
+        await self._scheduler.until(self._scheduler_ready, timeout_s=_READY_TIMEOUT_S)
+
+    def stop_scheduler(self) -> None:
+        """Stop kube-scheduler."""
+        self._scheduler.end(signal.SIGTERM)
+
+    def kill_api_server(self) -> None:
+        """End the API server with SIGKILL; the store and the controllers stay."""
+        self._api_server.end()
+
+    async def restart_api_server(self) -> None:
+        """Start the API server again on the same port, after a SIGKILL where it still runs; returns when it is ready."""
+        self._api_server.end()
+        self._api_server.start()
+        await self._api_server.until(self._ready, timeout_s=_READY_TIMEOUT_S)
+
+    async def __aenter__(self) -> Self:
+        await self._start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def __enter__(self) -> Self:
+        run_beside(self._start())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    async def _start(self) -> None:
+        (self._folder / "certificates").mkdir(parents=True, exist_ok=True)
+        write_tokens(self._folder / "tokens.csv", token=self.token)
+        write_kubeconfig(self.kubeconfig, url=self.url, ca_file=self.ca_file, token=self.token)
+        key = self._folder / "service-accounts.key"
+        try:
+            await asyncio.to_thread(_make_key, key)
+            self._etcd.start()
+            self._api_server.start()
+            await self._api_server.until(self._ready, timeout_s=_READY_TIMEOUT_S)
+            self._controllers.start()
+        except BaseException:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        self.end_kwok()
+        for program in (self._scheduler, self._controllers, self._api_server, self._etcd):
+            program.end()
+
+    async def _ready(self) -> bool:
+        """Whether pods could be created now: the server answers, and it has made the first namespace."""
+        if not self.ca_file.exists():
+            return False
+        try:
+            async with self.connect() as api:
+                await api.text("/readyz")
+                await api.get("/api/v1/namespaces/default", Named)
+        except (ApiError, aiohttp.ClientError, OSError):
+            return False
+        return True
+
+    async def _scheduler_ready(self) -> bool:
+        """Whether it has read the cluster; it signs its own certificate, and nothing secret is asked."""
+        url = f"https://127.0.0.1:{self._scheduler_port}/readyz"
+        try:
+            async with aiohttp.ClientSession() as session, session.get(url, ssl=False) as response:
+                return response.ok
+        except (aiohttp.ClientError, OSError):
+            return False
+
+    def _make(self, name: str, flags: Sequence[str]) -> Program:
+        environment = {"PATH": os.defpath, "HOME": str(self._folder)}
+        return Program(name, [str(require(name)), *flags], folder=self._folder, environment=environment)
+
+    def _etcd_flags(self) -> list[str]:
+        return [
+            f"--data-dir={self._folder / 'store'}",
+            f"--listen-client-urls={_STORE}",
+            f"--advertise-client-urls={_STORE}",
+            f"--listen-peer-urls={_STORE_PEER}",
+            f"--initial-advertise-peer-urls={_STORE_PEER}",
+            f"--initial-cluster=default={_STORE_PEER}",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        ]
+
+    def _api_server_flags(self) -> list[str]:
+        key = self._folder / "service-accounts.key"
+        return [
+            f"--etcd-servers={_STORE}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--secure-port={self._port}",
+            f"--cert-dir={self._folder / 'certificates'}",
+            f"--token-auth-file={self._folder / 'tokens.csv'}",
+            "--authorization-mode=Node,RBAC",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            # The certificates that pods would be given are not made here; accounts and their tokens work without.
+            "--disable-admission-plugins=ServiceAccount",
+            "--allow-privileged=true",
+            # The names of nodes are known to nobody else.
+            "--kubelet-preferred-address-types=InternalIP",
+            "--endpoint-reconciler-type=none",
+            f"--feature-gates={_GANG_GATES}",
+            "--runtime-config=scheduling.k8s.io/v1alpha2=true",
+            "--profiling=false",
+        ]
+
+    def _controller_flags(self) -> list[str]:
+        return [
+            f"--kubeconfig={self.kubeconfig}",
+            f"--service-account-private-key-file={self._folder / 'service-accounts.key'}",
+            "--leader-elect=false",
+            "--secure-port=0",
+            "--use-service-account-credentials=false",
+            f"--node-monitor-grace-period={self._node_grace_s}s",
+            # Namespaces and owners are cleaned up at the pace of tests.
+            "--concurrent-namespace-syncs=20",
+            "--kube-api-qps=500",
+            "--kube-api-burst=1000",
+            "--profiling=false",
+        ]
+
+    def _scheduler_flags(self) -> list[str]:
+        return [
+            f"--kubeconfig={self.kubeconfig}",
+            "--leader-elect=false",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self._scheduler_port}",
+            f"--cert-dir={self._folder / 'scheduler'}",
+            f"--feature-gates={_GANG_GATES}",
+            "--kube-api-qps=10000",
+            "--kube-api-burst=10000",
+            "--profiling=false",
+        ]
+
+
+def _make_key(file: Path) -> None:
+    command = [str(require("openssl")), "genrsa", "-out", str(file), "2048"]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)

@@ -1,0 +1,96 @@
+"""A thin client of the API server for tests: typed answers, and errors that say what the server said.
+
+Tests look at a cluster with something else than the client that they test.
+"""
+
+import ssl
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import aiohttp
+import msgspec
+
+from muster_testing.cluster.views import Named
+
+T = TypeVar("T")
+
+_TIMEOUT = aiohttp.ClientTimeout(total=30)
+_BAD_REQUEST = 400
+
+
+class ApiError(Exception):
+    """The API server refused; ``status`` is the HTTP status."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status}: {message}")
+        self.status = status
+
+
+class Rest:
+    """Requests of one session; paths start with ``/api`` or ``/apis``. All raise ``ApiError``."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    async def get(self, path: str, kind: type[T], **query: str) -> T:
+        """Read an object as a ``kind``, one of ``views`` or any other that msgspec decodes to."""
+        return msgspec.json.decode(await self._ask("GET", path, query=query), type=kind)
+
+    async def items(self, path: str, kind: type[T], **query: str) -> list[T]:
+        """Read a list of objects, each as a ``kind``."""
+        answer = msgspec.json.decode(await self._ask("GET", path, query=query), type=dict[str, msgspec.Raw])
+        return msgspec.json.decode(answer["items"], type=list[kind])
+
+    async def create(self, path: str, content: Mapping[str, object]) -> Named:
+        """Create an object in a collection."""
+        return msgspec.json.decode(await self._ask("POST", path, content=content), type=Named)
+
+    async def patch(self, path: str, content: Mapping[str, object]) -> Named:
+        """Change an object (or its subresource) by a merge patch."""
+        kind = "application/merge-patch+json"
+        return msgspec.json.decode(await self._ask("PATCH", path, content=content, kind=kind), type=Named)
+
+    async def delete(self, path: str, **query: str) -> None:
+        """Delete an object, or all of a collection."""
+        await self._ask("DELETE", path, query=query)
+
+    async def text(self, path: str, **query: str) -> str:
+        """Read what is not JSON, such as a log."""
+        return (await self._ask("GET", path, query=query)).decode(errors="replace")
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        content: Mapping[str, object] | None = None,
+        kind: str = "application/json",
+        query: Mapping[str, str] | None = None,
+    ) -> bytes:
+        body = None if content is None else msgspec.json.encode(content)
+        async with self._session.request(
+            method, path, data=body, params=query or {}, headers={"Content-Type": kind}
+        ) as response:
+            answer = await response.read()
+            if response.status >= _BAD_REQUEST:
+                raise ApiError(response.status, answer.decode(errors="replace"))
+            return answer
+
+
+@asynccontextmanager
+async def connected(url: str, *, context: ssl.SSLContext, token: str | None) -> AsyncGenerator[Rest]:
+    """A session with the API server at ``url``; ``token`` is None where the context has a client certificate."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    connector = aiohttp.TCPConnector(ssl=context, limit=32)
+    async with aiohttp.ClientSession(url, connector=connector, headers=headers, timeout=_TIMEOUT) as session:
+        yield Rest(session)
+
+
+def trusting(ca_file: Path) -> ssl.SSLContext:
+    """A context that trusts the certificates of this file, and no other."""
+    context = ssl.create_default_context(cafile=str(ca_file))
+    # The server signs its own certificate, without what the strict reading of the standard asks of an authority.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context

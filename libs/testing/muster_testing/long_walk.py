@@ -1,0 +1,198 @@
+"""A long random stream of the facts of many jobs: most of them sensible, some stale, repeated or out of place."""
+
+from __future__ import annotations
+
+from random import Random
+
+from muster_core import facts
+from muster_core.facts import Assignment, ReplicaChange, ReplicaRef, Stamped
+from muster_core.lifecycle import Finish, Restart, decide, fold
+from muster_core.lifecycle.moves import ACTIVE_PHASES, WAITING_PHASES
+from muster_core.models import (
+    CleanPodPolicy,
+    Framework,
+    Job,
+    JobRecord,
+    Phase,
+    Reason,
+    ReplicaState,
+    RestartPolicy,
+    RestartScope,
+    Role,
+    RunPolicy,
+    Template,
+)
+
+SECOND = 1_000_000
+START = 1_700_000_000 * SECOND
+WHY = Reason(code="Why", message="because")
+_SEEN = tuple(state for state in ReplicaState if state is not ReplicaState.PLACED)
+_CODES = (0, 0, 0, 1, 137)
+
+
+class Walk:
+    """The facts of ``jobs`` jobs, ``length`` in all, in ``stream``, as their writers tell them of records that may be out of date."""
+
+    def __init__(self, *, seed: int, jobs: int, length: int) -> None:
+        self._random = Random(seed)  # noqa: S311 - the same walk every time
+        self._records: dict[str, list[JobRecord]] = {}
+        self._now = START
+        self.stream: list[Stamped] = []
+        self.illegal = 0
+        ids = [f"j-{number}" for number in range(jobs)]
+        while len(self.stream) < length:
+            self._step(self._random.choice(ids))
+
+    @property
+    def records(self) -> dict[str, JobRecord]:
+        """What the facts in order add up to."""
+        return {job_id: known[-1] for job_id, known in self._records.items()}
+
+    def _step(self, job_id: str) -> None:
+        self._now += self._random.choice((0, 1, SECOND // 10, SECOND))
+        known = self._records.get(job_id)
+        if known is None:
+            job = self._job()
+            self._tell(job_id, facts.JobSubmitted(job_id=job_id, request_id=job_id, spec=job))
+            return
+        behind = self._random.choice((0, 0, 0, 0, 0, 0, 1, 3))
+        base = known[-1 - min(behind, len(known) - 1)]
+        sensible = self._random.random() < 0.8
+        self._tell(job_id, self._next(base) if sensible else self._anything(base))
+
+    def _tell(self, job_id: str, fact: facts.JobFact) -> None:
+        # Other streams' messages lie between: sequences have gaps.
+        sequence = (self.stream[-1].sequence if self.stream else 0) + self._random.choice((1, 1, 2, 5))
+        stamped = Stamped(job_id=job_id, fact=fact, sequence=sequence, at=self._now, source="test")
+        self.stream.append(stamped)
+        known = self._records.setdefault(job_id, [])
+        folded = fold(known[-1] if known else None, stamped)
+        self.illegal += folded.illegal is not None
+        if folded.record is not None:
+            known.append(folded.record)
+            del known[:-8]
+
+    def _job(self) -> Job:
+        chance = self._random
+        policy = chance.choice(list(RestartPolicy))
+        size = chance.randint(1, 3)
+        worker = Role(name="worker", replicas=size, min=1, max=4, template=Template(), restart_policy=policy)
+        ps = Role(name="ps", replicas=1, min=1, max=1, template=Template(), restart_policy=policy)
+        run = RunPolicy(
+            restart_scope=chance.choice((None, *RestartScope)),
+            backoff_limit=chance.randint(0, 5),
+            active_deadline_s=chance.choice((None, None, 600)),
+            queue_deadline_s=chance.choice((None, None, 600)),
+            ttl_s=chance.choice((None, 60)),
+            clean_pod_policy=chance.choice(list(CleanPodPolicy)),
+            suspend=chance.random() < 0.1,
+        )
+        framework = chance.choice((Framework.TENSORFLOW, Framework.PYTORCH, Framework.PLAIN))
+        return Job(name="demo", roles=(ps, worker), framework=framework, run=run)
+
+    def _next(self, base: JobRecord) -> facts.JobFact:
+        """What would be said of the job if all went its way."""
+        for instruction in decide(base, self._now):
+            if isinstance(instruction, Finish | Restart):
+                return instruction.fact
+        if base.phase is Phase.SUBMITTED:
+            return facts.JobValidated(job=base.job or self._job())
+        if base.phase is Phase.SUSPENDED:
+            return facts.CommandRequested(command=facts.Command.RESUME, request_id="r")
+        if base.phase in WAITING_PHASES and all(one.ended for one in base.replicas):
+            return self._placed(base)
+        return self._seen(base)
+
+    def _anything(self, base: JobRecord) -> facts.JobFact:
+        attempt, generation = base.attempt, base.generation
+        refs = tuple(ReplicaRef(role=one.role, index=one.index) for one in base.replicas[:1])
+        avoid = self._random.choice(((), ("n1",), ("n1", "n2")))
+        several: tuple[facts.JobFact, ...] = (
+            facts.JobWaiting(reason=WHY),
+            facts.JobRejected(problems=()),
+            facts.JobValidated(job=base.job or self._job()),
+            facts.JobEvicted(attempt=attempt, reason=WHY, avoid=avoid),
+            facts.JobEvicted(attempt=attempt - 1, reason=WHY),
+            facts.JobRestarting(scope=RestartScope.GANG, attempt=attempt, reason=WHY, delay_ms=1000),
+            facts.JobRestarting(scope=RestartScope.REPLICA, attempt=attempt, reason=WHY, replicas=refs),
+            facts.JobResized(attempt=attempt, generation=generation, reason=WHY),
+            facts.ScaleProposed(
+                role="worker",
+                size=1,
+                target=2,
+                policy="p",
+                attempt=attempt,
+                generation=generation,
+                reason=WHY,
+            ),
+            facts.ProgressReported(
+                role="worker", index=0, attempt=attempt, step=self._now % 997, at=self._now
+            ),
+            self._placed(base),
+            self._resized(base),
+            self._seen(base),
+            self._commanded(base),
+            self._commanded(base),
+        )
+        return self._random.choice(several)
+
+    def _commanded(self, base: JobRecord) -> facts.JobFact:
+        mild = (facts.Command.SUSPEND, facts.Command.RESUME, facts.Command.SCALE, facts.Command.RESTART)
+        command = self._random.choice((*mild, *mild, *mild, facts.Command.CANCEL, facts.Command.DELETE))
+        one = self._random.choice((None, *base.members()))
+        return facts.CommandRequested(
+            command=command, request_id="c", role=one.role if one else "", target=one.index if one else None
+        )
+
+    def _placed(self, base: JobRecord) -> facts.JobFact:
+        if base.job is None:
+            return facts.JobWaiting(reason=WHY)
+        gang = tuple(
+            Assignment(role=role.name, index=index, node=self._random.choice(("n1", "n2")))
+            for role in base.job.roles
+            for index in range(role.replicas)
+        )
+        return facts.JobPlaced(attempt=base.attempt + 1, generation=1, pool="local", replicas=gang)
+
+    def _resized(self, base: JobRecord) -> facts.JobFact:
+        taken = {
+            one.index for one in base.replicas if one.role == "worker" and not (one.leaving and one.ended)
+        }
+        free = [index for index in range(4) if index not in taken]
+        members = [one.index for one in base.members() if one.role == "worker" and one.index]
+        grows = bool(free) and base.phase in ACTIVE_PHASES and self._random.random() < 0.5
+        return facts.JobResized(
+            attempt=base.attempt,
+            generation=base.generation + 1,
+            reason=WHY,
+            added=(Assignment(role="worker", index=free[0], node="n1"),) if grows else (),
+            removed=() if grows else tuple(ReplicaRef(role="worker", index=index) for index in members[-1:]),
+        )
+
+    def _seen(self, base: JobRecord) -> facts.JobFact:
+        chance = self._random
+        alive = [one for one in base.replicas if not one.ended]
+        changes: list[ReplicaChange] = []
+        for one in chance.sample(alive, k=min(len(alive), chance.randint(1, 3))):
+            ends = one.leaving or one.state is ReplicaState.RUNNING
+            state = chance.choice(_SEEN) if chance.random() < 0.3 else _after(one.state, ends=ends)
+            exited = state is ReplicaState.EXITED
+            changes.append(
+                ReplicaChange(
+                    role=one.role,
+                    index=one.index,
+                    attempt=one.attempt,
+                    restart=one.restart,
+                    state=state,
+                    exit_code=chance.choice(_CODES) if exited else None,
+                    node_lost=state is ReplicaState.LOST and chance.random() < 0.5,
+                    at=self._now,
+                )
+            )
+        return facts.ReplicasChanged(changes=tuple(changes))
+
+
+def _after(state: ReplicaState, *, ends: bool) -> ReplicaState:
+    if ends:
+        return ReplicaState.EXITED
+    return ReplicaState.RUNNING if state is ReplicaState.LAUNCHED else ReplicaState.LAUNCHED

@@ -1,0 +1,223 @@
+"""The writes of the runtime, each of which may be repeated: what is there already is taken for done, and nobody else's object is touched.
+
+A name may be taken by an object of a job that has ended, or of an earlier run of the same replica: it is deleted by its uid and makes way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from muster_core.frameworks import ConfigFile
+from muster_core.models import Job
+from muster_pod_launcher.kubernetes.api import METADATA_ONLY, STRATEGIC_MERGE, Api
+from muster_pod_launcher.kubernetes.config import config_map, config_name
+from muster_pod_launcher.kubernetes.errors import (
+    AlreadyExists,
+    Conflict,
+    MayHaveHappened,
+    NotFound,
+    Refused,
+)
+from muster_pod_launcher.kubernetes.labels import (
+    ASKED_FOR,
+    FINALIZER,
+    JOB_ID,
+    POOL,
+    of_job,
+    of_start,
+    replica_of,
+)
+from muster_pod_launcher.kubernetes.objects import Anchor, Metadata, Pod
+from muster_pod_launcher.ports import ReplicaId
+
+log = logging.getLogger(__name__)
+
+_TRIES = 4
+
+
+class InTheWay(Exception):
+    """The name is taken by an object that is on its way out: to be tried again soon."""
+
+
+class Taken(Exception):
+    """The name is taken by an object that is not Muster's; the message names it."""
+
+
+class Writer:
+    """Writes objects of one pool."""
+
+    def __init__(self, *, api: Api, pool: str) -> None:
+        self._api = api
+        self._pool = pool
+
+    async def config(
+        self, job_id: str, job: Job, *, uid: str, members: bytes | None, files: dict[str, ConfigFile]
+    ) -> str:
+        """Have the job's config map hold this; its uid. ``uid`` is the one that is known (empty: none).
+
+        Raises ``Taken``, and ``Refused`` or ``NotFound`` where the namespace does not take it.
+        """
+        content = config_map(job_id, job, pool=self._pool, members=members, files=files)
+        folder = collection(job.namespace, "configmaps")
+        path = f"{folder}/{config_name(job.name)}"
+        for _ in range(_TRIES):
+            try:
+                if not uid:
+                    return (await self._api.create(folder, content, Anchor)).metadata.uid
+                change = {"metadata": {"uid": uid}, "binaryData": content["binaryData"]}
+                return (await self._api.patch(path, change, Anchor)).metadata.uid
+            except (AlreadyExists, MayHaveHappened):
+                uid = await self._own_uid(path, job_id)
+            except (Conflict, NotFound):
+                if not uid:
+                    raise
+                uid = ""
+        raise InTheWay(path)
+
+    async def service(self, content: dict[str, Any]) -> None:
+        """Have this service. Raises ``Taken``, ``InTheWay``, ``Refused``."""
+        metadata = content["metadata"]
+        folder = collection(metadata["namespace"], "services")
+        for _ in range(_TRIES):
+            try:
+                await self._api.create(folder, content, Anchor)
+            except (AlreadyExists, MayHaveHappened):
+                if not await self._own_uid(f"{folder}/{metadata['name']}", metadata["labels"][JOB_ID]):
+                    continue
+            return
+        raise InTheWay(metadata["name"])
+
+    async def pod(
+        self, content: dict[str, Any], replica: ReplicaId, *, grace_s: int, unless: Callable[[], None]
+    ) -> Pod:
+        """Have this pod, and answer it as it stands. ``unless`` is called just before it is asked for, and may raise instead.
+
+        Raises ``Taken``, ``InTheWay``, ``Refused``.
+        """
+        metadata = content["metadata"]
+        digest = _digest(content)
+        metadata["annotations"] = {**metadata["annotations"], ASKED_FOR: digest}
+        folder = collection(metadata["namespace"], "pods")
+        path = f"{folder}/{metadata['name']}"
+        for _ in range(_TRIES):
+            try:
+                return await self._api.create(folder, content, Pod, unless=unless)
+            except (AlreadyExists, MayHaveHappened):
+                pass
+            try:
+                found = await self._api.get(path, Pod)
+            except NotFound:
+                continue
+            if replica_of(found.metadata) == replica and found.metadata.annotations.get(ASKED_FOR) == digest:
+                return found
+            if not self._is_ours(found.metadata):
+                raise Taken(f"a pod {metadata['name']} that is not of this pool is in the way")
+            if found.metadata.deletion_timestamp:
+                raise InTheWay(path)
+            await self.delete_pod(found.metadata, grace_s=grace_s)
+        raise InTheWay(path)
+
+    async def delete_pod(self, metadata: Metadata, *, grace_s: int | None) -> None:
+        """Ask for a pod's end, within ``grace_s`` seconds (0: its node is not asked; None: the pod's own grace)."""
+        grace = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
+        options = {**grace, "preconditions": {"uid": metadata.uid}}
+        path = _path(metadata, "pods")
+        try:
+            await self._api.delete(path, options=options)
+        except NotFound:
+            return
+        except Conflict:
+            if await self._is_there(path, metadata.uid):
+                raise
+
+    async def delete_start(self, replica: ReplicaId, namespace: str, *, generation: int) -> None:
+        """Ask for the end of all pods that were to start together with a replica, in one request."""
+        query = {"labelSelector": of_start(replica, generation)}
+        with suppress(NotFound):
+            await self._api.delete(collection(namespace, "pods"), query=query)
+
+    async def release(self, metadata: Metadata) -> Pod | None:
+        """Let a pod go whose end is on record; what it is now, None where it has gone."""
+        change = {"metadata": {"uid": metadata.uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]}}
+        path = _path(metadata, "pods")
+        try:
+            return await self._api.patch(path, change, Pod, patch=STRATEGIC_MERGE)
+        except NotFound:
+            return None
+        except Conflict:
+            if await self._is_there(path, metadata.uid):
+                raise
+            return None
+
+    async def remove_all(self, job_id: str, namespace: str) -> None:
+        """Remove the pods and services of a job, which have ended."""
+        query = {"labelSelector": of_job(job_id)}
+        for kind in ("pods", "services"):
+            try:
+                await self._api.delete(collection(namespace, kind), query=query)
+            except NotFound:
+                continue
+
+    async def remove_config(self, metadata: Metadata) -> None:
+        """Remove a job's config map, and with it whatever it still owns."""
+        options = {"preconditions": {"uid": metadata.uid}, "propagationPolicy": "Background"}
+        path = _path(metadata, "configmaps")
+        try:
+            await self._api.delete(path, options=options)
+        except NotFound:
+            return
+        except Conflict:
+            if await self._is_there(path, metadata.uid):
+                raise
+
+    async def _is_there(self, path: str, uid: str) -> bool:
+        """Whether the object is there still: a conflict may say that it is another one, or merely that something else was written."""
+        try:
+            return (await self._api.get(path, Anchor, accept=METADATA_ONLY)).metadata.uid == uid
+        except NotFound:
+            return False
+
+    def _is_ours(self, metadata: Metadata) -> bool:
+        return metadata.labels.get(POOL) == self._pool and JOB_ID in metadata.labels
+
+    async def _own_uid(self, path: str, job_id: str) -> str:
+        """The uid of what has the name, where it is this job's; empty where the name is free now."""
+        try:
+            metadata = (await self._api.get(path, Anchor, accept=METADATA_ONLY)).metadata
+        except NotFound:
+            return ""
+        owner = metadata.labels.get(JOB_ID, "")
+        if owner == job_id:
+            return metadata.uid
+        if not self._is_ours(metadata):
+            raise Taken(f"{path.rpartition('/')[2]} is the name of an object that is not of this pool")
+        log.info("%s of job %s, which has ended, makes way", path, owner)
+        with suppress(NotFound, Conflict, MayHaveHappened):
+            await self._api.delete(path, options={"preconditions": {"uid": metadata.uid}})
+        return ""
+
+
+def collection(namespace: str, kind: str) -> str:
+    """The path of a namespace's objects of a kind; all namespaces' where none is given."""
+    return f"/api/v1/namespaces/{quote(namespace)}/{kind}" if namespace else f"/api/v1/{kind}"
+
+
+def is_for_later(refusal: Refused) -> bool:
+    """Whether what was refused may be accepted another time: a quota is used up now, and will not be."""
+    return "exceeded quota" in str(refusal)
+
+
+def _digest(content: dict[str, Any]) -> str:
+    encoded = msgspec.json.encode(content, order="deterministic")
+    return hashlib.blake2b(encoded, digest_size=8).hexdigest()
+
+
+def _path(metadata: Metadata, kind: str) -> str:
+    return f"{collection(metadata.namespace, kind)}/{quote(metadata.name)}"

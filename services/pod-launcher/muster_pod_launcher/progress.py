@@ -1,0 +1,62 @@
+"""What training programs say of their progress, told as facts: one replica speaks for a job, and not more often than anybody needs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from muster_core.facts import ProgressReported
+from muster_core.models import JobRecord
+from muster_events.catalogue import POD_LAUNCHER
+from muster_events.codec import job_message
+from muster_events.subjects import lane_of
+from muster_pod_launcher.ports import ProgressReader, ProgressSeen
+from muster_runtime.bus import Bus
+
+
+class ProgressReports:
+    """Reads what has changed every ``every_s`` seconds; ``records`` of this copy's jobs are kept by whoever folds the facts."""
+
+    def __init__(
+        self, *, bus: Bus, reader: ProgressReader, records: Mapping[str, JobRecord], every_s: float
+    ) -> None:
+        self._bus = bus
+        self._reader = reader
+        self._records = records
+        self._every_s = every_s
+
+    async def run(self, lanes: Mapping[int, object]) -> None:
+        """Report until cancelled, for the jobs of ``lanes``."""
+        while True:
+            await asyncio.sleep(self._every_s)
+            by_job: dict[str, list[ProgressSeen]] = {}
+            for seen in await self._reader.progress():
+                if lane_of(seen.replica.job_id) in lanes:
+                    by_job.setdefault(seen.replica.job_id, []).append(seen)
+            for job_id, some in by_job.items():
+                record = self._records.get(job_id)
+                if record is not None and not record.terminal:
+                    await self._publish(record, some)
+
+    async def _publish(self, record: JobRecord, some: Sequence[ProgressSeen]) -> None:
+        current = [seen for seen in some if seen.replica.attempt == record.attempt]
+        if not current:
+            return
+        said = record.progress
+        speaker = (said.role, said.index) if said and said.attempt == record.attempt else None
+        seen = min(current, key=lambda one: (_key(one) != speaker, _key(one)))
+        fact = ProgressReported(
+            role=seen.replica.role,
+            index=seen.replica.index,
+            attempt=seen.replica.attempt,
+            step=seen.step,
+            at=seen.at,
+            metrics=dict(seen.metrics),
+        )
+        await self._bus.publish_once(
+            job_message(record.job_id, fact, source=POD_LAUNCHER, traceparent=record.trace)
+        )
+
+
+def _key(seen: ProgressSeen) -> tuple[str, int]:
+    return (seen.replica.role, seen.replica.index)

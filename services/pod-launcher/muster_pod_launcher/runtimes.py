@@ -1,0 +1,81 @@
+"""Which runtime the settings name, ready to be run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+
+from muster_core.models import Node
+from muster_pod_launcher.ports import Runtime
+from muster_pod_launcher.process import ProcessRuntime
+from muster_pod_launcher.process.nodes import NodeSpecError, parse_nodes
+from muster_pod_launcher.settings import PodLauncherSettings
+from muster_runtime.app import Context
+
+log = logging.getLogger(__name__)
+
+_BAD_SETTINGS = 2
+
+
+def now() -> int:
+    """This machine's clock, in µs."""
+    return time.time_ns() // 1000
+
+
+async def make_runtime(settings: PodLauncherSettings, ctx: Context) -> Runtime:
+    """The runtime. Exits with 2 where the settings cannot be used."""
+    return await _kubernetes(settings, ctx) if settings.runtime == "kubernetes" else _process(settings)
+
+
+def _process(settings: PodLauncherSettings) -> Runtime:
+    return ProcessRuntime(
+        root=settings.process_root,
+        nodes=_nodes(settings.nodes),
+        workdir=settings.workdir,
+        environ=os.environ,
+        clock=now,
+    )
+
+
+async def _kubernetes(settings: PodLauncherSettings, ctx: Context) -> Runtime:
+    # Here and not at the top: who runs processes need not pay for the client's import.
+    from muster_pod_launcher import kubernetes  # noqa: PLC0415
+
+    credentials = kubernetes.Credentials(
+        kubeconfig=Path(settings.kubeconfig) if settings.kubeconfig else None,
+        context=settings.kube_context,
+    )
+    try:
+        await credentials.read()
+    except kubernetes.NoCredentials as error:
+        log.error("the cluster cannot be used: %s", error)
+        raise SystemExit(_BAD_SETTINGS) from error
+    api = kubernetes.Api(
+        credentials=credentials,
+        limits=kubernetes.Limits(in_flight=settings.kube_in_flight, per_second=settings.kube_per_second),
+        timeout_s=settings.kube_timeout_seconds,
+    )
+    ctx.on_close(api.aclose)
+    return kubernetes.KubernetesRuntime(
+        api=api,
+        archive=kubernetes.Archive(root=settings.log_root, most_bytes=settings.log_bytes),
+        clock=now,
+        options=kubernetes.KubernetesOptions(
+            pool=settings.pool,
+            namespace=settings.kube_namespace,
+            node_selector=settings.kube_node_selector,
+            cluster_domain=settings.kube_cluster_domain,
+            start_s=settings.kube_start_seconds,
+            node_lost_s=int(settings.kube_node_lost_seconds),
+        ),
+    )
+
+
+def _nodes(described: str) -> tuple[Node, ...]:
+    try:
+        return parse_nodes([text for part in described.split(";") if (text := part.strip())])
+    except NodeSpecError as error:
+        log.error("MUSTER_NODES cannot be used: %s", error)
+        raise SystemExit(_BAD_SETTINGS) from error

@@ -1,0 +1,93 @@
+"""From facts to changes of phase, beginning anywhere in the stream.
+
+A job that was there before the beginning is rebuilt from its own facts at the first one that concerns it, as it stood just before. So a
+reader starts at its place at once, however many jobs there are, and tells of each change what the one before it would have told.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from typing import Protocol
+
+from muster_core.facts import JobSubmitted, Stamped
+from muster_core.lifecycle import fold
+from muster_core.models import JobRecord
+from muster_events.catalogue import JOBS_BUCKET, JOBS_STREAM
+from muster_events.codec import UnreadableEvent, decode_record, read_job_fact
+from muster_events.subjects import job_facts_of, record_key
+from muster_runtime.bus import Bus, Records, Stretch, read_stretch
+from muster_runtime.logs import fields
+from muster_status_tracker.webhooks.events import PhaseChange
+
+log = logging.getLogger(__name__)
+
+_ENDED_KEPT = 10_000
+
+
+class Past(Protocol):
+    """What is known of a job before a place in the stream."""
+
+    async def record_before(self, job_id: str, sequence: int) -> JobRecord | None:
+        """The job's record as it stood just before a sequence; None where nobody knows it."""
+        ...
+
+
+class StreamPast:
+    """The past, from the stream; from the record that is kept now where the stream no longer holds the job's beginning."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._records = Records(bus, JOBS_BUCKET)
+
+    async def record_before(self, job_id: str, sequence: int) -> JobRecord | None:
+        """See ``Past``. Where the record is newer than asked for, the changes that it has passed are not told."""
+        stretch = Stretch(stream=JOBS_STREAM, filters=[job_facts_of(job_id)], after=0, through=sequence - 1)
+        record: JobRecord | None = None
+        async for chunk in read_stretch(self._bus, stretch):
+            for incoming in chunk:
+                try:
+                    record = fold(record, read_job_fact(incoming)).record
+                except UnreadableEvent as error:
+                    log.warning("a fact is passed over: %s", error, extra=fields(job_id=job_id))
+        if record is not None:
+            return record
+        entry = await self._records.get(record_key(job_id))
+        return decode_record(entry.value) if entry else None
+
+
+class Changes:
+    """The jobs that live, as they stood at the last fact that was read."""
+
+    def __init__(self, past: Past) -> None:
+        self._past = past
+        self._living: dict[str, JobRecord] = {}
+        self._ended: OrderedDict[str, None] = OrderedDict()
+
+    async def read(self, stamped: Stamped) -> PhaseChange | None:
+        """The change that a fact made; facts must be read in their order."""
+        job_id = stamped.job_id
+        if job_id in self._ended:
+            return None
+        before = self._living.get(job_id)
+        if before is None and not isinstance(stamped.fact, JobSubmitted):
+            before = await self._past.record_before(job_id, stamped.sequence)
+            if before is None or before.terminal:
+                self._end(job_id)
+                return None
+        after = fold(before, stamped).record
+        if after is None:
+            return None
+        if after.terminal:
+            self._end(job_id)
+        else:
+            self._living[job_id] = after
+        if before is not None and before.phase is after.phase:
+            return None
+        return PhaseChange(before=before.phase if before else None, after=after, at=stamped.at)
+
+    def _end(self, job_id: str) -> None:
+        self._living.pop(job_id, None)
+        self._ended[job_id] = None
+        if len(self._ended) > _ENDED_KEPT:
+            self._ended.popitem(last=False)

@@ -1,0 +1,125 @@
+"""What is told: a change of a job's phase, as a CloudEvent in JSON."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from muster_core.models import JobRecord, Phase, Reason, ReplicaState
+
+CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
+_US = 1_000_000
+
+
+class PhaseChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A fact that moved a job: the record after it, the phase before (None: there was no job), the fact's instant (µs)."""
+
+    before: Phase | None
+    after: JobRecord
+    at: int
+
+    @property
+    def sequence(self) -> int:
+        """The fact's sequence in the stream of all jobs."""
+        return self.after.folded
+
+
+class ReplicaCounts(msgspec.Struct, frozen=True):
+    """How many replicas of the present attempt run, and how many there are."""
+
+    running: int
+    total: int
+
+
+class JobSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A job as it stood after the change. Instants are RFC 3339, absent where not yet."""
+
+    job_id: str
+    name: str
+    namespace: str
+    phase: Phase
+    previous_phase: Phase | None
+    sequence: int
+    reason: Reason | None
+    replicas: ReplicaCounts
+    queue: str = ""
+    dialect: str = ""
+    submitter: str = ""
+    attempt: int = 0
+    generation: int = 0
+    failures: int = 0
+    evictions: int = 0
+    submitted_at: str | None = None
+    started_at: str | None = None
+    running_at: str | None = None
+    finished_at: str | None = None
+
+
+class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The envelope. ``sequence`` sorts as text, ``traceparent`` is that of the job's trace."""
+
+    specversion: str
+    id: str
+    source: str
+    type: str
+    subject: str
+    time: str
+    datacontenttype: str
+    sequence: str
+    data: JobSummary
+    traceparent: str = ""
+
+
+def event_of(change: PhaseChange, *, source: str) -> bytes:
+    """The event's JSON. The same fact gives the same bytes, whoever derives them."""
+    record = change.after
+    return msgspec.json.encode(
+        CloudEvent(
+            specversion="1.0",
+            id=f"{record.job_id}/{change.sequence}",
+            source=source,
+            type=f"muster.v1.job.{record.phase.value.lower()}",
+            subject=record.job_id,
+            time=_instant(change.at) or "",
+            datacontenttype="application/json",
+            sequence=f"{change.sequence:020d}",
+            data=_summary(change),
+            traceparent=record.trace,
+        )
+    )
+
+
+def _summary(change: PhaseChange) -> JobSummary:
+    record = change.after
+    members = record.members()
+    return JobSummary(
+        job_id=record.job_id,
+        name=record.name,
+        namespace=record.job.namespace if record.job else "default",
+        phase=record.phase,
+        previous_phase=change.before,
+        sequence=change.sequence,
+        reason=record.reason,
+        replicas=ReplicaCounts(
+            running=sum(1 for member in members if member.state is ReplicaState.RUNNING), total=len(members)
+        ),
+        queue=record.job.queue if record.job else "",
+        dialect=record.dialect,
+        submitter=record.submitter,
+        attempt=record.attempt,
+        generation=record.generation,
+        failures=record.failures,
+        evictions=record.evictions,
+        submitted_at=_instant(record.submitted_at),
+        started_at=_instant(record.started_at),
+        running_at=_instant(record.running_at),
+        finished_at=_instant(record.finished_at),
+    )
+
+
+def _instant(micros: int) -> str | None:
+    if not micros:
+        return None
+    seconds, rest = divmod(micros, _US)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:06d}Z"

@@ -1,0 +1,110 @@
+"""Who is told: the file in which an operator names the receivers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+
+from muster_core.models import Phase
+
+_SHORTEST_SECRET = 16
+_LONGEST_S = 3600
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$")]
+
+
+class BadReceivers(ValueError):
+    """The file cannot be used; the message says where and why."""
+
+
+class Receiver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """One receiver. Empty ``phases``, ``namespaces`` or ``queues`` mean all of them.
+
+    ``secret_file`` holds the secrets that sign, one a line; ``ca_file`` the certificates to trust instead of the machine's. An event is
+    tried ``attempts`` times, the first pause between two of them is doubled up to the longest.
+    """
+
+    name: _Name
+    url: str
+    secret_file: str
+    ca_file: str | None = None
+    phases: frozenset[Phase] = frozenset()
+    namespaces: frozenset[str] = frozenset()
+    queues: frozenset[str] = frozenset()
+    timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=25)] = 10.0
+    attempts: Annotated[int, msgspec.Meta(ge=1, le=100)] = 10
+    first_pause_seconds: Annotated[float, msgspec.Meta(gt=0, le=_LONGEST_S)] = 1.0
+    longest_pause_seconds: Annotated[float, msgspec.Meta(gt=0, le=_LONGEST_S)] = 300.0
+
+    @property
+    def address(self) -> SplitResult:
+        """The parts of the URL."""
+        return urlsplit(self.url)
+
+    @property
+    def reader(self) -> str:
+        """The name under which events that it does not take are set aside."""
+        return f"webhook-{self.name}"
+
+    def secrets(self) -> tuple[bytes, ...]:
+        """What signs now. The file is read each time, so that a secret is changed by replacing the file.
+
+        Raises ``OSError`` where it cannot be read, ``BadReceivers`` where it holds no secret or one that is too short.
+        """
+        found = tuple(
+            line.strip() for line in Path(self.secret_file).read_bytes().splitlines() if line.strip()
+        )
+        if not found:
+            raise BadReceivers(f"receiver {self.name}: {self.secret_file} holds no secret")
+        if any(len(secret) < _SHORTEST_SECRET for secret in found):
+            raise BadReceivers(
+                f"receiver {self.name}: a secret in {self.secret_file} is shorter than {_SHORTEST_SECRET} characters"
+            )
+        return found
+
+
+class Receivers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole file. ``source`` is what events call this Muster, where receivers hear of several."""
+
+    receivers: tuple[Receiver, ...]
+    source: Annotated[str, msgspec.Meta(min_length=1)] = "muster"
+
+
+def read_receivers(path: Path) -> Receivers:
+    """Read the file, YAML or JSON; raises ``BadReceivers``."""
+    try:
+        found = msgspec.yaml.decode(path.read_bytes(), type=Receivers)
+    except (OSError, msgspec.DecodeError) as error:
+        raise BadReceivers(f"{path}: {error}") from error
+    names = [receiver.name for receiver in found.receivers]
+    for receiver in found.receivers:
+        if names.count(receiver.name) > 1:
+            raise BadReceivers(f"{path}: there are two receivers called {receiver.name}")
+        _check(receiver)
+    return found
+
+
+def _check(receiver: Receiver) -> None:
+    try:
+        address = receiver.address
+        port_is_one = address.port is None or address.port > 0
+    except ValueError as error:
+        raise BadReceivers(f"receiver {receiver.name}: url: {error}") from error
+    if address.scheme not in {"http", "https"} or not address.hostname or not port_is_one:
+        raise BadReceivers(f"receiver {receiver.name}: url must be http:// or https:// and name a host")
+    if not receiver.url.isascii() or not receiver.url.isprintable() or " " in receiver.url:
+        raise BadReceivers(
+            f"receiver {receiver.name}: url must be written in printable ASCII, without blanks"
+        )
+    if address.username is not None:
+        raise BadReceivers(
+            f"receiver {receiver.name}: url must hold no password; the signature proves who calls"
+        )
+    if receiver.ca_file is not None and not Path(receiver.ca_file).is_file():
+        raise BadReceivers(f"receiver {receiver.name}: there is no {receiver.ca_file}")
+    try:
+        receiver.secrets()
+    except OSError as error:
+        raise BadReceivers(f"receiver {receiver.name}: {error}") from error

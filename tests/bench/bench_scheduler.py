@@ -1,0 +1,136 @@
+"""How many gangs a second the running scheduler starts while ten thousand others wait.
+
+The scheduler and the broker are real; everyone else is played (`muster_testing.hands`): gangs of 3 are submitted and validated, their
+replicas run as soon as they are placed, and end at once. So all that is measured is on the way from the facts in to the decision
+committed. 3,000 jobs run all the time, and those who wait would each start on empty nodes, so that the longest waiting has a
+reservation from its thirtieth second on.
+"""
+
+import asyncio
+import time
+from pathlib import Path
+
+from measuring import Measurement
+from scheduler_under_test import Flow, Lap, SchedulerUnderTest, running_scheduler
+from scheduler_world import FILLERS, NODES, POOL, filler, nodes, waiting
+
+NAMES = (
+    "scheduler_gangs_per_s",
+    "scheduler_ceiling_gangs_per_s",
+    "scheduler_ratio_ceiling",
+    "scheduler_placed_p50_ms",
+    "scheduler_placed_p99_ms",
+    "scheduler_cpu_ms_per_gang.nobody_waits",
+    "scheduler_cpu_ms_per_gang.nobody_starved",
+    "scheduler_cpu_ms_per_gang.starved",
+    "scheduler_cost_ratio.nobody_starved",
+    "scheduler_cost_ratio.starved",
+    "scheduler_rss_mib",
+    "scheduler_gangs_per_s.1000_shapes",
+    "scheduler_cpu_ms_per_gang.1000_shapes",
+)
+
+_WAITING = 10_000
+_STARVED_S = 31.0
+_PATIENCE_S = 180.0
+
+
+async def measure(root: Path, *, quick: bool) -> list[Measurement]:
+    """Measure with a handful of shapes, then with a thousand."""
+    seconds = 4.0 if quick else 12.0
+    return [*await _few_shapes(root, seconds), *await _many_shapes(root, seconds)]
+
+
+async def _few_shapes(root: Path, seconds: float) -> list[Measurement]:
+    async with running_scheduler(root) as system:
+        await _fill(system)
+        alone = await Flow(system, "alone").lap(seconds / 2)
+        waiting_since = await _let_wait(system, shapes=5)
+        patient = await Flow(system, "patient").lap(seconds / 2)
+        await asyncio.sleep(max(waiting_since + _STARVED_S - time.monotonic(), 0))
+        starved = await Flow(system, "starved").lap(seconds)
+        rss = system.rss_mib()
+        ceiling = await system.ceiling(starved)
+    note = f"{_WAITING} wait in 5 shapes, one has a reservation, {FILLERS} run on {NODES} nodes"
+    return [
+        Measurement(
+            name="scheduler_gangs_per_s",
+            value=starved.gangs_per_s,
+            unit="gangs/s",
+            budget=300,
+            better="more",
+            note=f"{note}; {starved.note}",
+        ),
+        Measurement(
+            name="scheduler_ceiling_gangs_per_s",
+            value=ceiling,
+            unit="gangs/s",
+            note="the same batches of decisions committed bare, one after the other, to a stream that nobody reads",
+        ),
+        Measurement(
+            name="scheduler_ratio_ceiling", value=starved.gangs_per_s / ceiling, unit="ratio", better="more"
+        ),
+        Measurement(
+            name="scheduler_placed_p50_ms",
+            value=starved.waited_ms(0.5),
+            unit="ms",
+            note="from JobValidated to JobPlaced by the broker's clock, at that rate",
+        ),
+        Measurement(name="scheduler_placed_p99_ms", value=starved.waited_ms(0.99), unit="ms"),
+        _cost("nobody_waits", alone),
+        _cost("nobody_starved", patient),
+        _cost("starved", starved),
+        _ratio("nobody_starved", patient, alone),
+        _ratio("starved", starved, alone),
+        Measurement(name="scheduler_rss_mib", value=rss, unit="MiB", note=note),
+    ]
+
+
+async def _many_shapes(root: Path, seconds: float) -> list[Measurement]:
+    async with running_scheduler(root) as system:
+        await _fill(system)
+        waiting_since = await _let_wait(system, shapes=1_000)
+        await asyncio.sleep(max(waiting_since + _STARVED_S - time.monotonic(), 0))
+        starved = await Flow(system, "starved").lap(seconds)
+    return [
+        Measurement(
+            name="scheduler_gangs_per_s.1000_shapes",
+            value=starved.gangs_per_s,
+            unit="gangs/s",
+            better="more",
+            note=f"the same, but {_WAITING} wait in 1,000 shapes; {starved.note}",
+        ),
+        _cost("1000_shapes", starved),
+    ]
+
+
+async def _fill(system: SchedulerUnderTest) -> None:
+    await system.hands.offer(POOL, nodes())
+    ids = [system.submit(filler(position), stays=True) for position in range(FILLERS)]
+    await system.until(lambda: all(job_id in system.hands.placed for job_id in ids), _PATIENCE_S)
+
+
+async def _let_wait(system: SchedulerUnderTest, *, shapes: int) -> float:
+    """Submit those who wait; when the first came, by the monotonic clock. On return everyone has been told why."""
+    began = time.monotonic()
+    ids = [system.submit(waiting(position, shapes=shapes)) for position in range(_WAITING)]
+    await system.until(lambda: system.told.issuperset(ids), _PATIENCE_S)
+    return began
+
+
+def _cost(what: str, lap: Lap) -> Measurement:
+    return Measurement(
+        name=f"scheduler_cpu_ms_per_gang.{what}",
+        value=lap.cpu_ms_per_gang,
+        unit="ms",
+        note=f"the scheduler's CPU for the 6 facts of a gang's life; {lap.note}",
+    )
+
+
+def _ratio(what: str, lap: Lap, alone: Lap) -> Measurement:
+    return Measurement(
+        name=f"scheduler_cost_ratio.{what}",
+        value=lap.cpu_ms_per_gang / alone.cpu_ms_per_gang,
+        unit="ratio",
+        note=f"what a gang costs while {_WAITING} wait, over what it costs while nobody does",
+    )

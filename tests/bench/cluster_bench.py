@@ -1,0 +1,225 @@
+"""`make bench-cluster`: Muster beside kube-scheduler, kube-scheduler's gang scheduling, and the ceiling, on one API server.
+
+    cluster_bench.py [--quick] [--only SHAPE ...] [--data DIR]
+
+A table for people comes first, then one JSON object a line, as in `make bench`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import sys
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+from cluster_gangs import NAMESPACE, NODE_CPU, NODE_GPUS, NODE_MEMORY, Shape
+from cluster_runs import Arena, Run, alone, bare, cancel, grouped, run, submitted, sweep
+from measuring import Measurement, percentile, table
+from processes import give_way
+from system_under_test import fresh_folder, pids_of
+
+from muster_local.system import LocalOptions, LocalSystem
+from muster_testing.cluster import ControlPlane
+
+_LEAD, _SHARE = 3.0, 0.6
+
+
+class Scale(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is done. `crowded` asks for more than there is."""
+
+    nodes: int
+    shapes: tuple[Shape, ...]
+    crowded: Shape
+    idle: int
+
+
+FULL = Scale(
+    nodes=500,
+    shapes=(Shape(gangs=500, members=4), Shape(gangs=1000, members=3), Shape(gangs=20, members=100)),
+    # A member fills a node, and some nodes are left over.
+    crowded=Shape(gangs=100, members=7, cpu=NODE_CPU),
+    idle=20,
+)
+QUICK = Scale(
+    nodes=50,
+    shapes=(Shape(gangs=50, members=4), Shape(gangs=100, members=3), Shape(gangs=2, members=100)),
+    crowded=Shape(gangs=10, members=7, cpu=NODE_CPU),
+    idle=5,
+)
+_WARM_UP = Shape(gangs=10, members=4)
+_LONE = Shape(gangs=1, members=4)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure what the command line asks for; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="bench-cluster", description="Measure Muster on a real API server.")
+    parser.add_argument("--quick", action="store_true", help="50 nodes and few gangs, for a first look")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="SHAPE",
+        help="such as 500x4 or crowded; may be repeated",
+    )
+    parser.add_argument(
+        "--data", type=Path, default=Path("/var/tmp"), metavar="DIR", help="a folder on a disk, not in memory"
+    )
+    options = parser.parse_args(arguments)
+    measurements = asyncio.run(
+        _measure(options.data, QUICK if options.quick else FULL, only=frozenset(options.only))
+    )
+    load = os.getloadavg()[0]
+    machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, load {load:.1f}"
+    sys.stdout.write(f"{machine}\n\n{table(measurements)}\n\n")
+    for measurement in measurements:
+        sys.stdout.write(measurement.as_json() + "\n")
+    return 0
+
+
+async def _measure(root: Path, scale: Scale, *, only: frozenset[str]) -> list[Measurement]:
+    measurements: list[Measurement] = []
+    with fresh_folder(root) as folder:
+        async with ControlPlane(folder / "control-plane") as cluster:
+            await cluster.create_namespace(NAMESPACE)
+            _say(f"{scale.nodes} nodes")
+            nodes = await cluster.add_kwok_nodes(
+                scale.nodes, cpu=str(NODE_CPU), memory=NODE_MEMORY, gpus=NODE_GPUS, prefix="node"
+            )
+            # Kubelets do not run on the cores of a control plane.
+            give_way(cluster.pids["kwok"])
+            arena = Arena(cluster=cluster, nodes=nodes, folder=folder)
+            muster: list[Run] = []
+            for shape in scale.shapes:
+                if not only or shape.name in only:
+                    measurements += await _shape(arena, shape, muster)
+            if not only or "crowded" in only:
+                measurements += await _crowded(arena, scale, muster)
+            if not only or "idle" in only:
+                measurements.append(await _idle(arena, scale.idle))
+    return [*measurements, *_sound(muster)]
+
+
+async def _shape(arena: Arena, shape: Shape, muster: list[Run]) -> list[Measurement]:
+    runs = {"ceiling": await _one(arena, "ceiling", shape)}
+    await arena.cluster.start_scheduler()
+    runs["kube"] = await _one(arena, "kube", shape)
+    runs["kube_gang"] = await _one(arena, "kube_gang", shape)
+    arena.cluster.stop_scheduler()
+    runs["muster"] = await _one(arena, "muster", shape)
+    muster.append(runs["muster"])
+    rates = {name: done.pods_per_s for name, done in runs.items()}
+    return [
+        *(
+            Measurement(
+                name=f"cluster_pods_per_s.{name}.{shape.name}",
+                value=rates[name],
+                unit="1/s",
+                better="more",
+                note=f"{runs[name].bound} pods in {runs[name].seconds:.1f} s; {runs[name].costs}",
+            )
+            for name in ("muster", "kube_gang", "kube", "ceiling")
+        ),
+        Measurement(
+            name=f"cluster_ratio_kube_gang.{shape.name}",
+            value=rates["muster"] / rates["kube_gang"],
+            unit="ratio",
+            budget=_LEAD,
+            better="more",
+        ),
+        Measurement(
+            name=f"cluster_ratio_ceiling.{shape.name}",
+            value=rates["muster"] / rates["ceiling"],
+            unit="ratio",
+            budget=_SHARE,
+            better="more",
+        ),
+    ]
+
+
+async def _one(arena: Arena, contender: str, shape: Shape, *, fits: bool = True) -> Run:
+    _say(f"{contender} {shape.name}")
+    if contender == "muster":
+        async with _muster(arena) as system:
+            pids = {**pids_of(system), **arena.cluster.pids}
+            done = await run(arena, submitted(system, shape), shape, pids=pids, fits=fits)
+    else:
+        plan = {"ceiling": bare, "kube": alone, "kube_gang": grouped}[contender](arena, shape)
+        done = await run(arena, plan, shape, pids=arena.cluster.pids, fits=fits)
+    _say(f"  {done.pods_per_s:.0f}/s; {done.costs}")
+    await sweep(arena)
+    return done
+
+
+@asynccontextmanager
+async def _muster(arena: Arena) -> AsyncGenerator[LocalSystem]:
+    """A Muster of its own on the cluster, which has placed gangs before: what is loaded on first use is nobody's rate."""
+    with fresh_folder(arena.folder) as folder:
+        # In a cluster no service is nicer than another, nor than the API server.
+        options = LocalOptions(kubeconfig=arena.cluster.kubeconfig, workdir=folder, gives_way=False)
+        system = LocalSystem(folder / "data", options)
+        async with system:
+            await run(arena, submitted(system, _WARM_UP, prefix="warm-"), _WARM_UP, pids={})
+            await cancel(arena, system, _WARM_UP, prefix="warm-")
+            yield system
+
+
+async def _idle(arena: Arena, count: int) -> Measurement:
+    waits: list[float] = []
+    async with _muster(arena) as system:
+        for number in range(count):
+            prefix = f"lone-{number}-"
+            done = await run(arena, submitted(system, _LONE, prefix=prefix), _LONE, pids={})
+            waits.append(1000 * done.seconds)
+            await cancel(arena, system, _LONE, prefix=prefix)
+    await sweep(arena)
+    return Measurement(
+        name="cluster_idle_gang_ms",
+        value=percentile(waits, 0.5),
+        unit="ms",
+        note=f"the median of {count} gangs of {_LONE.members}, one at a time; the longest {max(waits):.0f}",
+    )
+
+
+async def _crowded(arena: Arena, scale: Scale, muster: list[Run]) -> list[Measurement]:
+    shape = scale.crowded
+    await arena.cluster.start_scheduler()
+    theirs = {name: await _one(arena, name, shape, fits=False) for name in ("kube", "kube_gang")}
+    arena.cluster.stop_scheduler()
+    ours = await _one(arena, "muster", shape, fits=False)
+    muster.append(ours)
+    return [
+        Measurement(
+            name="cluster_crowded_pods.muster",
+            value=ours.bound,
+            unit="pods",
+            note=f"{shape.pods} in gangs of {shape.members} on {scale.nodes} nodes that hold one each; "
+            + ", ".join(
+                f"{name} {run.bound} with {run.partial} partial gangs" for name, run in theirs.items()
+            ),
+        )
+    ]
+
+
+def _sound(muster: Sequence[Run]) -> list[Measurement]:
+    return [
+        Measurement(
+            name="cluster_partial_gangs", value=sum(run.partial for run in muster), unit="gangs", budget=0
+        ),
+        Measurement(
+            name="cluster_overcommit", value=sum(run.overcommitted for run in muster), unit="nodes", budget=0
+        ),
+    ]
+
+
+def _say(words: str) -> None:
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {words}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

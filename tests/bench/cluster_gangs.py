@@ -1,0 +1,137 @@
+"""The gangs that every contender starts, in each contender's own words.
+
+The pods that are created directly are made by Muster's own function, so that they are the same to the byte but for who owns them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from muster_core.frameworks import Site, environment
+from muster_core.models import Job, JobRecord, ReplicaRecord, Resources, Role, Template, replica_name
+from muster_events.subjects import job_id_of
+from muster_pod_launcher.kubernetes.pods import Json, PodOptions, make_pod
+from muster_pod_launcher.ports import Launch, ReplicaId
+from muster_rpc.v1 import job_pb2, job_service_pb2
+
+NAMESPACE = "bench"
+NODE_CPU, NODE_MEMORY, NODE_GPUS = 32, "256Gi", 8
+
+_ROLE = "worker"
+_IMAGE = "registry.example/team/training:2026.1"
+_COMMAND = ("python", "-m", "training.main", "--epochs", "90", "--checkpoints", "/mnt/checkpoints")
+_POD_MEMORY = 2**30
+_TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+_UID = "00000000-0000-0000-0000-000000000000"
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """So many gangs of so many members, each of which asks for ``cpu`` CPUs, one GPU and 1 GiB."""
+
+    gangs: int
+    members: int
+    cpu: int = 1
+
+    @property
+    def name(self) -> str:
+        """What figures are called by."""
+        return f"{self.gangs}x{self.members}"
+
+    @property
+    def pods(self) -> int:
+        """All members of all gangs."""
+        return self.gangs * self.members
+
+
+def gang_name(index: int) -> str:
+    """The name of a gang, of its job and of its pod group."""
+    return f"gang-{index:04}"
+
+
+def gang_of(pod: str) -> str:
+    """The gang that a pod belongs to, by its name."""
+    return pod.rpartition(f"-{_ROLE}-")[0]
+
+
+def request_id(job: str) -> str:
+    """Under which a job is submitted to Muster."""
+    return f"{NAMESPACE}-{job}"
+
+
+def submissions(shape: Shape, *, prefix: str = "") -> list[job_service_pb2.SubmitJobRequest]:
+    """What a user of Muster sends: a typed specification for each gang."""
+    return [_submission(shape, f"{prefix}{gang_name(index)}") for index in range(shape.gangs)]
+
+
+def pods(shape: Shape, *, nodes: Sequence[str] = (), grouped: bool = False) -> list[list[Json]]:
+    """The pods of each gang as bare objects: on ``nodes`` in turn, or on none; ``grouped`` as members of its pod group."""
+    made: list[list[Json]] = []
+    for gang in range(shape.gangs):
+        job = _job(shape, gang_name(gang))
+        members: list[Json] = []
+        for index in range(shape.members):
+            node = nodes[(gang * shape.members + index) % len(nodes)] if nodes else ""
+            members.append(_pod(job, index, node=node, group=job.name if grouped else ""))
+        made.append(members)
+    return made
+
+
+def in_groups(shape: Shape, *, ahead: int) -> list[Json]:
+    """Pod groups and their pods; each group comes so many gangs before its pods, so that none of these waits for it."""
+    groups = [_pod_group(gang_name(gang), shape.members) for gang in range(shape.gangs)]
+    objects = groups[:ahead]
+    for gang, members in enumerate(pods(shape, grouped=True)):
+        objects += groups[gang + ahead : gang + ahead + 1]
+        objects += members
+    return objects
+
+
+def _pod_group(name: str, members: int) -> Json:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1alpha2",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": members}}},
+    }
+
+
+def _submission(shape: Shape, name: str) -> job_service_pb2.SubmitJobRequest:
+    requests = job_pb2.Resources(cpu_milli=1000 * shape.cpu, memory_bytes=_POD_MEMORY, gpu_milli=1000)
+    template = job_pb2.Template(image=_IMAGE, command=_COMMAND, requests=requests)
+    role = job_pb2.Role(name=_ROLE, replicas=shape.members, template=template)
+    spec = job_pb2.JobSpec(name=name, namespace=NAMESPACE, roles=[role])
+    request = job_service_pb2.SubmitJobRequest(request_id=request_id(name), spec=spec)
+    request.validation_wait.FromMilliseconds(0)
+    return request
+
+
+def _job(shape: Shape, name: str) -> Job:
+    requests = Resources(cpu=1000 * shape.cpu, memory=_POD_MEMORY, gpu=1000)
+    template = Template(image=_IMAGE, command=_COMMAND, requests=requests)
+    role = Role(name=_ROLE, replicas=shape.members, min=shape.members, max=shape.members, template=template)
+    return Job(name=name, namespace=NAMESPACE, roles=(role,))
+
+
+def _pod(job: Job, index: int, *, node: str, group: str) -> Json:
+    job_id = job_id_of(request_id(job.name))
+    replica = ReplicaRecord(role=_ROLE, index=index, attempt=1, generation=1, node=node)
+    record = JobRecord(job_id=job_id, folded=1, job=job, attempt=1, generation=1, replicas=(replica,))
+    site = Site(addresses={}, members_path="/etc/muster/members.json", config_folder="/etc/mpi")
+    launch = Launch(
+        replica=ReplicaId(job_id=job_id, attempt=1, role=_ROLE, index=index),
+        name=replica_name(job.name, _ROLE, index),
+        node=node,
+        template=job.roles[0].template,
+        env=environment(record, job, replica, site=site, traceparent=_TRACEPARENT),
+    )
+    pod = make_pod(launch, job, owner_uid=_UID, files={}, options=PodOptions(pool=NAMESPACE))
+    # Nobody is there to let these pods go, and the collector of garbage would take what nobody owns.
+    held = [pod["metadata"].pop("finalizers"), pod["metadata"].pop("ownerReferences")]
+    pod["metadata"]["annotations"]["held"] = msgspec.json.encode(held).decode()
+    if not node:
+        del pod["spec"]["nodeName"]
+    if group:
+        pod["spec"]["schedulingGroup"] = {"podGroupName": group}
+    return pod

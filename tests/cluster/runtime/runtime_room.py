@@ -1,0 +1,178 @@
+"""Kubernetes runtimes on a real API server, with the words that the tests are written in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from secrets import token_hex
+from typing import TypeVar
+
+import msgspec
+
+from muster_core.frameworks import environment, running_template
+from muster_core.lifecycle import Start
+from muster_core.models import (
+    ENDED_STATES,
+    Framework,
+    Job,
+    JobRecord,
+    ReplicaRecord,
+    ReplicaState,
+    Resources,
+    Role,
+    Template,
+    replica_name,
+)
+from muster_events.subjects import LANES, job_id_of
+from muster_pod_launcher.kubernetes import (
+    Api,
+    Archive,
+    Credentials,
+    KubernetesOptions,
+    KubernetesRuntime,
+    Limits,
+)
+from muster_pod_launcher.kubernetes.objects import Pod
+from muster_pod_launcher.ports import Launch, Observation, ReplicaId
+from muster_testing.cluster import Cluster
+from muster_testing.cluster.views import Named
+
+Found = TypeVar("Found")
+
+PATIENCE_S = 60.0
+KWOK = "kwok.muster.dev/"
+
+
+def now() -> int:
+    return time.time_ns() // 1000
+
+
+class KubeRoom:
+    """One namespace of one cluster, and a pool of its own."""
+
+    def __init__(self, *, cluster: Cluster, namespace: str, path: Path) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self.path = path
+        self.pool = f"pool-{token_hex(4)}"
+        self.kubeconfig = cluster.kubeconfig
+        self.job_id = job_id_of(token_hex(8))
+
+    @contextlib.asynccontextmanager
+    async def runtime(self, *, lanes: int = LANES, **options: object) -> AsyncGenerator[KubernetesRuntime]:
+        """A runtime that looks after every lane, or the first ``lanes``."""
+        credentials = Credentials(kubeconfig=self.kubeconfig)
+        await credentials.read()
+        api = Api(credentials=credentials, limits=Limits(in_flight=16, per_second=0))
+        runtime = KubernetesRuntime(
+            api=api,
+            archive=Archive(root=self.path / "logs", most_bytes=1_000_000),
+            clock=now,
+            options=msgspec.convert({"pool": self.pool, **options}, KubernetesOptions),
+        )
+        task = asyncio.create_task(runtime.run())
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                for lane in range(lanes):
+                    await runtime.take(lane)
+            yield runtime
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await api.aclose()
+
+    def job(self, *, workers: int = 1, framework: Framework = Framework.PLAIN, **played: str) -> Job:
+        """A job named ``mnist``; ``played`` says what kwok makes of its pods (``run_for="1s"``)."""
+        annotations = {KWOK + key.replace("_", "-"): value for key, value in played.items()}
+        template = Template(
+            image="localhost/none:1",
+            command=("train",),
+            requests=Resources(cpu=100, memory=2**20),
+            annotations=annotations,
+            grace_s=5,
+        )
+        role = Role(name="worker", replicas=workers, min=workers, max=workers, template=template)
+        return Job(name="mnist", namespace=self.namespace, framework=framework, roles=(role,))
+
+    def replica(self, index: int = 0, *, attempt: int = 1, restart: int = 0) -> ReplicaId:
+        return ReplicaId(job_id=self.job_id, attempt=attempt, role="worker", index=index, restart=restart)
+
+    async def prepare(self, runtime: KubernetesRuntime, job: Job) -> None:
+        """What comes before the first start."""
+        runtime.know(self.job_id, job)
+        await runtime.write_members(self.job_id, b'{"attempt":1,"generation":1,"members":{}}')
+
+    async def launch(
+        self, runtime: KubernetesRuntime, job: Job, replica: ReplicaId, *, node: str
+    ) -> Observation:
+        """Prepare the job and start one replica."""
+        await self.prepare(runtime, job)
+        return await runtime.start(await self.launch_of(runtime, job, replica, node=node))
+
+    async def launch_of(
+        self, runtime: KubernetesRuntime, job: Job, replica: ReplicaId, *, node: str
+    ) -> Launch:
+        record = ReplicaRecord(
+            role=replica.role, index=replica.index, attempt=replica.attempt, generation=1, node=node
+        )
+        members = JobRecord(job_id=replica.job_id, folded=1, name=job.name, job=job, replicas=(record,))
+        keys = [(role.name, index) for role in job.roles for index in range(role.max)]
+        addresses = await runtime.addresses(replica.job_id, keys, job=job.name, namespace=job.namespace)
+        site = runtime.site(replica.job_id, addresses)
+        step = Start(record)
+        return Launch(
+            replica=replica,
+            name=replica_name(job.name, replica.role, replica.index),
+            node=node,
+            template=running_template(job, step.replica),
+            env=environment(members, job, record, site=site, traceparent=""),
+        )
+
+    async def until(
+        self,
+        runtime: KubernetesRuntime,
+        replica: ReplicaId,
+        holds: Callable[[Observation], bool],
+    ) -> Observation:
+        """The first observation of the replica that ``holds``."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                for seen in runtime.observed_of(replica.job_id):
+                    if seen.replica == replica and holds(seen):
+                        return seen
+                await asyncio.sleep(0.05)
+
+    async def running(self, runtime: KubernetesRuntime, replica: ReplicaId) -> Observation:
+        return await self.until(runtime, replica, lambda seen: seen.state is ReplicaState.RUNNING)
+
+    async def ended(self, runtime: KubernetesRuntime, replica: ReplicaId) -> Observation:
+        return await self.until(runtime, replica, lambda seen: seen.state in ENDED_STATES)
+
+    async def pods(self) -> list[Pod]:
+        async with self.cluster.connect() as api:
+            return await api.items(f"/api/v1/namespaces/{self.namespace}/pods", Pod)
+
+    async def names(self, kind: str) -> set[str]:
+        async with self.cluster.connect() as api:
+            found = await api.items(f"/api/v1/namespaces/{self.namespace}/{kind}", Named)
+        return {each.metadata.name for each in found} - {"kube-root-ca.crt"}
+
+    async def delete_pod(self, name: str, **query: str) -> None:
+        """As somebody else would, with kubectl."""
+        async with self.cluster.connect() as api:
+            await api.delete(f"/api/v1/namespaces/{self.namespace}/pods/{name}", **query)
+
+    async def until_gone(self, kind: str) -> None:
+        """Wait until there is nothing of a kind in the namespace."""
+        async with asyncio.timeout(PATIENCE_S):
+            while await self.names(kind):
+                await asyncio.sleep(0.1)
+
+    async def until_let_go(self) -> None:
+        """Wait until no pod of the namespace is held."""
+        async with asyncio.timeout(PATIENCE_S):
+            while any(pod.metadata.finalizers for pod in await self.pods()):
+                await asyncio.sleep(0.05)

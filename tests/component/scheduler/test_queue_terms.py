@@ -1,0 +1,232 @@
+"""Schedulers as processes on a real broker: what a term begins with, two leaders at the same queues, and a record nobody can read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import urllib.request
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import grpc
+import pytest
+from grpc import aio
+
+from muster_core import facts
+from muster_core.models import Job, Node, QueueSpec, Resources, Role, Template
+from muster_events.catalogue import GATEWAY, JOBS_STREAM, POD_LAUNCHER, QUEUES_BUCKET, SPEC_VALIDATOR
+from muster_events.codec import job_message, pool_message, read_job_fact
+from muster_events.queues import QueuesRecord, decode_queues, encode_queues
+from muster_events.subjects import job_id_of, job_subject
+from muster_local.provision import provision_bus
+from muster_rpc.v1 import internal_service_pb2 as pb
+from muster_rpc.v1 import internal_service_pb2_grpc, queue_service_pb2
+from muster_runtime.bus import Bus, BusSettings, Records
+from muster_testing.broker import Broker
+
+POOL = "local"
+LIMITED = QueueSpec(name="tight", limit=Resources(cpu=1000))
+PATIENCE_S = 30
+
+
+class Scheduler:
+    """A scheduler of its own process."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.heard: dict[str, dict[str, object]] = {}
+        self._more = asyncio.Condition()
+
+    async def listen(self) -> None:
+        """Hear what it says, by message."""
+        assert self.process.stderr is not None
+        async for line in self.process.stderr:
+            if line.startswith(b"{"):
+                told = json.loads(line)
+                async with self._more:
+                    self.heard[told["msg"]] = told
+                    self._more.notify_all()
+
+    async def says(self, message: str) -> dict[str, object]:
+        """What it said under ``message``, as soon as it has."""
+        async with asyncio.timeout(PATIENCE_S), self._more:
+            await self._more.wait_for(lambda: message in self.heard)
+        return self.heard[message]
+
+    @asynccontextmanager
+    async def stub(self) -> AsyncGenerator[internal_service_pb2_grpc.PoolServiceAsyncStub]:
+        """For questions to this copy."""
+        async with aio.insecure_channel(str((await self.says("ready"))["grpc"])) as channel:
+            yield internal_service_pb2_grpc.PoolServiceStub(channel)
+
+
+@asynccontextmanager
+async def scheduler(broker: Broker, name: str = "one") -> AsyncGenerator[Scheduler]:
+    own = {key: value for key, value in os.environ.items() if not key.startswith(("MUSTER_", "OTEL_"))}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "muster_scheduler",
+        stderr=asyncio.subprocess.PIPE,
+        env=own | {"MUSTER_BUS_URL": broker.url, "MUSTER_INSTANCE": name},
+    )
+    copy = Scheduler(process)
+    listening = asyncio.create_task(copy.listen())
+    try:
+        yield copy
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        await listening
+
+
+@pytest.fixture
+async def pool(broker: Broker, bus: Bus) -> Records:
+    """A pool of one node with four CPUs; the bucket of its queues."""
+    await provision_bus(BusSettings(url=broker.url))
+    node = Node(name="n1", allocatable=Resources(cpu=4000, memory=1 << 33, extended={"pods": 100}))
+    await bus.publish_once(pool_message(facts.NodeChanged(pool=POOL, node=node), source=POD_LAUNCHER))
+    return Records(bus, QUEUES_BUCKET)
+
+
+async def submit(bus: Bus, name: str, *, queue: str, cpu: int) -> str:
+    """A job as gateway and spec-validator leave it to the scheduler."""
+    job_id = job_id_of(name, 0)
+    template = Template(command=("true",), requests=Resources(cpu=cpu))
+    job = Job(
+        name=name, queue=queue, roles=(Role(name="worker", replicas=1, min=1, max=1, template=template),)
+    )
+    for fact, source in (
+        (facts.JobSubmitted(job_id=job_id, request_id=name, spec=job), GATEWAY),
+        (facts.JobValidated(job=job), SPEC_VALIDATOR),
+    ):
+        await bus.publish_once(job_message(job_id, fact, source=source))
+    return job_id
+
+
+async def last(bus: Bus, job_id: str, names: Sequence[str]) -> facts.JobFact:
+    """The first of the facts that there is."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            for name in names:
+                message = await bus.last(JOBS_STREAM, job_subject(job_id, name))
+                if message is not None:
+                    return read_job_fact(message).fact
+            await asyncio.sleep(0.02)
+
+
+def application(*specs: queue_service_pb2.QueueSpec, request_id: str = "") -> pb.ApplyPoolQueuesRequest:
+    return pb.ApplyPoolQueuesRequest(queues=specs, request_id=request_id, applied_by="ann")
+
+
+async def test_a_term_begins_with_the_queues_that_are_in_force(
+    broker: Broker, bus: Bus, pool: Records
+) -> None:
+    await pool.put(POOL, encode_queues(QueuesRecord(queues=(LIMITED,), version=3, applied_by="ann")))
+    too_large = await submit(bus, "too-large", queue="tight", cpu=2000)
+    small = await submit(bus, "small", queue="tight", cpu=1000)
+
+    async with scheduler(broker) as one, one.stub() as ask:
+        decided = await last(bus, too_large, ("JobPlaced", "JobWaiting"))
+        assert isinstance(decided, facts.JobWaiting)
+        assert decided.reason.code == "QueueLimit"
+        assert isinstance(await last(bus, small, ("JobPlaced",)), facts.JobPlaced)
+
+        answer = await ask.ListPoolQueues(pb.ListPoolQueuesRequest(name="tight"), timeout=PATIENCE_S)
+        assert (answer.version.version, answer.version.applied_by) == (3, "ann")
+        (tight,) = answer.queues
+        assert (tight.status.running, tight.status.waiting) == (1, 1)
+        assert tight.status.oldest_wait_at.seconds
+        metrics = await scraped(one)
+    assert 'muster_queue_jobs{queue="tight"} 1.0' in metrics
+    assert 'muster_queue_allocated{queue="tight",resource="cpu"} 1000.0' in metrics
+    assert 'muster_gangs_placed_total{queue="tight"} 1.0' in metrics
+    assert "muster_pool_jobs_waiting 1.0" in metrics
+
+
+async def scraped(copy: Scheduler) -> str:
+    address = (await copy.says("ready"))["metrics"]
+
+    def read() -> str:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=PATIENCE_S) as answer:
+            return answer.read().decode()
+
+    return await asyncio.to_thread(read)
+
+
+async def test_a_leader_that_slept_through_its_succession_changes_nothing(
+    broker: Broker, pool: Records
+) -> None:
+    async with AsyncExitStack() as stack:
+        old = await stack.enter_async_context(scheduler(broker, "old"))
+        await old.says("leading")
+        ask_old = await stack.enter_async_context(old.stub())
+        first = await ask_old.ApplyPoolQueues(
+            application(queue_service_pb2.QueueSpec(name="a")), timeout=PATIENCE_S
+        )
+        assert first.version.version == 1
+
+        old.process.send_signal(signal.SIGSTOP)
+        new = await stack.enter_async_context(scheduler(broker, "new"))
+        await new.says("leading")
+        late = asyncio.ensure_future(
+            ask_old.ApplyPoolQueues(application(queue_service_pb2.QueueSpec(name="late")), timeout=PATIENCE_S)
+        )
+        await asyncio.sleep(0)
+        old.process.send_signal(signal.SIGCONT)
+        with pytest.raises(aio.AioRpcError) as refused:
+            await late
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+
+        ask_new = await stack.enter_async_context(new.stub())
+        second = await ask_new.ApplyPoolQueues(
+            application(queue_service_pb2.QueueSpec(name="b")), timeout=PATIENCE_S
+        )
+        assert second.version.version == 2
+        entry = await pool.get(POOL)
+        assert entry is not None
+        assert [spec.name for spec in decode_queues(entry.value).queues] == ["a", "b"]
+
+
+async def test_a_request_that_was_followed_before_the_leader_died_is_not_followed_twice(
+    broker: Broker, pool: Records
+) -> None:
+    request = application(queue_service_pb2.QueueSpec(name="a", weight=2), request_id="r-1")
+    async with scheduler(broker, "old") as old, old.stub() as ask:
+        await old.says("leading")
+        before = await ask.ApplyPoolQueues(request, timeout=PATIENCE_S)
+    async with scheduler(broker, "new") as new, new.stub() as ask:
+        await new.says("leading")
+        after = await ask.ApplyPoolQueues(request, timeout=PATIENCE_S)
+
+    assert before == after
+    assert after.version.version == 1
+    assert after.changes[0].kind == queue_service_pb2.QUEUE_CHANGE_KIND_CREATED
+
+
+async def test_queues_that_cannot_be_read_stop_nobody_from_starting(
+    broker: Broker, bus: Bus, pool: Records
+) -> None:
+    await pool.put(POOL, b"{")
+    placed = await submit(bus, "any", queue="tight", cpu=2000)
+    async with scheduler(broker) as one, one.stub() as ask:
+        assert isinstance(await last(bus, placed, ("JobPlaced", "JobWaiting")), facts.JobPlaced)
+        assert (
+            "cannot be read"
+            in (await ask.ListPoolQueues(pb.ListPoolQueuesRequest(), timeout=PATIENCE_S)).version.fault
+        )
+        request = application(queue_service_pb2.QueueSpec(name="tight"))
+        with pytest.raises(aio.AioRpcError) as refused:
+            await ask.ApplyPoolQueues(request, timeout=PATIENCE_S)
+        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert "prune" in (refused.value.details() or "")
+
+        request.prune = True
+        mended = await ask.ApplyPoolQueues(request, timeout=PATIENCE_S)
+        assert (mended.version.version, mended.version.fault) == (1, "")
+        listed = await ask.ListPoolQueues(pb.ListPoolQueuesRequest(name="tight"), timeout=PATIENCE_S)
+        assert listed.queues[0].status.running == 1

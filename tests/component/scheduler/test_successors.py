@@ -1,0 +1,125 @@
+"""Leaders as processes on a real broker: what a predecessor said and died of is told again, and what is refused is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import urllib.request
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from muster_core import facts
+from muster_core.facts import JobResized, ReplicaRef, ScaleProposed
+from muster_core.models import Job, Reason, Role, Template
+from muster_events import spans
+from muster_events.catalogue import GATEWAY, SCALER, SCHEDULER, SPEC_VALIDATOR
+from muster_events.codec import job_message
+from muster_events.recent import recent_facts
+from muster_events.subjects import job_id_of
+from muster_local.provision import provision_bus
+from muster_runtime.bus import Bus, BusSettings
+from muster_runtime.telemetry import span_ref, trace_ref
+from muster_testing.broker import Broker
+from muster_testing.otlp import OtlpReceiver
+
+PATIENCE_S = 30
+JOB = job_id_of("succession")
+ROOT = trace_ref("succession")
+WHY = Reason(code="MakesRoom", message="gives one", numbers={"speed_up.from": 1750, "speed_up.to": 1000})
+PROPOSED = ScaleProposed(
+    role="worker", size=2, target=1, policy="dragon", attempt=1, generation=1, reason=WHY, gain=-750
+)
+RESIZED = JobResized(
+    attempt=1, generation=2, removed=(ReplicaRef(role="worker", index=1),), reason=WHY, policy="dragon"
+)
+
+
+async def say(broker: Broker, bus: Bus) -> None:
+    """What gateway, spec-validator, scaler and scheduler said of the job before the leaders died."""
+    await provision_bus(BusSettings(url=broker.url))
+    job = Job(name="gives", roles=(Role(name="worker", replicas=2, min=1, max=2, template=Template()),))
+    for fact, source in (
+        (facts.JobSubmitted(job_id=JOB, request_id="succession", spec=job), GATEWAY),
+        (facts.JobValidated(job=job), SPEC_VALIDATOR),
+        (PROPOSED, SCALER),
+        (RESIZED, SCHEDULER),
+    ):
+        await bus.publish_once(job_message(JOB, fact, source=source, traceparent=ROOT.traceparent))
+
+
+@asynccontextmanager
+async def service(broker: Broker, module: str, **told: str) -> AsyncGenerator[asyncio.Queue[dict[str, str]]]:
+    """A service as a process; what it says, line by line."""
+    own = {key: value for key, value in os.environ.items() if not key.startswith(("MUSTER_", "OTEL_"))}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        module,
+        stderr=asyncio.subprocess.PIPE,
+        env=own | {"MUSTER_BUS_URL": broker.url, **told},
+    )
+    lines: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+
+    async def listen() -> None:
+        assert process.stderr is not None
+        async for line in process.stderr:
+            if line.startswith(b"{"):
+                lines.put_nowait(json.loads(line))
+
+    listening = asyncio.create_task(listen())
+    try:
+        yield lines
+    finally:
+        process.kill()
+        await process.wait()
+        await listening
+
+
+async def test_only_what_was_said_just_now_is_recent(broker: Broker, bus: Bus) -> None:
+    await say(broker, bus)
+
+    (resized,) = await recent_facts(bus, [JobResized], seconds=60)
+    assert (resized.job_id, resized.fact, resized.traceparent) == (JOB, RESIZED, ROOT.traceparent)
+    both = await recent_facts(bus, [JobResized, ScaleProposed], seconds=60)
+    assert [one.fact for one in both] == [PROPOSED, RESIZED]
+    assert await recent_facts(bus, [JobResized], seconds=0) == []
+
+
+async def test_successors_tell_the_spans_that_their_predecessors_may_not_have_sent(
+    broker: Broker, bus: Bus
+) -> None:
+    await say(broker, bus)
+    async with (
+        OtlpReceiver() as receiver,
+        service(broker, "muster_scheduler", MUSTER_OTLP_ENDPOINT=receiver.endpoint),
+        service(broker, "muster_scaler", MUSTER_OTLP_ENDPOINT=receiver.endpoint),
+    ):
+        told = await receiver.wait_for(
+            lambda seen: {"propose", "resize"} <= {span.name for span in seen}, PATIENCE_S
+        )
+
+    (propose,) = [span for span in told if span.name == "propose"]
+    (resize,) = [span for span in told if span.name == "resize"]
+    assert propose.parent_id == ROOT.span_id
+    assert resize.parent_id == propose.span_id
+    assert resize.span_id == span_ref(ROOT, spans.resize(JOB, 1, 2)).span_id
+    for span in (propose, resize):
+        assert (span.attributes["muster.gain"], span.attributes["muster.reason"]) == (-750, "gives one")
+
+
+async def test_a_proposal_that_nobody_can_take_up_is_counted(broker: Broker, bus: Bus) -> None:
+    await say(broker, bus)
+    async with service(broker, "muster_scheduler") as lines, asyncio.timeout(PATIENCE_S):
+        while (line := await lines.get())["msg"] != "ready":
+            pass
+        # It may not have taken up its term yet.
+        while "muster_proposals_refused_total 1.0" not in await asyncio.to_thread(scraped, line["metrics"]):
+            await asyncio.sleep(0.05)
+
+
+def scraped(address: str) -> str:
+    """The metrics as Prometheus would read them."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=PATIENCE_S) as answer:
+        return answer.read().decode()

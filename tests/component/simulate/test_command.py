@@ -1,0 +1,268 @@
+"""``muster simulate``: tables and curves for people, JSON for programs, a picture, and what is wrong with what was given."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+from click.testing import CliRunner, Result
+
+from muster._cli.app import app
+from muster_core.models import DEFAULT_QUEUE, Job, Node, QueueSpec, Resources, Role, Template
+from muster_rpc.convert import job_to_proto, node_to_proto, queue_to_proto, timestamp_to_proto
+from muster_rpc.v1 import (
+    cluster_service_pb2,
+    cluster_service_pb2_grpc,
+    job_pb2,
+    job_service_pb2,
+    job_service_pb2_grpc,
+    queue_service_pb2,
+    queue_service_pb2_grpc,
+)
+
+TRACE = """name,submit_s,replicas,min,max,work_s,serial
+a,0,2,1,8,400,0.1
+b,5,6,2,8,600,0.1
+c,8,2,1,4,100,0.1
+"""
+NOBODY = "127.0.0.1:1"
+START_US = 1_700_000_000_000_000
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def muster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Run the command in a folder with a trace, where no server answers."""
+    monkeypatch.setenv("MUSTER_SERVER", NOBODY)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trace.csv").write_text(TRACE)
+
+    def run(*arguments: str, stdin: str | None = None) -> Result:
+        return CliRunner().invoke(app, ["simulate", *arguments], input=stdin, prog_name="muster")
+
+    return run
+
+
+def test_a_table_with_the_best_marked_and_curves(muster: Run) -> None:
+    shown = muster("trace.csv", "--cluster", "2x4gpu", "--policy", "fifo,marginal_gain")
+    assert shown.exit_code == 0
+    head, completion = next(
+        (lines[0], lines[1]) for lines in [shown.stdout.splitlines()] if "fifo" in lines[0]
+    )
+    assert head.split() == ["fifo", "marginal_gain"]
+    assert completion.startswith("mean completion")
+    assert completion.rstrip().endswith("*")
+    assert "jobs completed within a time" in shown.stdout
+    assert "GPUs held over time" in shown.stdout
+    assert "o fifo" in shown.stdout
+    assert "3 jobs of trace.csv (muster), the last arrives after 8s" in shown.stderr
+
+
+def test_the_table_alone(muster: Run) -> None:
+    shown = muster("trace.csv", "--cluster", "2x4gpu", "--policy", "fifo", "--no-curves")
+    assert "jobs that ended" in shown.stdout
+    assert "over time" not in shown.stdout
+
+
+def test_everything_as_json(muster: Run) -> None:
+    shown = muster(
+        "trace.csv", "--cluster", "2x4gpu", "--policy", "fifo", "--policy", "max_min", "-o", "json"
+    )
+    assert shown.stderr == ""
+    said = json.loads(shown.stdout)
+    assert said["cluster"] == {"nodes": 2, "gpuMilli": 8000}
+    fifo, max_min = said["results"]
+    assert (fifo["policy"], max_min["policy"]) == ("fifo", "max_min")
+    assert [one["job"] for one in fifo["perJob"]] == ["a", "b", "c"]
+    assert fifo["perJob"][0]["finished"] == pytest.approx(2 + 400 * 1.1 / 2, abs=0.001)
+    assert fifo["resizesPerJob"] == 0
+    assert set(fifo["completionSeconds"]) == {"mean", "median", "p99", "max"}
+
+
+def test_a_picture(muster: Run, tmp_path: Path) -> None:
+    assert muster("trace.csv", "--cluster", "2x4gpu", "--plot", "out.png").exit_code == 0
+    content = (tmp_path / "out.png").read_bytes()
+    assert content.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", content[16:24])
+    at = content.index(b"IDAT")
+    (length,) = struct.unpack(">I", content[at - 4 : at])
+    points = zlib.decompress(content[at + 4 : at + 4 + length])
+    assert len(points) == height * (3 * width + 1)
+    colours = {
+        points[i : i + 3]
+        for row in range(height)
+        for i in range(row * (3 * width + 1) + 1, (row + 1) * (3 * width + 1), 3)
+    }
+    assert len(colours) >= 6
+
+
+def test_a_trace_from_standard_input_and_times_in_words(muster: Run) -> None:
+    shown = muster(
+        "-",
+        "--cluster",
+        "1x8gpu",
+        "--policy",
+        "fifo",
+        "--until",
+        "1m",
+        "--launch",
+        "0s",
+        "-o",
+        "json",
+        stdin=TRACE,
+    )
+    (fifo,) = json.loads(shown.stdout)["results"]
+    assert (fifo["finished"], fifo["unfinished"]) == (0, 3)
+    assert fifo["perJob"][0]["running"] == 0
+
+
+def test_rigid_jobs_can_be_made_elastic(muster: Run, tmp_path: Path) -> None:
+    (tmp_path / "rigid.csv").write_text("submit_s,replicas,duration_s\n0,2,600\n")
+    shown = muster(
+        "rigid.csv", "--cluster", "1x8gpu", "--policy", "fifo,dragon", "--elastic", "4", "-o", "json"
+    )
+    fifo, dragon = json.loads(shown.stdout)["results"]
+    assert fifo["makespanSeconds"] == pytest.approx(602, abs=1)
+    assert dragon["perJob"][0]["largest"] == 8
+    assert dragon["makespanSeconds"] < 0.7 * fifo["makespanSeconds"]
+
+
+def test_queues_of_a_document_count(muster: Run, tmp_path: Path) -> None:
+    queues = "\n---\n".join(
+        f"apiVersion: muster.dev/v1\nkind: Queue\nmetadata: {{name: {name}}}\nspec: {{limit: {{gpu: {gpus}}}}}"
+        for name, gpus in (("small", 1), ("large", 8))
+    )
+    (tmp_path / "queues.yaml").write_text(queues)
+    (tmp_path / "two.csv").write_text(
+        "name,submit_s,replicas,duration_s,queue\na,0,2,60,small\nb,0,2,60,large\n"
+    )
+    shown = muster(
+        "two.csv", "--cluster", "1x8gpu", "--queues", "queues.yaml", "--policy", "fifo", "-o", "json"
+    )
+    (fifo,) = json.loads(shown.stdout)["results"]
+    assert {one["job"]: one["placed"] for one in fifo["perJob"]} == {"a": None, "b": 0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ((), 2, "--from-live"),
+        (("trace.csv",), 2, "--cluster"),
+        (("trace.csv", "--cluster", "2x4gpu", "--policy", "best"), 2, "there is no policy 'best'"),
+        (("trace.csv", "--cluster", "2x4gpu", "--until", "soon"), 2, "no duration"),
+        (("trace.csv", "--cluster", "2x4gpu", "-o", "name"), 2, "no names"),
+        (("nowhere.csv", "--cluster", "2x4gpu"), 2, "nowhere.csv"),
+        (("trace.csv", "--cluster", "nowhere.yaml"), 2, "nowhere.yaml"),
+        (("trace.csv", "--cluster", "2x4gpu", "--format", "openb"), 3, "cpu_milli"),
+        (("trace.csv", "--cluster", "trace.csv"), 3, "describe no cluster"),
+        (("trace.csv", "--cluster", "2x4gpu", "--queues", "trace.csv"), 3, "is refused"),
+        (("--from-live",), 5, "cannot reach Muster"),
+    ],
+)
+def test_what_cannot_be_done_is_said_with_its_code(
+    muster: Run, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    shown = muster(*arguments)
+    assert (shown.exit_code, words in shown.stderr) == (code, True), shown.stderr
+
+
+def test_a_mistake_in_a_trace_is_shown_at_its_line(muster: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.csv").write_text("submit_s,replicas,duration_s\n0,2,60\n0,two,60\n")
+    shown = muster("bad.csv", "--cluster", "2x4gpu")
+    assert shown.exit_code == 3
+    assert "bad.csv:3: error[Invalid] replicas is a number, not 'two'" in shown.stderr
+    assert "0,two,60" in shown.stderr
+
+
+class Live(
+    job_service_pb2_grpc.JobServiceServicer,
+    cluster_service_pb2_grpc.ClusterServiceServicer,
+    queue_service_pb2_grpc.QueueServiceServicer,
+):
+    """A running system of two nodes: one job runs, one waits, one has succeeded under the name of the first, one is suspended."""
+
+    def ListNodes(
+        self, request: cluster_service_pb2.ListNodesRequest, context: grpc.ServicerContext
+    ) -> cluster_service_pb2.ListNodesResponse:
+        nodes = [Node(name=name, allocatable=Resources(cpu=16_000, gpu=4_000)) for name in ("n1", "n2")]
+        return cluster_service_pb2.ListNodesResponse(
+            nodes=[node_to_proto(node, pool="local", allocated=Resources()) for node in nodes]
+        )
+
+    def ListQueues(
+        self, request: queue_service_pb2.ListQueuesRequest, context: grpc.ServicerContext
+    ) -> queue_service_pb2.ListQueuesResponse:
+        queue = queue_service_pb2.Queue(spec=queue_to_proto(QueueSpec(name=DEFAULT_QUEUE)))
+        return queue_service_pb2.ListQueuesResponse(queues=[queue])
+
+    def ListJobs(
+        self, request: job_service_pb2.ListJobsRequest, context: grpc.ServicerContext
+    ) -> job_service_pb2.ListJobsResponse:
+        jobs = [
+            _job("waits", 8, job_pb2.PHASE_QUEUED, submitted_s=20),
+            _job("known", 4, job_pb2.PHASE_RUNNING, submitted_s=10),
+            _job("known", 4, job_pb2.PHASE_SUCCEEDED, submitted_s=0, ran_s=300),
+            _job("held", 4, job_pb2.PHASE_SUSPENDED, submitted_s=0),
+        ]
+        return job_service_pb2.ListJobsResponse(jobs=jobs, total=len(jobs))
+
+
+def _job(
+    name: str, workers: int, phase: job_pb2.Phase.ValueType, *, submitted_s: int, ran_s: int = 0
+) -> job_pb2.Job:
+    template = Template(requests=Resources(gpu=1000))
+    role = Role(name="worker", replicas=workers, min=workers, max=workers, template=template)
+    status = job_pb2.JobStatus(
+        phase=phase, submitted_at=timestamp_to_proto(START_US + submitted_s * 1_000_000)
+    )
+    if ran_s:
+        status.running_at.FromMicroseconds(START_US)
+        status.finished_at.FromMicroseconds(START_US + ran_s * 1_000_000)
+    return job_pb2.Job(
+        job_id=f"{name}-{phase}",
+        name=name,
+        namespace="default",
+        spec=job_to_proto(Job(name=name, roles=(role,))),
+        status=status,
+    )
+
+
+@pytest.fixture
+def live() -> Iterator[str]:
+    """The address of such a system."""
+    server = grpc.server(ThreadPoolExecutor(max_workers=2))
+    double = Live()  # pyright: ignore[reportAbstractUsage] (nothing else is asked of it)
+    job_service_pb2_grpc.add_JobServiceServicer_to_server(double, server)
+    cluster_service_pb2_grpc.add_ClusterServiceServicer_to_server(double, server)
+    queue_service_pb2_grpc.add_QueueServiceServicer_to_server(double, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield f"127.0.0.1:{port}"
+    server.stop(None).wait(5)
+
+
+def test_the_jobs_of_a_running_system(muster: Run, live: str) -> None:
+    shown = muster("--from-live", "--server", live, "--policy", "current", "--assume", "10m", "-o", "json")
+    assert shown.exit_code == 0, shown.stderr
+    said = json.loads(shown.stdout)
+    assert said["cluster"] == {"nodes": 2, "gpuMilli": 8000}
+    known, waits = said["results"][0]["perJob"]
+    assert known["job"] == f"known-{job_pb2.PHASE_RUNNING}"
+    assert known["finished"] == pytest.approx(2 + 300, abs=1)
+    assert waits["placed"] == pytest.approx(known["finished"], abs=1)
+    assert waits["finished"] == pytest.approx(waits["placed"] + 2 + 600, abs=1)
+
+
+def test_the_same_jobs_on_another_cluster(muster: Run, live: str) -> None:
+    shown = muster(
+        "--from-live", "--server", live, "--cluster", "3x4gpu", "--policy", "current", "-o", "json"
+    )
+    _, waits = json.loads(shown.stdout)["results"][0]["perJob"]
+    assert waits["placed"] == pytest.approx(0, abs=0.001)

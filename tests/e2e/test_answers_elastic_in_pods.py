@@ -1,0 +1,87 @@
+"""The answers to hold, 10 to 21, through the six services, with replicas that are pods of simulated nodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from secrets import token_hex
+
+import msgspec
+import pytest
+import pytest_asyncio
+from elastic_answers import ANSWERS
+from elastic_pool import NODES, QUEUES, Configs, Pool, indices
+
+from muster import AsyncClient, Job
+from muster_local.system import LocalOptions, LocalSystem
+from muster_testing.cluster import Cluster
+from muster_testing.cluster.fixtures import cluster, cluster_tools
+
+__all__ = ["cluster", "cluster_tools"]
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("cluster"), pytest.mark.slow]
+
+STUBBORN = {"annotations": {"kwok.muster.dev/takes-to-end": "4s"}, "gracePeriod": 10}
+_LAST_WORDS = 20_000
+
+
+class _Variable(msgspec.Struct):
+    name: str
+    value: str = ""
+
+
+class _Container(msgspec.Struct):
+    env: list[_Variable] = []
+
+
+class _Spec(msgspec.Struct):
+    containers: list[_Container]
+
+
+class _Pod(msgspec.Struct):
+    spec: _Spec
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pool(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Pool]:
+    name = f"elastic-{token_hex(4)}"
+    await cluster.create_namespace(name)
+    known: dict[str, str] = {}
+    for node in NODES:
+        (known[node.name],) = await cluster.add_kwok_nodes(
+            1, cpu="16", memory="64Gi", gpus=node.gpus, labels=node.labels, prefix=f"{name}-{node.name}"
+        )
+    folder = tmp_path_factory.mktemp("elastic")
+    system = LocalSystem(folder / "data", LocalOptions(kubeconfig=cluster.kubeconfig, workdir=folder))
+    async with system, AsyncClient(system.address) as muster:
+        await muster.apply_queues(QUEUES)
+
+        async def configs(job: Job) -> Configs:
+            return await configs_in_pods(cluster, name, job)
+
+        try:
+            yield Pool(muster=muster, configs=configs, stubborn=STUBBORN, namespace=name, known=known)
+        finally:
+            print(system.log_text()[-_LAST_WORDS:])
+    await cluster.delete_namespace(name)
+    await cluster.remove_nodes(list(known.values()))
+
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: answer.__name__)
+async def test_in_pods(pool: Pool, answer: Callable[[Pool], Awaitable[None]]) -> None:
+    await answer(pool)
+
+
+async def configs_in_pods(cluster: Cluster, namespace: str, job: Job) -> Configs:
+    """What the environment of the workers' pods says."""
+    told: Configs = {}
+    async with cluster.connect() as api:
+        for index in indices(job):
+            path = f"/api/v1/namespaces/{namespace}/pods/{job.name}-worker-{index}"
+            pod = await api.get(path, _Pod)
+            told.update(
+                (index, json.loads(one.value))
+                for one in pod.spec.containers[0].env
+                if one.name == "TF_CONFIG"
+            )
+    return told

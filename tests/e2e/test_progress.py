@@ -1,0 +1,68 @@
+"""Programs say how far they are; Muster learns how they scale, and says so."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from harness import Connect, Launcher
+from watching import when
+
+from muster_rpc.v1 import job_pb2
+
+QUEUE = """
+apiVersion: muster.dev/v1
+kind: Queue
+metadata: {name: grows}
+spec: {elastic: {quiet: 5s}}
+"""
+
+TRAIN = """
+import json, os, time
+from muster import report
+step = 0
+while True:
+    time.sleep(0.1)
+    with open(os.environ["MUSTER_MEMBERS"]) as file:
+        workers = len(json.load(file)["members"]["worker"])
+    step += 100 * workers * 10 // (10 + 5 * (workers - 1))
+    report(step, loss=1 / step)
+"""
+"""Half of the work is serial: two workers are 1.33 times as fast as one."""
+
+
+async def test_reports_are_shown_and_a_rescale_identifies_the_speed_up(
+    launch: Launcher, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MUSTER_PROGRESS_SECONDS", "0.5s")
+    worker = {
+        "replicas": 1,
+        "max": 2,
+        "command": ["python", "-c", TRAIN],
+        "resources": {"cpu": 1},
+        "gracePeriod": 1,
+    }
+    document = json.dumps(
+        {
+            "apiVersion": "muster.dev/v1",
+            "kind": "Job",
+            "metadata": {"name": "reports"},
+            "spec": {"queue": "grows", "roles": {"worker": worker}},
+        }
+    )
+    async with launch(nodes=("n1:cpu=4",)) as system, connect(system) as muster:
+        await muster.apply_queues(QUEUE)
+        (submitted,) = await muster.submit(document)
+        alone = await when(muster, submitted.job_id, lambda job: len(job.status.progress.throughput) == 1)
+        assert alone.status.progress.replica == "reports-worker-0"
+        assert float(alone.status.progress.metrics["loss"]) > 0
+        assert (alone.status.speed_up.factor, alone.status.speed_up.measured_sizes) == (1, 1)
+        assert alone.status.speed_up.serial_fraction == pytest.approx(0.14)
+
+        both = await when(muster, submitted.job_id, lambda job: job.status.speed_up.measured_sizes == 2)
+        assert both.status.speed_up.workers == 2
+        assert both.status.speed_up.serial_fraction == pytest.approx(0.5, abs=0.3)
+        assert "ProgressReported" not in {entry.fact for entry in both.status.history}
+        await muster.cancel(submitted.job_id)
+        ended = await muster.wait(submitted.job_id)
+        assert ended.status.phase == job_pb2.PHASE_CANCELLED

@@ -1,0 +1,109 @@
+"""Watches and webhooks go on through the death of whoever serves them: no gap, nothing told twice."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from documents import job
+from harness import Connect, Launcher
+
+from muster import AsyncClient, Job
+from muster_local.system import LocalSystem
+from muster_rpc.v1 import job_pb2
+from muster_testing.receiver import HookReceiver
+from muster_testing.waiting import eventually
+
+JOBS = 8
+SERVING = ("gateway", "status-tracker")
+Moment = tuple[int, str, str]
+
+
+def history_of(seen: Job) -> list[Moment]:
+    return [(entry.at.ToMicroseconds(), entry.fact, entry.message) for entry in seen.status.history]
+
+
+async def follow(muster: AsyncClient, job_id: str) -> list[Job]:
+    return [seen async for seen in muster.watch(job_id)]
+
+
+async def kill_in_turn(system: LocalSystem, news: Callable[[], int]) -> None:
+    """Each service dies twice, each time after the watch of all jobs has told something more."""
+    for service in SERVING * 2:
+        before = news()
+        await eventually(lambda before=before: news() > before, timeout_s=40)
+        system.kill(service)
+
+
+@pytest.mark.timeout(170)
+async def test_watches_survive_the_gateway_and_the_tracker_without_a_gap_or_a_repetition(
+    launch: Launcher, connect: Connect
+) -> None:
+    async with launch(nodes=("n1:cpu=2",)) as system, connect(system) as muster:
+        all_seen: dict[str, list[Job]] = defaultdict(list)
+
+        async def follow_all() -> None:
+            async for response in muster.watch_all():
+                all_seen[response.job.job_id].append(response.job)
+
+        watching_all = asyncio.create_task(follow_all())
+        killing = asyncio.create_task(
+            kill_in_turn(system, lambda: sum(len(seen) for seen in all_seen.values()))
+        )
+        answers = [await muster.submit(job(f"demo-{n}", "sleep", "2", cpu="1")) for n in range(JOBS)]
+        ids = [answer[0].job_id for answer in answers]
+        followed = await asyncio.gather(*(follow(muster, job_id) for job_id in ids))
+        await killing
+        await system.until_ready()
+        await eventually(lambda: all(is_over(all_seen[job_id]) for job_id in ids))
+        watching_all.cancel()
+        final = [await muster.get(job_id) for job_id in ids]
+
+    for states, end in zip(followed, final, strict=True):
+        sequences = [seen.sequence for seen in states]
+        assert sequences == sorted(set(sequences))
+        assert end.status.phase == job_pb2.PHASE_SUCCEEDED
+        assert history_of(states[-1]) == history_of(end)
+        for earlier, later in itertools.pairwise(states):
+            assert history_of(later)[: len(history_of(earlier))] == history_of(earlier)
+    for job_id in ids:
+        sequences = [seen.sequence for seen in all_seen[job_id]]
+        assert sequences == sorted(set(sequences))
+
+
+def is_over(seen: list[Job]) -> bool:
+    return bool(seen) and seen[-1].status.phase == job_pb2.PHASE_SUCCEEDED
+
+
+@pytest.mark.timeout(170)
+async def test_a_receiver_is_told_the_whole_way_of_every_job_while_the_tracker_is_killed(
+    launch: Launcher, connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("a-secret-of-these-tests")
+    async with HookReceiver() as hook:
+        receivers = [{"name": "ci", "url": hook.url, "secretFile": str(secret)}]
+        file = tmp_path / "webhooks.json"
+        file.write_text(json.dumps({"receivers": receivers}))
+        monkeypatch.setenv("MUSTER_WEBHOOKS", str(file))
+        async with launch(nodes=("n1:cpu=4",)) as system, connect(system) as muster:
+            first = (await muster.submit(job("first", "sleep", "1")))[0].job_id
+            await eventually(lambda: "Queued" in hook.phases_of(first), timeout_s=30)
+            system.kill("status-tracker")
+            second = (await muster.submit(job("second", "sleep", "1")))[0].job_id
+            await asyncio.gather(follow(muster, first), follow(muster, second))
+            await eventually(
+                lambda: all("Succeeded" in hook.phases_of(job_id) for job_id in (first, second)), timeout_s=30
+            )
+
+    way = ["Submitted", "Queued", "Placed", "Launching", "Running", "Succeeded"]
+    for job_id in (first, second):
+        told = {received.id: received.phase for received in hook.taken() if received.job == job_id}
+        # A quick replica may be told of as placed and running at once.
+        assert list(told.values()) == [phase for phase in way if phase in told.values()]
+        assert {"Submitted", "Queued", "Placed", "Running", "Succeeded"} <= set(told.values())

@@ -1,0 +1,92 @@
+"""Ten thousand facts, delivered late, twice and to readers that restart, end where the same facts in order end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from muster_core.facts import Stamped
+from muster_core.lifecycle import check_record, fold
+from muster_core.models import JobRecord, Phase
+from muster_events.codec import decode_record, encode_record
+from muster_testing.long_walk import Walk
+
+FACTS = 10_000
+JOBS = 250
+_LATEST = 40
+
+
+class Reader:
+    """Reads as a feed does: what is delivered early makes it read what lies before from the stream; what it knows is folded once more."""
+
+    def __init__(self, stream: list[Stamped]) -> None:
+        self.records: dict[str, JobRecord] = {}
+        self.bucket: dict[str, bytes] = {}
+        self.illegal = 0
+        self._stream = stream
+        self._position = 0
+
+    def deliver(self, index: int) -> None:
+        """One message comes."""
+        for due in range(self._position, index + 1):
+            self._fold(self._stream[due])
+        if index < self._position:
+            self._fold(self._stream[index])
+        self._position = max(self._position, index + 1)
+
+    def restart(self, lag: int) -> None:
+        """It dies; its heir knows the records that were kept, and reads again from a while before."""
+        self.records = {job_id: decode_record(kept) for job_id, kept in self.bucket.items()}
+        for due in range(max(self._position - lag, 0), self._position):
+            self._fold(self._stream[due])
+
+    def keep(self) -> None:
+        """The records are durable."""
+        self.bucket = {job_id: encode_record(record) for job_id, record in self.records.items()}
+
+    def _fold(self, stamped: Stamped) -> None:
+        before = self.records.get(stamped.job_id)
+        folded = fold(before, stamped)
+        self.illegal += folded.illegal is not None
+        if folded.record is not None:
+            check_record(folded.record)
+            self.records[stamped.job_id] = folded.record
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_facts_that_come_late_and_twice_end_where_the_same_facts_in_order_end(seed: int) -> None:
+    walk = Walk(seed=seed, jobs=JOBS, length=FACTS)
+    chance = Random(seed)
+    late = sorted(range(FACTS), key=lambda index: index + chance.uniform(0, _LATEST))
+    reader = Reader(walk.stream)
+    kept_at = 0
+    for number, index in enumerate(late):
+        reader.deliver(index)
+        if chance.random() < 0.3:
+            reader.deliver(max(index - chance.randint(0, 500), 0))
+        if number % 400 == 399:
+            reader.keep()
+            kept_at = number
+        if number % 1500 == 1499:
+            reader.restart(lag=number - kept_at + 3 * _LATEST)
+
+    assert reader.records == walk.records
+
+
+def test_the_walk_goes_everywhere_and_what_is_out_of_place_is_counted() -> None:
+    walk = Walk(seed=1, jobs=JOBS, length=FACTS)
+    told = Counter(type(stamped.fact).__name__ for stamped in walk.stream)
+    reader = Reader(walk.stream)
+    phases: Counter[Phase] = Counter()
+    for index in range(FACTS):
+        reader.deliver(index)
+        record = reader.records.get(walk.stream[index].job_id)
+        if record is not None:
+            phases[record.phase] += 1
+
+    assert len(told) == 13
+    assert min(told.values()) >= 50
+    assert set(phases) == set(Phase)
+    assert reader.illegal == walk.illegal > 300

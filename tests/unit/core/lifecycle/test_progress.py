@@ -1,0 +1,111 @@
+"""What reports of progress add to a record: how far the job is, and how fast it was at each size."""
+
+from __future__ import annotations
+
+import msgspec
+
+from muster_core.facts import ProgressReported
+from muster_core.lifecycle.progress import with_progress
+from muster_core.models import Job, JobRecord, Phase, ReplicaRecord, ReplicaState, Throughput
+
+SECOND = 1_000_000
+
+
+def _running(workers: int, *, generation: int = 1) -> JobRecord:
+    """A job of a ps and some workers."""
+    keys = [("ps", 0), *(("worker", index) for index in range(workers))]
+    replicas = tuple(
+        ReplicaRecord(role=role, index=index, attempt=1, generation=1, node="n1", state=ReplicaState.RUNNING)
+        for role, index in keys
+    )
+    return JobRecord(
+        job_id="a",
+        folded=1,
+        phase=Phase.RUNNING,
+        job=Job(name="a", roles=()),
+        attempt=1,
+        generation=generation,
+        replicas=replicas,
+    )
+
+
+def _said(
+    record: JobRecord, step: int, at_s: float, *, index: int = 0, attempt: int = 1, **metrics: str
+) -> JobRecord:
+    at = int(at_s * SECOND)
+    fact = ProgressReported(role="worker", index=index, attempt=attempt, step=step, at=at, metrics=metrics)
+    return with_progress(record, fact, at + SECOND)
+
+
+def test_the_last_word_counts() -> None:
+    record = _said(_said(_running(2), 10, 1), 30, 2, loss="0.5")
+    assert record.progress is not None
+    assert (record.progress.step, record.progress.metrics) == (30, {"loss": "0.5"})
+
+
+def test_two_reports_measure_the_size_at_which_they_were_made() -> None:
+    record = _said(_said(_running(2), 10, 1), 30, 3)
+    assert record.throughput == (Throughput(workers=2, steps=20, micros=2 * SECOND),)
+    record = _said(record, 60, 5)
+    assert record.throughput == (Throughput(workers=2, steps=50, micros=4 * SECOND),)
+
+
+def test_the_first_report_of_a_generation_only_begins() -> None:
+    record = _said(_said(_running(2), 10, 1), 30, 3)
+    grown = msgspec.structs.replace(
+        _running(4, generation=2), progress=record.progress, throughput=record.throughput
+    )
+    grown = _said(grown, 31, 60)
+    assert [one.workers for one in grown.throughput] == [2]
+    grown = _said(grown, 131, 62)
+    assert grown.throughput[1] == Throughput(workers=4, steps=100, micros=2 * SECOND)
+
+
+def test_one_replica_speaks_for_the_job_until_it_is_silent() -> None:
+    record = _said(_running(2), 10, 1)
+    assert _said(record, 12, 2, index=1) == record
+    other = _said(record, 12, 62, index=1)
+    assert other.progress is not None
+    assert other.progress.index == 1
+    assert other.throughput == ()
+
+
+def test_who_is_no_member_says_nothing() -> None:
+    record = _running(2)
+    assert _said(record, 10, 1, index=7) == record
+    assert _said(record, 10, 1, attempt=2) == record
+
+
+def test_what_comes_late_or_again_changes_nothing() -> None:
+    record = _said(_running(2), 10, 5)
+    assert _said(record, 9, 4) == record
+    assert _said(record, 10, 5) == record
+
+
+def test_a_return_to_a_checkpoint_is_no_measurement() -> None:
+    record = _said(_said(_running(2), 100, 1), 40, 3)
+    assert record.throughput == ()
+    assert record.progress is not None
+    assert record.progress.step == 40
+
+
+def test_what_is_known_of_a_size_fades() -> None:
+    record = _running(2)
+    for minute in range(21):
+        record = _said(record, minute * 60, minute * 60)
+    for minute in range(1, 21):
+        record = _said(record, 1200 + minute * 600, 1200 + minute * 60)
+    (known,) = record.throughput
+    assert known.micros == 600 * SECOND
+    assert known.steps > 600 * 8
+
+
+def test_few_sizes_are_kept() -> None:
+    record = _running(1)
+    for size in range(1, 25):
+        record = msgspec.structs.replace(
+            _running(size, generation=size), progress=record.progress, throughput=record.throughput
+        )
+        record = _said(_said(record, 10 * size, 10 * size), 10 * size + 5, 10 * size + 5)
+    assert len(record.throughput) == 16
+    assert record.throughput[-1].workers == 24
