@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import Phase, settings
 from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
+
+# Explaining a failure means tracing every line of every run, which before Python 3.12 takes most of a property's time.
+settings.register_profile("muster", phases=[phase for phase in Phase if phase is not Phase.explain])
+settings.load_profile("muster")
 
 TOGETHER = (
     "tests/cluster/",

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from measuring import Measurement
-from scheduler_under_test import Flow, Lap, SchedulerUnderTest, running_scheduler
+from scheduler_process import Flow, Lap, SchedulerUnderTest, running_scheduler
 from scheduler_world import FILLERS, NODES, POOL, filler, nodes, waiting
 
 NAMES = (

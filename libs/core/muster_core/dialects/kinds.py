@@ -16,7 +16,7 @@ from muster_core.dialects.cursor import Cursor, nearest
 from muster_core.dialects.names import Rule, Schema
 from muster_core.dialects.problems import shown
 from muster_core.dialects.yaml_builder import Json
-from muster_core.quantities import MAX_AMOUNT, MAX_SECONDS, QuantityError, format_duration, parse_duration
+from muster_core.quantities import MAX_AMOUNT, MAX_SECONDS, QuantityError, parse_duration
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -149,18 +149,12 @@ class Choice(Generic[E]):
 
 @dataclass(frozen=True)
 class Duration:
-    """A duration in seconds: a whole number, or a text such as ``1h30m``.
-
-    It is at least ``least`` seconds; ``fix`` says what to do about less.
-    """
-
-    least: int = 0
-    fix: str = ""
+    """A duration in seconds: a whole number, or a text such as ``1h30m``."""
 
     def read(self, cursor: Cursor) -> int | None:
         """See ``Kind``."""
         try:
-            seconds = parse_duration(cursor.node.value)
+            return parse_duration(cursor.node.value)
         except QuantityError as error:
             cursor.error(
                 Code.BAD_DURATION,
@@ -169,16 +163,11 @@ class Duration:
                 fix="write it like 90s or 5m",
             )
             return None
-        if seconds < self.least:
-            words = f"{format_duration(seconds)} is less than {format_duration(self.least)}"
-            cursor.error(Code.OUT_OF_RANGE, words, allowed=f"at least {self.least} s", fix=self.fix)
-            return None
-        return seconds
 
     def schema(self) -> Schema:
         """See ``Kind``."""
         text: Schema = {"type": "string", "pattern": "^(?=.)([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"}
-        return {"anyOf": [{"type": "integer", "minimum": self.least, "maximum": MAX_SECONDS}, text]}
+        return {"anyOf": [{"type": "integer", "minimum": 0, "maximum": MAX_SECONDS}, text]}
 
 
 @dataclass(frozen=True)

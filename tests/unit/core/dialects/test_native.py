@@ -349,8 +349,6 @@ BAD_SPECS = {
     "placement: pack": ("WrongType", "spec.placement"),
     "elastic: {coolDown: -1}": ("BadDuration", "spec.elastic.coolDown"),
     "run: {ttl: 1w}": ("BadDuration", "spec.run.ttl"),
-    "run: {activeDeadline: 0}": ("OutOfRange", "spec.run.activeDeadline"),
-    "run: {queueDeadline: 0s}": ("OutOfRange", "spec.run.queueDeadline"),
     "run: {cleanPodPolicy: Some}": ("NotAllowed", "spec.run.cleanPodPolicy"),
     "run: {suspend: true}": ("UnknownField", "spec.run.suspend"),
     "replicas: 2": ("UnknownField", "spec.replicas"),

@@ -145,9 +145,6 @@ class ElasticKeys(Table):
     step = Field("step", Whole(0, MAX_REPLICAS), "At most this many replicas at once; 0: no bound.")
 
 
-_DEADLINE = Duration(least=1, fix="leave it out where there is to be no deadline")
-
-
 class RunKeys(Table):
     """The job's life."""
 
@@ -159,8 +156,14 @@ class RunKeys(Table):
     backoff_limit = Field(
         "backoffLimit", Whole(0, MAX_PRIORITY), "Failures that are forgiven; 3 unless said."
     )
-    active_deadline = Field("activeDeadline", _DEADLINE, "From the first start.")
-    queue_deadline = Field("queueDeadline", _DEADLINE, "From the validation to the start.")
+    active_deadline = Field(
+        "activeDeadline", Duration(), "From the first start; 0 ends the job as soon as it has started."
+    )
+    queue_deadline = Field(
+        "queueDeadline",
+        Duration(),
+        "From the validation to the start; 0 ends a job that does not start at once.",
+    )
     start_timeout = Field(
         "startTimeout",
         Duration(),

@@ -129,14 +129,14 @@ class _Checker:
 
     def _run(self, run: RunPolicy) -> None:
         self._values.range("run.backoff_limit", run.backoff_limit, 0, _MAX_INT32)
-        for field, seconds, least in (
-            ("active_deadline", run.active_deadline_s, 1),
-            ("queue_deadline", run.queue_deadline_s, 1),
-            ("start_timeout", run.start_timeout_s, 0),
-            ("ttl", run.ttl_s, 0),
+        for field, seconds in (
+            ("active_deadline", run.active_deadline_s),
+            ("queue_deadline", run.queue_deadline_s),
+            ("start_timeout", run.start_timeout_s),
+            ("ttl", run.ttl_s),
         ):
             if seconds is not None:
-                self._values.range(f"run.{field}", seconds, least, MAX_SECONDS)
+                self._values.range(f"run.{field}", seconds, 0, MAX_SECONDS)
 
     def _role(self, path: str, role: Role) -> None:
         self._values.name(f"{path}.name", role.name, DNS_1035)
