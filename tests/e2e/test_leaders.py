@@ -138,7 +138,7 @@ async def test_a_leader_that_was_stopped_commits_nothing_stale_and_stands_by_aga
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-async def test_nothing_is_lost_and_nothing_is_held_twice_after_a_hundred_kills(tmp_path: Path) -> None:
+async def test_nothing_is_lost_and_nothing_is_held_twice_after_up_to_a_hundred_kills(tmp_path: Path) -> None:
     chance = random.Random(SEED)
     crowd = Crowd(chance)
     async with (

@@ -23,7 +23,6 @@ KNOWN = REQUIRED | {
     "namespace",
     "user",
 }
-ONE_OF = frozenset({"duration_s", "work_s"})
 
 _US = 1_000_000
 _WHOLE = 1000
