@@ -22,12 +22,14 @@ import bench_placement
 import bench_recovery
 import bench_scheduler
 import bench_simulate
+import bench_status
 import bench_submit
 import bench_up
 import bench_utilisation
 import bench_validate
 import msgspec
 from measuring import Measurement, table
+from pace import take_pace
 
 
 class Measure(Protocol):
@@ -54,6 +56,7 @@ GROUPS = (
     Group(bench_up.NAMES, bench_up.measure),
     Group(bench_validate.NAMES, bench_validate.measure),
     Group(bench_place.NAMES, bench_place.measure),
+    Group(bench_status.NAMES, bench_status.measure),
     Group(bench_submit.NAMES, bench_submit.measure),
     Group(bench_recovery.NAMES, bench_recovery.measure),
 )
@@ -69,8 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not chosen:
         sys.stderr.write(f"nothing is called {', '.join(options.only)}\n")
         return 1
+    pace = take_pace(options.data)
     measurements, failed = asyncio.run(_run(chosen, options.data, quick=options.quick))
-    wanted = [m for m in measurements if _matches(m.name, options.only)]
+    wanted = [m for m in measurements if _matches(m.name, options.only)] + pace.measurements()
     sys.stdout.write(f"{_machine()}\n\n{table(wanted)}\n\n")
     for measurement in wanted:
         sys.stdout.write(measurement.as_json() + "\n")
