@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from muster_core.dialects import DIALECTS
 from muster_core.dialects.arena.jobs import SORTS
 from muster_core.dialects.fields import FieldRow, Link, table_rows, tables_of
+from muster_core.dialects.registry import all_dialects
 from muster_core.dialects.table import Effect, Table
 
 PAGE = Path(__file__).with_name("fields.md")
@@ -66,7 +66,7 @@ def rendered() -> str:
     """The page as the file holds it."""
     kinds = [
         (dialect.words, dialect.name, dialect.table)
-        for dialect in DIALECTS
+        for dialect in all_dialects()
         if dialect.taken and dialect.table
     ]
     kinds += [(sort.words, "arena", sort.table) for sort in SORTS]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from muster_core.defaults import defaults_schema
-from muster_core.dialects import native_schema
+from muster_core.dialects.native.schema import native_schema
 from muster_core.queue_documents import queue_schema
 
 SCHEMAS = {

@@ -28,6 +28,8 @@ from muster_local.system import LocalOptions, LocalSystem
 from muster_testing.cluster import ControlPlane
 
 _LEAD, _SHARE = 3.0, 0.6
+_GRACE_S = 3600
+"""No node is lost while its kubelet rests."""
 
 
 class Scale(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,13 +87,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def _measure(root: Path, scale: Scale, *, only: frozenset[str]) -> list[Measurement]:
     measurements: list[Measurement] = []
     with fresh_folder(root) as folder:
-        async with ControlPlane(folder / "control-plane") as cluster:
+        async with ControlPlane(folder / "control-plane", node_grace_s=_GRACE_S) as cluster:
             await cluster.create_namespace(NAMESPACE)
             _say(f"{scale.nodes} nodes")
             nodes = await cluster.add_kwok_nodes(
                 scale.nodes, cpu=str(NODE_CPU), memory=NODE_MEMORY, gpus=NODE_GPUS, prefix="node"
             )
-            # Kubelets do not run on the cores of a control plane.
+            # They do not run on the cores of a control plane, and where they are played at all, as little as may be.
             give_way(cluster.pids["kwok"])
             arena = Arena(cluster=cluster, nodes=nodes, folder=folder)
             muster: list[Run] = []
@@ -164,7 +166,7 @@ async def _muster(arena: Arena) -> AsyncGenerator[LocalSystem]:
         options = LocalOptions(kubeconfig=arena.cluster.kubeconfig, workdir=folder, gives_way=False)
         system = LocalSystem(folder / "data", options)
         async with system:
-            await run(arena, submitted(system, _WARM_UP, prefix="warm-"), _WARM_UP, pids={})
+            await run(arena, submitted(system, _WARM_UP, prefix="warm-"), _WARM_UP, pids={}, played=True)
             await cancel(arena, system, _WARM_UP, prefix="warm-")
             yield system
 
@@ -174,7 +176,7 @@ async def _idle(arena: Arena, count: int) -> Measurement:
     async with _muster(arena) as system:
         for number in range(count):
             prefix = f"lone-{number}-"
-            done = await run(arena, submitted(system, _LONE, prefix=prefix), _LONE, pids={})
+            done = await run(arena, submitted(system, _LONE, prefix=prefix), _LONE, pids={}, played=True)
             waits.append(1000 * done.seconds)
             await cancel(arena, system, _LONE, prefix=prefix)
     await sweep(arena)

@@ -17,6 +17,8 @@ import msgspec
 
 _TIMEOUT_S = 600.0
 _FIRST_ERROR = 300
+_ACCEPT = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+"""As Muster asks for its answers: the object itself need not be sent back."""
 _HEAD_END = b"\r\n\r\n"
 
 
@@ -84,7 +86,7 @@ def _message(server: Server, request: Request) -> bytes:
     head = (
         f"{request.method} {request.path} HTTP/1.1\r\nHost: {urlsplit(server.url).netloc}\r\n"
         f"Authorization: Bearer {server.token}\r\nContent-Type: {request.kind}\r\n"
-        f"Accept: application/json\r\nContent-Length: {len(request.body)}\r\n\r\n"
+        f"Accept: {_ACCEPT}\r\nContent-Length: {len(request.body)}\r\n\r\n"
     )
     return head.encode() + request.body
 

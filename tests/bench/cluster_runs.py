@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -39,6 +40,7 @@ IN_FLIGHT = 64
 _LOAD = Path(__file__).with_name("cluster_load.py")
 _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _CONFIGS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+_UNCHECKED = f"{_PODS}?fieldValidation=Ignore"
 _GROUPS = f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{NAMESPACE}/podgroups"
 _ROOM = {"cpu": NODE_CPU, "nvidia.com/gpu": NODE_GPUS}
 _SETTLE_S = 240.0
@@ -107,15 +109,26 @@ def submitted(system: LocalSystem, shape: Shape, *, prefix: str = "") -> LoadPla
 
 
 async def run(
-    arena: Arena, plan: LoadPlan, shape: Shape, *, pids: Mapping[str, int], fits: bool = True
+    arena: Arena,
+    plan: LoadPlan,
+    shape: Shape,
+    *,
+    pids: Mapping[str, int],
+    fits: bool = True,
+    played: bool = False,
 ) -> Run:
-    """Carry the plan out until all pods of the shape are bound, or where they do not fit, until nothing more happens. The pods stay."""
+    """Carry the plan out until all pods of the shape are bound, or where they do not fit, until nothing more happens. The pods stay.
+
+    Nobody plays kubelets meanwhile, where ``played`` is False: what they would ask of the API server depends on how many pods they have got
+    to by the time that the last is bound.
+    """
     expected = shape.pods if fits else None
     async with onlooker(arena.server) as seen:
         with tempfile.NamedTemporaryFile(dir=arena.folder) as file:
             file.write(msgspec.msgpack.encode(plan))
             file.flush()
-            report, costs = await _carry_out(Path(file.name), seen, expected=expected, pids=pids)
+            with nullcontext() if played else arena.cluster.kubelets_at_rest():
+                report, costs = await _carry_out(Path(file.name), seen, expected=expected, pids=pids)
         last = max(seen.bound.values(), default=report.ended)
     partial, overcommitted = await _judge(arena, shape)
     return Run(
@@ -167,7 +180,8 @@ def _is_of_the_run(found: Named) -> bool:
 
 
 def _created(arena: Arena, objects: Sequence[dict[str, object]]) -> LoadPlan:
-    paths = {"Pod": _PODS, "PodGroup": _GROUPS}
+    # Pods are asked for in Muster's own way, whoever asks.
+    paths = {"Pod": _UNCHECKED, "PodGroup": _GROUPS}
     requests = [Request(paths[str(each["kind"])], msgspec.json.encode(each)) for each in objects]
     return LoadPlan(in_flight=IN_FLIGHT, server=arena.server, requests=requests)
 

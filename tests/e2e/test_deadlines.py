@@ -31,7 +31,7 @@ WITHIN_S = 1.0
 TRACKER = "status-tracker"
 
 
-async def test_every_deadline_is_kept_to_the_second_across_the_death_of_status_tracker(
+async def test_every_deadline_and_clean_up_is_kept_to_the_second_across_the_death_of_status_tracker(
     launch: Launcher, connect: Connect
 ) -> None:
     async with launch(nodes=("n1:cpu=4",)) as system, connect(system) as muster:
@@ -39,6 +39,10 @@ async def test_every_deadline_is_kept_to_the_second_across_the_death_of_status_t
         runs = await submitted(muster, job("runs", "sleep", "600", run={"activeDeadline": DUE_S}))
         kept = await submitted(muster, job("kept", "true", run={"ttl": DUE_S}))
         stays = await submitted(muster, stay("stays", "None", ttl=DUE_S))
+        cleaned = [
+            await submitted(muster, stay(policy.lower(), policy, works_s=DUE_S))
+            for policy in ("All", "Running")
+        ]
         await until(muster, runs, job_pb2.PHASE_RUNNING)
         ends = {job_id: seconds(await ended(muster, job_id)) for job_id in (kept, stays)}
         (server,) = servers(await muster.get(stays))
@@ -47,6 +51,7 @@ async def test_every_deadline_is_kept_to_the_second_across_the_death_of_status_t
         system.kill(TRACKER)
         await system.until_ready()
         waited, ran = await asyncio.gather(*(muster.wait(one) for one in (waits, runs)))
+        tidy = await asyncio.gather(*(when(muster, one, has_left) for one in cleaned))
         removed = dict(zip(ends, await asyncio.gather(*(removal(system, one) for one in ends)), strict=True))
 
     assert (waited.status.phase, waited.status.reason.code) == (job_pb2.PHASE_TIMED_OUT, "QueueDeadline")
@@ -54,6 +59,11 @@ async def test_every_deadline_is_kept_to_the_second_across_the_death_of_status_t
     assert (ran.status.phase, ran.status.reason.code) == (job_pb2.PHASE_TIMED_OUT, "ActiveDeadline")
     began = min(one.running_at.ToMicroseconds() for one in ran.status.replicas) / 1e6
     assert 0 <= seconds(ran) - began - DUE_S < WITHIN_S
+    for one in tidy:
+        (worker,) = [replica for replica in one.status.replicas if replica.role == "worker"]
+        assert one.status.phase == job_pb2.PHASE_SUCCEEDED
+        assert 0 <= seconds(one) - worker.ended_at.ToMicroseconds() / 1e6 < WITHIN_S
+        assert 0 <= servers(one)[0].ended_at.ToMicroseconds() / 1e6 - seconds(one) < WITHIN_S
     assert 0 <= removed[kept] - ends[kept] - DUE_S < WITHIN_S
     # First what stayed is ended, then the record goes.
     assert 0 <= removed[stays] - ends[stays] - DUE_S < 2 * WITHIN_S
@@ -121,6 +131,32 @@ async def test_a_gang_that_does_not_start_in_time_is_taken_down_and_starts_when_
     assert done.status.evictions == done.status.attempt - 1 >= 1
 
 
+async def test_a_growth_that_does_not_start_in_time_is_taken_back_and_those_who_run_go_on(
+    launch: Launcher, connect: Connect
+) -> None:
+    document = job("grows", "sleep", "600", replicas=2, minimum=1, maximum=4, run={"startTimeout": 3})
+    async with launch(nodes=("n1:cpu=4",)) as system, connect(system) as muster:
+        job_id = await submitted(muster, document)
+        began = await until(muster, job_id, job_pb2.PHASE_RUNNING)
+        os.kill(system.services["pod-launcher"], signal.SIGSTOP)
+        await muster.scale(job_id, 4)
+        await when(muster, job_id, lambda seen: len(members(seen)) == 4)
+        back = await when(muster, job_id, lambda seen: len(members(seen)) == 2)
+        os.kill(system.services["pod-launcher"], signal.SIGCONT)
+        settled = await when(muster, job_id, lambda seen: len(seen.status.replicas) == 2 or left(seen))
+        await muster.scale(job_id, 3)
+        again = await when(muster, job_id, lambda seen: len(running_since(seen)) == 3)
+        await muster.cancel(job_id)
+        await muster.wait(job_id)
+
+    assert (back.status.phase, back.status.reason.code) == (job_pb2.PHASE_RUNNING, "StartTimeout")
+    assert back.status.reason.message.endswith("taken back, goes on with 2 replicas")
+    assert (back.status.attempt, back.status.failures, back.status.evictions) == (1, 0, 0)
+    # Neither is started nor disturbed who stayed, and a user may ask again.
+    assert running_since(settled) == running_since(began)
+    assert running_since(began).items() <= running_since(again).items()
+
+
 async def test_of_too_many_finished_jobs_those_go_that_ended_first_with_all_that_is_kept_of_them(
     tmp_path: Path, connect: Connect
 ) -> None:
@@ -164,8 +200,23 @@ def runs_of(seen: Job) -> set[tuple[int, int, int]]:
     }
 
 
-def stay(name: str, policy: str, *, ttl: int | None = None) -> str:
-    """A TFJob whose server would run on after its worker has succeeded."""
+def members(seen: Job) -> list[job_pb2.Replica]:
+    """Its replicas but those who leave."""
+    return [one for one in seen.status.replicas if not one.leaving]
+
+
+def left(seen: Job) -> bool:
+    """Whether those who leave have gone."""
+    return all(one.HasField("ended_at") for one in seen.status.replicas if one.leaving)
+
+
+def running_since(seen: Job) -> dict[int, int]:
+    """Since when (ns) each member runs, by its index."""
+    return {one.index: one.running_at.ToNanoseconds() for one in members(seen) if one.HasField("running_at")}
+
+
+def stay(name: str, policy: str, *, ttl: int | None = None, works_s: float = 0.5) -> str:
+    """A TFJob whose server would run on after its worker has succeeded, which it does after ``works_s`` seconds."""
 
     def role(*command: str) -> dict[str, object]:
         container = {"name": "tensorflow", "image": "x", "command": list(command)}
@@ -174,7 +225,7 @@ def stay(name: str, policy: str, *, ttl: int | None = None) -> str:
     run: dict[str, object] = {"cleanPodPolicy": policy}
     if ttl is not None:
         run["ttlSecondsAfterFinished"] = ttl
-    roles = {"PS": role("sleep", "600"), "Worker": role("sleep", "0.5")}
+    roles = {"PS": role("sleep", "600"), "Worker": role("sleep", str(works_s))}
     return json.dumps(
         {
             "apiVersion": "kubeflow.org/v1",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from documents import job
 from harness import Connect, Launcher
 
-from muster import AsyncClient, Job
+from muster import AsyncClient, Job, Refused
 from muster_rpc.v1 import job_pb2
 
 PATIENCE_S = 20
@@ -27,6 +28,9 @@ async def test_a_suspended_job_leaves_its_room_to_others_and_goes_on_when_it_is_
         done = await muster.wait(other.job_id)
         suspended = await muster.get(held.job_id)
         explained = await muster.explain(held.job_id)
+        for ask in (muster.scale(held.job_id, 1), muster.restart(held.job_id)):
+            with pytest.raises(Refused, match="it is Suspended"):
+                await ask
         await muster.resume(held.job_id)
         ended = await muster.wait(held.job_id)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from muster_core.dialects import Code, check, native_text, parse, render_problems
+from muster_core.dialects import Code, parse, render_problems
 from muster_core.dialects.problems import MAX_PROBLEMS
+from muster_core.dialects.typed.check import check
+from muster_core.dialects.write.native import native_text
 from muster_core.models import Job, Problem, Severity
 
 _CODES = frozenset(code.value for code in Code)

@@ -15,25 +15,35 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from muster._aio_live import AsyncConnection, AsyncExecution
+    from muster._live import Connection, Execution
+    from muster._messages import Output, Size
     from muster._offline import check, convert
     from muster._progress import report
     from muster._sources import Source
     from muster.aio import AsyncClient
     from muster.client import Client
-    from muster.errors import InvalidDocument, MusterError, NotFound, Refused, Unavailable
+    from muster.errors import ConnectionLost, InvalidDocument, MusterError, NotFound, Refused, Unavailable
     from muster_core.models import Problem
     from muster_rpc.v1.job_pb2 import Job, JobSpec
 
 __all__ = [
     "AsyncClient",
+    "AsyncConnection",
+    "AsyncExecution",
     "Client",
+    "Connection",
+    "ConnectionLost",
+    "Execution",
     "InvalidDocument",
     "Job",
     "JobSpec",
     "MusterError",
     "NotFound",
+    "Output",
     "Problem",
     "Refused",
+    "Size",
     "Source",
     "Unavailable",
     "check",
@@ -43,14 +53,21 @@ __all__ = [
 
 _HOMES = {
     "AsyncClient": "muster.aio",
+    "AsyncConnection": "muster._aio_live",
+    "AsyncExecution": "muster._aio_live",
     "Client": "muster.client",
+    "Connection": "muster._live",
+    "ConnectionLost": "muster.errors",
+    "Execution": "muster._live",
     "InvalidDocument": "muster.errors",
     "Job": "muster_rpc.v1.job_pb2",
     "JobSpec": "muster_rpc.v1.job_pb2",
     "MusterError": "muster.errors",
     "NotFound": "muster.errors",
+    "Output": "muster._messages",
     "Problem": "muster_core.models",
     "Refused": "muster.errors",
+    "Size": "muster._messages",
     "Source": "muster._sources",
     "Unavailable": "muster.errors",
     "check": "muster._offline",

@@ -10,8 +10,10 @@ import grpc
 from grpc import aio
 
 from muster._address import channel_options, resolve_address, user_metadata
+from muster._aio_live import AsyncConnection, AsyncExecution, Call, begin_connection, begin_execution
 from muster._cursors import JobCursor, JobsCursor, LogCursor
 from muster._failures import completed, error_of, is_passing
+from muster._messages import Size, exec_start, forward_start
 from muster._requests import Requests
 from muster._retry import DEFAULT_PATIENCE_S, Attempts
 from muster._sources import DocumentSource, Source
@@ -185,6 +187,48 @@ class AsyncClient:
             if (news := cursor.news(chunk)) is not None:
                 yield news
 
+    async def exec(
+        self,
+        job: str,
+        command: Sequence[str],
+        *,
+        replica: str = "",
+        stdin: bool = False,
+        terminal: Size | None = None,
+        namespace: str | None = None,
+    ) -> AsyncExecution:
+        """Run a command in a replica that runs; returns when it runs. No shell reads the words. Nothing is repeated.
+
+        ``replica`` is ``worker-0`` or a role, or empty: then the one that leads the job, else the first that runs. With ``stdin`` it has an
+        input, else that is at its end. In a ``terminal`` what it writes to stderr comes as stdout. Leaving the ``async
+        with`` block ends the command.
+        """
+        start = exec_start(
+            self._requests.ref(job, namespace), command, replica=replica, stdin=stdin, terminal=terminal
+        )
+        call = Call(self._jobs.ExecJob(metadata=self._user), address=self.address)
+        return await begin_execution(call, start)
+
+    async def connect(
+        self, job: str, port: int = 0, *, replica: str = "", namespace: str | None = None
+    ) -> AsyncConnection:
+        """Connect to a port of a replica that runs, by default the first that it declares; ``replica`` as for ``exec``."""
+        start = forward_start(self._requests.ref(job, namespace), port, replica=replica, probe=False)
+        call = Call(self._jobs.ForwardPort(metadata=self._user), address=self.address)
+        return await begin_connection(call, start)
+
+    async def port(
+        self, job: str, port: int = 0, *, replica: str = "", namespace: str | None = None
+    ) -> job_service_pb2.ForwardPortOpened:
+        """Whereto ``connect`` would connect. Raises ``Refused`` and ``NotFound`` as that would."""
+        start = forward_start(self._requests.ref(job, namespace), port, replica=replica, probe=True)
+        opened = None
+        async for answer in self._stream(lambda: self._jobs.ForwardPort(iter([start]), metadata=self._user)):
+            opened = answer.opened
+        if opened is None:
+            raise MusterError("nobody said where the port is")
+        return opened
+
     async def cancel(
         self, job: str, *, message: str = "", namespace: str | None = None, request_id: str | None = None
     ) -> job_service_pb2.CancelJobResponse:
@@ -357,7 +401,12 @@ class AsyncClient:
                 await self._pause_or_raise(attempts, error, resumable=True)
 
     async def _stream(
-        self, begin: Callable[[], aio.UnaryStreamCall[RequestT, ResponseT]], *, resumable: bool = True
+        self,
+        begin: Callable[
+            [], aio.UnaryStreamCall[RequestT, ResponseT] | aio.StreamStreamCall[RequestT, ResponseT]
+        ],
+        *,
+        resumable: bool = True,
     ) -> AsyncIterator[ResponseT]:
         attempts = Attempts(self._patience_s)
         while True:

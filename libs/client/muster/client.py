@@ -11,6 +11,8 @@ import grpc
 from muster._address import channel_options, resolve_address, user_metadata
 from muster._cursors import JobCursor, JobsCursor, LogCursor
 from muster._failures import completed, error_of, is_passing
+from muster._live import Connection, Execution, begin_connection, begin_execution
+from muster._messages import Size, exec_start, forward_start
 from muster._requests import Requests
 from muster._retry import DEFAULT_PATIENCE_S, Attempts
 from muster._sources import DocumentSource, Source
@@ -180,6 +182,52 @@ class Client:
         for chunk in self._stream(begin, resumable=not tail):
             if (news := cursor.news(chunk)) is not None:
                 yield news
+
+    def exec(
+        self,
+        job: str,
+        command: Sequence[str],
+        *,
+        replica: str = "",
+        stdin: bool = False,
+        terminal: Size | None = None,
+        namespace: str | None = None,
+    ) -> Execution:
+        """Run a command in a replica that runs; returns when it runs. No shell reads the words. Nothing is repeated.
+
+        ``replica`` is ``worker-0`` or a role, or empty: then the one that leads the job, else the first that runs. With ``stdin`` it has an
+        input, else that is at its end. In a ``terminal`` what it writes to stderr comes as stdout. Leaving the ``with`` block
+        ends the command.
+        """
+        start = exec_start(
+            self._requests.ref(job, namespace), command, replica=replica, stdin=stdin, terminal=terminal
+        )
+        return begin_execution(
+            lambda requests: self._jobs.ExecJob(requests, metadata=self._user), start, address=self.address
+        )
+
+    def connect(
+        self, job: str, port: int = 0, *, replica: str = "", namespace: str | None = None
+    ) -> Connection:
+        """Connect to a port of a replica that runs, by default the first that it declares; ``replica`` as for ``exec``."""
+        start = forward_start(self._requests.ref(job, namespace), port, replica=replica, probe=False)
+        return begin_connection(
+            lambda requests: self._jobs.ForwardPort(requests, metadata=self._user),
+            start,
+            address=self.address,
+        )
+
+    def port(
+        self, job: str, port: int = 0, *, replica: str = "", namespace: str | None = None
+    ) -> job_service_pb2.ForwardPortOpened:
+        """Whereto ``connect`` would connect. Raises ``Refused`` and ``NotFound`` as that would."""
+        start = forward_start(self._requests.ref(job, namespace), port, replica=replica, probe=True)
+        opened = None
+        for answer in self._stream(lambda: self._jobs.ForwardPort(iter([start]), metadata=self._user)):
+            opened = answer.opened
+        if opened is None:
+            raise MusterError("nobody said where the port is")
+        return opened
 
     def cancel(
         self, job: str, *, message: str = "", namespace: str | None = None, request_id: str | None = None

@@ -33,3 +33,7 @@ class Refused(MusterError):
 
 class Unavailable(MusterError):
     """Muster could not be reached, or gave no answer in time. The call may be repeated as it was."""
+
+
+class ConnectionLost(MusterError):
+    """The connection to a command in a replica, or to a port, was lost. The command is ended then, and not run again by itself."""

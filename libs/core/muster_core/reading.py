@@ -9,25 +9,29 @@ from pathlib import PurePath
 
 import msgspec
 
-from muster_core.capabilities import limits_of
-from muster_core.dialects import Parsed, check, parse
+from muster_core.capabilities import Limits, limits_of
+from muster_core.dialects import Parsed, parse
 from muster_core.models import Job, Severity
 
 _NAMELESS = ("-", "<")
 
 
-def read_document(document: str | bytes, *, namespace: str = "", source_name: str = "") -> Parsed:
-    """What a document in any dialect means, or all that is wrong with it; see ``parse``.
+def read_document(
+    document: str | bytes, *, namespace: str = "", source_name: str = "", limits: Limits = limits_of
+) -> Parsed:
+    """What a document in any dialect means where these limits hold, or all that is wrong with it; see ``parse``.
 
     A document that need not say its name may have that of its file, ``source_name``.
     """
     name = "" if source_name.startswith(_NAMELESS) else PurePath(source_name).stem
-    return parse(document, namespace=namespace, name=name, limits=limits_of)
+    return parse(document, namespace=namespace, name=name, limits=limits)
 
 
-def read_spec(job: Job) -> Parsed:
+def read_spec(job: Job, *, limits: Limits = limits_of) -> Parsed:
     """The same rules for a job that came as data."""
-    problems = check(job, limits=limits_of)
+    from muster_core.dialects.typed.check import check  # noqa: PLC0415 (documents do not need it)
+
+    problems = check(job, limits=limits)
     if any(problem.severity is Severity.ERROR for problem in problems):
         return Parsed(jobs=(), problems=problems)
     return Parsed(jobs=(msgspec.structs.replace(job, warnings=job.warnings + problems),), problems=problems)

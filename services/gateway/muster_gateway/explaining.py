@@ -69,7 +69,7 @@ def _recorded(job: job_pb2.Job) -> explanation_pb2.Explanation:
         name=job.name,
         phase=job.status.phase,
         reason=job.status.reason,
-        queue=job.spec.queue,
+        queue=job.status.queue,
     )
 
 

@@ -8,10 +8,13 @@ import grpc
 from grpc import aio
 
 from muster_core.facts import Command, CommandRequested
+from muster_core.lifecycle.moves import ACTIVE_PHASES
 from muster_gateway.commands import Commander, pass_on, pass_on_beginning
 from muster_gateway.explaining import Explainer
+from muster_gateway.reaching import Doorman
 from muster_gateway.restarts import CannotRestart, restart_command
 from muster_gateway.submission import Submitter
+from muster_rpc.convert import phase_from_proto
 from muster_rpc.server import ServerContext
 from muster_rpc.v1 import cluster_service_pb2 as cluster
 from muster_rpc.v1 import cluster_service_pb2_grpc, internal_service_pb2_grpc, job_service_pb2_grpc
@@ -37,6 +40,7 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
         records: internal_service_pb2_grpc.RecordServiceAsyncStub,
         explainer: Explainer,
         logs: internal_service_pb2_grpc.LogServiceAsyncStub,
+        doorman: Doorman,
     ) -> None:
         self._submitter = submitter
         self._commander = commander
@@ -44,6 +48,7 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
         self._records = records
         self._explainer = explainer
         self._logs = logs
+        self._doorman = doorman
 
     async def SubmitJob(self, request: pb.SubmitJobRequest, context: ServerContext) -> pb.SubmitJobResponse:
         """See the proto."""
@@ -160,6 +165,12 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
                 grpc.StatusCode.INVALID_ARGUMENT,
                 f"{name} of job {job.name} may have {role.min} to {role.max} replicas, not {request.replicas}",
             )
+        phase = phase_from_proto(job.status.phase)
+        if phase not in ACTIVE_PHASES:
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"job {job.name} has no size to change: it is {phase}, and will start with what its document says",
+            )
         command = CommandRequested(
             command=Command.SCALE, request_id=request.request_id, role=name, target=request.replicas
         )
@@ -221,6 +232,18 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
                 )
         except aio.AioRpcError as error:
             await pass_on(error, context, "pod-launcher")
+
+    async def ExecJob(  # pyright: ignore[reportIncompatibleMethodOverride] (it writes its answers itself)
+        self, request_iterator: AsyncIterator[pb.ExecJobRequest], context: ServerContext
+    ) -> None:
+        """See the proto."""
+        await self._doorman.execute(request_iterator, context)
+
+    async def ForwardPort(  # pyright: ignore[reportIncompatibleMethodOverride] (it writes its answers itself)
+        self, request_iterator: AsyncIterator[pb.ForwardPortRequest], context: ServerContext
+    ) -> None:
+        """See the proto."""
+        await self._doorman.forward(request_iterator, context)
 
 
 class ClusterServicer(cluster_service_pb2_grpc.ClusterServiceServicer):

@@ -8,6 +8,7 @@ from muster_gateway.defaults import DefaultsServicer
 from muster_gateway.explaining import Explainer
 from muster_gateway.handlers import ClusterServicer, JobServicer
 from muster_gateway.queues import QueueServicer
+from muster_gateway.reaching import Doorman
 from muster_gateway.settings import GatewaySettings
 from muster_gateway.submission import Submitter
 from muster_rpc.v1 import (
@@ -29,18 +30,22 @@ async def build(settings: GatewaySettings, ctx: Context) -> None:
     specs = internal_service_pb2_grpc.SpecServiceStub(channel(settings.spec_validator_address))
     records = internal_service_pb2_grpc.RecordServiceStub(channel(settings.status_tracker_address))
     pool = internal_service_pb2_grpc.PoolServiceStub(channel(settings.scheduler_address))
-    logs = internal_service_pb2_grpc.LogServiceStub(channel(settings.pod_launcher_address))
+    hands = channel(settings.pod_launcher_address)
+    logs = internal_service_pb2_grpc.LogServiceStub(hands)
+    reach = internal_service_pb2_grpc.ReachServiceStub(hands)
+    commander = Commander(records=records, submissions=submissions)
     ctx.add_grpc(
         job_service_pb2_grpc.add_JobServiceServicer_to_server,
         JobServicer(
             submitter=Submitter(
                 submissions=submissions, specs=specs, wait_s=settings.validation_wait_seconds
             ),
-            commander=Commander(records=records, submissions=submissions),
+            commander=commander,
             specs=specs,
             records=records,
             explainer=Explainer(pool=pool),
             logs=logs,
+            doorman=Doorman(commander=commander, reach=reach),
         ),
     )
     ctx.add_grpc(

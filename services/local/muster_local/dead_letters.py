@@ -5,7 +5,7 @@ import os
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import click
 import msgspec
@@ -16,8 +16,11 @@ from muster_local.folder import Folder, default_folder
 if TYPE_CHECKING:
     from muster_runtime.bus import DeadLetter, DeadLetters
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
+_BUS_VARIABLE = "MUSTER_BUS_URL"
 _CONNECT_S = 5.0
 _NS = 1_000_000_000
 _REASON_WIDTH = 60
@@ -40,31 +43,47 @@ class Target(msgspec.Struct, frozen=True):
         return url
 
 
+def _aim(context: click.Context, parameter: click.Parameter, value: str | Path | None) -> None:
+    """Mean what an option says, in this command and in the one behind it."""
+    known = context.find_object(Target) or Target(
+        bus=os.environ.get(_BUS_VARIABLE), data=default_folder(os.environ)
+    )
+    context.obj = known if value is None else msgspec.structs.replace(known, **{parameter.name or "": value})
+
+
+def _target_options(command: Callable[P, R]) -> Callable[P, R]:
+    """Which broker is meant, before the name of the command or behind it."""
+    for option in (
+        click.option(
+            "--bus",
+            metavar="URL",
+            callback=_aim,
+            expose_value=False,
+            help=f"The broker.  [{_BUS_VARIABLE}, or that of the `muster up` that runs in the data folder]",
+        ),
+        click.option(
+            "--data",
+            type=click.Path(file_okay=False, path_type=Path),
+            callback=_aim,
+            expose_value=False,
+            help="The data folder of that `muster up`.  [$XDG_STATE_HOME/muster, or ~/.local/state/muster]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 @click.group(name="dead-letters")
-@click.option(
-    "--bus",
-    metavar="URL",
-    envvar="MUSTER_BUS_URL",
-    show_envvar=True,
-    help="The broker. By default that of the `muster up` that runs in the data folder.",
-)
-@click.option(
-    "--data",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=lambda: default_folder(os.environ),
-    show_default="$XDG_STATE_HOME/muster or ~/.local/state/muster",
-    help="The data folder of that `muster up`.",
-)
-@click.pass_context
-def dead_letters(context: click.Context, bus: str | None, data: Path) -> None:
+@_target_options
+def dead_letters() -> None:
     """Events that were set aside because they could not be handled.
 
     Nothing behind them waits. Replay one once its cause is mended: it is handled again only by the reader that failed.
     """
-    context.obj = Target(bus, data)
 
 
 @dead_letters.command(name="list")
+@_target_options
 @click.pass_obj
 def list_letters(target: Target) -> None:
     """List them, oldest first."""
@@ -84,6 +103,7 @@ def list_letters(target: Target) -> None:
 
 @dead_letters.command(name="show")
 @click.argument("number", metavar="N", type=click.IntRange(1))
+@_target_options
 @click.pass_obj
 def show_letter(target: Target, number: int) -> None:
     """Show one whole: where it came from, its headers, its payload, and why it was set aside."""
@@ -106,6 +126,7 @@ def show_letter(target: Target, number: int) -> None:
 
 @dead_letters.command(name="replay")
 @click.argument("number", metavar="N", type=click.IntRange(1))
+@_target_options
 @click.pass_obj
 def replay_letter(target: Target, number: int) -> None:
     """Have the reader that failed handle it again; it is gone when that succeeds, and kept otherwise."""
@@ -115,6 +136,7 @@ def replay_letter(target: Target, number: int) -> None:
 
 @dead_letters.command(name="discard")
 @click.argument("number", metavar="N", type=click.IntRange(1))
+@_target_options
 @click.pass_obj
 def discard_letter(target: Target, number: int) -> None:
     """Remove it for good: what it told is never handled."""

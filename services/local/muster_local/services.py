@@ -10,10 +10,11 @@ from muster_local.program import Program
 
 GATEWAY = "gateway"
 SCALER = "scaler"
+SPEC_VALIDATOR = "spec-validator"
 POD_LAUNCHER = "pod-launcher"
 SINK = "sink"
 DEFAULT_PORT = 8700
-SERVICES = (GATEWAY, "spec-validator", "scheduler", POD_LAUNCHER, SCALER, "status-tracker")
+SERVICES = (GATEWAY, SPEC_VALIDATOR, "scheduler", POD_LAUNCHER, SCALER, "status-tracker")
 
 _BAD_SETTINGS = 2
 _DRAIN_S = 5.0
@@ -147,6 +148,8 @@ def _of_service(service: str, wiring: Wiring) -> dict[str, str]:
         if wiring.trace_query_url is not None:
             env["MUSTER_TRACE_QUERY_URL"] = wiring.trace_query_url
         return env
+    if service == SPEC_VALIDATOR and wiring.kubeconfig:
+        return {"MUSTER_RUNTIME": "kubernetes"}
     if service == POD_LAUNCHER and wiring.kubeconfig:
         return {
             "MUSTER_RUNTIME": "kubernetes",

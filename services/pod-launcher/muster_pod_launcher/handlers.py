@@ -79,6 +79,8 @@ class Hands:
     async def work(self, job_id: str) -> int | None:
         """Do what is to be done for a job now; answers the instant (µs) at which to look again without being told."""
         record = self._records.get(job_id)
+        if record is not None and self._is_idle(job_id, record):
+            return None
         await self._act(job_id, record)
         held_until = None
         if record is not None:
@@ -91,6 +93,11 @@ class Hands:
             return None
         looks = (next_work(record, self._clock()), next_deadline(record), held_until)
         return min((at for at in looks if at is not None), default=None)
+
+    def _is_idle(self, job_id: str, record: JobRecord) -> bool:
+        """Whether the job waits, and nothing of it is there: what is said of it then is not for hands."""
+        is_wanted = bool(record.replicas or record.terminal or record.built_by)
+        return not is_wanted and not self._runtime.observed_of(job_id)
 
     async def _act(self, job_id: str, record: JobRecord | None) -> None:
         steps = reconcile(record, self._seen(job_id), self._clock())
@@ -244,14 +251,13 @@ class Hands:
 
 
 def _log(record: JobRecord, news: Sequence[ReplicaChange]) -> None:
-    """Every end has a line of its own, and those that come up together one for all."""
-    for state in sorted(COMING & {change.state for change in news}):
-        names = [f"{change.role}-{change.index}" for change in news if change.state is state]
+    """Every end has a line of its own, and those that run from now on one for all. That they are launched was said when they were."""
+    running = [f"{change.role}-{change.index}" for change in news if change.state is ReplicaState.RUNNING]
+    if running:
         log.info(
-            "%s replicas %s",
-            len(names),
-            state,
-            extra=fields(job=record.name, first=names[0], last=names[-1]),
+            "%s replicas running",
+            len(running),
+            extra=fields(job=record.name, first=running[0], last=running[-1]),
         )
     for change in news:
         if change.state not in COMING:

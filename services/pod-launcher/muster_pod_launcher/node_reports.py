@@ -31,10 +31,11 @@ _TOGETHER = 64
 
 
 class _Word(msgspec.Struct, frozen=True):
-    """The last word on a node: what was said, at which sequence."""
+    """The last word on a node: what was said, at which sequence; ``node`` is None where it said that the node has gone."""
 
     data: bytes
     sequence: int
+    node: Node | None
 
 
 class NodeReports:
@@ -45,6 +46,7 @@ class NodeReports:
         self._runtime = runtime
         self._pool = pool
         self._told: dict[str, _Word] = {}
+        self._settled: dict[str, Node] = {}
         self.up_to_date = asyncio.Event()
 
     async def run(self) -> None:
@@ -68,11 +70,17 @@ class NodeReports:
 
     async def _read(self) -> None:
         last = await read_last_values(self._bus, NODES_STREAM, pool_nodes(self._pool))
-        self._told = {word.subject: _Word(word.data, word.stream_sequence) for word in last}
+        self._told = {
+            word.subject: _Word(word.data, word.stream_sequence, _node_of(word.subject, word.data))
+            for word in last
+        }
+        self._settled.clear()
 
     async def _report(self) -> None:
         nodes = {node.name: node for node in self._runtime.nodes()}
-        news = [self._message(node) for node in nodes.values()]
+        # Most nodes have not changed: the runtime then answers with the same object, which need not be put into words again.
+        fresh = [node for node in nodes.values() if self._settled.get(node.name) is not node]
+        news = [self._message(node) for node in fresh]
         news += [self._message(node, gone=True) for node in self._left(nodes.keys())]
         changed = [message for message in news if self._is_news(message)]
         for first in range(0, len(changed), _TOGETHER):
@@ -82,6 +90,7 @@ class NodeReports:
             for failure in told:
                 if isinstance(failure, BaseException):
                     raise failure
+        self._settled = nodes
 
     def _message(self, node: Node, *, gone: bool = False) -> Outgoing:
         return pool_message(NodeChanged(pool=self._pool, node=node, gone=gone), source=POD_LAUNCHER)
@@ -91,16 +100,8 @@ class NodeReports:
         return word is None or word.data != message.data
 
     def _left(self, names: Collection[str]) -> list[Node]:
-        left: list[Node] = []
-        for subject, word in self._told.items():
-            try:
-                fact = read_pool_fact(word.data)
-            except UnreadableEvent as error:
-                log.error("%s: %s", subject, error)
-                continue
-            if isinstance(fact, NodeChanged) and not fact.gone and fact.node.name not in names:
-                left.append(fact.node)
-        return left
+        known = [word.node for word in self._told.values() if word.node is not None]
+        return [node for node in known if node.name not in names]
 
     async def _tell(self, message: Outgoing) -> None:
         last = self._told[message.subject].sequence if message.subject in self._told else 0
@@ -110,5 +111,16 @@ class NodeReports:
             message, expected_last=last, msg_id=f"{message.subject}/{last}/{digest}"
         )
         published = await self._bus.publish_once(message)
-        self._told[message.subject] = _Word(message.data, published.sequence)
+        self._told[message.subject] = _Word(
+            message.data, published.sequence, _node_of(message.subject, message.data)
+        )
         log.info("node reported", extra=fields(subject=message.subject))
+
+
+def _node_of(subject: str, data: bytes) -> Node | None:
+    try:
+        fact = read_pool_fact(data)
+    except UnreadableEvent as error:
+        log.error("%s: %s", subject, error)
+        return None
+    return fact.node if isinstance(fact, NodeChanged) and not fact.gone else None

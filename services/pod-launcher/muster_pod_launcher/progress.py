@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 
 from muster_core.facts import ProgressReported
@@ -11,7 +12,10 @@ from muster_events.catalogue import POD_LAUNCHER
 from muster_events.codec import job_message
 from muster_events.subjects import lane_of
 from muster_pod_launcher.ports import ProgressReader, ProgressSeen
-from muster_runtime.bus import Bus
+from muster_runtime.bus import Bus, BusUnavailable
+from muster_runtime.logs import fields
+
+log = logging.getLogger(__name__)
 
 
 class ProgressReports:
@@ -36,7 +40,11 @@ class ProgressReports:
             for job_id, some in by_job.items():
                 record = self._records.get(job_id)
                 if record is not None and not record.terminal:
-                    await self._publish(record, some)
+                    try:
+                        await self._publish(record, some)
+                    except BusUnavailable as error:
+                        # The next that it says counts as much.
+                        log.info("progress is not told: %s", error, extra=fields(job=record.name))
 
     async def _publish(self, record: JobRecord, some: Sequence[ProgressSeen]) -> None:
         current = [seen for seen in some if seen.replica.attempt == record.attempt]

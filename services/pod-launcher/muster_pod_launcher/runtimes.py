@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 from muster_core.models import Node
-from muster_pod_launcher.ports import Runtime
 from muster_pod_launcher.process import ProcessRuntime
 from muster_pod_launcher.process.nodes import NodeSpecError, parse_nodes
+from muster_pod_launcher.reach.ports import ReachableRuntime
 from muster_pod_launcher.settings import PodLauncherSettings
 from muster_runtime.app import Context
 
@@ -24,12 +24,12 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
-async def make_runtime(settings: PodLauncherSettings, ctx: Context) -> Runtime:
+async def make_runtime(settings: PodLauncherSettings, ctx: Context) -> ReachableRuntime:
     """The runtime. Exits with 2 where the settings cannot be used."""
     return await _kubernetes(settings, ctx) if settings.runtime == "kubernetes" else _process(settings)
 
 
-def _process(settings: PodLauncherSettings) -> Runtime:
+def _process(settings: PodLauncherSettings) -> ReachableRuntime:
     return ProcessRuntime(
         root=settings.process_root,
         nodes=_nodes(settings.nodes),
@@ -39,7 +39,7 @@ def _process(settings: PodLauncherSettings) -> Runtime:
     )
 
 
-async def _kubernetes(settings: PodLauncherSettings, ctx: Context) -> Runtime:
+async def _kubernetes(settings: PodLauncherSettings, ctx: Context) -> ReachableRuntime:
     # Here and not at the top: who runs processes need not pay for the client's import.
     from muster_pod_launcher import kubernetes  # noqa: PLC0415
 

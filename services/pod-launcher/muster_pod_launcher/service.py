@@ -26,6 +26,7 @@ from muster_pod_launcher.node_reports import NodeReports
 from muster_pod_launcher.ports import ProgressReader, Runtime
 from muster_pod_launcher.progress import ProgressReports
 from muster_pod_launcher.questions import LogServicer
+from muster_pod_launcher.reach.handlers import ReachServicer
 from muster_pod_launcher.runtimes import make_runtime, now
 from muster_pod_launcher.settings import PodLauncherSettings
 from muster_pod_launcher.story import TraceStory
@@ -243,7 +244,9 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
         ctx=ctx,
         runtime=runtime,
         pool=settings.pool,
-        progress_s=settings.progress_seconds,
+        progress_s=(
+            settings.kube_progress_seconds if settings.runtime == "kubernetes" else settings.progress_seconds
+        ),
         # Processes come up as they are started, and pods one by one.
         hold_s=settings.kube_report_seconds if settings.runtime == "kubernetes" else 0.0,
     )
@@ -258,3 +261,4 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
         internal_service_pb2_grpc.add_LogServiceServicer_to_server,
         LogServicer(runtime=runtime, records=launcher.view.records),
     )
+    ctx.add_grpc(internal_service_pb2_grpc.add_ReachServiceServicer_to_server, ReachServicer(runtime=runtime))

@@ -38,6 +38,13 @@ class PodLauncherSettings(ServiceSettings, frozen=True, kw_only=True):
             description="process runtime: how often what programs say of their progress is read", ge=0.1
         ),
     ] = 5.0
+    kube_progress_seconds: Annotated[
+        float,
+        msgspec.Meta(
+            description="kubernetes runtime: how often the logs of jobs whose size may change are read for it",
+            ge=0.1,
+        ),
+    ] = 30.0
     kubeconfig: Annotated[
         str,
         msgspec.Meta(description="kubernetes runtime: the kubeconfig; empty: this pod's service account"),

@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.5
 _UNSENT_S = 15.0
+_TICK_S = 0.25
+"""How long facts gather when they are many: nobody is in a hurry to grow, and jobs that start want the machine."""
 """How long before its successor leads a leader may have died with spans that it had not sent."""
 
 
@@ -133,6 +135,7 @@ class Scaler:
             floors=RECORD_WRITERS,
             load=load,
             handle=handle,
+            tick_s=_TICK_S,
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(feed.run())

@@ -31,15 +31,15 @@ class PoolServicer(internal_service_pb2_grpc.PoolServiceServicer):
         self, request: pb.ExplainPlacementRequest, context: ServerContext
     ) -> pb.ExplainPlacementResponse:
         """See the proto."""
-        state = (await self._leading(context)).state
-        explanation = state.explain(request.job_id)
+        term = await self._leading(context)
+        explanation = await term.ask(lambda state: state.explain(request.job_id))
         if explanation is None:
             await context.abort(
                 grpc.StatusCode.NOT_FOUND, f"job {request.job_id} neither waits nor runs in pool {self._pool}"
             )
 
         def name_of(job_id: str) -> str:
-            record = state.record(job_id)
+            record = term.state.record(job_id)
             return record.name if record is not None and record.name else job_id
 
         return pb.ExplainPlacementResponse(explanation=explanation_to_proto(explanation, name_of=name_of))

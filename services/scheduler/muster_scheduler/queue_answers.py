@@ -10,7 +10,7 @@ from typing import NamedTuple, NoReturn
 import grpc
 
 from muster_core.models import DEFAULT_QUEUE, Problem, QueueChangeKind, QueueSpec
-from muster_core.queues import PoolUse, QueueChanges, change_queues
+from muster_core.queues import PoolState, PoolUse, QueueChanges, QueueReport, Reservation, change_queues
 from muster_events.queues import QueuesRecord, encode_queues
 from muster_rpc.convert import (
     problem_to_proto,
@@ -54,10 +54,12 @@ class QueueAnswers:
     ) -> pb.ListPoolQueuesResponse:
         """Every queue, or the one asked for, as it stands now."""
         leading = await self._leader(context)
-        state = leading.term.state
-        kept = [
-            (one, record.name if (record := state.record(one.job_id)) else "") for one in state.reservations
-        ]
+
+        def look(state: PoolState) -> tuple[tuple[QueueReport, ...], list[tuple[Reservation, str]]]:
+            names = ((one, state.record(one.job_id)) for one in state.reservations)
+            return state.queue_report(), [(one, record.name if record else "") for one, record in names]
+
+        reports, kept = await leading.term.ask(look)
         queues = [
             queue_service_pb2.Queue(
                 spec=queue_to_proto(report.spec),
@@ -65,7 +67,7 @@ class QueueAnswers:
                     report, [(one, name) for one, name in kept if one.queue == report.spec.name]
                 ),
             )
-            for report in state.queue_report()
+            for report in reports
             if request.name in ("", report.spec.name)
         ]
         return pb.ListPoolQueuesResponse(queues=queues, version=_version(leading.queues))
@@ -80,7 +82,7 @@ class QueueAnswers:
             if request.request_id and request.request_id == before.request_id:
                 return _applied(leading.queues)
             specs, problems = _read(request)
-            change = self._plan(request, specs, leading)
+            change = await leading.term.ask(lambda state: self._plan(request, specs, leading.queues, state))
             if problems or change.errors:
                 return pb.ApplyPoolQueuesResponse(
                     problems=[problem_to_proto(one) for one in (*problems, *change.problems)]
@@ -111,16 +113,19 @@ class QueueAnswers:
             )
 
     def _plan(
-        self, request: pb.ApplyPoolQueuesRequest, specs: tuple[QueueSpec, ...], leading: Leading
+        self,
+        request: pb.ApplyPoolQueuesRequest,
+        specs: tuple[QueueSpec, ...],
+        queues: QueueKeeper,
+        state: PoolState,
     ) -> QueueChanges:
-        state = leading.term.state
         use = PoolUse(
             reports=state.queue_report(),
             records=state.records.values(),
             offered=state.capacity(self._clock()).allocatable,
         )
         return change_queues(
-            leading.queues.in_force.queues,
+            queues.in_force.queues,
             given=specs,
             deleted=tuple(request.deleted),
             prune=request.prune,

@@ -30,7 +30,7 @@ class QueueGauges(Collector):
         if leading is None:
             return
         gauges = _gauges()
-        for report in leading.term.state.queue_report():
+        for report in leading.term.queue_report():
             queue = report.spec.name
             oldest = max(time.time() - report.oldest_wait_at / _US, 0) if report.oldest_wait_at else 0
             gauges["waiting"].add_metric([queue], report.waiting)

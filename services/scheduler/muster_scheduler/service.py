@@ -81,7 +81,7 @@ class Scheduler:
             state.restore(restore(entries))
 
         async def handle(batch: list[Incoming], live: bool) -> None:
-            term.observe([stamp(incoming) for incoming in batch])
+            await term.observe([stamp(incoming) for incoming in batch])
 
         feed = Feed(
             self._bus,
@@ -153,7 +153,7 @@ class Scheduler:
                 log.error("node %s cannot be read: %s", change.key, error)
                 continue
             if isinstance(fact, NodeChanged):
-                term.observe_node(fact)
+                await term.observe_node(fact)
 
 
 async def build(settings: SchedulerSettings, ctx: Context) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from muster_core.capabilities import Limits
 from muster_core.dialects import Parsed
 from muster_core.facts import JobRejected, JobSubmitted, JobValidated, Stamped
 from muster_core.models import Problem
@@ -21,15 +22,16 @@ log = logging.getLogger(__name__)
 class SubmissionHandler:
     """Judges each submission and says so on the bus."""
 
-    def __init__(self, *, verdicts: Verdicts, defaults: Defaults) -> None:
+    def __init__(self, *, verdicts: Verdicts, defaults: Defaults, limits: Limits) -> None:
         self._verdicts = verdicts
         self._defaults = defaults
+        self._limits = limits
 
     async def handle(self, submission: Stamped) -> None:
         """Judge one submission."""
         if not isinstance(submission.fact, JobSubmitted):
             return
-        verdict = judge(submission.fact, await self._defaults.in_force())
+        verdict = judge(submission.fact, await self._defaults.in_force(), limits=self._limits)
         if not await self._verdicts.publish(submission, verdict):
             return
         match verdict:
@@ -44,15 +46,16 @@ class SubmissionHandler:
 class SpecServicer(internal_service_pb2_grpc.SpecServiceServicer):
     """Answers what a document or spec means, and what the platform's defaults are."""
 
-    def __init__(self, *, defaults: Defaults) -> None:
+    def __init__(self, *, defaults: Defaults, limits: Limits) -> None:
         self._defaults = defaults
+        self._limits = limits
         self._keeper = DefaultsKeeper(defaults)
 
     async def CheckSpec(
         self, request: internal_service_pb2.CheckSpecRequest, context: ServerContext
     ) -> internal_service_pb2.CheckSpecResponse:
         """See the proto."""
-        parsed = _parsed(request, await self._defaults.in_force())
+        parsed = _parsed(request, await self._defaults.in_force(), self._limits)
         return internal_service_pb2.CheckSpecResponse(
             jobs=[job_to_proto(job) for job in parsed.jobs],
             problems=[problem_to_proto(p) for p in parsed.problems],
@@ -71,15 +74,15 @@ class SpecServicer(internal_service_pb2_grpc.SpecServiceServicer):
         return await self._keeper.store(request, context)
 
 
-def _parsed(request: internal_service_pb2.CheckSpecRequest, applied: Applied) -> Parsed:
+def _parsed(request: internal_service_pb2.CheckSpecRequest, applied: Applied, limits: Limits) -> Parsed:
     if request.WhichOneof("source") == "spec":
         try:
-            return read_spec(job_from_proto(request.spec), applied)
+            return read_spec(job_from_proto(request.spec), applied, limits=limits)
         except SpecError as error:
             return Parsed(jobs=(), problems=tuple(error.problems))
     if request.WhichOneof("source") == "document":
         document = request.document
-        return read_document(document.text, request.namespace, document.source_name, applied)
+        return read_document(document.text, request.namespace, document.source_name, applied, limits=limits)
     missing = Problem(
         code="Required", path="", message="neither a document nor a spec is given", fix="give one of the two"
     )

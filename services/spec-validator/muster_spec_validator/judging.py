@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from muster_core import reading
+from muster_core.capabilities import Limits, limits_of
 from muster_core.defaults import PlatformDefaults, apply_defaults
 from muster_core.dialects import Code, Parsed
 from muster_core.dialects.rules import MAX_JOB_BYTES
@@ -26,13 +27,13 @@ NONE_APPLIED = Applied()
 """What is in force before anyone applied anything."""
 
 
-def judge(fact: JobSubmitted, applied: Applied) -> JobValidated | JobRejected:
-    """The verdict on one part of a submission. The same submission under the same defaults gets the same verdict."""
+def judge(fact: JobSubmitted, applied: Applied, *, limits: Limits = limits_of) -> JobValidated | JobRejected:
+    """The verdict on one part of a submission. The same submission under the same defaults and limits gets the same one."""
     name = fact.spec.name if fact.spec else ""
     parsed = (
-        read_spec(fact.spec, applied)
+        read_spec(fact.spec, applied, limits=limits)
         if fact.spec
-        else read_document(fact.document or "", fact.namespace, fact.source_name, applied)
+        else read_document(fact.document or "", fact.namespace, fact.source_name, applied, limits=limits)
     )
     if parsed.jobs and fact.parts not in (0, len(parsed.jobs)):
         return JobRejected(problems=(_miscounted(fact.parts, len(parsed.jobs)),), name=name)
@@ -44,14 +45,17 @@ def judge(fact: JobSubmitted, applied: Applied) -> JobValidated | JobRejected:
     )
 
 
-def read_document(text: str, namespace: str, source_name: str, applied: Applied) -> Parsed:
+def read_document(
+    text: str, namespace: str, source_name: str, applied: Applied, *, limits: Limits = limits_of
+) -> Parsed:
     """What a document in any dialect means, the defaults filled in."""
-    return _completed(reading.read_document(text, namespace=namespace, source_name=source_name), applied)
+    parsed = reading.read_document(text, namespace=namespace, source_name=source_name, limits=limits)
+    return _completed(parsed, applied)
 
 
-def read_spec(job: Job, applied: Applied) -> Parsed:
+def read_spec(job: Job, applied: Applied, *, limits: Limits = limits_of) -> Parsed:
     """The same for a job that came as data."""
-    return _completed(reading.read_spec(job), applied)
+    return _completed(reading.read_spec(job, limits=limits), applied)
 
 
 def _completed(parsed: Parsed, applied: Applied) -> Parsed:

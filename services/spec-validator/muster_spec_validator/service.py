@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 
+from muster_core.capabilities import limits_of
+from muster_core.dialects.registry import all_dialects
 from muster_core.facts import JobRejected, JobValidated, Stamped
+from muster_core.pod_limits import limits_in_pods
 from muster_events import spans
 from muster_events.catalogue import DEFAULTS_BUCKET, JOBS_STREAM, SPEC_VALIDATOR
 from muster_events.codec import job_message
@@ -66,6 +69,7 @@ class BusVerdicts:
 async def build(settings: SpecValidatorSettings, ctx: Context) -> None:
     """Construct the service."""
     ctx.set_ready("defaults", False)
+    all_dialects()  # Now and not at the first document of each kind, whose submitter would wait for the imports.
     bus = await connect_bus(settings, ctx)
     defaults = DefaultsBucket(Records(bus, DEFAULTS_BUCKET))
     in_force = ctx.metrics.gauge(
@@ -73,7 +77,8 @@ async def build(settings: SpecValidatorSettings, ctx: Context) -> None:
     )
     in_force.set_function(lambda: defaults.heard)
     verdicts = BusVerdicts(bus=bus, telemetry=ctx.telemetry, metrics=ctx.metrics)
-    handler = SubmissionHandler(verdicts=verdicts, defaults=defaults)
+    limits = limits_in_pods if settings.runtime == "kubernetes" else limits_of
+    handler = SubmissionHandler(verdicts=verdicts, defaults=defaults, limits=limits)
 
     async def handle(incoming: Incoming) -> None:
         await handler.handle(stamp(incoming))
@@ -93,4 +98,7 @@ async def build(settings: SpecValidatorSettings, ctx: Context) -> None:
 
     ctx.add_part("defaults", defaults.run)
     ctx.add_part("submissions", judge)
-    ctx.add_grpc(internal_service_pb2_grpc.add_SpecServiceServicer_to_server, SpecServicer(defaults=defaults))
+    ctx.add_grpc(
+        internal_service_pb2_grpc.add_SpecServiceServicer_to_server,
+        SpecServicer(defaults=defaults, limits=limits),
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -15,3 +15,7 @@ class SpecValidatorSettings(ServiceSettings, frozen=True, kw_only=True):
     concurrency: Annotated[
         int, msgspec.Meta(description="submissions validated side by side", ge=1, le=1024)
     ] = 128
+    runtime: Annotated[
+        Literal["process", "kubernetes"],
+        msgspec.Meta(description="what runs replicas: where it is kubernetes, what can be no pod is refused"),
+    ] = "process"

@@ -27,15 +27,18 @@ _LARGEST_PAGE = 1000
 class RecordServicer(internal_service_pb2_grpc.RecordServiceServicer):
     """Any copy answers any question; one that must have seen a sequence waits for it, briefly."""
 
-    def __init__(self, *, shelf: Shelf, progress: Progress, read_wait_s: float) -> None:
+    def __init__(
+        self, *, shelf: Shelf, progress: Progress, queue_of: Callable[[JobRecord], str], read_wait_s: float
+    ) -> None:
         self._shelf = shelf
+        self._queue_of = queue_of
         self._progress = progress
         self._read_wait_s = read_wait_s
 
     async def GetRecord(self, request: pb.GetRecordRequest, context: ServerContext) -> pb.GetRecordResponse:
         """See the proto."""
         record = await self._found(request.job, context)
-        return pb.GetRecordResponse(job=record_to_proto(record))
+        return pb.GetRecordResponse(job=self._told(record))
 
     async def ListRecords(
         self, request: pb.ListRecordsRequest, context: ServerContext
@@ -49,11 +52,11 @@ class RecordServicer(internal_service_pb2_grpc.RecordServiceServicer):
         if request.page_size < 0:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "page_size: a page is not negative")
         size = min(request.page_size or _DEFAULT_PAGE, _LARGEST_PAGE)
-        matching = [r for r in self._shelf.newest_first() if _matches(r, request, phases)]
+        matching = [r for r in self._shelf.newest_first() if self._matches(r, request, phases)]
         page = [r for r in matching if before is None or (r.submitted_at, r.job_id) < before][: size + 1]
         token = _encoded(page[size - 1]) if len(page) > size else ""
         return pb.ListRecordsResponse(
-            jobs=[record_to_proto(r, history=False) for r in page[:size]],
+            jobs=[self._told(r, history=False) for r in page[:size]],
             next_page_token=token,
             total=len(matching),
         )
@@ -69,7 +72,7 @@ class RecordServicer(internal_service_pb2_grpc.RecordServiceServicer):
             while True:
                 if record.folded > sent:
                     sent = record.folded
-                    yield pb.WatchRecordResponse(job=record_to_proto(record))
+                    yield pb.WatchRecordResponse(job=self._told(record))
                 if _over(record):
                     return
                 job_id, changed = await changes.get()
@@ -90,13 +93,27 @@ class RecordServicer(internal_service_pb2_grpc.RecordServiceServicer):
             present = [r for r in self._shelf.newest_first() if r.folded > request.after_sequence]
             for record in sorted(present, key=lambda r: r.folded):
                 if request.namespace in ("", namespace_of(record)):
-                    yield pb.WatchRecordsResponse(job=record_to_proto(record, history=False))
+                    yield pb.WatchRecordsResponse(job=self._told(record, history=False))
             while True:
                 job_id, changed = await changes.get()
                 if changed is None:
                     yield pb.WatchRecordsResponse(job=job_pb2.Job(job_id=job_id), deleted=True)
                 elif request.namespace in ("", namespace_of(changed)):
-                    yield pb.WatchRecordsResponse(job=record_to_proto(changed, history=False))
+                    yield pb.WatchRecordsResponse(job=self._told(changed, history=False))
+
+    def _told(self, record: JobRecord, *, history: bool = True) -> job_pb2.Job:
+        return record_to_proto(record, history=history, queue=self._queue_of(record))
+
+    def _matches(
+        self, record: JobRecord, request: pb.ListRecordsRequest, phases: frozenset[Phase | None]
+    ) -> bool:
+        if request.namespace and namespace_of(record) != request.namespace:
+            return False
+        if request.queue and self._queue_of(record) != request.queue:
+            return False
+        if request.built_by and record.built_by != request.built_by:
+            return False
+        return not phases or record.phase in phases
 
     async def _found(self, ref: job_service_pb2.JobRef, context: ServerContext) -> JobRecord:
         record = self._known(ref)
@@ -153,16 +170,6 @@ def _over(record: JobRecord) -> bool:
     """Whether nothing more happens to a job by itself: its replicas are gone, or go on for as long as they like."""
     stays = record.job is not None and record.job.run.clean_pod_policy is CleanPodPolicy.NONE
     return record.settled or (record.terminal and stays)
-
-
-def _matches(record: JobRecord, request: pb.ListRecordsRequest, phases: frozenset[Phase | None]) -> bool:
-    if request.namespace and namespace_of(record) != request.namespace:
-        return False
-    if request.queue and (record.job is None or record.job.queue != request.queue):
-        return False
-    if request.built_by and record.built_by != request.built_by:
-        return False
-    return not phases or record.phase in phases
 
 
 def _encoded(record: JobRecord) -> str:

@@ -9,7 +9,14 @@ import time
 from muster_core.facts import JobFinished, JobRestarting
 from muster_core.lifecycle import Retention
 from muster_core.models import JobRecord
-from muster_events.catalogue import JOBS_BUCKET, JOBS_STREAM, LEASES_BUCKET, STATUS_TRACKER, lane_reader
+from muster_events.catalogue import (
+    JOBS_BUCKET,
+    JOBS_STREAM,
+    LEASES_BUCKET,
+    QUEUES_BUCKET,
+    STATUS_TRACKER,
+    lane_reader,
+)
 from muster_events.codec import decode_record, job_message
 from muster_events.subjects import (
     LANES,
@@ -29,6 +36,7 @@ from muster_status_tracker.bucket import JobsBucket
 from muster_status_tracker.handlers import LaneHandler
 from muster_status_tracker.meters import MeteredStory, show_phases
 from muster_status_tracker.questions import RecordServicer
+from muster_status_tracker.queues import QueuesInForce
 from muster_status_tracker.settings import StatusTrackerSettings
 from muster_status_tracker.shelf import Shelf
 from muster_status_tracker.story import TraceStory
@@ -38,6 +46,8 @@ from muster_status_tracker.webhooks.tellers import Tellers
 log = logging.getLogger(__name__)
 
 _LONGEST_SLEEP_S = 1.0
+_TICK_S = 0.1
+"""How long facts gather when they are many. What becomes of a job meanwhile is then one record instead of several."""
 
 
 def runs_before(record: JobRecord, fact: JobFinished | JobRestarting) -> int:
@@ -163,6 +173,7 @@ class Tracker:
             record_filters=lane_records(lane),
             load=load,
             handle=handle,
+            tick_s=_TICK_S,
         )
 
     async def _follow(self, feed: Feed, handler: LaneHandler) -> None:
@@ -204,6 +215,8 @@ async def build(settings: StatusTrackerSettings, ctx: Context) -> None:
     membership = Membership(
         bus, leases=Records(bus, LEASES_BUCKET), group=STATUS_TRACKER, instance=ctx.instance
     )
+    queues = QueuesInForce(records=Records(bus, QUEUES_BUCKET), pool=settings.pool)
+    ctx.add_part("queues", queues.run)
     takers = [tracker.own]
     ctx.add_part("lanes", tracker.run)
     if settings.webhooks is not None:
@@ -226,5 +239,10 @@ async def build(settings: StatusTrackerSettings, ctx: Context) -> None:
     ctx.add_part("membership", lambda: membership.run(own, LANES))
     ctx.add_grpc(
         internal_service_pb2_grpc.add_RecordServiceServicer_to_server,
-        RecordServicer(shelf=shelf, progress=tracker, read_wait_s=settings.read_wait_seconds),
+        RecordServicer(
+            shelf=shelf,
+            progress=tracker,
+            queue_of=queues.of,
+            read_wait_s=settings.read_wait_seconds,
+        ),
     )

@@ -14,6 +14,9 @@ from muster_status_tracker.webhooks.receivers import read_receivers
 class StatusTrackerSettings(ServiceSettings, frozen=True, kw_only=True):
     """Settings of status-tracker."""
 
+    pool: Annotated[str, msgspec.Meta(description="the pool by whose queues jobs are told and listed")] = (
+        "local"
+    )
     read_wait_seconds: Annotated[
         float,
         msgspec.Meta(

@@ -60,6 +60,24 @@ async def test_hints_reach_who_listens_also_after_a_reconnect(bus: Bus, broker: 
     assert heard == ["hint.a", "hint.b"]
 
 
+async def test_who_gives_up_on_a_broker_that_is_slow_does_not_deafen_the_connection(tmp_path: Path) -> None:
+    metrics, heard = Counting(), list[Incoming]()
+    async with Broker(tmp_path) as broker:
+        bus = await Bus.connect(BusSettings(url=broker.url), name="patient", metrics=metrics)
+        await broker.pause()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await bus.subscribe("given.up", heard.append)
+        await broker.resume()
+
+        async with asyncio.timeout(5):
+            await bus.subscribe("heard", heard.append)
+            await bus.send("heard", b"")
+            await eventually(lambda: [incoming.subject for incoming in heard] == ["heard"])
+        await bus.close()
+    assert metrics.reconnects == 0
+
+
 async def test_a_group_of_subscribers_is_called_once(bus: Bus) -> None:
     heard: list[Incoming] = []
     for _ in range(3):

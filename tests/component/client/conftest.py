@@ -68,6 +68,7 @@ class GatewayDouble(
         self.defaults = defaults_service_pb2.Defaults()
         self.changed = True
         self.page = 2
+        self.exec_ends = job_service_pb2.ExecEnded(exit_code=0)
         self._changed = threading.Condition()
         self._closing = False
 
@@ -250,6 +251,35 @@ class GatewayDouble(
             yield job_service_pb2.StreamLogsResponse(replica=replica, data=data, attempt=1)
             self._break(sent, context)
 
+    def ExecJob(
+        self, request_iterator: Iterator[job_service_pb2.ExecJobRequest], context: grpc.ServicerContext
+    ) -> Iterator[job_service_pb2.ExecJobResponse]:
+        """A command that says what it hears until its input ends, then ``exec_ends``."""
+        start = next(request_iterator).start
+        self._take("ExecJob", start, context)
+        yield job_service_pb2.ExecJobResponse(started=job_service_pb2.ExecStarted(replica="worker-0"))
+        for request in request_iterator if start.command.stdin else ():
+            if request.input.end:
+                break
+            yield job_service_pb2.ExecJobResponse(
+                output=job_service_pb2.ExecOutput(stdout=request.input.stdin)
+            )
+        yield job_service_pb2.ExecJobResponse(ended=self.exec_ends)
+
+    def ForwardPort(
+        self, request_iterator: Iterator[job_service_pb2.ForwardPortRequest], context: grpc.ServicerContext
+    ) -> Iterator[job_service_pb2.ForwardPortResponse]:
+        """A port that says what it hears."""
+        start = next(request_iterator).start
+        self._take("ForwardPort", start, context)
+        yield job_service_pb2.ForwardPortResponse(
+            opened=job_service_pb2.ForwardPortOpened(replica="worker-0", port=start.port or 8888)
+        )
+        for request in () if start.probe else request_iterator:
+            if request.end:
+                break
+            yield job_service_pb2.ForwardPortResponse(data=request.data)
+
     def GetCluster(
         self, request: cluster_service_pb2.GetClusterRequest, context: grpc.ServicerContext
     ) -> cluster_service_pb2.GetClusterResponse:
@@ -403,6 +433,7 @@ def make_job(
     )
     status = made.status
     status.phase = phase
+    status.queue = made.spec.queue
     status.attempt = 1 if replicas else 0
     status.generation = 1 if replicas else 0
     if reason or code:

@@ -222,8 +222,8 @@ def test_a_list_is_a_table_or_data(
 
 def test_jobs_are_listed_in_the_order_asked_for(muster: Muster, gateway: GatewayDouble, job: MakeJob):
     old, young = job(job_pb2.PHASE_SUCCEEDED, sequence=1), job(job_pb2.PHASE_QUEUED, sequence=2)
-    old.job_id, old.name, old.spec.queue, old.spec.priority = "j-bbbbbbbbbbbbbbbb", "alpha", "b", 7
-    young.name, young.spec.queue = "zeta", "a"
+    old.job_id, old.name, old.status.queue, old.spec.priority = "j-bbbbbbbbbbbbbbbb", "alpha", "b", 7
+    young.name, young.status.queue = "zeta", "a"
     young.status.submitted_at.seconds = old.status.submitted_at.seconds + 60
     gateway.publish(old, young)
 

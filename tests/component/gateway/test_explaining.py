@@ -68,6 +68,7 @@ def queued() -> job_pb2.Job:
     """A job that was told why it waits 100 s after its submission."""
     job = job_pb2.Job(job_id="j-1", name="big", spec=job_pb2.JobSpec(queue="research"))
     job.status.phase = job_pb2.PHASE_QUEUED
+    job.status.queue = "research"
     job.status.reason.CopyFrom(WAITS)
     for seconds, reason in ((1000, "Submitted"), (1100, WAITS.code), (1200, "scale")):
         job.status.history.add(reason=reason).at.seconds = seconds

@@ -12,7 +12,10 @@ from muster_runtime.bus import Bus, BusSettings, DeadLetters, Incoming
 
 
 async def ask(data: Path, *arguments: str) -> Result:
-    command = ["--data", str(data), *arguments]
+    return await run("--data", str(data), *arguments)
+
+
+async def run(*command: str) -> Result:
     return await asyncio.to_thread(CliRunner().invoke, dead_letters, command)
 
 
@@ -43,6 +46,11 @@ async def test_letters_are_listed_shown_and_discarded(
         assert listed[0].split() == ["N", "SET", "ASIDE", "READER", "MESSAGE", "REASON"]
         assert [row.split()[0] for row in listed[1:]] == ["1", "2"]
         assert all("spec-validator" in row and "ValueError: no" in row for row in listed[1:])
+
+        behind = await run("list", "--data", str(tmp_path))
+        assert behind.output.splitlines() == listed
+        by_bus = await run("--data", "elsewhere", "list", "--bus", system.bus_url)
+        assert by_bus.output.splitlines() == listed
 
         shown = (await ask(tmp_path, "show", "1")).output
         assert "JOBS 7" in shown

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import muster
 from muster_pod_launcher.ports import ProgressSeen, ReplicaId
-from muster_pod_launcher.process.progress import ProgressFiles
+from muster_pod_launcher.process.progress import ProgressFiles, progress_of
 
 RUN = ReplicaId(job_id="j-abcdefghijklmnop", attempt=1, role="worker", index=0)
 
@@ -72,6 +74,20 @@ def test_what_is_no_file_is_not_read(file: Path, tmp_path: Path) -> None:
     file.unlink()
     os.mkfifo(file)
     assert _read(ProgressFiles(), file) == []
+
+
+def test_where_there_is_no_file_it_is_a_line_of_the_log_now_and_then() -> None:
+    program = "import muster; print(muster.report(1, loss=0.5), muster.report(2), flush=True)"
+    environ = {**os.environ, "MUSTER_JOB_ID": RUN.job_id}
+    environ.pop("MUSTER_PROGRESS_FILE", None)
+    said = subprocess.run(
+        [sys.executable, "-c", program], env=environ, capture_output=True, check=True
+    ).stdout
+    line, answers = said.splitlines()
+    seen = progress_of(RUN, line.removeprefix(b"muster-progress: "), changed_at=0)
+    assert seen is not None
+    assert (seen.step, seen.metrics) == (1, {"loss": "0.5"})
+    assert answers == b"True True"
 
 
 def test_much_is_cut(file: Path) -> None:

@@ -196,11 +196,12 @@ class Live(
             nodes=[node_to_proto(node, pool="local", allocated=Resources()) for node in nodes]
         )
 
-    def ListQueues(
-        self, request: queue_service_pb2.ListQueuesRequest, context: grpc.ServicerContext
-    ) -> queue_service_pb2.ListQueuesResponse:
+    def GetQueue(
+        self, request: queue_service_pb2.GetQueueRequest, context: grpc.ServicerContext
+    ) -> queue_service_pb2.GetQueueResponse:
+        # No queues were applied: its version is 0.
         queue = queue_service_pb2.Queue(spec=queue_to_proto(QueueSpec(name=DEFAULT_QUEUE)))
-        return queue_service_pb2.ListQueuesResponse(queues=[queue])
+        return queue_service_pb2.GetQueueResponse(queue=queue)
 
     def ListJobs(
         self, request: job_service_pb2.ListJobsRequest, context: grpc.ServicerContext

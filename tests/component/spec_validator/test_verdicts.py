@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest_asyncio
 
+from muster_core.capabilities import limits_of
 from muster_core.defaults import CategoryDefaults, PlatformDefaults
 from muster_core.facts import JobSubmitted, JobValidated, Stamped
 from muster_core.models import Job, Role, Template
@@ -63,7 +64,7 @@ async def test_the_first_verdict_stands_whatever_is_in_force_later(
     verdicts = BusVerdicts(
         bus=shared_bus, telemetry=cast("Telemetry", NoTelemetry()), metrics=Metrics(process=False)
     )
-    handler = SubmissionHandler(verdicts=verdicts, defaults=defaults)
+    handler = SubmissionHandler(verdicts=verdicts, defaults=defaults, limits=limits_of)
     submission = await submit(shared_bus, fresh)
 
     await handler.handle(submission)
@@ -81,7 +82,7 @@ async def test_a_later_submission_gets_the_later_defaults(
     verdicts = BusVerdicts(
         bus=shared_bus, telemetry=cast("Telemetry", NoTelemetry()), metrics=Metrics(process=False)
     )
-    handler = SubmissionHandler(verdicts=verdicts, defaults=defaults)
+    handler = SubmissionHandler(verdicts=verdicts, defaults=defaults, limits=limits_of)
     await defaults.store(pool("a"), by="ann", over=0)
     await defaults.store(pool("b"), by="bob", over=1)
     submission = await submit(shared_bus, fresh)

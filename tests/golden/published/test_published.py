@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from muster_core.dialects import DIALECTS
 from muster_core.dialects.fields import FieldRow, field_rows, table_rows
 from muster_core.dialects.metadata import KubernetesMetadataKeys
 from muster_core.dialects.pods.keys import AffinityKeys, ContainerKeys, PodKeys, TemplateKeys
 from muster_core.dialects.pods.scheduling_keys import TolerationKeys
+from muster_core.dialects.registry import all_dialects
 from muster_core.dialects.table import Effect, Table
 
 HERE = Path(__file__).parent
@@ -54,7 +54,7 @@ def _covered(path: str, known: set[str], inner: set[str]) -> bool:
 
 @pytest.mark.parametrize(("kind", "name"), KINDS.items(), ids=KINDS.values())
 def test_every_published_field_of_a_kind_is_known(kind: tuple[str, str], name: str) -> None:
-    (dialect,) = [dialect for dialect in DIALECTS if (dialect.version, dialect.kind) == kind]
+    (dialect,) = [dialect for dialect in all_dialects() if (dialect.version, dialect.kind) == kind]
     assert unknown(name, field_rows(dialect)) == []
 
 
@@ -72,9 +72,9 @@ def test_a_field_that_nobody_declared_is_found_out() -> None:
     assert unknown("podspec", rows) == ["dnsPolicy"]
 
 
-@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.words)
+@pytest.mark.parametrize("dialect", all_dialects(), ids=lambda dialect: dialect.words)
 def test_every_field_says_what_it_is_and_why_it_has_no_effect(dialect: object) -> None:
-    (known,) = [one for one in DIALECTS if one is dialect]
+    (known,) = [one for one in all_dialects() if one is dialect]
     rows = list(field_rows(known))
     assert [row.path for row in rows if not row.doc and row.effect is Effect.ACTED_UPON] == []
     idle = [row for row in rows if row.effect in (Effect.WARNED, Effect.REFUSED)]

@@ -8,8 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from muster_core.dialects import TARGETS, convert, parse, to_native
+from muster_core.dialects import parse
 from muster_core.dialects.pods.framework_pods import main_of
+from muster_core.dialects.write import TARGETS, convert
+from muster_core.dialects.write.native import to_native
 from muster_core.frameworks.peers import gpus_of
 from muster_core.models import (
     Framework,

@@ -10,7 +10,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from msgspec.structs import fields, replace
 
-from muster_core.dialects import check, convert, native_text, parse, to_native
+from muster_core.dialects import parse
+from muster_core.dialects.typed.check import check
+from muster_core.dialects.write import convert
+from muster_core.dialects.write.native import native_text, to_native
 from muster_core.facts import JobSubmitted, JobValidated
 from muster_core.models import Job, JobKind, JobRecord, Severity
 from muster_rpc.convert import job_from_proto, job_to_proto

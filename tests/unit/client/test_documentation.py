@@ -29,6 +29,8 @@ def test_every_command_and_its_options_are_documented():
         "get",
         "watch",
         "logs",
+        "exec",
+        "port-forward",
         "explain",
         "scale",
         "cancel",

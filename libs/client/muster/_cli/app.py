@@ -21,6 +21,11 @@ _COMMANDS = {
     ),
     "watch": Lazy("muster._cli.commands.watch:watch", "Show a job at every change until it has ended."),
     "logs": Lazy("muster._cli.commands.logs:logs", "Print what a job's replicas wrote."),
+    "exec": Lazy("muster._cli.commands.exec:exec_command", "Run a command in a replica."),
+    "port-forward": Lazy(
+        "muster._cli.commands.port_forward:port_forward",
+        "Have a port of this machine lead to one of a replica.",
+    ),
     "explain": Lazy(
         "muster._cli.commands.explain:explain", "Say why a job waits, and what would let it start."
     ),

@@ -1,65 +1,77 @@
-"""Applying documents of the platform: the options, and what becomes of documents of queues."""
+"""Applying documents of the platform: the options, the sending, and what becomes of documents of queues."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, NoReturn, ParamSpec, TypeVar
 
 import click
+import msgspec
 
 from muster._cli import exits
-from muster._cli.documents import Given
+from muster._cli.documents import Given, read_document
 from muster._cli.dry_run import CLIENT, SERVER
 from muster._cli.output import emit
 from muster._cli.problems import counted, print_problems
-from muster._cli.state import State
+from muster._cli.state import State, shared_options
 from muster.errors import InvalidDocument
 from muster_core.models import Problem
 from muster_core.queue_documents import parse_queues, queues_text
 from muster_rpc.convert import problem_from_proto, queue_change_from_proto
-from muster_rpc.v1 import queue_service_pb2
+from muster_rpc.v1 import defaults_service_pb2, queue_service_pb2
+
+if TYPE_CHECKING:
+    from muster.client import Client
 
 P = ParamSpec("P")
 R = TypeVar("R")
+A = TypeVar("A", queue_service_pb2.ApplyQueuesResponse, defaults_service_pb2.ApplyDefaultsResponse)
 
 
-def apply_options(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """The options of a command that applies ``what``."""
+class Application(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be applied, and how: ``dry_run`` is by whom it is only judged, ``expected_version`` the one that it may replace."""
 
-    def add(command: Callable[P, R]) -> Callable[P, R]:
-        for option in (
-            click.option(
-                "--expected-version",
-                type=click.IntRange(0),
-                metavar="N",
-                help="Only over this version, 0 for the first one.",
-            ),
-            click.option("--prune", is_flag=True, help="Of queues: delete every one that is not given."),
-            click.option(
-                "--dry-run",
-                is_flag=False,
-                flag_value=SERVER,
-                type=click.Choice((SERVER, CLIENT)),
-                help="Only say what would be; =client asks nobody.",
-            ),
-            click.option("-f", "--file", required=True, metavar="FILE|-", help=what),
-        ):
-            command = option(command)
-        return command
-
-    return add
+    given: Given
+    prune: bool
+    dry_run: str | None
+    expected_version: int | None
 
 
-def apply_queues(
-    ctx: click.Context,
-    state: State,
-    given: Given,
-    *,
-    prune: bool,
-    dry_run: str | None,
-    expected_version: int | None,
-) -> None:
+Applying = Callable[[click.Context, State, Application], None]
+
+
+def apply_command(what: str, *, epilog: str | None = None) -> Callable[[Applying], click.Command]:
+    """A command ``apply`` of ``what``: its options, read into an ``Application``."""
+
+    def make(command: Applying) -> click.Command:
+        @click.command("apply", help=command.__doc__, epilog=epilog)
+        @_options(what)
+        @shared_options
+        @click.pass_obj
+        @click.pass_context
+        def apply(
+            ctx: click.Context,
+            state: State,
+            *,
+            file: str,
+            prune: bool,
+            dry_run: str | None,
+            expected_version: int | None,
+        ) -> None:
+            given = read_document(file)
+            application = Application(
+                given=given, prune=prune, dry_run=dry_run, expected_version=expected_version
+            )
+            command(ctx, state, application)
+
+        return apply
+
+    return make
+
+
+def apply_queues(ctx: click.Context, state: State, application: Application) -> None:
     """Apply a document of queues, and say what became of each."""
+    given, dry_run = application.given, application.dry_run
     parsed = parse_queues(given.content)
     if not parsed.queues:
         refuse(ctx, state, given, parsed.problems)
@@ -71,18 +83,17 @@ def apply_queues(
             else queues_text(parsed.queues).rstrip("\n")
         )
         return
-    try:
-        with state.client() as client:
-            answer = client.apply_queues(
-                given.source,
-                source_name=given.name,
-                prune=prune,
-                dry_run=dry_run is not None,
-                expected_version=expected_version,
-            )
-    except InvalidDocument as refused:
-        refuse(ctx, state, given, refused.problems)
-    warn(state, given, [problem_from_proto(warning) for warning in answer.warnings])
+
+    def ask(client: Client) -> queue_service_pb2.ApplyQueuesResponse:
+        return client.apply_queues(
+            given.source,
+            source_name=given.name,
+            prune=application.prune,
+            dry_run=dry_run is not None,
+            expected_version=application.expected_version,
+        )
+
+    answer = answered(ctx, state, given, ask)
     match state.output:
         case "table":
             for line in _told(answer, dry_run=dry_run is not None):
@@ -92,6 +103,17 @@ def apply_queues(
                 click.echo(change.name)
         case _:
             emit(answer, state.output)
+
+
+def answered(ctx: click.Context, state: State, given: Given, ask: Callable[[Client], A]) -> A:
+    """What ``ask`` is answered about a document, with its warnings shown; ends where the document is refused."""
+    try:
+        with state.client() as client:
+            answer = ask(client)
+    except InvalidDocument as refused:
+        refuse(ctx, state, given, refused.problems)
+    warn(state, given, [problem_from_proto(warning) for warning in answer.warnings])
+    return answer
 
 
 def warn(state: State, given: Given, warnings: Sequence[Problem]) -> None:
@@ -117,3 +139,28 @@ def _told(answer: queue_service_pb2.ApplyQueuesResponse, *, dry_run: bool) -> li
     if dry_run:
         return [*lines, f"would be version {version} of the queues; nothing was applied"]
     return [*lines, f"version {version} of the queues is in force"]
+
+
+def _options(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    def add(command: Callable[P, R]) -> Callable[P, R]:
+        for option in (
+            click.option(
+                "--expected-version",
+                type=click.IntRange(0),
+                metavar="N",
+                help="Only over this version, 0 for the first one.",
+            ),
+            click.option("--prune", is_flag=True, help="Of queues: delete every one that is not given."),
+            click.option(
+                "--dry-run",
+                is_flag=False,
+                flag_value=SERVER,
+                type=click.Choice((SERVER, CLIENT)),
+                help="Only say what would be; =client asks nobody.",
+            ),
+            click.option("-f", "--file", required=True, metavar="FILE|-", help=what),
+        ):
+            command = option(command)
+        return command
+
+    return add

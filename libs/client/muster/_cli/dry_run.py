@@ -11,7 +11,7 @@ from muster._cli.findings import Finding, ask, find, show_problems
 from muster._cli.problems import counted
 from muster._cli.state import State
 from muster.errors import Unavailable
-from muster_core.dialects import native_text, to_native
+from muster_core.dialects.write.native import native_text, to_native
 from muster_core.models import Job, Template
 
 SERVER, CLIENT, EITHER = "server", "client", "auto"

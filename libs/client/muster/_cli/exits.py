@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muster.errors import InvalidDocument, MusterError, NotFound, Unavailable
+from muster.errors import ConnectionLost, InvalidDocument, MusterError, NotFound, Unavailable
 
 OK = 0
 JOB_FAILED = 1
@@ -31,7 +31,7 @@ def code_of(error: MusterError) -> int:
             return REFUSED
         case NotFound():
             return NOT_FOUND
-        case Unavailable():
+        case Unavailable() | ConnectionLost():
             return UNAVAILABLE
         case _:
             return JOB_FAILED

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import click
 
-from muster_core.dialects.arena.document import PROGRAMS, split_own
+from muster_core.dialects.arena import PROGRAMS
+from muster_core.dialects.arena.document import split_own
 from muster_core.dialects.arena.jobs import SORTS, Sort
 from muster_core.dialects.arena.line import flags_of
 from muster_core.dialects.shell_words import join_words

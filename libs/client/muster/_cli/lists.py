@@ -15,7 +15,7 @@ _KEYS: dict[str, Callable[[job_pb2.Job], tuple[int | str, ...]]] = {
     "age": lambda job: (),
     "name": lambda job: (job.name or job.job_id, job.namespace),
     "phase": lambda job: (job.status.phase,),
-    "queue": lambda job: (job.spec.queue,),
+    "queue": lambda job: (job.status.queue,),
     "priority": lambda job: (-job.spec.priority,),
 }
 SORTS = tuple(_KEYS)
@@ -40,7 +40,7 @@ def job_table(jobs: Sequence[job_pb2.Job], now: float) -> Table:
             job.job_id if ambiguous else "",
             Text(words.phase_of(job), style=words.phase_style(job)),
             words.running_of_all(job),
-            job.spec.queue,
+            job.status.queue,
             words.since(job.status.submitted_at, now),
             job.status.address,
             job.status.reason.message or job.status.reason.code,

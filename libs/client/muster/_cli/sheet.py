@@ -119,7 +119,7 @@ def _header(
     if job.HasField("spec"):
         yield "Framework", _framework(job.spec)
         if said is None:
-            yield "Queue", job.spec.queue or job.namespace
+            yield "Queue", job.status.queue
         else:
             yield from standing(said, now)
         yield "Replicas", ", ".join(_role(job, role) for role in job.spec.roles)

@@ -24,7 +24,7 @@ def usage_table(jobs: Sequence[job_pb2.Job], now: float) -> Table:
             job.namespace if spread else "",
             job.name or job.job_id,
             Text(words.phase_of(job), style=words.phase_style(job)),
-            job.spec.queue,
+            job.status.queue,
             f"{_running(job)}/{_wanted(job)}",
             words.gpus(requested(job)),
             words.gpus(allocated(job)),

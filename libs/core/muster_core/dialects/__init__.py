@@ -1,4 +1,8 @@
-"""Documents in any dialect -> jobs or problems. Every dialect becomes the same ``Job``, and keeps the same rules."""
+"""Documents in any dialect -> jobs or problems. Every dialect becomes the same ``Job``, and keeps the same rules.
+
+Writing them (``write``), jobs that come as data (``typed``) and the list of dialects (``registry``) are doors of their own: who only reads
+a document does not pay for them.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +13,18 @@ from muster_core.dialects.builds import check_built_by
 from muster_core.dialects.codes import Code
 from muster_core.dialects.cursor import Cursor
 from muster_core.dialects.dialect import Given
-from muster_core.dialects.native.schema import native_schema
 from muster_core.dialects.problems import Problems
-from muster_core.dialects.registry import DIALECTS, detect, parts_of
+from muster_core.dialects.registry import detect, parts_of
 from muster_core.dialects.render import render_problems
-from muster_core.dialects.typed.check import check
-from muster_core.dialects.write import TARGETS, Converted, convert
-from muster_core.dialects.write.native import native_text, to_native
 from muster_core.dialects.yaml_source import MAX_BYTES, read_text
 from muster_core.models import Job, Problem
 
 __all__ = [
-    "DIALECTS",
     "MAX_BYTES",
-    "TARGETS",
     "Code",
-    "Converted",
     "Parsed",
-    "check",
-    "convert",
-    "native_schema",
-    "native_text",
     "parse",
     "render_problems",
-    "to_native",
 ]
 
 

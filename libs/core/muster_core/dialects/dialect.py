@@ -29,19 +29,15 @@ are of use only where nothing was."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dialect:
-    """One kind of document: ``version_key`` (apiVersion, or version) holds ``version``, and ``kind`` the kind.
+class Heading:
+    """What a kind of document is known by: ``version_key`` (apiVersion, or version) holds ``version``, and ``kind`` the kind.
 
-    ``name`` is what jobs call it (``Job.dialect``); several kinds may share one. A kind that is not ``taken`` is known all the same, so
-    that its reader can say why.
+    A kind that is not ``taken`` is known all the same, so that its reader can say why.
     """
 
-    name: str
     version: str
     kind: str
-    read: Read
     version_key: str = "apiVersion"
-    table: type[Table] | None = None
     taken: bool = True
 
     @property
@@ -49,3 +45,15 @@ class Dialect:
         """What it is called in messages."""
         version = self.version if self.version_key == "apiVersion" else f"{self.version_key} {self.version}"
         return f"{version} {self.kind}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialect(Heading):
+    """One kind of document and its reader.
+
+    ``name`` is what jobs call it (``Job.dialect``); several kinds may share one.
+    """
+
+    name: str
+    read: Read
+    table: type[Table] | None = None

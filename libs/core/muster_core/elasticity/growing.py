@@ -18,11 +18,14 @@ from muster_core.elasticity.shell import Elastic, may_grow, spare_of
 from muster_core.elasticity.standing import Standing, standing_of
 from muster_core.elasticity.telling import idle_reason
 from muster_core.facts import Assignment
+from muster_core.lifecycle import avoided_at
+from muster_core.lifecycle.misses import AVOIDED_FOR_US
 from muster_core.lifecycle.speed_up import MILLI
 from muster_core.models import ReplicaRecord
 from muster_core.placement import place_more
 from muster_core.placement.field import Field
 from muster_core.placement.slot import slot_of
+from muster_core.queues.avoiding import kept_off, known_among
 from muster_core.queues.sizes import dearest_amounts
 from muster_core.queues.trial import Trial
 
@@ -106,6 +109,12 @@ def grows_at(elastic: Elastic, decided_at: int) -> int:
     return max(quiet_at, elastic.cool_at)
 
 
+def forgives_at(elastic: Elastic, now: int) -> int | None:
+    """The next instant (µs) after ``now`` at which a node that has failed the job may take replicas of it again; None where none has."""
+    ends = (at + AVOIDED_FOR_US for at in elastic.record.avoided.values())
+    return min((at for at in ends if at > now), default=None)
+
+
 def _give(turns: dict[str, _Turn], trial: Trial) -> list[_Grower]:
     grown: dict[str, _Grower] = {}
     while turns:
@@ -138,7 +147,9 @@ def _one_more(grower: _Grower, trial: Trial) -> Assignment | None:
         if not Field(trial.snapshot, [slot]).fits(slot).total:
             return None
     target = grower.standing.size + 1
-    added = place_more(record.job, grower.members, role.name, target, trial.snapshot)
+    avoided = known_among(avoided_at(record, trial.now), trial.snapshot)
+    with kept_off(avoided, record.job_id, trial.snapshot):
+        added = place_more(record.job, grower.members, role.name, target, trial.snapshot)
     return added[0] if added else None
 
 

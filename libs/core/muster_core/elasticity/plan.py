@@ -6,7 +6,7 @@ Both are tried on the pool itself, with the room that the scheduler keeps for ot
 from __future__ import annotations
 
 from muster_core.elasticity.givers import Giver, Givers
-from muster_core.elasticity.growing import POLICIES, growers, grows_at, growths
+from muster_core.elasticity.growing import POLICIES, forgives_at, growers, grows_at, growths
 from muster_core.elasticity.policy import Policy
 from muster_core.elasticity.proposal import ScaleProposal
 from muster_core.elasticity.settings import NONE, ElasticSettings, numbers_of, numbers_of_queue
@@ -51,7 +51,9 @@ def next_check(view: PoolView, now: int, settings: ElasticSettings | None = None
     chosen = settings or ElasticSettings()
     trial = Trial(index=view.index, feasible=view.feasible, now=now)
     heads = heads_of(trial)
-    instants = [grows_at(one, view.decided_at) for one in growers(trial, chosen)]
+    elastic = growers(trial, chosen)
+    instants = [grows_at(one, view.decided_at) for one in elastic]
+    instants += [at for one in elastic if (at := forgives_at(one, now)) is not None]
     if heads:
         tree = trial.index.tree
         givers = (may_give(record, tree, chosen) for record in trial.index.records.values())

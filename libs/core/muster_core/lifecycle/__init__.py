@@ -6,7 +6,7 @@ from muster_core.lifecycle.invariants import check_record
 from muster_core.lifecycle.misses import avoided_at, was_taken
 from muster_core.lifecycle.reconcile import Report, Start, Step, Stop, next_work, reconcile
 from muster_core.lifecycle.retention import Retention
-from muster_core.lifecycle.starting import start_due, start_timeout_of, unstarted
+from muster_core.lifecycle.starting import late_joiners, start_due, start_timeout_of, unstarted
 
 __all__ = [
     "Finish",
@@ -23,6 +23,7 @@ __all__ = [
     "check_record",
     "decide",
     "fold",
+    "late_joiners",
     "next_deadline",
     "next_work",
     "reconcile",

@@ -6,6 +6,7 @@ import msgspec
 
 from muster_core.facts import BY_HAND, CommandRequested, JobResized
 from muster_core.lifecycle.moves import ACTIVE_PHASES
+from muster_core.lifecycle.starting import START_TIMEOUT
 from muster_core.models import JobRecord
 
 
@@ -17,11 +18,15 @@ def with_size_asked(record: JobRecord, fact: CommandRequested) -> JobRecord:
 
 
 def after_resize(record: JobRecord, fact: JobResized) -> JobRecord:
-    """The record after a change of its membership: what is reached is no longer asked for, nor what a policy has decided otherwise."""
+    """The record after a change of its membership: what is reached is no longer asked for, nor what was decided otherwise.
+
+    A policy decides so, and so does the time that those who joined had to start.
+    """
     if not record.asked:
         return record
     touched = {one.role for one in (*fact.added, *fact.removed)}
-    overruled = touched if fact.policy not in ("", BY_HAND) else set[str]()
+    by_others = fact.policy not in ("", BY_HAND) or fact.reason.code == START_TIMEOUT
+    overruled = touched if by_others else set[str]()
     sizes = {role: sum(1 for one in record.members() if one.role == role) for role in record.asked}
     asked = {
         role: target

@@ -203,7 +203,8 @@ def _resized(record: JobRecord, fact: facts.JobResized, at: int) -> tuple[JobRec
         generation=fact.generation,
         replicas=replicas,
         resized_at=at,
-        resized_by=fact.policy,
+        # A size set by hand stays so when nodes take members of it.
+        resized_by=fact.policy or record.resized_by,
         reason=fact.reason,
     )
     return after_resize(resized, fact), None

@@ -6,7 +6,16 @@ Pure and deterministic: the same job on the same nodes goes to the same place on
 from muster_core.placement.capacity import Hold, HoldKey, Snapshot
 from muster_core.placement.demand import Demand, demand_of
 from muster_core.placement.fragments import TYPICAL, Workload, workload_of
-from muster_core.placement.gang import Gang, GangRole, Placement, feasible_when_empty, gang_of, place
+from muster_core.placement.gang import (
+    Gang,
+    GangRole,
+    Placement,
+    feasible_when_empty,
+    find_room,
+    gang_of,
+    has_chance,
+    place,
+)
 from muster_core.placement.growth import place_more
 from muster_core.placement.holding import hold_of
 from muster_core.placement.shortfall import Shortfall, to_reason
@@ -24,7 +33,9 @@ __all__ = [
     "Workload",
     "demand_of",
     "feasible_when_empty",
+    "find_room",
     "gang_of",
+    "has_chance",
     "hold_of",
     "place",
     "place_more",

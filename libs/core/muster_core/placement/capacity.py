@@ -7,7 +7,7 @@ thousands of nodes; and what depends on labels is asked of each node once, not o
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from muster_core.models import Node, Resources, Taint
@@ -15,6 +15,7 @@ from muster_core.placement.admission import Rules, barring
 from muster_core.placement.changes import Changes, View
 from muster_core.placement.demand import PODS, Demand
 from muster_core.placement.peers import Peer
+from muster_core.placement.reach import Reach, reach_of
 from muster_core.placement.room import (
     BASE_AXES,
     Need,
@@ -81,6 +82,7 @@ class Snapshot:
         self._scale: tuple[int, ...] | None = None
         self._emptied: Snapshot | None = None
         self._allocatable: Resources | None = None
+        self._reach: tuple[int, Reach] | None = None
         self._log: list[tuple[HoldKey, Hold, bool, Room | None]] = []
         self._open = 0
         self.changes = Changes()
@@ -212,6 +214,10 @@ class Snapshot:
         """What is free on a node; raises KeyError where the node is not known."""
         return self._rooms[name]
 
+    def room_without(self, name: str, gone: Container[HoldKey]) -> Room:
+        """What would be free on a node if ``gone`` held nothing there; raises KeyError where the node is not known."""
+        return self._room_from_scratch(self._nodes[name], gone)
+
     def class_of(self, name: str) -> NodeClass | None:
         """The class of a node, or None where it takes no new replica or is not known."""
         return self._class_of.get(name)
@@ -276,6 +282,15 @@ class Snapshot:
             total += Resources(gpu_memory=gpu_memory - node.allocatable.gpu_memory)
         return total
 
+    def reach(self) -> Reach:
+        """The most that any node that takes new replicas has free of each resource."""
+        if self._reach is None or self._reach[0] != self.changes.end:
+            self._reach = (
+                self.changes.end,
+                reach_of((one.room for one in self._classes.values()), len(self._axes)),
+            )
+        return self._reach[1]
+
     def overfull(self) -> list[str]:
         """The nodes on which more is held or used than they offer, sorted."""
         return sorted(name for name, room in self._rooms.items() if is_overfull(room))
@@ -290,12 +305,13 @@ class Snapshot:
         node = self._nodes[name]
         return node.ready and not node.unschedulable
 
-    def _room_from_scratch(self, node: Node) -> Room:
+    def _room_from_scratch(self, node: Node, gone: Container[HoldKey] = ()) -> Room:
         room = self._empty_rooms.get(node.name)
         if room is None:
             room = self._empty_rooms[node.name] = empty_room(node, self._axes)
-        for hold in self._on_node.get(node.name, {}).values():
-            room = subtract(room, self.need(hold.demand), hold.gpus)
+        for key, hold in self._on_node.get(node.name, {}).items():
+            if key not in gone:
+                room = subtract(room, self.need(hold.demand), hold.gpus)
         return take_foreign_gpus(room, node.foreign.gpu)
 
     def _replace_room(self, name: str, room: Room) -> None:

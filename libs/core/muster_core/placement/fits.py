@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from muster_core.placement.admission import Rules
@@ -72,6 +72,11 @@ class Fits:
             return
         for name in changed:
             self._update(name)
+
+    @property
+    def names(self) -> Iterable[str]:
+        """The nodes that it fits on."""
+        return self._fits.keys()
 
     def times(self, name: str) -> int:
         """How many times it fits on a node."""

@@ -89,6 +89,22 @@ def place(
     return shortfall_of(groups, field, gang.policy, feasible=feasible, fits_now=_fits_now(gang, field))
 
 
+def find_room(gang: Gang, snapshot: Snapshot) -> Placement | None:
+    """Where ``place`` puts the gang, None where it finds no room: whoever does not ask why is spared looking for the reasons."""
+    field = Field(snapshot, _slots(gang))
+    layout = _largest(gang, field)
+    return None if layout is None else _placement(gang, layout, field)
+
+
+def has_chance(gang: Gang, snapshot: Snapshot) -> bool:
+    """Whether some node has enough of every single resource for a replica of each role: where not, there is no room for the gang.
+
+    Costs next to nothing as long as the snapshot stays as it is.
+    """
+    reach = snapshot.reach()
+    return all(reach.covers(snapshot.need(slot.demand)) for slot in _least_slots(gang))
+
+
 def feasible_when_empty(gang: Gang, snapshot: Snapshot) -> bool:
     """Whether the pool could hold the gang's floor if nothing of ours ran on it."""
     field = Field(snapshot.emptied(), _slots(gang))
@@ -126,6 +142,15 @@ def _slots_of(role: GangRole) -> Iterator[Slot]:
     yield role.slot
     for _, slot in role.overrides:
         yield slot
+
+
+def _least_slots(gang: Gang) -> Iterator[Slot]:
+    """What those ask who start in any case."""
+    for role in gang.roles:
+        if role.min:
+            overrides = dict(role.overrides)
+            for index in range(role.min) if overrides else (0,):
+                yield overrides.get(index, role.slot)
 
 
 def _largest(gang: Gang, field: Field) -> Layout | None:

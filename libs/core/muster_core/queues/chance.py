@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from muster_core.models import JobRecord
-from muster_core.placement import Gang, Placement, Shortfall, place
+from muster_core.placement import Gang, Placement, Shortfall, find_room, place
 from muster_core.queues.keeping import KeptRoom
 from muster_core.queues.ledger import Amounts
 from muster_core.queues.lines import Shape
@@ -45,15 +45,15 @@ class Chance:
             node for one in others if not one.outlasts(bound, now) for node in one.reservation.nodes
         )
 
-    def try_out(self, gang: Gang, *, feasible: bool | None = None) -> Placement | Shortfall:
-        """Where ``gang`` would go now; ``feasible`` as in ``place``."""
+    def try_out(self, gang: Gang) -> Placement | Shortfall:
+        """Where ``gang`` would go now, or why nowhere."""
         with self.beside_others():
-            return place(gang, self.trial.snapshot, feasible=feasible)
+            return place(gang, self.trial.snapshot)
 
     def place(self, gang: Gang) -> Placement | None:
         """Where ``gang`` would go now, or None."""
-        found = self.try_out(gang, feasible=True)
-        return found if isinstance(found, Placement) else None
+        with self.beside_others():
+            return find_room(gang, self.trial.snapshot)
 
     def allows(self, amounts: Amounts) -> bool:
         """Whether the limits of the job's queue, and of those above, allow it so much."""

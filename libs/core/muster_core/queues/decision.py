@@ -1,8 +1,8 @@
 """One decision over a pool: a single pass that sees its own effects, on a snapshot that is rolled back in the end.
 
-In this order: what nodes have taken is placed again or taken down with its gang, gangs that do not start are taken down, room is kept for
-those who are to have it, sizes asked for by hand are followed, the queues are served, proposals to shrink for those who still wait are
-weighed, and what then is left goes to proposals to grow.
+In this order: what nodes have taken is placed again or taken down with its gang, gangs and growths that do not start are given up, room
+is kept for those who are to have it, sizes asked for by hand are followed, the queues are served, proposals to shrink for those who still
+wait are weighed, and what then is left goes to proposals to grow.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from __future__ import annotations
 import msgspec
 
 from muster_core.facts import BY_HAND
-from muster_core.lifecycle import start_timeout_of, unstarted
 from muster_core.models import JobRecord
 from muster_core.placement import Gang
-from muster_core.queues import reasons
 from muster_core.queues.allowing import allowed_size
 from muster_core.queues.durations import Durations
 from muster_core.queues.giving import weigh
 from muster_core.queues.index import PoolIndex
-from muster_core.queues.instructions import Evict, Instruction, Resize
+from muster_core.queues.instructions import Instruction, Resize
+from muster_core.queues.joining import grown
 from muster_core.queues.keeping import KeptRoom, Reservation
+from muster_core.queues.overdue import timed_out
 from muster_core.queues.replacing import mended
 from muster_core.queues.requests import Requests
 from muster_core.queues.reserving import Reserving
-from muster_core.queues.resizing import given_up, grow, reachable, resizable, shrink, size_of
+from muster_core.queues.resizing import given_up, reachable, resizable, shrink, size_of
 from muster_core.queues.serving import Serving
 from muster_core.queues.telling import Telling
 from muster_core.queues.trial import Trial
@@ -54,11 +54,13 @@ class Decision:
         told_at: dict[str, int],
         durations: Durations,
         now: int,
+        look_every_us: int,
     ) -> None:
         self._index = index
         self._requests = requests
         self._told_at = told_at
         self._trial = Trial(index=index, feasible=feasible, now=now)
+        self._look_every_us = look_every_us
         self._kept = KeptRoom(self._trial.snapshot)
         self._reserving = Reserving(self._trial, self._kept, durations)
         self._refused: list[str] = []
@@ -66,10 +68,10 @@ class Decision:
     def run(self) -> Outcome:
         """Decide; the index and the snapshot are as before afterwards."""
         mark = self._trial.checkpoint()
-        serving = Serving(self._trial, self._kept)
+        serving = Serving(self._trial, self._kept, look_every_us=self._look_every_us)
         try:
             self._mend_disrupted()
-            self._evict_unstarted()
+            self._give_up_overdue()
             self._reserving.run()
             self._follow_hands()
             serving.run()
@@ -77,9 +79,13 @@ class Decision:
             self._weigh_growths()
         finally:
             self._trial.rollback(mark)
-        telling = Telling(self._trial, serving.blocked, self._told_at)
+        telling = Telling(self._trial, serving.blocked, self._told_at, passed_over=serving.passed_over)
         told = telling.run()
-        wakes = [at for at in (telling.retell_at, self._reserving.starves_at()) if at is not None]
+        wakes = [
+            at
+            for at in (telling.retell_at, serving.look_again_at, self._reserving.starves_at())
+            if at is not None
+        ]
         return Outcome(
             instructions=(*self._trial.done, *told),
             refused=tuple(self._refused),
@@ -96,22 +102,13 @@ class Decision:
             else:
                 self._trial.say(instruction)
 
-    def _evict_unstarted(self) -> None:
+    def _give_up_overdue(self) -> None:
         overdue = (job_id for job_id, due in self._index.starting.items() if due <= self._trial.now)
         for job_id in sorted(overdue):
             if job_id in self._trial.touched:
                 continue
             record = self._index.records[job_id]
-            late = unstarted(record)
-            timeout_s = start_timeout_of(record, self._index.start_timeout_s)
-            self._trial.say(
-                Evict(
-                    job_id=job_id,
-                    attempt=record.attempt,
-                    reason=reasons.start_timeout(record, late, timeout_s),
-                    avoid=tuple(sorted({one.node for one in late})),
-                )
-            )
+            self._trial.say(timed_out(record, self._index.start_timeout_s, self._trial.now))
 
     def _follow_hands(self) -> None:
         for (job_id, role), target in sorted(self._requests.by_hand.items()):
@@ -122,7 +119,7 @@ class Decision:
             size = size_of(record, role)
             if wanted > size:
                 wanted = self._allowed(record, role, wanted)
-                self._resize(record, grow(record, role, wanted, self._trial.snapshot, policy=BY_HAND))
+                self._resize(record, grown(record, role, wanted, self._trial, policy=BY_HAND))
             elif wanted < size:
                 self._resize(record, shrink(record, role, wanted, policy=BY_HAND))
 
@@ -144,11 +141,11 @@ class Decision:
             record = self._index.records[job_id]
             if job_id in self._trial.touched:
                 continue
-            resize = grow(
+            resize = grown(
                 record,
                 proposal.role,
                 self._allowed(record, proposal.role, proposal.target),
-                self._trial.snapshot,
+                self._trial,
                 reason=proposal.reason,
                 policy=proposal.policy,
             )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from muster_core.facts import ReplicaRef, ScaleProposed
 from muster_core.models import JobRecord
-from muster_core.placement import Hold, HoldKey, Placement, place
+from muster_core.placement import Hold, HoldKey, Placement, find_room
 from muster_core.placement.roles import is_pinned
 from muster_core.queues.keeping import KeptRoom
 from muster_core.queues.leavers import leaving
@@ -46,8 +46,7 @@ class Beside:
         self._kept.lift(self._job_id, self.shape, self._trial.now)
         if self._trial.ledger.barrier(self.shape.queue, gang_amounts(self.gang)) is not None:
             return None
-        found = place(self.gang, self._trial.snapshot, feasible=True)
-        return found if isinstance(found, Placement) else None
+        return find_room(self.gang, self._trial.snapshot)
 
     def give(self, gift: Gift) -> None:
         """Let a replica leave."""

@@ -5,14 +5,21 @@ Allocations are kept nowhere else: they are the fold of the facts, so that they 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from muster_core.lifecycle.misses import was_taken
 from muster_core.lifecycle.moves import ACTIVE_PHASES
 from muster_core.models import JobKind, JobRecord, ReplicaRecord, ReplicaState, RestartPolicy
 from muster_core.placement import Hold, HoldKey, hold_of
 
+_NOTHING: Mapping[HoldKey, Hold] = {}
 
-def holdings_of(record: JobRecord) -> dict[HoldKey, Hold]:
-    """What each replica of ``record`` holds, those on their way out included."""
+
+def holdings_of(record: JobRecord, known: Mapping[HoldKey, Hold] = _NOTHING) -> dict[HoldKey, Hold]:
+    """What each replica of ``record`` holds, those on their way out included.
+
+    ``known`` are holds of the same job as it is, which need not be worked out again.
+    """
     if record.job is None:
         return {}
     holdings: dict[HoldKey, Hold] = {}
@@ -20,7 +27,10 @@ def holdings_of(record: JobRecord) -> dict[HoldKey, Hold]:
         role = record.job.role(replica.role)
         if role is not None and holds_room(record, replica):
             key = (record.job_id, replica.attempt, replica.role, replica.index)
-            holdings[key] = hold_of(record.job, role.name, replica.index, replica.node, replica.gpus)
+            hold = known.get(key)
+            if hold is None or hold.node != replica.node or hold.gpus != replica.gpus:
+                hold = hold_of(record.job, role.name, replica.index, replica.node, replica.gpus)
+            holdings[key] = hold
     return holdings
 
 

@@ -77,6 +77,7 @@ class PoolIndex:
     def apply(self, tree: QueueTree) -> None:
         """Put every job into its queue of ``tree``."""
         self.tree = tree
+        self.version += 1
         self.ledger = Ledger(tree, self.capacity)
         for job_id, holds in self.holdings.items():
             self.ledger.add(tree.account_of(self._records[job_id]), amounts_of(holds.values()))
@@ -88,7 +89,7 @@ class PoolIndex:
         job_id = record.job_id
         before = self._records.get(job_id)
         if before is None or before.replicas is not record.replicas or before.phase is not record.phase:
-            self._reindex_holdings(record)
+            self._reindex_holdings(before, record)
             self._reindex_gifts(record)
         if record.settled:
             self._records.pop(job_id, None)
@@ -123,9 +124,10 @@ class PoolIndex:
         ahead = placed or [other for other in others if (other.queued_at, other.job_id) < arrival]
         return min(ahead, key=lambda other: (other.queued_at, other.job_id)).job_id if ahead else None
 
-    def _reindex_holdings(self, record: JobRecord) -> None:
+    def _reindex_holdings(self, before: JobRecord | None, record: JobRecord) -> None:
         held = self.holdings.get(record.job_id, {})
-        holds = {} if record.settled else holdings_of(record)
+        same_job = before is not None and before.job is record.job
+        holds = {} if record.settled else holdings_of(record, held if same_job else {})
         released = [key for key, hold in held.items() if holds.get(key) != hold]
         taken = [(key, hold) for key, hold in holds.items() if held.get(key) != hold]
         for key in released:
@@ -188,7 +190,7 @@ class PoolIndex:
             self.homeless.add(job_id)
         elif drained(record):
             shape = Shape(self.tree.account_of(record), gang_of(record.job), record.job.run.active_deadline_s)
-            self.lines.put(job_id, key, shape)
+            self.lines.put(job_id, key, shape, heard=record.reason is not None)
             if ready := ready_at(record):
                 self.delayed[job_id] = ready
         else:

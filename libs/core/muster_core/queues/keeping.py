@@ -107,18 +107,22 @@ class KeptRoom:
         lifted = [
             name
             for name, kept in self._kept.items()
-            if name in self._standing and (name == job_id or kept.outlasts(shape.bound_s, now))
+            if name in self._standing and not _concerns(kept, job_id, shape, now)
         ]
         for name in lifted:
             self._release(name)
         return bool(lifted)
 
-    def lift_all(self) -> Reservation | None:
-        """Lift whatever still stands; the first of it."""
-        standing = list(self._standing)
-        for name in standing:
+    def lift_all(self) -> None:
+        """Lift whatever still stands."""
+        for name in list(self._standing):
             self._release(name)
-        return self._kept[standing[0]].reservation if standing else None
+
+    def first_before(self, job_id: str, shape: Shape, now: int) -> Reservation | None:
+        """The first reservation that concerns the job, None where none does."""
+        concerning = (kept for kept in self._kept.values() if _concerns(kept, job_id, shape, now))
+        first = next(concerning, None)
+        return first.reservation if first is not None else None
 
     def stand(self) -> None:
         """Keep the room of every reservation, as it is now."""
@@ -132,6 +136,11 @@ class KeptRoom:
     def _release(self, name: str) -> None:
         for key in self._standing.pop(name):
             self._snapshot.release(key)
+
+
+def _concerns(kept: Kept, job_id: str, shape: Shape, now: int) -> bool:
+    """Whether a job must leave this room alone: it is another's, and will be needed before the job has certainly ended."""
+    return kept.reservation.job_id != job_id and not kept.outlasts(shape.bound_s, now)
 
 
 def _of_gpu(milli: int, memory: int) -> Demand | None:

@@ -6,7 +6,7 @@ With ten thousand jobs in the queue there are few different gangs: a decision co
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sized
 from typing import NamedTuple
 
 from muster_core.models import Reason
@@ -28,17 +28,29 @@ class Shape(NamedTuple):
         return self.account[0]
 
 
+class Look(NamedTuple):
+    """The ``reason`` for which a line found no room at ``at`` (µs), None where it found some after all; it holds as long as ``basis`` is
+    the same, None: for this once."""
+
+    at: int
+    basis: Hashable
+    reason: Reason | None
+
+
 class Line:
     """Jobs of one shape, in order. ``told`` is the reason that all of them are known to have been told, ``oldest`` the start (µs) of the
-    longest wait among them where nothing but room keeps any of them; each None where that is not known."""
+    longest wait among them where nothing but room keeps any of them, ``look`` why there was no room when that was looked at last; each
+    None where that is not known. ``unheard``: since the line was last considered, somebody has come who was not told anything yet."""
 
-    __slots__ = ("keys", "oldest", "shape", "told")
+    __slots__ = ("keys", "look", "oldest", "shape", "told", "unheard")
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         self.keys: list[QueueKey] = []
         self.told: Reason | None = None
         self.oldest: int | None = None
+        self.look: Look | None = None
+        self.unheard = False
 
 
 class WaitingLines:
@@ -51,6 +63,11 @@ class WaitingLines:
     def __len__(self) -> int:
         return len(self._places)
 
+    @property
+    def shapes(self) -> Sized:
+        """The different shapes."""
+        return self._lines.keys()
+
     def __contains__(self, job_id: str) -> bool:
         return job_id in self._places
 
@@ -62,14 +79,15 @@ class WaitingLines:
         """The line that a job waits in; raises KeyError where it waits in none."""
         return self._places[job_id][0]
 
-    def put(self, job_id: str, key: QueueKey, shape: Shape) -> None:
-        """Let a job wait, or renew what it asks for."""
+    def put(self, job_id: str, key: QueueKey, shape: Shape, *, heard: bool) -> None:
+        """Let a job wait, or renew what it asks for; ``heard`` says whether it was ever told a reason."""
         self.drop(job_id)
         line = self._lines.get(shape)
         if line is None:
             line = self._lines[shape] = Line(shape)
         insort(line.keys, key)
         line.told = line.oldest = None
+        line.unheard = line.unheard or not heard
         self._places[job_id] = (line, key)
 
     def drop(self, job_id: str) -> None:

@@ -22,6 +22,7 @@ from muster_core.queues.index import PoolIndex
 from muster_core.queues.instructions import Instruction
 from muster_core.queues.invariants import InvariantBroken, violations
 from muster_core.queues.keeping import Reservation
+from muster_core.queues.looking import LOOK_US_PER_LINE
 from muster_core.queues.report import QueueReport, report
 from muster_core.queues.requests import Requests
 from muster_core.queues.tree import QueueTree
@@ -32,11 +33,14 @@ _SETTLED_KEPT = 50_000
 class PoolState:
     """The jobs that are not settled, the nodes of ``pool``, and what follows from both. Instants are microseconds.
 
-    ``start_timeout_s`` is how long a gang may take to start after its placement, where its job does not say; 0 is no bound.
+    ``start_timeout_s`` is how long a gang, or who joins it, may take to start after its placement, where its job does not say; 0 is no
+    bound. ``look_every_us`` is how long why a shape finds no room is not looked at again, for each shape that waits; with 0 every
+    decision looks at all of them.
     """
 
-    def __init__(self, *, pool: str, start_timeout_s: int = 0) -> None:
+    def __init__(self, *, pool: str, start_timeout_s: int = 0, look_every_us: int = LOOK_US_PER_LINE) -> None:
         self.pool = pool
+        self._look_every_us = look_every_us
         self._snapshot = Snapshot()
         self._index = PoolIndex(self._snapshot, start_timeout_s=start_timeout_s)
         self._requests = Requests()
@@ -154,6 +158,7 @@ class PoolState:
             told_at=self._told_at,
             durations=self._durations,
             now=now,
+            look_every_us=self._look_every_us,
         ).run()
         for job_id in outcome.refused:
             self._requests.refuse(job_id)
@@ -165,9 +170,10 @@ class PoolState:
 
     def next_wake(self, now: int) -> int | None:
         """The next instant at which ``decide`` may say something new without any fact, or None; it may lie in the past."""
-        instants = [instant for instant in self._index.delayed.values() if instant > now]
-        # What was due at the last decision has been decided on.
-        instants += [due for due in self._index.starting.values() if due > self._now]
+        # What was due at the last decision has been decided on, unless the clock was set back since.
+        decided = min(self._now, now)
+        instants = [ready for ready in self._index.delayed.values() if ready > decided]
+        instants += [due for due in self._index.starting.values() if due > decided]
         if self._wake_at is not None:
             instants.append(self._wake_at)
         return min(instants, default=None)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from muster_core.facts import ReplicaRef
 from muster_core.lifecycle.moves import ACTIVE_PHASES
 from muster_core.models import JobRecord, Reason
-from muster_core.placement import Placement, place
+from muster_core.placement import Placement, find_room
 from muster_core.placement.words import counted
 from muster_core.queues import reasons
 from muster_core.queues.claims import Claim, right_over
@@ -49,8 +49,7 @@ def make_room(claim: Claim, trial: Trial) -> Placement | None:
     def fits() -> Placement | None:
         if trial.ledger.barrier(claim.shape.queue, claim.needed) is not None:
             return None
-        found = place(gang, trial.snapshot, feasible=True)
-        return found if isinstance(found, Placement) else None
+        return find_room(gang, trial.snapshot)
 
     fitting = fits()
     if fitting is not None:

@@ -8,6 +8,7 @@ import msgspec
 
 from muster_core.facts import Assignment
 from muster_core.lifecycle.builds import BUILD_FAILED, WAITING_FOR_BUILD
+from muster_core.lifecycle.starting import START_TIMEOUT
 from muster_core.models import JobRecord, Phase, Reason, ReplicaRecord, ReplicaState, replica_name
 from muster_core.placement import Placement, Snapshot
 from muster_core.placement.words import amount_in_words, counted, demand_in_words
@@ -16,7 +17,6 @@ NAME_IN_USE = "NameInUse"
 REJECTED_BY_NODE = "RejectedByNode"
 DISRUPTED = "Disrupted"
 NODE_LOST = "NodeLost"
-START_TIMEOUT = "StartTimeout"
 PLACED = "Placed"
 NO_SUCH_QUEUE = "NoSuchQueue"
 QUEUE_LIMIT = "QueueLimit"
@@ -139,6 +139,14 @@ def start_timeout(record: JobRecord, late: Sequence[ReplicaRecord], timeout_s: i
         message=f"{', '.join(named)}{more} did not start within {timeout_s} s: {why}",
         numbers={"unstarted": len(late), "replicas": len(record.members()), "timeout_s": timeout_s},
     )
+
+
+def taken_back(record: JobRecord, late: Sequence[ReplicaRecord], timeout_s: int) -> Reason:
+    """The job grew, and those who joined had not started in time: the same, and what it goes on with."""
+    because = start_timeout(record, late, timeout_s)
+    left = len(record.members()) - len(late)
+    message = f"{because.message}; taken back, goes on with {counted(left, 'replica')}"
+    return msgspec.structs.replace(because, message=message)
 
 
 def _went_away(member: ReplicaRecord, snapshot: Snapshot) -> bool:

@@ -4,6 +4,8 @@ one; every other gang is taken down as a whole, and waits for its room anew.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from muster_core.facts import Assignment, ReplicaRef
 from muster_core.lifecycle import avoided_at, was_taken
 from muster_core.lifecycle.success import restart_scope_of
@@ -61,7 +63,7 @@ def _placed_again(
         return added
     keys = {(one.role, one.index) for one in added}
     missing = [member for member in taken if member.key not in keys]
-    return added if _goes_on_without(record, missing) else None
+    return added if goes_on_without(record, missing) else None
 
 
 def _room_for(
@@ -85,7 +87,7 @@ def _room_for(
     return tuple(added)
 
 
-def _goes_on_without(record: JobRecord, missing: list[ReplicaRecord]) -> bool:
+def goes_on_without(record: JobRecord, missing: Sequence[ReplicaRecord]) -> bool:
     """Whether every role may be smaller by those who are missing."""
     if any(member.index == 0 for member in missing):
         return False

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from muster_core.models import JobRecord
-from muster_core.placement import Placement, place
+from muster_core.placement import Gang, Placement, find_room
 from muster_core.queues.claims import Claim, claims_of
 from muster_core.queues.durations import Durations
 from muster_core.queues.ending import Ending, StillHeld
 from muster_core.queues.keeping import Kept, KeptRoom, Reservation
-from muster_core.queues.leavers import first_fit, leaving
+from muster_core.queues.leavers import Leaver, first_fit, leaving
 from muster_core.queues.lines import Line, Shape
+from muster_core.queues.openings import is_countable, opening_for
 from muster_core.queues.order import QueueKey
 from muster_core.queues.preemption import make_room
 from muster_core.queues.sizes import gang_amounts, smallest
@@ -33,6 +34,7 @@ class Reserving:
         self._kept = kept
         self._durations = durations
         self._ending: Ending | None = None
+        self._may_have_left = False
         self._patient: list[tuple[int, str]] = []
 
     def run(self) -> None:
@@ -78,13 +80,14 @@ class Reserving:
         try:
             for leaver in leaving(self._trial.index, self._trial.now):
                 self._trial.release(leaver.record, leaver.holds)
+            self._may_have_left = bool(claims)
             for claim in claims:
                 self._claim(claim)
             for record, shape in promised:
                 self._redeem(record, shape)
-            for record, shape in starved:
+            for position, (record, shape) in enumerate(starved, 1):
                 if len(self._kept.reservations) < _MOST:
-                    self._wait_for_room(record, shape)
+                    self._wait_for_room(record, shape, is_last=position == len(starved))
         finally:
             self._trial.rollback(mark)
 
@@ -105,25 +108,45 @@ class Reserving:
         if found is not None:
             self._keep(record, shape, found, self._trial.now, forced=True)
 
-    def _wait_for_room(self, record: JobRecord, shape: Shape) -> None:
+    def _wait_for_room(self, record: JobRecord, shape: Shape, *, is_last: bool) -> None:
         if any(one.job_id == record.job_id for one in self._kept.reservations):
             return
         if self._ending is None:
             self._ending = Ending(self._trial.index, self._durations, self._trial.now)
-        leavers = StillHeld(self._ending, self._trial.snapshot.holds)
+        leavers: Sequence[Leaver] = self._ending
+        if self._may_have_left:
+            leavers = StillHeld(leavers, self._trial.snapshot.holds)
         mark = self._trial.checkpoint()
         gang = smallest(shape.gang)
-        found = first_fit(self._trial, leavers, gang, lambda: self._room_for(shape))
+        if is_countable(gang):
+            found = self._counted(gang, leavers, is_last=is_last)
+        else:
+            found = first_fit(self._trial, leavers, gang, lambda: find_room(gang, self._trial.snapshot))
         if found is None:
             self._trial.rollback(mark)
             return
         self._trial.commit(mark)
+        self._may_have_left = True
         number, placement = found
         at = leavers[number - 1].end if number else self._trial.now
         known = [one.expected_at for one in self._kept.reservations]
         if at is not None and known and known[-1] is not None:
             at = max(at, known[-1])
         self._keep(record, shape, placement, None if None in known else at, forced=False)
+
+    def _counted(
+        self, gang: Gang, leavers: Sequence[Leaver], *, is_last: bool
+    ) -> tuple[int, Placement] | None:
+        """As ``first_fit``; for the last who waits the only room released is that in question, since nobody looks at the rest."""
+        opening = opening_for(gang, leavers, self._trial.snapshot)
+        if opening is None:
+            return None
+        for leaver in leavers[: opening.number]:
+            given = [one for one in leaver.holds if not is_last or one[1].node in opening.nodes]
+            if given:
+                self._trial.release(leaver.record, given)
+        found = find_room(gang, self._trial.snapshot)
+        return None if found is None else (opening.number, found)
 
     def _keep(
         self, record: JobRecord, shape: Shape, found: Placement, at: int | None, *, forced: bool
@@ -139,8 +162,7 @@ class Reserving:
         self._kept.add(Kept(reservation, shape, found, self._trial.snapshot))
 
     def _room_for(self, shape: Shape) -> Placement | None:
-        found = place(smallest(shape.gang), self._trial.snapshot, feasible=True)
-        return found if isinstance(found, Placement) else None
+        return find_room(smallest(shape.gang), self._trial.snapshot)
 
     def _promised(self) -> list[tuple[JobRecord, Shape]]:
         """The waiting jobs for whom others gave up replicas since they wait, whoever waits longest first."""

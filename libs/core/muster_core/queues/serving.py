@@ -6,13 +6,14 @@ import msgspec
 
 from muster_core.lifecycle import avoided_at
 from muster_core.models import JobRecord, QueuePolicy, Reason
-from muster_core.placement import Gang, Placement, Shortfall, place, to_reason
+from muster_core.placement import Gang, Placement, find_room, has_chance
 from muster_core.queues import reasons
 from muster_core.queues.avoiding import kept_off, known_among
 from muster_core.queues.instructions import Place
 from muster_core.queues.keeping import KeptRoom
 from muster_core.queues.ledger import Amounts, Ledger
 from muster_core.queues.lines import Line, Shape
+from muster_core.queues.looking import LOOK_US_PER_LINE, Tried, look_at
 from muster_core.queues.sizes import gang_amounts, reduced, smallest
 from muster_core.queues.tree import Account
 from muster_core.queues.trial import Trial
@@ -20,26 +21,41 @@ from muster_core.queues.turns import Turns
 
 
 class Serving:
-    """One round over all who wait. Afterwards ``blocked`` has the reason of every line whose first job in turn found no room."""
+    """One round over all who wait. Afterwards ``blocked`` has the reason of every line whose first job in turn found no room, as far as it
+    is known by now; ``passed_over`` are those that are to be looked at another time, the first of them at ``look_again_at`` (µs)."""
 
-    def __init__(self, trial: Trial, kept: KeptRoom) -> None:
+    def __init__(self, trial: Trial, kept: KeptRoom, *, look_every_us: int = LOOK_US_PER_LINE) -> None:
         self.blocked: dict[Line, Reason] = {}
+        self.passed_over: frozenset[Line] = frozenset()
+        self.look_again_at: int | None = None
+        self._look_every_us = look_every_us
         self._trial = trial
         self._kept = kept
         self._closed: dict[Account, str] = {}
+        self._short: dict[Line, Tried | Reason] = {}
+        self._no_room_at: int | None = None
 
     def run(self) -> None:
         """Place whoever fits."""
         lines = list(self._trial.index.lines)
         self._serve_entitled()
-        for job_id, line in Turns(lines, self._trial.ledger).walk(self.blocked, self._closed):
+        for job_id, line in Turns(lines, self._trial.ledger).walk(self._short, self._closed):
             if self._trial.may_start(job_id) and job_id not in self._trial.touched:
                 self._try(self._trial.index.records[job_id], line)
+        self._say_why()
         for line in lines:
             first = self._closed.get(line.shape.account)
-            if first is not None and line not in self.blocked:
+            if first is not None and line not in self._short:
                 record = self._trial.index.records[first]
                 self.blocked[line] = reasons.behind_first(line.shape.queue, record)
+
+    def _say_why(self) -> None:
+        without_room = {line: tried for line, tried in self._short.items() if isinstance(tried, Tried)}
+        looked = look_at(without_room, self._trial, self._kept, self._look_every_us)
+        self.passed_over = looked.passed_over
+        self.look_again_at = looked.again_at
+        self.blocked |= looked.reasons
+        self.blocked |= {line: why for line, why in self._short.items() if isinstance(why, Reason)}
 
     def _serve_entitled(self) -> None:
         """Those for whom others were made to leave go first: what was freed may be a limit, which no kept room keeps from their victims."""
@@ -56,7 +72,9 @@ class Serving:
             self._start(record, found)
             self._kept.fulfil(record.job_id)
         elif not first:
-            self._block(record, line, found)
+            self._short[line] = found if isinstance(found, Reason) else Tried(record.job_id, found)
+            if self._is_strict(line.shape) and self._may_ever_start(line.shape):
+                self._closed[line.shape.account] = record.job_id
         if lifted:
             self._kept.stand()
 
@@ -82,33 +100,22 @@ class Serving:
             )
         )
 
-    def _block(self, record: JobRecord, line: Line, reason: Reason) -> None:
-        if reason.code != reasons.QUEUE_LIMIT:
-            reason = self._behind_whom(line.shape, reason)
-        self.blocked[line] = reason
-        if self._is_strict(line.shape) and self._may_ever_start(line.shape):
-            self._closed[line.shape.account] = record.job_id
-
-    def _behind_whom(self, shape: Shape, reason: Reason) -> Reason:
-        """Why it has no room, were no room kept for others; or that room is kept."""
-        first = self._kept.lift_all()
-        if first is None:
-            return reason
-        found = self._find(shape)
-        self._kept.stand()
-        if isinstance(found, Reason):
-            return found
-        return reasons.behind_reservation(self._trial.index.records[first.job_id].name, first.nodes)
-
-    def _find(self, shape: Shape) -> Placement | Reason:
+    def _find(self, shape: Shape) -> Placement | Gang | Reason:
+        """Where the gang goes; else as large as its queue's limits allow it, if there is no room, or which limit is in the way."""
         gang = allowed_size(shape, self._trial.ledger)
         if isinstance(gang, Reason):
             return gang
-        found = place(gang, self._trial.snapshot, feasible=self._trial.feasible.get(gang))
-        if isinstance(found, Shortfall):
-            self._trial.feasible[gang] = found.feasible_when_empty
-            return to_reason(found)
-        return msgspec.structs.replace(found, full=shape.gang.full)
+        found = self._room_for(gang)
+        return gang if found is None else msgspec.structs.replace(found, full=shape.gang.full)
+
+    def _room_for(self, gang: Gang) -> Placement | None:
+        snapshot = self._trial.snapshot
+        # Who follows somebody without room mostly has none either, and the room is still the same.
+        if self._no_room_at == snapshot.changes.end and not has_chance(gang, snapshot):
+            return None
+        found = find_room(gang, snapshot)
+        self._no_room_at = snapshot.changes.end if found is None else None
+        return found
 
     def _is_strict(self, shape: Shape) -> bool:
         return self._trial.index.tree.specs[shape.queue].policy is QueuePolicy.STRICT_FIFO

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from muster_core.models import JobRecord, Reason
 from muster_core.queues import reasons
@@ -19,14 +19,25 @@ _TOLD_IN_WORDS = frozenset({reasons.NAME_IN_USE, reasons.NO_SUCH_QUEUE, reasons.
 
 
 class Telling:
-    """What is to be told after a pass; ``told_at`` has when each job was told last, ``retell_at`` when more is to be told, if any."""
+    """What is to be told after a pass; ``told_at`` has when each job was told last, ``retell_at`` when more is to be told, if any.
 
-    def __init__(self, trial: Trial, blocked: Mapping[Line, Reason], told_at: Mapping[str, int]) -> None:
+    ``blocked`` are the reasons of lines whose first job in turn found no room; nobody is told anything of a line that was ``passed_over``.
+    """
+
+    def __init__(
+        self,
+        trial: Trial,
+        blocked: Mapping[Line, Reason],
+        told_at: Mapping[str, int],
+        *,
+        passed_over: Container[Line] = (),
+    ) -> None:
         self.retell_at: int | None = None
         self._trial = trial
         self._index = trial.index
         self._blocked = blocked
         self._told_at = told_at
+        self._passed_over = passed_over
         self._urgent: list[Wait] = []
         self._renewed: list[Wait] = []
 
@@ -41,13 +52,15 @@ class Telling:
             Wait(job_id=job_id, reason=builds.blocked[job_id]) for job_id in sorted(builds.untold)
         ]
         for line in self._index.lines:
-            self._consider_line(line)
+            if line not in self._passed_over:
+                self._consider_line(line)
         told = (self._urgent + self._renewed)[:_WAITS_AT_ONCE]
         if len(self._urgent) + len(self._renewed) > len(told):
             self.retell_at = self._trial.now
         return told
 
     def _consider_line(self, line: Line) -> None:
+        line.unheard = False
         short = self._blocked.get(line)
         if short is not None and line.told is not None and reasons.same(line.told, short):
             return

@@ -24,15 +24,15 @@ def reason_to_proto(reason: Reason) -> job_pb2.Reason:
     return job_pb2.Reason(code=reason.code, message=reason.message, numbers=reason.numbers)
 
 
-def record_to_proto(record: JobRecord, *, history: bool = True) -> job_pb2.Job:
-    """The job as a message; without ``history`` for lists, where nobody reads it."""
+def record_to_proto(record: JobRecord, *, history: bool = True, queue: str = "") -> job_pb2.Job:
+    """The job as a message; without ``history`` for lists, where nobody reads it. ``queue`` is the one that it is in."""
     job = record.job
     return job_pb2.Job(
         job_id=record.job_id,
         name=record.name or (job.name if job else ""),
         namespace=job.namespace if job else "",
         spec=job_to_proto(job) if job else None,
-        status=_status(record, history=history),
+        status=_status(record, history=history, queue=queue),
         trace_id=_trace_id(record.trace),
         sequence=record.folded,
         submitter=record.submitter,
@@ -40,7 +40,7 @@ def record_to_proto(record: JobRecord, *, history: bool = True) -> job_pb2.Job:
     )
 
 
-def _status(record: JobRecord, *, history: bool) -> job_pb2.JobStatus:
+def _status(record: JobRecord, *, history: bool, queue: str) -> job_pb2.JobStatus:
     name = record.name or (record.job.name if record.job else record.job_id)
     return job_pb2.JobStatus(
         phase=phase_to_proto(record.phase),
@@ -62,6 +62,7 @@ def _status(record: JobRecord, *, history: bool) -> job_pb2.JobStatus:
         address=address_of(record),
         progress=progress_to_proto(record),
         speed_up=speed_up_to_proto(record),
+        queue=queue,
     )
 
 

@@ -679,3 +679,123 @@ class LogService:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class ReachServiceStub:
+    """Answered by any copy of pod-launcher.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.ExecReplica = channel.stream_stream(
+                '/muster.v1.ReachService/ExecReplica',
+                request_serializer=muster_dot_v1_dot_internal__service__pb2.ExecReplicaRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_internal__service__pb2.ExecReplicaResponse.FromString,
+                _registered_method=True)
+        self.ConnectReplica = channel.stream_stream(
+                '/muster.v1.ReachService/ConnectReplica',
+                request_serializer=muster_dot_v1_dot_internal__service__pb2.ConnectReplicaRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_internal__service__pb2.ConnectReplicaResponse.FromString,
+                _registered_method=True)
+
+
+class ReachServiceServicer:
+    """Answered by any copy of pod-launcher.
+    """
+
+    def ExecReplica(self, request_iterator, context):
+        """Run a command in a replica.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ConnectReplica(self, request_iterator, context):
+        """One connection to a port of a replica.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_ReachServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'ExecReplica': grpc.stream_stream_rpc_method_handler(
+                    servicer.ExecReplica,
+                    request_deserializer=muster_dot_v1_dot_internal__service__pb2.ExecReplicaRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_internal__service__pb2.ExecReplicaResponse.SerializeToString,
+            ),
+            'ConnectReplica': grpc.stream_stream_rpc_method_handler(
+                    servicer.ConnectReplica,
+                    request_deserializer=muster_dot_v1_dot_internal__service__pb2.ConnectReplicaRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_internal__service__pb2.ConnectReplicaResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'muster.v1.ReachService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('muster.v1.ReachService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class ReachService:
+    """Answered by any copy of pod-launcher.
+    """
+
+    @staticmethod
+    def ExecReplica(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/muster.v1.ReachService/ExecReplica',
+            muster_dot_v1_dot_internal__service__pb2.ExecReplicaRequest.SerializeToString,
+            muster_dot_v1_dot_internal__service__pb2.ExecReplicaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ConnectReplica(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/muster.v1.ReachService/ConnectReplica',
+            muster_dot_v1_dot_internal__service__pb2.ConnectReplicaRequest.SerializeToString,
+            muster_dot_v1_dot_internal__service__pb2.ConnectReplicaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

@@ -1797,6 +1797,7 @@ class JobStatus(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     SPEED_UP_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
     phase: Global___Phase.ValueType
     """The phase."""
     attempt: _builtins.int
@@ -1809,6 +1810,8 @@ class JobStatus(_message.Message):
     """Times that it was taken down without fault of its own."""
     address: _builtins.str
     """Where a service answers, such as http://127.0.0.1:21003; empty while it does not run, and for other jobs."""
+    queue: _builtins.str
+    """The queue that it is in by the queues that are in force, whatever it names; empty until it is validated."""
     @_builtins.property
     def reason(self) -> Global___Reason:
         """Why."""
@@ -1883,10 +1886,11 @@ class JobStatus(_message.Message):
         address: _builtins.str = ...,
         progress: Global___Progress | None = ...,
         speed_up: Global___SpeedUp | None = ...,
+        queue: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["finished_at", b"finished_at", "placed_at", b"placed_at", "progress", b"progress", "queued_at", b"queued_at", "reason", b"reason", "running_at", b"running_at", "speed_up", b"speed_up", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt", b"attempt", "conditions", b"conditions", "evictions", b"evictions", "failures", b"failures", "finished_at", b"finished_at", "generation", b"generation", "history", b"history", "phase", b"phase", "placed_at", b"placed_at", "problems", b"problems", "progress", b"progress", "queued_at", b"queued_at", "reason", b"reason", "replicas", b"replicas", "roles", b"roles", "running_at", b"running_at", "speed_up", b"speed_up", "submitted_at", b"submitted_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt", b"attempt", "conditions", b"conditions", "evictions", b"evictions", "failures", b"failures", "finished_at", b"finished_at", "generation", b"generation", "history", b"history", "phase", b"phase", "placed_at", b"placed_at", "problems", b"problems", "progress", b"progress", "queue", b"queue", "queued_at", b"queued_at", "reason", b"reason", "replicas", b"replicas", "roles", b"roles", "running_at", b"running_at", "speed_up", b"speed_up", "submitted_at", b"submitted_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

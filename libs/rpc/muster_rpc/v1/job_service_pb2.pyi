@@ -363,7 +363,7 @@ class ListJobsRequest(_message.Message):
     namespace: _builtins.str
     """Empty: every namespace."""
     queue: _builtins.str
-    """Empty: every queue."""
+    """The queue that jobs are in, whatever they name. Empty: every queue."""
     page_size: _builtins.int
     """50 unless said, at most 1000."""
     page_token: _builtins.str
@@ -991,3 +991,409 @@ class StreamLogsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StreamLogsResponse: _TypeAlias = StreamLogsResponse  # noqa: Y015
+
+@_typing.final
+class ExecJobRequest(_message.Message):
+    """See ExecJob. The first says what to run, all others are its input."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    INPUT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def start(self) -> Global___ExecStart:
+        """What to run, and where: first, and once."""
+
+    @_builtins.property
+    def input(self) -> Global___ExecInput:
+        """What goes to it."""
+
+    def __init__(
+        self,
+        *,
+        start: Global___ExecStart | None = ...,
+        input: Global___ExecInput | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["input", b"input", "part", b"part", "start", b"start"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["input", b"input", "part", b"part", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["start", "input"]  # noqa: Y015
+    _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
+
+Global___ExecJobRequest: _TypeAlias = ExecJobRequest  # noqa: Y015
+
+@_typing.final
+class ExecStart(_message.Message):
+    """What to run, and where."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    REPLICA_FIELD_NUMBER: _builtins.int
+    COMMAND_FIELD_NUMBER: _builtins.int
+    replica: _builtins.str
+    """ROLE-INDEX or ROLE; empty: the replica that leads the job, else the first of those that run."""
+    @_builtins.property
+    def job(self) -> Global___JobRef:
+        """Which job."""
+
+    @_builtins.property
+    def command(self) -> Global___ExecCommand:
+        """The command and how it runs."""
+
+    def __init__(
+        self,
+        *,
+        job: Global___JobRef | None = ...,
+        replica: _builtins.str = ...,
+        command: Global___ExecCommand | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "job", b"job"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "job", b"job", "replica", b"replica"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExecStart: _TypeAlias = ExecStart  # noqa: Y015
+
+@_typing.final
+class ExecCommand(_message.Message):
+    """A command and how it runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORDS_FIELD_NUMBER: _builtins.int
+    STDIN_FIELD_NUMBER: _builtins.int
+    TERMINAL_FIELD_NUMBER: _builtins.int
+    stdin: _builtins.bool
+    """Whether it has an input; else that is at its end from the beginning."""
+    @_builtins.property
+    def words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The program, looked up on the replica's PATH, and its arguments; no shell reads them."""
+
+    @_builtins.property
+    def terminal(self) -> Global___TerminalSize:
+        """Its terminal; absent: it has none. In a terminal stderr is stdout."""
+
+    def __init__(
+        self,
+        *,
+        words: _abc.Iterable[_builtins.str] | None = ...,
+        stdin: _builtins.bool = ...,
+        terminal: Global___TerminalSize | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["terminal", b"terminal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["stdin", b"stdin", "terminal", b"terminal", "words", b"words"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExecCommand: _TypeAlias = ExecCommand  # noqa: Y015
+
+@_typing.final
+class TerminalSize(_message.Message):
+    """How large a terminal is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    rows: _builtins.int
+    """Lines."""
+    columns: _builtins.int
+    """Characters in a line."""
+    def __init__(
+        self,
+        *,
+        rows: _builtins.int = ...,
+        columns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TerminalSize: _TypeAlias = TerminalSize  # noqa: Y015
+
+@_typing.final
+class ExecInput(_message.Message):
+    """What goes to a command."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STDIN_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    stdin: _builtins.bytes
+    """For its stdin."""
+    end: _builtins.bool
+    """Its stdin is at its end."""
+    @_builtins.property
+    def size(self) -> Global___TerminalSize:
+        """Its terminal has another size."""
+
+    def __init__(
+        self,
+        *,
+        stdin: _builtins.bytes = ...,
+        end: _builtins.bool = ...,
+        size: Global___TerminalSize | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "part", b"part", "size", b"size", "stdin", b"stdin"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "part", b"part", "size", b"size", "stdin", b"stdin"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["stdin", "end", "size"]  # noqa: Y015
+    _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
+
+Global___ExecInput: _TypeAlias = ExecInput  # noqa: Y015
+
+@_typing.final
+class ExecJobResponse(_message.Message):
+    """See ExecJob. Started comes first, ended last."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STARTED_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def started(self) -> Global___ExecStarted:
+        """Where it runs."""
+
+    @_builtins.property
+    def output(self) -> Global___ExecOutput:
+        """What it wrote."""
+
+    @_builtins.property
+    def ended(self) -> Global___ExecEnded:
+        """How it ended."""
+
+    def __init__(
+        self,
+        *,
+        started: Global___ExecStarted | None = ...,
+        output: Global___ExecOutput | None = ...,
+        ended: Global___ExecEnded | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "output", b"output", "part", b"part", "started", b"started"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "output", b"output", "part", b"part", "started", b"started"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["started", "output", "ended"]  # noqa: Y015
+    _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
+
+Global___ExecJobResponse: _TypeAlias = ExecJobResponse  # noqa: Y015
+
+@_typing.final
+class ExecStarted(_message.Message):
+    """Where a command runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPLICA_FIELD_NUMBER: _builtins.int
+    replica: _builtins.str
+    """The replica, as ROLE-INDEX."""
+    def __init__(
+        self,
+        *,
+        replica: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["replica", b"replica"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExecStarted: _TypeAlias = ExecStarted  # noqa: Y015
+
+@_typing.final
+class ExecOutput(_message.Message):
+    """What a command wrote; one of both."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STDOUT_FIELD_NUMBER: _builtins.int
+    STDERR_FIELD_NUMBER: _builtins.int
+    stdout: _builtins.bytes
+    """To stdout, or to its terminal."""
+    stderr: _builtins.bytes
+    """To stderr."""
+    def __init__(
+        self,
+        *,
+        stdout: _builtins.bytes = ...,
+        stderr: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["stderr", b"stderr", "stdout", b"stdout"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExecOutput: _TypeAlias = ExecOutput  # noqa: Y015
+
+@_typing.final
+class ExecEnded(_message.Message):
+    """How a command ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXIT_CODE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    exit_code: _builtins.int
+    """Its exit code; 128 and the signal's number where one ended it, 127 where there is no such program, 126 where it cannot be run."""
+    message: _builtins.str
+    """Why it could not be run or was ended; empty where it ended by itself."""
+    def __init__(
+        self,
+        *,
+        exit_code: _builtins.int = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exit_code", b"exit_code", "message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExecEnded: _TypeAlias = ExecEnded  # noqa: Y015
+
+@_typing.final
+class ForwardPortRequest(_message.Message):
+    """See ForwardPort. The first says whereto, all others carry data."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """What goes there."""
+    end: _builtins.bool
+    """Nothing more goes there; what comes from there still comes."""
+    @_builtins.property
+    def start(self) -> Global___ForwardPortStart:
+        """Whereto: first, and once."""
+
+    def __init__(
+        self,
+        *,
+        start: Global___ForwardPortStart | None = ...,
+        data: _builtins.bytes = ...,
+        end: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "end", b"end", "part", b"part", "start", b"start"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "end", b"end", "part", b"part", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["start", "data", "end"]  # noqa: Y015
+    _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
+
+Global___ForwardPortRequest: _TypeAlias = ForwardPortRequest  # noqa: Y015
+
+@_typing.final
+class ForwardPortStart(_message.Message):
+    """Whereto a connection goes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    REPLICA_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    PROBE_FIELD_NUMBER: _builtins.int
+    replica: _builtins.str
+    """ROLE-INDEX or ROLE; empty: the replica that leads the job, else the first of those that run."""
+    port: _builtins.int
+    """1 to 65535; 0: the first that the replica declares."""
+    probe: _builtins.bool
+    """Only say where it would go: no connection is made."""
+    @_builtins.property
+    def job(self) -> Global___JobRef:
+        """Which job."""
+
+    def __init__(
+        self,
+        *,
+        job: Global___JobRef | None = ...,
+        replica: _builtins.str = ...,
+        port: _builtins.int = ...,
+        probe: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "port", b"port", "probe", b"probe", "replica", b"replica"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForwardPortStart: _TypeAlias = ForwardPortStart  # noqa: Y015
+
+@_typing.final
+class ForwardPortResponse(_message.Message):
+    """See ForwardPort. Opened comes first. The call ends when nothing more comes either way."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPENED_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """What comes from there."""
+    end: _builtins.bool
+    """Nothing more comes from there; what goes there still goes."""
+    @_builtins.property
+    def opened(self) -> Global___ForwardPortOpened:
+        """Whereto it goes."""
+
+    def __init__(
+        self,
+        *,
+        opened: Global___ForwardPortOpened | None = ...,
+        data: _builtins.bytes = ...,
+        end: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "end", b"end", "opened", b"opened", "part", b"part"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "end", b"end", "opened", b"opened", "part", b"part"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["opened", "data", "end"]  # noqa: Y015
+    _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
+
+Global___ForwardPortResponse: _TypeAlias = ForwardPortResponse  # noqa: Y015
+
+@_typing.final
+class ForwardPortOpened(_message.Message):
+    """Whereto a connection goes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPLICA_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    replica: _builtins.str
+    """The replica, as ROLE-INDEX."""
+    port: _builtins.int
+    """The port, as it was asked for or is declared."""
+    name: _builtins.str
+    """What the port is called where it is declared, e.g. http."""
+    def __init__(
+        self,
+        *,
+        replica: _builtins.str = ...,
+        port: _builtins.int = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "port", b"port", "replica", b"replica"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForwardPortOpened: _TypeAlias = ForwardPortOpened  # noqa: Y015

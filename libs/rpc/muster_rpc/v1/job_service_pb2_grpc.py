@@ -109,6 +109,16 @@ class JobServiceStub:
                 request_serializer=muster_dot_v1_dot_job__service__pb2.StreamLogsRequest.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_job__service__pb2.StreamLogsResponse.FromString,
                 _registered_method=True)
+        self.ExecJob = channel.stream_stream(
+                '/muster.v1.JobService/ExecJob',
+                request_serializer=muster_dot_v1_dot_job__service__pb2.ExecJobRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_job__service__pb2.ExecJobResponse.FromString,
+                _registered_method=True)
+        self.ForwardPort = channel.stream_stream(
+                '/muster.v1.JobService/ForwardPort',
+                request_serializer=muster_dot_v1_dot_job__service__pb2.ForwardPortRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_job__service__pb2.ForwardPortResponse.FromString,
+                _registered_method=True)
 
 
 class JobServiceServicer:
@@ -217,6 +227,20 @@ class JobServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExecJob(self, request_iterator, context):
+        """Run a command in a replica that runs. It is ended when the call is. Not repeated by anyone: it may have done something.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForwardPort(self, request_iterator, context):
+        """One connection to a port of a replica that runs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JobServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -289,6 +313,16 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.StreamLogs,
                     request_deserializer=muster_dot_v1_dot_job__service__pb2.StreamLogsRequest.FromString,
                     response_serializer=muster_dot_v1_dot_job__service__pb2.StreamLogsResponse.SerializeToString,
+            ),
+            'ExecJob': grpc.stream_stream_rpc_method_handler(
+                    servicer.ExecJob,
+                    request_deserializer=muster_dot_v1_dot_job__service__pb2.ExecJobRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_job__service__pb2.ExecJobResponse.SerializeToString,
+            ),
+            'ForwardPort': grpc.stream_stream_rpc_method_handler(
+                    servicer.ForwardPort,
+                    request_deserializer=muster_dot_v1_dot_job__service__pb2.ForwardPortRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_job__service__pb2.ForwardPortResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -674,6 +708,60 @@ class JobService:
             '/muster.v1.JobService/StreamLogs',
             muster_dot_v1_dot_job__service__pb2.StreamLogsRequest.SerializeToString,
             muster_dot_v1_dot_job__service__pb2.StreamLogsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExecJob(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/muster.v1.JobService/ExecJob',
+            muster_dot_v1_dot_job__service__pb2.ExecJobRequest.SerializeToString,
+            muster_dot_v1_dot_job__service__pb2.ExecJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForwardPort(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/muster.v1.JobService/ForwardPort',
+            muster_dot_v1_dot_job__service__pb2.ForwardPortRequest.SerializeToString,
+            muster_dot_v1_dot_job__service__pb2.ForwardPortResponse.FromString,
             options,
             channel_credentials,
             insecure,

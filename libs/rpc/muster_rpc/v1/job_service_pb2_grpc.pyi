@@ -66,6 +66,10 @@ class JobServiceStub:
     """Why a job stands where it stands, and what would change it."""
     StreamLogs: _grpc.UnaryStreamMultiCallable[_job_service_pb2.StreamLogsRequest, _job_service_pb2.StreamLogsResponse]
     """What its replicas wrote."""
+    ExecJob: _grpc.StreamStreamMultiCallable[_job_service_pb2.ExecJobRequest, _job_service_pb2.ExecJobResponse]
+    """Run a command in a replica that runs. It is ended when the call is. Not repeated by anyone: it may have done something."""
+    ForwardPort: _grpc.StreamStreamMultiCallable[_job_service_pb2.ForwardPortRequest, _job_service_pb2.ForwardPortResponse]
+    """One connection to a port of a replica that runs."""
 
 @_typing.type_check_only
 class JobServiceAsyncStub(JobServiceStub):
@@ -105,6 +109,10 @@ class JobServiceAsyncStub(JobServiceStub):
     """Why a job stands where it stands, and what would change it."""
     StreamLogs: _aio.UnaryStreamMultiCallable[_job_service_pb2.StreamLogsRequest, _job_service_pb2.StreamLogsResponse]  # type: ignore[assignment]
     """What its replicas wrote."""
+    ExecJob: _aio.StreamStreamMultiCallable[_job_service_pb2.ExecJobRequest, _job_service_pb2.ExecJobResponse]  # type: ignore[assignment]
+    """Run a command in a replica that runs. It is ended when the call is. Not repeated by anyone: it may have done something."""
+    ForwardPort: _aio.StreamStreamMultiCallable[_job_service_pb2.ForwardPortRequest, _job_service_pb2.ForwardPortResponse]  # type: ignore[assignment]
+    """One connection to a port of a replica that runs."""
 
 class JobServiceServicer(metaclass=_abc_1.ABCMeta):
     """Jobs: submit, look, and command. Served by the gateway.
@@ -225,5 +233,21 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_job_service_pb2.StreamLogsResponse], _abc.AsyncIterator[_job_service_pb2.StreamLogsResponse]]:
         """What its replicas wrote."""
+
+    @_abc_1.abstractmethod
+    def ExecJob(
+        self,
+        request_iterator: _MaybeAsyncIterator[_job_service_pb2.ExecJobRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_job_service_pb2.ExecJobResponse], _abc.AsyncIterator[_job_service_pb2.ExecJobResponse]]:
+        """Run a command in a replica that runs. It is ended when the call is. Not repeated by anyone: it may have done something."""
+
+    @_abc_1.abstractmethod
+    def ForwardPort(
+        self,
+        request_iterator: _MaybeAsyncIterator[_job_service_pb2.ForwardPortRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_job_service_pb2.ForwardPortResponse], _abc.AsyncIterator[_job_service_pb2.ForwardPortResponse]]:
+        """One connection to a port of a replica that runs."""
 
 def add_JobServiceServicer_to_server(servicer: JobServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

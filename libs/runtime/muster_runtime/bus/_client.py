@@ -120,6 +120,21 @@ async def heeding(call: Awaitable[T]) -> T:
     return answer
 
 
+class _Client(Client):
+    """The library's client, which bears that somebody has stopped waiting for the answer to a ping.
+
+    The library hands the answer to whoever asked first; where that one has given up it fails, and reads no more. The connection then
+    seems to stand and nothing comes, until it is found dead many seconds later. Whoever flushes or drains on a busy machine gives up.
+    """
+
+    async def _process_pong(self) -> None:
+        waiting = cast("list[asyncio.Future[bool]]", self._pongs)  # pyright: ignore[reportUnknownMemberType]
+        if waiting and waiting[0].done():
+            # Pings are answered in their order: this answer is that one's all the same.
+            waiting[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
+
+
 def new_client() -> NatsClient:
     """A client that is not connected yet."""
-    return cast("NatsClient", cast("object", Client()))
+    return cast("NatsClient", cast("object", _Client()))

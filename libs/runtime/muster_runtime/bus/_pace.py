@@ -9,15 +9,17 @@ import math
 from random import random
 
 _TURNS = 8
-_TICK_S = 0.025
-_PHASE_S = random() * _TICK_S  # noqa: S311 - no secret
+TICK_S = 0.025
+"""How long messages gather, seconds, where whoever reads them does not say otherwise."""
+
+_PHASE = random()  # noqa: S311 - no secret
 """All readers of a process wake at the same ticks, so that their work is done in one go; different processes do not."""
 
 
 class Pace:
     """Turns at reading: ``turns`` of them at once, and one more for every tick (``tick_s`` seconds) that passes."""
 
-    def __init__(self, *, turns: int = _TURNS, tick_s: float = _TICK_S) -> None:
+    def __init__(self, *, turns: int = _TURNS, tick_s: float = TICK_S) -> None:
         self._most = float(turns)
         self._tick_s = tick_s
         self._left = self._most
@@ -31,4 +33,4 @@ class Pace:
         return now if self._left >= 1 else self._tick_after(now)
 
     def _tick_after(self, now: float) -> float:
-        return (math.floor((now - _PHASE_S) / self._tick_s) + 1) * self._tick_s + _PHASE_S
+        return (math.floor(now / self._tick_s - _PHASE) + 1 + _PHASE) * self._tick_s

@@ -28,16 +28,18 @@ _CHECK_EVERY_S = 5.0
 class Tail:
     """The messages of ``stream`` that match ``filters``, from a place on, each once and in order.
 
-    ``name`` is for the log. At most ``depth`` messages are asked for at a time.
+    ``name`` is for the log. At most ``depth`` messages are asked for at a time, as often as ``pace`` allows.
     """
 
-    def __init__(self, bus: Bus, *, name: str, stream: str, filters: Sequence[str], depth: int) -> None:
+    def __init__(
+        self, bus: Bus, *, name: str, stream: str, filters: Sequence[str], depth: int, pace: Pace
+    ) -> None:
         self._bus = bus
         self._name = name
         self._stream = stream
         self._filters = list(filters)
         self._depth = depth
-        self._pace = Pace()
+        self._pace = pace
         self._puller: Puller | None = None
         self._consumer = ""
         self._generation = -1

@@ -269,7 +269,9 @@ class Bus:
         try:
             await heeding(self._client.publish(subject, data, reply, headers))
         except NatsError as error:
-            raise BusUnavailable(str(error) or "not connected") from error
+            # Without a connection the library complains of a full buffer, although none is kept.
+            why = str(error) if self.connected else "there is no connection at the moment"
+            raise BusUnavailable(why or "not connected") from error
 
     def _counted(self, published: Published, messages: int) -> Published:
         if not published.duplicate:

@@ -18,7 +18,7 @@ from contextlib import aclosing
 from muster_runtime.bus import _api
 from muster_runtime.bus._attempts import Attempts, Handle
 from muster_runtime.bus._floor import acknowledged, floor_of, next_unread
-from muster_runtime.bus._pace import Pace
+from muster_runtime.bus._pace import TICK_S, Pace
 from muster_runtime.bus._replays import Replays
 from muster_runtime.bus._tail import Tail
 from muster_runtime.bus.acks import acknowledge
@@ -49,6 +49,7 @@ class Feed:
     ``records`` (those that match one of ``record_filters``) are handed to ``load`` once before the first message. ``floors``
     names the durables whose owners write those records; reading goes on from what they have settled, and ``durable`` is but
     the name under which messages are set aside. With none, the durable of that name, with ``ack="all"``, is the checkpoint.
+    Where messages are many they are read every ``tick_s`` seconds: the longer whoever reads can wait, the less it costs.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Feed:
         floors: Sequence[str] = (),
         load: Callable[[list[Entry]], None] = _load_nothing,
         batch: int = 256,
+        tick_s: float = TICK_S,
         dead_letters: DeadLetters | None = None,
     ) -> None:
         self.caught_up = asyncio.Event()
@@ -80,9 +82,16 @@ class Feed:
         letters = dead_letters or DeadLetters(bus)
         self._attempts = Attempts(durable=durable, handle=handle, letters=letters)
         self._source: Puller | Tail = (
-            Tail(bus, name=durable, stream=stream, filters=self._filters, depth=2 * batch)
+            Tail(
+                bus,
+                name=durable,
+                stream=stream,
+                filters=self._filters,
+                depth=2 * batch,
+                pace=Pace(tick_s=tick_s),
+            )
             if floors
-            else Puller(bus, stream=stream, consumer=durable, depth=2 * batch, pace=Pace())
+            else Puller(bus, stream=stream, consumer=durable, depth=2 * batch, pace=Pace(tick_s=tick_s))
         )
         self._replays = Replays(bus=bus, letters=letters, durable=durable, wake=self._source.wake)
         self._position = 0

@@ -1,7 +1,7 @@
 """What tests ask of a cluster, whoever made it."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
 
 from muster_testing.cluster.access import Access
@@ -121,6 +121,18 @@ class Cluster:
         """Take away the nodes that were added, and stop playing them."""
         await self.remove_nodes(self._added)
         self.end_kwok()
+
+    @contextmanager
+    def kubelets_at_rest(self) -> Generator[None]:
+        """Nobody plays the nodes while this is entered; for longer than their grace, and they are taken for lost."""
+        kwok = self._kwok
+        if kwok is not None:
+            kwok.rest()
+        try:
+            yield
+        finally:
+            if kwok is not None:
+                kwok.go_on()
 
     def end_kwok(self) -> None:
         """Stop playing nodes; they stay, and their kubelets are silent."""

@@ -7,6 +7,8 @@ A pod runs as soon as its node is named and ends when it is deleted. Annotations
 """
 
 import asyncio
+import os
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -61,9 +63,21 @@ class Kwok:
         """Its process id; None when it does not run."""
         return self._program.pid
 
+    def rest(self) -> None:
+        """Have it do nothing until ``go_on``: no lease is renewed meanwhile, and no pod goes its way."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Have it play its nodes again."""
+        self._signal(signal.SIGCONT)
+
     def end(self) -> None:
         """Kill it."""
         self._program.end()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.pid is not None:
+            os.kill(self.pid, number)
 
     async def _answers(self) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""Requests to the API server: raw JSON in and out over one session, every way to fail a type of its own.
+"""Requests to the API server: raw JSON in and out, every way to fail a type of its own.
 
 A write that was not answered may have happened. Whoever asked for it looks before it asks again; nothing here repeats a write
 but the one that the server refused for being too busy.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NoReturn, TypeVar
+from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
@@ -29,6 +30,8 @@ from muster_pod_launcher.kubernetes.errors import (
 )
 from muster_pod_launcher.kubernetes.limits import Limits
 from muster_pod_launcher.kubernetes.objects import Status
+from muster_pod_launcher.kubernetes.sockets import Socket, open_socket
+from muster_pod_launcher.kubernetes.wire import NotAnswered, NotSent, Wire
 
 log = logging.getLogger(__name__)
 
@@ -50,21 +53,25 @@ _STATUSES: dict[int, type[ApiError]] = {404: NotFound, 409: Conflict, 410: Gone,
 
 
 class Api:
-    """One session. Raises the errors of ``errors`` and nothing else; close it with ``aclose``. ``timeout_s`` bounds each request."""
+    """Raises the errors of ``errors`` and nothing else; close it with ``aclose``. ``timeout_s`` bounds each request."""
 
     def __init__(self, *, credentials: Credentials, limits: Limits, timeout_s: float = 30.0) -> None:
         self._credentials = credentials
         self._limits = limits
         self._server = credentials.server
+        self._timeout_s = timeout_s
+        tls = credentials.tls()
+        self._wire = Wire(url=self._server, tls=tls, connect_s=min(timeout_s, _CONNECT_S))
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=credentials.tls(), ttl_dns_cache=30),
+            connector=aiohttp.TCPConnector(limit=0, ssl=tls, ttl_dns_cache=30),
             timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(timeout_s, _CONNECT_S)),
             # An event of a watch is a line, and a pod's may be long.
             read_bufsize=2**21,
         )
 
     async def aclose(self) -> None:
-        """Close the session."""
+        """Close all connections."""
+        self._wire.close()
         await self._session.close()
 
     async def get(self, path: str, kind: type[T], *, query: Query | None = None, accept: str = JSON) -> T:
@@ -72,14 +79,25 @@ class Api:
         return _decode(await self._ask("GET", path, query=query, accept=accept), kind)
 
     async def create(
-        self, path: str, content: object, kind: type[T], *, unless: Callable[[], None] | None = None
+        self,
+        path: str,
+        content: object,
+        kind: type[T],
+        *,
+        query: Query | None = None,
+        accept: str = JSON,
+        unless: Callable[[], None] | None = None,
     ) -> T:
         """Create an object in the collection ``path``; ``unless`` is called when its turn has come, and may raise instead."""
-        return _decode(await self._ask("POST", path, content=content, unless=unless), kind)
+        data = await self._ask("POST", path, content=content, query=query, accept=accept, unless=unless)
+        return _decode(data, kind)
 
-    async def patch(self, path: str, content: object, kind: type[T], *, patch: str = MERGE) -> T:
+    async def patch(
+        self, path: str, content: object, kind: type[T], *, patch: str = MERGE, accept: str = JSON
+    ) -> T:
         """Change an object."""
-        return _decode(await self._ask("PATCH", path, content=content, content_type=patch), kind)
+        data = await self._ask("PATCH", path, content=content, content_type=patch, accept=accept)
+        return _decode(data, kind)
 
     async def delete(self, path: str, *, options: object = None, query: Query | None = None) -> None:
         """Delete an object, or with a query those of a collection."""
@@ -102,6 +120,23 @@ class Api:
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise Unavailable(_words(error)) from error
 
+    @asynccontextmanager
+    async def socket(
+        self, path: str, *, query: Sequence[tuple[str, str]], protocols: Sequence[str]
+    ) -> AsyncGenerator[Socket]:
+        """A WebSocket, which speaks one of ``protocols``. It takes no turn: it may be open for hours."""
+        connector = self._session.connector
+        assert connector is not None
+        async with open_socket(
+            connector=connector,
+            url=self._server + path,
+            query=query,
+            headers=await self._identity(),
+            protocols=protocols,
+            refuse=_fail,
+        ) as socket:
+            yield socket
+
     async def _ask(
         self,
         method: str,
@@ -113,17 +148,19 @@ class Api:
         accept: str = JSON,
         unless: Callable[[], None] | None = None,
     ) -> bytes:
-        headers = {"Accept": accept}
+        if query:
+            path = f"{path}?{urlencode(query)}"
+        asked = f"Accept: {accept}\r\n"
         body = None
         if content is not None:
-            headers["Content-Type"] = content_type
+            asked += f"Content-Type: {content_type}\r\n"
             body = msgspec.json.encode(content)
         for attempt in range(1, _MOST_TRIES + 1):
             try:
                 async with self._limits.turn():
                     if unless is not None:
                         unless()
-                    return await self._send(method, path, body, query, headers)
+                    return await self._send(method, path, body, asked)
             except Throttled as busy:
                 if attempt == _MOST_TRIES:
                     raise
@@ -133,25 +170,22 @@ class Api:
             await asyncio.sleep(wait_s)
         raise AssertionError("unreachable")
 
-    async def _send(
-        self, method: str, path: str, body: bytes | None, query: Query | None, asked: Mapping[str, str]
-    ) -> bytes:
-        headers = {**asked, **await self._identity()}
+    async def _send(self, method: str, path: str, body: bytes | None, asked: str) -> bytes:
+        identity = "".join(f"{name}: {value}\r\n" for name, value in (await self._identity()).items())
         try:
-            async with self._session.request(
-                method, self._server + path, data=body, params=query, headers=headers
-            ) as response:
-                data = await response.read()
-                if response.status == _UNAUTHORIZED:
-                    await self._credentials.read()
-                if response.status >= _FIRST_ERROR:
-                    _fail(method, response.status, response.headers, data)
-                return data
-        except aiohttp.ClientConnectorError as error:
+            answer = await self._wire.ask(
+                method, path, headers=asked + identity, body=body, timeout_s=self._timeout_s
+            )
+        except NotSent as error:
             raise Unavailable(_words(error)) from error
-        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+        except NotAnswered as error:
             lost = Unavailable if method == "GET" else MayHaveHappened
             raise lost(_words(error)) from error
+        if answer.status == _UNAUTHORIZED:
+            await self._credentials.read()
+        if answer.status >= _FIRST_ERROR:
+            _fail(method, answer.status, answer.headers, answer.data)
+        return answer.data
 
     async def _identity(self) -> dict[str, str]:
         headers = {"User-Agent": "muster-pod-launcher"}
@@ -170,7 +204,7 @@ def _decode(data: bytes, kind: type[T]) -> T:
 def _fail(method: str, status: int, headers: Mapping[str, str], data: bytes) -> NoReturn:
     said = _status(data)
     message = said.message or f"the API server answered {status}"
-    retry_after = headers.get("Retry-After", "")
+    retry_after = headers.get("retry-after", "")
     if status == 429 or (status == 503 and retry_after):
         wait_s = float(retry_after) if retry_after.isdecimal() else 1.0
         raise Throttled(message, status=status, reason=said.reason, retry_after_s=wait_s)

@@ -29,6 +29,7 @@ class NodeWatch:
         self._known: dict[str, Node] = {}
         self._stale: set[str] = set()
         self._objects: dict[str, ClusterNode] = {}
+        self._gpu_resource: str | None = None
         self._something = asyncio.Event()
         self._nodes = Reflector(
             api=api,
@@ -56,7 +57,9 @@ class NodeWatch:
 
     def gpu_resource(self) -> str:
         """What GPUs are called here."""
-        return gpu_resource_of(self._objects.values())
+        if self._gpu_resource is None:
+            self._gpu_resource = gpu_resource_of(self._objects.values())
+        return self._gpu_resource
 
     def nodes(self) -> Sequence[Node]:
         """All nodes, with what others use of each."""
@@ -88,6 +91,8 @@ class NodeWatch:
         if node is None:
             return
         name = node.metadata.name
+        if before is None or after is None or before.status.allocatable != after.status.allocatable:
+            self._gpu_resource = None
         was_away = name not in self._objects or not ready_condition(self._objects[name].status.conditions)
         if after is not None:
             self._objects[name] = after

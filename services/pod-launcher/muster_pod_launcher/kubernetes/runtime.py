@@ -19,6 +19,7 @@ from muster_core.models import Job, Node, ReplicaState
 from muster_events.subjects import lane_of
 from muster_pod_launcher.kubernetes.api import Api
 from muster_pod_launcher.kubernetes.archive import Archive
+from muster_pod_launcher.kubernetes.claims import Claims
 from muster_pod_launcher.kubernetes.config import FILES_FOLDER, MEMBERS_PATH, REMOTE_SHELL, config_name
 from muster_pod_launcher.kubernetes.errors import ApiError, NotFound, Refused
 from muster_pod_launcher.kubernetes.farewell import Farewell
@@ -28,10 +29,12 @@ from muster_pod_launcher.kubernetes.logs import LogReader
 from muster_pod_launcher.kubernetes.node_watch import NodeWatch
 from muster_pod_launcher.kubernetes.objects import Metadata, Pod
 from muster_pod_launcher.kubernetes.pods import PodOptions, make_pod, why_not
+from muster_pod_launcher.kubernetes.progress import ProgressLines
+from muster_pod_launcher.kubernetes.reach import PodReach
 from muster_pod_launcher.kubernetes.runs import Runs
 from muster_pod_launcher.kubernetes.services import headless_service, is_addressed
 from muster_pod_launcher.kubernetes.writer import InTheWay, Taken, Writer, is_for_later
-from muster_pod_launcher.ports import Launch, LogChunk, Observation, ReplicaId
+from muster_pod_launcher.ports import Launch, LogChunk, Observation, ProgressSeen, ReplicaId
 from muster_runtime.logs import fields
 
 log = logging.getLogger(__name__)
@@ -100,6 +103,10 @@ class KubernetesRuntime:
         self._runs = Runs(clock=clock, node_away=self._nodes.is_away, start_s=options.start_s)
         self._writer = Writer(api=api, pool=options.pool)
         self._logs = LogReader(api=api, runs=self._runs, archive=archive)
+        self._claims = Claims(api=api)
+        self._progress = ProgressLines(api=api, runs=self._runs)
+        self.reach = PodReach(api=api, runs=self._runs)
+        """The way into pods."""
         self._farewell = Farewell(runs=self._runs, writer=self._writer, logs=self._logs)
         self._lanes = Lanes(api=api, pool=options.pool, namespace=options.namespace, runs=self._runs)
         self._jobs: dict[str, _Known] = {}
@@ -116,6 +123,7 @@ class KubernetesRuntime:
         finally:
             await self._lanes.aclose()
             await self._logs.aclose()
+            await self._claims.aclose()
 
     async def take(self, lane: int) -> None:
         """Look after the jobs of a lane; returns once every pod of theirs is known."""
@@ -258,6 +266,10 @@ class KubernetesRuntime:
         wanted = [replica for replica in chosen if replica.job_id == job_id]
         return self._logs.read(wanted, follow=follow, tail=tail)
 
+    async def progress(self) -> Sequence[ProgressSeen]:
+        """What the programs of jobs whose size may change have said since the last time."""
+        return await self._progress.read({job_id: known.job for job_id, known in self._jobs.items()})
+
     async def forget(self, job_id: str) -> None:
         """Remove everything of a job whose replicas have all ended. The config map goes last: it is how a job is found again."""
         anchor = self._lanes.anchor(job_id)
@@ -300,9 +312,12 @@ class KubernetesRuntime:
             gpu_resource=self._nodes.gpu_resource(),
             node_lost_s=self._options.node_lost_s,
         )
+        pod_template = launch.template.pod
+        await self._claims.select(pod_template, namespace=job.namespace, node=launch.node)
         content = make_pod(launch, job, owner_uid=known.uid, files=known.files, options=options)
         grace_s = launch.template.grace_s
         pod = await self._writer.pod(content, replica, grace_s=grace_s, unless=none_is_refused)
+        self._claims.follow(pod_template, name=launch.name, namespace=job.namespace, node=launch.node)
         self._lanes.put(replica.job_id, pod)
 
     async def _take_back(self, launch: Launch, known: _Known) -> None:

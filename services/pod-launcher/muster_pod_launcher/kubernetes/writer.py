@@ -34,12 +34,14 @@ from muster_pod_launcher.kubernetes.labels import (
     of_start,
     replica_of,
 )
-from muster_pod_launcher.kubernetes.objects import Anchor, Metadata, Pod
+from muster_pod_launcher.kubernetes.objects import Anchor, Metadata, Pod, PodSpec
 from muster_pod_launcher.ports import ReplicaId
 
 log = logging.getLogger(__name__)
 
 _TRIES = 4
+_UNCHECKED = {"fieldValidation": "Ignore"}
+"""Looking for fields that it does not know costs the API server a second decoding, and nobody here reads what it would say of them."""
 
 
 class InTheWay(Exception):
@@ -70,9 +72,11 @@ class Writer:
         for _ in range(_TRIES):
             try:
                 if not uid:
-                    return (await self._api.create(folder, content, Anchor)).metadata.uid
+                    return (
+                        await self._api.create(folder, content, Anchor, accept=METADATA_ONLY)
+                    ).metadata.uid
                 change = {"metadata": {"uid": uid}, "binaryData": content["binaryData"]}
-                return (await self._api.patch(path, change, Anchor)).metadata.uid
+                return (await self._api.patch(path, change, Anchor, accept=METADATA_ONLY)).metadata.uid
             except (AlreadyExists, MayHaveHappened):
                 uid = await self._own_uid(path, job_id)
             except (Conflict, NotFound):
@@ -87,7 +91,7 @@ class Writer:
         folder = collection(metadata["namespace"], "services")
         for _ in range(_TRIES):
             try:
-                await self._api.create(folder, content, Anchor)
+                await self._api.create(folder, content, Anchor, accept=METADATA_ONLY)
             except (AlreadyExists, MayHaveHappened):
                 if not await self._own_uid(f"{folder}/{metadata['name']}", metadata["labels"][JOB_ID]):
                     continue
@@ -108,7 +112,11 @@ class Writer:
         path = f"{folder}/{metadata['name']}"
         for _ in range(_TRIES):
             try:
-                return await self._api.create(folder, content, Pod, unless=unless)
+                # What was asked for is known: only who it has become is told.
+                created = await self._api.create(
+                    folder, content, Anchor, query=_UNCHECKED, accept=METADATA_ONLY, unless=unless
+                )
+                return Pod(metadata=created.metadata, spec=PodSpec(node_name=content["spec"]["nodeName"]))
             except (AlreadyExists, MayHaveHappened):
                 pass
             try:
@@ -143,18 +151,17 @@ class Writer:
         with suppress(NotFound):
             await self._api.delete(collection(namespace, "pods"), query=query)
 
-    async def release(self, metadata: Metadata) -> Pod | None:
-        """Let a pod go whose end is on record; what it is now, None where it has gone."""
+    async def release(self, metadata: Metadata) -> None:
+        """Let a pod go whose end is on record."""
         change = {"metadata": {"uid": metadata.uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]}}
         path = _path(metadata, "pods")
         try:
-            return await self._api.patch(path, change, Pod, patch=STRATEGIC_MERGE)
+            await self._api.patch(path, change, Anchor, patch=STRATEGIC_MERGE, accept=METADATA_ONLY)
         except NotFound:
-            return None
+            return
         except Conflict:
             if await self._is_there(path, metadata.uid):
                 raise
-            return None
 
     async def remove_all(self, job_id: str, namespace: str) -> None:
         """Remove the pods and services of a job, which have ended."""

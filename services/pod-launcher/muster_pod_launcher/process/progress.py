@@ -55,10 +55,19 @@ def _read(replica: ReplicaId, path: Path, changed_ns: int) -> ProgressSeen | Non
         # A link or a pipe that a program has put there leads nowhere.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
-            written = _decoder.decode(file.read(_LARGEST))
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            content = file.read(_LARGEST)
+    except OSError:
         return None
-    at = changed_ns // 1000 if written.at is None else round(written.at * 1_000_000)
+    return progress_of(replica, content, changed_at=changed_ns // 1000)
+
+
+def progress_of(replica: ReplicaId, content: bytes, *, changed_at: int) -> ProgressSeen | None:
+    """What a replica says in ``content``; None where it is no progress. ``changed_at`` (µs) is when, where it does not say so itself."""
+    try:
+        written = _decoder.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    at = changed_at if written.at is None else round(written.at * 1_000_000)
     if written.step < 0 or at <= 0:
         return None
     some = list(written.metrics.items())[:_MOST_METRICS]

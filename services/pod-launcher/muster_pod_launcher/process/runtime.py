@@ -24,6 +24,7 @@ from muster_pod_launcher.process.folder import ask_to_stop, settle
 from muster_pod_launcher.process.layout import Layout
 from muster_pod_launcher.process.logs import LogReader
 from muster_pod_launcher.process.progress import ProgressFiles
+from muster_pod_launcher.process.reach import ProcessReach
 from muster_pod_launcher.process.records import (
     OUTPUT,
     STOP,
@@ -90,6 +91,8 @@ class ProcessRuntime:
             path_of=lambda replica: self._layout.replica(replica) / OUTPUT, ended=self._ended
         )
         self._progress = ProgressFiles()
+        self.reach = ProcessReach(layout=self._layout, refresh=self._watcher.refresh)
+        """The way into what runs."""
         self._watcher.look()
 
     async def run(self) -> None:

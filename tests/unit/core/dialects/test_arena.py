@@ -4,7 +4,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from muster_core.dialects import native_text, parse
+from muster_core.dialects import parse
+from muster_core.dialects.write.native import native_text
 from muster_core.models import (
     Category,
     CleanPodPolicy,

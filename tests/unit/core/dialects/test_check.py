@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from muster_core.dialects import check
+from muster_core.dialects.typed.check import check
 from muster_core.models import (
     AppliedDefaults,
     Build,

@@ -6,7 +6,9 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from muster_core.dialects import DIALECTS, TARGETS, convert, parse
+from muster_core.dialects import parse
+from muster_core.dialects.registry import all_dialects
+from muster_core.dialects.write import TARGETS, convert
 from muster_core.models import (
     Build,
     Category,
@@ -354,6 +356,6 @@ def test_a_build_and_the_job_that_waits_for_it_stay_one_native_document() -> Non
 
 
 def test_the_targets_are_called_as_their_dialects() -> None:
-    assert TARGETS.keys() <= {dialect.name for dialect in DIALECTS}
+    assert TARGETS.keys() <= {dialect.name for dialect in all_dialects()}
     with pytest.raises(KeyError):
         convert([PLAIN], "cronjob")

@@ -2,7 +2,8 @@
 
 import pytest
 
-from muster_core.dialects import check, parse
+from muster_core.dialects import parse
+from muster_core.dialects.typed.check import check
 from muster_core.models import Framework, Job, Problem, Role, Severity, Template
 
 GOOD: dict[Framework, list[str]] = {

@@ -2,7 +2,8 @@
 
 import pytest
 
-from muster_core.dialects import native_text, parse
+from muster_core.dialects import parse
+from muster_core.dialects.write.native import native_text
 from muster_core.models import (
     Build,
     Category,

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from muster_core.dialects import native_text, parse
+from muster_core.dialects import parse
+from muster_core.dialects.write.native import native_text
 from muster_core.models import (
     Build,
     Category,

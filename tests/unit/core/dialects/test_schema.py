@@ -4,7 +4,7 @@ import importlib.util
 import json
 from pathlib import Path
 
-from muster_core.dialects import native_schema
+from muster_core.dialects.native.schema import native_schema
 
 FOLDER = Path(__file__).parents[4] / "docs" / "schema"
 

@@ -13,6 +13,7 @@ from muster_core.models import (
     JobKind,
     QueueElastic,
     QueueSpec,
+    Reason,
     Resources,
     Throughput,
 )
@@ -209,3 +210,25 @@ def test_growth_does_not_begin_while_leavers_are_on_their_way(pool: ScaledPool) 
     pool.confirm_ends()
     (proposal,) = pool.look()
     assert (proposal.size, proposal.target) == (3, 4)
+
+
+def test_a_job_does_not_grow_onto_a_node_that_failed_it_lately(empty: ScaledPool) -> None:
+    empty.offer("n1", cpu=5, gpu=0)
+    empty.start(empty.job("a", 1, most=4, worker=CPU))
+    empty.after(QUIET_S)
+    (resize,) = empty.scale()
+    taken_back = facts.JobResized(
+        attempt=1,
+        generation=3,
+        reason=Reason(code="StartTimeout"),
+        removed=tuple(facts.ReplicaRef(role="worker", index=one.index) for one in resize.added),
+        avoid=("n1",),
+    )
+    empty.say("a", taken_back)
+    empty.leave("a", ("worker", 1), ("worker", 2), ("worker", 3))
+    empty.after(QUIET_S)
+    assert empty.look() == []
+    assert empty.next_look() == 600 - QUIET_S
+    empty.after(600 - QUIET_S)
+    (again,) = empty.look()
+    assert again.target == 4

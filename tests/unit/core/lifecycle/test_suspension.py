@@ -8,7 +8,7 @@ import pytest
 
 from muster_core import facts
 from muster_core.facts import Command, Outcome
-from muster_core.lifecycle import Finish, decide, next_deadline
+from muster_core.lifecycle import Finish, Forget, decide, next_deadline, start_due
 from muster_core.lifecycle.builds import awaits_build
 from muster_core.models import Phase, Reason, ReplicaState, RunPolicy
 
@@ -118,6 +118,58 @@ def test_the_queue_deadline_does_not_count_what_the_user_held(story: Stories, se
     assert next_deadline(told.record) is None
     told.command(Command.RESUME)
     assert next_deadline(told.record) == told.now + 30 * second
+
+
+@pytest.mark.parametrize("passes", [0, 3600])
+def test_no_deadline_runs_while_a_job_is_held(story: Stories, second: int, passes: int) -> None:
+    deadlines = RunPolicy(active_deadline_s=1, queue_deadline_s=1, start_timeout_s=1, ttl_s=1)
+    for told in (story(run=deadlines).queued(), story(run=deadlines).running()):
+        told.command(Command.SUSPEND)
+        assert next_deadline(told.record) is None
+        assert start_due(told.record, 1) is None
+        assert decide(told.record, told.now + passes * second) == []
+
+
+def test_a_held_job_that_failed_while_it_was_asked_to_end_is_held_all_the_same(story: Stories) -> None:
+    told = story(run=RunPolicy(backoff_limit=0)).running()
+    told.command(Command.SUSPEND)
+    told.end("worker", 1, 1)
+    assert decide(told.record, told.now) == []
+    assert (told.record.phase, told.record.failures) == (Phase.SUSPENDED, 0)
+
+
+@pytest.mark.parametrize("command", [Command.SCALE, Command.RESTART])
+def test_a_held_job_has_no_size_and_nothing_to_start_again(story: Stories, command: Command) -> None:
+    told = story().running()
+    told.command(Command.SUSPEND)
+    held = told.record
+    asked = facts.CommandRequested(command=command, request_id="r", role="worker", target=1)
+    assert told.tell(asked).illegal is None
+    after = told.record
+    assert (after.phase, after.asked, after.reason) == (Phase.SUSPENDED, {}, held.reason)
+    assert not any(one.restarting for one in after.replicas)
+
+
+def test_a_size_that_was_asked_for_and_not_reached_is_forgotten_when_the_job_is_held(story: Stories) -> None:
+    told = story().running()
+    asked = facts.CommandRequested(command=Command.SCALE, request_id="r", role="worker", target=1)
+    told.tell(asked)
+    assert told.record.asked == {"worker": 1}
+    told.command(Command.SUSPEND)
+    told.command(Command.RESUME)
+    assert told.record.asked == {}
+
+
+def test_a_held_job_that_is_deleted_is_ended_first(story: Stories) -> None:
+    told = story().running()
+    told.command(Command.SUSPEND)
+    told.command(Command.DELETE)
+    (instruction,) = decide(told.record, told.now)
+    assert isinstance(instruction, Finish)
+    told.tell(instruction.fact)
+    for replica in told.record.replicas:
+        told.see(replica.role, replica.index, ReplicaState.EXITED, exit_code=0)
+    assert [type(one) for one in decide(told.record, told.now)] == [Forget]
 
 
 @pytest.mark.parametrize(("said", "awaits"), [("WaitingForBuild", True), ("InsufficientResources", False)])

@@ -57,6 +57,16 @@ def test_repeated_rejections_are_spaced_out(world: World) -> None:
     assert world.placed() == ["a"]
 
 
+def test_a_delay_that_ends_at_this_instant_is_yet_to_be_decided_on(world: World) -> None:
+    world.run(world.job("a", 2))
+    _restart(world, "a", 10)
+    world.change("a", ReplicaState.EXITED, exit_code=1)
+    assert world.decide() == []
+    world.after(10)
+    assert world.pool.next_wake(world.now) == world.now
+    assert world.placed() == ["a"]
+
+
 def test_a_restarting_gang_waits_for_its_delay(world: World) -> None:
     world.run(world.job("a", 2))
     _restart(world, "a", 10)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from muster._cli import words
-from muster._cli.applying import apply_options, apply_queues, refuse, warn
-from muster._cli.documents import Given, read_document
+from muster._cli.applying import Application, answered, apply_command, apply_queues, refuse, warn
 from muster._cli.dry_run import CLIENT
 from muster._cli.output import emit
 from muster._cli.state import State, shared_options
-from muster.errors import InvalidDocument
 from muster_core.defaults import defaults_text, parse_defaults
 from muster_core.queue_documents import holds_queues
-from muster_rpc.convert import problem_from_proto
 from muster_rpc.v1 import defaults_service_pb2
+
+if TYPE_CHECKING:
+    from muster.client import Client
 
 _EXAMPLES = """\b
 Examples:
@@ -23,32 +25,19 @@ Examples:
   muster apply -f defaults.yaml --expected-version 3"""
 
 
-@click.command(epilog=_EXAMPLES)
-@apply_options("Queues, or the defaults: a polyaxon_config.yml, or the native form.")
-@shared_options
-@click.pass_obj
-@click.pass_context
-def apply(
-    ctx: click.Context,
-    state: State,
-    *,
-    file: str,
-    prune: bool,
-    dry_run: str | None,
-    expected_version: int | None,
-) -> None:
+@apply_command("Queues, or the defaults: a polyaxon_config.yml, or the native form.", epilog=_EXAMPLES)
+def apply(ctx: click.Context, state: State, application: Application) -> None:
     """Create or replace queues (kind: Queue), or replace the platform's defaults (kind: Defaults, polyaxon_config.yml).
 
     Defaults are node selectors, tolerations and affinities of experiments, jobs and builds: filled in where a job says nothing, when it is
     validated; jobs that were validated before keep what they have.
     """
-    given = read_document(file)
-    if holds_queues(given.content):
-        apply_queues(ctx, state, given, prune=prune, dry_run=dry_run, expected_version=expected_version)
+    if holds_queues(application.given.content):
+        apply_queues(ctx, state, application)
         return
-    if prune:
+    if application.prune:
         raise click.UsageError("--prune is for queues, and the document holds none", ctx)
-    _apply_defaults(ctx, state, given, dry_run=dry_run, expected_version=expected_version)
+    _apply_defaults(ctx, state, application)
 
 
 @click.command()
@@ -79,9 +68,8 @@ def defaults(state: State, version: int | None) -> None:
             emit(found, state.output)
 
 
-def _apply_defaults(
-    ctx: click.Context, state: State, given: Given, *, dry_run: str | None, expected_version: int | None
-) -> None:
+def _apply_defaults(ctx: click.Context, state: State, application: Application) -> None:
+    given, dry_run = application.given, application.dry_run
     parsed = parse_defaults(given.content)
     if parsed.defaults is None:
         refuse(ctx, state, given, parsed.problems)
@@ -89,17 +77,16 @@ def _apply_defaults(
         warn(state, given, parsed.problems)
         click.echo(defaults_text(parsed.defaults), nl=False)
         return
-    try:
-        with state.client() as client:
-            answer = client.apply_defaults(
-                given.source,
-                source_name=given.name,
-                dry_run=dry_run is not None,
-                expected_version=expected_version,
-            )
-    except InvalidDocument as refused:
-        refuse(ctx, state, given, refused.problems)
-    warn(state, given, [problem_from_proto(warning) for warning in answer.warnings])
+
+    def ask(client: Client) -> defaults_service_pb2.ApplyDefaultsResponse:
+        return client.apply_defaults(
+            given.source,
+            source_name=given.name,
+            dry_run=dry_run is not None,
+            expected_version=application.expected_version,
+        )
+
+    answer = answered(ctx, state, given, ask)
     match state.output:
         case "table":
             click.echo(_told(answer, dry_run=dry_run is not None))

@@ -10,7 +10,8 @@ import msgspec
 
 from muster._cli import words
 from muster._cli.lists import SORTS, in_order, job_table
-from muster._cli.output import emit_all, emit_line
+from muster._cli.output import emit_line
+from muster._cli.showing import show_all
 from muster._cli.state import State, shared_options
 from muster._cli.tables import print_table
 from muster_core.models import Phase
@@ -62,16 +63,13 @@ def list_jobs(  # noqa: PLR0917 (click passes options by name)
         return
     with state.client() as client:
         jobs = in_order(client.list(namespace=namespace, phases=phases, queue=queue), sort)
-    match state.output:
-        case "name":
-            for job in jobs:
-                click.echo(job.job_id)
-        case "table" if not jobs:
-            state.note("no jobs")
-        case "table":
-            print_table(state.out, job_table(jobs, time.time()))
-        case _:
-            emit_all(jobs, state.output)
+    show_all(
+        state,
+        jobs,
+        name_of=lambda one: one.job_id,
+        otherwise="no jobs",
+        tables=lambda found: print_table(state.out, job_table(found, time.time())),
+    )
 
 
 class _Wanted(msgspec.Struct, frozen=True):
@@ -84,7 +82,9 @@ class _Wanted(msgspec.Struct, frozen=True):
     def has(self, job: job_pb2.Job) -> bool:
         """Whether a job is among it."""
         phase = phase_from_proto(job.status.phase)
-        return (not self.phases or phase in self.phases) and (not self.queue or job.spec.queue == self.queue)
+        return (not self.phases or phase in self.phases) and (
+            not self.queue or job.status.queue == self.queue
+        )
 
 
 def _watch(state: State, changes: Iterator[job_service_pb2.WatchJobsResponse], wanted: _Wanted) -> None:

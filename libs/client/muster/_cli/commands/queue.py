@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import click
 
 from muster._cli import words
-from muster._cli.applying import apply_options, apply_queues
-from muster._cli.documents import read_document
+from muster._cli.applying import Application, apply_command, apply_queues
 from muster._cli.lazy import Lazy, LazyGroup
 from muster._cli.output import emit, emit_plain
 from muster._cli.queues import documents, queue_sheet, queue_table, tree_table
@@ -73,26 +72,13 @@ def get(state: State, name: str) -> None:
             _emit(state, [answer.queue], alone=True)
 
 
-@click.command()
-@apply_options("The queues: documents of kind Queue.")
-@shared_options
-@click.pass_obj
-@click.pass_context
-def apply(
-    ctx: click.Context,
-    state: State,
-    *,
-    file: str,
-    prune: bool,
-    dry_run: str | None,
-    expected_version: int | None,
-) -> None:
+@apply_command("The queues: documents of kind Queue.")
+def apply(ctx: click.Context, state: State, application: Application) -> None:
     """Create or replace queues by documents of kind Queue, all or none.
 
     Jobs that wait go to their queues of the new tree at once; what runs goes on, also above a new limit.
     """
-    given = read_document(file)
-    apply_queues(ctx, state, given, prune=prune, dry_run=dry_run, expected_version=expected_version)
+    apply_queues(ctx, state, application)
 
 
 @click.command()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import click
 from rich.table import Table
 
 from muster._cli.lazy import Lazy, LazyGroup
 from muster._cli.nodes import cluster_lines, node_table, replica_table
-from muster._cli.output import emit_all
+from muster._cli.showing import show_all
 from muster._cli.state import State, shared_options
 from muster._cli.tables import print_table
 from muster._cli.usage import replica_usage_table, usage_line, usage_table
 from muster_core.models import TERMINAL_PHASES, Phase
+from muster_rpc.v1 import cluster_service_pb2, job_pb2
 
 _COMMANDS = {
     "node": Lazy("muster._cli.commands.top:node", "What the nodes offer and who uses it."),
@@ -35,21 +37,22 @@ def node(state: State, name: str | None, details: bool) -> None:
     """What the nodes offer and who uses it; of one node when NAME is given."""
     with state.client() as client:
         nodes = [client.node(name)] if name else list(client.nodes())
-    match state.output:
-        case "name":
-            for found in nodes:
-                click.echo(found.name)
-        case "table" if not nodes:
-            state.note("no nodes: no runtime has reported any yet")
-        case "table":
-            print_table(state.out, node_table(nodes))
-            if details:
-                _print_details(state, replica_table(nodes))
-            state.out.print()
-            for line in cluster_lines(nodes):
-                state.out.print(line, soft_wrap=True)
-        case _:
-            emit_all(nodes, state.output)
+
+    def tables(found: Sequence[cluster_service_pb2.Node]) -> None:
+        print_table(state.out, node_table(found))
+        if details:
+            _print_details(state, replica_table(found))
+        state.out.print()
+        for line in cluster_lines(found):
+            state.out.print(line, soft_wrap=True)
+
+    show_all(
+        state,
+        nodes,
+        name_of=lambda one: one.name,
+        otherwise="no nodes: no runtime has reported any yet",
+        tables=tables,
+    )
 
 
 @click.command()
@@ -66,21 +69,16 @@ def job(state: State, names: tuple[str, ...], details: bool, queue: str, everyth
         jobs = (
             [client.get(name) for name in names] if names else list(client.list(phases=phases, queue=queue))
         )
-    match state.output:
-        case "name":
-            for found in jobs:
-                click.echo(found.job_id)
-        case "table" if not jobs:
-            state.note("no jobs")
-        case "table":
-            now = time.time()
-            print_table(state.out, usage_table(jobs, now))
-            if details:
-                _print_details(state, replica_usage_table(jobs, now))
-            state.out.print()
-            state.out.print(usage_line(jobs), soft_wrap=True)
-        case _:
-            emit_all(jobs, state.output)
+
+    def tables(found: Sequence[job_pb2.Job]) -> None:
+        now = time.time()
+        print_table(state.out, usage_table(found, now))
+        if details:
+            _print_details(state, replica_usage_table(found, now))
+        state.out.print()
+        state.out.print(usage_line(found), soft_wrap=True)
+
+    show_all(state, jobs, name_of=lambda one: one.job_id, otherwise="no jobs", tables=tables)
 
 
 def _print_details(state: State, drawn: Table | None) -> None:

@@ -30,8 +30,9 @@ def nodes_of(client: Client) -> list[Node]:
 
 def queues_of(client: Client) -> list[QueueSpec]:
     """Every queue as applied; none where nobody has applied any."""
-    specs = [queue_from_proto(queue.spec)[0] for queue in client.queues()]
-    return [] if [spec.name for spec in specs] == [DEFAULT_QUEUE] else specs
+    if not client.queue(DEFAULT_QUEUE).version.version:
+        return []
+    return [queue_from_proto(queue.spec)[0] for queue in client.queues()]
 
 
 def arrivals_of(client: Client, *, now: float, assumed_s: float) -> list[Arrival]:

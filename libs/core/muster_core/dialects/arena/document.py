@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from muster_core.dialects.arena import PROGRAMS
 from muster_core.dialects.arena.board import board_of
 from muster_core.dialects.arena.flags import CommonFlags, GlobalFlags
 from muster_core.dialects.arena.jobs import SORTS, Sort
@@ -22,9 +23,6 @@ from muster_core.dialects.problems import Problems, Spot, shown
 from muster_core.dialects.rules import apply_rules
 from muster_core.dialects.shell_words import Word
 from muster_core.models import Job
-
-PROGRAMS = ("arena", "muster")
-"""The words that such a document begins with."""
 
 _SUBMIT = "submit"
 _MODES = {

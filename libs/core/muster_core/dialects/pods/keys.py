@@ -8,7 +8,7 @@ from __future__ import annotations
 from muster_core.dialects.kinds import Ignored, ListOf, MapOf, Text, Whole, Words
 from muster_core.dialects.names import DNS_1123, LABEL_KEY, LABEL_VALUE
 from muster_core.dialects.pods.peer_keys import PeerKeys, SpreadKeys
-from muster_core.dialects.pods.resource_lists import ResourceKeys, ResourceList
+from muster_core.dialects.pods.resource_lists import CLAIM_INSTEAD, CLAIMED, ResourceKeys, ResourceList
 from muster_core.dialects.pods.scheduling_keys import NODE_AFFINITY, POD_PORTS, TOLERATIONS, VARIABLES
 from muster_core.dialects.table import Field, Nested, Table
 from muster_core.quantities import MAX_SECONDS
@@ -169,7 +169,7 @@ class PodKeys(Table):
     pull_secrets = Field("imagePullSecrets", Ignored(), "Secrets to fetch images with.", kubernetes=True)
     os = Field("os", Ignored(), "The system of its nodes.", kubernetes=True)
     readiness_gates = Field("readinessGates", Ignored(), "What else it takes to be ready.", kubernetes=True)
-    resource_claims = Field("resourceClaims", Ignored(), "Devices.", kubernetes=True)
+    resource_claims = Field("resourceClaims", Ignored(), "Devices.", refused=CLAIMED, fix=CLAIM_INSTEAD)
     runtime_class = Field("runtimeClassName", Ignored(), "How containers are run.", kubernetes=True)
     security = Field("securityContext", Ignored(), "Users and groups.", kubernetes=True)
     account = Field("serviceAccount", Ignored(), "Who it is, by the old name.", kubernetes=True)

@@ -74,12 +74,20 @@ class ResourceList:
         return MapOf(None, Amount(parse_bytes, "")).schema()
 
 
+CLAIMED = (
+    "devices of resource claims (DRA) are allocated by kube-scheduler alone, which does not place replicas"
+)
+"""Why they are not taken."""
+
+CLAIM_INSTEAD = "ask for devices by their resource's name, such as nvidia.com/gpu"
+
+
 class ResourceKeys(Table):
     """A container's ``resources``."""
 
     requests = Field("requests", ResourceList(), "What is counted; the limits where it is not given.")
     limits = Field("limits", ResourceList(), "What it is held to.")
-    claims = Field("claims", Ignored(), "Devices.", kubernetes=True)
+    claims = Field("claims", Ignored(), "Devices.", refused=CLAIMED, fix=CLAIM_INSTEAD)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from muster_core.dialects.metadata import KubernetesMetadataKeys
 from muster_core.dialects.names import DNS_1123
 from muster_core.dialects.native.option_keys import Processes
 from muster_core.dialects.pods.keys import ANNOTATIONS, LABELS, AffinityKeys, TemplateMetadataKeys
-from muster_core.dialects.pods.resource_lists import ResourceKeys
+from muster_core.dialects.pods.resource_lists import CLAIM_INSTEAD, CLAIMED, ResourceKeys
 from muster_core.dialects.pods.scheduling_keys import TOLERATIONS, VARIABLES
 from muster_core.dialects.rules import MAX_REPLICAS
 from muster_core.dialects.table import Field, Nested, Table
@@ -75,7 +75,7 @@ class PodPatchKeys(Table):
     security = Field("securityContext", Ignored(), "Users and groups.", kubernetes=True)
     volumes = Field("volumes", Ignored(), "What can be mounted.", kubernetes=True)
     pull_secrets = Field("imagePullSecrets", Ignored(), "Secrets to fetch images with.", kubernetes=True)
-    claims = Field("resourceClaims", Ignored(), "Devices.", kubernetes=True)
+    claims = Field("resourceClaims", Ignored(), "Devices.", refused=CLAIMED, fix=CLAIM_INSTEAD)
     gates = Field(
         "schedulingGates", Ignored(), "What it waits for.", idle="Muster decides when a replica starts"
     )

@@ -1,0 +1,64 @@
+"""``muster exec``: a command in a replica."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+
+import click
+
+from muster._cli import words
+from muster._cli.keys import passing_on, raw_terminal, size_of_terminal
+from muster._cli.state import State, shared_options
+from muster._live import Execution
+
+
+@click.command("exec")
+@click.argument("job")
+@click.option(
+    "-r",
+    "--replica",
+    default="",
+    metavar="NAME",
+    help="In this replica (worker-0) or role (worker).  [the one that leads, else the first that runs]",
+)
+@click.option("-i", "--stdin", is_flag=True, help="Pass standard input on to the command.")
+@click.option("-t", "--tty", is_flag=True, help="Give the command a terminal: this one.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@shared_options
+@click.pass_obj
+@click.pass_context
+def exec_command(
+    ctx: click.Context,
+    state: State,
+    *,
+    job: str,
+    replica: str,
+    stdin: bool,
+    tty: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Run a command in a replica: muster exec -it JOB -- bash. Exits as the command does.
+
+    The words after -- are the command's own. It ends with this one: on Ctrl-C, and when the connection is lost, too.
+    """
+    if tty and not sys.stdin.isatty():
+        raise click.UsageError("-t needs a terminal, and standard input is none: leave it out", ctx)
+    size = size_of_terminal() if tty else None
+    with state.client() as client:
+        found = client.get(job)
+        short = words.short_name(found, replica)
+        with client.exec(found.job_id, command, replica=short, stdin=stdin, terminal=size) as execution:
+            with raw_terminal() if tty else nullcontext(), passing_on(execution, stdin=stdin, sizes=tty):
+                _show(execution)
+            if execution.message:
+                state.err.print(f"muster: {execution.message}", soft_wrap=True)
+            ctx.exit(execution.exit_code or 0)
+
+
+def _show(execution: Execution) -> None:
+    stdout, stderr = sys.stdout.buffer, sys.stderr.buffer
+    for output in execution:
+        stream = stderr if output.is_error else stdout
+        stream.write(output.data)
+        stream.flush()

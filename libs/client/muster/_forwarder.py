@@ -1,0 +1,95 @@
+"""A port of this machine that leads to a port of a replica: each connection by a call of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+from muster._aio_live import AsyncConnection
+from muster.aio import AsyncClient
+from muster.errors import MusterError
+
+_PIECE_BYTES = 32 * 1024
+
+
+class Forwarder:
+    """Takes connections, and passes each on in both directions, at the pace of the slower side; half-closed is half-closed on both.
+
+    ``failed`` is told why a connection could not be passed on. The replica is looked for anew each time: it may have been restarted.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        job_id: str,
+        port: int,
+        *,
+        replica: str,
+        failed: Callable[[MusterError], object],
+    ) -> None:
+        self._client = client
+        self._job_id = job_id
+        self._port = port
+        self._replica = replica
+        self._failed = failed
+
+    @asynccontextmanager
+    async def listening(self, address: str, port: int) -> AsyncGenerator[tuple[str, int]]:
+        """Take connections at ``address`` while this is entered; answers host and port, which is a free one for 0. Raises ``OSError``."""
+        tasks: set[asyncio.Task[None]] = set()
+
+        def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.create_task(self._take(reader, writer))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        server = await asyncio.start_server(take, address, port, limit=_PIECE_BYTES)
+        try:
+            name = server.sockets[0].getsockname()
+            yield name[0], name[1]
+        finally:
+            server.close()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            connection = await self._client.connect(self._job_id, self._port, replica=self._replica)
+            async with connection:
+                await _exchange(connection, reader, writer)
+            writer.close()
+        except MusterError as error:
+            self._failed(error)
+        except (ConnectionError, OSError):
+            # Whoever called has gone; there is nobody to tell.
+            pass
+        finally:
+            # Does nothing to one that was closed in order; else the caller is to see that it was not.
+            if not writer.is_closing():
+                writer.transport.abort()
+
+
+async def _exchange(
+    connection: AsyncConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    async def out() -> None:
+        while data := await reader.read(_PIECE_BYTES):
+            await connection.write(data)
+        await connection.end()
+
+    async def back() -> None:
+        while data := await connection.read():
+            writer.write(data)
+            await writer.drain()
+        if writer.can_write_eof():
+            writer.write_eof()
+
+    tasks = [asyncio.create_task(out()), asyncio.create_task(back())]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,76 @@
+"""What goes over the calls that go on in both directions, the same for both clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from muster_rpc.v1 import job_service_pb2 as pb
+
+_PIECE_BYTES = 32 * 1024
+
+
+class Size(NamedTuple):
+    """How large a terminal is, in characters."""
+
+    rows: int
+    columns: int
+
+
+class Output(NamedTuple):
+    """Some bytes that a command wrote, to stderr or else to stdout (or to its terminal)."""
+
+    data: bytes
+    is_error: bool
+
+
+def exec_start(
+    job: pb.JobRef, command: Sequence[str], *, replica: str, stdin: bool, terminal: Size | None
+) -> pb.ExecJobRequest:
+    """What to run, and where."""
+    size = pb.TerminalSize(rows=terminal.rows, columns=terminal.columns) if terminal else None
+    what = pb.ExecCommand(words=command, stdin=stdin, terminal=size)
+    return pb.ExecJobRequest(start=pb.ExecStart(job=job, replica=replica, command=what))
+
+
+def exec_inputs(data: bytes) -> Iterator[pb.ExecJobRequest]:
+    """Input, in pieces that are no burden on the way."""
+    for piece in _pieces(data):
+        yield pb.ExecJobRequest(input=pb.ExecInput(stdin=piece))
+
+
+EXEC_END = pb.ExecJobRequest(input=pb.ExecInput(end=True))
+"""The input is at its end."""
+
+
+def exec_size(size: Size) -> pb.ExecJobRequest:
+    """The terminal has another size."""
+    return pb.ExecJobRequest(input=pb.ExecInput(size=pb.TerminalSize(rows=size.rows, columns=size.columns)))
+
+
+def output_of(answer: pb.ExecJobResponse) -> Output | None:
+    """What an answer says that the command wrote."""
+    output = answer.output
+    if output.stderr:
+        return Output(output.stderr, True)
+    return Output(output.stdout, False) if output.stdout else None
+
+
+def forward_start(job: pb.JobRef, port: int, *, replica: str, probe: bool) -> pb.ForwardPortRequest:
+    """Whereto a connection goes."""
+    return pb.ForwardPortRequest(start=pb.ForwardPortStart(job=job, replica=replica, port=port, probe=probe))
+
+
+def forward_data(data: bytes) -> Iterator[pb.ForwardPortRequest]:
+    """Data, in pieces."""
+    for piece in _pieces(data):
+        yield pb.ForwardPortRequest(data=piece)
+
+
+FORWARD_END = pb.ForwardPortRequest(end=True)
+"""Nothing more is sent."""
+
+
+def _pieces(data: bytes) -> Iterator[bytes]:
+    for at in range(0, len(data), _PIECE_BYTES):
+        yield data[at : at + _PIECE_BYTES]

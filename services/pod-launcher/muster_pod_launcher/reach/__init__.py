@@ -1,0 +1,1 @@
+"""Commands in replicas, and connections to their ports."""

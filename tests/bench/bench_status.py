@@ -1,0 +1,144 @@
+"""How long what is told of a replica differs from what runs: from the kernel's start or end of its process to the status that says it.
+
+Each job is watched by a client, as its user would watch it, and the clock stops when the status is in the client's hands. First a job comes
+every half second beside one that is restarted, resized, held and ended; then a crowd arrives at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench_documents import job
+from kernel_witness import KernelWitness
+from measuring import Measurement, percentile
+from system_under_test import running_system
+
+from muster.aio import AsyncClient
+from muster_core.models import ENDED_STATES, ReplicaState
+from muster_pod_launcher.ports import ReplicaId
+from muster_rpc.convert import replica_state_to_proto
+from muster_rpc.v1 import job_pb2
+
+LOADS = ("steady", "crowd")
+NAMES = tuple(f"status_lag_{what}_ms.{load}" for load in LOADS for what in ("p50", "p99", "max"))
+
+_BUDGET_MS = 1000.0
+_EVERY_S = 0.5
+_PATIENCE_S = 60.0
+_MEMBERS = 3
+_RUNNING = replica_state_to_proto(ReplicaState.RUNNING)
+_ENDED = frozenset(replica_state_to_proto(state) for state in ENDED_STATES)
+
+
+class Told:
+    """What watches tell of replicas: when each was first said to run, and to have ended (seconds since 1970)."""
+
+    def __init__(self, muster: AsyncClient) -> None:
+        self._muster = muster
+        self.running: dict[ReplicaId, float] = {}
+        self.ended: dict[ReplicaId, float] = {}
+        self._latest: dict[str, job_pb2.Job] = {}
+        self._news = asyncio.Condition()
+
+    async def follow(self, job_id: str) -> None:
+        """Hear of a job until it is over."""
+        async for seen in self._muster.watch(job_id):
+            self._note(seen, time.time())
+            async with self._news:
+                self._latest[job_id] = seen
+                self._news.notify_all()
+
+    async def stands(self, job_id: str, running: int, *, attempt: int = 0) -> None:
+        """Return when so many replicas of the job are told to run, and no others; raises ``TimeoutError``.
+
+        ``attempt`` is the least that it must have come to.
+        """
+
+        def is_so() -> bool:
+            job = self._latest.get(job_id)
+            there = [one for one in job.status.replicas if one.state not in _ENDED] if job else []
+            if job is None or job.status.attempt < attempt:
+                return False
+            return [one.state for one in there] == [_RUNNING] * running
+
+        async with asyncio.timeout(_PATIENCE_S), self._news:
+            await self._news.wait_for(is_so)
+
+    def _note(self, job: job_pb2.Job, at: float) -> None:
+        for one in job.status.replicas:
+            replica = ReplicaId(
+                job_id=job.job_id,
+                attempt=one.attempt,
+                role=one.role,
+                index=one.index,
+                restart=one.restart,
+            )
+            if one.state == _RUNNING or one.state in _ENDED:
+                self.running.setdefault(replica, at)
+            if one.state in _ENDED:
+                self.ended.setdefault(replica, at)
+
+
+async def measure(root: Path, *, quick: bool) -> list[Measurement]:
+    """Measure on a system that is little busy, then on one to which everybody comes at once."""
+    steady = await _lags(root, "steady", jobs=10 if quick else 50)
+    crowd = await _lags(root, "crowd", jobs=10 if quick else 40)
+    return [*_figures("steady", steady), *_figures("crowd", crowd)]
+
+
+def _figures(load: str, lags_ms: Sequence[float]) -> list[Measurement]:
+    note = f"{len(lags_ms)} starts and ends of replicas, until a watching client has the status"
+    p50, p99, worst = (percentile(lags_ms, share) for share in (0.5, 0.99, 1.0))
+    return [
+        Measurement(name=f"status_lag_p50_ms.{load}", value=p50, unit="ms", note=note),
+        Measurement(name=f"status_lag_p99_ms.{load}", value=p99, unit="ms", budget=_BUDGET_MS),
+        Measurement(name=f"status_lag_max_ms.{load}", value=worst, unit="ms", budget=_BUDGET_MS),
+    ]
+
+
+async def _lags(root: Path, load: str, *, jobs: int) -> list[float]:
+    async with running_system(root) as system, AsyncClient(system.address) as muster:
+        with KernelWitness(system.folder.replicas) as kernel:
+            told = Told(muster)
+            async with asyncio.TaskGroup() as tasks:
+                if load == "steady":
+                    tasks.create_task(_through_every_turn(muster, told))
+                for number in range(jobs):
+                    tasks.create_task(_pass(muster, told, f"{load}-{number}"))
+                    await asyncio.sleep(_EVERY_S if load == "steady" else 0)
+    starts = _between(kernel.began, told.running)
+    ends = _between(kernel.ended, told.ended)
+    return starts + ends
+
+
+def _between(really: dict[ReplicaId, float], told: dict[ReplicaId, float]) -> list[float]:
+    """Milliseconds from each instant to when it was told; raises ``KeyError`` for one that never was."""
+    return [(told[replica] - at) * 1000 for replica, at in really.items()]
+
+
+async def _pass(muster: AsyncClient, told: Told, name: str) -> None:
+    (submitted,) = await muster.submit(job(name, "sleep", "1.5", low=_MEMBERS, high=_MEMBERS))
+    await told.follow(submitted.job_id)
+
+
+async def _through_every_turn(muster: AsyncClient, told: Told) -> None:
+    (submitted,) = await muster.submit(job("turns", "sleep", "600", low=_MEMBERS, high=2 * _MEMBERS))
+    job_id = submitted.job_id
+    following = asyncio.create_task(told.follow(job_id))
+    await told.stands(job_id, _MEMBERS)
+    # A restart is an attempt, and so is each time that it goes on.
+    for attempt in (2, 4):
+        await muster.restart(job_id)
+        await told.stands(job_id, _MEMBERS, attempt=attempt)
+        for size in (2 * _MEMBERS, _MEMBERS):
+            await muster.scale(job_id, size)
+            await told.stands(job_id, size)
+        await muster.suspend(job_id)
+        await told.stands(job_id, 0)
+        await muster.resume(job_id)
+        await told.stands(job_id, _MEMBERS)
+    await muster.cancel(job_id)
+    await following

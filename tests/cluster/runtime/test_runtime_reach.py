@@ -1,0 +1,185 @@
+"""Commands in real containers, and connections to their ports, with the rights of the deployment and through the API server alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from runtime_room import KubeRoom
+from test_runtime_containers import python
+from test_runtime_rights import kubeconfig_of_the_launcher
+from test_runtime_system import runs, system_on, when
+
+from muster import AsyncClient, InvalidDocument, Refused
+from muster_core.models import Job, Port
+from muster_pod_launcher.kubernetes import KubernetesRuntime
+from muster_pod_launcher.reach.ports import CannotReach, Command, Ended, Execution, Size
+from muster_testing.cluster import Cluster
+from muster_testing.cluster.images import PYTHON_IMAGE
+from muster_testing.cluster.node import RealNode
+
+PATIENCE_S = 60
+# Answers what it is sent in capital letters, and listens no longer after a word.
+SHOUT = """
+import socket
+server = socket.create_server(("", 8888))
+print("listening")
+while True:
+    caller, _ = server.accept()
+    while heard := caller.recv(65536):
+        caller.sendall(heard.upper())
+        if heard.endswith(b"bye"):
+            break
+    caller.close()
+"""
+SERVICE = """
+apiVersion: muster.dev/v1
+kind: Job
+metadata: {{name: notes, namespace: {namespace}}}
+spec:
+  kind: service
+  roles:
+    notebook:
+      image: {image}
+      command: [python3, -m, http.server, "8888"]
+      workingDir: /tmp
+      nodeSelector: {{kubernetes.io/hostname: {node}}}
+      ports: [{{name: http, containerPort: 8888}}]
+      resources: {{cpu: 100m{gpu}}}
+"""
+UPPER = "import sys; sys.stdout.write(sys.stdin.read().upper())"
+SIZE = "import os; print(*os.get_terminal_size())"
+
+
+def shouting(job: Job) -> Job:
+    role = python(job, SHOUT).roles[0]
+    template = msgspec.structs.replace(role.template, ports=(Port(name="http", number=8888),))
+    return msgspec.structs.replace(job, roles=(msgspec.structs.replace(role, template=template),))
+
+
+async def listening(room: KubeRoom, runtime: KubernetesRuntime, node: str) -> None:
+    await room.launch(runtime, shouting(room.job()), room.replica(), node=node)
+    async with asyncio.timeout(PATIENCE_S):
+        async for chunk in runtime.logs(room.job_id, [room.replica()], follow=True, tail=None):
+            if b"listening" in chunk.data:
+                return
+
+
+async def ran(
+    runtime: KubernetesRuntime, room: KubeRoom, words: Sequence[str], *, stdin: bytes | None = None
+) -> tuple[bytes, bytes, Ended]:
+    command = Command(words=tuple(words), has_input=stdin is not None)
+    async with runtime.reach.execute(room.replica(), command) as execution:
+
+        async def feed() -> None:
+            await execution.write(stdin or b"")
+            await execution.end_input()
+
+        feeding = asyncio.create_task(feed())
+        out, err, ended = await said(execution)
+        await feeding
+        return out, err, ended
+
+
+async def said(execution: Execution) -> tuple[bytes, bytes, Ended]:
+    out, err = b"", b""
+    async with asyncio.timeout(PATIENCE_S):
+        async for written in execution.output():
+            if written.is_error:
+                err += written.data
+            else:
+                out += written.data
+        return out, err, await execution.ended()
+
+
+async def test_commands_and_connections_need_no_more_than_the_deployment_gives(
+    cluster: Cluster, room: KubeRoom, real_node: RealNode, tmp_path: Path
+) -> None:
+    room.kubeconfig = await kubeconfig_of_the_launcher(cluster, tmp_path / "kubeconfig")
+    async with room.runtime() as runtime:
+        await listening(room, runtime, real_node.name)
+
+        line = "echo $MUSTER_ROLE; echo oh >&2; exit 7"
+        assert await ran(runtime, room, ["sh", "-c", line]) == (b"worker\n", b"oh\n", Ended(7))
+        much = b"some words\n" * 20_000
+        out, _, ended = await ran(runtime, room, ["python3", "-c", UPPER], stdin=much)
+        assert (out == much.upper(), ended) == (True, Ended(0))
+
+        _, _, ended = await ran(runtime, room, ["no-such-program"])
+        assert ended.exit_code == 127
+        assert "no-such-program" in ended.message
+        _, _, ended = await ran(runtime, room, ["/etc"])
+        assert ended.exit_code == 126
+
+        terminal = Command(words=("python3", "-c", SIZE), has_input=True, terminal=Size(50, 132))
+        async with runtime.reach.execute(room.replica(), terminal) as execution:
+            assert await said(execution) == (b"132 50\r\n", b"", Ended(0))
+
+        async with runtime.reach.connect(room.replica(), 8888) as connection, asyncio.timeout(PATIENCE_S):
+            for words in (b"hello", much, b"good bye"):
+                sending = asyncio.create_task(connection.write(words))
+                heard = b""
+                while len(heard) < len(words):
+                    heard += await connection.read()
+                await sending
+                assert heard == words.upper()
+            assert await connection.read() == b""
+
+        async with asyncio.timeout(PATIENCE_S):
+            async with runtime.reach.connect(room.replica(), 22) as connection:
+                with pytest.raises(ConnectionError, match="nothing listens there in the pod"):
+                    await connection.read()
+
+
+async def test_a_copy_that_does_not_look_after_the_job_reaches_it_as_well(
+    room: KubeRoom, real_node: RealNode
+) -> None:
+    async with room.runtime() as runtime, room.runtime(lanes=0) as other:
+        await listening(room, runtime, real_node.name)
+        with pytest.raises(CannotReach, match="worker-0 does not run"):
+            await ran(other, room, ["true"])
+        async with other.visit(room.job_id):
+            assert await ran(other, room, ["echo", "here"]) == (b"here\n", b"", Ended(0))
+
+
+async def test_a_user_needs_nothing_but_the_gateway(
+    cluster: Cluster, room: KubeRoom, real_node: RealNode, tmp_path: Path
+) -> None:
+    said_of_it = {"namespace": room.namespace, "image": PYTHON_IMAGE, "node": real_node.name}
+    async with system_on(cluster, tmp_path) as (_, muster):
+        with pytest.raises(InvalidDocument) as refused:
+            await muster.submit(SERVICE.format(gpu=", gpu: 500m", **said_of_it))
+        assert "a share of a GPU cannot be had on Kubernetes" in {
+            one.message for one in refused.value.problems
+        }
+
+        (job,) = await muster.submit(SERVICE.format(gpu="", **said_of_it))
+        await when(muster, job.job_id, runs(1))
+        line = "echo hello > /tmp/note.txt; pwd"
+        async with await muster.exec(job.job_id, ["sh", "-c", line]) as execution:
+            assert [output.data async for output in execution] == [b"/tmp\n"]
+        assert (execution.replica, execution.exit_code) == ("notebook-0", 0)
+
+        async with asyncio.timeout(PATIENCE_S):
+            while b"hello" not in (answer := await fetched(muster, job.job_id)):
+                assert answer == b""
+                await asyncio.sleep(0.1)
+        await muster.cancel(job.job_id)
+        await muster.wait(job.job_id)
+
+
+async def fetched(muster: AsyncClient, job_id: str) -> bytes:
+    """What the service answers; nothing while it does not listen yet."""
+    answer = b""
+    try:
+        async with await muster.connect(job_id) as connection:
+            await connection.write(b"GET /note.txt HTTP/1.0\r\n\r\n")
+            await connection.end()
+            while data := await connection.read():
+                answer += data
+    except Refused as error:
+        assert "nothing listens there in the pod" in str(error)
+    return answer

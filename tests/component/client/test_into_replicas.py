@@ -1,0 +1,43 @@
+"""The client's side of commands in replicas and of forwarded ports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from grpc import StatusCode
+
+from muster import Client, NotFound
+from muster_rpc.v1 import job_service_pb2
+
+if TYPE_CHECKING:
+    from tests.component.client.conftest import GatewayDouble
+
+
+def test_a_command_gets_its_input_and_its_exit_code_comes_back(gateway: GatewayDouble, address: str) -> None:
+    gateway.exec_ends = job_service_pb2.ExecEnded(exit_code=3)
+    with Client(address) as client, client.exec("demo", ["cat"], stdin=True) as command:
+        command.write(b"one")
+        command.write(b"two")
+        command.end_input()
+        said = b"".join(output.data for output in command)
+        assert (said, command.replica, command.exit_code) == (b"onetwo", "worker-0", 3)
+
+
+def test_a_command_that_is_refused_says_why(gateway: GatewayDouble, address: str) -> None:
+    gateway.failures["ExecJob"] = [(StatusCode.NOT_FOUND, "no replica worker-9 of demo")]
+    with (
+        Client(address) as client,
+        pytest.raises(NotFound, match="worker-9"),
+        client.exec("demo", ["true"], replica="worker-9") as command,
+    ):
+        list(command)
+
+
+def test_a_port_is_asked_for_before_anybody_connects(gateway: GatewayDouble, address: str) -> None:
+    with Client(address) as client:
+        opened = client.port("demo")
+    assert (opened.replica, opened.port) == ("worker-0", 8888)
+    (start,) = gateway.requests("ForwardPort")
+    assert isinstance(start, job_service_pb2.ForwardPortStart)
+    assert start.probe

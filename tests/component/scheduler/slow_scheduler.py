@@ -1,0 +1,28 @@
+"""A scheduler whose decisions take much longer than its lease lasts, while somebody waits: like one of a very large pool."""
+
+from __future__ import annotations
+
+import time
+from unittest.mock import patch
+
+from muster_core.queues import Instruction, PoolState
+from muster_runtime.app import run_app
+from muster_scheduler.service import build
+from muster_scheduler.settings import SchedulerSettings
+
+TAKES_S = 5.0
+
+decide = PoolState.decide
+
+
+def decide_slowly(state: PoolState, now: int) -> list[Instruction]:
+    """Decide as any pool does, after some seconds of hard work."""
+    until = time.monotonic() + TAKES_S
+    while state.index.waiting and time.monotonic() < until:
+        sum(range(1000))
+    return decide(state, now)
+
+
+if __name__ == "__main__":
+    with patch.object(PoolState, "decide", decide_slowly):
+        run_app(build, settings=SchedulerSettings, service="scheduler")

@@ -1,0 +1,66 @@
+"""A decision may take longer than the lease lasts: whoever works one out goes on leading, and his answer counts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from muster_core.models import Job, Node, Resources, Role, Template
+from muster_events.catalogue import JOBS_STREAM
+from muster_events.subjects import job_id_of, leader_subject
+from muster_local.provision import provision_bus
+from muster_runtime.bus import Bus, BusSettings
+from muster_testing.broker import Broker
+from muster_testing.hands import Hands
+
+POOL = "local"
+LEASE_S = 2
+PATIENCE_S = 90.0
+LOOK_S = 0.05
+
+
+@asynccontextmanager
+async def slow_scheduler(broker: Broker, name: str) -> AsyncGenerator[None]:
+    own = {key: value for key, value in os.environ.items() if not key.startswith(("MUSTER_", "OTEL_"))}
+    told = {
+        "MUSTER_BUS_URL": broker.url,
+        "MUSTER_SCHEDULER_INSTANCE": name,
+        "MUSTER_SCHEDULER_LEASE_SECONDS": str(LEASE_S),
+    }
+    program = str(Path(__file__).with_name("slow_scheduler.py"))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, program, stderr=asyncio.subprocess.DEVNULL, env=own | told
+    )
+    try:
+        yield
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def epoch(bus: Bus) -> int:
+    """The sequence at which the pool's leader was elected; 0 before the first."""
+    last = await bus.last(JOBS_STREAM, leader_subject(POOL))
+    return 0 if last is None else last.stream_sequence
+
+
+async def test_a_decision_longer_than_the_lease_changes_no_leader(broker: Broker, bus: Bus) -> None:
+    await provision_bus(BusSettings(url=broker.url))
+    template = Template(requests=Resources(cpu=1000))
+    job = Job(name="patient", roles=(Role(name="worker", replicas=1, min=1, max=1, template=template),))
+    job_id = job_id_of(job.name)
+    async with AsyncExitStack() as stack, asyncio.timeout(PATIENCE_S):
+        for name in ("one", "other"):
+            await stack.enter_async_context(slow_scheduler(broker, name))
+        hands = await stack.enter_async_context(Hands.at_work(bus))
+        await hands.offer(POOL, [Node(name="n1", allocatable=Resources(cpu=4000, memory=2**33))])
+        while not (elected := await epoch(bus)):
+            await asyncio.sleep(LOOK_S)
+        hands.submit(job_id, job)
+        while job_id not in hands.placed:
+            await asyncio.sleep(LOOK_S)
+        assert await epoch(bus) == elected

@@ -1,0 +1,145 @@
+"""Connections to replicas of this machine, by way of the gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from harness import Connect, Launcher
+from watching import when
+
+from muster import AsyncClient, AsyncConnection, Client, Job, Refused
+
+PATIENCE_S = 30
+MUSTER = Path(sys.executable).with_name("muster")
+
+# Says how much it was sent, once that is at its end; then sends it back.
+COUNT = """
+import os, socket
+server = socket.create_server(("127.0.0.1", int(os.environ["MUSTER_PORT"])))
+while True:
+    caller, _ = server.accept()
+    heard = b"".join(iter(lambda: caller.recv(65536), b""))
+    caller.sendall(b"%d " % len(heard) + heard)
+    caller.close()
+"""
+SERVE = "exec python -m http.server --bind 127.0.0.1 $MUSTER_PORT"
+
+
+def service(folder: Path, *command: str) -> str:
+    role = {
+        "command": list(command),
+        "workingDir": str(folder),
+        "ports": [{"name": "http", "containerPort": 8888}],
+        "resources": {"cpu": "100m"},
+        "gracePeriod": 1,
+    }
+    spec = {"kind": "service", "roles": {"notebook": role}}
+    document = {"apiVersion": "muster.dev/v1", "kind": "Job", "metadata": {"name": "notes"}, "spec": spec}
+    return json.dumps(document)
+
+
+async def running(muster: AsyncClient, document: str) -> Job:
+    (job,) = await muster.submit(document)
+    return await when(muster, job.job_id, lambda seen: bool(seen.status.address))
+
+
+async def connected(muster: AsyncClient, job: Job, port: int = 0) -> AsyncConnection:
+    """A connection, as soon as the program listens."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                return await muster.connect(job.job_id, port)
+            except Refused as error:
+                assert "it listens on none" in str(error)
+                await asyncio.sleep(0.1)
+
+
+def counted(address: str, much: bytes) -> bytes:
+    """The same with the client that waits for each answer."""
+    with Client(address) as client, client.connect("notes", client.port("notes").port) as connection:
+        sending = threading.Thread(target=lambda: (connection.write(much), connection.end()))
+        sending.start()
+        heard = b"".join(iter(connection.read, b""))
+        sending.join(PATIENCE_S)
+        return heard
+
+
+async def everything(connection: AsyncConnection) -> bytes:
+    heard = b""
+    async with asyncio.timeout(PATIENCE_S):
+        while data := await connection.read():
+            heard += data
+    return heard
+
+
+async def test_each_direction_of_a_connection_ends_by_itself(
+    launch: Launcher, connect: Connect, tmp_path: Path
+) -> None:
+    async with launch() as system, connect(system) as muster:
+        job = await running(muster, service(tmp_path, "python", "-c", COUNT))
+        target = await muster.port(job.job_id)
+        assert (target.replica, target.port, target.name) == ("notebook-0", 8888, "http")
+        much = b"some words\n" * 100_000
+
+        for port in (0, 8888, int(job.status.address.rpartition(":")[2])):
+            async with await connected(muster, job, port) as connection:
+                await connection.write(much)
+                await connection.end()
+                assert await everything(connection) == b"%d " % len(much) + much
+
+        assert await asyncio.to_thread(counted, system.address, much) == b"%d " % len(much) + much
+
+        with pytest.raises(Refused, match="notebook-0 does not listen on port 22: it listens on"):
+            await muster.connect(job.job_id, 22)
+        gateway = int(system.address.rpartition(":")[2])
+        with pytest.raises(Refused, match=f"does not listen on port {gateway}"):
+            await muster.connect(job.job_id, gateway)
+
+
+async def test_the_command_listens_until_the_job_has_ended(
+    launch: Launcher, connect: Connect, tmp_path: Path
+) -> None:
+    (tmp_path / "note.txt").write_text("hello")
+    async with launch() as system, connect(system) as muster:
+        job = await running(muster, service(tmp_path, "sh", "-c", SERVE))
+        await (await connected(muster, job)).__aexit__()
+        muster_command = [str(MUSTER), "--server", system.address, "port-forward"]
+        process = await asyncio.create_subprocess_exec(
+            *muster_command, "notes", ":8888", "-o", "json", stdout=-1, stderr=-1
+        )
+        try:
+            assert process.stdout is not None
+            async with asyncio.timeout(PATIENCE_S):
+                told = json.loads(await process.stdout.readline())
+                assert await fetched(told["address"], "/note.txt") == b"hello"
+                assert told["url"] == f"http://{told['address']}"
+
+                port = told["address"].rpartition(":")[2]
+                again = await asyncio.create_subprocess_exec(
+                    *muster_command, "notes", f"{port}:8888", stderr=-1
+                )
+                _, words = await again.communicate()
+                assert f"port {port} of 127.0.0.1 is in use: give another" in words.decode()
+
+                await muster.cancel(job.job_id)
+                _, words = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.send_signal(signal.SIGKILL)
+                await process.wait()
+        assert (process.returncode, words.decode()) == (1, "muster: notes has ended: Cancelled\n")
+
+
+async def fetched(address: str, path: str) -> bytes:
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+    answer = await reader.read()
+    writer.close()
+    return answer.partition(b"\r\n\r\n")[2]

@@ -1,0 +1,130 @@
+"""Requests over connections that are kept: what reached the server and what did not is always told apart."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from muster_pod_launcher.kubernetes.wire import NotAnswered, NotSent, Wire
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+class Server:
+    """Answers every request with ``OK`` once ``open`` is set, and counts what it sees."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.connections = 0
+        self.requests: list[bytes] = []
+        self.answer = OK
+        self.closes = False
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = re.search(rb"Content-Length: (\d+)", head)
+                self.requests.append(head + await reader.readexactly(int(length[1]) if length else 0))
+                await self.open.wait()
+                writer.write(self.answer)
+                if self.closes:
+                    break
+        except asyncio.IncompleteReadError:
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def served(server: Server) -> AsyncGenerator[Wire]:
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    wire = Wire(url=f"http://127.0.0.1:{port}/prefix", tls=None, connect_s=5)
+    try:
+        async with asyncio.timeout(10):
+            yield wire
+    finally:
+        wire.close()
+        listening.close()
+        server.open.set()
+
+
+async def ask(wire: Wire, *, timeout_s: float = 5) -> bytes:
+    answer = await wire.ask("POST", "/pods", headers="Accept: x\r\n", body=b"{}", timeout_s=timeout_s)
+    return answer.data
+
+
+async def test_requests_one_after_the_other_share_a_connection() -> None:
+    server = Server()
+    server.open.set()
+    async with served(server) as wire:
+        assert [await ask(wire) for _ in range(5)] == [b"ok"] * 5
+    assert server.connections == 1
+    assert server.requests[0].startswith(b"POST /prefix/pods HTTP/1.1\r\nHost: 127.0.0.1:")
+    assert server.requests[0].endswith(b"\r\nAccept: x\r\nContent-Length: 2\r\n\r\n{}")
+
+
+async def test_requests_that_wait_too_long_for_a_connection_open_more() -> None:
+    server = Server()
+    async with served(server) as wire:
+        asked = [asyncio.create_task(ask(wire)) for _ in range(4)]
+        while len(server.requests) < len(asked):
+            await asyncio.sleep(0.005)
+        server.open.set()
+        assert await asyncio.gather(*asked) == [b"ok"] * 4
+    assert server.connections == 4
+
+
+async def test_quick_answers_need_few_connections() -> None:
+    server = Server()
+    server.open.set()
+    async with served(server) as wire:
+        await ask(wire)
+        assert await asyncio.gather(*(ask(wire) for _ in range(20))) == [b"ok"] * 20
+    assert len(server.requests) == 21
+    assert server.connections < 20
+
+
+async def test_nothing_was_sent_where_nobody_listens() -> None:
+    async with served(Server()) as wire:
+        pass
+    closed = Wire(url=f"http://127.0.0.1:{wire.port}", tls=None, connect_s=5)
+    with pytest.raises(NotSent):
+        await ask(closed)
+
+
+async def test_a_request_that_is_not_answered_in_time_may_have_been_heard() -> None:
+    server = Server()
+    async with served(server) as wire:
+        with pytest.raises(NotAnswered):
+            await ask(wire, timeout_s=0.05)
+        server.open.set()
+        assert await ask(wire) == b"ok"
+    assert server.connections == 2
+
+
+async def test_a_connection_that_ends_instead_of_answering_is_told() -> None:
+    server = Server()
+    server.open.set()
+    server.closes, server.answer = True, b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok"
+    async with served(server) as wire:
+        with pytest.raises(NotAnswered):
+            await ask(wire)
+
+
+async def test_who_stops_waiting_leaves_no_connection_that_answers_somebody_else() -> None:
+    server = Server()
+    async with served(server) as wire:
+        waiting = asyncio.create_task(ask(wire))
+        while not server.requests:
+            await asyncio.sleep(0.005)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        server.open.set()
+        assert await ask(wire) == b"ok"
+    assert server.connections == 2
