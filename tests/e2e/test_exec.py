@@ -158,17 +158,8 @@ async def test_the_command_gives_its_terminal_and_gets_it_back(
 ) -> None:
     async with launch() as system, connect(system) as muster:
         await running(muster, training(tmp_path))
-        ours, theirs = os.openpty()
-        before = termios.tcgetattr(theirs)
-        process = await asyncio.create_subprocess_exec(
-            *(MUSTER, "--server", system.address, "exec", "-it", "-r", "worker-1", "train", "--", "sh"),
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-        )
-        terminal = Descriptor(ours)
-        try:
+        command = ("--server", system.address, "exec", "-it", "-r", "worker-1", "train", "--", "sh")
+        async with on_a_terminal(*command) as (process, terminal, theirs, before):
             await until_written(terminal, b"# ")
             fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 132, 0, 0))
             process.send_signal(signal.SIGWINCH)
@@ -178,13 +169,48 @@ async def test_the_command_gives_its_terminal_and_gets_it_back(
             await until_written(terminal, b"# ")
             await terminal.write(b"stty size; echo $FLAVOUR $MUSTER_INDEX; exit 5\r")
             await until_written(terminal, b"\n50 132\r\nvanilla 1\r\n")
-            async with asyncio.timeout(PATIENCE_S):
-                assert await process.wait() == 5
+            assert await process.wait() == 5
             assert termios.tcgetattr(theirs) == before
-        finally:
-            await ended(process)
-            terminal.close()
-            os.close(theirs)
+
+
+async def test_the_command_can_be_left_by_ctrl_c_without_i_and_by_a_hang_up(
+    launch: Launcher, connect: Connect, tmp_path: Path
+) -> None:
+    async with launch() as system, connect(system) as muster:
+        await running(muster, training(tmp_path))
+        command = ("--server", system.address, "exec", "-t", "train", "--", "sh", "-c")
+        async with on_a_terminal(*command, "echo on; exec sleep 600") as (process, terminal, theirs, before):
+            await until_written(terminal, b"on\r\n")
+            await terminal.write(b"\x03")
+            assert (await process.wait(), termios.tcgetattr(theirs)) == (130, before)
+
+        async with on_a_terminal(*command, "echo on; exec sleep 600") as (process, terminal, theirs, before):
+            await until_written(terminal, b"on\r\n")
+            process.send_signal(signal.SIGHUP)
+            assert (await process.wait(), termios.tcgetattr(theirs)) == (129, before)
+
+
+async def test_the_command_takes_a_closed_input_for_one_at_its_end_and_says_which_words_cannot_be_sent(
+    launch: Launcher, connect: Connect, tmp_path: Path
+) -> None:
+    async with launch() as system, connect(system) as muster:
+        await running(muster, training(tmp_path))
+        command = (MUSTER, "--server", system.address, "exec", "-i", "train", "--")
+        for words, code, out, err in (
+            (["sh", "-c", "cat; echo over"], 0, b"over\n", ""),
+            ([""], 126, b"", "muster: '' cannot be run: "),
+            (["echo", b"\xff"], 2, b"", "is not UTF-8"),
+        ):
+            process = await asyncio.create_subprocess_exec(
+                *("sh", "-c", 'exec "$0" "$@" <&-', *command, *words), stdout=-1, stderr=-1
+            )
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    written, told = await process.communicate()
+            finally:
+                await ended(process)
+            assert (process.returncode, written) == (code, out)
+            assert err in told.decode()
 
 
 async def test_the_command_passes_both_outputs_on_and_says_when_the_connection_is_lost(
@@ -222,6 +248,26 @@ async def test_the_command_passes_both_outputs_on_and_says_when_the_connection_i
         await system.until_ready()
         async with shell(muster, job, "echo again") as execution:
             assert await said(execution) == (b"again\n", b"")
+
+
+@asynccontextmanager
+async def on_a_terminal(
+    *arguments: str,
+) -> AsyncGenerator[tuple[asyncio.subprocess.Process, Descriptor, int, list[object]]]:
+    """The command on a terminal: its process, our end, its end, and how that was set before."""
+    ours, theirs = os.openpty()
+    before = termios.tcgetattr(theirs)
+    terminal = Descriptor(ours)
+    process = await asyncio.create_subprocess_exec(
+        MUSTER, *arguments, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    )
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            yield process, terminal, theirs, before
+    finally:
+        await ended(process)
+        terminal.close()
+        os.close(theirs)
 
 
 async def until_written(terminal: Descriptor, words: bytes) -> None:

@@ -136,6 +136,24 @@ async def test_the_command_listens_until_the_job_has_ended(
         assert (process.returncode, words.decode()) == (1, "muster: notes has ended: Cancelled\n")
 
 
+async def test_what_the_command_cannot_pass_on_is_broken_for_the_caller_and_not_ended(
+    launch: Launcher, connect: Connect, tmp_path: Path
+) -> None:
+    async with launch() as system, connect(system) as muster:
+        await running(muster, service(tmp_path, "sleep", "600"))
+        command = [str(MUSTER), "--server", system.address, "port-forward", "notes", ":8888", "-o", "name"]
+        process = await asyncio.create_subprocess_exec(*command, stdout=-1, stderr=-1)
+        try:
+            assert process.stdout is not None
+            async with asyncio.timeout(PATIENCE_S):
+                address = (await process.stdout.readline()).decode().strip()
+                with pytest.raises(ConnectionResetError):
+                    await fetched(address, "/note.txt")
+        finally:
+            process.kill()
+            await process.wait()
+
+
 async def fetched(address: str, path: str) -> bytes:
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
+from asyncio.trsock import TransportSocket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
@@ -11,6 +14,7 @@ from muster.aio import AsyncClient
 from muster.errors import MusterError
 
 _PIECE_BYTES = 32 * 1024
+_AT_ONCE = struct.pack("ii", 1, 0)
 
 
 class Forwarder:
@@ -68,7 +72,14 @@ class Forwarder:
         finally:
             # Does nothing to one that was closed in order; else the caller is to see that it was not.
             if not writer.is_closing():
-                writer.transport.abort()
+                _break(writer)
+
+
+def _break(writer: asyncio.StreamWriter) -> None:
+    # Without this the kernel closes it in order, and what came of an answer looks like all of it.
+    connection: TransportSocket = writer.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+    writer.transport.abort()
 
 
 async def _exchange(

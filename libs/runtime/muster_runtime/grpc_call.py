@@ -76,7 +76,9 @@ class CallInterceptor(aio.ServerInterceptor):
         """Let open streams run for `within_s` seconds, then end them with UNAVAILABLE: their clients call elsewhere."""
         self._draining = True
         for scope in self._streams:
-            scope.reschedule(asyncio.get_running_loop().time() + within_s)
+            # One that is being ended already may take its time.
+            if not scope.expired():
+                scope.reschedule(asyncio.get_running_loop().time() + within_s)
 
     async def intercept_service(
         self,
@@ -218,6 +220,10 @@ class _Around:
         if isinstance(error, asyncio.CancelledError):
             late = self._context.time_remaining() == 0
             self._context.set_code(grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED)
+        elif isinstance(error, aio.InternalError):
+            # An answer was written to a caller who has left: his end of the call, and nobody's failure.
+            log.debug("a caller has left", exc_info=error, extra=fields(method=self._meters.method))
+            await self._context.abort(grpc.StatusCode.CANCELLED, "the caller has left")
         elif isinstance(error, Exception) and not isinstance(error, aio.AbortError):
             error_id = secrets.token_hex(4)
             log.error(

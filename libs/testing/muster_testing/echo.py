@@ -67,6 +67,15 @@ class Echo:
         self.entered.set()
         await self.release.wait()
 
+    async def linger(self, request: bytes, context: Context) -> AsyncIterator[bytes]:
+        """Yield once, then wait to be given up, which `cancelled` tells, and for `release` to take that."""
+        yield b"first"
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cancelled.set()
+            await self.release.wait()
+
     async def crash_midway(self, request: bytes, context: Context) -> AsyncIterator[bytes]:
         """Yield once, then raise."""
         yield b"first"
@@ -95,6 +104,7 @@ def add_echo(echo: Echo, server: aio.Server) -> None:
         "Count": echo.count,
         "CountByWriting": echo.count_by_writing,
         "Forever": echo.forever,
+        "Linger": echo.linger,
         "CrashMidway": echo.crash_midway,
     }
     handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {

@@ -120,13 +120,17 @@ class Hands:
         launches = [self._launch(record, job, replica, site) for replica in starts]
         started = await asyncio.gather(*map(self._runtime.start, launches), return_exceptions=True)
         # Only now, when none of them is under way any more, may all be tried again.
-        for failure in started:
-            if isinstance(failure, BaseException):
-                raise failure
-        log.info(
-            "launched",
-            extra=fields(job=job.name, job_id=record.job_id, attempt=record.attempt, replicas=len(launches)),
-        )
+        count = 0
+        for one in started:
+            if isinstance(one, BaseException):
+                raise one
+            # One whose predecessor has not gone yet stays where it was.
+            count += one.state is not ReplicaState.PLACED
+        if count:
+            log.info(
+                "launched",
+                extra=fields(job=job.name, job_id=record.job_id, attempt=record.attempt, replicas=count),
+            )
 
     def _launch(self, record: JobRecord, job: Job, replica: ReplicaRecord, site: Site) -> Launch:
         return Launch(

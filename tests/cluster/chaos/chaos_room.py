@@ -44,9 +44,10 @@ class World(msgspec.Struct, frozen=True):
         )
         return {key: jobs[0].job_id for key, jobs in zip(documents, submitted, strict=True)}
 
-    async def ends(self, job_ids: Sequence[str]) -> list[Job]:
+    async def ends(self, job_ids: Sequence[str], *, within_s: float = _PERSISTENCE_S * 4) -> list[Job]:
         """The jobs as they ended."""
-        return list(await asyncio.gather(*(persist(lambda i=i: self.muster.wait(i)) for i in job_ids)))
+        waits = (persist(lambda i=i: self.muster.wait(i), within_s=within_s) for i in job_ids)
+        return list(await asyncio.gather(*waits))
 
     async def cancel(self, job_id: str) -> None:
         """Ask for a job's end."""
@@ -116,6 +117,8 @@ async def world_on(
             workdir=folder,
             environ=environ,
             copies=copies or {},
+            # Who plays the cluster is not to starve them: they would be somewhere else.
+            gives_way=False,
         )
         system = await stack.enter_async_context(LocalSystem(folder / "data", options))
         muster = await stack.enter_async_context(AsyncClient(system.address))
@@ -126,9 +129,9 @@ async def world_on(
             raise
 
 
-async def persist(ask: Callable[[], Awaitable[T]]) -> T:
+async def persist(ask: Callable[[], Awaitable[T]], *, within_s: float = _PERSISTENCE_S * 4) -> T:
     """Every call can be repeated, and a user whose service is away for a moment repeats it."""
-    async with asyncio.timeout(_PERSISTENCE_S * 4):
+    async with asyncio.timeout(within_s):
         while True:
             try:
                 return await ask()

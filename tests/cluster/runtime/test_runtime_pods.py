@@ -6,7 +6,8 @@ import pytest
 from runtime_room import KubeRoom
 
 from muster_core.models import Framework, ReplicaState
-from muster_pod_launcher.kubernetes.labels import FINALIZER, JOB_ID
+from muster_events.subjects import job_id_of
+from muster_pod_launcher.kubernetes.labels import FINALIZER, JOB, JOB_ID, SHARD, run_labels
 
 
 async def test_a_replica_runs_on_the_node_that_it_was_given(room: KubeRoom, node: str) -> None:
@@ -138,6 +139,26 @@ async def test_someone_elses_pod_of_the_name_is_left_alone(room: KubeRoom, node:
         seen = await room.launch(runtime, room.job(), room.replica(), node=node)
         assert (seen.state, "is in the way" in seen.reason) == (ReplicaState.REJECTED, True)
         assert await room.names("pods") == {"mnist-worker-0"}
+
+
+async def test_another_jobs_pod_of_the_name_is_left_alone(room: KubeRoom, node: str) -> None:
+    """Job ``mnist-worker`` with a role ``0`` and job ``mnist`` with a role ``worker`` want one name, and both may be running."""
+    labels = run_labels(room.replica(), room.job(), pool=room.pool, generation=1)
+    labels |= {JOB: "mnist-worker", JOB_ID: job_id_of("another request")}
+    labels.pop(SHARD)
+    theirs = {
+        "metadata": {"name": "mnist-worker-0", "labels": labels},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "localhost/none:1"}]},
+    }
+    async with room.cluster.connect() as api:
+        await api.create(f"/api/v1/namespaces/{room.namespace}/pods", theirs)
+    (before,) = await room.pods()
+    async with room.runtime() as runtime:
+        seen = await room.launch(runtime, room.job(), room.replica(), node=node)
+        assert seen.state is ReplicaState.REJECTED
+        assert "mnist-worker-0 is in the way, which is of the job mnist-worker" in seen.reason
+        (after,) = await room.pods()
+    assert (after.metadata.uid, after.metadata.deletion_timestamp) == (before.metadata.uid, "")
 
 
 async def test_replicas_of_a_framework_have_a_service_each(room: KubeRoom, node: str) -> None:

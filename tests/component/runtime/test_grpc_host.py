@@ -81,6 +81,19 @@ async def test_stopping_sends_the_clients_of_streams_elsewhere(serve: Serve):
     await asyncio.wait_for(stopped, 5)
 
 
+async def test_stopping_at_once_takes_a_stream_that_is_being_ended_as_it_is(serve: Serve):
+    hosted = await serve()
+    call = hosted.caller.listen("Linger")
+    assert await call.read() == b"first"
+
+    in_order = asyncio.create_task(hosted.host.stop(1))
+    await asyncio.wait_for(hosted.echo.cancelled.wait(), 10)
+    await asyncio.wait_for(hosted.host.stop(0), 10)
+
+    hosted.echo.release.set()
+    await asyncio.wait_for(in_order, 10)
+
+
 async def test_a_client_finds_a_server_that_came_back(serve: Serve):
     first = await serve()
     caller = first.caller

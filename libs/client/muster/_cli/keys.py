@@ -20,8 +20,14 @@ from muster._live import Execution
 from muster._messages import Size
 
 _PIECE_BYTES = 32 * 1024
-_TERMINATED = 143
+_SIGNALLED = 128
+_LEAVES = (signal.SIGTERM, signal.SIGHUP)
 _FALLBACK = Size(24, 80)
+
+
+def has_terminal() -> bool:
+    """Whether standard input is a terminal; it may have been closed."""
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def size_of_terminal() -> Size:
@@ -39,16 +45,19 @@ def raw_terminal() -> Generator[None]:
     before = termios.tcgetattr(descriptor)
 
     def leave(signum: int, frame: FrameType | None) -> None:
-        del signum, frame
-        raise SystemExit(_TERMINATED)
+        del frame
+        raise SystemExit(_SIGNALLED + signum)
 
-    previous = signal.signal(signal.SIGTERM, leave)
+    previous = {signum: signal.signal(signum, leave) for signum in _LEAVES}
     try:
         tty.setraw(descriptor)
         yield
     finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
-        signal.signal(signal.SIGTERM, previous)
+        # One that was closed meanwhile needs nothing any more.
+        with suppress(termios.error):
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)
 
 
 @contextmanager
@@ -86,8 +95,10 @@ def _nothing() -> Generator[None]:
 
 
 def _pass_on(execution: Execution, heard: int, stdin: bool) -> None:
-    keys = sys.stdin.fileno() if stdin else None
+    keys = sys.stdin.fileno() if stdin and sys.stdin is not None else None
     try:
+        if stdin and keys is None:
+            execution.end_input()
         while True:
             sources = [heard] if keys is None else [heard, keys]
             ready, _, _ = select.select(sources, [], [])
@@ -96,11 +107,18 @@ def _pass_on(execution: Execution, heard: int, stdin: bool) -> None:
                     return
                 execution.resize(size_of_terminal())
             if keys is not None and keys in ready:
-                data = os.read(keys, _PIECE_BYTES)
-                if data:
+                if data := _read(keys):
                     execution.write(data)
                 else:
                     execution.end_input()
                     keys = None
     finally:
         os.close(heard)
+
+
+def _read(keys: int) -> bytes:
+    try:
+        return os.read(keys, _PIECE_BYTES)
+    except OSError:
+        # A terminal that was closed says so in this way.
+        return b""

@@ -28,6 +28,9 @@ class Claim(NamedTuple):
     within: bool
 
 
+_Standing = tuple[int, ...]
+
+
 class _Rival(NamedTuple):
     """A job of lower priority that is, or was, in the way: ``since`` (µs) it waits, None while it holds room."""
 
@@ -36,12 +39,15 @@ class _Rival(NamedTuple):
 
 
 def claims_of(trial: Trial, most: int) -> list[Claim]:
-    """The first jobs in line that are entitled to room, up to ``most``: guarantees first, then by priority and arrival."""
+    """The first jobs in line that are entitled to room, up to ``most``: guarantees first, then by priority and arrival.
+
+    Whoever may take room of another's jobs goes before him: else the two would take turns, the one placed first and evicted for the other.
+    """
     specs = trial.index.tree.specs
     if not any(spec.preempts_within or trial.ledger.guaranteed(name) for name, spec in specs.items()):
         return []
     rivals = _rivals(trial)
-    claims: list[tuple[bool, QueueKey, Claim]] = []
+    claims: list[tuple[bool, _Standing, QueueKey, Claim]] = []
     for line in trial.index.lines:
         shape = line.shape
         needed = gang_amounts(smallest(shape.gang))
@@ -58,9 +64,15 @@ def claims_of(trial: Trial, most: int) -> list[Claim]:
             within = spec.preempts_within and _outranks(record, rivals.get(shape.queue, []))
             if covered or within:
                 claim = Claim(record, shape, needed, covered, within)
-                claims.append((not covered, key, claim))
-    claims.sort(key=lambda one: one[:2])
-    return [claim for _, _, claim in claims[:most]]
+                standing = _standing(trial.index.tree.path(shape.queue), covered)
+                claims.append((not covered, standing, key, claim))
+    claims.sort(key=lambda one: one[:3])
+    return [claim for *_, claim in claims[:most]]
+
+
+def _standing(path: tuple[str, ...], covered: frozenset[str]) -> _Standing:
+    """Lower goes first: level by level from the top, a queue whose guarantee covers it before others and before jobs of the queue above."""
+    return (*(0 if name in covered else 1 for name in path), 1)
 
 
 def right_over(claim: Claim, victim: JobRecord, trial: Trial) -> str | None:

@@ -5,12 +5,15 @@ from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
 
 from muster_testing.cluster.access import Access
-from muster_testing.cluster.kwok import Kwok, add_nodes
+from muster_testing.cluster.kwok import LEASE_S, Kwok, add_nodes
 from muster_testing.cluster.rest import ApiError, Rest
 from muster_testing.cluster.views import Taint
 
 _NOT_FOUND = 404
 _CONFLICT = 409
+
+NODE_GRACE_S = 50
+"""After how long a node that is not heard of is held for lost, as Kubernetes has it."""
 
 
 class Cluster:
@@ -19,11 +22,13 @@ class Cluster:
     Args:
         access: how its administrator reaches it.
         folder: for what the tests themselves start.
+        node_grace_s: after how long it takes a silent node for lost; those that are played are heard of three times as often.
     """
 
-    def __init__(self, *, access: Access, folder: Path) -> None:
+    def __init__(self, *, access: Access, folder: Path, node_grace_s: int = NODE_GRACE_S) -> None:
         self._access = access
         self._folder = folder
+        self._lease_s = min(LEASE_S, 4 * node_grace_s // 3)
         self._kwok: Kwok | None = None
         self._added: list[str] = []
 
@@ -92,7 +97,7 @@ class Cluster:
             prefix: must differ between calls that are to add different nodes.
         """
         if self._kwok is None:
-            kwok = Kwok(kubeconfig=self.kubeconfig, folder=self._folder / "kwok")
+            kwok = Kwok(kubeconfig=self.kubeconfig, folder=self._folder / "kwok", lease_s=self._lease_s)
             await kwok.start()
             self._kwok = kwok
         async with self.connect() as api:

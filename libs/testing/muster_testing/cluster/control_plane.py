@@ -17,7 +17,7 @@ from typing import Self
 import aiohttp
 
 from muster_testing.cluster.access import Access
-from muster_testing.cluster.cluster import Cluster
+from muster_testing.cluster.cluster import NODE_GRACE_S, Cluster
 from muster_testing.cluster.credentials import write_kubeconfig, write_tokens
 from muster_testing.cluster.loops import run_beside
 from muster_testing.cluster.program import Program, free_port
@@ -41,7 +41,7 @@ class ControlPlane(Cluster):
         node_grace_s: after how long a silent node is held for lost.
     """
 
-    def __init__(self, folder: Path, *, node_grace_s: int = 50) -> None:
+    def __init__(self, folder: Path, *, node_grace_s: int = NODE_GRACE_S) -> None:
         port = free_port()
         access = Access(
             kubeconfig=folder / "kubeconfig",
@@ -49,7 +49,7 @@ class ControlPlane(Cluster):
             ca_file=folder / "certificates" / "apiserver.crt",
             token=token_hex(16),
         )
-        super().__init__(access=access, folder=folder)
+        super().__init__(access=access, folder=folder, node_grace_s=node_grace_s)
         self._port = port
         self._scheduler_port = free_port()
         self._node_grace_s = node_grace_s

@@ -24,7 +24,7 @@ _ANNOTATION = "kwok.x-k8s.io/node"
 PLAYED = "fake"
 """The annotation's value of nodes that are played as long as the cluster is used."""
 
-_LEASE_S = 40
+LEASE_S = 40
 _READY_TIMEOUT_S = 60.0
 _IN_FLIGHT = 16
 _PODS_PER_NODE = 110
@@ -34,7 +34,7 @@ class Kwok:
     """The process that plays every node whose annotation of kwok's has this value, and renews its lease every fourth of ``lease_s``."""
 
     def __init__(
-        self, *, kubeconfig: Path, folder: Path, played: str = PLAYED, lease_s: int = _LEASE_S
+        self, *, kubeconfig: Path, folder: Path, played: str = PLAYED, lease_s: int = LEASE_S
     ) -> None:
         self._port = free_port()
         self._program = Program(

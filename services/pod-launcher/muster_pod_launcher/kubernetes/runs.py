@@ -83,6 +83,14 @@ class Runs:
         """The pods of a job."""
         return [run.pod for run in self._runs.get(job_id, {}).values() if run.pod is not None]
 
+    def is_in_the_way(self, replica: ReplicaId) -> bool:
+        """Whether an earlier run of the same replica has a pod that is on its way out: the name is free once that has gone."""
+        return any(
+            run.pod is not None and bool(run.pod.metadata.deletion_timestamp)
+            for other, run in self._runs.get(replica.job_id, {}).items()
+            if other.index == replica.index and other.role == replica.role and other != replica
+        )
+
     def leaving(self) -> list[tuple[ReplicaId, Pod]]:
         """The runs whose pods somebody has asked to end, and which have not."""
         return [

@@ -188,6 +188,9 @@ class KubernetesRuntime:
         known = self._jobs[replica.job_id]
         if why := why_not(launch) or known.refusal:
             return self._refuse(replica, ReplicaState.EXITED, why)
+        if self._runs.is_in_the_way(replica):
+            # That it has gone is an event, which has the job looked at.
+            return self._not_yet(replica)
         start = (replica.attempt, launch.generation, replica.restart)
         known.starting[start] += 1
         try:
@@ -207,9 +210,7 @@ class KubernetesRuntime:
             known.starting[start] -= 1
             if not known.starting[start] and start in known.refused:
                 await self._take_back(launch, known)
-        return self._runs.observation(replica) or Observation(
-            replica=replica, state=ReplicaState.PLACED, at=self._clock()
-        )
+        return self._runs.observation(replica) or self._not_yet(replica)
 
     async def stop(self, replica: ReplicaId, *, grace_s: float) -> None:
         """Ask for the end of a run's pod; one that has none is REMOVED."""
@@ -355,6 +356,9 @@ class KubernetesRuntime:
         return self._runs.settle(
             Observation(replica=replica, state=state, at=self._clock(), exit_code=code, reason=why)
         )
+
+    def _not_yet(self, replica: ReplicaId) -> Observation:
+        return Observation(replica=replica, state=ReplicaState.PLACED, at=self._clock())
 
     def _look_soon(self, job_id: str) -> None:
         asyncio.get_running_loop().call_later(_SOON_S, self._runs.tell, job_id)

@@ -1,13 +1,15 @@
 """The writes of the runtime, each of which may be repeated: what is there already is taken for done, and nobody else's object is touched.
 
-A name may be taken by an object of a job that has ended, or of an earlier run of the same replica: it is deleted by its uid and makes way.
+A name may be taken by an object of an earlier job of the same name, or of an earlier run of the same replica: it is deleted by its uid and
+makes way. Of two jobs of one name only one has not ended, the scheduler sees to that. But ``a-b`` with a role ``c`` and ``a`` with a role
+``b-c`` want the same names, and both may be running: there nobody makes way, and who came later goes back to the queue.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
@@ -28,6 +30,7 @@ from muster_pod_launcher.kubernetes.errors import (
 from muster_pod_launcher.kubernetes.labels import (
     ASKED_FOR,
     FINALIZER,
+    JOB,
     JOB_ID,
     POOL,
     of_job,
@@ -49,7 +52,7 @@ class InTheWay(Exception):
 
 
 class Taken(Exception):
-    """The name is taken by an object that is not Muster's; the message names it."""
+    """The name is taken by an object that is not Muster's, or another job's; the message names it."""
 
 
 class Writer:
@@ -78,7 +81,7 @@ class Writer:
                 change = {"metadata": {"uid": uid}, "binaryData": content["binaryData"]}
                 return (await self._api.patch(path, change, Anchor, accept=METADATA_ONLY)).metadata.uid
             except (AlreadyExists, MayHaveHappened):
-                uid = await self._own_uid(path, job_id)
+                uid = await self._own_uid(path, content["metadata"]["labels"])
             except (Conflict, NotFound):
                 if not uid:
                     raise
@@ -93,7 +96,7 @@ class Writer:
             try:
                 await self._api.create(folder, content, Anchor, accept=METADATA_ONLY)
             except (AlreadyExists, MayHaveHappened):
-                if not await self._own_uid(f"{folder}/{metadata['name']}", metadata["labels"][JOB_ID]):
+                if not await self._own_uid(f"{folder}/{metadata['name']}", metadata["labels"]):
                     continue
             return
         raise InTheWay(metadata["name"])
@@ -125,8 +128,7 @@ class Writer:
                 continue
             if replica_of(found.metadata) == replica and found.metadata.annotations.get(ASKED_FOR) == digest:
                 return found
-            if not self._is_ours(found.metadata):
-                raise Taken(f"a pod {metadata['name']} that is not of this pool is in the way")
+            self._check_makes_way(found.metadata, metadata["labels"][JOB])
             if found.metadata.deletion_timestamp:
                 raise InTheWay(path)
             await self.delete_pod(found.metadata, grace_s=grace_s)
@@ -191,20 +193,24 @@ class Writer:
         except NotFound:
             return False
 
-    def _is_ours(self, metadata: Metadata) -> bool:
-        return metadata.labels.get(POOL) == self._pool and JOB_ID in metadata.labels
+    def _check_makes_way(self, metadata: Metadata, job: str) -> None:
+        """Raise ``Taken`` unless the object is of this pool and of a job called ``job``."""
+        owner = metadata.labels.get(JOB, "")
+        if metadata.labels.get(POOL) != self._pool or JOB_ID not in metadata.labels:
+            raise Taken(f"{metadata.name} is in the way, which is not of this pool")
+        if owner != job:
+            raise Taken(f"{metadata.name} is in the way, which is of the job {owner}")
 
-    async def _own_uid(self, path: str, job_id: str) -> str:
-        """The uid of what has the name, where it is this job's; empty where the name is free now."""
+    async def _own_uid(self, path: str, labels: Mapping[str, str]) -> str:
+        """The uid of what has the name, where it is of the job with these labels; empty where the name is free now."""
         try:
             metadata = (await self._api.get(path, Anchor, accept=METADATA_ONLY)).metadata
         except NotFound:
             return ""
         owner = metadata.labels.get(JOB_ID, "")
-        if owner == job_id:
+        if owner == labels[JOB_ID]:
             return metadata.uid
-        if not self._is_ours(metadata):
-            raise Taken(f"{path.rpartition('/')[2]} is the name of an object that is not of this pool")
+        self._check_makes_way(metadata, labels[JOB])
         log.info("%s of job %s, which has ended, makes way", path, owner)
         with suppress(NotFound, Conflict, MayHaveHappened):
             await self._api.delete(path, options={"preconditions": {"uid": metadata.uid}})

@@ -101,6 +101,8 @@ def _become(request: Request, problem: int) -> None:
         os.write(problem, f"{code} {what}".encode())
     except OSError as error:
         os.write(problem, f"{NOT_RUN} {words[0]} cannot be run: {error.strerror}".encode())
+    except ValueError as error:
+        os.write(problem, f"{NOT_RUN} {words[0]!r} cannot be run: {error}".encode())
     finally:
         os._exit(NOT_RUN)
 

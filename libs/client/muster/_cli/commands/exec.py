@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import click
 
 from muster._cli import words
-from muster._cli.keys import passing_on, raw_terminal, size_of_terminal
+from muster._cli.keys import has_terminal, passing_on, raw_terminal, size_of_terminal
 from muster._cli.state import State, shared_options
 from muster._live import Execution
 
@@ -23,7 +23,7 @@ from muster._live import Execution
     help="In this replica (worker-0) or role (worker).  [the one that leads, else the first that runs]",
 )
 @click.option("-i", "--stdin", is_flag=True, help="Pass standard input on to the command.")
-@click.option("-t", "--tty", is_flag=True, help="Give the command a terminal: this one.")
+@click.option("-t", "--tty", is_flag=True, help="Give the command a terminal: this one, with every key.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @shared_options
 @click.pass_obj
@@ -42,8 +42,11 @@ def exec_command(
 
     The words after -- are the command's own. It ends with this one: on Ctrl-C, and when the connection is lost, too.
     """
-    if tty and not sys.stdin.isatty():
+    if tty and not has_terminal():
         raise click.UsageError("-t needs a terminal, and standard input is none: leave it out", ctx)
+    _check(command, ctx)
+    # Keys that went nowhere could not even end the command.
+    stdin = stdin or tty
     size = size_of_terminal() if tty else None
     with state.client() as client:
         found = client.get(job)
@@ -56,9 +59,20 @@ def exec_command(
             ctx.exit(execution.exit_code or 0)
 
 
+def _check(command: tuple[str, ...], ctx: click.Context) -> None:
+    for word in command:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise click.UsageError(
+                f"{word!r} is not UTF-8, and the words of a command must be", ctx
+            ) from None
+
+
 def _show(execution: Execution) -> None:
-    stdout, stderr = sys.stdout.buffer, sys.stderr.buffer
     for output in execution:
-        stream = stderr if output.is_error else stdout
-        stream.write(output.data)
-        stream.flush()
+        stream = sys.stderr if output.is_error else sys.stdout
+        # What was closed takes nothing.
+        if stream is not None:
+            stream.buffer.write(output.data)
+            stream.buffer.flush()
