@@ -116,7 +116,7 @@ async def test_a_terminal_has_a_size_and_takes_keys(
 ) -> None:
     async with launch() as system, connect(system) as muster:
         job = await running(muster, training(tmp_path, workers=1))
-        line = "tty -s && stty size; trap 'stty size; exit 3' WINCH; while :; do sleep 0.05; done"
+        line = "trap 'stty size; exit 3' WINCH; tty -s && stty size; while :; do sleep 0.05; done"
         command = ["sh", "-c", line]
         execution = await muster.exec(job.job_id, command, stdin=True, terminal=Size(24, 80))
         async with execution, asyncio.timeout(PATIENCE_S):
