@@ -171,6 +171,26 @@ async def test_replicas_of_a_framework_have_a_service_each(room: KubeRoom, node:
         assert seen.address == f"mnist-worker-1.{room.namespace}.svc:2222"
 
 
+async def test_a_service_that_somebody_deleted_is_there_when_its_replica_starts_again(
+    room: KubeRoom, node: str
+) -> None:
+    async with room.runtime() as runtime:
+        job = room.job(framework=Framework.TENSORFLOW, run_for="100ms")
+        await room.launch(runtime, job, room.replica(), node=node)
+        await room.ended(runtime, room.replica())
+        runtime.recorded(room.job_id, [room.replica()])
+        await room.until_let_go()
+        async with room.cluster.connect() as api:
+            await api.delete(f"/api/v1/namespaces/{room.namespace}/services/mnist-worker-0")
+
+        again = room.replica(restart=1)
+        changes = runtime.changes()
+        while (await room.launch(runtime, job, again, node=node)).state is ReplicaState.PLACED:
+            await anext(changes)
+        await room.ended(runtime, again)
+        assert await room.names("services") == {"mnist-worker-0"}
+
+
 async def test_nothing_outlives_a_job_that_is_forgotten(room: KubeRoom, node: str) -> None:
     async with room.runtime() as runtime:
         job = room.job(framework=Framework.TENSORFLOW, run_for="100ms")

@@ -83,7 +83,7 @@ class _Known(msgspec.Struct, kw_only=True):
     members: bytes | None = None
     files: dict[str, ConfigFile] = msgspec.field(default_factory=dict[str, ConfigFile])
     refusal: str = ""
-    services: set[tuple[str, int]] = msgspec.field(default_factory=set[tuple[str, int]])
+    services: set[ReplicaId] = msgspec.field(default_factory=set[ReplicaId])
     refused: set[Start] = msgspec.field(default_factory=set["Start"])
     starting: Counter[Start] = msgspec.field(default_factory=Counter["Start"])
 
@@ -301,13 +301,18 @@ class KubernetesRuntime:
 
         none_is_refused()
         replica, job = launch.replica, known.job
-        key = (replica.role, replica.index)
-        if is_addressed(job) and key not in known.services:
+        # At each start, since somebody may have deleted it meanwhile; that it is there is then the answer.
+        if is_addressed(job) and replica not in known.services:
             service = headless_service(
-                replica.job_id, job, *key, pool=self._options.pool, owner_uid=known.uid
+                replica.job_id,
+                job,
+                replica.role,
+                replica.index,
+                pool=self._options.pool,
+                owner_uid=known.uid,
             )
             await self._writer.service(service)
-            known.services.add(key)
+            known.services.add(replica)
         options = PodOptions(
             pool=self._options.pool,
             gpu_resource=self._nodes.gpu_resource(),
