@@ -7,6 +7,7 @@ sends nothing more, its connection is kept for as long as something comes from t
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from muster_pod_launcher.kubernetes.sockets import Socket
 
@@ -25,14 +26,14 @@ class PodConnection:
         self._quiet_s = quiet_s
         self._greeted: set[int] = set()
         self._is_half = asyncio.Event()
-        self._is_over = False
+        self._over = asyncio.Event()
 
     async def read(self) -> bytes:
         """See ``Connection``."""
-        while not self._is_over:
+        while not self._over.is_set():
             frame = await self._next()
             if frame is None:
-                self._is_over = True
+                self._over.set()
                 break
             channel, data = frame
             if channel not in self._greeted:
@@ -40,7 +41,7 @@ class PodConnection:
                 self._greeted.add(channel)
                 data = data[_PORT_BYTES:]
             if channel == _ERROR and data:
-                self._is_over = True
+                self._over.set()
                 raise ConnectionRefusedError(_words(data))
             if data:
                 return data
@@ -48,9 +49,16 @@ class PodConnection:
 
     async def write(self, data: bytes) -> None:
         """See ``Connection``."""
-        if self._is_over:
-            raise ConnectionResetError("the pod has closed the connection")
-        await self._socket.send(_DATA, data)
+        if not self._over.is_set():
+            try:
+                await self._socket.send(_DATA, data)
+                return
+            except ConnectionError:
+                # Why it was closed is what the reader hears last, and for him to say.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._quiet_s):
+                        await self._over.wait()
+        raise ConnectionResetError("the pod has closed the connection")
 
     async def end(self) -> None:
         """See ``Connection``."""
