@@ -27,6 +27,7 @@ NAMES = tuple(f"status_lag_{what}_ms.{load}" for load in LOADS for what in ("p50
 
 _BUDGET_MS = 1000.0
 _EVERY_S = 0.5
+_ASK_S = 0.02
 _PATIENCE_S = 60.0
 _MEMBERS = 3
 _RUNNING = replica_state_to_proto(ReplicaState.RUNNING)
@@ -44,12 +45,17 @@ class Told:
         self._news = asyncio.Condition()
 
     async def follow(self, job_id: str) -> None:
-        """Hear of a job until it is over."""
+        """Hear of a job until it is over, and of what still ran then until that has ended."""
         async for seen in self._muster.watch(job_id):
             self._note(seen, time.time())
             async with self._news:
                 self._latest[job_id] = seen
                 self._news.notify_all()
+        # A watch ends with the job, and a job is over when those of its replicas are that decide.
+        async with asyncio.timeout(_PATIENCE_S):
+            while any(one.job_id == job_id and one not in self.ended for one in self.running):
+                self._note(await self._muster.get(job_id), time.time())
+                await asyncio.sleep(_ASK_S)
 
     async def stands(self, job_id: str, running: int, *, attempt: int = 0) -> None:
         """Return when so many replicas of the job are told to run, and no others; raises ``TimeoutError``.
@@ -68,6 +74,7 @@ class Told:
             await self._news.wait_for(is_so)
 
     def _note(self, job: job_pb2.Job, at: float) -> None:
+        shown: set[ReplicaId] = set()
         for one in job.status.replicas:
             replica = ReplicaId(
                 job_id=job.job_id,
@@ -76,9 +83,14 @@ class Told:
                 index=one.index,
                 restart=one.restart,
             )
+            shown.add(replica)
             if one.state == _RUNNING or one.state in _ENDED:
                 self.running.setdefault(replica, at)
             if one.state in _ENDED:
+                self.ended.setdefault(replica, at)
+        # Where its successor stands in its place, nobody is told any more that it runs.
+        for replica in self.running:
+            if replica.job_id == job.job_id and replica not in shown:
                 self.ended.setdefault(replica, at)
 
 

@@ -28,7 +28,7 @@ from muster_testing.hands import Hands
 
 SEED = int(os.environ.get("MUSTER_CHAOS_SEED", "20"))
 KILLS = 100
-AT_MOST_S = 75.0
+AT_MOST_S = 150.0
 NODES = tuple(node(f"n{number}") for number in range(1, 5))
 SIZES = ((1, 1), (2, 1), (3, 2), (2, 4), (4, 4))
 """Replicas, and GPUs of each: all of them fit beside those that stay, wherever these are."""
