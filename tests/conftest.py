@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
 # Explaining a failure means tracing every line of every run, which before Python 3.12 takes most of a property's time.
 settings.register_profile("muster", phases=[phase for phase in Phase if phase is not Phase.explain])
 settings.load_profile("muster")
+
+# A shell that starts the tests in the background has SIGINT ignored, and whoever they start would inherit that: no Ctrl-C would be heard.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TOGETHER = (
     "tests/cluster/",
