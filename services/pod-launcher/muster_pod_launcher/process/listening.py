@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from muster_pod_launcher.process.session import descendants_of
+
 _LISTEN = "0A"
 _TABLES = (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6))
 _ANY = {socket.AF_INET: ("0.0.0.0", "127.0.0.1"), socket.AF_INET6: ("::", "::1")}  # noqa: S104 (compared with, not bound)
@@ -25,21 +27,9 @@ class Listener(msgspec.Struct, frozen=True):
 
 def listeners_of(ancestors: Iterable[int]) -> list[Listener]:
     """Where these processes and their descendants listen."""
-    sockets = {inode for pid in _family(ancestors) for inode in _sockets(pid)}
+    known = list(ancestors)
+    sockets = {inode for pid in (*known, *descendants_of(known)) for inode in _sockets(pid)}
     return [listener for inode, listener in _listening() if inode in sockets]
-
-
-def _family(ancestors: Iterable[int]) -> list[int]:
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            with suppress(OSError):
-                stat = Path(entry, "stat").read_text(errors="replace")
-                children.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
-    family = list(ancestors)
-    for pid in family:
-        family += children.get(pid, ())
-    return family
 
 
 def _sockets(pid: int) -> Iterator[str]:

@@ -19,6 +19,7 @@ import socket
 import sys
 import termios
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypedDict
@@ -118,7 +119,7 @@ def _wait(pid: int, control: socket.socket, replica: int) -> bool:
 
 
 def _end(pid: int) -> None:
-    for descendant in _descendants():
+    for descendant in descendants_of([os.getpid()]):
         for signum in (signal.SIGHUP, signal.SIGTERM, signal.SIGCONT):
             _signal(descendant, signum)
     until = time.monotonic() + _GRACE_S
@@ -132,7 +133,7 @@ def _end_rest(pid: int) -> None:
     with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
     while _reap():
-        for descendant in _descendants():
+        for descendant in descendants_of([os.getpid()]):
             _signal(descendant, signal.SIGKILL)
         time.sleep(0.005)
 
@@ -147,17 +148,19 @@ def _reap() -> bool:
             return False
 
 
-def _descendants() -> list[int]:
+def descendants_of(ancestors: Iterable[int]) -> list[int]:
+    """The processes that these have started, and those that they have, parents first; as far as they can be seen."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             with suppress(OSError):
                 stat = Path(entry, "stat").read_text(errors="replace")
                 children.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
-    found = list(children.get(os.getpid(), ()))
-    for pid in found:
-        found += children.get(pid, ())
-    return found
+    family = list(ancestors)
+    known = len(family)
+    for pid in family:
+        family += children.get(pid, ())
+    return family[known:]
 
 
 def _signal(pid: int, signum: int) -> None:
