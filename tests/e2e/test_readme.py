@@ -115,6 +115,7 @@ def test_every_command_line_can_be_typed(page: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=relative)
 def test_every_command_in_the_text_exists(page: Path) -> None:
     known = set(app.list_commands(click.Context(app)))
+    known |= {option for parameter in app.params for option in parameter.opts}
     for code in re.findall(r"`([^`]+)`", " ".join(prose(page).split())):
         match code.split():
             case ["muster", command, *_] if command.islower():

@@ -59,7 +59,10 @@ class Front:
         await runner.setup()
         connector = aiohttp.TCPConnector(ssl=cluster.access.context(), limit=0)
         try:
-            async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as session:
+            # What the client did not ask for is not asked for in its name.
+            async with aiohttp.ClientSession(
+                connector=connector, auto_decompress=False, skip_auto_headers=("Accept", "Accept-Encoding")
+            ) as session:
                 front._session = session
                 site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
                 await site.start()

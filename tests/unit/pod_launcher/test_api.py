@@ -141,6 +141,18 @@ async def test_a_server_that_cannot_be_reached_has_done_nothing(tmp_path: Path) 
             await api.create("/api/v1/pods", {}, Pod)
 
 
+async def test_a_server_that_compresses_where_it_may_is_told_not_to(tmp_path: Path) -> None:
+    def answer(request: web.Request) -> web.StreamResponse:
+        response = web.json_response(a_pod("one", 5))
+        if request.headers.get("Accept-Encoding") != "identity":
+            response.enable_compression(web.ContentCoding.gzip)
+        return response
+
+    async with serving(tmp_path) as (server, api):
+        server.answers = [answer]
+        assert (await api.get("/api/v1/pods/one", Pod)).metadata.name == "one"
+
+
 @contextlib.asynccontextmanager
 async def reflecting(
     api: Api,

@@ -150,7 +150,8 @@ class Api:
     ) -> bytes:
         if query:
             path = f"{path}?{urlencode(query)}"
-        asked = f"Accept: {accept}\r\n"
+        # A server may compress whatever does not say that it must not.
+        asked = f"Accept: {accept}\r\nAccept-Encoding: identity\r\n"
         body = None
         if content is not None:
             asked += f"Content-Type: {content_type}\r\n"
