@@ -18,6 +18,7 @@ from muster._messages import (
     Size,
     exec_inputs,
     exec_size,
+    failure_of,
     forward_data,
     output_of,
 )
@@ -128,6 +129,8 @@ class AsyncConnection:
         """What comes next; empty once nothing more comes. Raises ``ConnectionLost`` and ``Refused``."""
         while not self._is_over:
             answer = await self._call.receive()
+            if answer is not None and answer.HasField("failed"):
+                raise failure_of(answer.failed)
             if answer is None or answer.end:
                 self._is_over = True
             elif answer.data:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from muster.errors import ConnectionLost, MusterError, Refused
 from muster_rpc.v1 import job_service_pb2 as pb
 
 _PIECE_BYTES = 32 * 1024
@@ -74,3 +75,9 @@ FORWARD_END = pb.ForwardPortRequest(end=True)
 def _pieces(data: bytes) -> Iterator[bytes]:
     for at in range(0, len(data), _PIECE_BYTES):
         yield data[at : at + _PIECE_BYTES]
+
+
+def failure_of(failed: pb.ForwardPortFailed) -> MusterError:
+    """What to raise for a connection that ended before its time."""
+    kind = ConnectionLost if failed.passing else Refused
+    return kind(failed.message)

@@ -104,6 +104,9 @@ class Doorman:
                         await context.write(pb.ForwardPortResponse(data=answer.data))
                     case "end":
                         await context.write(pb.ForwardPortResponse(end=True))
+                    case "failed":
+                        await context.write(pb.ForwardPortResponse(failed=answer.failed))
+                        return
                     case None:
                         pass
         except aio.AioRpcError as error:

@@ -69,6 +69,7 @@ class GatewayDouble(
         self.changed = True
         self.page = 2
         self.exec_ends = job_service_pb2.ExecEnded(exit_code=0)
+        self.forward_fails: job_service_pb2.ForwardPortFailed | None = None
         self._changed = threading.Condition()
         self._closing = False
 
@@ -275,6 +276,9 @@ class GatewayDouble(
         yield job_service_pb2.ForwardPortResponse(
             opened=job_service_pb2.ForwardPortOpened(replica="worker-0", port=start.port or 8888)
         )
+        if self.forward_fails is not None:
+            yield job_service_pb2.ForwardPortResponse(failed=self.forward_fails)
+            return
         for request in () if start.probe else request_iterator:
             if request.end:
                 break

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from grpc import StatusCode
 
-from muster import Client, NotFound
+from muster import AsyncClient, Client, ConnectionLost, MusterError, NotFound, Refused
 from muster_rpc.v1 import job_service_pb2
 
 if TYPE_CHECKING:
@@ -41,3 +41,28 @@ def test_a_port_is_asked_for_before_anybody_connects(gateway: GatewayDouble, add
     (start,) = gateway.requests("ForwardPort")
     assert isinstance(start, job_service_pb2.ForwardPortStart)
     assert start.probe
+
+
+@pytest.mark.parametrize(("passing", "kind"), [(False, Refused), (True, ConnectionLost)])
+def test_a_connection_that_fails_says_why_to_who_is_writing(
+    gateway: GatewayDouble, address: str, passing: bool, kind: type[MusterError]
+) -> None:
+    gateway.forward_fails = job_service_pb2.ForwardPortFailed(message="nobody listens", passing=passing)
+    with Client(address) as client, client.connect("demo") as connection:
+        for _ in range(20):
+            connection.write(b"hello?" * 1000)
+        with pytest.raises(kind, match="nobody listens"):
+            connection.read()
+
+
+async def test_a_connection_that_fails_says_why_to_who_is_writing_in_a_loop(
+    gateway: GatewayDouble, address: str
+) -> None:
+    gateway.forward_fails = job_service_pb2.ForwardPortFailed(message="nobody listens")
+    async with AsyncClient(address) as client:
+        for _ in range(20):
+            async with await client.connect("demo") as connection:
+                for _ in range(20):
+                    await connection.write(b"hello?" * 1000)
+                with pytest.raises(Refused, match="nobody listens"):
+                    await connection.read()

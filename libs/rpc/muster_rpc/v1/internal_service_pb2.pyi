@@ -972,6 +972,7 @@ class ConnectReplicaResponse(_message.Message):
     OPENED_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
     """What comes from there."""
     end: _builtins.bool
@@ -980,18 +981,23 @@ class ConnectReplicaResponse(_message.Message):
     def opened(self) -> _job_service_pb2.ForwardPortOpened:
         """The connection is there."""
 
+    @_builtins.property
+    def failed(self) -> _job_service_pb2.ForwardPortFailed:
+        """It has failed, and this is the last that is said."""
+
     def __init__(
         self,
         *,
         opened: _job_service_pb2.ForwardPortOpened | None = ...,
         data: _builtins.bytes = ...,
         end: _builtins.bool = ...,
+        failed: _job_service_pb2.ForwardPortFailed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "end", b"end", "opened", b"opened", "part", b"part"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "end", b"end", "failed", b"failed", "opened", b"opened", "part", b"part"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "end", b"end", "opened", b"opened", "part", b"part"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "end", b"end", "failed", b"failed", "opened", b"opened", "part", b"part"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["opened", "data", "end"]  # noqa: Y015
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["opened", "data", "end", "failed"]  # noqa: Y015
     _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
 

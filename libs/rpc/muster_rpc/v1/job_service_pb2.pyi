@@ -1343,6 +1343,7 @@ class ForwardPortResponse(_message.Message):
     OPENED_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
     """What comes from there."""
     end: _builtins.bool
@@ -1351,22 +1352,53 @@ class ForwardPortResponse(_message.Message):
     def opened(self) -> Global___ForwardPortOpened:
         """Whereto it goes."""
 
+    @_builtins.property
+    def failed(self) -> Global___ForwardPortFailed:
+        """It has failed, and this is the last that is said."""
+
     def __init__(
         self,
         *,
         opened: Global___ForwardPortOpened | None = ...,
         data: _builtins.bytes = ...,
         end: _builtins.bool = ...,
+        failed: Global___ForwardPortFailed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "end", b"end", "opened", b"opened", "part", b"part"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "end", b"end", "failed", b"failed", "opened", b"opened", "part", b"part"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "end", b"end", "opened", b"opened", "part", b"part"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "end", b"end", "failed", b"failed", "opened", b"opened", "part", b"part"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["opened", "data", "end"]  # noqa: Y015
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["opened", "data", "end", "failed"]  # noqa: Y015
     _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
 
 Global___ForwardPortResponse: _TypeAlias = ForwardPortResponse  # noqa: Y015
+
+@_typing.final
+class ForwardPortFailed(_message.Message):
+    """How a connection that was opened ended before its time. It is a message since a status may be lost to whoever is writing just then."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    PASSING_FIELD_NUMBER: _builtins.int
+    message: _builtins.str
+    """Why, in words."""
+    passing: _builtins.bool
+    """Whether it may well go on being served in a moment; else there is nothing to connect with."""
+    def __init__(
+        self,
+        *,
+        message: _builtins.str = ...,
+        passing: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "passing", b"passing"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForwardPortFailed: _TypeAlias = ForwardPortFailed  # noqa: Y015
 
 @_typing.final
 class ForwardPortOpened(_message.Message):

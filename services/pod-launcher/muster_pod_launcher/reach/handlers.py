@@ -53,6 +53,7 @@ class ReachServicer(internal_service_pb2_grpc.ReachServiceServicer):
     ) -> None:
         """See the proto."""
         start = (await _first(request_iterator, context)).start
+        is_open = False
         try:
             async with (
                 self._runtime.visit(start.run.job_id),
@@ -62,11 +63,17 @@ class ReachServicer(internal_service_pb2_grpc.ReachServiceServicer):
                     replica=f"{start.run.role}-{start.run.index}", port=start.port
                 )
                 await context.write(pb.ConnectReplicaResponse(opened=opened))
+                is_open = True
                 await _exchange(connection, request_iterator, context)
         except CannotReach as error:
-            await _abort(error, context)
+            if not is_open:
+                await _abort(error, context)
+            await context.write(_failed(str(error), passing=error.is_away))
         except ConnectionError as error:
-            await context.abort(grpc.StatusCode.ABORTED, str(error) or "the replica broke the connection")
+            words = str(error) or "the replica broke the connection"
+            if not is_open:
+                await context.abort(grpc.StatusCode.ABORTED, words)
+            await context.write(_failed(words))
 
 
 async def _feed(execution: Execution, requests: AsyncIterator[pb.ExecReplicaRequest]) -> None:
@@ -140,6 +147,10 @@ async def _first(requests: AsyncIterator[RequestT], context: ServerContext) -> R
 async def _abort(error: CannotReach, context: ServerContext) -> None:
     code = grpc.StatusCode.UNAVAILABLE if error.is_away else grpc.StatusCode.FAILED_PRECONDITION
     await context.abort(code, str(error))
+
+
+def _failed(words: str, *, passing: bool = False) -> pb.ConnectReplicaResponse:
+    return pb.ConnectReplicaResponse(failed=public.ForwardPortFailed(message=words, passing=passing))
 
 
 def _command(asked: public.ExecCommand) -> Command:
