@@ -73,25 +73,23 @@ class _Replaying:
             return
         self.decisions += 1
         said = (entry.job_id, entry.fact)
-        kept = _with(said, self._open)
-        if not kept:
+        open_ = _with(said, self._open)
+        could_be_over = not self._open or any(not _must_be_said(decided) for decided in self._open)
+        if not open_:
             self.close(position)
-            self._open = self._alternatives(entry.at)
-            kept = _with(said, self._open)
-        if kept:
-            self._open = kept
-        else:
-            self.divergences.append(Divergence(position=position, said=said, decided=tuple(self._open[-1])))
-            self._open = []
+        if not open_ or (could_be_over and self._unread):
+            # What the last decision left unsaid may be said by the next one, which may have been worked out before the latest facts.
+            fresh = self._alternatives(entry.at)
+            open_ += _with(said, fresh)
+            if not open_:
+                self.divergences.append(Divergence(position=position, said=said, decided=tuple(fresh[-1])))
+        self._open = open_
         self._catch_up()
         self._state.observe(entry)
 
     def close(self, position: int) -> None:
         """Nothing more is said of the last decision."""
-        left_out = [
-            tuple(one for one in decided if not isinstance(one[1], facts.JobWaiting))
-            for decided in self._open
-        ]
+        left_out = [_must_be_said(decided) for decided in self._open]
         if left_out and all(left_out):
             self.divergences.append(Divergence(position=position, said=None, decided=left_out[-1]))
         self._open = []
@@ -118,6 +116,10 @@ class _Replaying:
             self._state.observe_node(entry.fact)
         else:
             self._state.observe(entry)
+
+
+def _must_be_said(decided: list[Said]) -> tuple[Said, ...]:
+    return tuple(one for one in decided if not isinstance(one[1], facts.JobWaiting))
 
 
 def _with(said: Said, alternatives: list[list[Said]]) -> list[list[Said]]:
