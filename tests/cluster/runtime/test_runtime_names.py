@@ -42,6 +42,45 @@ async def test_a_name_is_waited_for_while_an_earlier_pod_is_held(room: KubeRoom,
         await room.running(runtime, again)
 
 
+async def test_who_waited_for_its_name_does_not_start_where_others_have_taken_the_room(
+    room: KubeRoom, node: str
+) -> None:
+    theirs = {
+        "metadata": {"name": "theirs"},
+        "spec": {
+            "nodeName": node,
+            "containers": [{"name": "c", "image": "i:1", "resources": {"requests": {"cpu": "7950m"}}}],
+        },
+    }
+    async with room.runtime() as runtime:
+        reporting = asyncio.create_task(report(runtime))
+        await room.launch(runtime, room.job(run_for="100ms"), room.replica(), node=node)
+        await room.ended(runtime, room.replica())
+        again = room.replica(attempt=2)
+        assert (await room.launch(runtime, room.job(), again, node=node)).state is ReplicaState.PLACED
+        async with room.cluster.connect() as api:
+            await api.create(f"/api/v1/namespaces/{room.namespace}/pods", theirs)
+        async with asyncio.timeout(PATIENCE_S):
+            while next(one.foreign.cpu for one in runtime.nodes() if one.name == node) < 7950:
+                await asyncio.sleep(0.05)
+        runtime.recorded(room.job_id, [room.replica()])
+        await until_placed(room, runtime, again, node=node)
+        end = await room.ended(runtime, again)
+        reporting.cancel()
+
+    assert (end.state, end.reason) == (
+        ReplicaState.REJECTED,
+        f"others have taken the room on {node} since it was placed there",
+    )
+    assert [pod.metadata.name for pod in await room.pods() if pod.metadata.name != "theirs"] == []
+
+
+async def report(runtime: KubernetesRuntime) -> None:
+    """What the copy that reports the nodes does."""
+    async for _ in runtime.node_changes():
+        runtime.nodes()
+
+
 async def test_a_pod_of_the_same_run_that_was_not_asked_for_makes_way(room: KubeRoom, node: str) -> None:
     async with room.runtime() as runtime:
         await room.launch(runtime, room.job(), room.replica(), node=node)

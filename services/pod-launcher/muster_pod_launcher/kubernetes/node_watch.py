@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from muster_core.models import Node
+from muster_core.models import Node, Resources
 from muster_pod_launcher.kubernetes.api import Api
 from muster_pod_launcher.kubernetes.labels import of_others
 from muster_pod_launcher.kubernetes.nodes import Foreign, gpu_resource_of, read_node
@@ -28,6 +28,7 @@ class NodeWatch:
         self._foreign = Foreign()
         self._known: dict[str, Node] = {}
         self._stale: set[str] = set()
+        self._knows_others = False
         self._objects: dict[str, ClusterNode] = {}
         self._gpu_resource: str | None = None
         self._something = asyncio.Event()
@@ -71,6 +72,13 @@ class NodeWatch:
         self._stale.clear()
         return tuple(self._known.values())
 
+    def is_overfull(self, name: str, ours: Resources) -> bool:
+        """Whether a node does not offer this beside what others use; False where this copy does not know what they use."""
+        if not self._knows_others or name not in self._objects:
+            return False
+        node = read_node(self._objects[name], self._foreign)
+        return not (node.foreign + ours).fits_in(node.allocatable)
+
     async def changes(self) -> AsyncIterator[None]:
         """Whenever something of ``nodes`` has changed, and at once when all is known; changes close together are one."""
         watching = asyncio.create_task(self._others.run())
@@ -78,12 +86,14 @@ class NodeWatch:
             await self._nodes.synced.wait()
             await self._others.synced.wait()
             self._something.set()
+            self._knows_others = True
             while True:
                 await self._something.wait()
                 self._something.clear()
                 yield
                 await asyncio.sleep(_TOGETHER_S)
         finally:
+            self._knows_others = False
             watching.cancel()
 
     def _node_changed(self, before: ClusterNode | None, after: ClusterNode | None) -> None:

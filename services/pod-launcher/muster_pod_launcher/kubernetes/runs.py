@@ -83,6 +83,15 @@ class Runs:
         """The pods of a job."""
         return [run.pod for run in self._runs.get(job_id, {}).values() if run.pod is not None]
 
+    def on_node(self, node: str) -> list[Pod]:
+        """The pods on a node that have not ended."""
+        return [
+            run.pod
+            for runs in self._runs.values()
+            for run in runs.values()
+            if run.pod is not None and run.pod.spec.node_name == node and not is_over(run.pod)
+        ]
+
     def is_in_the_way(self, replica: ReplicaId) -> bool:
         """Whether an earlier run of the same replica has a pod that is on its way out: the name is free once that has gone."""
         return any(

@@ -31,6 +31,7 @@ from muster_pod_launcher.kubernetes.objects import Metadata, Pod
 from muster_pod_launcher.kubernetes.pods import PodOptions, make_pod, why_not
 from muster_pod_launcher.kubernetes.progress import ProgressLines
 from muster_pod_launcher.kubernetes.reach import PodReach
+from muster_pod_launcher.kubernetes.requests import requests_of, total
 from muster_pod_launcher.kubernetes.runs import Runs
 from muster_pod_launcher.kubernetes.services import headless_service, is_addressed
 from muster_pod_launcher.kubernetes.writer import InTheWay, Taken, Writer, is_for_later
@@ -71,11 +72,15 @@ class _GangRefused(Exception):
     """Another of those that are to start together was refused."""
 
 
+class _NodeTaken(Exception):
+    """Others have taken the room of the node since the replica was placed."""
+
+
 class _Known(msgspec.Struct, kw_only=True):
     """What is known of a job that this copy writes for.
 
-    ``refusal``: why its namespace takes nothing of it. ``refused`` are the starts of which a member was refused, and ``starting`` counts
-    the members of each that are under way.
+    ``refusal``: why its namespace takes nothing of it. ``late`` are the replicas that could not start when they were first to. ``refused``
+    are the starts of which a member was refused, and ``starting`` counts the members of each that are under way.
     """
 
     job: Job
@@ -84,6 +89,7 @@ class _Known(msgspec.Struct, kw_only=True):
     files: dict[str, ConfigFile] = msgspec.field(default_factory=dict[str, ConfigFile])
     refusal: str = ""
     services: set[ReplicaId] = msgspec.field(default_factory=set[ReplicaId])
+    late: set[ReplicaId] = msgspec.field(default_factory=set[ReplicaId])
     refused: set[Start] = msgspec.field(default_factory=set["Start"])
     starting: Counter[Start] = msgspec.field(default_factory=Counter["Start"])
 
@@ -190,18 +196,20 @@ class KubernetesRuntime:
             return self._refuse(replica, ReplicaState.EXITED, why)
         if self._runs.is_in_the_way(replica):
             # That it has gone is an event, which has the job looked at.
+            known.late.add(replica)
             return self._not_yet(replica)
         start = (replica.attempt, launch.generation, replica.restart)
         known.starting[start] += 1
         try:
             await self._start(launch, known, start)
         except InTheWay:
+            known.late.add(replica)
             self._look_soon(replica.job_id)
         except _GangRefused:
             return self._refuse(replica, ReplicaState.REJECTED, f"not started, {_ANOTHER}")
-        except (Refused, Taken, NotFound) as refusal:
+        except (Refused, Taken, NotFound, _NodeTaken) as refusal:
             known.refused.add(start)
-            is_passing = isinstance(refusal, Taken) or (
+            is_passing = isinstance(refusal, Taken | _NodeTaken) or (
                 isinstance(refusal, Refused) and is_for_later(refusal)
             )
             state = ReplicaState.REJECTED if is_passing else ReplicaState.EXITED
@@ -301,6 +309,7 @@ class KubernetesRuntime:
 
         none_is_refused()
         replica, job = launch.replica, known.job
+        self._check_node(launch, known)
         # At each start, since somebody may have deleted it meanwhile; that it is there is then the answer.
         if is_addressed(job) and replica not in known.services:
             service = headless_service(
@@ -325,6 +334,18 @@ class KubernetesRuntime:
         pod = await self._writer.pod(content, replica, grace_s=grace_s, unless=none_is_refused)
         self._claims.follow(pod_template, name=launch.name, namespace=job.namespace, node=launch.node)
         self._lanes.put(replica.job_id, pod)
+
+    def _check_node(self, launch: Launch, known: _Known) -> None:
+        """Raise where others have taken the node's room meanwhile: a kubelet would refuse the pod, and not every node has one that does.
+
+        Whoever starts at once is placed on what was known a moment ago, and need not be looked at again.
+        """
+        replica = launch.replica
+        if replica not in known.late and not replica.restart:
+            return
+        ours = total(requests_of(pod.spec) for pod in self._runs.on_node(launch.node))
+        if self._nodes.is_overfull(launch.node, ours + launch.template.requests):
+            raise _NodeTaken(f"others have taken the room on {launch.node} since it was placed there")
 
     async def _take_back(self, launch: Launch, known: _Known) -> None:
         """A gang starts as a whole: where a member is refused, those that were created go as well. A replica's own restart is no gang's."""
