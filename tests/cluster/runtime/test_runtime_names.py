@@ -49,11 +49,13 @@ async def test_who_waited_for_its_name_does_not_start_where_others_have_taken_th
         "metadata": {"name": "theirs"},
         "spec": {
             "nodeName": node,
-            "containers": [{"name": "c", "image": "i:1", "resources": {"requests": {"cpu": "7950m"}}}],
+            "containers": [{"name": "c", "image": "i:1", "resources": {"requests": {"cpu": "7850m"}}}],
         },
     }
     async with room.runtime() as runtime:
         reporting = asyncio.create_task(report(runtime))
+        # Beside this one and theirs there is no room for another.
+        await room.launch(runtime, room.job(workers=2), room.replica(1), node=node)
         await room.launch(runtime, room.job(run_for="100ms"), room.replica(), node=node)
         await room.ended(runtime, room.replica())
         again = room.replica(attempt=2)
@@ -61,7 +63,7 @@ async def test_who_waited_for_its_name_does_not_start_where_others_have_taken_th
         async with room.cluster.connect() as api:
             await api.create(f"/api/v1/namespaces/{room.namespace}/pods", theirs)
         async with asyncio.timeout(PATIENCE_S):
-            while next(one.foreign.cpu for one in runtime.nodes() if one.name == node) < 7950:
+            while next(one.foreign.cpu for one in runtime.nodes() if one.name == node) < 7850:
                 await asyncio.sleep(0.05)
         runtime.recorded(room.job_id, [room.replica()])
         await until_placed(room, runtime, again, node=node)
@@ -72,7 +74,7 @@ async def test_who_waited_for_its_name_does_not_start_where_others_have_taken_th
         ReplicaState.REJECTED,
         f"others have taken the room on {node} since it was placed there",
     )
-    assert [pod.metadata.name for pod in await room.pods() if pod.metadata.name != "theirs"] == []
+    assert {pod.metadata.name for pod in await room.pods()} == {"theirs", "mnist-worker-1"}
 
 
 async def report(runtime: KubernetesRuntime) -> None:

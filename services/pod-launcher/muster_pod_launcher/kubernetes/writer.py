@@ -119,7 +119,7 @@ class Writer:
                 created = await self._api.create(
                     folder, content, Anchor, query=_UNCHECKED, accept=METADATA_ONLY, unless=unless
                 )
-                return Pod(metadata=created.metadata, spec=PodSpec(node_name=content["spec"]["nodeName"]))
+                return Pod(metadata=created.metadata, spec=_spec_of(content))
             except (AlreadyExists, MayHaveHappened):
                 pass
             try:
@@ -225,6 +225,14 @@ def collection(namespace: str, kind: str) -> str:
 def is_for_later(refusal: Refused) -> bool:
     """Whether what was refused may be accepted another time: a quota is used up now, and will not be."""
     return "exceeded quota" in str(refusal)
+
+
+def _spec_of(content: dict[str, Any]) -> PodSpec:
+    try:
+        return msgspec.convert(content["spec"], PodSpec)
+    except msgspec.ValidationError:
+        # Such as a null, which the API server took for nothing: where it stands is what matters most.
+        return PodSpec(node_name=content["spec"]["nodeName"])
 
 
 def _digest(content: dict[str, Any]) -> str:
