@@ -1,7 +1,7 @@
 # Everything that a developer types. `make demo` and `make test` set up what they need: a Python of 3.11 or newer is enough.
 #
 # The distribution's Python where it will do: those are built with profiles, what version managers compile mostly is not, and the same
-# work then costs up to half as much again (docs/performance.md, "Which Python").
+# work then costs more (docs/performance.md, "Which Python").
 PYTHON ?= $(shell /usr/bin/python3 -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo /usr/bin/python3 || echo python3)
 VENV := .venv

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
-from muster_core.facts import Command, JobPlaced, JobWaiting, Outcome
+from muster_core.facts import Command, JobFinished, JobPlaced, JobWaiting, Outcome, Stamped
 from muster_core.models import Node, Phase, RestartPolicy, RestartScope, RunPolicy
 from muster_core.simulate import SECOND, World, fixed, replay, scalable
 
@@ -207,3 +208,32 @@ def test_a_replay_says_where_a_stream_was_changed(world: MakeWorld, job: MakeJob
     replayed = replay(stream, pool=pool.settings.pool)
     assert replayed.divergences[0].said is None
     assert [job_id for job_id, _ in replayed.divergences[0].decided] == ["a"]
+
+
+def test_a_decision_may_say_what_the_one_before_left_unsaid_and_not_know_the_latest_facts(
+    world: MakeWorld, job: MakeJob
+) -> None:
+    pool = world()
+    pool.submit(job("a", 8), work=fixed(20))
+    for number, name in enumerate("bce"):
+        pool.submit(job(name, 5), at=(1 + number) * SECOND, work=fixed(20))
+    pool.run()
+    entries = list(pool.journal.entries)
+    facts = pool.journal.facts
+    waits = {one.job_id: one for one in facts if isinstance(one.fact, JobWaiting)}
+    (end,) = (one for one in facts if isinstance(one.fact, JobFinished) and one.job_id == "a")
+    # The first decision says why b waits and not why c does; the second says it of c and e, before it has read that a has ended.
+    b, c, after = (entries.index(one) for one in (waits["b"], waits["c"], end))
+    stream = [
+        *entries[:b],
+        *entries[b + 1 : c],
+        waits["b"],
+        *(one for one in entries[c + 1 : after + 1] if one is not waits["e"]),
+        *(msgspec.structs.replace(one, at=end.at) for one in (waits["c"], waits["e"])),
+        *entries[after + 1 :],
+    ]
+    numbered = [
+        msgspec.structs.replace(one, sequence=number) if isinstance(one, Stamped) else one
+        for number, one in enumerate(stream, 1)
+    ]
+    assert replay(numbered, pool=pool.settings.pool).divergences == ()
