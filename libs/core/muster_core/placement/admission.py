@@ -58,6 +58,15 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
         """Whether the rules look at more of a node than its taints, so that nodes of equal taints may differ."""
         return bool(self.selector or self.preferred or self.labels) or self.terms is not None
 
+    @property
+    def keys(self) -> tuple[str, ...] | None:
+        """The labels that the rules look at; None where they look at a node's name."""
+        terms = [*(self.terms or ()), *(term for _, term in self.preferred)]
+        if any(term.match_fields for term in terms):
+            return None
+        asked = (one.key for term in terms for one in term.match_expressions)
+        return tuple(dict.fromkeys((*(key for key, _ in self.selector), *asked, *self.labels)))
+
 
 class _Selector(msgspec.Struct, frozen=True, rename="camel"):
     node_selector_terms: tuple[Term, ...] = ()

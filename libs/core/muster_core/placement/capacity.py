@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from muster_core.models import Node, Resources, Taint
@@ -31,6 +32,8 @@ from muster_core.placement.verdicts import Verdicts
 HoldKey = tuple[str, int, str, int]
 """Who holds room: job id, attempt, role, index."""
 
+_NAMED = frozenset({"cpu", "memory", "gpu", "gpu_memory", "ephemeral_storage"})
+"""The resources that have a field of their own."""
 _SLACK_UNIT = 1_000_000
 _FEWEST_VERDICTS_KEPT = 16
 _JUDGED_KEPT = 2_000_000
@@ -353,12 +356,8 @@ class Snapshot:
 
     def _scales(self) -> tuple[int, ...]:
         if self._scale is None:
-            names = (*self._axes, "gpu")
-            offers = [node.allocatable.amounts() for node in self._nodes.values()]
-            self._scale = tuple(
-                0 if name == PODS else max((offer.get(name, 0) for offer in offers), default=0)
-                for name in names
-            )
+            offers = [node.allocatable for node in self._nodes.values()]
+            self._scale = tuple(0 if name == PODS else _most(name, offers) for name in (*self._axes, "gpu"))
         return self._scale
 
     def _forget_scale(self) -> None:
@@ -382,17 +381,23 @@ class Snapshot:
             raise ValueError("nodes do not change inside a transaction")
 
 
+def _most(resource: str, offers: Iterable[Resources]) -> int:
+    """The most that any of ``offers`` has of a resource."""
+    if resource in _NAMED:
+        return max(map(attrgetter(resource), offers), default=0)
+    return max((offer.extended.get(resource, 0) for offer in offers), default=0)
+
+
 def _admission(node: Node) -> tuple[object, ...]:
     return (node.ready, node.unschedulable, node.taints, node.labels)
 
 
 def _as_resources(totals: dict[str, int]) -> Resources:
-    known = {"cpu", "memory", "gpu", "gpu_memory", "ephemeral_storage"}
     return Resources(
         cpu=totals["cpu"],
         memory=totals["memory"],
         gpu=totals["gpu"],
         gpu_memory=totals["gpu_memory"],
         ephemeral_storage=totals["ephemeral_storage"],
-        extended={name: amount for name, amount in totals.items() if name not in known and name != PODS},
+        extended={name: amount for name, amount in totals.items() if name not in _NAMED and name != PODS},
     )

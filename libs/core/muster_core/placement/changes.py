@@ -6,7 +6,7 @@ nodes that come after.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Protocol
 
 _KEPT = 1 << 16
@@ -48,7 +48,7 @@ class Changes:
         self._start = self.end + 1
         self._names.clear()
 
-    def since(self, position: int) -> Iterable[str] | None:
+    def since(self, position: int) -> Collection[str] | None:
         """The nodes that changed after ``position``, each once; None where that is not known any more."""
         if position < self._start:
             return None

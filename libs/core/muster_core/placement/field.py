@@ -15,6 +15,7 @@ from muster_core.placement.fits import Fits, fits_of
 from muster_core.placement.fragments import TYPICAL, Workload, fragments_of
 from muster_core.placement.room import Room, Want, count, fill
 from muster_core.placement.slot import Slot
+from muster_core.placement.verdicts import Verdicts
 
 _AS_OFTEN_AS_IT_FITS = 1 << 30
 
@@ -126,15 +127,18 @@ class Field:
     def _split(
         self, one: NodeClass, names: Sequence[str], admits: frozenset[int], rules: Sequence[Rules]
     ) -> list[Spot]:
-        judged = [(self.numbers[rule], self.snapshot.verdicts(rule)) for rule in rules]
-        parts: dict[tuple[frozenset[int], int], list[str]] = {}
-        for name in names:
-            also = frozenset(rule for rule, verdicts in judged if name in verdicts.admitted)
-            penalty = sum(verdicts.penalties.get(name, 0) for _, verdicts in judged)
-            parts.setdefault((admits | also, penalty), []).append(name)
+        parts: list[tuple[frozenset[int], int, Sequence[str]]] = [(admits, 0, names)]
+        for rule in rules:
+            also = frozenset((self.numbers[rule],))
+            verdicts = self.snapshot.verdicts(rule)
+            parts = [
+                (numbers | also if admitted else numbers, penalty + more, some)
+                for numbers, penalty, members in parts
+                for admitted, more, some in _judged(verdicts, members)
+            ]
         return [
             Spot(one.room, self._cost(one, penalty), some, numbers)
-            for (numbers, penalty), some in parts.items()
+            for numbers, penalty, some in parts
             if numbers
         ]
 
@@ -150,3 +154,20 @@ class Field:
             if count(room, need, 1):
                 growth += fragments_of(self.snapshot, self.workload or TYPICAL).growth(room, need)
         return growth
+
+
+def _judged(verdicts: Verdicts, names: Sequence[str]) -> Iterable[tuple[bool, int, Sequence[str]]]:
+    """The nodes by whether they admit replicas, and by how little they are liked; each part is sorted as ``names`` are."""
+    admitted, penalties = verdicts.admitted, verdicts.penalties
+    inside = [name for name in names if name in admitted]
+    if len(inside) < len(names):
+        yield False, 0, [name for name in names if name not in admitted]
+    if not penalties:
+        if inside:
+            yield True, 0, inside
+        return
+    by_penalty: dict[int, list[str]] = {}
+    for name in inside:
+        by_penalty.setdefault(penalties.get(name, 0), []).append(name)
+    for penalty, some in by_penalty.items():
+        yield True, penalty, some

@@ -19,6 +19,8 @@ from muster_core.placement.verdicts import Verdicts
 _FEWEST_KEPT = 400_000
 _VIEWS_KEPT = 2_000
 _ROOMS_KEPT = 1 << 14
+_ALL_AT_ONCE = 4
+"""Where more than one node in so many has changed, all are looked at: class by class that costs less than node by node."""
 
 Measure = Callable[[Room], tuple[int, int]]
 """How many times it fits in a room, and what that costs before tightness counts (fewer is better)."""
@@ -67,7 +69,7 @@ class Fits:
         changed = changes.since(self._seen)
         self._seen = changes.end
         self._verdicts = [self._snapshot.verdicts(rule) for rule in self._rules]
-        if changed is None:
+        if changed is None or len(changed) * _ALL_AT_ONCE > len(self._snapshot.nodes):
             self._rebuild()
             return
         for name in changed:
@@ -120,9 +122,10 @@ class Fits:
         """How many times it fits in each domain of a node label."""
         totals = self._totals.get(label)
         if totals is None:
+            nodes = self._snapshot.nodes
             totals = self._totals[label] = Totals()
             for name, fit in self._fits.items():
-                totals.put(name, self._snapshot.nodes[name].labels.get(label), fit.times)
+                totals.put(name, nodes[name].labels.get(label), fit.times)
         return totals
 
     def _rebuild(self) -> None:
@@ -231,18 +234,24 @@ class Totals:
         self._of: dict[str, tuple[str, int]] = {}
         self._sums: dict[str, int] = {}
         self._order: list[tuple[int, str]] = []
+        self._ordered_by: dict[str, int] = {}
+        self._moved: set[str] = set()
 
     def put(self, name: str, domain: str | None, times: int) -> None:
         """A node has room for so many and stands in this domain, or in none."""
-        before = self._of.pop(name, None)
-        if before is not None and before == (domain, times):
-            self._of[name] = before
+        before = self._of.get(name)
+        now = (domain, times) if domain is not None and times else None
+        if before == now:
             return
         if before is not None:
-            self._add(before[0], -before[1])
-        if domain is not None and times:
-            self._of[name] = (domain, times)
-            self._add(domain, times)
+            self._sums[before[0]] -= before[1]
+            self._moved.add(before[0])
+        if now is None:
+            self._of.pop(name, None)
+            return
+        self._of[name] = now
+        self._sums[now[0]] = self._sums.get(now[0], 0) + now[1]
+        self._moved.add(now[0])
 
     def sum(self, domain: str) -> int:
         """How many times it fits in a domain."""
@@ -250,20 +259,35 @@ class Totals:
 
     def holding(self, times: int) -> Iterator[str]:
         """The domains that have room for ``times``, the fullest first."""
-        for position in range(bisect_left(self._order, (times, "")), len(self._order)):
-            yield self._order[position][1]
+        order = self._in_order()
+        for position in range(bisect_left(order, (times, "")), len(order)):
+            yield order[position][1]
 
     def descending(self) -> Iterator[str]:
         """Every domain with room, the emptiest first, then by name."""
-        return iter([domain for _, domain in sorted(self._order, key=lambda one: (-one[0], one[1]))])
+        return iter([domain for _, domain in sorted(self._in_order(), key=lambda one: (-one[0], one[1]))])
 
-    def _add(self, domain: str, times: int) -> None:
-        before = self._sums.pop(domain, 0)
+    def _in_order(self) -> list[tuple[int, str]]:
+        """The domains by their sums. A gang changes many nodes of few domains: each domain moves once, when somebody asks."""
+        if len(self._moved) * _ALL_AT_ONCE > len(self._sums):
+            self._sums = {domain: total for domain, total in self._sums.items() if total}
+            self._ordered_by = dict(self._sums)
+            self._order = sorted((total, domain) for domain, total in self._sums.items())
+        else:
+            for domain in self._moved:
+                self._move(domain)
+        self._moved.clear()
+        return self._order
+
+    def _move(self, domain: str) -> None:
+        before, now = self._ordered_by.pop(domain, 0), self._sums[domain]
         if before:
             del self._order[bisect_left(self._order, (before, domain))]
-        if before + times:
-            self._sums[domain] = before + times
-            insort(self._order, (before + times, domain))
+        if now:
+            self._ordered_by[domain] = now
+            insort(self._order, (now, domain))
+        else:
+            del self._sums[domain]
 
 
 def fits_of(snapshot: Snapshot, key: tuple[object, ...], rules: Sequence[Rules], measure: Measure) -> Fits:

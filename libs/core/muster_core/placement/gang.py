@@ -240,24 +240,25 @@ def _by_slot(role: GangRole, number: int) -> Iterable[tuple[Slot, Sequence[int]]
 
 
 def _placement(gang: Gang, layout: Layout, field: Field) -> Placement:
-    given = [0] * len(layout.groups)
-    assignments: list[Assignment] = []
+    nodes: list[list[str]] = [[] for _ in layout.groups]
+    gpus: list[list[tuple[int, ...]]] = [[] for _ in layout.groups]
     known: dict[tuple[Room, tuple[int, ...]], list[list[tuple[int, ...]]]] = {}
     for node, counts in layout.nodes:
         alike = (field.snapshot.room(node), counts)
-        gpus = known.get(alike)
-        if gpus is None:
-            gpus = known[alike] = _gpus(layout.groups, *alike)
+        chosen = known.get(alike)
+        if chosen is None:
+            chosen = known[alike] = _gpus(layout.groups, *alike)
         for position, number in enumerate(counts):
             if number:
-                group, first = layout.groups[position], given[position]
-                given[position] = first + number
-                assignments.extend(
-                    Assignment(role=group.role, index=index, node=node, gpus=chosen)
-                    for index, chosen in zip(
-                        group.indices[first : first + number], gpus[position], strict=True
-                    )
-                )
+                nodes[position] += [node] * number
+                gpus[position] += chosen[position]
+    assignments: list[Assignment] = []
+    for position, group in enumerate(layout.groups):
+        seats = zip(group.indices, nodes[position], gpus[position], strict=True)
+        role = group.role
+        assignments += [
+            Assignment(role=role, index=index, node=node, gpus=chosen) for index, node, chosen in seats
+        ]
     if len(layout.groups) > 1:
         rank = {role.name: position for position, role in enumerate(gang.roles)}
         assignments.sort(key=lambda one: (rank[one.role], one.index))
