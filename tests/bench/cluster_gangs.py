@@ -9,9 +9,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from muster_core.frameworks import Site, environment
+from muster_core.frameworks import Site, environment, membership
 from muster_core.models import Job, JobRecord, ReplicaRecord, Resources, Role, Template, replica_name
 from muster_events.subjects import job_id_of
+from muster_pod_launcher.kubernetes.config import needs_config, node_as_owner
+from muster_pod_launcher.kubernetes.config import owner as config_as_owner
 from muster_pod_launcher.kubernetes.pods import Json, PodOptions, make_pod
 from muster_pod_launcher.ports import Launch, ReplicaId
 from muster_rpc.v1 import job_pb2, job_service_pb2
@@ -126,7 +128,10 @@ def _pod(job: Job, index: int, *, node: str, group: str) -> Json:
         template=job.roles[0].template,
         env=environment(record, job, replica, site=site, traceparent=_TRACEPARENT),
     )
-    pod = make_pod(launch, job, owner_uid=_UID, files={}, options=PodOptions(pool=NAMESPACE))
+    members = membership(record, site.addresses).decode() if not needs_config(job) else None
+    owner = node_as_owner(job.name, _UID) if members is not None else config_as_owner(job.name, _UID)
+    options = PodOptions(pool=NAMESPACE)
+    pod = make_pod(launch, job, owner=owner, files={}, options=options, members=members)
     # Nobody is there to let these pods go, and the collector of garbage would take what nobody owns.
     held = [pod["metadata"].pop("finalizers"), pod["metadata"].pop("ownerReferences")]
     pod["metadata"]["annotations"]["held"] = msgspec.json.encode(held).decode()

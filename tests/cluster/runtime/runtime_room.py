@@ -43,11 +43,26 @@ from muster_testing.cluster.views import Named
 Found = TypeVar("Found")
 
 PATIENCE_S = 60.0
+MEMBERS_AT_FIRST = b'{"attempt":1,"generation":1,"members":{}}'
 KWOK = "kwok.muster.dev/"
 
 
 def now() -> int:
     return time.time_ns() // 1000
+
+
+class _Reference(msgspec.Struct, frozen=True):
+    kind: str
+    name: str
+
+
+class _OwnedMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str
+    owner_references: tuple[_Reference, ...] = ()
+
+
+class _Owned(msgspec.Struct, frozen=True):
+    metadata: _OwnedMetadata
 
 
 class KubeRoom:
@@ -103,7 +118,7 @@ class KubeRoom:
     async def prepare(self, runtime: KubernetesRuntime, job: Job) -> None:
         """What comes before the first start."""
         runtime.know(self.job_id, job)
-        await runtime.write_members(self.job_id, b'{"attempt":1,"generation":1,"members":{}}')
+        await runtime.write_members(self.job_id, MEMBERS_AT_FIRST)
 
     async def launch(
         self, runtime: KubernetesRuntime, job: Job, replica: ReplicaId, *, node: str
@@ -154,6 +169,22 @@ class KubeRoom:
     async def pods(self) -> list[Pod]:
         async with self.cluster.connect() as api:
             return await api.items(f"/api/v1/namespaces/{self.namespace}/pods", Pod)
+
+    async def owners(self, pod: Pod) -> list[tuple[str, str]]:
+        """The kind and name of what a pod belongs to."""
+        async with self.cluster.connect() as api:
+            found = await api.items(f"/api/v1/namespaces/{self.namespace}/pods", _Owned)
+        (references,) = (
+            each.metadata.owner_references for each in found if each.metadata.uid == pod.metadata.uid
+        )
+        return [(reference.kind, reference.name) for reference in references]
+
+    async def end(self, runtime: KubernetesRuntime, *replicas: ReplicaId) -> None:
+        """Stop replicas, and wait until they have ended."""
+        for replica in replicas:
+            await runtime.stop(replica, grace_s=1)
+        for replica in replicas:
+            await self.ended(runtime, replica)
 
     async def names(self, kind: str) -> set[str]:
         async with self.cluster.connect() as api:

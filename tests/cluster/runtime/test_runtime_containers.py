@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from runtime_room import KubeRoom
+from runtime_room import MEMBERS_AT_FIRST, KubeRoom
 
 from muster_core.models import Framework, Job, ReplicaState
 from muster_pod_launcher.kubernetes import KubernetesRuntime
@@ -45,6 +45,19 @@ async def test_a_program_finds_its_members_and_its_files(room: KubeRoom, real_no
     assert (end.state, end.exit_code) == (ReplicaState.EXITED, 0)
     assert '"generation":1' in said
     assert f"mnist-worker-1.{room.namespace}.svc:2222" in said
+
+
+async def test_a_program_finds_its_members_where_no_config_map_has_them(
+    room: KubeRoom, real_node: RealNode
+) -> None:
+    job = python(room.job(), "import os; print(open(os.environ['MUSTER_MEMBERS']).read())")
+    async with room.runtime() as runtime:
+        await room.launch(runtime, job, room.replica(), node=real_node.name)
+        end = await room.ended(runtime, room.replica())
+        assert await room.names("configmaps") == set()
+        said = await written(runtime, [room.replica()])
+    assert (end.state, end.exit_code) == (ReplicaState.EXITED, 0)
+    assert said == MEMBERS_AT_FIRST.decode() + "\n"
 
 
 async def test_a_log_is_followed_from_before_its_replica_runs(room: KubeRoom, real_node: RealNode) -> None:

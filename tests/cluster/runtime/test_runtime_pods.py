@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from runtime_room import KubeRoom
+from runtime_room import MEMBERS_AT_FIRST, KubeRoom
 
+from muster_core.frameworks import ConfigFile
 from muster_core.models import Framework, ReplicaState
 from muster_events.subjects import job_id_of
-from muster_pod_launcher.kubernetes.labels import FINALIZER, JOB, JOB_ID, SHARD, run_labels
+from muster_pod_launcher.kubernetes.labels import FINALIZER, JOB, JOB_ID, MEMBERS, SHARD, run_labels
 
 
 async def test_a_replica_runs_on_the_node_that_it_was_given(room: KubeRoom, node: str) -> None:
@@ -206,11 +207,41 @@ async def test_a_job_of_which_only_the_config_map_is_left_is_known_and_forgotten
     room: KubeRoom, node: str
 ) -> None:
     async with room.runtime() as runtime:
-        await room.prepare(runtime, room.job())
+        await room.prepare(runtime, room.job(framework=Framework.TENSORFLOW))
     async with room.runtime() as successor:
         assert list(successor.jobs()) == [room.job_id]
         await successor.forget(room.job_id)
         await room.until_gone("configmaps")
+
+
+async def test_a_fixed_plain_gang_is_pods_alone_which_go_with_their_node(room: KubeRoom, node: str) -> None:
+    async with room.runtime() as runtime:
+        job = room.job(workers=2)
+        for index in range(2):
+            await room.launch(runtime, job, room.replica(index), node=node)
+        await room.running(runtime, room.replica())
+
+        assert await room.names("configmaps") == set()
+        for pod in await room.pods():
+            assert pod.metadata.annotations[MEMBERS] == MEMBERS_AT_FIRST.decode()
+            assert await room.owners(pod) == [("Node", node)]
+    async with room.runtime() as successor:
+        assert list(successor.jobs()) == [room.job_id]
+        await room.end(successor, room.replica(0), room.replica(1))
+        await successor.forget(room.job_id)
+        await room.until_gone("pods")
+        assert list(successor.jobs()) == []
+
+
+async def test_a_job_that_has_a_config_map_keeps_it(room: KubeRoom, node: str) -> None:
+    async with room.runtime() as earlier:
+        earlier.know(room.job_id, room.job())
+        await earlier.write_config(room.job_id, {"hostfile": ConfigFile(content=b"n1")})
+    async with room.runtime() as runtime:
+        await room.launch(runtime, room.job(), room.replica(), node=node)
+        (pod,) = await room.pods()
+        assert MEMBERS not in pod.metadata.annotations
+        assert await room.owners(pod) == [("ConfigMap", "mnist-config")]
 
 
 @pytest.mark.parametrize("namespace_of_job", ["not-there"])

@@ -11,7 +11,8 @@ import pytest
 
 from muster_core.dialects import parse
 from muster_core.frameworks import ConfigFile
-from muster_core.models import Framework, Job, Resources, Role, Template
+from muster_core.models import Framework, Job, Port, Resources, Role, Template
+from muster_pod_launcher.kubernetes.config import needs_config, node_as_owner, owner
 from muster_pod_launcher.kubernetes.pods import PodOptions, make_pod, why_not
 from muster_pod_launcher.ports import Launch, ReplicaId
 
@@ -69,8 +70,26 @@ def bare(**template: Any) -> Job:
     return Job(name="sweep", roles=(role,))
 
 
+def fixed(
+    *,
+    workers: int = 1,
+    least: int = 0,
+    most: int = 0,
+    framework: Framework = Framework.PLAIN,
+    ports: tuple[Port, ...] = (),
+) -> Job:
+    role = Role(
+        name="worker",
+        replicas=workers,
+        min=least or workers,
+        max=most or workers,
+        template=Template(image="example.com/sweep", ports=ports),
+    )
+    return Job(name="sweep", framework=framework, roles=(role,))
+
+
 def made(job: Job, role: str = "worker", *, env: dict[str, str] | None = None) -> dict[str, Any]:
-    return make_pod(launch(job, role, env=env), job, owner_uid="uid", files={}, options=OPTIONS)
+    return make_pod(launch(job, role, env=env), job, owner=owner(job.name, "uid"), files={}, options=OPTIONS)
 
 
 def document(text: str) -> Job:
@@ -98,7 +117,8 @@ def test_a_pod_is_what_it_was(name: str) -> None:
     pod = make_pod(
         launch(job, role, env=env),
         job,
-        owner_uid="uid",
+        owner=owner(job.name, "uid") if needs_config(job) else node_as_owner("n1", "uid"),
+        members=None if needs_config(job) else '{"attempt":2}',
         files={"hostfile": ConfigFile(content=b"")} if role == "master" else {},
         options=OPTIONS,
     )
@@ -168,3 +188,20 @@ def test_a_framework_s_container_decides() -> None:
     job = msgspec.structs.replace(document(PYTORCHJOB), framework=Framework.PYTORCH)
     annotations = made(job, "master")["metadata"]["annotations"]
     assert annotations["kubectl.kubernetes.io/default-container"] == "pytorch"
+
+
+@pytest.mark.parametrize(
+    ("job", "needs"),
+    [
+        (fixed(), False),
+        (fixed(workers=16), False),
+        (fixed(workers=17), True),
+        (fixed(workers=3, least=2), True),
+        (fixed(workers=3, most=4), True),
+        (fixed(framework=Framework.PYTORCH), True),
+        (fixed(ports=(Port(name="http", number=80),)), True),
+    ],
+    ids=["one pod", "small", "large", "may shrink", "may grow", "of a framework", "listens"],
+)
+def test_who_has_a_config_map(job: Job, needs: bool) -> None:
+    assert needs_config(job) is needs

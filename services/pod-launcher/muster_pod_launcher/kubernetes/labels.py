@@ -34,6 +34,9 @@ MAIN_CONTAINER = "kubectl.kubernetes.io/default-container"
 ASKED_FOR = "muster.dev/asked-for"
 """The annotation of a pod with a digest of what was asked for. One of the same run that has another makes way."""
 
+MEMBERS = "muster.dev/members"
+"""The annotation of a pod with the list of the members, where there is no config map to say it."""
+
 ADDRESS = "muster.dev/address"
 """The annotation of a pod that says where the others look for the replica."""
 
@@ -48,6 +51,11 @@ _OPERATORS = {
     Framework.MXNET: "mxjob-controller",
 }
 _LEADERS = frozenset({"master", "chief", "launcher"})
+
+
+def is_addressed(job: Job) -> bool:
+    """Whether the replicas of a job look for each other: those of a framework do, and those that listen on a port."""
+    return job.framework is not Framework.PLAIN or any(role.template.ports for role in job.roles)
 
 
 def job_labels(job_id: str, job: Job, *, pool: str) -> dict[str, str]:

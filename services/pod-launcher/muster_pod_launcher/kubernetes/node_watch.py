@@ -56,6 +56,11 @@ class NodeWatch:
         node = self._objects.get(name)
         return node is None or not ready_condition(node.status.conditions)
 
+    def uid(self, name: str) -> str:
+        """The uid of a node; empty where it is not there."""
+        node = self._objects.get(name)
+        return node.metadata.uid if node else ""
+
     def gpu_resource(self) -> str:
         """What GPUs are called here."""
         if self._gpu_resource is None:

@@ -15,8 +15,8 @@ from muster_core.defaults.apply import to_kubernetes
 from muster_core.dialects.pods.keys import PodKeys
 from muster_core.frameworks import ConfigFile
 from muster_core.models import GPU_MILLI, Framework, Job, Port, Resources, Template
-from muster_pod_launcher.kubernetes.config import config_name, owner, volumes
-from muster_pod_launcher.kubernetes.labels import ADDRESS, FINALIZER, MAIN_CONTAINER, run_labels
+from muster_pod_launcher.kubernetes.config import volumes
+from muster_pod_launcher.kubernetes.labels import ADDRESS, FINALIZER, MAIN_CONTAINER, MEMBERS, run_labels
 from muster_pod_launcher.kubernetes.requests import write_quantities
 from muster_pod_launcher.kubernetes.services import LONGEST_NAME
 from muster_pod_launcher.ports import Launch
@@ -70,9 +70,18 @@ def why_not(launch: Launch) -> str:
 
 
 def make_pod(
-    launch: Launch, job: Job, *, owner_uid: str, files: Mapping[str, ConfigFile], options: PodOptions
+    launch: Launch,
+    job: Job,
+    *,
+    owner: Json | None,
+    files: Mapping[str, ConfigFile],
+    options: PodOptions,
+    members: str | None = None,
 ) -> Json:
-    """The pod of one run of a replica."""
+    """The pod of one run of a replica.
+
+    ``owner`` refers to what it goes with; ``members`` is the list of them, where no config map has it.
+    """
     template = launch.template
     pod: Json = copy.deepcopy(template.pod) if template.pod else _bare(template, options)
     spec: Json = pod.setdefault("spec", {})
@@ -80,7 +89,7 @@ def make_pod(
         spec.pop(key, None)
     main = main_container(spec["containers"], template, job.framework)
     _tell(main, launch)
-    mounted, mounts = volumes(job.name, files)
+    mounted, mounts = volumes(job.name, files, carried=members is not None)
     spec["volumes"] = [*(spec.get("volumes") or ()), *mounted]
     main["volumeMounts"] = [*(main.get("volumeMounts") or ()), *mounts]
     spec["tolerations"] = _tolerations(spec.get("tolerations") or [], options)
@@ -105,9 +114,10 @@ def make_pod(
                 **(said.get("annotations") or template.annotations),
                 MAIN_CONTAINER: main["name"],
                 ADDRESS: launch.env.get("MUSTER_ADDRESS", ""),
+                **({} if members is None else {MEMBERS: members}),
             },
             "finalizers": [FINALIZER],
-            "ownerReferences": [owner(config_name(job.name), owner_uid)],
+            "ownerReferences": [] if owner is None else [owner],
         },
         "spec": spec,
     }

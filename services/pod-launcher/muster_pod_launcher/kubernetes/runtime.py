@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import msgspec
 
@@ -20,10 +21,18 @@ from muster_events.subjects import lane_of
 from muster_pod_launcher.kubernetes.api import Api
 from muster_pod_launcher.kubernetes.archive import Archive
 from muster_pod_launcher.kubernetes.claims import Claims
-from muster_pod_launcher.kubernetes.config import FILES_FOLDER, MEMBERS_PATH, REMOTE_SHELL, config_name
+from muster_pod_launcher.kubernetes.config import (
+    FILES_FOLDER,
+    MEMBERS_PATH,
+    REMOTE_SHELL,
+    config_name,
+    needs_config,
+    node_as_owner,
+    owner,
+)
 from muster_pod_launcher.kubernetes.errors import ApiError, NotFound, Refused
 from muster_pod_launcher.kubernetes.farewell import Farewell
-from muster_pod_launcher.kubernetes.labels import GENERATION, replica_of
+from muster_pod_launcher.kubernetes.labels import GENERATION, is_addressed, replica_of
 from muster_pod_launcher.kubernetes.lanes import Lanes
 from muster_pod_launcher.kubernetes.logs import LogReader
 from muster_pod_launcher.kubernetes.node_watch import NodeWatch
@@ -33,7 +42,7 @@ from muster_pod_launcher.kubernetes.progress import ProgressLines
 from muster_pod_launcher.kubernetes.reach import PodReach
 from muster_pod_launcher.kubernetes.requests import requests_of, total
 from muster_pod_launcher.kubernetes.runs import Runs
-from muster_pod_launcher.kubernetes.services import headless_service, is_addressed
+from muster_pod_launcher.kubernetes.services import headless_service
 from muster_pod_launcher.kubernetes.writer import InTheWay, Taken, Writer, is_for_later
 from muster_pod_launcher.ports import Launch, LogChunk, Observation, ProgressSeen, ReplicaId
 from muster_runtime.logs import fields
@@ -247,9 +256,10 @@ class KubernetesRuntime:
             await self._writer.remove_all(job_id, namespace)
 
     async def write_members(self, job_id: str, content: bytes) -> str:
-        """Have the job's config map say who its members are; the path at which replicas find it."""
+        """Have the job's config map say who its members are, or each of its pods; the path at which replicas find it."""
         self._jobs[job_id].members = content
-        await self._write(job_id)
+        if self._has_config(job_id):
+            await self._write(job_id)
         return MEMBERS_PATH
 
     async def write_config(self, job_id: str, files: Mapping[str, ConfigFile]) -> None:
@@ -329,7 +339,15 @@ class KubernetesRuntime:
         )
         pod_template = launch.template.pod
         await self._claims.select(pod_template, namespace=job.namespace, node=launch.node)
-        content = make_pod(launch, job, owner_uid=known.uid, files=known.files, options=options)
+        carried = None if self._has_config(replica.job_id) else (known.members or b"").decode()
+        content = make_pod(
+            launch,
+            job,
+            owner=self._owner_of(launch, known, carried=carried is not None),
+            files=known.files,
+            options=options,
+            members=carried,
+        )
         grace_s = launch.template.grace_s
         pod = await self._writer.pod(content, replica, grace_s=grace_s, unless=none_is_refused)
         self._claims.follow(pod_template, name=launch.name, namespace=job.namespace, node=launch.node)
@@ -361,6 +379,21 @@ class KubernetesRuntime:
                 await self._writer.delete_start(replica, known.job.namespace, generation=launch.generation)
             except ApiError as error:
                 log.warning("a gang that was refused is not taken back yet: %s", error)
+
+    def _has_config(self, job_id: str) -> bool:
+        """Whether the job has a config map, or is to have one."""
+        known = self._jobs[job_id]
+        return (
+            bool(known.uid or known.files)
+            or needs_config(known.job)
+            or self._lanes.anchor(job_id) is not None
+        )
+
+    def _owner_of(self, launch: Launch, known: _Known, *, carried: bool) -> dict[str, Any] | None:
+        if not carried:
+            return owner(known.job.name, known.uid)
+        uid = self._nodes.uid(launch.node)
+        return node_as_owner(launch.node, uid) if uid else None
 
     async def _write(self, job_id: str) -> None:
         known = self._jobs[job_id]

@@ -5,17 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from muster_core.frameworks import port_of
-from muster_core.models import Framework, Job, replica_name
-from muster_pod_launcher.kubernetes.config import config_name, owner
+from muster_core.models import Job, replica_name
+from muster_pod_launcher.kubernetes.config import owner
 from muster_pod_launcher.kubernetes.labels import address_labels, job_labels
 
 LONGEST_NAME = 63
 """Of a service, since its name is part of a host's."""
-
-
-def is_addressed(job: Job) -> bool:
-    """Whether the replicas of a job look for each other: those of a framework do, and those that listen on a port."""
-    return job.framework is not Framework.PLAIN or any(role.template.ports for role in job.roles)
 
 
 def headless_service(
@@ -30,7 +25,7 @@ def headless_service(
             "name": replica_name(job.name, role, index),
             "namespace": job.namespace,
             "labels": job_labels(job_id, job, pool=pool) | selector,
-            "ownerReferences": [owner(config_name(job.name), owner_uid)],
+            "ownerReferences": [owner(job.name, owner_uid)],
         },
         "spec": {
             "clusterIP": "None",

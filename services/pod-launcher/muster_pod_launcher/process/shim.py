@@ -84,6 +84,7 @@ def serve(root: str) -> None:
     for signum in (signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
     attendant = _load_attendant()
+    _run_as_usual()
     gc.disable()
     gc.freeze()
     for line in sys.stdin.buffer:
@@ -95,6 +96,12 @@ def serve(root: str) -> None:
             continue
         if pid == 0:
             _run_shim(root, name, attendant)
+
+
+def _run_as_usual() -> None:
+    # Services let others finish what they are at; what is true of them is not true of the programs of jobs.
+    with suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def _load_attendant() -> Attendant:
