@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from muster_core.facts import BY_HAND
+from muster_core.lifecycle import Finish, decide
 from muster_core.models import JobRecord
 from muster_core.placement import Gang
 from muster_core.queues.allowing import allowed_size
@@ -96,6 +97,9 @@ class Decision:
     def _mend_disrupted(self) -> None:
         for job_id in sorted(self._index.disrupted):
             record = self._index.records[job_id]
+            if any(isinstance(one, Finish) for one in decide(record, self._trial.now)):
+                # It is about to be said that the job has ended: nobody starts again beside one whose failure is final.
+                continue
             instruction = mended(record, self._trial)
             if isinstance(instruction, Resize):
                 self._resize(record, instruction)

@@ -257,8 +257,10 @@ class KubernetesRuntime:
 
     async def write_members(self, job_id: str, content: bytes) -> str:
         """Have the job's config map say who its members are, or each of its pods; the path at which replicas find it."""
-        self._jobs[job_id].members = content
-        if self._has_config(job_id):
+        known = self._jobs[job_id]
+        known.members = content
+        # One that has a config map keeps it, whoever wrote it.
+        if known.uid or needs_config(known.job) or self._lanes.anchor(job_id) is not None:
             await self._write(job_id)
         return MEMBERS_PATH
 
@@ -339,14 +341,13 @@ class KubernetesRuntime:
         )
         pod_template = launch.template.pod
         await self._claims.select(pod_template, namespace=job.namespace, node=launch.node)
-        carried = None if self._has_config(replica.job_id) else (known.members or b"").decode()
         content = make_pod(
             launch,
             job,
-            owner=self._owner_of(launch, known, carried=carried is not None),
+            owner=self._owner_of(launch, known),
             files=known.files,
             options=options,
-            members=carried,
+            members=None if known.uid else (known.members or b"").decode(),
         )
         grace_s = launch.template.grace_s
         pod = await self._writer.pod(content, replica, grace_s=grace_s, unless=none_is_refused)
@@ -380,17 +381,8 @@ class KubernetesRuntime:
             except ApiError as error:
                 log.warning("a gang that was refused is not taken back yet: %s", error)
 
-    def _has_config(self, job_id: str) -> bool:
-        """Whether the job has a config map, or is to have one."""
-        known = self._jobs[job_id]
-        return (
-            bool(known.uid or known.files)
-            or needs_config(known.job)
-            or self._lanes.anchor(job_id) is not None
-        )
-
-    def _owner_of(self, launch: Launch, known: _Known, *, carried: bool) -> dict[str, Any] | None:
-        if not carried:
+    def _owner_of(self, launch: Launch, known: _Known) -> dict[str, Any] | None:
+        if known.uid:
             return owner(known.job.name, known.uid)
         uid = self._nodes.uid(launch.node)
         return node_as_owner(launch.node, uid) if uid else None

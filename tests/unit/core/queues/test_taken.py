@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from muster_core import facts
-from muster_core.lifecycle import decide
+from muster_core.lifecycle import Finish, decide
 from muster_core.models import Phase, ReplicaState, RestartPolicy, RestartScope, RunPolicy
 from muster_core.queues import Evict, Resize
 
@@ -66,6 +66,17 @@ def test_one_replica_of_many_is_started_again_elsewhere(world: World) -> None:
     again = next(one for one in record.members() if one.key == ("worker", 1))
     assert (again.node, again.restart, again.state) == ("n2", 1, ReplicaState.PLACED)
     assert (record.phase, record.failures, record.evictions) == (Phase.RUNNING, 0, 0)
+    assert world.decide() == []
+
+
+def test_nobody_is_started_again_beside_one_whose_failure_ends_the_job(world: World) -> None:
+    world.run(world.job("a", 3))
+    lose(world, "a", ("worker", 1))
+    world.change("a", ReplicaState.EXITED, ("worker", 2), exit_code=126)
+
+    (finish,) = decide(world.record("a"), world.now)
+
+    assert isinstance(finish, Finish)
     assert world.decide() == []
 
 
