@@ -13,11 +13,11 @@ import msgspec
 from muster_core.models import Job, Node, Problem, Reason, ReplicaState, Resources, RestartScope
 
 
-class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="fact"):
+class Fact(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="fact"):
     """Base of every fact; the tag in JSON is the class's name."""
 
 
-class JobSubmitted(Fact, frozen=True, kw_only=True, tag=True):
+class JobSubmitted(Fact, frozen=True, gc=False, kw_only=True, tag=True):
     """A submission is durable. Exactly one of ``document`` (text in any dialect) and ``spec`` is given.
 
     A document of several jobs is several submissions: ``part`` says which, from 0, of how many ``parts`` (0: not said).
@@ -34,7 +34,7 @@ class JobSubmitted(Fact, frozen=True, kw_only=True, tag=True):
     parts: int = 0
 
 
-class JobValidated(Fact, frozen=True, kw_only=True, tag=True):
+class JobValidated(Fact, frozen=True, gc=False, kw_only=True, tag=True):
     """The submission means ``job``, warnings and all. ``built_by`` is the id of the build job that must have succeeded first."""
 
     job: Job
@@ -42,20 +42,20 @@ class JobValidated(Fact, frozen=True, kw_only=True, tag=True):
     built_by: str = ""
 
 
-class JobRejected(Fact, frozen=True, kw_only=True, tag=True):
+class JobRejected(Fact, frozen=True, gc=False, kw_only=True, tag=True):
     """The submission cannot be understood; every problem at once."""
 
     problems: tuple[Problem, ...]
     name: str = ""
 
 
-class JobWaiting(Fact, frozen=True, kw_only=True, tag=True):
+class JobWaiting(Fact, frozen=True, gc=False, kw_only=True, tag=True):
     """The job cannot start now; said only when the code or the numbers change."""
 
     reason: Reason
 
 
-class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Assignment(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Where one replica goes, and on which GPUs of that node."""
 
     role: str
@@ -64,7 +64,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpus: tuple[int, ...] = ()
 
 
-class JobPlaced(Fact, frozen=True, kw_only=True, tag=True):
+class JobPlaced(Fact, frozen=True, gc=False, kw_only=True, tag=True):
     """The whole gang has room, decided as one: ``attempt`` starts with ``generation`` 1."""
 
     attempt: int
@@ -74,7 +74,7 @@ class JobPlaced(Fact, frozen=True, kw_only=True, tag=True):
     reason: Reason | None = None
 
 
-class ReplicaRef(msgspec.Struct, frozen=True, kw_only=True):
+class ReplicaRef(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A replica by role and index."""
 
     role: str
@@ -85,7 +85,7 @@ BY_HAND = "manual"
 """The policy's name of a size that a user asked for."""
 
 
-class JobResized(Fact, frozen=True, kw_only=True, tag=True):
+class JobResized(Fact, frozen=True, gc=False, kw_only=True, tag=True):
     """The membership of ``attempt`` becomes ``generation``; survivors are not touched.
 
     ``for_job`` is the waiting job for which the removed replicas leave, empty where they leave for none. What is added may be a replica
@@ -102,7 +102,7 @@ class JobResized(Fact, frozen=True, kw_only=True, tag=True):
     avoid: tuple[str, ...] = ()
 
 
-class JobEvicted(Fact, frozen=True, kw_only=True, tag=True):
+class JobEvicted(Fact, frozen=True, gc=False, kw_only=True, tag=True):
     """The attempt is taken down as a whole and the job goes back to its queue; not counted as a failure.
 
     ``avoid`` are the nodes that failed it: that rejected replicas, did not start them in time, or went away.
@@ -113,7 +113,7 @@ class JobEvicted(Fact, frozen=True, kw_only=True, tag=True):
     avoid: tuple[str, ...] = ()
 
 
-class ScaleProposed(Fact, frozen=True, kw_only=True, tag=True):
+class ScaleProposed(Fact, frozen=True, gc=False, kw_only=True, tag=True):
     """The scaler would have ``role`` go from ``size`` to ``target``; computed on ``attempt`` and ``generation``.
 
     ``gain`` is the expected speed-up in thousandths of one worker, below 0 for a loss. To shrink, ``removed`` are the replicas that should
@@ -133,7 +133,7 @@ class ScaleProposed(Fact, frozen=True, kw_only=True, tag=True):
     givers: int = 0
 
 
-class ProgressReported(Fact, frozen=True, kw_only=True, tag=True):
+class ProgressReported(Fact, frozen=True, gc=False, kw_only=True, tag=True):
     """The training program has come to ``step``, and says so in replica ``index`` of ``role``; ``at`` (µs) is when, by its own clock.
 
     ``metrics`` are whatever it measured, rendered as it wrote them.
@@ -147,7 +147,7 @@ class ProgressReported(Fact, frozen=True, kw_only=True, tag=True):
     metrics: dict[str, str] = {}
 
 
-class ReplicaChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ReplicaChange(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What the runtime saw of one replica; ``at`` is when it happened, by the runtime's clock, in microseconds.
 
     ``node_lost`` says that it ended because its node went away or started anew, which is nobody's failure.
@@ -166,7 +166,7 @@ class ReplicaChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     node_lost: bool = False
 
 
-class ReplicasChanged(Fact, frozen=True, kw_only=True, tag=True):
+class ReplicasChanged(Fact, frozen=True, gc=False, kw_only=True, tag=True):
     """Replica states since the last such fact."""
 
     changes: tuple[ReplicaChange, ...]
@@ -183,7 +183,7 @@ class Command(enum.StrEnum):
     RESTART = "restart"
 
 
-class CommandRequested(Fact, frozen=True, kw_only=True, tag=True):
+class CommandRequested(Fact, frozen=True, gc=False, kw_only=True, tag=True):
     """A user asked. The same request id asks once.
 
     ``role`` and ``target`` are the size that ``scale`` asks for, or the index of the one replica that ``restart`` is about; a restart that
@@ -198,7 +198,7 @@ class CommandRequested(Fact, frozen=True, kw_only=True, tag=True):
     message: str = ""
 
 
-class JobRestarting(Fact, frozen=True, kw_only=True, tag=True):
+class JobRestarting(Fact, frozen=True, gc=False, kw_only=True, tag=True):
     """Replicas are started again after ``delay_ms``.
 
     Scope ``gang``: ``attempt`` (the one that failed) is taken down and the job is placed anew. Scope ``replica``: the named replicas
@@ -222,7 +222,7 @@ class Outcome(enum.StrEnum):
     TIMED_OUT = "TimedOut"
 
 
-class JobFinished(Fact, frozen=True, kw_only=True, tag=True):
+class JobFinished(Fact, frozen=True, gc=False, kw_only=True, tag=True):
     """The job has ended for good."""
 
     outcome: Outcome
@@ -230,7 +230,7 @@ class JobFinished(Fact, frozen=True, kw_only=True, tag=True):
     attempt: int = 0
 
 
-class NodeChanged(Fact, frozen=True, kw_only=True, tag=True):
+class NodeChanged(Fact, frozen=True, gc=False, kw_only=True, tag=True):
     """What a node offers now; ``gone`` says that it left the pool."""
 
     pool: str
@@ -238,7 +238,7 @@ class NodeChanged(Fact, frozen=True, kw_only=True, tag=True):
     gone: bool = False
 
 
-class CapacityChanged(Fact, frozen=True, kw_only=True, tag=True):
+class CapacityChanged(Fact, frozen=True, gc=False, kw_only=True, tag=True):
     """The pool in totals.
 
     ``waiting`` counts queued jobs, ``waiting_feasible`` those that the empty pool could hold; ``oldest_wait_at`` is the instant
@@ -275,7 +275,7 @@ PoolFact = NodeChanged | CapacityChanged
 """The facts of a pool: last value per subject counts."""
 
 
-class Stamped(msgspec.Struct, frozen=True, kw_only=True):
+class Stamped(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A job fact as it stands in the stream: ``sequence`` orders it, ``at`` (µs) is the broker's own clock, so it never runs backwards."""
 
     job_id: str

@@ -53,7 +53,7 @@ Build = Callable[[S, "Context"], Awaitable[None] | None]
 _FLUSH_S = 2.0
 _SHARE_OF_CALLS = 0.6
 _STARTING = "start"
-_COLLECT_AFTER = (10_000, 20, 20)
+_COLLECT_AFTER = (20_000, 50, 20)
 
 
 class Context:

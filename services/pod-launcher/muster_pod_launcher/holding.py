@@ -14,13 +14,13 @@ from muster_core.models import ReplicaState
 COMING = frozenset({ReplicaState.LAUNCHED, ReplicaState.RUNNING})
 """The states of a replica that comes up."""
 
-
-_PATIENCE = 8
-"""So many times as long as that they run, it waits to be told that pods are there of which nothing is wrong."""
+_PATIENCE = 20
+"""So many times as long as that they run, it waits to be told that pods are there of which nothing is wrong. A kubelet takes seconds to
+start a pod, and its running says the same and more; until then being placed says nearly as much."""
 
 
 class Holding:
-    """Holds news for ``hold_us`` at most (µs; 0: never), and eight times as long where it is only that pods are there.
+    """Holds news for ``hold_us`` at most (µs; 0: never), and 20 times as long where it is only that pods are there.
 
     A replica's end is told at once, and so is the last of a gang to run.
     """

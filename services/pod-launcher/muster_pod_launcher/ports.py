@@ -16,7 +16,7 @@ from muster_core.frameworks import Addresses, ConfigFile, Site
 from muster_core.models import Job, JobRecord, Node, ReplicaRecord, ReplicaState, Template
 
 
-class ReplicaId(msgspec.Struct, frozen=True, kw_only=True, order=True):
+class ReplicaId(msgspec.Struct, frozen=True, gc=False, kw_only=True, order=True):
     """One run of one replica: ``restart`` counts the replica's own restarts within ``attempt``."""
 
     job_id: str
@@ -26,7 +26,7 @@ class ReplicaId(msgspec.Struct, frozen=True, kw_only=True, order=True):
     restart: int = 0
 
 
-class Launch(msgspec.Struct, frozen=True, kw_only=True):
+class Launch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Everything that it takes to start a replica. ``env`` is complete but for what the runtime itself adds.
 
     ``takes_commands``: other replicas of the job run commands in this one, through the runtime's remote shell. ``build`` is the job that
@@ -49,7 +49,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         return self.build == self.replica.job_id
 
 
-class Observation(msgspec.Struct, frozen=True, kw_only=True):
+class Observation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What the runtime sees of a replica. ``at`` is the instant of the last change (µs); ``address`` is ``host:port`` or empty.
 
     ``state`` is LAUNCHED (accepted, no process yet), RUNNING, EXITED (with ``exit_code``, or ``signal`` where one ended it), REJECTED
@@ -69,14 +69,14 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     node_lost: bool = False
 
 
-class LogChunk(msgspec.Struct, frozen=True, kw_only=True):
+class LogChunk(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Some bytes that a replica wrote."""
 
     replica: ReplicaId
     data: bytes
 
 
-class ProgressSeen(msgspec.Struct, frozen=True, kw_only=True):
+class ProgressSeen(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """How far the program in a replica says that it is, at ``at`` (µs, by its own clock); ``metrics`` are rendered as it wrote them."""
 
     replica: ReplicaId

@@ -1,4 +1,6 @@
-"""Facts -> record -> decision. The record is durable before anything is decided on it, and both before the fact is acknowledged."""
+"""Facts -> record -> decision. The record is durable before anything is done that was decided on it, and both before the fact is
+acknowledged. What is told of a job does not wait for that: its facts are durable already.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from muster_core.facts import Stamped
 from muster_core.lifecycle import Finish, Forget, Restart, Retention, decide, fold, next_deadline
 from muster_core.models import JobRecord
+from muster_runtime.bus import BusUnavailable, StreamFull
 from muster_runtime.logs import fields
 from muster_status_tracker.alarms import Alarms
 from muster_status_tracker.ports import LifeFacts, RecordBucket, Story
@@ -18,6 +21,9 @@ log = logging.getLogger(__name__)
 
 Clock = Callable[[], int]
 """The instant now, in microseconds."""
+
+_TRIES = 5
+"""How often it is tried to keep a record before the others of its lane go on without it."""
 
 
 class LaneHandler:
@@ -44,6 +50,8 @@ class LaneHandler:
         self.alarms = Alarms()
         self._records: dict[str, JobRecord] = {}
         self._due: set[str] = set()
+        self._unkept: dict[str, int] = {}
+        self._keeping = asyncio.Lock()
 
     def load(self, records: Iterable[JobRecord]) -> None:
         """Start from what the bucket holds; every one of them is looked at again once the facts behind are read."""
@@ -54,16 +62,13 @@ class LaneHandler:
             self.alarms.set(record.job_id, next_deadline(record, self._retention))
 
     async def handle(self, batch: Sequence[Stamped], *, live: bool) -> None:
-        """Fold a batch, keep the records, and (once the past is read) decide."""
+        """Fold a batch, and (once the past is read) decide. The records are kept by ``settle``, or before they lead to anything."""
         steps: dict[str, tuple[JobRecord | None, JobRecord]] = {}
         for stamped in batch:
             self._fold(stamped, steps)
-        kept = await asyncio.gather(*(self._bucket.write(after) for _, after in steps.values()))
-        for job_id in [job_id for job_id, stands in zip(steps, kept, strict=True) if not stands]:
-            del steps[job_id]
-            self._drop(job_id)
         for job_id, (_, after) in steps.items():
             self._records[job_id] = after
+            self._unkept.setdefault(job_id, 0)
             self._shelf.put(after)
             self.alarms.set(job_id, next_deadline(after, self._retention))
         self._due |= steps.keys()
@@ -72,10 +77,15 @@ class LaneHandler:
                 self._story.tell(before, after)
             await self.decide_due()
 
+    async def settle(self) -> None:
+        """Keep every record that has changed since it was last kept; raises what keeps one from it."""
+        await self._keep(list(self._unkept))
+
     async def decide_due(self) -> None:
         """Decide on every job that changed or whose deadline may have passed."""
         due, self._due = self._due, set()
         try:
+            await self._keep([job_id for job_id in due if job_id in self._unkept and self._decided(job_id)])
             await asyncio.gather(*(self._decide(job_id) for job_id in due))
         except BaseException:
             self._due |= due
@@ -110,14 +120,53 @@ class LaneHandler:
         if folded.record is not None and folded.record is not current:
             steps[stamped.job_id] = (before, folded.record)
 
+    async def _keep(self, job_ids: Sequence[str]) -> None:
+        async with self._keeping:
+            jobs = [job_id for job_id in job_ids if job_id in self._unkept]
+            failures = [e for e in await asyncio.gather(*map(self._keep_one, jobs)) if e is not None]
+        if failures:
+            raise failures[0]
+
+    async def _keep_one(self, job_id: str) -> Exception | None:
+        """Have the record in the bucket as it stands now; what went wrong, unless it has too often."""
+        record = self._records.get(job_id)
+        if record is None:
+            return None
+        try:
+            stands = await self._bucket.write(record)
+        except Exception as error:
+            if self._records.get(job_id) is not record:
+                return error
+            tries = self._unkept.get(job_id, 0) + 1
+            # Where there is no room now, there may be some later.
+            if tries < _TRIES or isinstance(error, BusUnavailable | StreamFull):
+                self._unkept[job_id] = tries
+                return error
+            self._unkept.pop(job_id, None)
+            log.exception("a record is not kept", extra=fields(job=record.name, job_id=job_id))
+            return None
+        if not stands:
+            self._drop(job_id)
+        elif self._records.get(job_id) is record:
+            self._unkept.pop(job_id, None)
+        return None
+
+    def _decided(self, job_id: str) -> Sequence[Finish | Restart | Forget]:
+        record = self._records.get(job_id)
+        return decide(record, self._clock(), self._retention) if record is not None else ()
+
     async def _decide(self, job_id: str) -> None:
         record = self._records.get(job_id)
         if record is None:
             return
-        instructions = decide(record, self._clock(), self._retention)
+        instructions = self._decided(job_id)
         if not instructions:
             # An alarm rings once, and the clock may have been set back since.
             self.alarms.set(job_id, next_deadline(record, self._retention))
+        elif job_id in self._unkept:
+            # It has moved on since it was kept, or was not: it stays due.
+            self._due.add(job_id)
+            return
         for instruction in instructions:
             match instruction:
                 case Finish(fact=fact):
@@ -142,5 +191,6 @@ class LaneHandler:
 
     def _drop(self, job_id: str) -> None:
         self._records.pop(job_id, None)
+        self._unkept.pop(job_id, None)
         self.alarms.set(job_id, None)
         self._shelf.drop(job_id)

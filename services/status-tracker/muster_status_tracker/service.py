@@ -30,7 +30,7 @@ from muster_events.subjects import (
 from muster_events.view import stamp
 from muster_rpc.v1 import internal_service_pb2_grpc
 from muster_runtime.app import Context
-from muster_runtime.bus import Bus, BusUnavailable, Entry, Feed, Incoming, Membership, Records
+from muster_runtime.bus import Bus, BusError, Entry, Feed, Incoming, Membership, Records
 from muster_runtime.service_bus import connect_bus
 from muster_status_tracker.bucket import JobsBucket
 from muster_status_tracker.handlers import LaneHandler
@@ -47,7 +47,11 @@ log = logging.getLogger(__name__)
 
 _LONGEST_SLEEP_S = 1.0
 _TICK_S = 0.1
-"""How long facts gather when they are many. What becomes of a job meanwhile is then one record instead of several."""
+"""How long facts gather when they are many, seconds."""
+
+_SETTLE_S = 1.0
+"""How long changed records gather when they are many, seconds. What becomes of a job meanwhile is one record instead of several, and
+those of many jobs are one write. Answers are given from memory; a copy that answers for another's lane is so far behind."""
 
 
 def runs_before(record: JobRecord, fact: JobFinished | JobRestarting) -> int:
@@ -174,6 +178,8 @@ class Tracker:
             load=load,
             handle=handle,
             tick_s=_TICK_S,
+            settle=handler.settle,
+            settle_s=_SETTLE_S,
         )
 
     async def _follow(self, feed: Feed, handler: LaneHandler) -> None:
@@ -188,8 +194,8 @@ class Tracker:
             try:
                 await handler.expire(now)
                 await handler.thin_out()
-            except BusUnavailable as error:
-                # What is due stays due, and is decided when the broker is back.
+            except BusError as error:
+                # What is due stays due, and is decided when the broker is back, or has room.
                 log.warning("a deadline cannot be acted on yet: %s", error)
             await handler.alarms.wait(now, at_most_s=_LONGEST_SLEEP_S)
 

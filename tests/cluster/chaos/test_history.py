@@ -16,7 +16,7 @@ def event(
 ) -> Event:
     labels = {POOL: "p", JOB_ID: "j-aaaaaaaaaaaaaaaa", ROLE: "w", ATTEMPT: "1", INDEX: "0", RESTART: "0"}
     metadata = Metadata(name=name, uid=name, labels=labels if ours else {})
-    spec = PodSpec(node_name="n", containers=[Container(resources={"requests": {"cpu": cpu}})])
+    spec = PodSpec(node_name="n", containers=(Container(resources={"requests": {"cpu": cpu}}),))
     pod = Pod(metadata=metadata, spec=spec, status=PodStatus(phase=phase))
     return Event(version, float(version), pod, gone)
 

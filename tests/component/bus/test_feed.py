@@ -14,6 +14,8 @@ from muster_runtime.bus import (
     Incoming,
     Poison,
     Records,
+    ReplayFailed,
+    StreamFull,
     provision,
 )
 from muster_testing.broker import Broker
@@ -44,6 +46,19 @@ class Reader:
     def once(self) -> list[str]:
         """The payloads without the repetitions that a failed batch brings."""
         return list(dict.fromkeys(self.payloads))
+
+
+class Ledger:
+    """Makes durable what a feed handled, unless it is ``shut``."""
+
+    def __init__(self) -> None:
+        self.shut = False
+        self.asked = 0
+
+    async def settle(self) -> None:
+        self.asked += 1
+        if self.shut:
+            raise StreamFull("full")
 
 
 def feed(bus: Bus, lane: Lane, durable: str, reader: Reader) -> Feed:
@@ -347,3 +362,109 @@ async def test_a_feed_waits_for_a_durable_that_is_not_there_yet(lane: Lane, back
 
     await reading.wait_for(last.sequence, 10)
     assert reader.payloads == ["1"]
+
+
+def settled_feed(lane: Lane, durable: str, reader: Reader, ledger: Ledger, *, settle_s: float = 0.1) -> Feed:
+    return Feed(
+        lane.bus,
+        stream=lane.name,
+        durable=durable,
+        filters=[f"{lane.name}.a"],
+        handle=reader.handle,
+        settle=ledger.settle,
+        settle_s=settle_s,
+    )
+
+
+async def test_what_cannot_be_settled_is_not_acknowledged_and_comes_again(
+    lane: Lane, background: Background
+) -> None:
+    durable = await lane.durable("d", ack="all", filters=[f"{lane.name}.a"])
+    reader, ledger = Reader(), Ledger()
+    ledger.shut = True
+    reading = settled_feed(lane, durable, reader, ledger)
+    running = asyncio.create_task(reading.run())
+    await asyncio.wait_for(reading.caught_up.wait(), 10)
+    last = await lane.publish(*numbers(1, 3))
+    await reading.wait_for(last.sequence, 10)
+    await eventually(lambda: ledger.asked >= 3)
+    reading.stop()
+    await asyncio.wait_for(running, 10)
+    assert not await lane.settled(durable)
+
+    again = Reader()
+    reading = settled_feed(lane, durable, again, ledger)
+    background.start(reading.run())
+    await asyncio.wait_for(reading.caught_up.wait(), 10)
+    assert again.payloads == numbers(1, 3)
+    ledger.shut = False
+    await answered(lambda: lane.settled(durable))
+
+
+async def test_what_could_not_be_settled_is_acknowledged_once_it_can_be(
+    lane: Lane, background: Background
+) -> None:
+    durable = await lane.durable("d", ack="all", filters=[f"{lane.name}.a"], ack_wait_s=30)
+    reader, ledger = Reader(), Ledger()
+    ledger.shut = True
+    reading = settled_feed(lane, durable, reader, ledger)
+    background.start(reading.run())
+    await asyncio.wait_for(reading.caught_up.wait(), 10)
+    await reading.wait_for((await lane.publish("1")).sequence, 10)
+    await eventually(lambda: ledger.asked >= 2)
+    assert not await lane.settled(durable)
+
+    ledger.shut = False
+    await answered(lambda: lane.settled(durable), timeout_s=5)
+    assert reader.payloads == ["1"]
+
+
+async def test_while_messages_are_many_it_is_settled_now_and_then(lane: Lane, background: Background) -> None:
+    durable = await lane.durable("d", ack="all", filters=[f"{lane.name}.a"])
+    reader, ledger = Reader(), Ledger()
+    reading = settled_feed(lane, durable, reader, ledger, settle_s=1)
+    background.start(reading.run())
+    await asyncio.wait_for(reading.caught_up.wait(), 10)
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    last = await lane.publish(*numbers(1, 500))
+    await reading.wait_for(last.sequence, 20)
+
+    await answered(lambda: lane.settled(durable))
+    assert ledger.asked <= 10 + (clock() - began)
+    assert reader.payloads == numbers(1, 500)
+
+
+async def test_a_letter_that_is_replayed_stays_until_what_came_of_it_is_settled(
+    lane: Lane, background: Background
+) -> None:
+    durable = await lane.durable(f"{lane.name}-d", ack="all", filters=[f"{lane.name}.a"])
+    reader, ledger = Reader(), Ledger()
+    reader.failures = {"1": Poison("unreadable")}
+    reading = settled_feed(lane, durable, reader, ledger)
+    background.start(reading.run())
+    await reading.wait_for((await lane.publish("1")).sequence, 10)
+    operator = DeadLetters(lane.bus)
+    (letter,) = [letter for letter in await operator.list() if letter.durable == durable]
+    reader.failures = {}
+    await answered(lambda: lane.settled(durable))
+    ledger.shut = True
+
+    with pytest.raises(ReplayFailed):
+        await operator.replay(letter.sequence)
+    assert await operator.get(letter.sequence) is not None
+
+
+async def test_what_was_caught_up_on_is_settled_although_nothing_new_comes(
+    lane: Lane, connect: Connect, background: Background
+) -> None:
+    durable = await lane.durable("d", ack="all", filters=[f"{lane.name}.a"], ack_wait_s=30)
+    await lane.publish("1", "2")
+    await pull_and_vanish(await connect(), lane, durable, 2)
+    reader, ledger = Reader(), Ledger()
+    reading = settled_feed(lane, durable, reader, ledger)
+    background.start(reading.run())
+    await asyncio.wait_for(reading.caught_up.wait(), 10)
+
+    await eventually(lambda: ledger.asked > 0, timeout_s=5)
+    assert reader.payloads == ["1", "2"]

@@ -23,7 +23,7 @@ def test_replicas_that_come_up_are_held_back_from_the_first_of_them_on() -> None
 
 def test_that_pods_are_there_waits_longer_and_no_longer_once_one_of_them_runs() -> None:
     holding = Holding(hold_us=HOLD_US)
-    assert holding.until("j", [LAUNCHED], everyone_runs=False, now=0) == 8 * HOLD_US
+    assert holding.until("j", [LAUNCHED], everyone_runs=False, now=0) == 20 * HOLD_US
     assert holding.until("j", [LAUNCHED, RUNNING], everyone_runs=False, now=1_000) == 251_000
 
 

@@ -94,14 +94,14 @@ class Strategy(enum.StrEnum):
     SPREAD = "spread"
 
 
-class Port(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Port(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A port that a replica listens on."""
 
     name: str
     number: int
 
 
-class Toleration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Toleration(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A Kubernetes toleration: ``operator`` is Equal or Exists; an empty key with Exists tolerates everything."""
 
     key: str = ""
@@ -110,7 +110,7 @@ class Toleration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     effect: str = ""
 
 
-class Template(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Template(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """How one replica runs.
 
     ``requests`` is what is counted, as Kubernetes counts it (limits stand in where no request is given). ``command`` and ``args`` follow
@@ -135,7 +135,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pod: dict[str, Any] = {}
 
 
-class Role(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Role(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Replicas of one sort. ``min <= replicas <= max``: the gang's floor, what is asked for at the start, the ceiling.
 
     ``overrides`` replace the whole template of single indices; dialects that merge field by field have merged already.
@@ -154,7 +154,7 @@ class Role(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.overrides.get(index, self.template)
 
 
-class PlacementPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PlacementPolicy(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Where the gang may stand: ``topology`` is a node label whose values are the domains."""
 
     strategy: Strategy = Strategy.PACK
@@ -163,7 +163,7 @@ class PlacementPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     gpu_topology: bool = False
 
 
-class ElasticPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ElasticPolicy(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """How the job grows and shrinks; an empty ``policy`` is the queue's."""
 
     policy: str = ""
@@ -171,7 +171,7 @@ class ElasticPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     step: int = 0
 
 
-class RunPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RunPolicy(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The job's life: deadlines and delays in seconds, ``None`` where there is none."""
 
     restart_scope: RestartScope | None = None
@@ -185,7 +185,7 @@ class RunPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     suspend: bool = False
 
 
-class Rendezvous(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Rendezvous(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """How the agents of an elastic PyTorch or Paddle job find each other. Source: torchrun's own options.
 
     An empty ``host`` is the first worker's address, an empty ``job_id`` the job's own. ``port`` counts where ``host`` is given.
@@ -200,7 +200,7 @@ class Rendezvous(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     standalone: bool = False
 
 
-class FrameworkOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FrameworkOptions(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What the framework is told beyond names and counts.
 
     ``processes`` is how many processes (PyTorch) or slots (MPI) one replica has: a number, or ``auto``, ``cpu``, ``gpu``; empty for the
@@ -217,7 +217,7 @@ class FrameworkOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     parameters: dict[str, Any] = {}
 
 
-class Build(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Build(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What a build job makes: ``image``, from ``base`` by running ``steps`` in a shell with ``env``.
 
     Where replicas are processes there are no images: the steps run in a folder of the build's own.
@@ -229,7 +229,7 @@ class Build(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     env: dict[str, str] = {}
 
 
-class AppliedDefaults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class AppliedDefaults(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Which of the platform's defaults a job got: the ``version`` that was in force, and what it filled in (``worker.node_selector``)."""
 
     category: Category
@@ -237,7 +237,7 @@ class AppliedDefaults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     fields: tuple[str, ...] = ()
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A training job, normalised. ``name`` is a DNS-1035 label; an empty ``queue`` is the namespace's own.
 
     ``build`` is what a job of kind build makes. ``built_by`` names the build job of the same submission that must have succeeded before

@@ -7,7 +7,7 @@ import msgspec
 from muster_core.models.resources import Resources
 
 
-class Taint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Taint(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A Kubernetes taint: ``effect`` is NoSchedule, PreferNoSchedule or NoExecute."""
 
     key: str
@@ -15,7 +15,7 @@ class Taint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     effect: str = "NoSchedule"
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Node(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What a node offers (``allocatable``), what others use of it (``foreign``), and whom it admits.
 
     Whole GPUs are ``allocatable.gpu // 1000``, indexed from 0; ``gpu_memory`` is the memory of each, in bytes (0: not known).

@@ -14,7 +14,7 @@ class Severity(enum.StrEnum):
     WARNING = "warning"
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Problem(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A problem as data, so that a terminal, an API client and an editor can each render it in their way.
 
     ``path`` is the field in the document's own words (``spec.tfReplicaSpecs.Worker.replicas``). ``line`` and ``column`` count from 1;

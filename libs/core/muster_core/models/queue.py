@@ -36,7 +36,7 @@ class QueueChangeKind(enum.StrEnum):
     DELETED = "deleted"
 
 
-class QueueElastic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class QueueElastic(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """How elastic jobs of a queue grow and shrink; what is 0, or empty, is as the platform's settings say.
 
     ``policy`` is for jobs that name none themselves. A queue grows its jobs after ``quiet_s`` seconds without scheduling or scaling, and
@@ -51,7 +51,7 @@ class QueueElastic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     min_gain: int = 250
 
 
-class QueueSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class QueueSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A queue as applied. Queues form a tree: ``parent`` is empty at the top.
 
     A resource that ``guaranteed`` or ``limit`` gives no amount (0) is not guaranteed and not limited. ``weight`` is the share among

@@ -54,7 +54,7 @@ ENDED_STATES = frozenset(
 """States in which a replica holds nothing any more."""
 
 
-class Reason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Reason(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Why something is as it is: a code for programs, a sentence for people, the numbers that decided it."""
 
     code: str
@@ -62,7 +62,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     numbers: dict[str, int] = {}
 
 
-class ReplicaRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ReplicaRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One replica of one attempt. ``generation`` is the membership that it joined with; ``restart`` counts its own restarts.
 
     ``not_before`` (µs) holds back a restart. ``leaving`` says that the membership no longer has it, although its end is
@@ -103,7 +103,7 @@ class ReplicaRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return (self.role, self.index)
 
 
-class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HistoryEntry(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One line of a job's story: a fact, who said it and when, in words."""
 
     at: int
@@ -113,7 +113,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     message: str = ""
 
 
-class Throughput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Throughput(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """How fast a job was at a size: ``steps`` in ``micros`` (µs) with ``workers`` replicas that compute."""
 
     workers: int
@@ -121,7 +121,7 @@ class Throughput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     micros: int
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Progress(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """How far a job has come, as replica ``index`` of ``role`` said at ``at`` (µs) in ``generation`` of ``attempt``.
 
     ``metrics`` are rendered as the program wrote them.
@@ -136,7 +136,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     metrics: dict[str, str] = {}
 
 
-class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class JobRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Everything known of a job after the fact at stream sequence ``folded``.
 
     ``replicas`` holds the replicas of the current attempt, and those of earlier ones until their end is confirmed. ``job`` is absent

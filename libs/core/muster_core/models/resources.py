@@ -8,7 +8,7 @@ GPU_MILLI = 1000
 """Milli-GPUs in one whole GPU."""
 
 
-class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Resources(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """An amount of every resource.
 
     ``cpu`` is in milli-CPU, ``memory`` and ``ephemeral_storage`` in bytes, ``gpu`` in milli-GPU (1000 is one whole GPU),

@@ -15,7 +15,7 @@ PODS = "pods"
 _ON_GPUS = frozenset({"gpu", "gpu_memory"})
 
 
-class Demand(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
+class Demand(msgspec.Struct, frozen=True, gc=False, kw_only=True, cache_hash=True):
     """One replica's demand.
 
     ``amounts`` are (resource, amount) pairs, amounts above 0, sorted by resource, one pod included, GPUs left out. ``gpus`` are whole

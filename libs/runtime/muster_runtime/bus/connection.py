@@ -59,10 +59,10 @@ class Subscription:
             return
         self._client = client
 
-        async def deliver(message: WireMessage) -> None:
+        def receive(message: WireMessage) -> None:
             self._callback(incoming_of(message))
 
-        self._live = await heeding(client.subscribe(self._subject, self._group, cb=deliver))
+        self._live = await heeding(client.hear(self._subject, self._group, receive))
 
     async def close(self) -> None:
         """Take the interest back; nothing is delivered after this."""
@@ -228,10 +228,6 @@ class Bus:
     async def _open(self) -> None:
         settings = self._settings
         client = new_client()
-
-        async def receive(message: WireMessage) -> None:
-            self._requests.receive(message)
-
         try:
             await client.connect(
                 settings.url.split(","),
@@ -252,7 +248,7 @@ class Bus:
                 # does harm, an error does not.
                 pending_size=0,
             )
-            await heeding(client.subscribe(self._requests.inbox, cb=receive))
+            await heeding(client.hear(self._requests.inbox, "", self._requests.receive))
             self._client = client
             for subscription in list(self._subscriptions):
                 await subscription.attach(client)

@@ -12,7 +12,7 @@ that somebody else writes has no place of its own to remember, hence no durable 
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 from muster_runtime.bus import _api
@@ -23,7 +23,7 @@ from muster_runtime.bus._replays import Replays
 from muster_runtime.bus._tail import Tail
 from muster_runtime.bus.acks import acknowledge
 from muster_runtime.bus.connection import Bus
-from muster_runtime.bus.dead_letters import DeadLetters
+from muster_runtime.bus.dead_letters import DeadLetters, failure_of
 from muster_runtime.bus.errors import BusUnavailable, NotFound
 from muster_runtime.bus.messages import Incoming
 from muster_runtime.bus.puller import Puller
@@ -43,6 +43,10 @@ def _load_nothing(_: list[Entry]) -> None:
     return
 
 
+async def _settle_nothing() -> None:
+    return
+
+
 class Feed:
     """The messages of ``stream`` that match ``filters``, in their order.
 
@@ -50,6 +54,9 @@ class Feed:
     names the durables whose owners write those records; reading goes on from what they have settled, and ``durable`` is but
     the name under which messages are set aside. With none, the durable of that name, with ``ack="all"``, is the checkpoint.
     Where messages are many they are read every ``tick_s`` seconds: the longer whoever reads can wait, the less it costs.
+
+    What ``handle`` keeps in memory alone, ``settle`` makes durable: it is awaited before anything is acknowledged, and while messages are
+    many that is every ``settle_s`` seconds. Where it fails nothing is acknowledged, and it is asked again.
     """
 
     def __init__(
@@ -66,6 +73,8 @@ class Feed:
         load: Callable[[list[Entry]], None] = _load_nothing,
         batch: int = 256,
         tick_s: float = TICK_S,
+        settle: Callable[[], Awaitable[None]] = _settle_nothing,
+        settle_s: float = _ACKNOWLEDGE_EVERY_S,
         dead_letters: DeadLetters | None = None,
     ) -> None:
         self.caught_up = asyncio.Event()
@@ -97,6 +106,9 @@ class Feed:
         self._position = 0
         self._moved = asyncio.Event()
         self._last_delivery = (-1, -1)
+        self._settle = settle
+        self._settle_s = settle_s
+        self._settling = Pace(tick_s=settle_s)
         self._unacknowledged: Incoming | None = None
         self._acknowledge_at = 0.0
         self._gapless = False
@@ -192,6 +204,7 @@ class Feed:
             self.lost += lost
             log.error("%s: up to %d messages were retained away before they were read", self._durable, lost)
         await self._read(state.last_seq, live=False)
+        await self._try_to_settle()
         self.caught_up.set()
         self._advance(max(self._position, state.last_seq))
 
@@ -214,7 +227,7 @@ class Feed:
         while not self._stopping:
             while (asked := await self._replays.next()) is not None:
                 request, letter = asked
-                error = await self._attempts.try_once(letter.again())
+                error = await self._attempts.try_once(letter.again()) or await self._try_to_settle()
                 await self._replays.done(request, letter, error)
             if isinstance(self._source, Tail):
                 await self._take_written(self._source)
@@ -278,12 +291,25 @@ class Feed:
         return max(0.0, self._acknowledge_at - asyncio.get_running_loop().time())
 
     async def _acknowledge(self) -> None:
-        settled, self._unacknowledged = self._unacknowledged, None
-        self._acknowledge_at = asyncio.get_running_loop().time() + _ACKNOWLEDGE_EVERY_S
-        if settled is None:
+        if self._unacknowledged is None:
             return
+        now = asyncio.get_running_loop().time()
+        self._acknowledge_at = self._settling.spend(now)
+        if await self._try_to_settle() is not None:
+            self._acknowledge_at = max(self._acknowledge_at, now + self._settle_s)
+            return
+        settled, self._unacknowledged = self._unacknowledged, None
         try:
             await acknowledge(self._bus, settled)
         except BusUnavailable as error:
             # The next acknowledgement covers this one.
             log.debug("%s could not acknowledge: %s", self._durable, error)
+
+    async def _try_to_settle(self) -> str | None:
+        """Have what was handled made durable; the reason when that failed."""
+        try:
+            await self._settle()
+        except Exception as error:
+            log.warning("%s cannot be settled yet: %s", self._durable, error)
+            return failure_of(error)
+        return None

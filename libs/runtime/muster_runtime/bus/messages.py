@@ -16,6 +16,7 @@ BATCH_COMMIT = "Nats-Batch-Commit"
 TTL = "Nats-TTL"
 ROLLUP = "Nats-Rollup"
 STATUS = "Status"
+DESCRIPTION = "Description"
 
 WRONG_LAST_SEQUENCE = 10071
 DUPLICATE_IN_BATCH = 10201

@@ -16,7 +16,7 @@ import msgspec
 from muster_runtime.bus._pace import Pace
 from muster_runtime.bus.connection import Bus, Subscription
 from muster_runtime.bus.errors import BusUnavailable
-from muster_runtime.bus.messages import STATUS, Incoming
+from muster_runtime.bus.messages import DESCRIPTION, STATUS, Incoming
 
 log = logging.getLogger(__name__)
 
@@ -208,7 +208,7 @@ class Puller:
             return
         self._open.pop(incoming.subject.rpartition(".")[2], None)
         if status in {_NOBODY, _CONFLICT}:
-            self._suffer(status, incoming.headers.get("Description", "").strip())
+            self._suffer(status, incoming.headers.get(DESCRIPTION, ""))
         self._changed.set()
 
     def _serve_oldest(self) -> None:

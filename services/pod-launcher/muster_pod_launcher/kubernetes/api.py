@@ -158,7 +158,7 @@ class Api:
             body = msgspec.json.encode(content)
         for attempt in range(1, _MOST_TRIES + 1):
             try:
-                async with self._limits.turn():
+                async with self._limits:
                     if unless is not None:
                         unless()
                     return await self._send(method, path, body, asked)

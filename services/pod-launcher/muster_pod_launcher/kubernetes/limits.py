@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from types import TracebackType
 
 
 class Limits:
-    """``in_flight`` requests at once; ``per_second`` on average, as many at once as fall into a second (0: no bound)."""
+    """``in_flight`` requests at once; ``per_second`` on average, as many at once as fall into a second (0: no bound).
+
+    ``async with`` it to wait for one's turn, and to have it.
+    """
 
     def __init__(self, *, in_flight: int, per_second: float) -> None:
         self._room = asyncio.Semaphore(in_flight)
@@ -16,13 +18,20 @@ class Limits:
         self._burst = 1.0
         self._next = 0.0
 
-    @asynccontextmanager
-    async def turn(self) -> AsyncGenerator[None]:
-        """Wait for one's turn, and have it."""
-        async with self._room:
-            if self._gap:
-                await self._pace()
-            yield
+    async def __aenter__(self) -> None:
+        await self._room.acquire()
+        if not self._gap:
+            return
+        try:
+            await self._pace()
+        except BaseException:
+            self._room.release()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._room.release()
 
     async def _pace(self) -> None:
         now = asyncio.get_running_loop().time()

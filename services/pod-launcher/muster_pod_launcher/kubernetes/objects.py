@@ -9,11 +9,11 @@ import msgspec
 T = TypeVar("T")
 
 
-class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
     """Base: fields are camel case in JSON."""
 
 
-class Metadata(_Object, frozen=True, kw_only=True):
+class Metadata(_Object, frozen=True, gc=False, kw_only=True):
     """Who an object is. Versions of one server are decimal numbers that grow."""
 
     name: str = ""
@@ -22,7 +22,7 @@ class Metadata(_Object, frozen=True, kw_only=True):
     resource_version: str = "0"
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
-    finalizers: list[str] = []
+    finalizers: tuple[str, ...] = ()
     deletion_timestamp: str = ""
     deletion_grace_period_seconds: int | None = None
     creation_timestamp: str = ""
@@ -33,20 +33,20 @@ class Metadata(_Object, frozen=True, kw_only=True):
         return int(self.resource_version or 0)
 
 
-class Waiting(_Object, frozen=True, kw_only=True):
+class Waiting(_Object, frozen=True, gc=False, kw_only=True):
     """A container that does not run yet."""
 
     reason: str = ""
     message: str = ""
 
 
-class Running(_Object, frozen=True, kw_only=True):
+class Running(_Object, frozen=True, gc=False, kw_only=True):
     """A container that runs."""
 
     started_at: str | None = None
 
 
-class Terminated(_Object, frozen=True, kw_only=True):
+class Terminated(_Object, frozen=True, gc=False, kw_only=True):
     """A container that has ended."""
 
     exit_code: int = 0
@@ -57,7 +57,7 @@ class Terminated(_Object, frozen=True, kw_only=True):
     finished_at: str | None = None
 
 
-class ContainerState(_Object, frozen=True, kw_only=True):
+class ContainerState(_Object, frozen=True, gc=False, kw_only=True):
     """One of the three."""
 
     waiting: Waiting | None = None
@@ -65,14 +65,14 @@ class ContainerState(_Object, frozen=True, kw_only=True):
     terminated: Terminated | None = None
 
 
-class ContainerStatus(_Object, frozen=True, kw_only=True):
+class ContainerStatus(_Object, frozen=True, gc=False, kw_only=True):
     """Where one container stands."""
 
     name: str = ""
     state: ContainerState = ContainerState()
 
 
-class Condition(_Object, frozen=True, kw_only=True):
+class Condition(_Object, frozen=True, gc=False, kw_only=True):
     """A condition in Kubernetes' manner."""
 
     type: str
@@ -82,18 +82,18 @@ class Condition(_Object, frozen=True, kw_only=True):
     last_transition_time: str | None = None
 
 
-class PodStatus(_Object, frozen=True, kw_only=True):
+class PodStatus(_Object, frozen=True, gc=False, kw_only=True):
     """Where a pod stands."""
 
     phase: str = ""
     reason: str = ""
     message: str = ""
-    conditions: list[Condition] = []
-    container_statuses: list[ContainerStatus] = []
-    init_container_statuses: list[ContainerStatus] = []
+    conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
-class Container(_Object, frozen=True, kw_only=True):
+class Container(_Object, frozen=True, gc=False, kw_only=True):
     """What a container asks for."""
 
     name: str = ""
@@ -101,17 +101,17 @@ class Container(_Object, frozen=True, kw_only=True):
     resources: dict[str, Any] = {}
 
 
-class PodSpec(_Object, frozen=True, kw_only=True):
+class PodSpec(_Object, frozen=True, gc=False, kw_only=True):
     """Where a pod stands and what it asks for."""
 
     node_name: str = ""
-    containers: list[Container] = []
-    init_containers: list[Container] = []
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
     overhead: dict[str, Any] = {}
     resources: dict[str, Any] = {}
 
 
-class Pod(_Object, frozen=True, kw_only=True):
+class Pod(_Object, frozen=True, gc=False, kw_only=True):
     """A pod."""
 
     metadata: Metadata
@@ -119,13 +119,13 @@ class Pod(_Object, frozen=True, kw_only=True):
     status: PodStatus = PodStatus()
 
 
-class Anchor(_Object, frozen=True, kw_only=True):
+class Anchor(_Object, frozen=True, gc=False, kw_only=True):
     """What is read of everything else: its metadata."""
 
     metadata: Metadata
 
 
-class NodeTaint(_Object, frozen=True, kw_only=True):
+class NodeTaint(_Object, frozen=True, gc=False, kw_only=True):
     """A taint."""
 
     key: str
@@ -133,29 +133,29 @@ class NodeTaint(_Object, frozen=True, kw_only=True):
     effect: str = ""
 
 
-class NodeSpec(_Object, frozen=True, kw_only=True):
+class NodeSpec(_Object, frozen=True, gc=False, kw_only=True):
     """Whom a node admits."""
 
     unschedulable: bool = False
-    taints: list[NodeTaint] = []
+    taints: tuple[NodeTaint, ...] = ()
 
 
-class NodeAddress(_Object, frozen=True, kw_only=True):
+class NodeAddress(_Object, frozen=True, gc=False, kw_only=True):
     """One address of a node."""
 
     type: str
     address: str
 
 
-class NodeStatus(_Object, frozen=True, kw_only=True):
+class NodeStatus(_Object, frozen=True, gc=False, kw_only=True):
     """What a node offers."""
 
     allocatable: dict[str, str] = {}
-    conditions: list[Condition] = []
-    addresses: list[NodeAddress] = []
+    conditions: tuple[Condition, ...] = ()
+    addresses: tuple[NodeAddress, ...] = ()
 
 
-class ClusterNode(_Object, frozen=True, kw_only=True):
+class ClusterNode(_Object, frozen=True, gc=False, kw_only=True):
     """A node."""
 
     metadata: Metadata
@@ -163,7 +163,7 @@ class ClusterNode(_Object, frozen=True, kw_only=True):
     status: NodeStatus = NodeStatus()
 
 
-class ListMetadata(_Object, frozen=True, kw_only=True):
+class ListMetadata(_Object, frozen=True, gc=False, kw_only=True):
     """Of which instant a list is, and where it goes on."""
 
     resource_version: str = "0"
@@ -171,21 +171,21 @@ class ListMetadata(_Object, frozen=True, kw_only=True):
     next_page: str = msgspec.field(default="", name="continue")
 
 
-class ObjectList(_Object, Generic[T], frozen=True, kw_only=True):
+class ObjectList(_Object, Generic[T], frozen=True, gc=False, kw_only=True):
     """A page of a list; one without items may say null."""
 
     metadata: ListMetadata = ListMetadata()
     items: list[T] | None = None
 
 
-class WatchEvent(msgspec.Struct, frozen=True):
+class WatchEvent(msgspec.Struct, frozen=True, gc=False):
     """One line of a watch."""
 
     type: str
     object: msgspec.Raw
 
 
-class Status(_Object, frozen=True, kw_only=True):
+class Status(_Object, frozen=True, gc=False, kw_only=True):
     """What the API server says of a request that it did not do."""
 
     code: int = 0
@@ -193,7 +193,7 @@ class Status(_Object, frozen=True, kw_only=True):
     message: str = ""
 
 
-class Bookmark(_Object, frozen=True, kw_only=True):
+class Bookmark(_Object, frozen=True, gc=False, kw_only=True):
     """How far a watch has got."""
 
     metadata: Metadata

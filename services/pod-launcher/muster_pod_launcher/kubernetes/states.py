@@ -6,7 +6,7 @@ deletion that Muster did not ask for) is REJECTED, with the reason: its gang is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -282,6 +282,6 @@ def _is_past_its_end(pod: Pod, now: int) -> bool:
     return end is not None and now >= end
 
 
-def ready_condition(conditions: list[Condition]) -> bool:
+def ready_condition(conditions: Sequence[Condition]) -> bool:
     """Whether the condition Ready holds."""
     return any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
