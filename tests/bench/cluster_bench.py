@@ -1,10 +1,8 @@
 """`make bench-cluster`: Muster beside kube-scheduler, kube-scheduler's gang scheduling, and the ceiling, on one API server.
 
-    cluster_bench.py [--quick] [--only SHAPE ...] [--rounds N] [--together] [--data DIR]
+    cluster_bench.py [--quick] [--only SHAPE ...] [--rounds N] [--data DIR]
 
-The control plane has half of the cores to itself, and whoever asks it the others: on the same cores a rate would say how the kernel divides
-them between a server and its client, and what both cost together. A table for people comes first, then one JSON object a line, as in
-`make bench`.
+A table for people comes first, then one JSON object a line, as in `make bench`.
 """
 
 from __future__ import annotations
@@ -82,59 +80,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--data", type=Path, default=Path("/var/tmp"), metavar="DIR", help="a folder on a disk, not in memory"
     )
-    parser.add_argument(
-        "--together", action="store_true", help="let the control plane and those who ask it share all cores"
-    )
     options = parser.parse_args(arguments)
-    sides = _sides(together=options.together)
     measurements = asyncio.run(
         _measure(
             options.data,
             QUICK if options.quick else FULL,
             only=frozenset(options.only),
             rounds=options.rounds,
-            sides=sides,
         )
     )
     load = os.getloadavg()[0]
-    machine = (
-        f"{os.cpu_count()} cores ({sides.words}), {platform.system()} {platform.machine()}, load {load:.1f}"
-    )
+    machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, load {load:.1f}"
     sys.stdout.write(f"{machine}\n\n{table(measurements)}\n\n")
     for measurement in measurements:
         sys.stdout.write(measurement.as_json() + "\n")
     return 0
 
 
-class Sides(msgspec.Struct, frozen=True, kw_only=True):
-    """The cores of the control plane, and those of the contenders, the load generator and the onlooker."""
-
-    control_plane: frozenset[int]
-    contenders: frozenset[int]
-
-    @property
-    def words(self) -> str:
-        """Who has how many."""
-        if self.control_plane == self.contenders:
-            return "shared by all"
-        return f"{len(self.control_plane)} of them the control plane's"
-
-
-def _sides(*, together: bool) -> Sides:
-    cores = sorted(os.sched_getaffinity(0))
-    half = len(cores) // 2
-    if together or not half:
-        return Sides(control_plane=frozenset(cores), contenders=frozenset(cores))
-    return Sides(control_plane=frozenset(cores[:half]), contenders=frozenset(cores[half:]))
-
-
-async def _measure(
-    root: Path, scale: Scale, *, only: frozenset[str], rounds: int, sides: Sides
-) -> list[Measurement]:
+async def _measure(root: Path, scale: Scale, *, only: frozenset[str], rounds: int) -> list[Measurement]:
     measurements: list[Measurement] = []
     with fresh_folder(root) as folder:
-        # Programs have the cores of whoever starts them, and count them once, when they start.
-        os.sched_setaffinity(0, sides.control_plane)
         async with ControlPlane(folder / "control-plane", node_grace_s=_GRACE_S) as cluster:
             await cluster.create_namespace(NAMESPACE)
             _say(f"{scale.nodes} nodes")
@@ -143,7 +108,6 @@ async def _measure(
             )
             # They do not run on the cores of a control plane, and where they are played at all, as little as may be.
             give_way(cluster.pids["kwok"])
-            os.sched_setaffinity(0, sides.contenders)
             arena = Arena(cluster=cluster, nodes=nodes, folder=folder)
             muster: list[Run] = []
             for shape in scale.shapes:
@@ -159,11 +123,13 @@ async def _measure(
 async def _shape(arena: Arena, shape: Shape, muster: list[Run], rounds: int) -> list[Measurement]:
     turns: list[dict[str, Run]] = []
     for _ in range(rounds):
-        runs = {"ceiling": await _one(arena, "ceiling", shape)}
+        runs: dict[str, Run] = {}
         await arena.cluster.start_scheduler()
         runs["kube"] = await _one(arena, "kube", shape)
         runs["kube_gang"] = await _one(arena, "kube_gang", shape)
         arena.cluster.stop_scheduler()
+        # Next to each other, for the machine's pace changes from one minute to the next.
+        runs["ceiling"] = await _one(arena, "ceiling", shape)
         runs["muster"] = await _one(arena, "muster", shape)
         muster.append(runs["muster"])
         turns.append(runs)
