@@ -33,7 +33,7 @@ async def test_a_name_is_waited_for_while_an_earlier_pod_is_held(room: KubeRoom,
             while not (await room.pods())[0].metadata.deletion_timestamp:
                 await asyncio.sleep(0.05)
         (held,) = await room.pods()
-        assert (held.metadata.uid, held.metadata.finalizers) == (first.metadata.uid, [FINALIZER])
+        assert (held.metadata.uid, held.metadata.finalizers) == (first.metadata.uid, (FINALIZER,))
 
         # As long as nobody has recorded how the first ended, the second does not begin.
         assert not waiting.done()

@@ -51,7 +51,14 @@ spec:
       resources: {{cpu: 100m{gpu}}}
 """
 UPPER = "import sys; sys.stdout.write(sys.stdin.read().upper())"
-SIZE = "import os; print(*os.get_terminal_size())"
+# A kubelet tells a terminal's size once the command runs, which then hears of it as of any change.
+SIZE = """
+import os, time
+give_up = time.monotonic() + 10
+while os.get_terminal_size().columns == 0 and time.monotonic() < give_up:
+    time.sleep(0.01)
+print(*os.get_terminal_size())
+"""
 
 
 def shouting(job: Job) -> Job:
