@@ -123,13 +123,11 @@ async def _measure(root: Path, scale: Scale, *, only: frozenset[str], rounds: in
 async def _shape(arena: Arena, shape: Shape, muster: list[Run], rounds: int) -> list[Measurement]:
     turns: list[dict[str, Run]] = []
     for _ in range(rounds):
-        runs: dict[str, Run] = {}
+        runs = {"ceiling": await _one(arena, "ceiling", shape)}
         await arena.cluster.start_scheduler()
         runs["kube"] = await _one(arena, "kube", shape)
         runs["kube_gang"] = await _one(arena, "kube_gang", shape)
         arena.cluster.stop_scheduler()
-        # Next to each other, for the machine's pace changes from one minute to the next.
-        runs["ceiling"] = await _one(arena, "ceiling", shape)
         runs["muster"] = await _one(arena, "muster", shape)
         muster.append(runs["muster"])
         turns.append(runs)
