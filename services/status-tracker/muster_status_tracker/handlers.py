@@ -121,6 +121,8 @@ class LaneHandler:
             steps[stamped.job_id] = (before, folded.record)
 
     async def _keep(self, job_ids: Sequence[str]) -> None:
+        if not job_ids:
+            return
         async with self._keeping:
             jobs = [job_id for job_id in job_ids if job_id in self._unkept]
             failures = [e for e in await asyncio.gather(*map(self._keep_one, jobs)) if e is not None]

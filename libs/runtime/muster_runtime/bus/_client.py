@@ -150,8 +150,8 @@ class _Client(Client):
     has given up it fails, and reads no more. The connection then seems to stand and nothing comes, until it is found dead many seconds
     later. Whoever flushes or drains on a busy machine gives up.
 
-    And what is heard is handed over as it is read. The library puts each message into a queue, for a task to take out and call back: that
-    is as much work as all the rest of receiving it, which is a fifth of what a job costs the services together.
+    And what is heard is handed over as it is read. The library puts each message into a queue, for a task to take out and call back, which
+    is about as much work as all the rest of receiving it.
     """
 
     async def hear(self, subject: str, queue: str, receive: Receive) -> NatsSubscription:
