@@ -419,6 +419,22 @@ async def test_what_could_not_be_settled_is_acknowledged_once_it_can_be(
     assert reader.payloads == ["1"]
 
 
+async def test_what_cannot_be_settled_is_not_asked_for_without_a_pause(
+    lane: Lane, background: Background
+) -> None:
+    durable = await lane.durable("d", ack="all", filters=[f"{lane.name}.a"], ack_wait_s=30)
+    reader, ledger = Reader(), Ledger()
+    ledger.shut = True
+    clock = asyncio.get_running_loop().time
+    reading = settled_feed(lane, durable, reader, ledger, settle_s=0.5)
+    background.start(reading.run())
+    await asyncio.wait_for(reading.caught_up.wait(), 10)
+    began, asked = clock(), ledger.asked
+    await lane.publish("1")
+    await eventually(lambda: ledger.asked >= asked + 3)
+    assert ledger.asked - asked <= 1 + (clock() - began) / 0.5
+
+
 async def test_while_messages_are_many_it_is_settled_now_and_then(lane: Lane, background: Background) -> None:
     durable = await lane.durable("d", ack="all", filters=[f"{lane.name}.a"])
     reader, ledger = Reader(), Ledger()
