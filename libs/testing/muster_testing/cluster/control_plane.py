@@ -1,17 +1,17 @@
 """A control plane of this machine: etcd, an API server and a controller manager, each on its own port in its own folder.
 
-It starts in seconds, is killed with the test process whatever happens to that, and keeps nothing. The store does not wait
-for the disk: what is tested is the API, and a machine that fails takes the tests with it.
+It starts in seconds, is killed with the test process whatever happens to that, and keeps nothing. In tests the store does not
+wait for the disk: what is tested is the API, and a machine that fails takes the tests with it. What is measured is another matter.
 """
 
 import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 import aiohttp
@@ -31,6 +31,8 @@ _STORE = "unix://store:0"
 _STORE_PEER = "unix://peer:0"
 #: The groups that Kubernetes' own gang scheduling needs; without a scheduler they change nothing.
 _GANG_GATES = "GenericWorkload=true,GangScheduling=true"
+#: Go then marks what it frees for the kernel to take where memory is short, instead of giving it back and faulting it in again.
+_KEEPS_MEMORY = {"GODEBUG": "madvdontneed=0"}
 
 
 class ControlPlane(Cluster):
@@ -39,9 +41,19 @@ class ControlPlane(Cluster):
     Args:
         folder: for its certificates, logs and store; made when missing.
         node_grace_s: after how long a silent node is held for lost.
+        durable: whether the store syncs to the disk what it acknowledges, as every cluster's does that is meant to last.
+        keeps_memory: whether the API server keeps the memory that it once had, so that its price for a request does not depend on
+            how busy it was a moment before.
     """
 
-    def __init__(self, folder: Path, *, node_grace_s: int = NODE_GRACE_S) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        node_grace_s: int = NODE_GRACE_S,
+        durable: bool = False,
+        keeps_memory: bool = False,
+    ) -> None:
         port = free_port()
         access = Access(
             kubeconfig=folder / "kubeconfig",
@@ -53,8 +65,9 @@ class ControlPlane(Cluster):
         self._port = port
         self._scheduler_port = free_port()
         self._node_grace_s = node_grace_s
-        self._etcd = self._make("etcd", self._etcd_flags())
-        self._api_server = self._make("kube-apiserver", self._api_server_flags())
+        self._etcd = self._make("etcd", self._etcd_flags(durable=durable))
+        settings = _KEEPS_MEMORY if keeps_memory else {}
+        self._api_server = self._make("kube-apiserver", self._api_server_flags(), settings)
         self._controllers = self._make("kube-controller-manager", self._controller_flags())
         self._scheduler = self._make("kube-scheduler", self._scheduler_flags())
 
@@ -144,11 +157,13 @@ class ControlPlane(Cluster):
         except (aiohttp.ClientError, OSError):
             return False
 
-    def _make(self, name: str, flags: Sequence[str]) -> Program:
-        environment = {"PATH": os.defpath, "HOME": str(self._folder)}
+    def _make(
+        self, name: str, flags: Sequence[str], settings: Mapping[str, str] = MappingProxyType({})
+    ) -> Program:
+        environment = {"PATH": os.defpath, "HOME": str(self._folder), **settings}
         return Program(name, [str(require(name)), *flags], folder=self._folder, environment=environment)
 
-    def _etcd_flags(self) -> list[str]:
+    def _etcd_flags(self, *, durable: bool) -> list[str]:
         return [
             f"--data-dir={self._folder / 'store'}",
             f"--listen-client-urls={_STORE}",
@@ -156,7 +171,7 @@ class ControlPlane(Cluster):
             f"--listen-peer-urls={_STORE_PEER}",
             f"--initial-advertise-peer-urls={_STORE_PEER}",
             f"--initial-cluster=default={_STORE_PEER}",
-            "--unsafe-no-fsync",
+            f"--unsafe-no-fsync={str(not durable).lower()}",
             "--log-level=warn",
         ]
 
