@@ -33,7 +33,7 @@ from muster_pod_launcher.story import TraceStory
 from muster_pod_launcher.turns import Turns
 from muster_rpc.v1 import internal_service_pb2_grpc
 from muster_runtime.app import Context
-from muster_runtime.bus import Bus, BusUnavailable, Feed, Incoming, Membership, Records
+from muster_runtime.bus import Bus, BusUnavailable, Feed, GroupCommit, Incoming, Membership, Records
 from muster_runtime.service_bus import connect_bus
 
 log = logging.getLogger(__name__)
@@ -56,12 +56,12 @@ class BusFacts:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
+        self._commits = GroupCommit(bus)
 
     async def publish(self, record: JobRecord, fact: ReplicasChanged) -> None:
         """See ``ReplicaFacts``."""
-        await self._bus.publish_once(
-            job_message(record.job_id, fact, source=POD_LAUNCHER, traceparent=record.trace)
-        )
+        message = job_message(record.job_id, fact, source=POD_LAUNCHER, traceparent=record.trace)
+        await self._commits.publish(message, lambda: self._bus.publish_once(message))
 
 
 class _Lane(msgspec.Struct, frozen=True):

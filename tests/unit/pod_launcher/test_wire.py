@@ -128,3 +128,65 @@ async def test_who_stops_waiting_leaves_no_connection_that_answers_somebody_else
         server.open.set()
         assert await ask(wire) == b"ok"
     assert server.connections == 2
+
+
+async def test_a_burst_opens_no_connection_for_each_of_its_requests() -> None:
+    server = Server()
+    server.open.set()
+    async with served(server) as wire:
+        assert await asyncio.gather(*(ask(wire) for _ in range(50))) == [b"ok"] * 50
+    assert len(server.requests) == 50
+    assert server.connections < 10
+
+
+async def test_who_waits_hears_at_once_that_nobody_listens() -> None:
+    async with served(Server()) as wire:
+        pass
+    closed = Wire(url=f"http://127.0.0.1:{wire.port}", tls=None, connect_s=5)
+    said = await asyncio.gather(*(ask(closed) for _ in range(30)), return_exceptions=True)
+    assert {type(each) for each in said} == {NotSent}
+    # It is no verdict on later ones.
+    server = Server()
+    server.open.set()
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", wire.port)
+    assert await ask(closed) == b"ok"
+    closed.close()
+    listening.close()
+
+
+async def test_a_client_that_closes_refuses_who_waits() -> None:
+    server = Server()
+    async with served(server) as wire:
+        asked = [asyncio.create_task(ask(wire)) for _ in range(3)]
+        while len(server.requests) < 1:
+            await asyncio.sleep(0.001)
+        wire.close()
+        server.open.set()
+        said = await asyncio.gather(*asked, return_exceptions=True)
+        with pytest.raises(NotSent):
+            await ask(wire)
+    assert b"ok" in said
+    assert all(each == b"ok" or isinstance(each, NotSent) for each in said)
+
+
+async def test_who_stops_waiting_for_a_connection_leaves_it_to_others() -> None:
+    server = Server()
+    async with served(server) as wire:
+        first = asyncio.create_task(ask(wire))
+        while not server.requests:
+            await asyncio.sleep(0.001)
+        gone, patient = (asyncio.create_task(ask(wire)) for _ in range(2))
+        await asyncio.sleep(0)
+        gone.cancel()
+        server.open.set()
+        assert await asyncio.gather(first, patient) == [b"ok"] * 2
+        assert gone.cancelled() or await asyncio.gather(gone, return_exceptions=True)
+    assert len(server.requests) == 2
+
+
+async def test_connections_that_end_are_replaced_for_who_waits() -> None:
+    server = Server()
+    server.open.set()
+    server.closes, server.answer = True, OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    async with served(server) as wire:
+        assert await asyncio.gather(*(ask(wire) for _ in range(10))) == [b"ok"] * 10

@@ -2,7 +2,7 @@
 
 The broker writes each message to the disk by itself, one after the other; an atomic batch it writes as a whole, at a price of
 its own that some dozen messages are worth. So the first callers are served singly, which is fastest for each, and those who
-come while the broker is busy with them wait together for the next batch.
+come while the broker is busy with them, or with a batch, wait together for the next batch.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class GroupCommit:
 
     async def publish(self, outgoing: Outgoing, alone: Alone) -> Published:
         """Store ``outgoing``; raises what ``alone`` raises, for what one caller is refused is nobody else's refusal."""
-        if self._under_way < _SINGLY and not self._waiting:
+        if self._under_way < _SINGLY and not self._waiting and self._batch is None:
             self._under_way += 1
             try:
                 return await alone()

@@ -17,8 +17,11 @@ _IDLE_S = 45.0
 """How long a connection is kept that nobody uses; API servers keep them for longer."""
 
 _PATIENCE_S = 0.02
-"""How long a request waits for one that is in use, before it opens another: what the server answers sooner needs few of them, and to
-open one costs both sides as much as several requests."""
+"""How long requests wait for a connection that is in use, before another is opened: what the server answers sooner needs few of them, and
+to open one costs both sides as much as several requests. A burst would otherwise open one for each of its requests."""
+
+_OPENING_AT_ONCE = 4
+"""Each is begun that long after the one before; a server that is far away takes longer than that."""
 
 
 class NotSent(Exception):
@@ -44,12 +47,21 @@ class Wire:
         self._place = place.netloc.rpartition("@")[2]
         self._connect_s = connect_s
         self._idle: deque[tuple[float, _Connection]] = deque()
-        self._waiting: deque[asyncio.Future[_Connection | None]] = deque()
+        self._waiting: deque[tuple[float, asyncio.Future[_Connection]]] = deque()
         self._in_use = 0
+        self._opening: set[asyncio.Task[_Connection]] = set()
+        self._opened_at = 0.0
+        self._alarm: asyncio.TimerHandle | None = None
+        self._closed = False
 
     def close(self) -> None:
-        """Close the connections that nobody uses; the others are closed once they are answered."""
-        self._connect_s = 0.0
+        """Close the connections that nobody uses; the others are closed once they are answered. Who waits for one gets none."""
+        self._closed = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+        for opening in self._opening:
+            opening.cancel()
+        self._refuse(NotSent("the client is closed"))
         while self._idle:
             self._idle.pop()[1].close()
 
@@ -77,25 +89,20 @@ class Wire:
         return answer
 
     async def _take(self, now: float) -> _Connection:
+        if self._closed:
+            raise NotSent("the client is closed")
         connection = self._take_idle(now)
-        if connection is None and self._in_use:
-            connection = await self._wait_for_one()
-        return connection or await self._open()
-
-    async def _wait_for_one(self) -> _Connection | None:
-        """One that is handed over within a moment."""
-        loop = asyncio.get_running_loop()
-        handed: asyncio.Future[_Connection | None] = loop.create_future()
-        alarm = loop.call_later(_PATIENCE_S, _give_up, handed)
-        self._waiting.append(handed)
+        if connection is not None:
+            return connection
+        handed: asyncio.Future[_Connection] = asyncio.get_running_loop().create_future()
+        self._waiting.append((now, handed))
+        self._see_to_it()
         try:
             return await handed
         except asyncio.CancelledError:
-            if handed.done() and not handed.cancelled() and (connection := handed.result()) is not None:
-                self._put_back(connection)
+            if handed.done() and not handed.cancelled() and handed.exception() is None:
+                self._put_back(handed.result())
             raise
-        finally:
-            alarm.cancel()
 
     def _take_idle(self, now: float) -> _Connection | None:
         # The one that was used last: those that are too many grow old at the other end.
@@ -108,21 +115,60 @@ class Wire:
 
     def _put_back(self, connection: _Connection) -> None:
         now = asyncio.get_running_loop().time()
-        if not connection.is_free or not self._connect_s:
+        if not connection.is_free or self._closed:
             connection.close()
-        elif (waiting := self._next_waiting()) is not None:
-            waiting.set_result(connection)
+            self._see_to_it()
+        elif self._someone_waits():
+            self._waiting.popleft()[1].set_result(connection)
         else:
             self._idle.append((now, connection))
         while self._idle and now - self._idle[0][0] >= _IDLE_S:
             self._idle.popleft()[1].close()
 
-    def _next_waiting(self) -> asyncio.Future[_Connection | None] | None:
-        while self._waiting:
-            waiting = self._waiting.popleft()
-            if not waiting.done():
-                return waiting
-        return None
+    def _someone_waits(self) -> bool:
+        while self._waiting and self._waiting[0][1].done():
+            self._waiting.popleft()
+        return bool(self._waiting)
+
+    def _see_to_it(self) -> None:
+        """Have another connection opened once the one that waits longest has waited for long enough: at once where none is in use."""
+        if self._alarm is not None or len(self._opening) >= _OPENING_AT_ONCE or not self._someone_waits():
+            return
+        if self._in_use or self._opening:
+            loop = asyncio.get_running_loop()
+            due = max(self._waiting[0][0], self._opened_at) + _PATIENCE_S
+            self._alarm = loop.call_at(max(due, loop.time()), self._lose_patience)
+        else:
+            self._open_another()
+
+    def _lose_patience(self) -> None:
+        self._alarm = None
+        if self._someone_waits():
+            now = asyncio.get_running_loop().time()
+            if now >= max(self._waiting[0][0], self._opened_at) + _PATIENCE_S:
+                self._open_another()
+        self._see_to_it()
+
+    def _open_another(self) -> None:
+        self._opened_at = asyncio.get_running_loop().time()
+        opening = asyncio.create_task(self._open())
+        self._opening.add(opening)
+        opening.add_done_callback(self._opened)
+
+    def _opened(self, opening: asyncio.Task[_Connection]) -> None:
+        self._opening.discard(opening)
+        if opening.cancelled():
+            self._refuse(NotSent("the client is closed"))
+        elif (error := opening.exception()) is not None:
+            self._refuse(error)
+        else:
+            self._put_back(opening.result())
+        self._see_to_it()
+
+    def _refuse(self, error: BaseException) -> None:
+        """Nobody who waits has sent anything yet, so all of them may hear of it."""
+        while self._someone_waits():
+            self._waiting.popleft()[1].set_exception(error)
 
     async def _open(self) -> _Connection:
         try:
@@ -135,11 +181,6 @@ class Wire:
         except OSError as error:
             raise NotSent(str(error)) from error
         return connection
-
-
-def _give_up(waiting: asyncio.Future[_Connection | None]) -> None:
-    if not waiting.done():
-        waiting.set_result(None)
 
 
 class _Connection(asyncio.Protocol):
