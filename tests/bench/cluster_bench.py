@@ -1,6 +1,6 @@
 """`make bench-cluster`: Muster beside kube-scheduler, kube-scheduler's gang scheduling, and the ceiling, on one API server.
 
-    cluster_bench.py [--quick] [--only SHAPE ...] [--rounds N] [--unsynced] [--data DIR]
+    cluster_bench.py [--quick] [--only SHAPE ...] [--rounds N] [--unsynced] [--apart] [--data DIR]
 
 A table for people comes first, then one JSON object a line, as in `make bench`.
 """
@@ -85,6 +85,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="store_true",
         help="let etcd acknowledge what is not on the disk yet, as the tests do and no cluster that is meant to last",
     )
+    parser.add_argument(
+        "--apart",
+        action="store_true",
+        help="half of the cores for etcd, the API server and the controllers, and the other half for whoever uses them",
+    )
     options = parser.parse_args(arguments)
     measurements = asyncio.run(
         _measure(
@@ -93,6 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             only=frozenset(options.only),
             rounds=options.rounds,
             durable=not options.unsynced,
+            cores=_set_apart() if options.apart else (),
         )
     )
     load = os.getloadavg()[0]
@@ -103,13 +109,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _set_apart() -> Sequence[int]:
+    """The CPUs for the control plane; this process, and what it starts otherwise, leaves them alone from now on."""
+    cores = sorted(os.sched_getaffinity(0))
+    half = len(cores) // 2
+    if not half:
+        raise SystemExit("bench-cluster: --apart needs two cores, and there is one")
+    os.sched_setaffinity(0, cores[half:])
+    return cores[:half]
+
+
 async def _measure(
-    root: Path, scale: Scale, *, only: frozenset[str], rounds: int, durable: bool
+    root: Path, scale: Scale, *, only: frozenset[str], rounds: int, durable: bool, cores: Sequence[int]
 ) -> list[Measurement]:
     measurements: list[Measurement] = []
     with fresh_folder(root) as folder:
         async with ControlPlane(
-            folder / "control-plane", node_grace_s=_GRACE_S, durable=durable, keeps_memory=True
+            folder / "control-plane", node_grace_s=_GRACE_S, durable=durable, keeps_memory=True, cores=cores
         ) as cluster:
             await cluster.create_namespace(NAMESPACE)
             _say(f"{scale.nodes} nodes")

@@ -44,6 +44,8 @@ class ControlPlane(Cluster):
         durable: whether the store syncs to the disk what it acknowledges, as every cluster's does that is meant to last.
         keeps_memory: whether the API server keeps the memory that it once had, so that its price for a request does not depend on
             how busy it was a moment before.
+        cores: the numbers of the CPUs that the store, the API server and the controllers run on, and nothing else of this; all that
+            this process may use where there are none. kube-scheduler and kwok run where this process does.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class ControlPlane(Cluster):
         node_grace_s: int = NODE_GRACE_S,
         durable: bool = False,
         keeps_memory: bool = False,
+        cores: Sequence[int] = (),
     ) -> None:
         port = free_port()
         access = Access(
@@ -65,10 +68,10 @@ class ControlPlane(Cluster):
         self._port = port
         self._scheduler_port = free_port()
         self._node_grace_s = node_grace_s
-        self._etcd = self._make("etcd", self._etcd_flags(durable=durable))
         settings = _KEEPS_MEMORY if keeps_memory else {}
-        self._api_server = self._make("kube-apiserver", self._api_server_flags(), settings)
-        self._controllers = self._make("kube-controller-manager", self._controller_flags())
+        self._etcd = self._make("etcd", self._etcd_flags(durable=durable), cores=cores)
+        self._api_server = self._make("kube-apiserver", self._api_server_flags(), settings, cores=cores)
+        self._controllers = self._make("kube-controller-manager", self._controller_flags(), cores=cores)
         self._scheduler = self._make("kube-scheduler", self._scheduler_flags())
 
     @property
@@ -158,10 +161,19 @@ class ControlPlane(Cluster):
             return False
 
     def _make(
-        self, name: str, flags: Sequence[str], settings: Mapping[str, str] = MappingProxyType({})
+        self,
+        name: str,
+        flags: Sequence[str],
+        settings: Mapping[str, str] = MappingProxyType({}),
+        *,
+        cores: Sequence[int] = (),
     ) -> Program:
         environment = {"PATH": os.defpath, "HOME": str(self._folder), **settings}
-        return Program(name, [str(require(name)), *flags], folder=self._folder, environment=environment)
+        # From its first thread on, and so that it counts no more CPUs than it has.
+        placed = [str(require("taskset")), "--cpu-list", ",".join(map(str, cores))] if cores else []
+        return Program(
+            name, [*placed, str(require(name)), *flags], folder=self._folder, environment=environment
+        )
 
     def _etcd_flags(self, *, durable: bool) -> list[str]:
         return [
