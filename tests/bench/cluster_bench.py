@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--apart",
         action="store_true",
-        help="half of the cores for etcd, the API server and the controllers, and the other half for whoever uses them",
+        help="half of the cores for the control plane, the others for whoever uses it; all share all of them otherwise",
     )
     options = parser.parse_args(arguments)
     measurements = asyncio.run(
@@ -102,7 +102,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     )
     load = os.getloadavg()[0]
-    machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, load {load:.1f}"
+    layout = "half of them the control plane's" if options.apart else "shared by all"
+    machine = f"{os.cpu_count()} cores, {layout}, {platform.system()} {platform.machine()}, load {load:.1f}"
     sys.stdout.write(f"{machine}\n\n{table(measurements)}\n\n")
     for measurement in measurements:
         sys.stdout.write(measurement.as_json() + "\n")

@@ -4,6 +4,7 @@ import pytest
 
 from muster_runtime.bus import (
     BucketSpec,
+    BusUnavailable,
     GroupCommit,
     Outgoing,
     Published,
@@ -123,3 +124,39 @@ async def test_records_that_are_written_at_once_have_each_its_own_revision(
     assert {entry.value for entry in entries.values()} == {b"2"}
     with pytest.raises(WrongSequence):
         await records.put("k0", b"3", expected=revisions[0])
+
+
+async def test_who_stops_waiting_is_not_published_by_itself_later(
+    lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has lost a lane must not have its facts stored behind those of the new owner."""
+    commits = GroupCommit(lane.bus)
+    opened = asyncio.Event()
+    # Eight go singly, and the next sixteen are the batch that is refused.
+    begun: list[int] = []
+    ended: list[int] = []
+
+    async def refused(*_: object, **__: object) -> Published:
+        raise BusUnavailable("the broker is away")
+
+    async def publish(number: int) -> Published:
+        async def alone() -> Published:
+            begun.append(number)
+            await opened.wait()
+            ended.append(number)
+            return Published(lane.name, number)
+
+        return await commits.publish(Outgoing(subject=f"{lane.name}.{number}", data=b""), alone)
+
+    monkeypatch.setattr(lane.bus, "commit", refused)
+    callers = [asyncio.create_task(publish(number)) for number in range(MANY)]
+    async with asyncio.timeout(10):
+        while len(begun) < 20:
+            await asyncio.sleep(0.001)
+        gone = begun[-1]
+        callers[gone].cancel()
+        await asyncio.sleep(0)
+        opened.set()
+        await asyncio.gather(*callers, return_exceptions=True)
+    assert callers[gone].cancelled()
+    assert sorted(ended) == [number for number in range(MANY) if number != gone]

@@ -190,3 +190,53 @@ async def test_connections_that_end_are_replaced_for_who_waits() -> None:
     server.closes, server.answer = True, OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
     async with served(server) as wire:
         assert await asyncio.gather(*(ask(wire) for _ in range(10))) == [b"ok"] * 10
+
+
+async def test_a_connection_that_does_not_come_in_time_is_nothing_sent() -> None:
+    server = Server()
+    async with served(server) as wire:
+        async with asyncio.TaskGroup() as tasks:
+            first = tasks.create_task(ask(wire))
+            while not server.requests:
+                await asyncio.sleep(0.001)
+            with pytest.raises(NotSent):
+                await ask(wire, timeout_s=0.005)
+            server.open.set()
+        assert first.result() == b"ok"
+    assert len(server.requests) == 1
+
+
+async def test_a_connection_that_fails_is_not_held_against_those_that_work() -> None:
+    server = Server()
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    wire = Wire(url=f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}", tls=None, connect_s=5)
+    async with asyncio.timeout(10):
+        asked = [asyncio.create_task(ask(wire))]
+        while not server.requests:
+            await asyncio.sleep(0.001)
+        # Who is connected is still served; nobody else gets in.
+        listening.close()
+        asked += [asyncio.create_task(ask(wire)) for _ in range(20)]
+        await asyncio.sleep(0.05)
+        server.open.set()
+        said = await asyncio.gather(*asked, return_exceptions=True)
+    wire.close()
+    assert said[0] == b"ok"
+    refused = [each for each in said if isinstance(each, NotSent)]
+    assert 1 <= len(refused) < 10
+    assert len(refused) + said.count(b"ok") == 21
+
+
+async def test_who_stops_waiting_gives_back_what_was_just_handed_over() -> None:
+    server = Server()
+    server.open.set()
+    async with served(server) as wire:
+        await ask(wire)
+        # The one connection goes from each to the next; some are cancelled in the very moment.
+        asked = [asyncio.create_task(ask(wire)) for _ in range(40)]
+        for number, task in enumerate(asked):
+            if number % 2:
+                task.add_done_callback(lambda _, following=asked[(number + 1) % 40]: following.cancel())
+        said = await asyncio.gather(*asked, return_exceptions=True)
+        assert said.count(b"ok") >= 20
+        assert await ask(wire) == b"ok"

@@ -100,8 +100,16 @@ class GroupCommit:
         return True
 
     async def _publish(self, waiting: _Waiting) -> None:
+        """Store one by itself, for as long as its caller waits for it: what is tried again later might come after what follows it."""
+        if waiting.published.done():
+            return
+        alone = asyncio.ensure_future(waiting.alone())
+        waiting.published.add_done_callback(lambda _: alone.cancel())
         try:
-            published = await waiting.alone()
+            published = await alone
+        except asyncio.CancelledError:
+            if not waiting.published.cancelled():
+                raise
         except Exception as error:  # it is the caller's, whatever it is
             if not waiting.published.done():
                 waiting.published.set_exception(error)

@@ -61,7 +61,8 @@ class Wire:
             self._alarm.cancel()
         for opening in self._opening:
             opening.cancel()
-        self._refuse(NotSent("the client is closed"))
+        while self._someone_waits():
+            self._waiting.popleft()[1].set_exception(NotSent("the client is closed"))
         while self._idle:
             self._idle.pop()[1].close()
 
@@ -75,11 +76,11 @@ class Wire:
         length = f"Content-Length: {len(body)}\r\n" if body is not None else ""
         head = f"{method} {self._prefix}{path} HTTP/1.1\r\nHost: {self._place}\r\n{headers}{length}\r\n"
         message = head.encode("latin-1") + (body or b"")
-        began = asyncio.get_running_loop().time()
-        connection = await self._take(began)
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        connection = await self._take(deadline)
         self._in_use += 1
         try:
-            async with asyncio.timeout_at(began + timeout_s):
+            async with asyncio.timeout_at(deadline):
                 answer = await connection.ask(message, has_body=method != "HEAD")
         except (OSError, BadAnswer) as error:
             raise NotAnswered(str(error)) from error
@@ -88,21 +89,31 @@ class Wire:
             self._put_back(connection)
         return answer
 
-    async def _take(self, now: float) -> _Connection:
-        if self._closed:
-            raise NotSent("the client is closed")
-        connection = self._take_idle(now)
-        if connection is not None:
-            return connection
+    async def _take(self, deadline: float) -> _Connection:
+        """A connection that is free now; raises ``NotSent``."""
+        while not self._closed:
+            now = asyncio.get_running_loop().time()
+            connection = self._take_idle(now) or await self._wait_for_one(now, deadline)
+            # It may have been lost between its being handed over and now.
+            if connection.is_free:
+                return connection
+            self._put_back(connection)
+        raise NotSent("the client is closed")
+
+    async def _wait_for_one(self, now: float, deadline: float) -> _Connection:
         handed: asyncio.Future[_Connection] = asyncio.get_running_loop().create_future()
         self._waiting.append((now, handed))
         self._see_to_it()
         try:
-            return await handed
-        except asyncio.CancelledError:
-            if handed.done() and not handed.cancelled() and handed.exception() is None:
-                self._put_back(handed.result())
-            raise
+            async with asyncio.timeout_at(deadline):
+                try:
+                    return await handed
+                except asyncio.CancelledError:
+                    if handed.done() and not handed.cancelled() and handed.exception() is None:
+                        self._put_back(handed.result())
+                    raise
+        except TimeoutError as error:
+            raise NotSent("there was no connection in time") from error
 
     def _take_idle(self, now: float) -> _Connection | None:
         # The one that was used last: those that are too many grow old at the other end.
@@ -157,18 +168,23 @@ class Wire:
 
     def _opened(self, opening: asyncio.Task[_Connection]) -> None:
         self._opening.discard(opening)
-        if opening.cancelled():
-            self._refuse(NotSent("the client is closed"))
-        elif (error := opening.exception()) is not None:
-            self._refuse(error)
-        else:
-            self._put_back(opening.result())
+        if not opening.cancelled():
+            error = opening.exception()
+            if error is not None:
+                self._refuse(str(error))
+            elif opening.result().is_free:
+                self._put_back(opening.result())
+            else:
+                self._refuse("the connection was lost at once")
         self._see_to_it()
 
-    def _refuse(self, error: BaseException) -> None:
-        """Nobody who waits has sent anything yet, so all of them may hear of it."""
+    def _refuse(self, why: str) -> None:
+        """One who waits hears of a connection that failed, and all of them where there is no other to hope for: nothing was sent."""
+        hopeless = not self._in_use and not self._opening
         while self._someone_waits():
-            self._waiting.popleft()[1].set_exception(error)
+            self._waiting.popleft()[1].set_exception(NotSent(why))
+            if not hopeless:
+                return
 
     async def _open(self) -> _Connection:
         try:
@@ -178,7 +194,8 @@ class Wire:
                 )
         except TimeoutError as error:
             raise NotSent(f"no connection within {self._connect_s:g} s") from error
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            # A name that is none is a ValueError.
             raise NotSent(str(error)) from error
         return connection
 
@@ -193,7 +210,8 @@ class _Connection(asyncio.Protocol):
 
     @property
     def is_free(self) -> bool:
-        return self._transport is not None and self._answer is None
+        transport = self._transport
+        return transport is not None and self._answer is None and not transport.is_closing()
 
     def close(self) -> None:
         transport, self._transport = self._transport, None
