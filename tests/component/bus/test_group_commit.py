@@ -146,7 +146,8 @@ async def test_who_stops_waiting_is_not_published_by_itself_later(
             ended.append(number)
             return Published(lane.name, number)
 
-        return await commits.publish(Outgoing(subject=f"{lane.name}.{number}", data=b""), alone)
+        message = Outgoing(subject=f"{lane.name}.{number}", data=b"", msg_id=f"{lane.name}/{number}")
+        return await commits.publish(message, alone)
 
     monkeypatch.setattr(lane.bus, "commit", refused)
     callers = [asyncio.create_task(publish(number)) for number in range(MANY)]
