@@ -5,6 +5,7 @@ It is started the same way for a single test (``async with Broker(folder)``) and
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -66,6 +67,8 @@ class Broker:
     async def pause(self) -> None:
         """Stop it in its tracks: connections stay open and nothing answers."""
         self._running.send_signal(signal.SIGSTOP)
+        # Its threads stop when they notice, until when they answer.
+        await asyncio.to_thread(os.waitid, os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     async def resume(self) -> None:
         """Let a paused broker go on."""
