@@ -24,6 +24,7 @@ from measuring import Measurement, percentile, table
 from processes import give_way
 from system_under_test import fresh_folder, pids_of
 
+from muster_local.lifeline import interrupt_nobody
 from muster_local.system import LocalOptions, LocalSystem
 from muster_testing.cluster import ControlPlane
 
@@ -55,6 +56,7 @@ QUICK = Scale(
     crowded=Shape(gangs=10, members=7, cpu=NODE_CPU),
     idle=5,
 )
+_FIRST = Shape(gangs=500, members=4)
 _WARM_UP = Shape(gangs=10, members=4)
 _LONE = Shape(gangs=1, members=4)
 
@@ -91,6 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="half of the cores for the control plane, the others for whoever uses it; all share all of them otherwise",
     )
     options = parser.parse_args(arguments)
+    # Nor does who looks on, and reads what the services log; the control plane and the clients are as usual.
+    interrupt_nobody()
     measurements = asyncio.run(
         _measure(
             options.data,
@@ -138,9 +142,6 @@ async def _measure(
             arena = Arena(cluster=cluster, nodes=nodes, folder=folder)
             muster: list[Run] = []
             shapes = [shape for shape in scale.shapes if not only or shape.name in only]
-            if shapes:
-                _say("the API server gets the memory that the neediest asks it for")
-                await _one(arena, "kube_gang", shapes[0])
             for shape in shapes:
                 measurements += await _shape(arena, shape, muster, rounds)
             if not only or "crowded" in only:
@@ -195,6 +196,7 @@ def _ratio(turns: Sequence[Mapping[str, Run]], other: str, shape: Shape, *, budg
 
 async def _one(arena: Arena, contender: str, shape: Shape, *, fits: bool = True) -> Run:
     _say(f"{contender} {shape.name}")
+    await _renew(arena)
     if contender == "muster":
         async with _muster(arena) as system:
             pids = {**pids_of(system), **arena.cluster.pids}
@@ -209,6 +211,14 @@ async def _one(arena: Arena, contender: str, shape: Shape, *, fits: bool = True)
     _say(f"  {done.pods_per_s:.0f}/s; {done.costs}")
     await sweep(arena)
     return done
+
+
+async def _renew(arena: Arena) -> None:
+    """An API server that remembers nothing of the others, and has got its memory: what it keeps of the last minutes is collected as garbage
+    for a second at a time, and it would be chance in whose run."""
+    await arena.cluster.renew()
+    await run(arena, bare(arena, _FIRST), _FIRST, pids={})
+    await sweep(arena)
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from muster_local.folder import default_folder
+from muster_local.lifeline import interrupt_nobody
 from muster_local.services import DEFAULT_PORT, SERVICES
 from muster_runtime.setting_kinds import parse_duration
 
@@ -181,4 +182,5 @@ def up(
             log_level=log_level,
         ),
     )
+    interrupt_nobody()
     sys.exit(asyncio.run(run_up(options)))

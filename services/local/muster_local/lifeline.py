@@ -26,6 +26,12 @@ def tied(argv: Sequence[str], *, niceness: int = 0) -> tuple[str, ...]:
     return (sys.executable, "-I", "-S", __file__, str(os.getpid()), str(niceness), *argv)
 
 
+def interrupt_nobody() -> None:
+    """Have this process, and what it starts, wait until others have finished their slices (decision 028)."""
+    with suppress(AttributeError, OSError):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
 def main(argv: Sequence[str]) -> int:
     """Tie this process to `argv[0]`, a pid, be as nice as `argv[1]`, and become the rest; returns an exit code where that failed."""
     supervisor, niceness, program = int(argv[0]), int(argv[1]), list(argv[2:])
@@ -34,18 +40,13 @@ def main(argv: Sequence[str]) -> int:
     if os.getppid() != supervisor:
         return 1
     os.nice(niceness)
-    _interrupt_nobody()
+    # As services do themselves; a broker does not, and what it does once for many messages costs it much.
+    interrupt_nobody()
     try:
         os.execv(program[0], program)  # noqa: S606 - no shell is the point
     except OSError as error:
         sys.stderr.write(f"cannot run {program[0]}: {error.strerror}\n")
         return _NOT_FOUND
-
-
-def _interrupt_nobody() -> None:
-    # As services do themselves; a broker does not, and what it does once for many messages costs it much.
-    with suppress(AttributeError, OSError):
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 if __name__ == "__main__":

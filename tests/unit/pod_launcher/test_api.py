@@ -22,8 +22,11 @@ from muster_pod_launcher.kubernetes.errors import (
     Refused,
     Unavailable,
 )
+from muster_pod_launcher.kubernetes.events import PROTOBUF_EVENTS
 from muster_pod_launcher.kubernetes.objects import Pod
+from muster_pod_launcher.kubernetes.protobuf import MAGIC
 from muster_pod_launcher.kubernetes.reflector import Collection, Reflector
+from muster_pod_launcher.kubernetes.v1 import pods_pb2 as pb
 
 Answer = Callable[[web.Request], web.StreamResponse]
 
@@ -121,6 +124,16 @@ async def test_each_refusal_of_a_write_is_of_its_own_kind(
             await api.create("/api/v1/pods", {}, Pod)
     assert type(refusal.value) is kind
     assert len(server.asked) == 1
+
+
+async def test_a_refusal_in_protobuf_is_understood(tmp_path: Path) -> None:
+    said = pb.UnknownStatus(raw=pb.Status(code=500, reason=b"Expired", message=b"too old"))
+    body = MAGIC + said.SerializeToString()
+    async with serving(tmp_path) as (server, api):
+        server.answers = [lambda _: web.Response(body=body, status=500)]
+        with pytest.raises(Gone, match=r"^too old$"):
+            async with api.stream("/api/v1/pods", query={}, quiet_s=None, accept=PROTOBUF_EVENTS):
+                pass
 
 
 async def test_a_busy_server_is_given_the_time_that_it_asks_for(tmp_path: Path) -> None:

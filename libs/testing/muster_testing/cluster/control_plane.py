@@ -31,6 +31,8 @@ _STORE = "unix://store:0"
 _STORE_PEER = "unix://peer:0"
 #: The groups that Kubernetes' own gang scheduling needs; without a scheduler they change nothing.
 _GANG_GATES = "GenericWorkload=true,GangScheduling=true"
+#: What the controllers make in every namespace, and anew when it is gone.
+_OF_EVERY_NAMESPACE = "/api/v1/namespaces/default/configmaps/kube-root-ca.crt"
 #: Go then marks what it frees for the kernel to take where memory is short, instead of giving it back and faulting it in again.
 _KEEPS_MEMORY = {"GODEBUG": "madvdontneed=0"}
 
@@ -101,6 +103,15 @@ class ControlPlane(Cluster):
         self._api_server.start()
         await self._api_server.until(self._ready, timeout_s=_READY_TIMEOUT_S)
 
+    async def renew(self) -> None:
+        """Start the API server and the controllers again: they then remember nothing of what was done before, and the store all of it."""
+        self._controllers.end()
+        await self.restart_api_server()
+        async with self.connect() as api:
+            await api.delete(_OF_EVERY_NAMESPACE)
+        self._controllers.start()
+        await self._controllers.until(self._controlled, timeout_s=_READY_TIMEOUT_S)
+
     async def __aenter__(self) -> Self:
         await self._start()
         return self
@@ -148,6 +159,15 @@ class ControlPlane(Cluster):
                 await api.text("/readyz")
                 await api.get("/api/v1/namespaces/default", Named)
         except (ApiError, aiohttp.ClientError, OSError):
+            return False
+        return True
+
+    async def _controlled(self) -> bool:
+        """Whether the controllers have seen what is there, and act on it."""
+        try:
+            async with self.connect() as api:
+                await api.get(_OF_EVERY_NAMESPACE, Named)
+        except ApiError:
             return False
         return True
 

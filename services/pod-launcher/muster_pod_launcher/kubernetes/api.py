@@ -30,6 +30,7 @@ from muster_pod_launcher.kubernetes.errors import (
 )
 from muster_pod_launcher.kubernetes.limits import Limits
 from muster_pod_launcher.kubernetes.objects import Status
+from muster_pod_launcher.kubernetes.protobuf import MAGIC, Unreadable, status_of
 from muster_pod_launcher.kubernetes.sockets import Socket, open_socket
 from muster_pod_launcher.kubernetes.wire import NotAnswered, NotSent, Wire
 
@@ -50,6 +51,13 @@ _LONGEST_WAIT_S = 30.0
 _FIRST_ERROR = 400
 _UNAUTHORIZED = 401
 _STATUSES: dict[int, type[ApiError]] = {404: NotFound, 409: Conflict, 410: Gone, 412: Conflict}
+
+
+class Stream(msgspec.Struct, frozen=True):
+    """An answer that goes on: its media type, without parameters, and its bytes as they come."""
+
+    content_type: str
+    chunks: AsyncIterator[bytes]
 
 
 class Api:
@@ -106,8 +114,8 @@ class Api:
     @asynccontextmanager
     async def stream(
         self, path: str, *, query: Query, quiet_s: float | None, accept: str = JSON
-    ) -> AsyncGenerator[AsyncIterator[bytes]]:
-        """The bytes of an answer that goes on, as they come; ``quiet_s`` without any ends it with ``Unavailable``."""
+    ) -> AsyncGenerator[Stream]:
+        """An answer that goes on; ``quiet_s`` without any bytes ends it with ``Unavailable``."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=quiet_s)
         headers = {"Accept": accept, **await self._identity()}
         try:
@@ -116,7 +124,7 @@ class Api:
             ) as response:
                 if response.status >= _FIRST_ERROR:
                     _fail("GET", response.status, response.headers, await response.read())
-                yield response.content.iter_any()
+                yield Stream(response.content_type, response.content.iter_any())
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise Unavailable(_words(error)) from error
 
@@ -223,8 +231,9 @@ def _fail(method: str, status: int, headers: Mapping[str, str], data: bytes) -> 
 
 def _status(data: bytes) -> Status:
     try:
-        return msgspec.json.decode(data, type=Status)
-    except msgspec.DecodeError:
+        # Whoever asks for protobuf is refused in it, too.
+        return status_of(data) if data.startswith(MAGIC) else msgspec.json.decode(data, type=Status)
+    except (msgspec.DecodeError, Unreadable):
         return Status(message=data[:200].decode(errors="replace").strip())
 
 

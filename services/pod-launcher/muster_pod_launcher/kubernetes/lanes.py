@@ -13,6 +13,7 @@ import msgspec
 from muster_events.subjects import lane_of
 from muster_pod_launcher.kubernetes import labels
 from muster_pod_launcher.kubernetes.api import METADATA_LIST_ONLY, METADATA_ONLY, Api
+from muster_pod_launcher.kubernetes.events import PROTOBUF_EVENTS
 from muster_pod_launcher.kubernetes.objects import Anchor, Pod
 from muster_pod_launcher.kubernetes.reflector import Collection as Watched
 from muster_pod_launcher.kubernetes.reflector import Reflector
@@ -122,7 +123,9 @@ class Lanes:
     def _pods(self, selector: str) -> Reflector[Pod]:
         return Reflector(
             api=self._api,
-            collection=Watched(path=collection(self._namespace, "pods"), labels=selector),
+            collection=Watched(
+                path=collection(self._namespace, "pods"), labels=selector, event_type=PROTOBUF_EVENTS
+            ),
             kind=Pod,
             changed=self._runs.changed,
         )

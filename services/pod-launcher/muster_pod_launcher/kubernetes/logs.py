@@ -170,9 +170,9 @@ class LogReader:
         elif tail is not None:
             query["tailLines"] = str(tail)
         path = f"{collection(pod.metadata.namespace, 'pods')}/{pod.metadata.name}/log"
-        async with self._api.stream(path, query=query, quiet_s=None, accept="*/*") as chunks:
+        async with self._api.stream(path, query=query, quiet_s=None, accept="*/*") as stream:
             begun = False
-            async for chunk in chunks:
+            async for chunk in stream.chunks:
                 # A node that has it no more says so in place of it.
                 if not begun and chunk.startswith(_LOST):
                     raise NotFound(chunk.decode(errors="replace").strip())

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from muster_core.models import Node, Resources
 from muster_pod_launcher.kubernetes.api import Api
+from muster_pod_launcher.kubernetes.events import PROTOBUF_EVENTS
 from muster_pod_launcher.kubernetes.labels import of_others
 from muster_pod_launcher.kubernetes.nodes import Foreign, gpu_resource_of, read_node
 from muster_pod_launcher.kubernetes.objects import ClusterNode, Pod
@@ -38,7 +39,9 @@ class NodeWatch:
             kind=ClusterNode,
             changed=self._node_changed,
         )
-        others = Collection(path="/api/v1/pods", labels=of_others(pool), fields=_HOLDING)
+        others = Collection(
+            path="/api/v1/pods", labels=of_others(pool), fields=_HOLDING, event_type=PROTOBUF_EVENTS
+        )
         self._others = Reflector(api=api, collection=others, kind=Pod, changed=self._pod_changed)
 
     async def run(self) -> None:

@@ -98,5 +98,5 @@ class ProgressLines:
             "limitBytes": str(_MOST_BYTES),
         }
         path = f"{collection(pod.metadata.namespace, 'pods')}/{pod.metadata.name}/log"
-        async with self._api.stream(path, query=query, quiet_s=_QUIET_S, accept="*/*") as chunks:
-            return b"".join([chunk async for chunk in chunks])
+        async with self._api.stream(path, query=query, quiet_s=_QUIET_S, accept="*/*") as stream:
+            return b"".join([chunk async for chunk in stream.chunks])

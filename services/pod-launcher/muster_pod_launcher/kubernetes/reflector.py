@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Generic
 
 import msgspec
 
 from muster_pod_launcher.kubernetes.api import JSON, Api
 from muster_pod_launcher.kubernetes.errors import ApiError, Gone, Unavailable
-from muster_pod_launcher.kubernetes.objects import Bookmark, Metadata, ObjectList, Status, WatchEvent
+from muster_pod_launcher.kubernetes.events import Event, O, read_events
+from muster_pod_launcher.kubernetes.objects import ObjectList, Status
+from muster_pod_launcher.kubernetes.protobuf import Unreadable
 from muster_runtime.logs import fields
 
 log = logging.getLogger(__name__)
@@ -31,20 +33,6 @@ _LONGEST_PAUSE_S = 5.0
 # What went well for so long is not what makes the server work too hard.
 _STEADY_S = 10.0
 _REMEMBERED = 1_000
-
-_events = msgspec.json.Decoder(WatchEvent)
-
-
-class HasMetadata(Protocol):
-    """An object of the API."""
-
-    @property
-    def metadata(self) -> Metadata:
-        """Who it is."""
-        ...
-
-
-O = TypeVar("O", bound=HasMetadata)  # noqa: E741
 
 
 class Collection(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,12 +106,15 @@ class Reflector(Generic[O]):
 
     def put(self, found: O) -> None:
         """Take what a write was answered with, unless something newer is known, such as that it has gone since."""
-        known = self.objects.get(found.metadata.uid)
-        if found.metadata.uid in self._gone:
-            return
-        if known is None or known.metadata.version < found.metadata.version:
-            self.objects[found.metadata.uid] = found
+        uid = found.metadata.uid
+        if self._is_news(uid, found.metadata.version):
+            known = self.objects.get(uid)
+            self.objects[uid] = found
             self._changed(known, found)
+
+    def _is_news(self, uid: str, version: int) -> bool:
+        known = self.objects.get(uid)
+        return uid not in self._gone and (known is None or known.metadata.version < version)
 
     async def _list(self) -> str:
         found: dict[str, O] = {}
@@ -159,34 +150,32 @@ class Reflector(Generic[O]):
         try:
             async with self._api.stream(
                 self._collection.path, query=query, quiet_s=_QUIET_S, accept=self._collection.event_type
-            ) as chunks:
-                async for line in _lines(chunks):
-                    version = self._apply(_events.decode(line)) or version
+            ) as stream:
+                async for event in read_events(stream, self._decoder):
+                    version = self._apply(event) or version
         except Unavailable as error:
             raise _Interrupted(version, error) from error
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, Unreadable) as error:
             raise _Interrupted("", error) from error
         return version
 
-    def _apply(self, event: WatchEvent) -> str:
-        if event.type == "ERROR":
-            status = msgspec.json.decode(event.object, type=Status)
-            kind = Gone if status.code == 410 else Unavailable
-            raise kind(status.message, status=status.code, reason=status.reason)
-        if event.type == "BOOKMARK":
-            return msgspec.json.decode(event.object, type=Bookmark).metadata.resource_version
-        found = self._decoder.decode(event.object)
-        if event.type == "DELETED":
-            known = self.objects.pop(found.metadata.uid, None)
-            self._gone[found.metadata.uid] = None
+    def _apply(self, event: Event[O] | Status) -> str:
+        if isinstance(event, Status):
+            kind = Gone if event.code == 410 else Unavailable
+            raise kind(event.message, status=event.code, reason=event.reason)
+        if event.kind == "DELETED":
+            found = event.read()
+            known = self.objects.pop(event.uid, None)
+            self._gone[event.uid] = None
             if len(self._gone) > _REMEMBERED:
                 del self._gone[next(iter(self._gone))]
             # The event has the object as it was last, which the copy may not have seen.
             self._changed(known, found)
             self._changed(found, None)
-        else:
-            self.put(found)
-        return found.metadata.resource_version
+        # The first event of an object that was put says nothing new, and need not be read.
+        elif event.kind != "BOOKMARK" and self._is_news(event.uid, int(event.version or 0)):
+            self.put(event.read())
+        return event.version
 
 
 class _Interrupted(Exception):
@@ -196,12 +185,3 @@ class _Interrupted(Exception):
         super().__init__(str(cause))
         self.version = version
         self.cause = cause
-
-
-async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    rest = b""
-    async for chunk in chunks:
-        *whole, rest = (rest + chunk).split(b"\n")
-        for line in whole:
-            if line:
-                yield line

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
+from typing import cast
 from urllib.parse import urlsplit
 
 from muster_pod_launcher.kubernetes.answers import Answer, AnswerReader, BadAnswer
@@ -16,11 +17,11 @@ from muster_pod_launcher.kubernetes.answers import Answer, AnswerReader, BadAnsw
 _IDLE_S = 45.0
 """How long a connection is kept that nobody uses; API servers keep them for longer."""
 
-_PATIENCE_S = 0.02
+_PATIENCE_S = 0.005
 """How long requests wait for a connection that is in use, before another is opened: what the server answers sooner needs few of them, and
 to open one costs both sides as much as several requests. A burst would otherwise open one for each of its requests."""
 
-_OPENING_AT_ONCE = 4
+_OPENING_AT_ONCE = 8
 """Each is begun that long after the one before; a server that is far away takes longer than that."""
 
 
@@ -233,8 +234,8 @@ class _Connection(asyncio.Protocol):
         return answer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if isinstance(transport, asyncio.Transport):
-            self._transport = transport
+        # That of another event loop is no subclass.
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         if self._reader is None or self._answer is None or self._answer.done():

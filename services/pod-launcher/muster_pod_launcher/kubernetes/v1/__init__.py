@@ -1,0 +1,1 @@
+"""Generated messages of the proto package ``muster.kubernetes.v1``; see ``libs/rpc/generate.py``."""
