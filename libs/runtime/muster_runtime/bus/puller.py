@@ -122,7 +122,7 @@ class Puller:
             self._spend(self._pace, left=self._held[-1][1].pending)
         elif depth is None:
             # Asked for before they are taken: a cancellation while asking must not lose them.
-            await self._ask(leaving=count)
+            await self._ask(asyncio.get_running_loop().time(), leaving=count)
         return [self._held.popleft() for _ in range(count)]
 
     async def has_any(self, *, within_s: float | None) -> bool:
@@ -135,12 +135,13 @@ class Puller:
                 return False
             if self._gone and not self._held:
                 raise ConsumerGone(self._consumer)
-            await self._ask()
-            await self._wait(give_up)
+            now = clock()
+            await self._ask(now)
+            await self._wait(now, give_up)
         return True
 
-    async def _wait(self, give_up: float | None) -> None:
-        now = asyncio.get_running_loop().time()
+    async def _wait(self, now: float, give_up: float | None) -> None:
+        # The same instant decides whether to ask and how long to wait: with a later one, nobody would have asked, and nobody would come.
         until = self._not_before if self._not_before > now else now + _SILENCE_S
         try:
             async with asyncio.timeout_at(until if give_up is None else min(until, give_up)):
@@ -161,9 +162,8 @@ class Puller:
         """Whether more of what had gathered is on its way; it ends with a word of the broker."""
         return self._arriving is not None and self._arriving in self._open and len(self._held) < self._depth
 
-    async def _ask(self, leaving: int = 0) -> None:
+    async def _ask(self, now: float, leaving: int = 0) -> None:
         """Keep enough requested; forget requests that the broker must have forgotten."""
-        now = asyncio.get_running_loop().time()
         if self._generation != self._bus.generation:
             self._generation = self._bus.generation
             self._open.clear()
