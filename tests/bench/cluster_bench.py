@@ -236,6 +236,7 @@ async def _muster(arena: Arena) -> AsyncGenerator[LocalSystem]:
 
 async def _idle(arena: Arena, count: int) -> Measurement:
     waits: list[float] = []
+    await _renew(arena)
     async with _muster(arena) as system:
         for number in range(count):
             prefix = f"lone-{number}-"

@@ -90,6 +90,8 @@ class HttpServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             method, response = await self._answer(reader)
+            if writer.is_closing():
+                return
             writer.write(_encode(method, response))
             async with asyncio.timeout(_ANSWER_TIMEOUT_S):
                 await writer.drain()

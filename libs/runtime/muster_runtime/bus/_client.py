@@ -29,7 +29,9 @@ def _hidden(module: str) -> Generator[None]:
 
 
 with _hidden("aiohttp"):
+    from nats.aio import client as _library
     from nats.aio.client import Client
+    from nats.aio.transport import TcpTransport
     from nats.errors import Error as NatsError
 
 __all__ = ["NatsClient", "NatsError", "NatsSubscription", "heeding", "new_client"]
@@ -137,6 +139,31 @@ class _Message(msgspec.Struct, frozen=True):
     reply: str
     data: bytes
     headers: dict[str, str] | None
+
+
+class _Transport(TcpTransport):
+    """The library's transport, where what is written to a connection that is lost goes nowhere, and draining it says so.
+
+    That is asyncio's way, which the library relies on. Other loops raise ``RuntimeError`` at the write, and the task that makes the
+    connection anew would end of it.
+    """
+
+    def write(self, payload: bytes) -> None:
+        """Write, unless the connection is lost."""
+        if not self._is_lost():
+            super().write(payload)  # pyright: ignore[reportUnknownMemberType]
+
+    def writelines(self, payload: list[bytes]) -> None:
+        """Write all of it, unless the connection is lost."""
+        if not self._is_lost():
+            super().writelines(payload)  # pyright: ignore[reportUnknownMemberType]
+
+    def _is_lost(self) -> bool:
+        writer = self._io_writer
+        return writer is not None and writer.is_closing()
+
+
+_library.TcpTransport = _Transport  # pyright: ignore[reportPrivateImportUsage]
 
 
 async def _deliver(receive: Receive, message: WireMessage) -> None:

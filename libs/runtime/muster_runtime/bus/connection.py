@@ -308,7 +308,7 @@ class Bus:
             try:
                 await self._open()
                 opened = True
-            except NatsError as error:
+            except (NatsError, OSError) as error:
                 log.warning("the connection cannot be made anew yet: %s", error)
         self._revival = None
         self._announce()

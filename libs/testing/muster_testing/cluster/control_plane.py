@@ -17,7 +17,7 @@ from typing import Self
 import aiohttp
 
 from muster_testing.cluster.access import Access
-from muster_testing.cluster.cluster import NODE_GRACE_S, Cluster
+from muster_testing.cluster.cluster import NODE_GRACE_S, Cluster, suppress_status
 from muster_testing.cluster.credentials import write_kubeconfig, write_tokens
 from muster_testing.cluster.loops import run_beside
 from muster_testing.cluster.program import Program, free_port
@@ -31,6 +31,13 @@ _STORE = "unix://store:0"
 _STORE_PEER = "unix://peer:0"
 #: The groups that Kubernetes' own gang scheduling needs; without a scheduler they change nothing.
 _GANG_GATES = "GenericWorkload=true,GangScheduling=true"
+#: An API server that is started again and again does not get to compact what it has stored.
+_LASTING = (
+    "--auto-compaction-mode=revision",
+    "--auto-compaction-retention=1000",
+    "--quota-backend-bytes=8589934592",
+)
+_NOT_FOUND = 404
 #: What the controllers make in every namespace, and anew when it is gone.
 _OF_EVERY_NAMESPACE = "/api/v1/namespaces/default/configmaps/kube-root-ca.crt"
 #: Go then marks what it frees for the kernel to take where memory is short, instead of giving it back and faulting it in again.
@@ -108,7 +115,8 @@ class ControlPlane(Cluster):
         self._controllers.end()
         await self.restart_api_server()
         async with self.connect() as api:
-            await api.delete(_OF_EVERY_NAMESPACE)
+            with suppress_status(_NOT_FOUND):
+                await api.delete(_OF_EVERY_NAMESPACE)
         self._controllers.start()
         await self._controllers.until(self._controlled, timeout_s=_READY_TIMEOUT_S)
 
@@ -163,11 +171,11 @@ class ControlPlane(Cluster):
         return True
 
     async def _controlled(self) -> bool:
-        """Whether the controllers have seen what is there, and act on it."""
+        """Whether the controllers act on what is there."""
         try:
             async with self.connect() as api:
                 await api.get(_OF_EVERY_NAMESPACE, Named)
-        except ApiError:
+        except (ApiError, aiohttp.ClientError, OSError):
             return False
         return True
 
@@ -205,6 +213,7 @@ class ControlPlane(Cluster):
             f"--initial-cluster=default={_STORE_PEER}",
             f"--unsafe-no-fsync={str(not durable).lower()}",
             "--log-level=warn",
+            *(_LASTING if durable else ()),
         ]
 
     def _api_server_flags(self) -> list[str]:

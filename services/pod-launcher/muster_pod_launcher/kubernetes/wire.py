@@ -21,6 +21,9 @@ _PATIENCE_S = 0.005
 """How long requests wait for a connection that is in use, before another is opened: what the server answers sooner needs few of them, and
 to open one costs both sides as much as several requests. A burst would otherwise open one for each of its requests."""
 
+_MOMENT_S = 0.0005
+"""A loop's timers may come that much before their time."""
+
 _OPENING_AT_ONCE = 8
 """Each is begun that long after the one before; a server that is far away takes longer than that."""
 
@@ -144,7 +147,10 @@ class Wire:
 
     def _see_to_it(self) -> None:
         """Have another connection opened once the one that waits longest has waited for long enough: at once where none is in use."""
-        if self._alarm is not None or len(self._opening) >= _OPENING_AT_ONCE or not self._someone_waits():
+        if self._alarm is not None or not self._someone_waits():
+            return
+        # No more than there are who wait.
+        if len(self._opening) >= min(_OPENING_AT_ONCE, len(self._waiting)):
             return
         if self._in_use or self._opening:
             loop = asyncio.get_running_loop()
@@ -157,7 +163,7 @@ class Wire:
         self._alarm = None
         if self._someone_waits():
             now = asyncio.get_running_loop().time()
-            if now >= max(self._waiting[0][0], self._opened_at) + _PATIENCE_S:
+            if now + _MOMENT_S >= max(self._waiting[0][0], self._opened_at) + _PATIENCE_S:
                 self._open_another()
         self._see_to_it()
 

@@ -101,6 +101,8 @@ class TcpConnection:
 
     async def write(self, data: bytes) -> None:
         """See ``Connection``."""
+        if self._writer.is_closing():
+            raise ConnectionResetError("the replica has broken the connection off")
         self._writer.write(data)
         await self._writer.drain()
 
