@@ -13,6 +13,7 @@ import gc
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -77,7 +78,8 @@ async def _signal() -> float:
 async def main(file: Path) -> None:
     """Carry out the plan in ``file``."""
     # As any client, whatever the onlooker asked for itself.
-    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    with suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     plan = msgspec.msgpack.decode(file.read_bytes(), type=LoadPlan)
     cpu_from = time.process_time()
     began, ended = await (_create(plan, plan.server) if plan.server is not None else _submit(plan))

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 _PR_SET_PDEATHSIG = 1
 _NOT_FOUND = 127
@@ -30,7 +31,8 @@ def main(argv: Sequence[str]) -> int:
     if os.getppid() != parent:
         return 1
     # Whatever the test process asked for itself.
-    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    with suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     try:
         os.execv(program[0], program)  # noqa: S606 - no shell is the point
     except OSError as error:
