@@ -81,6 +81,24 @@ async def test_the_rights_of_the_deployment_suffice_for_a_whole_life(
             await room.until_gone(kind)
 
 
+async def test_what_was_deleted_by_force_has_its_room_until_it_is_said_to_be_over(
+    cluster: Cluster, room: KubeRoom, node: str, tmp_path: Path
+) -> None:
+    """With the rights of the deployment, too: nobody but pod-launcher says it where a kubelet does not."""
+    room.kubeconfig = await kubeconfig_of_the_launcher(cluster, tmp_path / "kubeconfig")
+    async with room.runtime() as runtime:
+        await room.launch(runtime, room.job(takes_to_end="10m"), room.replica(), node=node)
+        await room.running(runtime, room.replica())
+        await room.delete_pod("mnist-worker-0", gracePeriodSeconds="0")
+
+        end = await room.ended(runtime, room.replica())
+        (pod,) = await room.pods()
+        assert (pod.status.phase, pod.metadata.deletion_grace_period_seconds) == ("Failed", 0)
+        assert (end.state, end.reason) == (ReplicaState.REJECTED, "its pod was deleted")
+        runtime.recorded(room.job_id, [room.replica()])
+        await room.until_gone("pods")
+
+
 async def test_credentials_that_cannot_be_read_are_said(tmp_path: Path) -> None:
     with pytest.raises(NoCredentials, match="there is no kubeconfig"):
         await Credentials(kubeconfig=tmp_path / "missing").read()

@@ -10,7 +10,16 @@ import pytest
 from muster_core.models import ReplicaState
 from muster_pod_launcher.kubernetes.labels import MAIN_CONTAINER
 from muster_pod_launcher.kubernetes.objects import Pod
-from muster_pod_launcher.kubernetes.states import US, View, instant, next_look, observe, stuck, vanished
+from muster_pod_launcher.kubernetes.states import (
+    US,
+    View,
+    instant,
+    is_orphaned,
+    next_look,
+    observe,
+    stuck,
+    vanished,
+)
 from muster_pod_launcher.ports import ReplicaId
 
 REPLICA = ReplicaId(job_id="j-aaaaaaaaaaaaaaaa", attempt=1, role="worker", index=0)
@@ -149,6 +158,28 @@ def test_a_replica_on_a_silent_node_is_given_up_once_the_cluster_has_deleted_it(
     assert next_look(deleted, before) == instant(FINISHED)
     assert observe(deleted, REPLICA, away).state is ReplicaState.REJECTED
     assert observe(deleted, REPLICA, VIEW).state is ReplicaState.RUNNING
+
+
+@pytest.mark.parametrize("status", [{"phase": "Pending"}, running()])
+def test_one_deleted_by_force_has_its_room_until_it_is_said_to_be_over(status: dict[str, Any]) -> None:
+    forced = {"deletionTimestamp": FINISHED, "deletionGracePeriodSeconds": 0}
+    seen = observe(pod(status, **forced), REPLICA, VIEW)
+    assert seen.state in {ReplicaState.LAUNCHED, ReplicaState.RUNNING}
+
+    end = observe(pod(status | {"phase": "Failed"}, **forced), REPLICA, VIEW)
+    assert (end.state, end.reason) == (ReplicaState.REJECTED, "its pod was deleted")
+
+
+def test_a_kubelet_has_a_moment_to_say_how_what_was_deleted_by_force_has_ended() -> None:
+    at = instant(FINISHED)
+    forced = pod({"phase": "Pending"}, deletionTimestamp=FINISHED, deletionGracePeriodSeconds=0)
+    assert not is_orphaned(forced, at + 4 * US)
+    assert is_orphaned(forced, at + 5 * US)
+
+    said = pod({"phase": "Failed"}, deletionTimestamp=FINISHED, deletionGracePeriodSeconds=0)
+    gentle = pod(running(), deletionTimestamp=FINISHED, deletionGracePeriodSeconds=30)
+    assert not is_orphaned(said, at + 5 * US)
+    assert not is_orphaned(gentle, at + 5 * US)
 
 
 def test_the_container_that_decides_is_the_one_that_is_named() -> None:

@@ -18,6 +18,7 @@ from muster_pod_launcher.kubernetes.objects import Pod
 from muster_pod_launcher.kubernetes.states import (
     View,
     is_lost,
+    is_orphaned,
     is_over,
     main_ended,
     next_look,
@@ -119,6 +120,16 @@ class Runs:
             and run.is_unwanted
             and not run.pod.metadata.deletion_timestamp
             and not is_over(run.pod)
+        ]
+
+    def orphaned(self) -> list[Pod]:
+        """The pods that were deleted by force, and of which nobody says that they are over."""
+        now = self._clock()
+        return [
+            run.pod
+            for runs in self._runs.values()
+            for run in runs.values()
+            if run.pod is not None and is_orphaned(run.pod, now)
         ]
 
     def half_over(self) -> list[tuple[ReplicaId, Pod]]:

@@ -426,7 +426,7 @@ class KubernetesRuntime:
 
     async def _sweep(self) -> None:
         """End the pods that are to go and have not been asked to: their deciding container has ended, they came late, they do not get to
-        run, or they were asked in vain.
+        run, or they were asked in vain. And say that those are over of which nobody else will.
         """
         while True:
             await asyncio.sleep(_TICK_S)
@@ -435,7 +435,14 @@ class KubernetesRuntime:
                 self._runs.ask(replica)
             deletions = [self._end(pod, grace_s=_LEAST_GRACE_S) for _, pod in company]
             deletions += [self._end(pod, grace_s=None) for _, pod in self._runs.unwanted()]
-            await asyncio.gather(*deletions)
+            endings = [self._close(pod) for pod in self._runs.orphaned()]
+            await asyncio.gather(*deletions, *endings)
+
+    async def _close(self, pod: Pod) -> None:
+        try:
+            await self._writer.close(pod.metadata)
+        except ApiError as error:
+            log.warning("a pod deleted by force is not over yet: %s", error, extra=fields(pod=pod.metadata.name))
 
     async def _end(self, pod: Pod, *, grace_s: int | None) -> None:
         try:

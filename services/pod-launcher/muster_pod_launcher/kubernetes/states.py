@@ -30,6 +30,7 @@ _DISRUPTED = "DisruptionTarget"
 _ENDED_PHASES = ("Succeeded", "Failed")
 _OWN_DEADLINE = "DeadlineExceeded"
 _LAST_WORDS = 300
+_LAST_WORD_US = 5 * US
 _STUCK = frozenset(
     {
         "CreateContainerConfigError",
@@ -60,8 +61,15 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_over(pod: Pod) -> bool:
-    """Whether nothing of the pod runs any more: its phase says so, or its kubelet has confirmed its deletion."""
-    return pod.status.phase in _ENDED_PHASES or pod.metadata.deletion_grace_period_seconds == 0
+    """Whether nothing of the pod runs any more, as its phase says: until then it has its node's resources, even one without any grace."""
+    return pod.status.phase in _ENDED_PHASES
+
+
+def is_orphaned(pod: Pod, now: int) -> bool:
+    """Whether the pod was deleted by force, and its kubelet has had the time to say how it ended, but has not."""
+    if is_over(pod) or pod.metadata.deletion_grace_period_seconds != 0:
+        return False
+    return now >= instant(pod.metadata.deletion_timestamp) + _LAST_WORD_US
 
 
 def is_lost(pod: Pod, view: View) -> bool:

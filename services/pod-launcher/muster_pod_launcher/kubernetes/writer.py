@@ -153,17 +153,15 @@ class Writer:
         with suppress(NotFound):
             await self._api.delete(collection(namespace, "pods"), query=query)
 
+    async def close(self, metadata: Metadata) -> None:
+        """Say that a pod is over of which no kubelet will."""
+        change = {"metadata": {"uid": metadata.uid}, "status": {"phase": "Failed"}}
+        await self._change(metadata, "/status", change)
+
     async def release(self, metadata: Metadata) -> None:
         """Let a pod go whose end is on record."""
         change = {"metadata": {"uid": metadata.uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]}}
-        path = _path(metadata, "pods")
-        try:
-            await self._api.patch(path, change, Anchor, patch=STRATEGIC_MERGE, accept=METADATA_ONLY)
-        except NotFound:
-            return
-        except Conflict:
-            if await self._is_there(path, metadata.uid):
-                raise
+        await self._change(metadata, "", change)
 
     async def remove_all(self, job_id: str, namespace: str) -> None:
         """Remove the pods and services of a job, which have ended."""
@@ -180,6 +178,18 @@ class Writer:
         path = _path(metadata, "configmaps")
         try:
             await self._api.delete(path, options=options)
+        except NotFound:
+            return
+        except Conflict:
+            if await self._is_there(path, metadata.uid):
+                raise
+
+    async def _change(self, metadata: Metadata, subresource: str, change: dict[str, Any]) -> None:
+        path = _path(metadata, "pods")
+        try:
+            await self._api.patch(
+                path + subresource, change, Anchor, patch=STRATEGIC_MERGE, accept=METADATA_ONLY
+            )
         except NotFound:
             return
         except Conflict:
