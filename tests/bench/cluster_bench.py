@@ -19,7 +19,18 @@ from pathlib import Path
 
 import msgspec
 from cluster_gangs import NAMESPACE, NODE_CPU, NODE_GPUS, NODE_MEMORY, Shape
-from cluster_runs import Arena, Run, alone, bare, cancel, grouped, run, submitted, sweep
+from cluster_runs import (
+    Arena,
+    Run,
+    alone,
+    bare,
+    cancel,
+    grouped,
+    run,
+    submitted,
+    sweep,
+    uids_of_nodes,
+)
 from measuring import Measurement, percentile, table
 from processes import give_way
 from system_under_test import fresh_folder, pids_of
@@ -134,12 +145,12 @@ async def _measure(
         ) as cluster:
             await cluster.create_namespace(NAMESPACE)
             _say(f"{scale.nodes} nodes")
-            nodes = await cluster.add_kwok_nodes(
+            await cluster.add_kwok_nodes(
                 scale.nodes, cpu=str(NODE_CPU), memory=NODE_MEMORY, gpus=NODE_GPUS, prefix="node"
             )
             # They do not run on the cores of a control plane, and where they are played at all, as little as may be.
             give_way(cluster.pids["kwok"])
-            arena = Arena(cluster=cluster, nodes=nodes, folder=folder)
+            arena = Arena(cluster=cluster, nodes=await uids_of_nodes(cluster), folder=folder)
             muster: list[Run] = []
             shapes = [shape for shape in scale.shapes if not only or shape.name in only]
             for shape in shapes:

@@ -1,11 +1,12 @@
 """The gangs that every contender starts, in each contender's own words.
 
-The pods that are created directly are made by Muster's own function, so that they are the same to the byte but for who owns them.
+The pods that are created directly are made by Muster's own function. Those that are created on their nodes are the same to the byte, but
+that a node owns them where Muster would have written a config map.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import msgspec
 
@@ -13,7 +14,6 @@ from muster_core.frameworks import Site, environment, membership
 from muster_core.models import Job, JobRecord, ReplicaRecord, Resources, Role, Template, replica_name
 from muster_events.subjects import job_id_of
 from muster_pod_launcher.kubernetes.config import needs_config, node_as_owner
-from muster_pod_launcher.kubernetes.config import owner as config_as_owner
 from muster_pod_launcher.kubernetes.pods import Json, PodOptions, make_pod
 from muster_pod_launcher.ports import Launch, ReplicaId
 from muster_rpc.v1 import job_pb2, job_service_pb2
@@ -67,15 +67,16 @@ def submissions(shape: Shape, *, prefix: str = "") -> list[job_service_pb2.Submi
     return [_submission(shape, f"{prefix}{gang_name(index)}") for index in range(shape.gangs)]
 
 
-def pods(shape: Shape, *, nodes: Sequence[str] = (), grouped: bool = False) -> list[list[Json]]:
-    """The pods of each gang as bare objects: on ``nodes`` in turn, or on none; ``grouped`` as members of its pod group."""
+def pods(shape: Shape, *, nodes: Mapping[str, str] | None = None, grouped: bool = False) -> list[list[Json]]:
+    """The pods of each gang as bare objects: on ``nodes`` (uids by names) in turn, or on none; ``grouped`` as members of its pod group."""
     made: list[list[Json]] = []
+    turns = list((nodes or {"": _UID}).items())
     for gang in range(shape.gangs):
         job = _job(shape, gang_name(gang))
         members: list[Json] = []
         for index in range(shape.members):
-            node = nodes[(gang * shape.members + index) % len(nodes)] if nodes else ""
-            members.append(_pod(job, index, node=node, group=job.name if grouped else ""))
+            node, uid = turns[(gang * shape.members + index) % len(turns)]
+            members.append(_pod(job, index, node=node, uid=uid, group=job.name if grouped else ""))
         made.append(members)
     return made
 
@@ -116,7 +117,7 @@ def _job(shape: Shape, name: str) -> Job:
     return Job(name=name, namespace=NAMESPACE, roles=(role,))
 
 
-def _pod(job: Job, index: int, *, node: str, group: str) -> Json:
+def _pod(job: Job, index: int, *, node: str, uid: str, group: str) -> Json:
     job_id = job_id_of(request_id(job.name))
     replica = ReplicaRecord(role=_ROLE, index=index, attempt=1, generation=1, node=node)
     record = JobRecord(job_id=job_id, folded=1, job=job, attempt=1, generation=1, replicas=(replica,))
@@ -129,13 +130,13 @@ def _pod(job: Job, index: int, *, node: str, group: str) -> Json:
         env=environment(record, job, replica, site=site, traceparent=_TRACEPARENT),
     )
     members = membership(record, site.addresses).decode() if not needs_config(job) else None
-    owner = node_as_owner(job.name, _UID) if members is not None else config_as_owner(job.name, _UID)
+    owner = node_as_owner(node or job.name, uid)
     options = PodOptions(pool=NAMESPACE)
     pod = make_pod(launch, job, owner=owner, files={}, options=options, members=members)
-    # Nobody is there to let these pods go, and the collector of garbage would take what nobody owns.
-    held = [pod["metadata"].pop("finalizers"), pod["metadata"].pop("ownerReferences")]
-    pod["metadata"]["annotations"]["held"] = msgspec.json.encode(held).decode()
     if not node:
+        # The collector of garbage would take what somebody owns who is not there.
+        held = [pod["metadata"].pop("finalizers"), pod["metadata"].pop("ownerReferences")]
+        pod["metadata"]["annotations"]["held"] = msgspec.json.encode(held).decode()
         del pod["spec"]["nodeName"]
     if group:
         pod["spec"]["schedulingGroup"] = {"podGroupName": group}

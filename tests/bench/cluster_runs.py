@@ -75,16 +75,22 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Arena(msgspec.Struct, frozen=True, kw_only=True):
-    """Where they compete: the cluster, its nodes' names, and where the load's plans may lie."""
+    """Where they compete: the cluster, its nodes' uids by their names, and where the load's plans may lie."""
 
     cluster: ControlPlane
-    nodes: Sequence[str]
+    nodes: Mapping[str, str]
     folder: Path
 
     @property
     def server(self) -> Server:
         """The API server, as its administrator."""
         return Server(url=self.cluster.url, ca_file=str(self.cluster.ca_file), token=self.cluster.token)
+
+
+async def uids_of_nodes(cluster: ControlPlane) -> dict[str, str]:
+    """The uid of every node by its name."""
+    async with cluster.connect() as api:
+        return {node.metadata.name: node.metadata.uid for node in await api.items("/api/v1/nodes", Named)}
 
 
 def bare(arena: Arena, shape: Shape) -> LoadPlan:

@@ -11,8 +11,11 @@ SHAPE = Shape(gangs=5, members=3)
 
 
 def test_pods_without_nodes_differ_from_those_on_nodes_by_nothing_else() -> None:
-    waiting, placed = pods(SHAPE)[1][2], pods(SHAPE, nodes=["a", "b"])[1][2]
+    waiting, placed = pods(SHAPE)[1][2], pods(SHAPE, nodes={"a": "uid-a", "b": "uid-b"})[1][2]
     assert placed["spec"].pop("nodeName") == "b"
+    held = [placed["metadata"].pop("finalizers"), placed["metadata"].pop("ownerReferences")]
+    assert (held[1][0]["kind"], held[1][0]["name"], held[1][0]["uid"]) == ("Node", "b", "uid-b")
+    assert "finalizers" in waiting["metadata"]["annotations"].pop("held") or held[0]
     assert waiting == placed
 
 

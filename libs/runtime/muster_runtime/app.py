@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 import uvloop
 
 from muster_runtime.http_server import HttpServer
-from muster_runtime.logs import configure_logs, fields
+from muster_runtime.logs import configure_logs, fields, say
 from muster_runtime.metrics import Exposition, Metrics
 from muster_runtime.readiness import DRAINING, Readiness
 from muster_runtime.settings import (
@@ -247,9 +247,8 @@ def _announce_when_ready(ctx: Context, started: float) -> None:
         if ready and not announced:
             announced = True
             _relieve_the_collector()
-            ctx.log.info(
-                "ready", extra=fields(**ctx.addresses, startup_s=round(time.monotonic() - started, 3))
-            )
+            # Whoever has started it waits for this line, however little else is logged.
+            say(ctx.log, "ready", **ctx.addresses, startup_s=round(time.monotonic() - started, 3))
 
     ctx.readiness.listen(announce)
 

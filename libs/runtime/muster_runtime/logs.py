@@ -32,6 +32,12 @@ def fields(**values: object) -> dict[str, object]:
     return {_ATTRIBUTE: values}
 
 
+def say(logger: logging.Logger, message: str, **values: object) -> None:
+    """Log a message of level info, whatever the least level is that is logged."""
+    extra = fields(**values)
+    logger.handle(logger.makeRecord(logger.name, logging.INFO, "", 0, message, (), None, extra=extra))
+
+
 def configure_logs(
     *,
     service: str,
@@ -60,6 +66,7 @@ def configure_logs(
     logging.raiseExceptions = False
     # No line shows them, and to find them out is half of what a line costs.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]  # as logging's own documentation advises
     logging.captureWarnings(True)
 
 

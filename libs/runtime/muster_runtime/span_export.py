@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-_SCHEDULE_DELAY_MS = 200
+_SCHEDULE_DELAY_MS = 1000
+"""Each sending costs as much as a hundred spans, here and where they are received."""
 _MAX_QUEUE = 16_384
 _MAX_BATCH = 512
 # Retries within it outlast a restart of the receiver.

@@ -22,6 +22,7 @@ class Child:
         backoff: how long to wait between an end and the next start.
         is_ready: whether a line says that the program is ready.
         on_line: gets every line of the program and of its supervision, with the raw bytes of the former.
+        on_raw: gets the lines of the program from the moment it is ready, in place of `on_line`, where nobody reads what they say.
         on_start: is called after every start, when `pid` is known.
     """
 
@@ -33,6 +34,7 @@ class Child:
         is_ready: Callable[[Line], bool],
         on_line: Callable[[Line, bytes], None],
         on_start: Callable[[], None],
+        on_raw: Callable[[bytes], None] | None = None,
     ) -> None:
         self.program = program
         self.ready = asyncio.Event()
@@ -41,10 +43,11 @@ class Child:
         self._is_ready = is_ready
         self._on_line = on_line
         self._on_start = on_start
+        self._on_raw = on_raw
         self._process: Process | None = None
         self._stop_asked = asyncio.Event()
         self._at_once = False
-        self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self._last_lines: deque[bytes] = deque(maxlen=_LAST_LINES)
 
     @property
     def name(self) -> str:
@@ -73,7 +76,8 @@ class Child:
             if self._stop_asked.is_set():
                 return
             if exit_code is not None and exit_code == self.program.fatal_exit:
-                raise ProgramRefused(self.name, exit_code, "\n".join(self._last_lines))
+                last = (parse_line(self.name, raw).message for raw in self._last_lines)
+                raise ProgramRefused(self.name, exit_code, "\n".join(last))
             up_s = loop.time() - started
             wait_s = self._backoff.after(up_s)
             self._say(
@@ -130,10 +134,14 @@ class Child:
             process.send(signal.SIGKILL)
 
     def _receive(self, raw: bytes) -> None:
+        if self._on_raw is not None and self.ready.is_set():
+            self._last_lines.append(raw)
+            self._on_raw(raw)
+            return
         line = parse_line(self.name, raw)
         if not line.message and not line.exception:
             return
-        self._last_lines.append(line.message)
+        self._last_lines.append(raw)
         self._on_line(line, raw)
         if self._is_ready(line):
             self.ready.set()

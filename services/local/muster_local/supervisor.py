@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from muster_local.backoff import Backoff
 from muster_local.child import Child
@@ -21,6 +22,7 @@ class Supervisor:
 
     Args:
         on_line: gets every line of every program, with its raw bytes (empty for the supervisor's own).
+        on_raw: gets the program's name and the bytes of its lines once it is ready, in place of `on_line`; None: `on_line` gets all.
         on_start: is called after every start and restart.
         backoff: makes the back-off of one program.
     """
@@ -29,10 +31,12 @@ class Supervisor:
         self,
         *,
         on_line: Callable[[Line, bytes], None],
+        on_raw: Callable[[str, bytes], None] | None = None,
         on_start: Callable[[], None] = lambda: None,
         backoff: Callable[[], Backoff] = Backoff,
     ) -> None:
         self._on_line = on_line
+        self._on_raw = on_raw
         self._on_start = on_start
         self._backoff = backoff
         self._children: dict[str, Child] = {}
@@ -52,6 +56,7 @@ class Supervisor:
             is_ready=is_ready,
             on_line=self._on_line,
             on_start=self._on_start,
+            on_raw=partial(self._on_raw, program.name) if self._on_raw else None,
         )
         self._children[program.name] = child
         keeper = asyncio.create_task(child.keep(), name=program.name)

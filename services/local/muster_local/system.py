@@ -82,7 +82,7 @@ class LocalSystem:
     Args:
         data: the data folder.
         options: everything that can be chosen.
-        listener: gets every line of every program and of the supervisor.
+        listener: gets every line of every program and of the supervisor; without one, what services say is only kept.
         command: turns the name of a service's module into the command that runs it.
     """
 
@@ -91,12 +91,13 @@ class LocalSystem:
         data: Path,
         options: LocalOptions | None = None,
         *,
-        listener: Callable[[Line], None] = _ignore,
+        listener: Callable[[Line], None] | None = None,
         command: Callable[[str], tuple[str, ...]] = module_command,
     ) -> None:
         self.folder = Folder(data)
         self.options = options or LocalOptions()
-        self._listener = listener
+        self._listener = listener or _ignore
+        self._is_heard = listener is not None
         self._command = command
         self._lock: int | None = None
         self._journal: Journal | None = None
@@ -160,7 +161,12 @@ class LocalSystem:
         self._lock = await self.folder.lock()
         self.folder.endpoints.unlink(missing_ok=True)
         self._journal = Journal(self.folder.log)
-        self._supervisor = supervisor = Supervisor(on_line=self._receive, on_start=self._note_start)
+        self._supervisor = supervisor = Supervisor(
+            on_line=self._receive,
+            # To read what nobody hears costs more than to keep it.
+            on_raw=None if self._is_heard else self._keep,
+            on_start=self._note_start,
+        )
         if self.options.port:
             await require_port(self.options.port)
         ports = assign_ports(self._port_names(), file=self.folder.ports)
@@ -319,9 +325,12 @@ class LocalSystem:
         )
 
     def _receive(self, line: Line, raw: bytes) -> None:
-        if self._journal is not None:
-            self._journal.write(line.source, raw or line.message.encode())
+        self._keep(line.source, raw or line.message.encode())
         self._listener(line)
+
+    def _keep(self, source: str, raw: bytes) -> None:
+        if self._journal is not None:
+            self._journal.write(source, raw)
 
     def _note_start(self) -> None:
         if self._started:

@@ -7,10 +7,9 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from muster_core.elasticity import Asked, ElasticSettings, next_check, plan, view_of_state
+from muster_core.elasticity import Asked, ElasticSettings, FollowedPool, next_check, plan, view_of_state
 from muster_core.facts import CapacityChanged, NodeChanged, Stamped
 from muster_core.models import QueueSpec
-from muster_core.queues import PoolState
 from muster_runtime.logs import fields
 from muster_scaler.ports import Proposals
 
@@ -23,18 +22,18 @@ _REST = 4
 
 
 class Term:
-    """A leader's term. ``state`` is the pool as the facts tell it, kept for looking at, never to decide."""
+    """A leader's term. ``pool`` is the pool as the facts tell it, kept for looking at, never to decide."""
 
     def __init__(
         self,
         *,
-        state: PoolState,
+        pool: FollowedPool,
         proposals: Proposals,
         settings: ElasticSettings,
         asked: Asked,
         clock: Callable[[], int],
     ) -> None:
-        self.state = state
+        self.pool = pool
         self._proposals = proposals
         self._settings = settings
         self._asked = asked
@@ -46,21 +45,21 @@ class Term:
     def observe(self, batch: Sequence[Stamped]) -> None:
         """Fold facts of jobs."""
         for stamped in batch:
-            self.state.observe(stamped)
+            self.pool.observe(stamped)
         self.wake()
 
     def observe_pool(self, fact: NodeChanged | CapacityChanged) -> None:
         """Take in the last word on a node, or on the pool."""
         match fact:
             case NodeChanged():
-                self.state.observe_node(fact)
+                self.pool.observe_node(fact)
             case CapacityChanged():
                 self._capacity = fact
         self.wake()
 
     def apply_queues(self, specs: Iterable[QueueSpec]) -> None:
         """Take in the queues; ones that do not go together change nothing."""
-        for problem in self.state.apply_queues(specs):
+        for problem in self.pool.apply_queues(specs):
             log.error("the queues cannot be taken: %s: %s", problem.path, problem.message)
         self.wake()
 
@@ -88,20 +87,23 @@ class Term:
         await asyncio.sleep(max(_SETTLE_S, _REST * self._took_s))
 
     async def _look(self) -> int | None:
+        if not self.pool.may_change:
+            self._asked.keep(())
+            return None
         began_ns, began = time.time_ns(), time.monotonic()
         now = self._clock()
-        view = view_of_state(self.state, capacity=self._capacity)
+        view = view_of_state(self.pool.state(), capacity=self._capacity)
         planned = plan(view, now, self._settings)
         news, again = self._asked.sift(planned, view.index.version, now)
         checks = [at for at in (again, next_check(view, now, self._settings)) if at is not None]
         self._took_s = time.monotonic() - began
         for proposal in news:
-            record = self.state.record(proposal.job_id)
+            record = self.pool.record(proposal.job_id)
             if record is None:
                 continue
             await self._proposals.publish(record, proposal, began_ns)
             log.info(
                 "proposed: %s", proposal.reason.message, extra=fields(job=record.name, job_id=record.job_id)
             )
-        self._asked.keep(self.state.index.records)
+        self._asked.keep(view.index.records)
         return min(checks, default=None)

@@ -6,10 +6,9 @@ import asyncio
 import logging
 import time
 
-from muster_core.elasticity import Asked, ScaleProposal
+from muster_core.elasticity import Asked, FollowedPool, ScaleProposal
 from muster_core.facts import ScaleProposed
 from muster_core.models import JobRecord
-from muster_core.queues import PoolState
 from muster_events import spans
 from muster_events.catalogue import (
     JOBS_BUCKET,
@@ -107,11 +106,11 @@ class Scaler:
     async def lead(self, fence: Fence) -> None:
         """One term. Proposals need no fence: the scheduler refuses what is stale."""
         pool = self._settings.pool
-        state = PoolState(pool=pool)
+        followed = FollowedPool(pool=pool)
         queues = Records(self._bus, QUEUES_BUCKET)
         proposals = BusProposals(bus=self._bus, telemetry=self._ctx.telemetry, metrics=self._ctx.metrics)
         term = Term(
-            state=state,
+            pool=followed,
             proposals=proposals,
             settings=self._settings.elastic,
             asked=Asked(self._settings.ask_again_seconds),
@@ -121,7 +120,7 @@ class Scaler:
             _take_queues(term, entry.value)
 
         def load(entries: list[Entry]) -> None:
-            state.restore(restore(entries))
+            followed.restore(restore(entries))
 
         async def handle(batch: list[Incoming], live: bool) -> None:
             term.observe([stamp(incoming) for incoming in batch])
@@ -143,13 +142,13 @@ class Scaler:
             tasks.create_task(self._follow(capacity_subject(pool), term))
             tasks.create_task(_follow_queues(queues, pool, term))
             await feed.caught_up.wait()
-            tasks.create_task(self._retell(proposals, state))
+            tasks.create_task(self._retell(proposals, followed))
             log.info("leading", extra=fields(pool=pool, epoch=fence.sequence, policy=self._settings.policy))
             await term.lead()
 
-    async def _retell(self, proposals: BusProposals, state: PoolState) -> None:
+    async def _retell(self, proposals: BusProposals, pool: FollowedPool) -> None:
         for said in await recent_facts(self._bus, [ScaleProposed], seconds=_UNSENT_S):
-            known = state.record(said.job_id)
+            known = pool.record(said.job_id)
             record = known or JobRecord(job_id=said.job_id, folded=0, trace=said.traceparent)
             if isinstance(said.fact, ScaleProposed):
                 proposals.tell(record, said.fact, said.at * 1000, said.at * 1000)

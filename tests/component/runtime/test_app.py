@@ -125,6 +125,15 @@ async def test_it_is_ready_only_when_all_of_its_parts_are(start: Start):
     assert [line["msg"] for line in service.said] == ["not yet", "ready"]
 
 
+async def test_it_says_that_it_is_ready_however_little_it_logs(start: Start):
+    service = await start(LOG_LEVEL="error", DEMO_MODE="late")
+
+    ready = await service.says("ready")
+
+    assert [line["msg"] for line in service.said] == ["ready"]
+    assert (ready["level"], "metrics" in ready) == ("info", True)
+
+
 async def test_a_running_call_is_answered_before_the_end(start: Start):
     service = await start()
     ready = await service.says("ready")

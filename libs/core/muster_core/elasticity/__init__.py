@@ -1,6 +1,7 @@
 """When and whom to grow or shrink: rules that all share, and policies that order jobs. It proposes; the scheduler disposes."""
 
 from muster_core.elasticity.asked import Asked
+from muster_core.elasticity.following import FollowedPool
 from muster_core.elasticity.plan import next_check, plan
 from muster_core.elasticity.proposal import ScaleProposal
 from muster_core.elasticity.settings import ElasticSettings
@@ -10,6 +11,7 @@ from muster_core.lifecycle.speed_up import SpeedUp, speed_up_of
 __all__ = [
     "Asked",
     "ElasticSettings",
+    "FollowedPool",
     "PoolView",
     "ScaleProposal",
     "SpeedUp",

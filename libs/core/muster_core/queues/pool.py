@@ -121,6 +121,11 @@ class PoolState:
         self._put(folded.record)
         return folded.illegal
 
+    def take(self, record: JobRecord) -> None:
+        """Take in what a job has become, however many facts have made it so; for those who look, and do not decide."""
+        self._decided_at = max(self._decided_at, record.placed_at, record.resized_at)
+        self._put(record)
+
     def observe_node(self, changed: NodeChanged) -> None:
         """Take in what a node of this pool offers; facts of other pools change nothing."""
         if changed.pool != self.pool:

@@ -442,7 +442,9 @@ class KubernetesRuntime:
         try:
             await self._writer.close(pod.metadata)
         except ApiError as error:
-            log.warning("a pod deleted by force is not over yet: %s", error, extra=fields(pod=pod.metadata.name))
+            log.warning(
+                "a pod deleted by force is not over yet: %s", error, extra=fields(pod=pod.metadata.name)
+            )
 
     async def _end(self, pod: Pod, *, grace_s: int | None) -> None:
         try:

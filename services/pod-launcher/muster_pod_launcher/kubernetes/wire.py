@@ -84,8 +84,7 @@ class Wire:
         connection = await self._take(deadline)
         self._in_use += 1
         try:
-            async with asyncio.timeout_at(deadline):
-                answer = await connection.ask(message, has_body=method != "HEAD")
+            answer = await connection.ask(message, has_body=method != "HEAD", deadline=deadline)
         except (OSError, BadAnswer) as error:
             raise NotAnswered(str(error)) from error
         finally:
@@ -105,19 +104,20 @@ class Wire:
         raise NotSent("the client is closed")
 
     async def _wait_for_one(self, now: float, deadline: float) -> _Connection:
-        handed: asyncio.Future[_Connection] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        handed: asyncio.Future[_Connection] = loop.create_future()
         self._waiting.append((now, handed))
         self._see_to_it()
+        # A timer of its own, here and below: a time-out of the library costs several times as much.
+        end = loop.call_at(deadline, _give_up, handed)
         try:
-            async with asyncio.timeout_at(deadline):
-                try:
-                    return await handed
-                except asyncio.CancelledError:
-                    if handed.done() and not handed.cancelled() and handed.exception() is None:
-                        self._put_back(handed.result())
-                    raise
-        except TimeoutError as error:
-            raise NotSent("there was no connection in time") from error
+            return await handed
+        except asyncio.CancelledError:
+            if handed.done() and not handed.cancelled() and handed.exception() is None:
+                self._put_back(handed.result())
+            raise
+        finally:
+            end.cancel()
 
     def _take_idle(self, now: float) -> _Connection | None:
         # The one that was used last: those that are too many grow old at the other end.
@@ -207,6 +207,11 @@ class Wire:
         return connection
 
 
+def _give_up(handed: asyncio.Future[_Connection]) -> None:
+    if not handed.done():
+        handed.set_exception(NotSent("there was no connection in time"))
+
+
 class _Connection(asyncio.Protocol):
     """One connection. It is free while it is open, and owes no answer."""
 
@@ -225,14 +230,19 @@ class _Connection(asyncio.Protocol):
         if transport is not None:
             transport.abort()
 
-    async def ask(self, message: bytes, *, has_body: bool) -> Answer:
-        """Send a request, and wait for its answer; raises ``ConnectionError`` and ``BadAnswer``."""
+    async def ask(self, message: bytes, *, has_body: bool, deadline: float) -> Answer:
+        """Send a request, and wait for its answer until ``deadline`` (of the loop's clock); raises ``OSError`` and ``BadAnswer``."""
         if self._transport is None:
             raise ConnectionResetError("the connection was closed")
         self._reader = AnswerReader(has_body=has_body)
-        self._answer = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._answer = loop.create_future()
         self._transport.write(message)
-        answer = await self._answer
+        end = loop.call_at(deadline, self._fail, TimeoutError())
+        try:
+            answer = await self._answer
+        finally:
+            end.cancel()
         # Not before it has come: whoever is cancelled meanwhile leaves a connection that nobody may use.
         self._answer = self._reader = None
         if answer.is_last:
