@@ -135,8 +135,9 @@ class Child:
 
     def _receive(self, raw: bytes) -> None:
         if self._on_raw is not None and self.ready.is_set():
-            self._last_lines.append(raw)
-            self._on_raw(raw)
+            if raw.strip():
+                self._last_lines.append(raw)
+                self._on_raw(raw)
             return
         line = parse_line(self.name, raw)
         if not line.message and not line.exception:

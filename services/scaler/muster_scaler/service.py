@@ -50,9 +50,9 @@ log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.5
 _UNSENT_S = 15.0
+"""How long before its successor leads a leader may have died with spans that it had not sent."""
 _TICK_S = 0.25
 """How long facts gather when they are many: nobody is in a hurry to grow, and jobs that start want the machine."""
-"""How long before its successor leads a leader may have died with spans that it had not sent."""
 
 
 class BusProposals:

@@ -14,7 +14,6 @@ from muster_pod_launcher.kubernetes.states import (
     US,
     View,
     instant,
-    is_orphaned,
     next_look,
     observe,
     stuck,
@@ -170,16 +169,13 @@ def test_one_deleted_by_force_has_its_room_until_it_is_said_to_be_over(status: d
     assert (end.state, end.reason) == (ReplicaState.REJECTED, "its pod was deleted")
 
 
-def test_a_kubelet_has_a_moment_to_say_how_what_was_deleted_by_force_has_ended() -> None:
-    at = instant(FINISHED)
-    forced = pod({"phase": "Pending"}, deletionTimestamp=FINISHED, deletionGracePeriodSeconds=0)
-    assert not is_orphaned(forced, at + 4 * US)
-    assert is_orphaned(forced, at + 5 * US)
-
-    said = pod({"phase": "Failed"}, deletionTimestamp=FINISHED, deletionGracePeriodSeconds=0)
-    gentle = pod(running(), deletionTimestamp=FINISHED, deletionGracePeriodSeconds=30)
-    assert not is_orphaned(said, at + 5 * US)
-    assert not is_orphaned(gentle, at + 5 * US)
+def test_one_that_muster_stopped_and_nobody_saw_end_has_run() -> None:
+    view = View(now=NOW, asked=True)
+    forced = {"deletionTimestamp": FINISHED, "deletionGracePeriodSeconds": 0}
+    ran = observe(pod(running() | {"phase": "Failed"}, **forced), REPLICA, view)
+    assert (ran.state, ran.signal, ran.started_at) == (ReplicaState.EXITED, 15, instant(STARTED))
+    never = observe(pod({"phase": "Failed"}, **forced), REPLICA, view)
+    assert (never.state, never.reason) == (ReplicaState.REMOVED, "stopped before it ran")
 
 
 def test_the_container_that_decides_is_the_one_that_is_named() -> None:

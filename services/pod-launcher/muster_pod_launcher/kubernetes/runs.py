@@ -17,8 +17,8 @@ from muster_pod_launcher.kubernetes.labels import replica_of
 from muster_pod_launcher.kubernetes.objects import Pod
 from muster_pod_launcher.kubernetes.states import (
     View,
+    is_forced,
     is_lost,
-    is_orphaned,
     is_over,
     main_ended,
     next_look,
@@ -29,12 +29,18 @@ from muster_pod_launcher.kubernetes.states import (
 from muster_pod_launcher.ports import Observation, ReplicaId
 
 _REMEMBERED = 10_000
+_LAST_WORD_US = 5_000_000
+"""How long a kubelet may take to say how a pod has ended that was deleted by force."""
 
 
 class Run(msgspec.Struct, kw_only=True):
-    """One run: its pod while there is one, what stands of it, whether Muster asked for its end, or why it takes it away."""
+    """One run: its pod while there is one, what stands of it, whether Muster asked for its end, or why it takes it away.
+
+    ``forced_at`` is when its pod was first seen without any grace left (µs), 0 while it has some.
+    """
 
     pod: Pod | None = None
+    forced_at: int = 0
     seen: Observation | None = None
     asked: bool = False
     verdict: str = ""
@@ -123,13 +129,13 @@ class Runs:
         ]
 
     def orphaned(self) -> list[Pod]:
-        """The pods that were deleted by force, and of which nobody says that they are over."""
-        now = self._clock()
+        """The pods that were deleted by force, and whose kubelets have had the time to say that they are over, and have not."""
+        before = self._clock() - _LAST_WORD_US
         return [
             run.pod
             for runs in self._runs.values()
             for run in runs.values()
-            if run.pod is not None and is_orphaned(run.pod, now)
+            if run.pod is not None and 0 < run.forced_at <= before and is_forced(run.pod)
         ]
 
     def half_over(self) -> list[tuple[ReplicaId, Pod]]:
@@ -193,6 +199,9 @@ class Runs:
             return
         was_over = run.pod is not None and is_over(run.pod)
         run.pod = after
+        if is_forced(after):
+            # By this clock: what the object says may be the instant of an earlier, gentle deletion.
+            run.forced_at = run.forced_at or self._clock()
         if not run.has_ended:
             self._look(replica, run, after)
         elif is_over(after) and not was_over:
@@ -214,9 +223,17 @@ class Runs:
                     self._look_at(replica)
 
     def forget(self, job_id: str) -> None:
-        """Know nothing of the job any more, whatever is still said of the pods that it has now."""
-        going = {pod.metadata.uid for pod in self.pods_of(job_id)}
-        self._runs.pop(job_id, None)
+        """Know nothing of the job any more, whatever is still said of the pods that it has now: but for those that have not ended yet."""
+        runs = self._runs.pop(job_id, {})
+        late = {replica: run for replica, run in runs.items() if run.pod is not None and not is_over(run.pod)}
+        if late:
+            # They came when their runs had ended already: the end of each has its job looked at again, and then they are let go.
+            self._runs[job_id] = late
+        going = {
+            run.pod.metadata.uid
+            for replica, run in runs.items()
+            if run.pod is not None and replica not in late
+        }
         self._forgotten[job_id] = self._forgotten.pop(job_id, frozenset()) | going
         if len(self._forgotten) > _REMEMBERED:
             del self._forgotten[next(iter(self._forgotten))]

@@ -30,7 +30,6 @@ _DISRUPTED = "DisruptionTarget"
 _ENDED_PHASES = ("Succeeded", "Failed")
 _OWN_DEADLINE = "DeadlineExceeded"
 _LAST_WORDS = 300
-_LAST_WORD_US = 5 * US
 _STUCK = frozenset(
     {
         "CreateContainerConfigError",
@@ -65,11 +64,9 @@ def is_over(pod: Pod) -> bool:
     return pod.status.phase in _ENDED_PHASES
 
 
-def is_orphaned(pod: Pod, now: int) -> bool:
-    """Whether the pod was deleted by force, and its kubelet has had the time to say how it ended, but has not."""
-    if is_over(pod) or pod.metadata.deletion_grace_period_seconds != 0:
-        return False
-    return now >= instant(pod.metadata.deletion_timestamp) + _LAST_WORD_US
+def is_forced(pod: Pod) -> bool:
+    """Whether the pod has no grace left, and nobody has said yet that it is over: it was deleted by force."""
+    return pod.metadata.deletion_grace_period_seconds == 0 and not is_over(pod)
 
 
 def is_lost(pod: Pod, view: View) -> bool:
@@ -110,19 +107,7 @@ def vanished(pod: Pod, replica: ReplicaId, view: View) -> Observation:
         return observe(pod, replica, view)
     if not view.asked:
         return _taken(pod, replica, view, view.verdict or _disruption(pod) or "its pod was deleted")
-    started = _started(pod)
-    if not started:
-        words = "stopped before it ran"
-        return Observation(replica=replica, state=ReplicaState.REMOVED, at=view.now, reason=words)
-    return Observation(
-        replica=replica,
-        state=ReplicaState.EXITED,
-        at=view.now,
-        signal=15,
-        reason="stopped; how it ended was not seen",
-        address=_address(pod),
-        started_at=started,
-    )
+    return _stopped(pod, replica, view)
 
 
 def next_look(pod: Pod, view: View) -> int | None:
@@ -197,10 +182,26 @@ def _unseen(pod: Pod, replica: ReplicaId, view: View) -> Observation:
             reason=f"its init container {failed[0]} ended with {failed[1].exit_code}",
         )
     if view.asked:
-        return Observation(
-            replica=replica, state=ReplicaState.REMOVED, at=view.now, reason="stopped before it ran"
-        )
-    return _taken(pod, replica, view, pod.status.message or "its pod failed before it ran")
+        return _stopped(pod, replica, view)
+    how = "and nobody has said how" if _started(pod) else "before it ran"
+    return _taken(pod, replica, view, pod.status.message or f"its pod failed {how}")
+
+
+def _stopped(pod: Pod, replica: ReplicaId, view: View) -> Observation:
+    """It was asked to end and has, and nobody has said how."""
+    started = _started(pod)
+    if not started:
+        words = "stopped before it ran"
+        return Observation(replica=replica, state=ReplicaState.REMOVED, at=view.now, reason=words)
+    return Observation(
+        replica=replica,
+        state=ReplicaState.EXITED,
+        at=view.now,
+        signal=15,
+        reason="stopped; how it ended was not seen",
+        address=_address(pod),
+        started_at=started,
+    )
 
 
 def _taken(
