@@ -92,12 +92,11 @@ class Api:
         content: object,
         kind: type[T],
         *,
-        query: Query | None = None,
         accept: str = JSON,
         unless: Callable[[], None] | None = None,
     ) -> T:
-        """Create an object in the collection ``path``; ``unless`` is called when its turn has come, and may raise instead."""
-        data = await self._ask("POST", path, content=content, query=query, accept=accept, unless=unless)
+        """Create an object in the collection ``path`` (a query may follow); ``unless`` is called when its turn comes, and may raise."""
+        data = await self._ask("POST", path, content=content, accept=accept, unless=unless)
         return _decode(data, kind)
 
     async def patch(

@@ -43,8 +43,9 @@ from muster_pod_launcher.ports import ReplicaId
 log = logging.getLogger(__name__)
 
 _TRIES = 4
-_UNCHECKED = {"fieldValidation": "Ignore"}
+_UNCHECKED = "fieldValidation=Ignore"
 """Looking for fields that it does not know costs the API server a second decoding, and nobody here reads what it would say of them."""
+_BLANK = f'"{ASKED_FOR}":""'.encode()
 
 
 class InTheWay(Exception):
@@ -109,15 +110,14 @@ class Writer:
         Raises ``Taken``, ``InTheWay``, ``Refused``.
         """
         metadata = content["metadata"]
-        digest = _digest(content)
-        metadata["annotations"] = {**metadata["annotations"], ASKED_FOR: digest}
+        asked, digest = _with_digest(content)
         folder = collection(metadata["namespace"], "pods")
         path = f"{folder}/{metadata['name']}"
         for _ in range(_TRIES):
             try:
                 # What was asked for is known: only who it has become is told.
                 created = await self._api.create(
-                    folder, content, Anchor, query=_UNCHECKED, accept=METADATA_ONLY, unless=unless
+                    f"{folder}?{_UNCHECKED}", asked, Anchor, accept=METADATA_ONLY, unless=unless
                 )
                 return Pod(metadata=created.metadata, spec=_spec_of(content))
             except (AlreadyExists, MayHaveHappened):
@@ -245,9 +245,17 @@ def _spec_of(content: dict[str, Any]) -> PodSpec:
         return PodSpec(node_name=content["spec"]["nodeName"])
 
 
-def _digest(content: dict[str, Any]) -> str:
-    encoded = msgspec.json.encode(content, order="deterministic")
-    return hashlib.blake2b(encoded, digest_size=8).hexdigest()
+def _with_digest(content: dict[str, Any]) -> tuple[msgspec.Raw, str]:
+    """A pod as it is sent, with a digest of all the rest among its annotations; and that digest.
+
+    Both come of one encoding, in which the annotation is filled in afterwards: it stands before whatever else might look like it, since
+    an object's metadata comes before its spec, and annotations before labels.
+    """
+    metadata = content["metadata"]
+    blank = {**content, "metadata": {**metadata, "annotations": {**metadata["annotations"], ASKED_FOR: ""}}}
+    encoded = msgspec.json.encode(blank, order="deterministic")
+    digest = hashlib.blake2b(encoded, digest_size=8).hexdigest()
+    return msgspec.Raw(encoded.replace(_BLANK, _BLANK[:-1] + f'{digest}"'.encode(), 1)), digest
 
 
 def _path(metadata: Metadata, kind: str) -> str:
