@@ -236,8 +236,7 @@ async def _renew(arena: Arena) -> None:
 async def _muster(arena: Arena) -> AsyncGenerator[LocalSystem]:
     """A Muster of its own on the cluster, which has placed gangs before: what is loaded on first use is nobody's rate."""
     with fresh_folder(arena.folder) as folder:
-        # In a cluster no service is nicer than another, nor than the API server.
-        options = LocalOptions(kubeconfig=arena.cluster.kubeconfig, workdir=folder, gives_way=False)
+        options = LocalOptions(kubeconfig=arena.cluster.kubeconfig, workdir=folder)
         system = LocalSystem(folder / "data", options)
         async with system:
             await run(arena, submitted(system, _WARM_UP, prefix="warm-"), _WARM_UP, pids={}, played=True)

@@ -36,7 +36,8 @@ class Wiring(msgspec.Struct, frozen=True, kw_only=True):
 
     `addresses` has every copy by name. `otlp_endpoint` receives spans and `trace_query_url` answers for them; None
     where there is none. `nodes` are node specs, none for this machine as it is. With a `kubeconfig` replicas are pods of its
-    cluster instead. `base_env` is inherited. `gives_way`: whether what is behind the front door has a niceness.
+    cluster instead. `base_env` is inherited. `gives_way`: whether all but one of them have a niceness: all but the
+    gateway, or with a `kubeconfig` all but pod-launcher.
     """
 
     bus_url: str
@@ -65,16 +66,12 @@ def copies_of(copies: Mapping[str, int]) -> list[tuple[str, str]]:
     return named
 
 
-_NICENESS = {
-    "spec-validator": 19,
-    "scheduler": 19,
-    POD_LAUNCHER: 19,
-    "status-tracker": 19,
-    SCALER: 19,
-    SINK: 19,
-}
-"""Under a flood of submissions the broker and the gateway go first: what is acknowledged can be worked off later. Replicas
-inherit pod-launcher's, so that training does not get in the way of the machine's user either."""
+_BEHIND_THE_DOOR = 19
+"""Where replicas are processes: under a flood of submissions the broker and the gateway go first, since what is acknowledged can be worked
+off later. Replicas inherit pod-launcher's, so that training does not get in the way of the machine's user either."""
+
+_BEFORE_THE_CLUSTER = 10
+"""On Kubernetes: whatever is further from the cluster than pod-launcher gives way to it, or the API server runs idle while jobs wait."""
 
 
 def module_command(module: str) -> tuple[str, ...]:
@@ -88,7 +85,7 @@ def service_program(
     """Return how one copy of a service is run; `command` turns a module's name into a command."""
     env = {**_of_every_service(copy, wiring), **_of_service(service, wiring)}
     return _program(
-        copy, command(f"muster_{service.replace('-', '_')}"), wiring, env, niceness=_NICENESS.get(service, 0)
+        copy, command(f"muster_{service.replace('-', '_')}"), wiring, env, niceness=_niceness(service, wiring)
     )
 
 
@@ -105,7 +102,12 @@ def sink_program(
         "MUSTER_LOG_FORMAT": "json",
         "MUSTER_LOG_LEVEL": wiring.log_level,
     }
-    return _program(SINK, command("muster_local.sink"), wiring, env, niceness=_NICENESS[SINK])
+    return _program(SINK, command("muster_local.sink"), wiring, env, niceness=_niceness(SINK, wiring))
+
+
+def _niceness(service: str, wiring: Wiring) -> int:
+    first, others = (POD_LAUNCHER, _BEFORE_THE_CLUSTER) if wiring.kubeconfig else (GATEWAY, _BEHIND_THE_DOOR)
+    return others if wiring.gives_way and service != first else 0
 
 
 def _program(
@@ -118,7 +120,7 @@ def _program(
         cwd=wiring.workdir,
         grace_s=_GRACE_S,
         fatal_exit=_BAD_SETTINGS,
-        niceness=niceness if wiring.gives_way else 0,
+        niceness=niceness,
     )
 
 

@@ -53,8 +53,8 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
     `nodes` are node specs (`n1:cpu=4,gpu=2`), none for this machine as it is. With a `kubeconfig` replicas are pods of its
     cluster, and its nodes count. `port` is the gateway's, 0 for any free
     one. `quiet_s` is the scaler's quiet time, `policy` its policy. `copies` says how many of each service run. `workdir` is where replicas
-    start whose job does not say. `environ` is inherited by everything that is started. `gives_way`: whether everything behind the
-    gateway and the broker is nice to them and to the machine's other programs; on machines of its own it need not be.
+    start whose job does not say. `environ` is inherited by everything that is started. `gives_way`: whether everything but
+    the broker and the gateway (with a `kubeconfig`: but the broker and pod-launcher) is nice to them and to the machine's other programs.
     """
 
     nodes: tuple[str, ...] = ()

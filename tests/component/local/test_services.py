@@ -1,3 +1,5 @@
+import msgspec
+
 from muster_local.services import (
     GATEWAY,
     POD_LAUNCHER,
@@ -77,3 +79,25 @@ def test_the_gateway_knows_every_copy() -> None:
 def test_without_a_receiver_no_spans_are_sent() -> None:
     env = service_program("scheduler", "scheduler", wiring(*SERVICES, SINK, otlp=None)).env
     assert "MUSTER_OTLP_ENDPOINT" not in env
+
+
+def _niceness(places: Wiring) -> dict[str, int]:
+    programs = [service_program(service, service, places) for service in SERVICES]
+    return {program.name: program.niceness for program in (*programs, sink_program(places, folder="/traces"))}
+
+
+def test_the_front_door_goes_first_where_replicas_are_processes() -> None:
+    niceness = _niceness(wiring(*SERVICES, SINK))
+    assert niceness.pop(GATEWAY) == 0
+    assert set(niceness.values()) == {19}
+
+
+def test_pod_launcher_goes_first_on_kubernetes() -> None:
+    niceness = _niceness(msgspec.structs.replace(wiring(*SERVICES, SINK), kubeconfig="/config"))
+    assert niceness.pop(POD_LAUNCHER) == 0
+    assert set(niceness.values()) == {10}
+
+
+def test_nobody_gives_way_who_need_not() -> None:
+    places = msgspec.structs.replace(wiring(*SERVICES, SINK), kubeconfig="/config", gives_way=False)
+    assert set(_niceness(places).values()) == {0}

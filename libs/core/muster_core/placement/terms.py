@@ -5,11 +5,15 @@ An operator or a value that cannot be understood matches nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import msgspec
 
 from muster_core.models import Node
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,63}", re.ASCII)
+_BOUND = 1 << 63
 
 
 class Requirement(msgspec.Struct, frozen=True):
@@ -58,8 +62,15 @@ def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
 def _ordered(value: str | None, requirement: Requirement) -> bool:
     if value is None or len(requirement.values) != 1:
         return False
-    try:
-        left, right = int(value), int(requirement.values[0])
-    except ValueError:
+    left, right = _number(value), _number(requirement.values[0])
+    if left is None or right is None:
         return False
     return left > right if requirement.operator == "Gt" else left < right
+
+
+def _number(text: str) -> int | None:
+    """A number as Kubernetes reads it: decimal, of 64 bits, and nothing around or within it."""
+    if not _WHOLE.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -_BOUND <= number < _BOUND else None

@@ -300,6 +300,11 @@ BAD_ROLES = {
     "resources: {cpus: 1}": ("UnknownField", "spec.roles.worker.resources.cpus"),
     "resources: {cpu: 1, limits: {cpu: 2}}": ("Conflict", "spec.roles.worker.resources"),
     "resources: {requests: {cpu: 3}, limits: {cpu: 2}}": ("Conflict", "spec.roles.worker.resources"),
+    "resources: {gpu: 1, nvidia.com/gpu: 1}": ("Conflict", "spec.roles.worker.resources.nvidia.com/gpu"),
+    "resources: {amd.com/gpu: 1, nvidia.com/gpu: 1}": (
+        "Conflict",
+        "spec.roles.worker.resources.nvidia.com/gpu",
+    ),
     "resources: {gpuMemory: 1Gi}": ("Conflict", "spec.roles.worker.resources"),
     "resources: [cpu]": ("WrongType", "spec.roles.worker.resources"),
     "ports: [{name: http}]": ("Required", "spec.roles.worker.ports[0].containerPort"),

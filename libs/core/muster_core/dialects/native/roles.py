@@ -129,7 +129,11 @@ def read_amounts(section: Section | None, keys: type[AmountKeys] = AmountKeys) -
     for key, cursor in section.extras().items():
         if key in GPU_NAMES:
             gpus = keys.gpu.kind.read(cursor)
-            read["gpu"] = gpus if read["gpu"] is None else read["gpu"] + (gpus or 0)
+            if read["gpu"] is not None:
+                cursor.error(
+                    Code.CONFLICT, "GPUs are asked for twice", found=key, fix="say it once, such as gpu: 2"
+                )
+            read["gpu"] = gpus
         elif keys.knows(key):
             _, parse, examples = kind_of_resource(key)
             read[key] = Amount(parse, examples).read(cursor)
