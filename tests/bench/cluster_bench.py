@@ -41,6 +41,7 @@ from muster_testing.cluster import ControlPlane
 
 _LEAD, _SHARE = 3.0, 0.6
 _CONTENDERS = ("kube", "kube_gang", "muster", "ceiling")
+_IN_NO_RATIO = "kube"
 _GRACE_S = 3600
 """No node is lost while its kubelet rests."""
 
@@ -68,7 +69,8 @@ QUICK = Scale(
     idle=5,
 )
 _FIRST = Shape(gangs=500, members=4)
-_WARM_UP = Shape(gangs=10, members=4)
+# Enough that connections are open: the others have all of theirs before they begin.
+_WARM_UP = Shape(gangs=20, members=4)
 _LONE = Shape(gangs=1, members=4)
 
 
@@ -88,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         type=int,
         default=1,
         metavar="N",
-        help="let the contenders take N turns at each shape, and tell the medians",
+        help="let the contenders take N turns at each shape (kube-scheduler alone, which is in no ratio, one), and tell the medians",
     )
     parser.add_argument(
         "--data", type=Path, default=Path("/var/tmp"), metavar="DIR", help="a folder on a disk, not in memory"
@@ -106,6 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     # Nor does who looks on, and reads what the services log; the control plane and the clients are as usual.
     interrupt_nobody()
+    cores = _set_apart() if options.apart else ()
     measurements = asyncio.run(
         _measure(
             options.data,
@@ -113,11 +116,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             only=frozenset(options.only),
             rounds=options.rounds,
             durable=not options.unsynced,
-            cores=_set_apart() if options.apart else (),
+            cores=cores,
         )
     )
     load = os.getloadavg()[0]
-    layout = "half of them the control plane's" if options.apart else "shared by all"
+    layout = "half of them the control plane's" if cores else "shared by all"
     machine = f"{os.cpu_count()} cores, {layout}, {platform.system()} {platform.machine()}, load {load:.1f}"
     sys.stdout.write(f"{machine}\n\n{table(measurements)}\n\n")
     for measurement in measurements:
@@ -159,7 +162,11 @@ async def _measure(
                 measurements += await _crowded(arena, scale, muster)
             if not only or "idle" in only:
                 measurements.append(await _idle(arena, scale.idle))
-    return [*measurements, *_sound(muster)]
+    measurements += _sound(muster)
+    # Figures of the one layout are not to be taken for those of the other.
+    return [
+        msgspec.structs.replace(each, name=f"{each.name}.apart") if cores else each for each in measurements
+    ]
 
 
 async def _shape(arena: Arena, shape: Shape, muster: list[Run], rounds: int) -> list[Measurement]:
@@ -167,11 +174,11 @@ async def _shape(arena: Arena, shape: Shape, muster: list[Run], rounds: int) -> 
     for turn in range(rounds):
         # Muster comes between those that it is compared with, and every other turn goes backwards: the machine's pace drifts.
         order = _CONTENDERS if turn % 2 == 0 else _CONTENDERS[::-1]
-        runs = {name: await _one(arena, name, shape) for name in order}
+        runs = {name: await _one(arena, name, shape) for name in order if turn == 0 or name != _IN_NO_RATIO}
         muster.append(runs["muster"])
         turns.append(runs)
     return [
-        *(_rate([runs[name] for runs in turns], name, shape) for name in _CONTENDERS),
+        *(_rate([runs[name] for runs in turns if name in runs], name, shape) for name in _CONTENDERS),
         _ratio(turns, "kube_gang", shape, budget=_LEAD),
         _ratio(turns, "ceiling", shape, budget=_SHARE),
     ]
@@ -179,7 +186,7 @@ async def _shape(arena: Arena, shape: Shape, muster: list[Run], rounds: int) -> 
 
 def _rate(runs: Sequence[Run], contender: str, shape: Shape) -> Measurement:
     runs = sorted(runs, key=lambda run: run.pods_per_s)
-    middle = runs[len(runs) // 2]
+    middle = runs[(len(runs) - 1) // 2]
     every = ", ".join(f"{run.pods_per_s:.0f}" for run in runs)
     among = f"of {every}; " if len(runs) > 1 else ""
     return Measurement(
