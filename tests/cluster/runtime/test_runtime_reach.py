@@ -115,6 +115,10 @@ async def test_commands_and_connections_need_no_more_than_the_deployment_gives(
         out, _, ended = await ran(runtime, room, ["python3", "-c", UPPER], stdin=much)
         assert (out == much.upper(), ended) == (True, Ended(0))
 
+        # Whatever of its input is on its way when a command ends.
+        for _ in range(5):
+            assert (await ran(runtime, room, ["sh", "-c", "exit 3"], stdin=much[:50_000]))[2] == Ended(3)
+
         _, _, ended = await ran(runtime, room, ["no-such-program"])
         assert ended.exit_code == 127
         assert "no-such-program" in ended.message

@@ -16,6 +16,8 @@ CLOSING = "v5.channel.k8s.io"
 PROTOCOLS = (CLOSING, "v4.channel.k8s.io")
 
 _STDIN, _STDOUT, _STDERR, _STATUS, _SIZE, _CLOSE = 0, 1, 2, 3, 4, 255
+_FRAME_BYTES = 32 * 1024
+_FRAMES_AHEAD = 1
 _MISSING = re.compile(r"no such file or directory|not found in \$PATH", re.IGNORECASE)
 _RUNTIME_WORDS = re.compile(r".*(?:OCI runtime exec failed:\s*)(?:exec failed:\s*)?", re.DOTALL)
 
@@ -56,19 +58,30 @@ def query_of(command: Command, container: str) -> list[tuple[str, str]]:
 
 
 class PodExecution:
-    """A command in a pod."""
+    """A command in a pod.
 
-    def __init__(self, socket: Socket, *, in_terminal: bool) -> None:
+    Input is sent as it is taken. Where much of it were on its way when the command ends, the API server or a kubelet would find that it
+    cannot be delivered, and break the connection before it has passed on how the command ended.
+    """
+
+    def __init__(self, socket: Socket, *, has_input: bool, in_terminal: bool) -> None:
         self._socket = socket
+        self._has_input = has_input
         self._in_terminal = in_terminal
         self._ended: Ended | None = None
 
     async def write(self, data: bytes) -> None:
         """See ``Execution``."""
-        await self._send(_STDIN, data)
+        if self._has_input:
+            for start in range(0, len(data), _FRAME_BYTES):
+                await self._socket.taken(but=_FRAMES_AHEAD)
+                await self._send(_STDIN, data[start : start + _FRAME_BYTES])
 
     async def end_input(self) -> None:
         """See ``Execution``. Servers before Kubernetes 1.30 cannot be told."""
+        if not self._has_input:
+            return
+        await self._socket.taken(but=_FRAMES_AHEAD)
         if self._in_terminal:
             await self._send(_STDIN, b"\x04")
         elif self._socket.protocol == CLOSING:

@@ -40,7 +40,9 @@ class PodReach:
         )
         try:
             async with opened as socket:
-                session = execution.PodExecution(socket, in_terminal=command.terminal is not None)
+                session = execution.PodExecution(
+                    socket, has_input=command.has_input, in_terminal=command.terminal is not None
+                )
                 if command.terminal is not None:
                     await session.resize(command.terminal)
                 yield session
