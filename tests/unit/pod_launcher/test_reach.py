@@ -77,7 +77,7 @@ class SocketDouble(Socket):
         self.frames: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue()
         self.sent: list[tuple[int, bytes]] = []
 
-    async def send(self, channel: int, data: bytes) -> None:
+    async def send(self, channel: int, data: bytes, *, is_counted: bool = False) -> None:
         self.sent.append((channel, data))
 
     async def receive(self) -> tuple[int, bytes] | None:

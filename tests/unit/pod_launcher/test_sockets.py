@@ -118,7 +118,7 @@ async def test_how_a_command_ended_is_read_though_input_comes_after_its_server_h
             assert await execution.ended() == Ended(127, "no such file or directory")
 
 
-async def test_input_goes_no_further_ahead_of_a_command_than_a_frame():
+async def test_input_goes_no_further_ahead_of_a_command_than_two_frames():
     heard: list[bytes] = []
     pings: asyncio.Queue[bytes] = asyncio.Queue()
     takes = asyncio.Event()
@@ -174,6 +174,54 @@ async def test_a_command_that_does_not_read_its_input_is_not_taken_for_a_lost_co
     async with talking_to(script, silent_s=SOON_S) as opened:
         await opened.send(0, b"input")
         assert await opened.receive() == (1, b"at last")
+
+
+async def test_silence_is_judged_once_what_was_sent_is_taken():
+    async def script(server: web.WebSocketResponse) -> None:
+        await server.receive()
+        await asyncio.sleep(4 * SOON_S)
+        # To nobody's question, and then to the one that followed the frame; the next has no answer.
+        await server.pong(b"\xff" * 16)
+        await server.pong((await server.receive()).data)
+        async for _ in server:
+            pass
+
+    async with talking_to(script, silent_s=SOON_S) as opened:
+        began = asyncio.get_running_loop().time()
+        await opened.send(0, b"input")
+        assert await opened.receive() is None
+        assert asyncio.get_running_loop().time() - began > 4 * SOON_S
+
+
+async def test_input_of_few_bytes_waits_for_bytes_and_not_for_frames():
+    heard: list[bytes] = []
+
+    async def script(server: web.WebSocketResponse) -> None:
+        async for message in server:
+            if message.type is WSMsgType.BINARY:
+                heard.append(message.data)
+
+    async with talking_to(script) as opened:
+        execution = PodExecution(opened, has_input=True, in_terminal=False)
+        for _ in range(100):
+            await execution.write(b"x" * 100)
+        while len(heard) < 100:
+            await asyncio.sleep(0.01)
+
+
+async def test_connections_to_ports_are_sent_to_without_a_question():
+    heard: list[WSMsgType] = []
+
+    async def script(server: web.WebSocketResponse) -> None:
+        async for message in server:
+            heard.append(message.type)
+
+    async with talking_to(script) as opened:
+        for _ in range(3):
+            await opened.send(0, b"data")
+        while len(heard) < 3:
+            await asyncio.sleep(0.01)
+    assert heard == [WSMsgType.BINARY] * 3
 
 
 async def test_a_server_that_does_not_answer_is_a_lost_connection():

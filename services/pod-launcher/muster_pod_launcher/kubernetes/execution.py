@@ -17,7 +17,7 @@ PROTOCOLS = (CLOSING, "v4.channel.k8s.io")
 
 _STDIN, _STDOUT, _STDERR, _STATUS, _SIZE, _CLOSE = 0, 1, 2, 3, 4, 255
 _FRAME_BYTES = 32 * 1024
-_FRAMES_AHEAD = 1
+_MOST_AHEAD_BYTES = 2 * _FRAME_BYTES
 _MISSING = re.compile(r"no such file or directory|not found in \$PATH", re.IGNORECASE)
 _RUNTIME_WORDS = re.compile(r".*(?:OCI runtime exec failed:\s*)(?:exec failed:\s*)?", re.DOTALL)
 
@@ -74,14 +74,14 @@ class PodExecution:
         """See ``Execution``."""
         if self._has_input:
             for start in range(0, len(data), _FRAME_BYTES):
-                await self._socket.taken(but=_FRAMES_AHEAD)
-                await self._send(_STDIN, data[start : start + _FRAME_BYTES])
+                part = data[start : start + _FRAME_BYTES]
+                await self._socket.taken(but=_MOST_AHEAD_BYTES - len(part))
+                await self._send(_STDIN, part, is_counted=True)
 
     async def end_input(self) -> None:
         """See ``Execution``. Servers before Kubernetes 1.30 cannot be told."""
         if not self._has_input:
             return
-        await self._socket.taken(but=_FRAMES_AHEAD)
         if self._in_terminal:
             await self._send(_STDIN, b"\x04")
         elif self._socket.protocol == CLOSING:
@@ -109,9 +109,9 @@ class PodExecution:
             )
         return self._ended
 
-    async def _send(self, channel: int, data: bytes) -> None:
+    async def _send(self, channel: int, data: bytes, *, is_counted: bool = False) -> None:
         try:
-            await self._socket.send(channel, data)
+            await self._socket.send(channel, data, is_counted=is_counted)
         except ConnectionError:
             # How it ended is read on the other side.
             return

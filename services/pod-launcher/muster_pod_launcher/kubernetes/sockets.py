@@ -2,14 +2,17 @@
 
 A frame's first byte says of which channel it is. What the server says where it does not open one is kept: it is the reason.
 
-A server answers pings in the order of what it takes, so one after each frame tells when that was taken. It takes nothing while a command
-does not read its input, so silence means that the connection is lost only where all that was sent has been taken.
+A server answers pings in the order of what it takes, so the answer to one says that what was sent before is taken. It takes nothing while a
+command does not read its input, so silence means that the connection is lost only where all that was sent has been taken.
 """
 
 from __future__ import annotations
 
 import asyncio
 import select
+import socket
+from asyncio.trsock import TransportSocket
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import NoReturn
@@ -29,6 +32,7 @@ _NUMBER_BYTES = 8
 _TIMEOUT = aiohttp.ClientWSTimeout(
     ws_close=2.0  # pyright: ignore[reportCallIssue] (made by attrs, without types)
 )
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 # Linux' own; the others tell of an error and of both directions everywhere.
 _ENDED = getattr(select, "POLLRDHUP", 0)
 
@@ -49,6 +53,10 @@ class Socket:
         self._answer_s = answer_s
         self._asked = 0
         self._answered = 0
+        # A ping with a higher number was sent after all that was sent.
+        self._last_sent_after = -1
+        self._counted: deque[tuple[int, int]] = deque()
+        self._ahead = 0
         self._is_over = False
         self._news = asyncio.Event()
 
@@ -57,49 +65,68 @@ class Socket:
         """Which of the protocols that were offered the server took."""
         return self._websocket.protocol or ""
 
-    async def send(self, channel: int, data: bytes) -> None:
-        """Send on a channel; returns when it is on its way. Raises ``ConnectionError`` where it is closed."""
+    async def send(self, channel: int, data: bytes, *, is_counted: bool = False) -> None:
+        """Send on a channel; returns when it is on its way. Raises ``ConnectionError`` where it is closed.
+
+        What ``is_counted`` has a ping behind it, and a server whose output nobody reads takes nothing while it cannot answer.
+        """
+        self._last_sent_after = self._asked
         await self._send(self._websocket.send_bytes, bytes((channel,)) + data)
-        await self._ask()
+        if is_counted:
+            self._counted.append((self._asked + 1, len(data)))
+            self._ahead += len(data)
+            await self._ask()
 
     async def taken(self, *, but: int) -> None:
-        """Wait until no more than ``but`` of the frames that were sent wait to be taken, or nothing will be any more."""
-        while not self._is_over and self._asked - self._answered > but:
+        """Wait until no more than ``but`` counted bytes wait to be taken, or nothing will be any more."""
+        while not self._is_over and self._ahead > but:
             self._news.clear()
             await self._news.wait()
 
     async def receive(self) -> tuple[int, bytes] | None:
         """The next frame that is not empty: its channel, and what it carries; None when the socket is closed, or the connection lost."""
-        is_asked = False
+        must_answer = False
         while True:
             try:
-                message = await self._websocket.receive(self._answer_s if is_asked else self._silent_s)
+                message = await self._websocket.receive(self._answer_s if must_answer else self._silent_s)
                 if message.type is aiohttp.WSMsgType.PING:
                     await self._send(self._websocket.pong, message.data)
             except TimeoutError:
-                if is_asked:
+                if must_answer:
                     break
-                if self._asked == self._answered:
-                    with suppress(ConnectionError):
-                        await self._ask()
-                    is_asked = True
+                must_answer = await self._ask_after_silence()
                 continue
             except ConnectionError:
                 # What was said before is still to be read.
                 continue
-            is_asked = False
+            must_answer = False
             if message.type is aiohttp.WSMsgType.BINARY:
                 data: bytes = message.data
                 if len(data) > 1:
                     return data[0], data[1:]
             elif message.type is aiohttp.WSMsgType.PONG:
-                self._answered = max(self._answered, int.from_bytes(message.data))
-                self._news.set()
+                self._note(int.from_bytes(message.data))
             elif message.type not in {aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.PING}:
                 break
         self._is_over = True
         self._news.set()
         return None
+
+    def _note(self, number: int) -> None:
+        # A server may send answers to what nobody asked.
+        if self._answered < number <= self._asked:
+            self._answered = number
+            while self._counted and self._counted[0][0] <= number:
+                self._ahead -= self._counted.popleft()[1]
+            self._news.set()
+
+    async def _ask_after_silence(self) -> bool:
+        """Ask for a word where none is due; whether the server has no reason to owe it."""
+        is_all_taken = self._answered > self._last_sent_after
+        if is_all_taken or self._asked == self._last_sent_after:
+            with suppress(ConnectionError):
+                await self._ask()
+        return is_all_taken
 
     async def _ask(self) -> None:
         self._asked += 1
@@ -158,4 +185,14 @@ async def open_socket(
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise Unavailable(f"the API server opens no connection to the pod: {error}") from error
         async with websocket:
+            _keep_alive(websocket.get_extra_info("socket"))
             yield Socket(websocket)
+
+
+def _keep_alive(connection: TransportSocket | None) -> None:
+    """Have the system notice a server that is gone, also where it owes no word."""
+    if connection is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEP_ALIVE.items():
+            if hasattr(socket, name):
+                connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
