@@ -1,6 +1,7 @@
 """The API server's own record of every pod, event by event in the order of its versions, and what follows from it.
 
-Nothing that Muster says of itself is asked: who was on which node when is the fold of what the API server has stored.
+Nothing that Muster says of itself is asked: who was on which node when is the fold of what the API server has stored. Only when a gang was
+placed is in Muster's log alone.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 
 import aiohttp
 import msgspec
@@ -26,7 +28,7 @@ _PAUSE_S = 0.2
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A pod as it was stored at ``version``; ``gone``: that was its end. ``at`` is when this process heard of it (seconds)."""
+    """A pod as it was stored at ``version``; ``gone``: that was its end. ``at`` is when this process heard of it (Unix seconds)."""
 
     version: int
     at: float
@@ -41,6 +43,30 @@ class Event(msgspec.Struct, frozen=True):
     @property
     def is_ours(self) -> bool:
         return POOL in self.pod.metadata.labels
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the scheduler's log."""
+
+    ts: datetime
+    msg: str
+    job_id: str = ""
+    attempt: int = 0
+
+
+Placements = Mapping[tuple[str, int], Sequence[float]]
+"""When each attempt of each job was placed, or parts of it (Unix seconds, ascending)."""
+
+
+def placements_in(log: str) -> Placements:
+    """What the log of all services says of it."""
+    found: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
+    for line in log.splitlines():
+        service, _, said = line.partition(" ")
+        if service == "scheduler" and '"msg":"placed"' in said:
+            placement = msgspec.json.decode(said, type=Placement)
+            found[placement.job_id, placement.attempt].append(placement.ts.timestamp())
+    return {key: sorted(times) for key, times in found.items()}
 
 
 class History:
@@ -84,11 +110,17 @@ class History:
             last[replica.job_id] = max(last.get(replica.job_id, 0), replica.attempt)
         return last
 
-    def overcommitted(self, offered: Mapping[str, Resources], *, known_after_s: float | None) -> list[str]:
+    def overcommitted(
+        self,
+        offered: Mapping[str, Resources],
+        *,
+        known_after_s: float | None,
+        placed: Placements | None = None,
+    ) -> list[str]:
         """Each moment at which a pod of ours came to a node that had no room for it, in words.
 
-        Of the pods of others those count that had been there for ``known_after_s``, or none: nobody can know of what comes at the same
-        moment.
+        Of the pods of others those count that had been there for ``known_after_s`` when ours was ``placed`` (or came, if that is not
+        said), or none: nobody can know of what comes at the same moment.
         """
         standing: defaultdict[str, dict[str, Event]] = defaultdict(dict)
         wrong: list[str] = []
@@ -101,10 +133,11 @@ class History:
             # A pod stands since its first event, not since its last.
             standing[node][uid] = before or event
             if before is None and event.is_ours and node in offered:
+                decided = _decided(event, placed or {})
                 there = [
                     other
                     for other in standing[node].values()
-                    if other.is_ours or (known_after_s is not None and event.at - other.at >= known_after_s)
+                    if other.is_ours or (known_after_s is not None and decided - other.at >= known_after_s)
                 ]
                 used = sum((requests_of(other.pod.spec) for other in there), Resources())
                 if not used.fits_in(offered[node]):
@@ -175,4 +208,11 @@ class History:
             self._there.pop(pod.metadata.uid, None)
         else:
             self._there[pod.metadata.uid] = pod
-        self.events.append(Event(version or pod.metadata.version, time.monotonic(), pod, gone))
+        self.events.append(Event(version or pod.metadata.version, time.time(), pod, gone))
+
+
+def _decided(event: Event, placed: Placements) -> float:
+    """When it was decided that the pod comes to its node."""
+    replica = replica_of(event.pod.metadata)
+    times = placed.get((replica.job_id, replica.attempt), ()) if replica is not None else ()
+    return max((at for at in times if at <= event.at), default=event.at)

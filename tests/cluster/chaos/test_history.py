@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from history import Event, History
+from history import Event, History, Placements, placements_in
 
 from muster_core.models import Resources
 from muster_pod_launcher.kubernetes.labels import ATTEMPT, INDEX, JOB_ID, POOL, RESTART, ROLE
@@ -21,10 +21,10 @@ def event(
     return Event(version, float(version), pod, gone)
 
 
-def found(*events: Event, known_after_s: float | None = 0.0) -> int:
+def found(*events: Event, known_after_s: float | None = 0.0, placed: Placements | None = None) -> int:
     history = History()
     history.events += events
-    return len(history.overcommitted(OFFERED, known_after_s=known_after_s))
+    return len(history.overcommitted(OFFERED, known_after_s=known_after_s, placed=placed))
 
 
 def test_a_pod_too_many_is_found() -> None:
@@ -45,6 +45,25 @@ def test_others_count_once_they_had_time_to_be_known() -> None:
     assert found(*events, known_after_s=3) == 1
     assert found(*events, known_after_s=10) == 0
     assert found(*events, known_after_s=None) == 0
+
+
+def test_others_count_where_they_could_be_known_when_the_gang_was_placed() -> None:
+    events = (event(10, "theirs", ours=False), event(50, "ours"))
+    attempt = ("j-aaaaaaaaaaaaaaaa", 1)
+    assert found(*events, known_after_s=20, placed={attempt: [5, 29]}) == 0
+    assert found(*events, known_after_s=20, placed={attempt: [5, 31]}) == 1
+    assert found(*events, known_after_s=20, placed={attempt: [5, 31, 51]}) == 1
+    assert found(*events, known_after_s=20, placed={("j-aaaaaaaaaaaaaaaa", 2): [29]}) == 1
+
+
+def test_when_gangs_were_placed_is_read_from_the_log() -> None:
+    said = '"level":"info","job":"a","job_id":"j-aaaaaaaaaaaaaaaa","attempt":2}'
+    log = f"""gateway {{"ts":"2026-01-01T00:00:00.000Z","msg":"placed",{said}
+scheduler {{"ts":"1970-01-01T00:00:02.500Z","msg":"placed",{said}
+scheduler {{"ts":"1970-01-01T00:00:01.000Z","msg":"placed",{said}
+scheduler {{"ts":"1970-01-01T00:00:01.000Z","msg":"waits: for room",{said}
+"""
+    assert placements_in(log) == {("j-aaaaaaaaaaaaaaaa", 2): [1.0, 2.5]}
 
 
 def test_a_run_with_two_pods_is_found() -> None:
