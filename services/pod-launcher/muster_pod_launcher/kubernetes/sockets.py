@@ -121,7 +121,7 @@ class Socket:
             self._news.set()
 
     async def _ask_after_silence(self) -> bool:
-        """Ask for a word where none is due; whether the server has no reason to owe it."""
+        """Ask for a word, unless one is awaited already; whether the server has to give it, since it has taken everything."""
         is_all_taken = self._answered > self._last_sent_after
         if is_all_taken or self._asked == self._last_sent_after:
             with suppress(ConnectionError):
