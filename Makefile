@@ -60,7 +60,7 @@ fuzz: $(STAMP) ## Ask for an answer to 20,000 documents that nobody wrote (ARGS=
 	@$(BIN)/python tests/fuzz/fuzz.py $(ARGS)
 
 nightly: $(STAMP) ## Walk through the life of a pool and its queues 2,000 times instead of 200
-	@$(BIN)/python -m pytest tests/property/queues --hypothesis-profile=nightly $(ARGS)
+	@$(BIN)/python -m pytest tests/property/scheduling/queues --hypothesis-profile=nightly $(ARGS)
 
 bench: $(STAMP) ## Measure what the design promises, one JSON object a line
 	@$(BIN)/python tests/bench/run.py $(ARGS)

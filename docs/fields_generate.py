@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from muster_core.dialects.arena.jobs import SORTS
-from muster_core.dialects.fields import FieldRow, Link, table_rows, tables_of
-from muster_core.dialects.registry import all_dialects
-from muster_core.dialects.table import Effect, Table
+from muster_formats.arena.jobs import SORTS
+from muster_formats.fields import FieldRow, Link, table_rows, tables_of
+from muster_formats.registry import all_dialects
+from muster_formats.table import Effect, Table
 
 PAGE = Path(__file__).with_name("fields.md")
 
@@ -51,8 +51,8 @@ _FAMILIES = {
     "pods": "Of Kubernetes' templates",
     "kubeflow": "Of Kubeflow's kinds",
     "trainjob": "Of a TrainJob",
-    "polyaxon0": "Of Polyaxon 0.x",
-    "polyaxon1": "Of Polyaxon today",
+    "polyaxon_v0": "Of Polyaxon 0.x",
+    "polyaxon_v1": "Of Polyaxon today",
     "arena": "Of Arena's command lines",
 }
 """Whose documents a part is of, by where its table stands."""
@@ -103,7 +103,7 @@ def _contents(kinds: Iterable[str], titles: dict[type[Table], str]) -> str:
 
 def _family(table: type[Table]) -> str:
     names = table.__module__.split(".")
-    return names[2] if names[2] in _FAMILIES else ""
+    return names[1] if names[1] in _FAMILIES else ""
 
 
 def _section(table: type[Table], apart: list[type[Table]], titles: dict[type[Table], str]) -> str:

@@ -24,7 +24,7 @@ TOGETHER = (
     "tests/cluster/",
     "tests/frameworks/",
     "tests/e2e/test_answers",
-    "tests/property/queues/test_determinism",
+    "tests/property/scheduling/queues/test_determinism",
 )
 """Beginnings of the names of tests that one worker runs, one after the other; each of the others may run anywhere."""
 

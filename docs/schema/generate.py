@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from muster_core.defaults import defaults_schema
-from muster_core.dialects.native.schema import native_schema
-from muster_core.queue_documents import queue_schema
+from muster_formats.defaults import defaults_schema
+from muster_formats.native.schema import native_schema
+from muster_formats.queues import queue_schema
 
 SCHEMAS = {
     "job.schema.json": native_schema,

@@ -44,8 +44,8 @@ PACKAGES = (
     Package(proto="muster.v1", python="muster_rpc.v1", base="libs/rpc", services=True),
     Package(
         proto="muster.kubernetes.v1",
-        python="muster_pod_launcher.kubernetes.v1",
-        base="services/pod-launcher",
+        python="muster_runtimes.kubernetes.v1",
+        base="libs/runtimes",
         services=False,
     ),
 )

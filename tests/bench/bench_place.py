@@ -11,7 +11,7 @@ from processes import memory_of, with_descendants
 from system_under_test import running_system
 
 from muster.aio import AsyncClient
-from muster_core.facts import JobPlaced
+from muster_core.events import JobPlaced
 from muster_local.system import LocalSystem
 
 NAMES = ("submit_to_placed_p50_ms", "submit_to_placed_p99_ms", "services_rss_mib", "services_pss_mib")

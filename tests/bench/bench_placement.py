@@ -12,7 +12,7 @@ from pathlib import Path
 from measuring import Measurement
 
 from muster_core.models import Job, Node, PlacementPolicy, Resources, Role, Taint, Template, Toleration
-from muster_core.placement import (
+from muster_core.scheduling.placement import (
     Gang,
     Hold,
     HoldKey,

@@ -15,7 +15,7 @@ from measuring import Measurement
 from system_under_test import running_system
 
 from muster.aio import AsyncClient
-from muster_core.facts import JobPlaced, ScaleProposed
+from muster_core.events import JobPlaced, ScaleProposed
 from muster_core.models import Phase
 from muster_events.subjects import job_id_of
 from muster_rpc.convert import phase_from_proto

@@ -11,9 +11,9 @@ from pathlib import Path
 from measuring import Measurement
 
 from muster_core.models import Job, Resources, Role, Template
-from muster_core.simulate import PLANS, SECOND, Arrival, Result, arrivals_of, fixed, simulate
-from muster_core.simulate.cluster import read_shorthand
-from muster_core.simulate.traces import read_trace
+from muster_core.simulation import PLANS, SECOND, Arrival, Result, arrivals_of, fixed, simulate
+from muster_core.simulation.cluster import read_shorthand
+from muster_core.simulation.traces import read_trace
 
 NAMES = ("simulate_s.160", "simulate_s.80000")
 

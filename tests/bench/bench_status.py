@@ -18,9 +18,9 @@ from system_under_test import running_system
 
 from muster.aio import AsyncClient
 from muster_core.models import ENDED_STATES, ReplicaState
-from muster_pod_launcher.ports import ReplicaId
 from muster_rpc.convert import replica_state_to_proto
 from muster_rpc.v1 import job_pb2
+from muster_runtimes.ports import ReplicaId
 
 LOADS = ("steady", "crowd")
 NAMES = tuple(f"status_lag_{what}_ms.{load}" for load in LOADS for what in ("p50", "p99", "max"))

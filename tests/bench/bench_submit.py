@@ -19,11 +19,11 @@ from measuring import Measurement, percentile
 from processes import CpuMeter
 from system_under_test import pids_of, running_system
 
+from muster_bus import Bus, BusSettings, StreamSpec, provision
 from muster_core.models import Phase
 from muster_local.system import LocalSystem
 from muster_rpc.convert import phase_to_proto
 from muster_rpc.v1 import job_service_pb2, job_service_pb2_grpc
-from muster_runtime.bus import Bus, BusSettings, StreamSpec, provision
 
 NAMES = (
     "submit_ack_per_s",

@@ -13,10 +13,10 @@ import msgspec
 from muster_core.frameworks import Site, environment, membership
 from muster_core.models import Job, JobRecord, ReplicaRecord, Resources, Role, Template, replica_name
 from muster_events.subjects import job_id_of
-from muster_pod_launcher.kubernetes.config import needs_config, node_as_owner
-from muster_pod_launcher.kubernetes.pods import Json, PodOptions, make_pod
-from muster_pod_launcher.ports import Launch, ReplicaId
 from muster_rpc.v1 import job_pb2, job_service_pb2
+from muster_runtimes.kubernetes.config import needs_config, node_as_owner
+from muster_runtimes.kubernetes.pods import Json, PodOptions, make_pod
+from muster_runtimes.ports import Launch, ReplicaId
 
 NAMESPACE = "bench"
 NODE_CPU, NODE_MEMORY, NODE_GPUS = 32, "256Gi", 8

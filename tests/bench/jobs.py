@@ -5,11 +5,11 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from muster_core.facts import JobFact
+from muster_bus import Bus, BusSettings, Incoming
+from muster_core.events import JobFact
 from muster_events.codec import read_job_fact
 from muster_events.subjects import JOB_FACTS, job_id_of
 from muster_local.system import LocalSystem
-from muster_runtime.bus import Bus, BusSettings, Incoming
 
 F = TypeVar("F", bound=JobFact)
 

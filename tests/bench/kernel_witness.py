@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from muster_pod_launcher.ports import ReplicaId
-from muster_pod_launcher.process.identity import open_process
-from muster_pod_launcher.process.layout import Layout
-from muster_pod_launcher.process.records import read_state
+from muster_runtimes.ports import ReplicaId
+from muster_runtimes.process.identity import open_process
+from muster_runtimes.process.layout import Layout
+from muster_runtimes.process.records import read_state
 
 _LOOK_S = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")

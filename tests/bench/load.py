@@ -16,12 +16,12 @@ from bench_documents import never_placed
 from google.protobuf.duration_pb2 import Duration
 from grpc import aio
 
-from muster_core.facts import JobSubmitted
+from muster_bus import Bus, BusSettings
+from muster_core.events import JobSubmitted
 from muster_events.catalogue import GATEWAY
 from muster_events.codec import job_message
 from muster_events.subjects import job_id_of
 from muster_rpc.v1 import job_service_pb2, job_service_pb2_grpc
-from muster_runtime.bus import Bus, BusSettings
 
 Send = Callable[[int], Awaitable[object]]
 

@@ -14,12 +14,7 @@ from processes import cpu_s, memory_of
 from scheduler_world import passing
 from system_under_test import fresh_folder
 
-from muster_core import facts
-from muster_core.models import Job
-from muster_events.catalogue import JOBS_STREAM
-from muster_events.subjects import job_facts, job_id_in, job_id_of
-from muster_local.provision import provision_bus
-from muster_runtime.bus import (
+from muster_bus import (
     Bus,
     BusSettings,
     Incoming,
@@ -29,6 +24,11 @@ from muster_runtime.bus import (
     provision,
     read_stretch,
 )
+from muster_core import events
+from muster_core.models import Job
+from muster_events.catalogue import JOBS_STREAM
+from muster_events.subjects import job_facts, job_id_in, job_id_of
+from muster_local.provision import provision_bus
 from muster_testing.broker import Broker
 from muster_testing.hands import Hands
 
@@ -88,7 +88,7 @@ class SchedulerUnderTest:
     async def at_work(self) -> AsyncGenerator[None]:
         """Let the hands work."""
         await self._bus.subscribe(
-            job_facts(facts.JobWaiting.__name__), lambda heard: self.told.add(job_id_in(heard.subject))
+            job_facts(events.JobWaiting.__name__), lambda heard: self.told.add(job_id_in(heard.subject))
         )
         async with Hands.at_work(self._bus, life=self._life, ended=self._ended) as self.hands:
             yield
@@ -127,7 +127,7 @@ class SchedulerUnderTest:
         placed: dict[str, tuple[int, int]] = {}
         async for incoming in self._stretch(after, through):
             job_id, name = job_id_in(incoming.subject), incoming.subject.rpartition(".")[2]
-            if name == facts.JobValidated.__name__:
+            if name == events.JobValidated.__name__:
                 validated[job_id] = incoming.timestamp_ns
             elif job_id in validated:
                 placed[job_id] = (validated[job_id], incoming.timestamp_ns)
@@ -140,8 +140,8 @@ class SchedulerUnderTest:
         gangs = 0
         async for incoming in self._stretch(*lap.through):
             name = incoming.subject.rpartition(".")[2]
-            if name in (facts.JobPlaced.__name__, facts.JobWaiting.__name__):
-                gangs += name == facts.JobPlaced.__name__
+            if name in (events.JobPlaced.__name__, events.JobWaiting.__name__):
+                gangs += name == events.JobPlaced.__name__
                 batch = incoming.headers.get(_BATCH_ID, str(incoming.stream_sequence))
                 headers = {
                     key: value for key, value in incoming.headers.items() if not key.startswith("Nats-")
@@ -161,7 +161,7 @@ class SchedulerUnderTest:
         return gangs / (time.perf_counter() - began)
 
     async def _stretch(self, after: int, through: int) -> AsyncGenerator[Incoming]:
-        names = (facts.JobValidated, facts.JobPlaced, facts.JobWaiting)
+        names = (events.JobValidated, events.JobPlaced, events.JobWaiting)
         stretch = Stretch(
             stream=JOBS_STREAM,
             filters=[job_facts(one.__name__) for one in names],

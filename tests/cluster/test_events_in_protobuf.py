@@ -7,10 +7,10 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from muster_pod_launcher.kubernetes import Api, Credentials, Limits
-from muster_pod_launcher.kubernetes.errors import NotFound, Unavailable
-from muster_pod_launcher.kubernetes.events import PROTOBUF_EVENTS, Event, read_events
-from muster_pod_launcher.kubernetes.objects import ObjectList, Pod
+from muster_runtimes.kubernetes import Api, Credentials, Limits
+from muster_runtimes.kubernetes.errors import NotFound, Unavailable
+from muster_runtimes.kubernetes.events import PROTOBUF_EVENTS, Event, read_events
+from muster_runtimes.kubernetes.objects import ObjectList, Pod
 from muster_testing.cluster import Cluster
 
 AT = "2026-01-02T03:04:05Z"

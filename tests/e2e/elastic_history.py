@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from muster_core.facts import JobEvicted, JobResized, JobRestarting, Stamped
+from muster_bus import Bus
+from muster_bus.reader import Stretch, read_stretch
+from muster_core.events import JobEvicted, JobResized, JobRestarting, Stamped
 from muster_core.lifecycle import fold
 from muster_core.models import JobRecord, Phase
 from muster_events.catalogue import JOBS_STREAM
 from muster_events.codec import read_job_fact
 from muster_events.subjects import JOB_FACTS
-from muster_runtime.bus import Bus
-from muster_runtime.bus.reader import Stretch, read_stretch
 
 _ACTIVE = (Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING)
 

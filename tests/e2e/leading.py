@@ -12,13 +12,13 @@ from pathlib import Path
 
 import msgspec
 
-from muster_core import facts
+from muster_bus import Bus, Incoming, Stretch, read_stretch
+from muster_core import events
 from muster_core.models import Job, Node, Resources, Role, Template
-from muster_core.queues import PoolState
+from muster_core.scheduling.queues import PoolState
 from muster_events.catalogue import JOBS_STREAM, SCHEDULER
 from muster_events.codec import SOURCE, read_job_fact
 from muster_events.subjects import JOB_FACTS, LEADERS, leader_subject
-from muster_runtime.bus import Bus, Incoming, Stretch, read_stretch
 
 POOL = "local"
 _NURSERY = Path(__file__).with_name("scheduler_nursery.py")
@@ -141,12 +141,12 @@ def refold(messages: Iterable[Incoming], nodes: Iterable[Node]) -> PoolState:
     """The pool after the whole history. At every single fact nothing was held twice, and no gang stood in part."""
     pool = PoolState(pool=POOL)
     for one in nodes:
-        pool.observe_node(facts.NodeChanged(pool=POOL, node=one))
+        pool.observe_node(events.NodeChanged(pool=POOL, node=one))
     for incoming in messages:
         if incoming.subject == leader_subject(POOL):
             continue
         stamped = read_job_fact(incoming)
         illegal = pool.observe(stamped)
-        assert illegal is None or not isinstance(stamped.fact, facts.JobPlaced), illegal
+        assert illegal is None or not isinstance(stamped.fact, events.JobPlaced), illegal
         pool.check_invariants()
     return pool

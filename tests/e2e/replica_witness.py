@@ -13,11 +13,11 @@ from pathlib import Path
 
 from muster import AsyncClient, Job
 from muster_local.system import LocalSystem
-from muster_pod_launcher.ports import ReplicaId
-from muster_pod_launcher.process.identity import boot_id, stat
-from muster_pod_launcher.process.layout import Layout
-from muster_pod_launcher.process.records import State, read_state
 from muster_rpc.v1 import job_pb2
+from muster_runtimes.ports import ReplicaId
+from muster_runtimes.process.identity import boot_id, stat
+from muster_runtimes.process.layout import Layout
+from muster_runtimes.process.records import State, read_state
 
 _LOOK_S = 0.05
 _PATIENCE_S = 60

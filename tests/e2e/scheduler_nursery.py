@@ -11,15 +11,15 @@ import signal
 import sys
 from importlib import import_module
 
-from muster_runtime.app import run_app
 from muster_scheduler.service import build
 from muster_scheduler.settings import SchedulerSettings
+from muster_service.app import run_app
 
 
 def main() -> None:
     """Fork until there is nothing more to read."""
     # A service imports this only when it starts to serve.
-    import_module("muster_runtime.grpc_host")
+    import_module("muster_service.grpc_host")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for line in sys.stdin:
         name, log = line.rstrip("\n").split("\t")

@@ -18,11 +18,11 @@ from harness import Connect, Launcher
 from watching import until, when
 
 from muster import AsyncClient, Job
+from muster_bus import Bus, BusSettings, Records
 from muster_events.catalogue import JOBS_BUCKET
 from muster_events.subjects import record_key
 from muster_local.system import LocalOptions, LocalSystem
 from muster_rpc.v1 import job_pb2
-from muster_runtime.bus import Bus, BusSettings, Records
 
 DUE_S = 15
 """Long enough for status-tracker to be back before."""

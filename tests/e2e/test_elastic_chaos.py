@@ -23,11 +23,11 @@ from test_chaos import SERVICES, processes_with, reach
 from muster import AsyncClient, Unavailable
 from muster._trace.fetch import fetch_trace
 from muster._trace.spans import Span
-from muster_core.facts import JobResized, Stamped
+from muster_bus import Bus, BusSettings
+from muster_core.events import JobResized, Stamped
 from muster_core.models import Phase
 from muster_local.system import LocalSystem
 from muster_rpc.v1 import job_pb2, job_service_pb2
-from muster_runtime.bus import Bus, BusSettings
 
 T = TypeVar("T")
 

@@ -19,8 +19,8 @@ from harness import Connect, Launcher
 from watching import when
 
 from muster import AsyncClient, AsyncExecution, Job, NotFound, Refused, Size
-from muster_pod_launcher.process.descriptors import Descriptor
 from muster_rpc.v1 import job_pb2
+from muster_runtimes.process.descriptors import Descriptor
 
 PATIENCE_S = 30
 MUSTER = Path(sys.executable).with_name("muster")

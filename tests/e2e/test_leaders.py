@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 from leading import POOL, Schedulers, assert_only_leaders_wrote, gang, history, node, refold
 
-from muster_core import facts
+from muster_bus import Bus, BusSettings, Incoming
+from muster_core import events
 from muster_core.models import ReplicaState
 from muster_events.codec import read_job_fact
 from muster_events.subjects import job_id_of
 from muster_local.provision import provision_bus
-from muster_runtime.bus import Bus, BusSettings, Incoming
 from muster_testing.broker import Broker
 from muster_testing.hands import Hands
 
@@ -187,9 +187,9 @@ def assert_nothing_is_lost_or_twice(messages: list[Incoming], crowd: Crowd, hand
     """Every job was placed once and has ended, unless it is to stay; what is held is what runs."""
     pool = refold(messages, NODES)
     stamped = [read_job_fact(one) for one in messages if ".job." in one.subject]
-    placed = Counter(one.job_id for one in stamped if isinstance(one.fact, facts.JobPlaced))
+    placed = Counter(one.job_id for one in stamped if isinstance(one.fact, events.JobPlaced))
     assert placed == Counter(crowd.ids)
-    finished = {one.job_id for one in stamped if isinstance(one.fact, facts.JobFinished)}
+    finished = {one.job_id for one in stamped if isinstance(one.fact, events.JobFinished)}
     assert finished == set(crowd.ids) - crowd.stay
     assert set(pool.records) == crowd.stay
     running = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from muster_core.dialects import Code, parse, render_problems
-from muster_core.dialects.problems import MAX_PROBLEMS
-from muster_core.dialects.typed.check import check
-from muster_core.dialects.write.native import native_text
 from muster_core.models import Job, Problem, Severity
+from muster_formats import Code, parse, render_problems
+from muster_formats.export.native import native_text
+from muster_formats.problems import MAX_PROBLEMS
+from muster_formats.typed.check import check
 
 _CODES = frozenset(code.value for code in Code)
 

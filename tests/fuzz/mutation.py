@@ -37,7 +37,7 @@ Mutate = Callable[[str, random.Random, Sequence[str]], "str | bytes"]
 
 def corpus() -> list[str]:
     """Every document that the project holds: the examples, good and bad, and the golden ones of each dialect."""
-    folders = (ROOT / "examples", ROOT / "tests" / "golden" / "dialects")
+    folders = (ROOT / "examples", ROOT / "tests" / "golden" / "formats")
     found = [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in _SUFFIXES]
     texts = [path.read_bytes().decode(errors="ignore") for path in found]
     return [text for text in texts if len(text) < _LARGEST]

@@ -9,18 +9,18 @@ import msgspec
 import pytest
 from msgspec.inspect import CustomType, Type, type_info
 
-import muster_core.facts
+import muster_core.events
 import muster_core.models
-import muster_core.placement.demand
-import muster_pod_launcher.kubernetes.objects
-import muster_pod_launcher.ports
+import muster_core.scheduling.placement.demand
+import muster_runtimes.kubernetes.objects
+import muster_runtimes.ports
 
 _MODULES = (
-    muster_core.facts,
+    muster_core.events,
     muster_core.models,
-    muster_core.placement.demand,
-    muster_pod_launcher.kubernetes.objects,
-    muster_pod_launcher.ports,
+    muster_core.scheduling.placement.demand,
+    muster_runtimes.kubernetes.objects,
+    muster_runtimes.ports,
 )
 
 

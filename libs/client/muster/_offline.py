@@ -7,11 +7,11 @@ from pathlib import Path
 
 from muster._sources import DocumentSource
 from muster.errors import InvalidDocument
-from muster_core.dialects import Parsed
-from muster_core.dialects.write import TARGETS, Converted
-from muster_core.dialects.write import convert as write_as
 from muster_core.models import Problem, Severity
-from muster_core.reading import read_document
+from muster_formats import Parsed
+from muster_formats.export import TARGETS, Converted
+from muster_formats.export import convert as write_as
+from muster_formats.reading import read_document
 
 
 def check(source: DocumentSource, *, namespace: str = "") -> Parsed:

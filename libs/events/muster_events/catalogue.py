@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from muster_core import facts
+from muster_bus.dead_letters import dead_letter_stream
+from muster_bus.provision import BucketSpec, ConsumerSpec, StreamSpec
+from muster_core import events
 from muster_events.subjects import (
     CAPACITY_FACTS,
     DEAD_PREFIX,
@@ -18,8 +20,6 @@ from muster_events.subjects import (
     job_facts,
     lane_facts,
 )
-from muster_runtime.bus.dead_letters import dead_letter_stream
-from muster_runtime.bus.provision import BucketSpec, ConsumerSpec, StreamSpec
 
 JOBS_STREAM = "JOBS"
 NODES_STREAM = "NODES"
@@ -51,7 +51,7 @@ _LARGEST = 8 * _MIB
 class FactSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One fact: its struct, the subject it goes to (with placeholders), its one writer and its readers."""
 
-    type: type[facts.Fact]
+    type: type[events.Fact]
     subject: str
     stream: str
     writer: str
@@ -63,34 +63,34 @@ class FactSpec(msgspec.Struct, frozen=True, kw_only=True):
         return self.type.__name__
 
 
-def _job(fact: type[facts.Fact], writer: str, *readers: str) -> FactSpec:
+def _job(fact: type[events.Fact], writer: str, *readers: str) -> FactSpec:
     subject = f"muster.v1.job.{{shard}}.{{job_id}}.{fact.__name__}"
     return FactSpec(type=fact, subject=subject, stream=JOBS_STREAM, writer=writer, readers=readers)
 
 
 FACTS: tuple[FactSpec, ...] = (
-    _job(facts.JobSubmitted, GATEWAY, SPEC_VALIDATOR, STATUS_TRACKER),
-    _job(facts.JobValidated, SPEC_VALIDATOR, SCHEDULER, STATUS_TRACKER, GATEWAY),
-    _job(facts.JobRejected, SPEC_VALIDATOR, STATUS_TRACKER, GATEWAY),
-    _job(facts.JobWaiting, SCHEDULER, STATUS_TRACKER),
-    _job(facts.JobPlaced, SCHEDULER, POD_LAUNCHER, STATUS_TRACKER, SCALER),
-    _job(facts.JobResized, SCHEDULER, POD_LAUNCHER, STATUS_TRACKER, SCALER),
-    _job(facts.JobEvicted, SCHEDULER, POD_LAUNCHER, STATUS_TRACKER, SCALER),
-    _job(facts.ScaleProposed, SCALER, SCHEDULER, STATUS_TRACKER),
-    _job(facts.ProgressReported, POD_LAUNCHER, STATUS_TRACKER, SCALER),
-    _job(facts.ReplicasChanged, POD_LAUNCHER, STATUS_TRACKER, SCHEDULER, SCALER),
-    _job(facts.CommandRequested, GATEWAY, SCHEDULER, STATUS_TRACKER, POD_LAUNCHER),
-    _job(facts.JobRestarting, STATUS_TRACKER, SCHEDULER, POD_LAUNCHER, SCALER),
-    _job(facts.JobFinished, STATUS_TRACKER, SCHEDULER, POD_LAUNCHER, SCALER),
+    _job(events.JobSubmitted, GATEWAY, SPEC_VALIDATOR, STATUS_TRACKER),
+    _job(events.JobValidated, SPEC_VALIDATOR, SCHEDULER, STATUS_TRACKER, GATEWAY),
+    _job(events.JobRejected, SPEC_VALIDATOR, STATUS_TRACKER, GATEWAY),
+    _job(events.JobWaiting, SCHEDULER, STATUS_TRACKER),
+    _job(events.JobPlaced, SCHEDULER, POD_LAUNCHER, STATUS_TRACKER, SCALER),
+    _job(events.JobResized, SCHEDULER, POD_LAUNCHER, STATUS_TRACKER, SCALER),
+    _job(events.JobEvicted, SCHEDULER, POD_LAUNCHER, STATUS_TRACKER, SCALER),
+    _job(events.ScaleProposed, SCALER, SCHEDULER, STATUS_TRACKER),
+    _job(events.ProgressReported, POD_LAUNCHER, STATUS_TRACKER, SCALER),
+    _job(events.ReplicasChanged, POD_LAUNCHER, STATUS_TRACKER, SCHEDULER, SCALER),
+    _job(events.CommandRequested, GATEWAY, SCHEDULER, STATUS_TRACKER, POD_LAUNCHER),
+    _job(events.JobRestarting, STATUS_TRACKER, SCHEDULER, POD_LAUNCHER, SCALER),
+    _job(events.JobFinished, STATUS_TRACKER, SCHEDULER, POD_LAUNCHER, SCALER),
     FactSpec(
-        type=facts.NodeChanged,
+        type=events.NodeChanged,
         subject="muster.v1.node.{pool}.{node}",
         stream=NODES_STREAM,
         writer=POD_LAUNCHER,
         readers=(SCHEDULER, SCALER),
     ),
     FactSpec(
-        type=facts.CapacityChanged,
+        type=events.CapacityChanged,
         subject="muster.v1.capacity.{pool}",
         stream=NODES_STREAM,
         writer=SCHEDULER,
@@ -153,7 +153,7 @@ def _durables() -> tuple[ConsumerSpec, ...]:
     validator = ConsumerSpec(
         stream=JOBS_STREAM,
         durable=SPEC_VALIDATOR,
-        filters=(job_facts(facts.JobSubmitted.__name__),),
+        filters=(job_facts(events.JobSubmitted.__name__),),
         ack="explicit",
         max_deliver=8,
         # What a dead copy had at hand comes back after this; with the broker's usual 5 s it would be back too late.

@@ -10,17 +10,17 @@ import hashlib
 
 import msgspec
 
-from muster_core import facts
+from muster_bus.messages import Incoming, Outgoing
+from muster_core import events
 from muster_core.models import JobRecord, RestartScope
 from muster_events.subjects import BadToken, capacity_subject, job_in, job_subject, node_subject
-from muster_runtime.bus.messages import Incoming, Outgoing
 
 CONTENT_TYPE = "application/json"
 TRACEPARENT = "traceparent"
 SOURCE = "ce-source"
 
-_job_decoder = msgspec.json.Decoder(facts.JobFact)
-_pool_decoder = msgspec.json.Decoder(facts.PoolFact)
+_job_decoder = msgspec.json.Decoder(events.JobFact)
+_pool_decoder = msgspec.json.Decoder(events.PoolFact)
 _record_decoder = msgspec.json.Decoder(JobRecord)
 _encoder = msgspec.json.Encoder()
 
@@ -34,7 +34,7 @@ class UnreadableEvent(ValueError):
 
 def job_message(
     job_id: str,
-    fact: facts.JobFact,
+    fact: events.JobFact,
     *,
     source: str,
     traceparent: str = "",
@@ -58,7 +58,7 @@ def job_message(
     )
 
 
-def pool_message(fact: facts.PoolFact, *, source: str) -> Outgoing:
+def pool_message(fact: events.PoolFact, *, source: str) -> Outgoing:
     """A pool's fact, for the last value of its subject.
 
     It has no message id: what it says may come back within the duplicate window (free, taken, free again), and the return is news. To
@@ -66,15 +66,15 @@ def pool_message(fact: facts.PoolFact, *, source: str) -> Outgoing:
     """
     data = _encoder.encode(fact)
     match fact:
-        case facts.NodeChanged():
+        case events.NodeChanged():
             subject, about = node_subject(fact.pool, fact.node.name), fact.node.name
-        case facts.CapacityChanged():
+        case events.CapacityChanged():
             subject, about = capacity_subject(fact.pool), fact.pool
     event_id = f"{about}/{type(fact).__name__}/{_digest(data)}"
     return Outgoing(subject=subject, data=data, msg_id="", headers=_headers(fact, event_id, source, about))
 
 
-def read_job_fact(incoming: Incoming) -> facts.Stamped:
+def read_job_fact(incoming: Incoming) -> events.Stamped:
     """A job's fact as it stands in the stream; raises ``UnreadableEvent``.
 
     The subject must name the very fact: who may publish what is granted by subject, so a body that says otherwise is nobody's word.
@@ -87,7 +87,7 @@ def read_job_fact(incoming: Incoming) -> facts.Stamped:
         raise UnreadableEvent(f"{where}: {error}") from error
     if type(fact).__name__ != name:
         raise UnreadableEvent(f"{where}: the subject says {name}, the body {type(fact).__name__}")
-    return facts.Stamped(
+    return events.Stamped(
         job_id=job_id,
         fact=fact,
         sequence=incoming.stream_sequence,
@@ -97,7 +97,7 @@ def read_job_fact(incoming: Incoming) -> facts.Stamped:
     )
 
 
-def read_pool_fact(data: bytes) -> facts.PoolFact:
+def read_pool_fact(data: bytes) -> events.PoolFact:
     """A pool's fact; raises ``UnreadableEvent``."""
     try:
         return _pool_decoder.decode(data)
@@ -118,7 +118,9 @@ def decode_record(data: bytes) -> JobRecord:
         raise UnreadableEvent(str(error)) from error
 
 
-def _headers(fact: facts.JobFact | facts.PoolFact, event_id: str, source: str, about: str) -> dict[str, str]:
+def _headers(
+    fact: events.JobFact | events.PoolFact, event_id: str, source: str, about: str
+) -> dict[str, str]:
     return {
         "ce-specversion": "1.0",
         "ce-id": event_id,
@@ -129,37 +131,37 @@ def _headers(fact: facts.JobFact | facts.PoolFact, event_id: str, source: str, a
     }
 
 
-def _step(fact: facts.JobFact, after: int) -> str:
+def _step(fact: events.JobFact, after: int) -> str:
     match fact:
-        case facts.JobSubmitted():
+        case events.JobSubmitted():
             return "submitted"
-        case facts.JobValidated() | facts.JobRejected():
+        case events.JobValidated() | events.JobRejected():
             return "validated"
-        case facts.JobWaiting():
+        case events.JobWaiting():
             return f"waiting/{after}"
-        case facts.JobPlaced():
+        case events.JobPlaced():
             return f"{fact.attempt}/placed"
-        case facts.JobResized():
+        case events.JobResized():
             return f"{fact.attempt}/{fact.generation}/resized"
-        case facts.JobEvicted():
+        case events.JobEvicted():
             return f"{fact.attempt}/evicted"
-        case facts.ScaleProposed():
+        case events.ScaleProposed():
             taker = f"/{fact.for_job}" if fact.for_job else ""
             return f"{fact.attempt}/{fact.generation}/proposed/{fact.role}/{fact.target}/{after}{taker}"
-        case facts.ProgressReported():
+        case events.ProgressReported():
             return f"{fact.attempt}/progress/{fact.role}-{fact.index}/{fact.step}/{fact.at}"
-        case facts.ReplicasChanged():
+        case events.ReplicasChanged():
             return f"replicas/{_digest(_encoder.encode(fact))}"
-        case facts.CommandRequested():
+        case events.CommandRequested():
             return f"command/{fact.command}/{fact.request_id}"
-        case facts.JobRestarting():
+        case events.JobRestarting():
             # Who is named belongs to the step: a restart that came too late for one replica is decided anew without it.
             names = ",".join(f"{ref.role}-{ref.index}" for ref in fact.replicas)
             scope = (
                 "gang" if fact.scope is RestartScope.GANG else f"replicas/{after}/{_digest(names.encode())}"
             )
             return f"{fact.attempt}/restarting/{scope}"
-        case facts.JobFinished():
+        case events.JobFinished():
             return "finished"
 
 

@@ -9,12 +9,12 @@ import logging
 import time
 from collections.abc import Sequence
 
-from muster_core.facts import JobFact, Stamped
+from muster_bus import Bus, BusUnavailable
+from muster_bus.reader import Stretch, read_stretch
+from muster_core.events import JobFact, Stamped
 from muster_events.catalogue import JOBS_STREAM
 from muster_events.codec import UnreadableEvent, read_job_fact
 from muster_events.subjects import job_facts
-from muster_runtime.bus import Bus, BusUnavailable
-from muster_runtime.bus.reader import Stretch, read_stretch
 
 log = logging.getLogger(__name__)
 

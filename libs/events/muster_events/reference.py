@@ -104,7 +104,7 @@ def _type(kind: Any) -> str:
     for prefix in ("muster_core.models.job.", "muster_core.models.node.", "muster_core.models.problem."):
         text = text.replace(prefix, "")
     text = text.replace("muster_core.models.record.", "").replace("muster_core.models.resources.", "")
-    return "`" + text.replace("muster_core.facts.", "").replace("|", "or") + "`"
+    return "`" + text.replace("muster_core.events.", "").replace("|", "or") + "`"
 
 
 def _first_line(kind: type) -> str:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from muster_core.facts import Stamped
+from muster_bus.errors import Poison
+from muster_bus.messages import Incoming
+from muster_bus.records import Entry
+from muster_core.events import Stamped
 from muster_core.lifecycle import fold
 from muster_core.models import JobRecord
 from muster_events.codec import UnreadableEvent, decode_record, read_job_fact
-from muster_runtime.bus.errors import Poison
-from muster_runtime.bus.messages import Incoming
-from muster_runtime.bus.records import Entry
 
 log = logging.getLogger(__name__)
 

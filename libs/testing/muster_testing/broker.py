@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from muster_runtime.bus.server import find_server, server_config
+from muster_bus.server import find_server, server_config
 
 _START_TIMEOUT_S = 20.0
 _STOP_TIMEOUT_S = 10.0

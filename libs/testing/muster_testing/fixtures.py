@@ -11,7 +11,7 @@ from secrets import token_hex
 import pytest
 import pytest_asyncio
 
-from muster_runtime.bus import Bus, BusSettings
+from muster_bus import Bus, BusSettings
 from muster_testing.broker import Broker
 
 __all__ = ["broker", "bus", "fresh", "shared_broker", "shared_bus"]

@@ -10,7 +10,8 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Self
 
-from muster_core import facts
+from muster_bus import Bus, BusUnavailable, Feed, Incoming, Outgoing
+from muster_core import events
 from muster_core.models import Job, Node, Reason, ReplicaState
 from muster_events.catalogue import (
     GATEWAY,
@@ -22,7 +23,6 @@ from muster_events.catalogue import (
 )
 from muster_events.codec import job_message, pool_message, read_job_fact
 from muster_events.subjects import job_facts
-from muster_runtime.bus import Bus, BusUnavailable, Feed, Incoming, Outgoing
 
 Life = Callable[[str], float | None]
 """How many seconds the replicas of a job (by id) run; None: for ever."""
@@ -41,7 +41,7 @@ class Hands:
     def __init__(
         self, *, bus: Bus, life: Life = lambda _: 0.0, ended: Callable[[str], None] = lambda _: None
     ) -> None:
-        self.placed: dict[str, tuple[facts.JobPlaced, Incoming]] = {}
+        self.placed: dict[str, tuple[events.JobPlaced, Incoming]] = {}
         self._bus = bus
         self._life = life
         self._ended = ended
@@ -74,18 +74,18 @@ class Hands:
 
         async def one(node: Node) -> None:
             async with gate:
-                fact = facts.NodeChanged(pool=pool, node=node)
+                fact = events.NodeChanged(pool=pool, node=node)
                 await self._bus.publish_once(pool_message(fact, source=POD_LAUNCHER))
 
         await asyncio.gather(*map(one, nodes))
 
     def submit(self, job_id: str, job: Job, *, submitter: str = "") -> None:
         """A job is submitted and found good; both facts are stored soon."""
-        submitted = facts.JobSubmitted(job_id=job_id, request_id=job_id, submitter=submitter, spec=job)
+        submitted = events.JobSubmitted(job_id=job_id, request_id=job_id, submitter=submitter, spec=job)
         self._say(job_id, submitted, GATEWAY)
-        self._say(job_id, facts.JobValidated(job=job), SPEC_VALIDATOR)
+        self._say(job_id, events.JobValidated(job=job), SPEC_VALIDATOR)
 
-    def run_on(self, job_id: str, placed: facts.JobPlaced) -> None:
+    def run_on(self, job_id: str, placed: events.JobPlaced) -> None:
         """The replicas run, and after their time they exit well."""
         self._change(job_id, placed, ReplicaState.RUNNING, None)
         seconds = self._life(job_id)
@@ -101,7 +101,7 @@ class Hands:
             del live
             for incoming in batch:
                 stamped = read_job_fact(incoming)
-                if isinstance(stamped.fact, facts.JobPlaced) and stamped.job_id not in self.placed:
+                if isinstance(stamped.fact, events.JobPlaced) and stamped.job_id not in self.placed:
                     self.placed[stamped.job_id] = (stamped.fact, incoming)
                     self.run_on(stamped.job_id, stamped.fact)
 
@@ -109,23 +109,23 @@ class Hands:
             self._bus,
             stream=JOBS_STREAM,
             durable="hands",
-            filters=[job_facts(facts.JobPlaced.__name__)],
+            filters=[job_facts(events.JobPlaced.__name__)],
             floors=RECORD_WRITERS,
             handle=handle,
         ).run()
 
-    def _end(self, job_id: str, placed: facts.JobPlaced) -> None:
+    def _end(self, job_id: str, placed: events.JobPlaced) -> None:
         self._change(job_id, placed, ReplicaState.EXITED, 0)
         reason = Reason(code="Succeeded", message="all replicas have succeeded")
-        finished = facts.JobFinished(outcome=facts.Outcome.SUCCEEDED, reason=reason, attempt=placed.attempt)
+        finished = events.JobFinished(outcome=events.Outcome.SUCCEEDED, reason=reason, attempt=placed.attempt)
         self._say(job_id, finished, STATUS_TRACKER, then=lambda: self._ended(job_id))
 
     def _change(
-        self, job_id: str, placed: facts.JobPlaced, state: ReplicaState, exit_code: int | None
+        self, job_id: str, placed: events.JobPlaced, state: ReplicaState, exit_code: int | None
     ) -> None:
         now = time.time_ns() // 1000
         changes = tuple(
-            facts.ReplicaChange(
+            events.ReplicaChange(
                 role=one.role,
                 index=one.index,
                 attempt=placed.attempt,
@@ -136,10 +136,10 @@ class Hands:
             )
             for one in placed.replicas
         )
-        self._say(job_id, facts.ReplicasChanged(changes=changes), POD_LAUNCHER)
+        self._say(job_id, events.ReplicasChanged(changes=changes), POD_LAUNCHER)
 
     def _say(
-        self, job_id: str, fact: facts.JobFact, source: str, *, then: Callable[[], None] | None = None
+        self, job_id: str, fact: events.JobFact, source: str, *, then: Callable[[], None] | None = None
     ) -> None:
         self._unsaid.append((job_message(job_id, fact, source=source), then))
         self._woken.set()

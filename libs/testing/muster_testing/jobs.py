@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from muster_core.dialects.builds import build_role
 from muster_core.models import (
     AppliedDefaults,
     Build,
@@ -33,6 +32,7 @@ from muster_core.models import (
     Strategy,
     SuccessPolicy,
 )
+from muster_formats.builds import build_role
 from muster_testing.templates import json_objects, keys, labels, names, templates, texts, variables
 
 _MAX_INT32 = 2**31 - 1

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from muster_runtime.bus import (
+from muster_bus import (
     Bus,
     ConsumerSpec,
     Outgoing,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from muster_core import facts
-from muster_core.facts import Assignment, ReplicaChange, ReplicaRef, Stamped
+from muster_core import events
+from muster_core.events import Assignment, ReplicaChange, ReplicaRef, Stamped
 from muster_core.lifecycle import Finish, Restart, decide, fold
 from muster_core.lifecycle.moves import ACTIVE_PHASES, WAITING_PHASES
 from muster_core.models import (
@@ -53,14 +53,14 @@ class Walk:
         known = self._records.get(job_id)
         if known is None:
             job = self._job()
-            self._tell(job_id, facts.JobSubmitted(job_id=job_id, request_id=job_id, spec=job))
+            self._tell(job_id, events.JobSubmitted(job_id=job_id, request_id=job_id, spec=job))
             return
         behind = self._random.choice((0, 0, 0, 0, 0, 0, 1, 3))
         base = known[-1 - min(behind, len(known) - 1)]
         sensible = self._random.random() < 0.8
         self._tell(job_id, self._next(base) if sensible else self._anything(base))
 
-    def _tell(self, job_id: str, fact: facts.JobFact) -> None:
+    def _tell(self, job_id: str, fact: events.JobFact) -> None:
         # Other streams' messages lie between: sequences have gaps.
         sequence = (self.stream[-1].sequence if self.stream else 0) + self._random.choice((1, 1, 2, 5))
         stamped = Stamped(job_id=job_id, fact=fact, sequence=sequence, at=self._now, source="test")
@@ -90,33 +90,33 @@ class Walk:
         framework = chance.choice((Framework.TENSORFLOW, Framework.PYTORCH, Framework.PLAIN))
         return Job(name="demo", roles=(ps, worker), framework=framework, run=run)
 
-    def _next(self, base: JobRecord) -> facts.JobFact:
+    def _next(self, base: JobRecord) -> events.JobFact:
         """What would be said of the job if all went its way."""
         for instruction in decide(base, self._now):
             if isinstance(instruction, Finish | Restart):
                 return instruction.fact
         if base.phase is Phase.SUBMITTED:
-            return facts.JobValidated(job=base.job or self._job())
+            return events.JobValidated(job=base.job or self._job())
         if base.phase is Phase.SUSPENDED:
-            return facts.CommandRequested(command=facts.Command.RESUME, request_id="r")
+            return events.CommandRequested(command=events.Command.RESUME, request_id="r")
         if base.phase in WAITING_PHASES and all(one.ended for one in base.replicas):
             return self._placed(base)
         return self._seen(base)
 
-    def _anything(self, base: JobRecord) -> facts.JobFact:
+    def _anything(self, base: JobRecord) -> events.JobFact:
         attempt, generation = base.attempt, base.generation
         refs = tuple(ReplicaRef(role=one.role, index=one.index) for one in base.replicas[:1])
         avoid = self._random.choice(((), ("n1",), ("n1", "n2")))
-        several: tuple[facts.JobFact, ...] = (
-            facts.JobWaiting(reason=WHY),
-            facts.JobRejected(problems=()),
-            facts.JobValidated(job=base.job or self._job()),
-            facts.JobEvicted(attempt=attempt, reason=WHY, avoid=avoid),
-            facts.JobEvicted(attempt=attempt - 1, reason=WHY),
-            facts.JobRestarting(scope=RestartScope.GANG, attempt=attempt, reason=WHY, delay_ms=1000),
-            facts.JobRestarting(scope=RestartScope.REPLICA, attempt=attempt, reason=WHY, replicas=refs),
-            facts.JobResized(attempt=attempt, generation=generation, reason=WHY),
-            facts.ScaleProposed(
+        several: tuple[events.JobFact, ...] = (
+            events.JobWaiting(reason=WHY),
+            events.JobRejected(problems=()),
+            events.JobValidated(job=base.job or self._job()),
+            events.JobEvicted(attempt=attempt, reason=WHY, avoid=avoid),
+            events.JobEvicted(attempt=attempt - 1, reason=WHY),
+            events.JobRestarting(scope=RestartScope.GANG, attempt=attempt, reason=WHY, delay_ms=1000),
+            events.JobRestarting(scope=RestartScope.REPLICA, attempt=attempt, reason=WHY, replicas=refs),
+            events.JobResized(attempt=attempt, generation=generation, reason=WHY),
+            events.ScaleProposed(
                 role="worker",
                 size=1,
                 target=2,
@@ -125,7 +125,7 @@ class Walk:
                 generation=generation,
                 reason=WHY,
             ),
-            facts.ProgressReported(
+            events.ProgressReported(
                 role="worker", index=0, attempt=attempt, step=self._now % 997, at=self._now
             ),
             self._placed(base),
@@ -136,32 +136,32 @@ class Walk:
         )
         return self._random.choice(several)
 
-    def _commanded(self, base: JobRecord) -> facts.JobFact:
-        mild = (facts.Command.SUSPEND, facts.Command.RESUME, facts.Command.SCALE, facts.Command.RESTART)
-        command = self._random.choice((*mild, *mild, *mild, facts.Command.CANCEL, facts.Command.DELETE))
+    def _commanded(self, base: JobRecord) -> events.JobFact:
+        mild = (events.Command.SUSPEND, events.Command.RESUME, events.Command.SCALE, events.Command.RESTART)
+        command = self._random.choice((*mild, *mild, *mild, events.Command.CANCEL, events.Command.DELETE))
         one = self._random.choice((None, *base.members()))
-        return facts.CommandRequested(
+        return events.CommandRequested(
             command=command, request_id="c", role=one.role if one else "", target=one.index if one else None
         )
 
-    def _placed(self, base: JobRecord) -> facts.JobFact:
+    def _placed(self, base: JobRecord) -> events.JobFact:
         if base.job is None:
-            return facts.JobWaiting(reason=WHY)
+            return events.JobWaiting(reason=WHY)
         gang = tuple(
             Assignment(role=role.name, index=index, node=self._random.choice(("n1", "n2")))
             for role in base.job.roles
             for index in range(role.replicas)
         )
-        return facts.JobPlaced(attempt=base.attempt + 1, generation=1, pool="local", replicas=gang)
+        return events.JobPlaced(attempt=base.attempt + 1, generation=1, pool="local", replicas=gang)
 
-    def _resized(self, base: JobRecord) -> facts.JobFact:
+    def _resized(self, base: JobRecord) -> events.JobFact:
         taken = {
             one.index for one in base.replicas if one.role == "worker" and not (one.leaving and one.ended)
         }
         free = [index for index in range(4) if index not in taken]
         members = [one.index for one in base.members() if one.role == "worker" and one.index]
         grows = bool(free) and base.phase in ACTIVE_PHASES and self._random.random() < 0.5
-        return facts.JobResized(
+        return events.JobResized(
             attempt=base.attempt,
             generation=base.generation + 1,
             reason=WHY,
@@ -169,7 +169,7 @@ class Walk:
             removed=() if grows else tuple(ReplicaRef(role="worker", index=index) for index in members[-1:]),
         )
 
-    def _seen(self, base: JobRecord) -> facts.JobFact:
+    def _seen(self, base: JobRecord) -> events.JobFact:
         chance = self._random
         alive = [one for one in base.replicas if not one.ended]
         changes: list[ReplicaChange] = []
@@ -189,7 +189,7 @@ class Walk:
                     at=self._now,
                 )
             )
-        return facts.ReplicasChanged(changes=tuple(changes))
+        return events.ReplicasChanged(changes=tuple(changes))
 
 
 def _after(state: ReplicaState, *, ends: bool) -> ReplicaState:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from muster_core import facts
+from muster_core import events
 from muster_core.lifecycle import fold
 from muster_core.lifecycle.moves import ACTIVE_PHASES
 from muster_core.models import Job, JobRecord, Node, Phase, QueueSpec, Reason, ReplicaRecord, ReplicaState
-from muster_core.queues import Instruction, Place, PoolState
+from muster_core.scheduling.queues import Instruction, Place, PoolState
 
 SECOND = 1_000_000
 """Instants are in microseconds."""
@@ -36,7 +36,7 @@ class VirtualPool:
     def __init__(self, *, check: Check = PoolState.check_invariants, now: int = 1_000 * SECOND) -> None:
         self.state = PoolState(pool=POOL)
         self.now = now
-        self.stream: list[facts.Stamped] = []
+        self.stream: list[events.Stamped] = []
         self.nodes: dict[str, Node] = {}
         self.specs: tuple[QueueSpec, ...] = ()
         self._check = check
@@ -44,13 +44,13 @@ class VirtualPool:
     def node(self, node: Node) -> None:
         """A node offers so much."""
         self.nodes[node.name] = node
-        self.state.observe_node(facts.NodeChanged(pool=POOL, node=node))
+        self.state.observe_node(events.NodeChanged(pool=POOL, node=node))
         self._check(self.state)
 
     def drop_node(self, name: str) -> None:
         """A node is gone; what ran there is not told lost by this."""
         node = self.nodes.pop(name)
-        self.state.observe_node(facts.NodeChanged(pool=POOL, node=node, gone=True))
+        self.state.observe_node(events.NodeChanged(pool=POOL, node=node, gone=True))
         self._check(self.state)
 
     def queues(self, *specs: QueueSpec) -> None:
@@ -65,9 +65,9 @@ class VirtualPool:
         self.specs = specs
         self._check(self.state)
 
-    def say(self, job_id: str, fact: facts.JobFact) -> str | None:
+    def say(self, job_id: str, fact: events.JobFact) -> str | None:
         """A fact stands in the stream; why it moved nothing where it should not have been."""
-        stamped = facts.Stamped(job_id=job_id, fact=fact, sequence=len(self.stream) + 1, at=self.now)
+        stamped = events.Stamped(job_id=job_id, fact=fact, sequence=len(self.stream) + 1, at=self.now)
         self.stream.append(stamped)
         illegal = self.state.observe(stamped)
         self._check(self.state)
@@ -76,13 +76,13 @@ class VirtualPool:
     def submit(self, job: Job, *, job_id: str = "", submitter: str = "") -> str:
         """A valid job arrives; its id is its name unless given."""
         job_id = job_id or job.name
-        self.say(job_id, facts.JobSubmitted(job_id=job_id, request_id=job_id, submitter=submitter))
-        self.say(job_id, facts.JobValidated(job=job))
+        self.say(job_id, events.JobSubmitted(job_id=job_id, request_id=job_id, submitter=submitter))
+        self.say(job_id, events.JobValidated(job=job))
         return job_id
 
-    def command(self, job_id: str, command: facts.Command, **rest: str | int) -> str | None:
+    def command(self, job_id: str, command: events.Command, **rest: str | int) -> str | None:
         """A user asks; ``rest`` are fields of the fact."""
-        fact = facts.CommandRequested(command=command, request_id=f"request-{len(self.stream)}")
+        fact = events.CommandRequested(command=command, request_id=f"request-{len(self.stream)}")
         return self.say(job_id, msgspec.structs.replace(fact, **rest))
 
     def decide(self) -> list[Instruction]:
@@ -118,7 +118,7 @@ class VirtualPool:
     ) -> None:
         """The runtime sees ``replicas`` of a job in ``state``; nothing is said of none."""
         changes = tuple(
-            facts.ReplicaChange(
+            events.ReplicaChange(
                 role=one.role,
                 index=one.index,
                 attempt=one.attempt,
@@ -130,7 +130,7 @@ class VirtualPool:
             for one in replicas
         )
         if changes:
-            self.say(job_id, facts.ReplicasChanged(changes=changes))
+            self.say(job_id, events.ReplicasChanged(changes=changes))
 
     def launch(self) -> None:
         """Whatever was placed, and is still wanted, runs."""
@@ -160,9 +160,9 @@ class VirtualPool:
             self.confirm_ends()
         raise AssertionError(f"the pool does not come to rest: {done[-8:]}")
 
-    def finish(self, job_id: str, outcome: facts.Outcome = facts.Outcome.SUCCEEDED) -> None:
+    def finish(self, job_id: str, outcome: events.Outcome = events.Outcome.SUCCEEDED) -> None:
         """The job ends so, and all of it has gone."""
-        self.say(job_id, facts.JobFinished(outcome=outcome, reason=Reason(code=outcome.value)))
+        self.say(job_id, events.JobFinished(outcome=outcome, reason=Reason(code=outcome.value)))
         record = self.state.record(job_id)
         if record is not None:
             unended = [one for one in record.replicas if not one.ended]
@@ -242,5 +242,5 @@ class VirtualPool:
         again = PoolState(pool=POOL)
         again.apply_queues(self.specs)
         for node in reversed(self.nodes.values()):
-            again.observe_node(facts.NodeChanged(pool=POOL, node=node))
+            again.observe_node(events.NodeChanged(pool=POOL, node=node))
         return again

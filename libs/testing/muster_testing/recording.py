@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from muster_core.facts import JobFact, NodeChanged, Stamped
+from muster_core.events import JobFact, NodeChanged, Stamped
 from muster_core.models import JobRecord, Node, QueueSpec
-from muster_core.queues import Instruction, PoolState, Reservation
+from muster_core.scheduling.queues import Instruction, PoolState, Reservation
 from muster_testing.pool import POOL, VirtualPool
 
 

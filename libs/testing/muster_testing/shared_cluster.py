@@ -11,7 +11,16 @@ from __future__ import annotations
 import random
 
 from muster_core.models import GPU_MILLI, Job, Node, Resources, Role, Template
-from muster_core.placement import Gang, Hold, Placement, Snapshot, demand_of, gang_of, place, workload_of
+from muster_core.scheduling.placement import (
+    Gang,
+    Hold,
+    Placement,
+    Snapshot,
+    demand_of,
+    gang_of,
+    place,
+    workload_of,
+)
 
 _GIB = 2**30
 ALL_GPUS = 6_212

@@ -7,9 +7,9 @@ from typing import cast
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from muster_core.dialects.pods.framework_pods import main_of
-from muster_core.dialects.typed.raw import Raw, template_of
 from muster_core.models import Framework, Port, Resources, Template, Toleration
+from muster_formats.pods.framework_pods import main_of
+from muster_formats.typed.raw import Raw, template_of
 
 _AWKWARD = [
     "true",

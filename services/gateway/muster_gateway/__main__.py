@@ -1,6 +1,6 @@
 from muster_gateway.service import build
 from muster_gateway.settings import GatewaySettings
-from muster_runtime.app import run_app
+from muster_service.app import run_app
 
 if __name__ == "__main__":
     run_app(build, settings=GatewaySettings, service="gateway")

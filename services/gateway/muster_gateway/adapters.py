@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from muster_core import facts
+from muster_bus import Bus, Duplicate, GroupCommit, Incoming, Outgoing, Subscription, WrongSequence
+from muster_core import events
 from muster_events.catalogue import GATEWAY, JOBS_STREAM
 from muster_events.codec import job_message, read_job_fact
 from muster_events.subjects import job_facts, job_id_in, job_subject
 from muster_gateway.ports import Recorded, RequestIdTaken
-from muster_runtime.bus import Bus, Duplicate, GroupCommit, Incoming, Outgoing, Subscription, WrongSequence
-from muster_runtime.trace_context import inject
+from muster_service.trace_context import inject
 
-Verdict = facts.JobValidated | facts.JobRejected
-_VERDICTS = (facts.JobValidated.__name__, facts.JobRejected.__name__)
+Verdict = events.JobValidated | events.JobRejected
+_VERDICTS = (events.JobValidated.__name__, events.JobRejected.__name__)
 
 
 class BusSubmissions:
@@ -28,7 +28,7 @@ class BusSubmissions:
         self._heard: list[Subscription] = []
         self._hearing = asyncio.Lock()
 
-    async def record(self, submissions: Sequence[facts.JobSubmitted]) -> list[Recorded]:
+    async def record(self, submissions: Sequence[events.JobSubmitted]) -> list[Recorded]:
         """See ``Submissions``."""
         traceparent = inject().get("traceparent", "")
         messages = [
@@ -73,7 +73,7 @@ class BusSubmissions:
                 while self._heard:
                     await self._heard.pop().close()
 
-    async def command(self, commands: Mapping[str, facts.CommandRequested]) -> int:
+    async def command(self, commands: Mapping[str, events.CommandRequested]) -> int:
         """See ``Submissions``."""
         traceparent = inject().get("traceparent", "")
         messages = [
@@ -88,7 +88,7 @@ class BusSubmissions:
         return published[-1].sequence
 
     async def _record_all(
-        self, messages: Sequence[Outgoing], submissions: Sequence[facts.JobSubmitted], traceparent: str
+        self, messages: Sequence[Outgoing], submissions: Sequence[events.JobSubmitted], traceparent: str
     ) -> list[Recorded]:
         try:
             published = await self._bus.commit(messages, fence=None)
@@ -114,7 +114,7 @@ class BusSubmissions:
         if incoming is None:
             raise LookupError(f"{message.subject} was recorded before but is not there")
         stamped = read_job_fact(incoming)
-        if not isinstance(stamped.fact, facts.JobSubmitted):
+        if not isinstance(stamped.fact, events.JobSubmitted):
             raise LookupError(f"{message.subject} holds no submission")
         return Recorded(
             fact=stamped.fact, sequence=stamped.sequence, traceparent=stamped.traceparent, duplicate=True
@@ -142,4 +142,4 @@ class BusSubmissions:
 
 def _verdict(incoming: Incoming) -> Verdict | None:
     fact = read_job_fact(incoming).fact
-    return fact if isinstance(fact, facts.JobValidated | facts.JobRejected) else None
+    return fact if isinstance(fact, events.JobValidated | events.JobRejected) else None

@@ -11,7 +11,8 @@ import grpc
 import msgspec
 from grpc import aio
 
-from muster_core.facts import Command, CommandRequested
+from muster_bus import BusUnavailable
+from muster_core.events import Command, CommandRequested
 from muster_core.models import TERMINAL_PHASES
 from muster_gateway.ports import Submissions
 from muster_gateway.submission import is_request_id, submitter_of
@@ -21,7 +22,6 @@ from muster_rpc.streams import OPEN, has_begun
 from muster_rpc.v1 import internal_service_pb2 as internal
 from muster_rpc.v1 import internal_service_pb2_grpc, job_pb2
 from muster_rpc.v1 import job_service_pb2 as pb
-from muster_runtime.bus import BusUnavailable
 
 _DONE = {Command.CANCEL: "cancelled", Command.DELETE: "deleted"}
 _MOST_USERS = 1000

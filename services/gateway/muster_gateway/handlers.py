@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 import grpc
 from grpc import aio
 
-from muster_core.facts import Command, CommandRequested
+from muster_bus import BusUnavailable, StreamFull
+from muster_core.events import Command, CommandRequested
 from muster_core.lifecycle.moves import ACTIVE_PHASES
 from muster_gateway.commands import Commander, pass_on, pass_on_beginning
 from muster_gateway.explaining import Explainer
@@ -20,7 +21,6 @@ from muster_rpc.v1 import cluster_service_pb2 as cluster
 from muster_rpc.v1 import cluster_service_pb2_grpc, internal_service_pb2_grpc, job_service_pb2_grpc
 from muster_rpc.v1 import internal_service_pb2 as internal
 from muster_rpc.v1 import job_service_pb2 as pb
-from muster_runtime.bus import BusUnavailable, StreamFull
 
 VERSION = "0.1.0"
 

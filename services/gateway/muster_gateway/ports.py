@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from muster_core.facts import CommandRequested, JobRejected, JobSubmitted, JobValidated
+from muster_core.events import CommandRequested, JobRejected, JobSubmitted, JobValidated
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ import grpc
 from grpc import aio
 
 from muster_core.models import Problem, Severity
-from muster_core.queue_documents import ParsedQueues, parse_queues
+from muster_formats.queues import ParsedQueues, parse_queues
 from muster_gateway.commands import pass_on
 from muster_gateway.submission import document_problems, is_request_id, submitter_of
 from muster_rpc.convert import problem_from_proto, problem_to_proto, queue_to_proto

@@ -18,7 +18,7 @@ from muster_rpc.server import ServerContext
 from muster_rpc.v1 import internal_service_pb2 as internal
 from muster_rpc.v1 import internal_service_pb2_grpc, job_pb2
 from muster_rpc.v1 import job_service_pb2 as pb
-from muster_runtime.logs import fields
+from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muster_core.facts import Command, CommandRequested
+from muster_core.events import Command, CommandRequested
 from muster_core.lifecycle.moves import ACTIVE_PHASES
 from muster_rpc.convert import phase_from_proto
 from muster_rpc.v1 import job_pb2

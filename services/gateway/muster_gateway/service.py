@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from muster_bus.service_bus import connect_bus
 from muster_gateway.adapters import BusSubmissions
 from muster_gateway.commands import Commander
 from muster_gateway.defaults import DefaultsServicer
@@ -18,9 +19,8 @@ from muster_rpc.v1 import (
     job_service_pb2_grpc,
     queue_service_pb2_grpc,
 )
-from muster_runtime.app import Context
-from muster_runtime.grpc_client import channel
-from muster_runtime.service_bus import connect_bus
+from muster_service.app import Context
+from muster_service.grpc_client import channel
 
 
 async def build(settings: GatewaySettings, ctx: Context) -> None:

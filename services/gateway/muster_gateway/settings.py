@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from muster_runtime.settings import ServiceSettings
+from muster_service.settings import ServiceSettings
 
 
 class GatewaySettings(ServiceSettings, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import NoReturn, Protocol
 
 import grpc
 
-from muster_core.facts import JobRejected, JobSubmitted, JobValidated
+from muster_core.events import JobRejected, JobSubmitted, JobValidated
 from muster_core.models import Problem
 from muster_events.subjects import job_id_of
 from muster_gateway.ports import Recorded, RequestIdTaken, Submissions
@@ -16,7 +16,7 @@ from muster_rpc.errors import abort_with_problems
 from muster_rpc.server import ServerContext
 from muster_rpc.v1 import internal_service_pb2, internal_service_pb2_grpc
 from muster_rpc.v1 import job_service_pb2 as pb
-from muster_runtime.trace_context import extract
+from muster_service.trace_context import extract
 
 MAX_DOCUMENT_BYTES = 512 * 1024
 _LONGEST_WAIT_S = 30.0

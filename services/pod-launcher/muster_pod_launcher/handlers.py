@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from muster_core.facts import ReplicaChange, ReplicasChanged
+from muster_core.events import ReplicaChange, ReplicasChanged
 from muster_core.frameworks import (
     ConfigFile,
     Site,
@@ -34,8 +34,9 @@ from muster_core.models import (
     replica_name,
 )
 from muster_pod_launcher.holding import COMING, Holding
-from muster_pod_launcher.ports import Launch, Observation, ReplicaFacts, ReplicaId, Run, Runtime, Story
-from muster_runtime.logs import fields
+from muster_pod_launcher.ports import ReplicaFacts, Run, Story
+from muster_runtimes.ports import Launch, Observation, ReplicaId, Runtime
+from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
 

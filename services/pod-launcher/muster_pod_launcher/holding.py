@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from muster_core.facts import ReplicaChange
+from muster_core.events import ReplicaChange
 from muster_core.models import ReplicaState
 
 COMING = frozenset({ReplicaState.LAUNCHED, ReplicaState.RUNNING})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from muster_core.facts import ReplicasChanged
+from muster_core.events import ReplicasChanged
 from muster_core.models import JobRecord, ReplicaRecord, ReplicaState
-from muster_pod_launcher.ports import Run, Runtime, Story
-from muster_runtime.metrics import Metrics
+from muster_pod_launcher.ports import Run, Story
+from muster_runtimes.ports import Runtime
+from muster_service.metrics import Metrics
 
 _US = 1_000_000
 

@@ -13,16 +13,16 @@ from collections.abc import Collection
 
 import msgspec
 
-from muster_core.facts import NodeChanged
+from muster_bus import Bus, BusUnavailable, NotFound, WrongSequence
+from muster_bus.messages import Outgoing
+from muster_bus.reader import read_last_values
+from muster_core.events import NodeChanged
 from muster_core.models import Node
 from muster_events.catalogue import NODES_STREAM, POD_LAUNCHER
 from muster_events.codec import UnreadableEvent, pool_message, read_pool_fact
 from muster_events.subjects import pool_nodes
-from muster_pod_launcher.ports import Runtime
-from muster_runtime.bus import Bus, BusUnavailable, NotFound, WrongSequence
-from muster_runtime.bus.messages import Outgoing
-from muster_runtime.bus.reader import read_last_values
-from muster_runtime.logs import fields
+from muster_runtimes.ports import Runtime
+from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
 

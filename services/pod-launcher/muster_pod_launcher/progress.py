@@ -6,14 +6,14 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from muster_core.facts import ProgressReported
+from muster_bus import Bus, BusUnavailable
+from muster_core.events import ProgressReported
 from muster_core.models import JobRecord
 from muster_events.catalogue import POD_LAUNCHER
 from muster_events.codec import job_message
 from muster_events.subjects import lane_of
-from muster_pod_launcher.ports import ProgressReader, ProgressSeen
-from muster_runtime.bus import Bus, BusUnavailable
-from muster_runtime.logs import fields
+from muster_runtimes.ports import ProgressReader, ProgressSeen
+from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import grpc
 
 from muster_core.models import JobRecord, replica_name
-from muster_pod_launcher.ports import LogChunk, ReplicaId, Runtime
 from muster_rpc.convert import timestamp_to_proto
 from muster_rpc.server import ServerContext
 from muster_rpc.v1 import internal_service_pb2 as pb
 from muster_rpc.v1 import internal_service_pb2_grpc
+from muster_runtimes.ports import LogChunk, ReplicaId, Runtime
 
 _LOOK_EVERY_S = 0.3
 

@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 from muster_core.models import Node
-from muster_pod_launcher.process import ProcessRuntime
-from muster_pod_launcher.process.nodes import NodeSpecError, parse_nodes
-from muster_pod_launcher.reach.ports import ReachableRuntime
 from muster_pod_launcher.settings import PodLauncherSettings
-from muster_runtime.app import Context
+from muster_runtimes.process import ProcessRuntime
+from muster_runtimes.process.nodes import NodeSpecError, parse_nodes
+from muster_runtimes.reach import ReachableRuntime
+from muster_service.app import Context
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def _process(settings: PodLauncherSettings) -> ReachableRuntime:
 
 async def _kubernetes(settings: PodLauncherSettings, ctx: Context) -> ReachableRuntime:
     # Here and not at the top: who runs processes need not pay for the client's import.
-    from muster_pod_launcher import kubernetes  # noqa: PLC0415
+    from muster_runtimes import kubernetes  # noqa: PLC0415
 
     credentials = kubernetes.Credentials(
         kubeconfig=Path(settings.kubeconfig) if settings.kubeconfig else None,

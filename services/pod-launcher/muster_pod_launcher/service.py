@@ -7,7 +7,9 @@ import logging
 
 import msgspec
 
-from muster_core.facts import ReplicasChanged
+from muster_bus import Bus, BusUnavailable, Feed, GroupCommit, Incoming, Membership, Records
+from muster_bus.service_bus import connect_bus
+from muster_core.events import ReplicasChanged
 from muster_core.models import JobRecord
 from muster_events.catalogue import (
     JOBS_BUCKET,
@@ -23,18 +25,16 @@ from muster_events.view import JobsView
 from muster_pod_launcher.handlers import Hands, due_in
 from muster_pod_launcher.meters import MeteredStory, show_replicas
 from muster_pod_launcher.node_reports import NodeReports
-from muster_pod_launcher.ports import ProgressReader, Runtime
 from muster_pod_launcher.progress import ProgressReports
 from muster_pod_launcher.questions import LogServicer
-from muster_pod_launcher.reach.handlers import ReachServicer
+from muster_pod_launcher.reach import ReachServicer
 from muster_pod_launcher.runtimes import make_runtime, now
 from muster_pod_launcher.settings import PodLauncherSettings
 from muster_pod_launcher.story import TraceStory
 from muster_pod_launcher.turns import Turns
 from muster_rpc.v1 import internal_service_pb2_grpc
-from muster_runtime.app import Context
-from muster_runtime.bus import Bus, BusUnavailable, Feed, GroupCommit, Incoming, Membership, Records
-from muster_runtime.service_bus import connect_bus
+from muster_runtimes.ports import ProgressReader, Runtime
+from muster_service.app import Context
 
 log = logging.getLogger(__name__)
 

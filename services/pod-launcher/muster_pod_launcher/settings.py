@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from muster_runtime.settings import ServiceSettings
+from muster_service.settings import ServiceSettings
 
 
 class PodLauncherSettings(ServiceSettings, frozen=True, kw_only=True):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from muster_core.facts import ReplicaChange, ReplicasChanged
+from muster_core.events import ReplicaChange, ReplicasChanged
 from muster_core.models import ENDED_STATES, JobRecord, Phase, ReplicaRecord, ReplicaState
 from muster_events import spans
 from muster_pod_launcher.ports import Run
-from muster_runtime.telemetry import Telemetry
-from muster_runtime.trace_context import SpanRef, extract, span_ref
+from muster_service.telemetry import Telemetry
+from muster_service.trace_context import SpanRef, extract, span_ref
 
 _NS_PER_US = 1000
 _UP = (Phase.PLACED, Phase.LAUNCHING)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from muster_runtime.logs import fields
+from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from muster_core.elasticity import Asked, ElasticSettings, FollowedPool, next_check, plan, view_of_state
-from muster_core.facts import CapacityChanged, NodeChanged, Stamped
+from muster_core.autoscaling import Asked, ElasticSettings, FollowedPool, next_check, plan, view_of_state
+from muster_core.events import CapacityChanged, NodeChanged, Stamped
 from muster_core.models import QueueSpec
-from muster_runtime.logs import fields
 from muster_scaler.ports import Proposals
+from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
 

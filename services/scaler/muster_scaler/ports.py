@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from muster_core.elasticity import ScaleProposal
+from muster_core.autoscaling import ScaleProposal
 from muster_core.models import JobRecord
 
 

@@ -6,8 +6,21 @@ import asyncio
 import logging
 import time
 
-from muster_core.elasticity import Asked, FollowedPool, ScaleProposal
-from muster_core.facts import ScaleProposed
+from muster_bus import (
+    Bus,
+    BusUnavailable,
+    Entry,
+    Feed,
+    Fence,
+    Incoming,
+    Leadership,
+    NotFound,
+    Records,
+)
+from muster_bus.service_bus import connect_bus
+from muster_bus.watch import Watch
+from muster_core.autoscaling import Asked, FollowedPool, ScaleProposal
+from muster_core.events import ScaleProposed
 from muster_core.models import JobRecord
 from muster_events import spans
 from muster_events.catalogue import (
@@ -25,26 +38,13 @@ from muster_events.queues import decode_queues
 from muster_events.recent import recent_facts
 from muster_events.subjects import JOB_FACTS, capacity_subject, leader_subject, pool_nodes
 from muster_events.view import restore, stamp
-from muster_runtime.app import Context
-from muster_runtime.bus import (
-    Bus,
-    BusUnavailable,
-    Entry,
-    Feed,
-    Fence,
-    Incoming,
-    Leadership,
-    NotFound,
-    Records,
-)
-from muster_runtime.bus.watch import Watch
-from muster_runtime.logs import fields
-from muster_runtime.metrics import Metrics
-from muster_runtime.service_bus import connect_bus
-from muster_runtime.telemetry import Telemetry
-from muster_runtime.trace_context import extract
 from muster_scaler.handlers import Term
 from muster_scaler.settings import ScalerSettings
+from muster_service.app import Context
+from muster_service.logs import fields
+from muster_service.metrics import Metrics
+from muster_service.telemetry import Telemetry
+from muster_service.trace_context import extract
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from muster_core.elasticity import ElasticSettings
-from muster_runtime.settings import ServiceSettings
+from muster_core.autoscaling import ElasticSettings
+from muster_service.settings import ServiceSettings
 
 
 class ScalerSettings(ServiceSettings, frozen=True, kw_only=True):

@@ -6,15 +6,15 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from muster_core.facts import CapacityChanged, JobResized
+from muster_bus import Bus, Fence
+from muster_core.events import CapacityChanged, JobResized
 from muster_core.models import JobRecord, Reason
-from muster_core.queues import BY_HAND, Instruction, Place, Resize, Wait
+from muster_core.scheduling.queues import BY_HAND, Instruction, Place, Resize, Wait
 from muster_events import spans
 from muster_events.catalogue import SCHEDULER
 from muster_events.codec import job_message, pool_message
-from muster_runtime.bus import Bus, Fence
-from muster_runtime.telemetry import Telemetry
-from muster_runtime.trace_context import SpanRef, extract, span_ref
+from muster_service.telemetry import Telemetry
+from muster_service.trace_context import SpanRef, extract, span_ref
 
 _NS_PER_US = 1000
 _FEW = 16

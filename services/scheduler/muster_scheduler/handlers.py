@@ -15,13 +15,13 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
-from muster_core.facts import CapacityChanged, NodeChanged, Stamped
+from muster_bus import Refused
+from muster_core.events import CapacityChanged, NodeChanged, Stamped
 from muster_core.models import JobRecord, Node, QueueSpec
-from muster_core.queues import Instruction, Place, PoolState, QueueReport, Resize, Wait
-from muster_runtime.bus import Refused
-from muster_runtime.logs import fields
+from muster_core.scheduling.queues import Instruction, Place, PoolState, QueueReport, Resize, Wait
 from muster_scheduler.ports import Decisions, Story, Totals
 from muster_scheduler.thinking import Thinking
+from muster_service.logs import fields
 
 T = TypeVar("T")
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from muster_core.facts import CapacityChanged
+from muster_core.events import CapacityChanged
 from muster_core.models import JobRecord
-from muster_core.queues import Evict, Instruction, Place, Resize, Wait
-from muster_runtime.metrics import Metrics
+from muster_core.scheduling.queues import Evict, Instruction, Place, Resize, Wait
 from muster_scheduler.handlers import Term
 from muster_scheduler.ports import Story, Totals
+from muster_service.metrics import Metrics
 
 _US = 1_000_000
 _WAITS_S = (0.01, 0.05, 0.1, 0.5, 1, 5, 30, 60, 300, 1800, 7200, 86400)

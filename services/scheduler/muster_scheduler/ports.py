@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from muster_core.facts import CapacityChanged
+from muster_core.events import CapacityChanged
 from muster_core.models import JobRecord
-from muster_core.queues import Instruction
+from muster_core.scheduling.queues import Instruction
 
 
 class Decisions(Protocol):

@@ -9,8 +9,16 @@ from typing import NamedTuple, NoReturn
 
 import grpc
 
+from muster_bus import BusUnavailable, Fenced
 from muster_core.models import DEFAULT_QUEUE, Problem, QueueChangeKind, QueueSpec
-from muster_core.queues import PoolState, PoolUse, QueueChanges, QueueReport, Reservation, change_queues
+from muster_core.scheduling.queues import (
+    PoolState,
+    PoolUse,
+    QueueChanges,
+    QueueReport,
+    Reservation,
+    change_queues,
+)
 from muster_events.queues import QueuesRecord, encode_queues
 from muster_rpc.convert import (
     problem_to_proto,
@@ -23,10 +31,9 @@ from muster_rpc.convert import (
 from muster_rpc.server import ServerContext
 from muster_rpc.v1 import internal_service_pb2 as pb
 from muster_rpc.v1 import queue_service_pb2
-from muster_runtime.bus import BusUnavailable, Fenced
-from muster_runtime.logs import fields
 from muster_scheduler.handlers import Term
 from muster_scheduler.queues import QueueKeeper, Superseded
+from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
 

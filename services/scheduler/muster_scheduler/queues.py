@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from muster_core.queues import problems_of
+from muster_bus import BusUnavailable, Entry, Fenced, NotFound, Records, WrongSequence
+from muster_core.scheduling.queues import problems_of
 from muster_events.codec import UnreadableEvent
 from muster_events.queues import NO_QUEUES, QueuesRecord, decode_queues, encode_queues
-from muster_runtime.bus import BusUnavailable, Entry, Fenced, NotFound, Records, WrongSequence
-from muster_runtime.logs import fields
+from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
 

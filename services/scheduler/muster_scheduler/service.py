@@ -6,9 +6,12 @@ import asyncio
 import logging
 import time
 
-from muster_core.facts import JobResized, NodeChanged
+from muster_bus import Bus, Entry, Feed, Fence, Incoming, Leadership, Records
+from muster_bus.service_bus import connect_bus
+from muster_bus.watch import Watch
+from muster_core.events import JobResized, NodeChanged
 from muster_core.models import JobRecord
-from muster_core.queues import PoolState
+from muster_core.scheduling.queues import PoolState
 from muster_events.catalogue import (
     JOBS_BUCKET,
     JOBS_STREAM,
@@ -25,11 +28,6 @@ from muster_events.recent import recent_facts
 from muster_events.subjects import JOB_FACTS, leader_subject, pool_nodes
 from muster_events.view import restore, stamp
 from muster_rpc.v1 import internal_service_pb2_grpc
-from muster_runtime.app import Context
-from muster_runtime.bus import Bus, Entry, Feed, Fence, Incoming, Leadership, Records
-from muster_runtime.bus.watch import Watch
-from muster_runtime.logs import fields
-from muster_runtime.service_bus import connect_bus
 from muster_scheduler.adapters import BusTotals, FencedDecisions, TraceStory
 from muster_scheduler.handlers import Term
 from muster_scheduler.meters import MeteredStory, MeteredTotals, RefusedProposals
@@ -38,6 +36,8 @@ from muster_scheduler.queue_answers import Leading, QueueAnswers
 from muster_scheduler.queue_meters import QueueGauges
 from muster_scheduler.queues import QueueKeeper
 from muster_scheduler.settings import SchedulerSettings
+from muster_service.app import Context
+from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
 

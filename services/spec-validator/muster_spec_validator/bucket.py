@@ -10,8 +10,8 @@ import logging
 
 import msgspec
 
-from muster_core.defaults import PlatformDefaults
-from muster_runtime.bus import BusUnavailable, NotFound, Records, WrongSequence
+from muster_bus import BusUnavailable, NotFound, Records, WrongSequence
+from muster_formats.defaults import PlatformDefaults
 from muster_spec_validator.judging import NONE_APPLIED, Applied
 from muster_spec_validator.ports import Superseded
 

@@ -7,14 +7,14 @@ from typing import NoReturn
 
 import grpc
 
-from muster_core.defaults import PlatformDefaults, defaults_text, parse_defaults
+from muster_bus import BusUnavailable
 from muster_core.models import Severity
+from muster_formats.defaults import PlatformDefaults, defaults_text, parse_defaults
 from muster_rpc.convert import problem_to_proto, timestamp_to_proto
 from muster_rpc.server import ServerContext
 from muster_rpc.v1 import defaults_service_pb2
 from muster_rpc.v1 import internal_service_pb2 as pb
-from muster_runtime.bus import BusUnavailable
-from muster_runtime.logs import fields
+from muster_service.logs import fields
 from muster_spec_validator.judging import Applied
 from muster_spec_validator.ports import Defaults, Superseded
 

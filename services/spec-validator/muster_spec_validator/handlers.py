@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 
-from muster_core.capabilities import Limits
-from muster_core.dialects import Parsed
-from muster_core.facts import JobRejected, JobSubmitted, JobValidated, Stamped
+from muster_core.events import JobRejected, JobSubmitted, JobValidated, Stamped
 from muster_core.models import Problem
+from muster_formats import Parsed
+from muster_formats.capabilities import Limits
 from muster_rpc.convert import SpecError, job_from_proto, job_to_proto, problem_to_proto
 from muster_rpc.server import ServerContext
 from muster_rpc.v1 import internal_service_pb2, internal_service_pb2_grpc
-from muster_runtime.logs import fields
+from muster_service.logs import fields
 from muster_spec_validator.defaults import DefaultsKeeper
 from muster_spec_validator.judging import Applied, judge, read_document, read_spec
 from muster_spec_validator.ports import Defaults, Verdicts

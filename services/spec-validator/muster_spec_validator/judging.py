@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from muster_core import reading
-from muster_core.capabilities import Limits, limits_of
-from muster_core.defaults import PlatformDefaults, apply_defaults
-from muster_core.dialects import Code, Parsed
-from muster_core.dialects.rules import MAX_JOB_BYTES
-from muster_core.facts import JobRejected, JobSubmitted, JobValidated
+from muster_core.events import JobRejected, JobSubmitted, JobValidated
 from muster_core.models import Job, JobKind, Problem
 from muster_events.subjects import job_id_of
+from muster_formats import Code, Parsed, reading
+from muster_formats.capabilities import Limits, limits_of
+from muster_formats.defaults import PlatformDefaults, apply_defaults
+from muster_formats.rules import MAX_JOB_BYTES
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from muster_core.defaults import PlatformDefaults
-from muster_core.facts import JobRejected, JobValidated, Stamped
+from muster_core.events import JobRejected, JobValidated, Stamped
+from muster_formats.defaults import PlatformDefaults
 from muster_spec_validator.judging import Applied
 
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import time
 
-from muster_core.capabilities import limits_of
-from muster_core.dialects.registry import all_dialects
-from muster_core.facts import JobRejected, JobValidated, Stamped
-from muster_core.pod_limits import limits_in_pods
+from muster_bus import Bus, GroupCommit, Incoming, Queue, Records
+from muster_bus.service_bus import connect_bus
+from muster_core.events import JobRejected, JobValidated, Stamped
 from muster_events import spans
 from muster_events.catalogue import DEFAULTS_BUCKET, JOBS_STREAM, SPEC_VALIDATOR
 from muster_events.codec import job_message
 from muster_events.view import stamp
+from muster_formats.capabilities import limits_of
+from muster_formats.pod_limits import limits_in_pods
+from muster_formats.registry import all_dialects
 from muster_rpc.v1 import internal_service_pb2_grpc
-from muster_runtime.app import Context
-from muster_runtime.bus import Bus, GroupCommit, Incoming, Queue, Records
-from muster_runtime.metrics import Metrics
-from muster_runtime.service_bus import connect_bus
-from muster_runtime.telemetry import Telemetry
-from muster_runtime.trace_context import extract
+from muster_service.app import Context
+from muster_service.metrics import Metrics
+from muster_service.telemetry import Telemetry
+from muster_service.trace_context import extract
 from muster_spec_validator.bucket import DefaultsBucket
 from muster_spec_validator.handlers import SpecServicer, SubmissionHandler
 from muster_spec_validator.settings import SpecValidatorSettings

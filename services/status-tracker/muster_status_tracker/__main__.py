@@ -1,4 +1,4 @@
-from muster_runtime.app import run_app
+from muster_service.app import run_app
 from muster_status_tracker.service import build
 from muster_status_tracker.settings import StatusTrackerSettings
 

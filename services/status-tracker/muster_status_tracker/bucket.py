@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from muster_bus import BusUnavailable, Records, WrongSequence
+from muster_bus.records import Entry
 from muster_core.models import JobRecord
 from muster_events.codec import decode_record, encode_record
 from muster_events.subjects import record_key
 from muster_events.view import restore
-from muster_runtime.bus import BusUnavailable, Records, WrongSequence
-from muster_runtime.bus.records import Entry
 
 _PAUSE_S = 0.1
 _NS_PER_US = 1000

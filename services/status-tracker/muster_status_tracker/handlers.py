@@ -8,11 +8,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from muster_core.facts import Stamped
+from muster_bus import BusUnavailable, StreamFull
+from muster_core.events import Stamped
 from muster_core.lifecycle import Finish, Forget, Restart, Retention, decide, fold, next_deadline
 from muster_core.models import JobRecord
-from muster_runtime.bus import BusUnavailable, StreamFull
-from muster_runtime.logs import fields
+from muster_service.logs import fields
 from muster_status_tracker.alarms import Alarms
 from muster_status_tracker.ports import LifeFacts, RecordBucket, Story
 from muster_status_tracker.shelf import Shelf

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from muster_core.models import JobRecord, Phase
-from muster_runtime.metrics import Metrics
+from muster_service.metrics import Metrics
 from muster_status_tracker.ports import Story
 from muster_status_tracker.shelf import Shelf
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from muster_core.facts import JobFinished, JobRestarting
+from muster_core.events import JobFinished, JobRestarting
 from muster_core.models import JobRecord
 
 

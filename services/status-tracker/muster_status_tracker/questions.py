@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import grpc
 import msgspec
 
+from muster_bus import BusUnavailable
 from muster_core.models import CleanPodPolicy, JobRecord, Phase
 from muster_events.subjects import is_job_id
 from muster_rpc.convert import phase_from_proto, record_to_proto
@@ -16,7 +17,6 @@ from muster_rpc.server import ServerContext
 from muster_rpc.streams import OPEN
 from muster_rpc.v1 import internal_service_pb2 as pb
 from muster_rpc.v1 import internal_service_pb2_grpc, job_pb2, job_service_pb2
-from muster_runtime.bus import BusUnavailable
 from muster_status_tracker.ports import Progress
 from muster_status_tracker.shelf import Shelf, namespace_of
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 
+from muster_bus import Records
 from muster_core.models import JobRecord
-from muster_core.queues import problems_of
-from muster_core.queues.tree import QueueTree
+from muster_core.scheduling.queues import problems_of
+from muster_core.scheduling.queues.tree import QueueTree
 from muster_events.codec import UnreadableEvent
 from muster_events.queues import decode_queues
-from muster_runtime.bus import Records
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,9 @@ import asyncio
 import logging
 import time
 
-from muster_core.facts import JobFinished, JobRestarting
+from muster_bus import Bus, BusError, Entry, Feed, Incoming, Membership, Records
+from muster_bus.service_bus import connect_bus
+from muster_core.events import JobFinished, JobRestarting
 from muster_core.lifecycle import Retention
 from muster_core.models import JobRecord
 from muster_events.catalogue import (
@@ -29,9 +31,7 @@ from muster_events.subjects import (
 )
 from muster_events.view import stamp
 from muster_rpc.v1 import internal_service_pb2_grpc
-from muster_runtime.app import Context
-from muster_runtime.bus import Bus, BusError, Entry, Feed, Incoming, Membership, Records
-from muster_runtime.service_bus import connect_bus
+from muster_service.app import Context
 from muster_status_tracker.bucket import JobsBucket
 from muster_status_tracker.handlers import LaneHandler
 from muster_status_tracker.meters import MeteredStory, show_phases

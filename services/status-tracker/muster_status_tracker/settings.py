@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from muster_runtime.settings import ServiceSettings
+from muster_service.settings import ServiceSettings
 from muster_status_tracker.webhooks.receivers import read_receivers
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from muster_core.models import JobRecord, Phase
 from muster_events import spans
-from muster_runtime.telemetry import Telemetry
-from muster_runtime.trace_context import SpanRef, extract
+from muster_service.telemetry import Telemetry
+from muster_service.trace_context import SpanRef, extract
 
 _NS_PER_US = 1000
 

@@ -16,8 +16,8 @@ from history import History
 
 from muster import AsyncClient, Job, Unavailable
 from muster_local.system import LocalOptions, LocalSystem
-from muster_pod_launcher.kubernetes.labels import JOB_ID
 from muster_rpc.v1 import job_pb2
+from muster_runtimes.kubernetes.labels import JOB_ID
 from muster_testing.cluster import Cluster
 from muster_testing.cluster.views import Named
 

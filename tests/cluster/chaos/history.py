@@ -17,10 +17,10 @@ import aiohttp
 import msgspec
 
 from muster_core.models import Resources
-from muster_pod_launcher.kubernetes.labels import JOB_ID, POOL, replica_of
-from muster_pod_launcher.kubernetes.objects import ObjectList, Pod, Status, WatchEvent
-from muster_pod_launcher.kubernetes.requests import requests_of
-from muster_pod_launcher.ports import ReplicaId
+from muster_runtimes.kubernetes.labels import JOB_ID, POOL, replica_of
+from muster_runtimes.kubernetes.objects import ObjectList, Pod, Status, WatchEvent
+from muster_runtimes.kubernetes.requests import requests_of
+from muster_runtimes.ports import ReplicaId
 from muster_testing.cluster import Cluster
 
 _ENDED = ("Succeeded", "Failed")

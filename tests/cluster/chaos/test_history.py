@@ -5,8 +5,8 @@ from __future__ import annotations
 from history import Event, History, Placements, placements_in
 
 from muster_core.models import Resources
-from muster_pod_launcher.kubernetes.labels import ATTEMPT, INDEX, JOB_ID, POOL, RESTART, ROLE
-from muster_pod_launcher.kubernetes.objects import Container, Metadata, Pod, PodSpec, PodStatus
+from muster_runtimes.kubernetes.labels import ATTEMPT, INDEX, JOB_ID, POOL, RESTART, ROLE
+from muster_runtimes.kubernetes.objects import Container, Metadata, Pod, PodSpec, PodStatus
 
 OFFERED = {"n": Resources(cpu=4000)}
 

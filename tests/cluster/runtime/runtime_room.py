@@ -27,7 +27,7 @@ from muster_core.models import (
     replica_name,
 )
 from muster_events.subjects import LANES, job_id_of
-from muster_pod_launcher.kubernetes import (
+from muster_runtimes.kubernetes import (
     Api,
     Archive,
     Credentials,
@@ -35,8 +35,8 @@ from muster_pod_launcher.kubernetes import (
     KubernetesRuntime,
     Limits,
 )
-from muster_pod_launcher.kubernetes.objects import Pod
-from muster_pod_launcher.ports import Launch, Observation, ReplicaId
+from muster_runtimes.kubernetes.objects import Pod
+from muster_runtimes.ports import Launch, Observation, ReplicaId
 from muster_testing.cluster import Cluster
 from muster_testing.cluster.views import Named
 

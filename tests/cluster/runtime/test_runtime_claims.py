@@ -12,7 +12,7 @@ from runtime_room import PATIENCE_S, KubeRoom
 from test_runtime_rights import kubeconfig_of_the_launcher
 
 from muster_core.models import Job, ReplicaState
-from muster_pod_launcher.kubernetes.claims import SELECTED_NODE
+from muster_runtimes.kubernetes.claims import SELECTED_NODE
 from muster_testing.cluster import Cluster
 from muster_testing.cluster.rest import ApiError
 

@@ -8,8 +8,8 @@ import msgspec
 from runtime_room import MEMBERS_AT_FIRST, KubeRoom
 
 from muster_core.models import Framework, Job, ReplicaState
-from muster_pod_launcher.kubernetes import KubernetesRuntime
-from muster_pod_launcher.ports import ReplicaId
+from muster_runtimes.kubernetes import KubernetesRuntime
+from muster_runtimes.ports import ReplicaId
 from muster_testing.cluster.images import PYTHON_IMAGE
 from muster_testing.cluster.node import RealNode
 

@@ -7,9 +7,9 @@ import asyncio
 from runtime_room import PATIENCE_S, KubeRoom
 
 from muster_core.models import ReplicaState
-from muster_pod_launcher.kubernetes import KubernetesRuntime
-from muster_pod_launcher.kubernetes.labels import ASKED_FOR, FINALIZER, JOB_ID
-from muster_pod_launcher.ports import ReplicaId
+from muster_runtimes.kubernetes import KubernetesRuntime
+from muster_runtimes.kubernetes.labels import ASKED_FOR, FINALIZER, JOB_ID
+from muster_runtimes.ports import ReplicaId
 
 
 async def until_placed(room: KubeRoom, runtime: KubernetesRuntime, replica: ReplicaId, *, node: str) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from runtime_room import PATIENCE_S, KubeRoom
 
 from muster_core.models import Node, ReplicaState, Resources, Taint
-from muster_pod_launcher.kubernetes import KubernetesRuntime
+from muster_runtimes.kubernetes import KubernetesRuntime
 from muster_testing.cluster import Cluster
 from muster_testing.cluster.views import Taint as NodeTaint
 

@@ -9,7 +9,7 @@ import pytest
 from runtime_room import KubeRoom
 
 from muster_core.models import ReplicaState
-from muster_pod_launcher.kubernetes import ApiError
+from muster_runtimes.kubernetes import ApiError
 from muster_testing.cluster import ControlPlane
 
 

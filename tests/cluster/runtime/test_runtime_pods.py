@@ -8,7 +8,7 @@ from runtime_room import MEMBERS_AT_FIRST, KubeRoom
 from muster_core.frameworks import ConfigFile
 from muster_core.models import Framework, ReplicaState
 from muster_events.subjects import job_id_of
-from muster_pod_launcher.kubernetes.labels import FINALIZER, JOB, JOB_ID, MEMBERS, SHARD, run_labels
+from muster_runtimes.kubernetes.labels import FINALIZER, JOB, JOB_ID, MEMBERS, SHARD, run_labels
 
 
 async def test_a_replica_runs_on_the_node_that_it_was_given(room: KubeRoom, node: str) -> None:

@@ -8,8 +8,8 @@ import msgspec
 from runtime_room import KubeRoom
 
 from muster_core.models import Job
-from muster_pod_launcher.kubernetes import KubernetesRuntime
-from muster_pod_launcher.ports import ProgressSeen
+from muster_runtimes.kubernetes import KubernetesRuntime
+from muster_runtimes.ports import ProgressSeen
 from muster_testing.cluster.images import PYTHON_IMAGE
 from muster_testing.cluster.node import RealNode
 

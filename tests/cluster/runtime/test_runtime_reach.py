@@ -15,8 +15,8 @@ from test_runtime_system import runs, system_on, when
 
 from muster import AsyncClient, InvalidDocument, Refused
 from muster_core.models import Job, Port
-from muster_pod_launcher.kubernetes import KubernetesRuntime
-from muster_pod_launcher.reach.ports import CannotReach, Command, Ended, Execution, Size
+from muster_runtimes.kubernetes import KubernetesRuntime
+from muster_runtimes.reach import CannotReach, Command, Ended, Execution, Size
 from muster_testing.cluster import Cluster
 from muster_testing.cluster.images import PYTHON_IMAGE
 from muster_testing.cluster.node import RealNode

@@ -12,7 +12,7 @@ import yaml
 from runtime_room import KubeRoom
 
 from muster_core.models import Framework, ReplicaState
-from muster_pod_launcher.kubernetes import Credentials, NoCredentials
+from muster_runtimes.kubernetes import Credentials, NoCredentials
 from muster_testing.cluster import Cluster
 from muster_testing.cluster.cluster import suppress_status
 from muster_testing.cluster.credentials import write_kubeconfig

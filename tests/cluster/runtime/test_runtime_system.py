@@ -12,8 +12,8 @@ from runtime_room import KWOK, PATIENCE_S, KubeRoom
 
 from muster import AsyncClient, Job
 from muster_local.system import LocalOptions, LocalSystem
-from muster_pod_launcher.kubernetes.labels import JOB_ID
 from muster_rpc.v1 import job_pb2
+from muster_runtimes.kubernetes.labels import JOB_ID
 from muster_testing.cluster import Cluster
 
 _LAST_WORDS = 20_000

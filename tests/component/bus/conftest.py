@@ -3,7 +3,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import pytest_asyncio
 
-from muster_runtime.bus import Bus, BusSettings
+from muster_bus import Bus, BusSettings
 from muster_testing.broker import Broker
 from muster_testing.fixtures import broker, bus, fresh, shared_broker, shared_bus
 from muster_testing.lane import Lane

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from muster_runtime.bus import Bus, BusSettings, BusUnavailable, Incoming, NoMetrics, Outgoing, Refused
-from muster_runtime.bus._client import heeding
-from muster_runtime.bus.server import MAX_PAYLOAD_MB
+from muster_bus import Bus, BusSettings, BusUnavailable, Incoming, NoMetrics, Outgoing, Refused
+from muster_bus._client import heeding
+from muster_bus.server import MAX_PAYLOAD_MB
 from muster_testing.broker import Broker
 from muster_testing.lane import Lane
 from muster_testing.waiting import eventually

@@ -3,7 +3,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from muster_runtime.bus import (
+from muster_bus import (
     BucketSpec,
     Bus,
     BusUnavailable,

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import pytest_asyncio
 
-from muster_runtime.bus import (
+from muster_bus import (
     BucketSpec,
     Bus,
     Fence,

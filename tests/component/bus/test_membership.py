@@ -2,8 +2,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest_asyncio
 
-from muster_runtime.bus import BucketSpec, Bus, Membership, Records, provision
-from muster_runtime.bus.membership import owner_of
+from muster_bus import BucketSpec, Bus, Membership, Records, provision
+from muster_bus.membership import owner_of
 from muster_testing.lane import Lane
 from muster_testing.waiting import Background, eventually
 

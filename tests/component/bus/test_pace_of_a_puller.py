@@ -9,9 +9,9 @@ from typing import cast
 
 import pytest
 
-from muster_runtime.bus import Bus, puller
-from muster_runtime.bus._pace import Pace
-from muster_runtime.bus.messages import Incoming
+from muster_bus import Bus, puller
+from muster_bus._pace import Pace
+from muster_bus.messages import Incoming
 from muster_testing.waiting import eventually
 
 

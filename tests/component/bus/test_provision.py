@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from muster_runtime.bus import (
+from muster_bus import (
     BucketSpec,
     Bus,
     ConsumerSpec,

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from muster_runtime.bus import (
+from muster_bus import (
     BatchTooLarge,
     BusUnavailable,
     Duplicate,

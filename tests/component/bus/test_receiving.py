@@ -3,8 +3,8 @@
 import pytest
 from nats.aio.client import Client
 
-from muster_runtime.bus import Bus, Incoming
-from muster_runtime.bus._client import read_headers
+from muster_bus import Bus, Incoming
+from muster_bus._client import read_headers
 from muster_testing.waiting import eventually
 
 BLOCKS = {

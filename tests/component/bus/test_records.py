@@ -4,7 +4,7 @@ import time
 import pytest
 import pytest_asyncio
 
-from muster_runtime.bus import BucketSpec, Bus, Records, WrongSequence, provision
+from muster_bus import BucketSpec, Bus, Records, WrongSequence, provision
 
 
 @pytest_asyncio.fixture

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import uvloop
 
-from muster_runtime.bus import Bus, BusSettings
+from muster_bus import Bus, BusSettings
 from muster_testing.broker import Broker
 from muster_testing.waiting import eventually
 

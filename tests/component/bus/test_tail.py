@@ -4,7 +4,7 @@ import asyncio
 
 import pytest_asyncio
 
-from muster_runtime.bus import Bus, DeadLetters, Feed, Incoming, Poison
+from muster_bus import Bus, DeadLetters, Feed, Incoming, Poison
 from muster_testing.broker import Broker
 from muster_testing.lane import Lane
 from muster_testing.waiting import Background, answered, eventually

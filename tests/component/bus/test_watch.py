@@ -1,7 +1,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from muster_runtime.bus import BucketSpec, Bus, Change, Records, provision
+from muster_bus import BucketSpec, Bus, Change, Records, provision
 from muster_testing.broker import Broker
 from muster_testing.waiting import Background, eventually
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from muster_runtime.bus import (
+from muster_bus import (
     Bus,
     BusUnavailable,
     DeadLetter,

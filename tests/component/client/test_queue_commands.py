@@ -16,7 +16,7 @@ from google.protobuf import timestamp_pb2
 from grpc_status import rpc_status
 
 from muster_core.models import Problem, Severity
-from muster_core.queue_documents import parse_queues
+from muster_formats.queues import parse_queues
 from muster_rpc.convert import problem_to_proto, queue_to_proto
 from muster_rpc.errors import invalid_argument
 from muster_rpc.v1 import job_pb2, queue_service_pb2_grpc

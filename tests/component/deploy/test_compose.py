@@ -13,15 +13,15 @@ import msgspec
 import pytest
 import yaml
 
+from muster_bus.server import find_server, server_config
 from muster_events.catalogue import SERVICES
 from muster_gateway.settings import GatewaySettings
 from muster_local.provision import ProvisionSettings
-from muster_pod_launcher.process.nodes import parse_nodes
 from muster_pod_launcher.settings import PodLauncherSettings
-from muster_runtime.bus.server import find_server, server_config
-from muster_runtime.settings import load_settings, misspelt_variables
+from muster_runtimes.process.nodes import parse_nodes
 from muster_scaler.settings import ScalerSettings
 from muster_scheduler.settings import SchedulerSettings
+from muster_service.settings import load_settings, misspelt_variables
 from muster_spec_validator.settings import SpecValidatorSettings
 from muster_status_tracker.settings import StatusTrackerSettings
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
+from muster_bus import Bus, BusSettings, DeadLetters, Incoming
 from muster_events.catalogue import DEAD_STREAM
 from muster_events.subjects import DEAD_PREFIX
 from muster_local.dead_letters import dead_letters
 from muster_local.system import LocalSystem
-from muster_runtime.bus import Bus, BusSettings, DeadLetters, Incoming
 
 
 async def ask(data: Path, *arguments: str) -> Result:

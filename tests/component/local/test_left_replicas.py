@@ -8,10 +8,10 @@ from pathlib import Path
 from muster_core.models import Node, Resources, Template
 from muster_local.replicas import end_replicas, running_replicas
 from muster_local.system import LocalSystem
-from muster_pod_launcher.ports import Launch, ReplicaId
-from muster_pod_launcher.process.layout import Layout
-from muster_pod_launcher.process.records import Stage, read_state
-from muster_pod_launcher.process.runtime import ProcessRuntime
+from muster_runtimes.ports import Launch, ReplicaId
+from muster_runtimes.process.layout import Layout
+from muster_runtimes.process.records import Stage, read_state
+from muster_runtimes.process.runtime import ProcessRuntime
 
 DEAF = "trap '' TERM; while :; do sleep 1; done"
 

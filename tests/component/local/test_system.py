@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from local_standins import Ears, behaving
 
+from muster_bus import Bus, BusSettings
 from muster_events.catalogue import STREAMS
 from muster_local.endpoints import Endpoints, read_endpoints
 from muster_local.folder import FolderInUse, start_ticks
 from muster_local.program import ProgramRefused
 from muster_local.services import SERVICES
 from muster_local.system import LocalOptions, LocalSystem
-from muster_runtime.bus import Bus, BusSettings
 from muster_testing.waiting import eventually
 
 Command = Callable[[str], tuple[str, ...]]

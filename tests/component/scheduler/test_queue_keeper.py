@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 import pytest_asyncio
 
+from muster_bus import BucketSpec, Bus, BusUnavailable, Fenced, Records, provision
 from muster_core.models import QueueSpec
 from muster_events.queues import NO_QUEUES, QueuesRecord, decode_queues, encode_queues
-from muster_runtime.bus import BucketSpec, Bus, BusUnavailable, Fenced, Records, provision
 from muster_scheduler.queues import QueueKeeper, Superseded
 
 POOL = "local"

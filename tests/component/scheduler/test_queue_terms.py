@@ -15,7 +15,8 @@ import grpc
 import pytest
 from grpc import aio
 
-from muster_core import facts
+from muster_bus import Bus, BusSettings, Records
+from muster_core import events
 from muster_core.models import Job, Node, QueueSpec, Resources, Role, Template
 from muster_events.catalogue import GATEWAY, JOBS_STREAM, POD_LAUNCHER, QUEUES_BUCKET, SPEC_VALIDATOR
 from muster_events.codec import job_message, pool_message, read_job_fact
@@ -24,7 +25,6 @@ from muster_events.subjects import job_id_of, job_subject
 from muster_local.provision import provision_bus
 from muster_rpc.v1 import internal_service_pb2 as pb
 from muster_rpc.v1 import internal_service_pb2_grpc, queue_service_pb2
-from muster_runtime.bus import Bus, BusSettings, Records
 from muster_testing.broker import Broker
 
 POOL = "local"
@@ -89,7 +89,7 @@ async def pool(broker: Broker, bus: Bus) -> Records:
     """A pool of one node with four CPUs; the bucket of its queues."""
     await provision_bus(BusSettings(url=broker.url))
     node = Node(name="n1", allocatable=Resources(cpu=4000, memory=1 << 33, extended={"pods": 100}))
-    await bus.publish_once(pool_message(facts.NodeChanged(pool=POOL, node=node), source=POD_LAUNCHER))
+    await bus.publish_once(pool_message(events.NodeChanged(pool=POOL, node=node), source=POD_LAUNCHER))
     return Records(bus, QUEUES_BUCKET)
 
 
@@ -101,14 +101,14 @@ async def submit(bus: Bus, name: str, *, queue: str, cpu: int) -> str:
         name=name, queue=queue, roles=(Role(name="worker", replicas=1, min=1, max=1, template=template),)
     )
     for fact, source in (
-        (facts.JobSubmitted(job_id=job_id, request_id=name, spec=job), GATEWAY),
-        (facts.JobValidated(job=job), SPEC_VALIDATOR),
+        (events.JobSubmitted(job_id=job_id, request_id=name, spec=job), GATEWAY),
+        (events.JobValidated(job=job), SPEC_VALIDATOR),
     ):
         await bus.publish_once(job_message(job_id, fact, source=source))
     return job_id
 
 
-async def last(bus: Bus, job_id: str, names: Sequence[str]) -> facts.JobFact:
+async def last(bus: Bus, job_id: str, names: Sequence[str]) -> events.JobFact:
     """The first of the facts that there is."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
@@ -132,9 +132,9 @@ async def test_a_term_begins_with_the_queues_that_are_in_force(
 
     async with scheduler(broker) as one, one.stub() as ask:
         decided = await last(bus, too_large, ("JobPlaced", "JobWaiting"))
-        assert isinstance(decided, facts.JobWaiting)
+        assert isinstance(decided, events.JobWaiting)
         assert decided.reason.code == "QueueLimit"
-        assert isinstance(await last(bus, small, ("JobPlaced",)), facts.JobPlaced)
+        assert isinstance(await last(bus, small, ("JobPlaced",)), events.JobPlaced)
 
         answer = await ask.ListPoolQueues(pb.ListPoolQueuesRequest(name="tight"), timeout=PATIENCE_S)
         assert (answer.version.version, answer.version.applied_by) == (3, "ann")
@@ -214,7 +214,7 @@ async def test_queues_that_cannot_be_read_stop_nobody_from_starting(
     await pool.put(POOL, b"{")
     placed = await submit(bus, "any", queue="tight", cpu=2000)
     async with scheduler(broker) as one, one.stub() as ask:
-        assert isinstance(await last(bus, placed, ("JobPlaced", "JobWaiting")), facts.JobPlaced)
+        assert isinstance(await last(bus, placed, ("JobPlaced", "JobWaiting")), events.JobPlaced)
         assert (
             "cannot be read"
             in (await ask.ListPoolQueues(pb.ListPoolQueuesRequest(), timeout=PATIENCE_S)).version.fault

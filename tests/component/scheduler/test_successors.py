@@ -10,8 +10,9 @@ import urllib.request
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from muster_core import facts
-from muster_core.facts import JobResized, ReplicaRef, ScaleProposed
+from muster_bus import Bus, BusSettings
+from muster_core import events
+from muster_core.events import JobResized, ReplicaRef, ScaleProposed
 from muster_core.models import Job, Reason, Role, Template
 from muster_events import spans
 from muster_events.catalogue import GATEWAY, SCALER, SCHEDULER, SPEC_VALIDATOR
@@ -19,8 +20,7 @@ from muster_events.codec import job_message
 from muster_events.recent import recent_facts
 from muster_events.subjects import job_id_of
 from muster_local.provision import provision_bus
-from muster_runtime.bus import Bus, BusSettings
-from muster_runtime.telemetry import span_ref, trace_ref
+from muster_service.telemetry import span_ref, trace_ref
 from muster_testing.broker import Broker
 from muster_testing.otlp import OtlpReceiver
 
@@ -41,8 +41,8 @@ async def say(broker: Broker, bus: Bus) -> None:
     await provision_bus(BusSettings(url=broker.url))
     job = Job(name="gives", roles=(Role(name="worker", replicas=2, min=1, max=2, template=Template()),))
     for fact, source in (
-        (facts.JobSubmitted(job_id=JOB, request_id="succession", spec=job), GATEWAY),
-        (facts.JobValidated(job=job), SPEC_VALIDATOR),
+        (events.JobSubmitted(job_id=JOB, request_id="succession", spec=job), GATEWAY),
+        (events.JobValidated(job=job), SPEC_VALIDATOR),
         (PROPOSED, SCALER),
         (RESIZED, SCHEDULER),
     ):

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from muster_bus import BusSettings
 from muster_local.provision import provision_bus
-from muster_runtime.bus import BusSettings
 from muster_testing.broker import Broker
 
 MODULES = (

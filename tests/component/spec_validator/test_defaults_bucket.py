@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 import pytest_asyncio
 
-from muster_core.defaults import CategoryDefaults, PlatformDefaults
-from muster_runtime.bus import BucketSpec, Bus, Records, provision
+from muster_bus import BucketSpec, Bus, Records, provision
+from muster_formats.defaults import CategoryDefaults, PlatformDefaults
 from muster_spec_validator.bucket import DefaultsBucket
 from muster_spec_validator.judging import NONE_APPLIED, Applied
 from muster_spec_validator.ports import Superseded

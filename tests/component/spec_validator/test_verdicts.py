@@ -7,16 +7,16 @@ from typing import cast
 
 import pytest_asyncio
 
-from muster_core.capabilities import limits_of
-from muster_core.defaults import CategoryDefaults, PlatformDefaults
-from muster_core.facts import JobSubmitted, JobValidated, Stamped
+from muster_bus import BucketSpec, Bus, Records, provision
+from muster_core.events import JobSubmitted, JobValidated, Stamped
 from muster_core.models import Job, Role, Template
 from muster_events.catalogue import GATEWAY, JOBS_STREAM, STREAMS
 from muster_events.codec import job_message, read_job_fact
 from muster_events.subjects import job_id_of, job_subject
-from muster_runtime.bus import BucketSpec, Bus, Records, provision
-from muster_runtime.metrics import Metrics
-from muster_runtime.telemetry import Telemetry
+from muster_formats.capabilities import limits_of
+from muster_formats.defaults import CategoryDefaults, PlatformDefaults
+from muster_service.metrics import Metrics
+from muster_service.telemetry import Telemetry
 from muster_spec_validator.bucket import DefaultsBucket
 from muster_spec_validator.handlers import SubmissionHandler
 from muster_spec_validator.service import BusVerdicts

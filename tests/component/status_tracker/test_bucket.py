@@ -7,10 +7,10 @@ import time
 import msgspec
 import pytest_asyncio
 
+from muster_bus import BucketSpec, Bus, Records, provision
 from muster_core.models import JobRecord
 from muster_events.codec import decode_record
 from muster_events.subjects import record_key
-from muster_runtime.bus import BucketSpec, Bus, Records, provision
 from muster_status_tracker.bucket import JobsBucket
 
 JOB_ID = "j-aaaaaaaaaaaaaaaa"

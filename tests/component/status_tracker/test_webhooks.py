@@ -15,13 +15,13 @@ from typing import TypeVar
 import pytest
 import pytest_asyncio
 
-from muster_core import facts
+from muster_bus import Bus, BusSettings, DeadLetters, ReplayFailed
+from muster_core import events
 from muster_core.models import Job, Reason, Role, Template
 from muster_events.catalogue import GATEWAY, SCHEDULER, SPEC_VALIDATOR
 from muster_events.codec import job_message
 from muster_events.subjects import job_id_of
 from muster_local.provision import provision_bus
-from muster_runtime.bus import Bus, BusSettings, DeadLetters, ReplayFailed
 from muster_testing.broker import Broker
 from muster_testing.receiver import HANG, HookReceiver
 from muster_testing.waiting import answered, eventually
@@ -46,29 +46,29 @@ class Jobs:
 
     async def submit(self, name: str, *, queue: str = "", namespace: str = "default") -> str:
         job_id = job_id_of(name)
-        await self._say(job_id, facts.JobSubmitted(job_id=job_id, request_id=name), GATEWAY)
+        await self._say(job_id, events.JobSubmitted(job_id=job_id, request_id=name), GATEWAY)
         role = Role(name="worker", replicas=1, min=1, max=1, template=Template(command=("true",)))
         job = Job(name=name, roles=(role,), queue=queue, namespace=namespace)
-        await self._say(job_id, facts.JobValidated(job=job), SPEC_VALIDATOR)
+        await self._say(job_id, events.JobValidated(job=job), SPEC_VALIDATOR)
         return job_id
 
     async def place_and_evict(self, job_id: str, attempt: int) -> None:
-        placed = facts.JobPlaced(
+        placed = events.JobPlaced(
             attempt=attempt,
             generation=1,
             pool="local",
-            replicas=(facts.Assignment(role="worker", index=0, node="n1"),),
+            replicas=(events.Assignment(role="worker", index=0, node="n1"),),
         )
         await self._say(job_id, placed, SCHEDULER)
         reason = Reason(code="Preempted", message="another came")
-        await self._say(job_id, facts.JobEvicted(attempt=attempt, reason=reason), SCHEDULER)
+        await self._say(job_id, events.JobEvicted(attempt=attempt, reason=reason), SCHEDULER)
 
     async def cancel(self, job_id: str) -> None:
         request = f"cancel-{job_id}"
-        command = facts.CommandRequested(command=facts.Command.CANCEL, request_id=request, by="ann")
+        command = events.CommandRequested(command=events.Command.CANCEL, request_id=request, by="ann")
         await self._say(job_id, command, GATEWAY)
 
-    async def _say(self, job_id: str, fact: facts.JobFact, source: str) -> None:
+    async def _say(self, job_id: str, fact: events.JobFact, source: str) -> None:
         trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
         await self._bus.publish_once(
             job_message(job_id, fact, source=source, traceparent=trace, after=next(self._steps))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from muster_core import facts
+from muster_core import events
 from muster_core.models import (
     CleanPodPolicy,
     ElasticPolicy,
@@ -151,7 +151,7 @@ REPLICA = ReplicaRecord(
 )
 
 SAMPLES: dict[str, msgspec.Struct] = {
-    "JobSubmitted": facts.JobSubmitted(
+    "JobSubmitted": events.JobSubmitted(
         job_id="j-abcdefghijklmnop",
         request_id="r-1",
         submitter="ann",
@@ -160,50 +160,50 @@ SAMPLES: dict[str, msgspec.Struct] = {
         namespace="ml",
         part=1,
     ),
-    "JobSubmitted.typed": facts.JobSubmitted(job_id="j-abcdefghijklmnop", request_id="r-1", spec=JOB),
-    "JobValidated": facts.JobValidated(job=JOB, defaults_version=7),
-    "JobSubmitted.parts": facts.JobSubmitted(
+    "JobSubmitted.typed": events.JobSubmitted(job_id="j-abcdefghijklmnop", request_id="r-1", spec=JOB),
+    "JobValidated": events.JobValidated(job=JOB, defaults_version=7),
+    "JobSubmitted.parts": events.JobSubmitted(
         job_id="j-abcdefghijklmnop", request_id="r-1", document="kind: Job\n", part=1, parts=2
     ),
-    "JobValidated.built": facts.JobValidated(job=JOB, built_by="j-2345672345672345"),
-    "JobRejected": facts.JobRejected(problems=(WARNING,), name="mnist"),
-    "JobWaiting": facts.JobWaiting(reason=WHY),
-    "JobPlaced": facts.JobPlaced(
+    "JobValidated.built": events.JobValidated(job=JOB, built_by="j-2345672345672345"),
+    "JobRejected": events.JobRejected(problems=(WARNING,), name="mnist"),
+    "JobWaiting": events.JobWaiting(reason=WHY),
+    "JobPlaced": events.JobPlaced(
         attempt=2,
         generation=1,
         pool="local",
-        replicas=(facts.Assignment(role="worker", index=0, node="n1", gpus=(0, 1)),),
+        replicas=(events.Assignment(role="worker", index=0, node="n1", gpus=(0, 1)),),
         reason=WHY,
     ),
-    "JobResized": facts.JobResized(
+    "JobResized": events.JobResized(
         attempt=2,
         generation=3,
         reason=WHY,
-        added=(facts.Assignment(role="worker", index=2, node="n2"),),
-        removed=(facts.ReplicaRef(role="worker", index=1),),
+        added=(events.Assignment(role="worker", index=2, node="n2"),),
+        removed=(events.ReplicaRef(role="worker", index=1),),
         policy="dragon",
     ),
-    "JobResized.given": facts.JobResized(
+    "JobResized.given": events.JobResized(
         attempt=2,
         generation=3,
         reason=WHY,
-        removed=(facts.ReplicaRef(role="worker", index=1),),
+        removed=(events.ReplicaRef(role="worker", index=1),),
         policy="marginal_gain",
         for_job="j-2345672345672345",
     ),
-    "JobResized.mended": facts.JobResized(
+    "JobResized.mended": events.JobResized(
         attempt=2,
         generation=3,
         reason=WHY,
-        added=(facts.Assignment(role="worker", index=1, node="n2"),),
+        added=(events.Assignment(role="worker", index=1, node="n2"),),
         avoid=("n1",),
     ),
-    "JobEvicted": facts.JobEvicted(attempt=2, reason=WHY),
-    "JobEvicted.avoiding": facts.JobEvicted(attempt=2, reason=WHY, avoid=("n1",)),
-    "ScaleProposed": facts.ScaleProposed(
+    "JobEvicted": events.JobEvicted(attempt=2, reason=WHY),
+    "JobEvicted.avoiding": events.JobEvicted(attempt=2, reason=WHY, avoid=("n1",)),
+    "ScaleProposed": events.ScaleProposed(
         role="worker", size=2, target=3, policy="dragon", attempt=2, generation=3, reason=WHY, gain=870
     ),
-    "ScaleProposed.given": facts.ScaleProposed(
+    "ScaleProposed.given": events.ScaleProposed(
         role="worker",
         size=3,
         target=2,
@@ -212,16 +212,16 @@ SAMPLES: dict[str, msgspec.Struct] = {
         generation=3,
         reason=WHY,
         gain=-473,
-        removed=(facts.ReplicaRef(role="worker", index=1),),
+        removed=(events.ReplicaRef(role="worker", index=1),),
         for_job="j-2345672345672345",
         givers=2,
     ),
-    "ProgressReported": facts.ProgressReported(
+    "ProgressReported": events.ProgressReported(
         role="worker", index=0, attempt=2, step=1200, at=AT, metrics={"loss": "0.25", "accuracy": "0.9"}
     ),
-    "ReplicasChanged": facts.ReplicasChanged(
+    "ReplicasChanged": events.ReplicasChanged(
         changes=(
-            facts.ReplicaChange(
+            events.ReplicaChange(
                 role="worker",
                 index=1,
                 attempt=2,
@@ -235,26 +235,26 @@ SAMPLES: dict[str, msgspec.Struct] = {
             ),
         )
     ),
-    "CommandRequested": facts.CommandRequested(
-        command=facts.Command.SCALE, request_id="r-2", by="ann", role="worker", target=4, message="more"
+    "CommandRequested": events.CommandRequested(
+        command=events.Command.SCALE, request_id="r-2", by="ann", role="worker", target=4, message="more"
     ),
-    "JobRestarting": facts.JobRestarting(
+    "JobRestarting": events.JobRestarting(
         scope=RestartScope.REPLICA,
         attempt=2,
         reason=WHY,
         delay_ms=2000,
-        replicas=(facts.ReplicaRef(role="worker", index=1),),
+        replicas=(events.ReplicaRef(role="worker", index=1),),
     ),
-    "JobRestarting.service": facts.JobRestarting(
+    "JobRestarting.service": events.JobRestarting(
         scope=RestartScope.REPLICA,
         attempt=1,
         reason=WHY,
         delay_ms=1000,
-        replicas=(facts.ReplicaRef(role="notebook", index=0),),
+        replicas=(events.ReplicaRef(role="notebook", index=0),),
         uncounted=1,
     ),
-    "JobFinished": facts.JobFinished(outcome=facts.Outcome.TIMED_OUT, reason=WHY, attempt=2),
-    "NodeChanged": facts.NodeChanged(
+    "JobFinished": events.JobFinished(outcome=events.Outcome.TIMED_OUT, reason=WHY, attempt=2),
+    "NodeChanged": events.NodeChanged(
         pool="local",
         node=Node(
             name="n1",
@@ -270,7 +270,7 @@ SAMPLES: dict[str, msgspec.Struct] = {
         ),
         gone=True,
     ),
-    "CapacityChanged": facts.CapacityChanged(
+    "CapacityChanged": events.CapacityChanged(
         pool="local",
         free=Resources(cpu=1000),
         allocatable=AMOUNT,

@@ -10,11 +10,11 @@ from typing import cast
 import msgspec
 import pytest
 
+from muster_bus.messages import Incoming
 from muster_core.models import JobRecord
 from muster_events.catalogue import FACTS
 from muster_events.codec import decode_record, encode_record, read_job_fact, read_pool_fact
 from muster_events.subjects import job_subject
-from muster_runtime.bus.messages import Incoming
 
 HERE = Path(__file__).parent
 _samples = runpy.run_path(str(HERE / "samples.py"))

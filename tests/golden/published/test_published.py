@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from muster_core.dialects.fields import FieldRow, field_rows, table_rows
-from muster_core.dialects.metadata import KubernetesMetadataKeys
-from muster_core.dialects.pods.keys import AffinityKeys, ContainerKeys, PodKeys, TemplateKeys
-from muster_core.dialects.pods.scheduling_keys import TolerationKeys
-from muster_core.dialects.registry import all_dialects
-from muster_core.dialects.table import Effect, Table
+from muster_formats.fields import FieldRow, field_rows, table_rows
+from muster_formats.metadata import KubernetesMetadataKeys
+from muster_formats.pods.keys import AffinityKeys, ContainerKeys, PodKeys, TemplateKeys
+from muster_formats.pods.scheduling_keys import TolerationKeys
+from muster_formats.registry import all_dialects
+from muster_formats.table import Effect, Table
 
 HERE = Path(__file__).parent
 KINDS = {

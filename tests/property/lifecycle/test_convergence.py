@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from muster_core import facts
-from muster_core.facts import Assignment, ReplicaChange, ReplicaRef, Stamped
+from muster_core import events
+from muster_core.events import Assignment, ReplicaChange, ReplicaRef, Stamped
 from muster_core.lifecycle import (
     Finish,
     Forget,
@@ -70,8 +70,8 @@ class JobOnARuntime(RuleBasedStateMachine):
         worker = Role(name="worker", replicas=2, min=1, max=3, template=Template(), restart_policy=policy)
         run = RunPolicy(restart_scope=scope, clean_pod_policy=clean)
         job = Job(name="demo", roles=(ps, worker), framework=Framework.TENSORFLOW, run=run)
-        self._tell(facts.JobSubmitted(job_id="j-1", request_id="r", spec=job))
-        self._tell(facts.JobValidated(job=job))
+        self._tell(events.JobSubmitted(job_id="j-1", request_id="r", spec=job))
+        self._tell(events.JobValidated(job=job))
         self.place()
 
     @precondition(lambda self: self.record.phase in WAITING and all(r.ended for r in self.record.replicas))
@@ -80,7 +80,7 @@ class JobOnARuntime(RuleBasedStateMachine):
         """The scheduler places a job that has left its earlier attempts behind."""
         gang = [("ps", 0), ("worker", 0), ("worker", 1)]
         self._tell(
-            facts.JobPlaced(
+            events.JobPlaced(
                 attempt=self.record.attempt + 1,
                 generation=1,
                 pool="local",
@@ -97,7 +97,7 @@ class JobOnARuntime(RuleBasedStateMachine):
         free = sorted({0, 1, 2} - taken)
         last = max(members, default=0)
         self._tell(
-            facts.JobResized(
+            events.JobResized(
                 attempt=self.record.attempt,
                 generation=self.record.generation + 1,
                 reason=WHY,
@@ -110,7 +110,7 @@ class JobOnARuntime(RuleBasedStateMachine):
     @rule()
     def evict(self) -> None:
         """The scheduler takes the attempt down."""
-        self._tell(facts.JobEvicted(attempt=self.record.attempt, reason=WHY))
+        self._tell(events.JobEvicted(attempt=self.record.attempt, reason=WHY))
 
     @rule()
     def decide(self) -> None:
@@ -142,7 +142,7 @@ class JobOnARuntime(RuleBasedStateMachine):
                     pass
         seen = tuple(step.change for step in steps if isinstance(step, Report))
         if reports and seen:
-            self._tell(facts.ReplicasChanged(changes=seen))
+            self._tell(events.ReplicasChanged(changes=seen))
 
     @rule(
         pick=st.integers(0, 9),
@@ -178,7 +178,7 @@ class JobOnARuntime(RuleBasedStateMachine):
         """Delete the job: it ends, everything of it ends, and it may be forgotten, in a few rounds."""
         if self.known is None:
             return
-        self._tell(facts.CommandRequested(command=facts.Command.DELETE, request_id="d"))
+        self._tell(events.CommandRequested(command=events.Command.DELETE, request_id="d"))
         for _ in range(6):
             self.decide()
             self.work(reports=True)
@@ -193,7 +193,7 @@ class JobOnARuntime(RuleBasedStateMachine):
             if self.runs[run].state not in ENDED_STATES:
                 self.runs[run] = msgspec.structs.replace(self.runs[run], state=ReplicaState.REMOVED)
 
-    def _tell(self, fact: facts.JobFact) -> None:
+    def _tell(self, fact: events.JobFact) -> None:
         sequence = self.known.folded + 1 if self.known else 1
         told = fold(self.known, Stamped(job_id="j-1", fact=fact, sequence=sequence, at=self.now))
         assert told.illegal is None, told.illegal

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from muster_core.facts import Stamped
+from muster_core.events import Stamped
 from muster_core.lifecycle import check_record, fold
 from muster_core.models import JobRecord, Phase
 from muster_events.codec import decode_record, encode_record

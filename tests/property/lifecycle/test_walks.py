@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from muster_core import facts
-from muster_core.facts import Assignment, ReplicaChange, ReplicaRef, Stamped
+from muster_core import events
+from muster_core.events import Assignment, ReplicaChange, ReplicaRef, Stamped
 from muster_core.lifecycle import Finish, Forget, Report, Restart, check_record, decide, fold, reconcile
 from muster_core.models import (
     CleanPodPolicy,
@@ -75,16 +75,16 @@ def jobs(draw: st.DrawFn) -> Job:
     )
 
 
-def _placed(draw: st.DrawFn, base: JobRecord, job: Job) -> facts.JobFact:
+def _placed(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobFact:
     gang = tuple(
         Assignment(role=role.name, index=index, node=draw(st.sampled_from(("n1", "n2"))), gpus=(index,))
         for role in job.roles
         for index in range(role.replicas)
     )
-    return facts.JobPlaced(attempt=base.attempt + 1, generation=1, pool="local", replicas=gang)
+    return events.JobPlaced(attempt=base.attempt + 1, generation=1, pool="local", replicas=gang)
 
 
-def _resized(draw: st.DrawFn, base: JobRecord, job: Job) -> facts.JobFact:
+def _resized(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobFact:
     """As the scheduler computes it: only free indices below the maximum are added, never the first removed."""
     workers = [r for r in base.replicas if r.role == "worker" and r.attempt == base.attempt]
     taken = {r.index for r in workers if not (r.leaving and r.ended)}
@@ -93,7 +93,7 @@ def _resized(draw: st.DrawFn, base: JobRecord, job: Job) -> facts.JobFact:
     members = sorted(r.index for r in base.members() if r.role == "worker" and r.index > 0)
     add = draw(st.booleans()) and free
     chosen = draw(st.lists(st.sampled_from(free if add else members or [9]), unique=True, max_size=2))
-    return facts.JobResized(
+    return events.JobResized(
         attempt=base.attempt,
         generation=base.generation + 1,
         reason=WHY,
@@ -102,7 +102,7 @@ def _resized(draw: st.DrawFn, base: JobRecord, job: Job) -> facts.JobFact:
     )
 
 
-def _seen(draw: st.DrawFn, base: JobRecord, job: Job) -> facts.JobFact:
+def _seen(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobFact:
     """Reports on runs that are known, or never were."""
     known = [(r.role, r.index, r.attempt, r.restart) for r in base.replicas]
     some = st.sampled_from(known) if known else st.nothing()
@@ -123,14 +123,14 @@ def _seen(draw: st.DrawFn, base: JobRecord, job: Job) -> facts.JobFact:
                 at=draw(st.sampled_from((0, START + 5))),
             )
         )
-    return facts.ReplicasChanged(changes=tuple(changes))
+    return events.ReplicasChanged(changes=tuple(changes))
 
 
-def _restarting(draw: st.DrawFn, base: JobRecord, job: Job) -> facts.JobFact:
+def _restarting(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobFact:
     scope = draw(st.sampled_from(RestartScope))
     keys = sorted({r.key for r in base.replicas}) or [("worker", 0)]
     named = draw(st.lists(st.sampled_from(keys), unique=True, max_size=2))
-    return facts.JobRestarting(
+    return events.JobRestarting(
         scope=scope,
         attempt=base.attempt,
         reason=WHY,
@@ -139,15 +139,15 @@ def _restarting(draw: st.DrawFn, base: JobRecord, job: Job) -> facts.JobFact:
     )
 
 
-def _decided(draw: st.DrawFn, base: JobRecord, job: Job) -> facts.JobFact:
+def _decided(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobFact:
     """What status-tracker would say of the record that it knows."""
     for instruction in decide(base, START + draw(st.integers(0, 200)) * SECOND):
         if isinstance(instruction, Finish | Restart):
             return instruction.fact
-    return facts.JobWaiting(reason=WHY)
+    return events.JobWaiting(reason=WHY)
 
 
-Maker = Callable[[st.DrawFn, JobRecord, Job], facts.JobFact]
+Maker = Callable[[st.DrawFn, JobRecord, Job], events.JobFact]
 MAKERS: tuple[Maker, ...] = (
     _placed,
     _resized,
@@ -157,17 +157,17 @@ MAKERS: tuple[Maker, ...] = (
     _restarting,
     _decided,
     _decided,
-    lambda draw, base, job: facts.JobValidated(job=job),
-    lambda draw, base, job: facts.JobRejected(problems=()),
-    lambda draw, base, job: facts.JobWaiting(reason=WHY),
-    lambda draw, base, job: facts.JobEvicted(
+    lambda draw, base, job: events.JobValidated(job=job),
+    lambda draw, base, job: events.JobRejected(problems=()),
+    lambda draw, base, job: events.JobWaiting(reason=WHY),
+    lambda draw, base, job: events.JobEvicted(
         attempt=base.attempt, reason=WHY, avoid=draw(st.sampled_from(((), ("n1",))))
     ),
-    lambda draw, base, job: facts.JobFinished(
-        outcome=draw(st.sampled_from(facts.Outcome)), reason=WHY, attempt=base.attempt
+    lambda draw, base, job: events.JobFinished(
+        outcome=draw(st.sampled_from(events.Outcome)), reason=WHY, attempt=base.attempt
     ),
-    lambda draw, base, job: facts.CommandRequested(
-        command=draw(st.sampled_from(facts.Command)), request_id="c"
+    lambda draw, base, job: events.CommandRequested(
+        command=draw(st.sampled_from(events.Command)), request_id="c"
     ),
 )
 
@@ -176,14 +176,14 @@ MAKERS: tuple[Maker, ...] = (
 def walks(draw: st.DrawFn) -> list[Stamped]:
     """The facts of one job, most of them told on its latest record, some on one that is out of date."""
     job = draw(jobs())
-    beginning: list[facts.JobFact] = [
-        facts.JobSubmitted(job_id="j-1", request_id="r", spec=job),
-        facts.JobValidated(job=job),
+    beginning: list[events.JobFact] = [
+        events.JobSubmitted(job_id="j-1", request_id="r", spec=job),
+        events.JobValidated(job=job),
     ]
     told: list[Stamped] = []
     known: list[JobRecord] = []
 
-    def tell(fact: facts.JobFact) -> None:
+    def tell(fact: events.JobFact) -> None:
         at = START + len(told) * draw(st.sampled_from((1, SECOND)))
         told.append(Stamped(job_id="j-1", fact=fact, sequence=3 * len(told) + 2, at=at, source="test"))
         record = fold(known[-1] if known else None, told[-1]).record
@@ -321,7 +321,7 @@ def test_what_was_seen_is_reported_once(walk: list[Stamped], data: st.DataObject
     now = START + 500 * SECOND
     reports = tuple(s.change for s in reconcile(record, seen, now) if isinstance(s, Report))
 
-    fact = facts.ReplicasChanged(changes=reports)
+    fact = events.ReplicasChanged(changes=reports)
     after = fold(record, Stamped(job_id="j-1", fact=fact, sequence=record.folded + 1, at=now)).record
 
     assert not [s for s in reconcile(after, seen, now) if isinstance(s, Report)]

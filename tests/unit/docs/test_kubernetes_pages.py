@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from muster_core.dialects import parse
+from muster_formats import parse
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGES = ("batch-job.md", "trainjob.md")

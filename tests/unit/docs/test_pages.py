@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from muster_core.dialects import parse
-from muster_core.dialects.native.keys import (
+from muster_core.models import Severity
+from muster_formats import parse
+from muster_formats.native.keys import (
     ElasticKeys,
     OverrideKeys,
     PlacementKeys,
@@ -16,14 +17,13 @@ from muster_core.dialects.native.keys import (
     RunKeys,
     SpecKeys,
 )
-from muster_core.dialects.native.option_keys import BuildKeys, OptionKeys, RendezvousKeys
-from muster_core.dialects.table import Table
-from muster_core.models import Severity
+from muster_formats.native.option_keys import BuildKeys, OptionKeys, RendezvousKeys
+from muster_formats.table import Table
 from muster_gateway.settings import GatewaySettings
 from muster_pod_launcher.settings import PodLauncherSettings
-from muster_runtime.settings import describe_settings
 from muster_scaler.settings import ScalerSettings
 from muster_scheduler.settings import SchedulerSettings
+from muster_service.settings import describe_settings
 from muster_spec_validator.settings import SpecValidatorSettings
 from muster_status_tracker.settings import StatusTrackerSettings
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from muster_core.defaults import parse_defaults
-from muster_core.dialects import parse
-from muster_core.dialects.polyaxon0.env_keys import JobEnvKeys
 from muster_core.models import Severity
+from muster_formats import parse
+from muster_formats.defaults import parse_defaults
+from muster_formats.polyaxon_v0.env_keys import JobEnvKeys
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 

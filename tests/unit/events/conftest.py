@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from muster_core import facts
+from muster_bus.messages import Incoming, Outgoing
+from muster_core import events
 from muster_events.codec import job_message
-from muster_runtime.bus.messages import Incoming, Outgoing
 
 JOB_ID = "j-abcdefghijklmnop"
 
@@ -29,7 +29,7 @@ class Wire:
             timestamp_ns=self.sequence * 1_000_000_000,
         )
 
-    def send(self, fact: facts.JobFact, *, job_id: str = JOB_ID) -> Incoming:
+    def send(self, fact: events.JobFact, *, job_id: str = JOB_ID) -> Incoming:
         """A job's fact as its readers receive it."""
         return self.carry(job_message(job_id, fact, source="test", traceparent="00-a-b-01"))
 

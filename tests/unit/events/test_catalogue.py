@@ -7,7 +7,8 @@ from typing import get_args
 
 import pytest
 
-from muster_core import facts
+from muster_bus.provision import ConsumerSpec
+from muster_core import events
 from muster_core.models import Node, Reason, Resources
 from muster_events.catalogue import (
     BUCKETS,
@@ -29,7 +30,6 @@ from muster_events.catalogue import (
 )
 from muster_events.codec import job_message, pool_message
 from muster_events.subjects import LANES, SHARDS, job_subject, leader_subject
-from muster_runtime.bus.provision import ConsumerSpec
 
 WRITERS = {
     "JobSubmitted": GATEWAY,
@@ -74,7 +74,7 @@ def reads(durable: ConsumerSpec, subject: str) -> bool:
 
 
 def test_every_fact_stands_in_the_catalogue_once_with_its_one_writer() -> None:
-    known = {kind.__name__ for kind in (*get_args(facts.JobFact), *get_args(facts.PoolFact))}
+    known = {kind.__name__ for kind in (*get_args(events.JobFact), *get_args(events.PoolFact))}
 
     assert Counter(spec.name for spec in FACTS) == Counter(known)
     assert {spec.name: spec.writer for spec in FACTS} == WRITERS
@@ -106,11 +106,11 @@ def test_the_codec_sends_each_fact_where_the_catalogue_says() -> None:
     node = Node(name="n1", allocatable=Resources())
     sent = {
         "JobEvicted": job_message(
-            "j-abcdefghijklmnop", facts.JobEvicted(attempt=1, reason=why), source=SCHEDULER
+            "j-abcdefghijklmnop", events.JobEvicted(attempt=1, reason=why), source=SCHEDULER
         ),
-        "NodeChanged": pool_message(facts.NodeChanged(pool="local", node=node), source=POD_LAUNCHER),
+        "NodeChanged": pool_message(events.NodeChanged(pool="local", node=node), source=POD_LAUNCHER),
         "CapacityChanged": pool_message(
-            facts.CapacityChanged(pool="local", free=Resources(), allocatable=Resources(), waiting=0),
+            events.CapacityChanged(pool="local", free=Resources(), allocatable=Resources(), waiting=0),
             source=SCHEDULER,
         ),
     }

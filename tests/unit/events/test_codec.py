@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from muster_core import facts
+from muster_bus.messages import Incoming, check_subject
+from muster_core import events
 from muster_core.models import JobRecord, Node, Phase, Reason, Resources
 from muster_events.codec import (
     UnreadableEvent,
@@ -21,14 +22,13 @@ from muster_events.codec import (
     read_pool_fact,
 )
 from muster_events.subjects import job_subject
-from muster_runtime.bus.messages import Incoming, check_subject
 
 if TYPE_CHECKING:
     from .conftest import Wire
 
 JOB_ID = "j-abcdefghijklmnop"
-JOB_FACTS: tuple[type[facts.JobFact], ...] = get_args(facts.JobFact)
-POOL_FACTS: tuple[type[facts.PoolFact], ...] = get_args(facts.PoolFact)
+JOB_FACTS: tuple[type[events.JobFact], ...] = get_args(events.JobFact)
+POOL_FACTS: tuple[type[events.PoolFact], ...] = get_args(events.PoolFact)
 WHY = Reason(code="Why")
 
 several = settings(
@@ -93,14 +93,14 @@ def any_of(kind: type[msgspec.Struct]) -> st.SearchStrategy[object]:
 @several
 @given(data=st.data())
 def test_a_jobs_fact_comes_back_as_it_was_sent(
-    wire: Wire, kind: type[facts.JobFact], data: st.DataObject
+    wire: Wire, kind: type[events.JobFact], data: st.DataObject
 ) -> None:
     fact = data.draw(any_of(kind))
     assert isinstance(fact, kind)
 
     stamped = read_job_fact(wire.send(fact))
 
-    assert stamped == facts.Stamped(
+    assert stamped == events.Stamped(
         job_id=JOB_ID,
         fact=fact,
         sequence=wire.sequence,
@@ -113,7 +113,7 @@ def test_a_jobs_fact_comes_back_as_it_was_sent(
 @pytest.mark.parametrize("kind", POOL_FACTS, ids=lambda kind: kind.__name__)
 @several
 @given(data=st.data())
-def test_a_pools_fact_comes_back_as_it_was_sent(kind: type[facts.PoolFact], data: st.DataObject) -> None:
+def test_a_pools_fact_comes_back_as_it_was_sent(kind: type[events.PoolFact], data: st.DataObject) -> None:
     fact = data.draw(any_of(kind))
     assert isinstance(fact, kind)
 
@@ -189,14 +189,14 @@ def test_what_cannot_be_read_names_its_place_in_the_stream(data: bytes, says: st
     ["muster.v1.job.x", "muster.v1.job.3.j-1", "muster.v1.job.3.j-1.JobEvicted.more", "other.a.b.c.d.e"],
 )
 def test_a_subject_that_is_no_jobs_facts_cannot_be_read(subject: str) -> None:
-    data = msgspec.json.encode(facts.JobEvicted(attempt=1, reason=WHY))
+    data = msgspec.json.encode(events.JobEvicted(attempt=1, reason=WHY))
 
     with pytest.raises(UnreadableEvent, match="is not the subject of a job's fact"):
         read_job_fact(Incoming(subject=subject, data=data, stream_sequence=77))
 
 
 def test_a_fact_under_the_subject_of_another_is_nobodys_word() -> None:
-    data = msgspec.json.encode(facts.JobFinished(outcome=facts.Outcome.FAILED, reason=WHY))
+    data = msgspec.json.encode(events.JobFinished(outcome=events.Outcome.FAILED, reason=WHY))
     subject = job_subject(JOB_ID, "CommandRequested")
 
     with pytest.raises(UnreadableEvent, match="the subject says CommandRequested, the body JobFinished"):
@@ -217,7 +217,7 @@ def test_a_record_of_defaults_is_short() -> None:
 
 
 def test_the_headers_are_those_of_cloudevents() -> None:
-    fact = facts.JobEvicted(attempt=2, reason=WHY)
+    fact = events.JobEvicted(attempt=2, reason=WHY)
 
     message = job_message(JOB_ID, fact, source="scheduler", traceparent="00-a-b-01", expected_last=0)
 
@@ -238,7 +238,7 @@ def test_the_headers_are_those_of_cloudevents() -> None:
 def test_a_nodes_last_word_goes_to_its_own_subject() -> None:
     node = Node(name="n1.rack", allocatable=Resources(cpu=1))
 
-    message = pool_message(facts.NodeChanged(pool="local", node=node), source="pod-launcher")
+    message = pool_message(events.NodeChanged(pool="local", node=node), source="pod-launcher")
 
     check_subject(message.subject)
     assert message.subject == "muster.v1.node.local.n1~rack"

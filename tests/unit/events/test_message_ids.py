@@ -7,8 +7,8 @@ from itertools import combinations
 import msgspec
 import pytest
 
-from muster_core import facts
-from muster_core.facts import ReplicaChange, ReplicaRef
+from muster_core import events
+from muster_core.events import ReplicaChange, ReplicaRef
 from muster_core.models import Job, Reason, ReplicaState, Resources, RestartScope
 from muster_events.codec import job_message, pool_message
 
@@ -17,14 +17,14 @@ WHY = Reason(code="Why")
 OTHER = Reason(code="Other")
 
 
-def _placed(attempt: int) -> facts.JobPlaced:
-    return facts.JobPlaced(attempt=attempt, generation=1, pool="local", replicas=())
+def _placed(attempt: int) -> events.JobPlaced:
+    return events.JobPlaced(attempt=attempt, generation=1, pool="local", replicas=())
 
 
 def _proposed(
     role: str = "worker", target: int = 3, attempt: int = 1, generation: int = 1
-) -> facts.ScaleProposed:
-    return facts.ScaleProposed(
+) -> events.ScaleProposed:
+    return events.ScaleProposed(
         role=role,
         size=2,
         target=target,
@@ -35,33 +35,33 @@ def _proposed(
     )
 
 
-def _seen(state: ReplicaState, restart: int = 0, at: int = 1) -> facts.ReplicasChanged:
+def _seen(state: ReplicaState, restart: int = 0, at: int = 1) -> events.ReplicasChanged:
     change = ReplicaChange(role="worker", index=0, attempt=1, state=state, restart=restart, at=at)
-    return facts.ReplicasChanged(changes=(change,))
+    return events.ReplicasChanged(changes=(change,))
 
 
-def _restarting(*indices: int, attempt: int = 1) -> facts.JobRestarting:
+def _restarting(*indices: int, attempt: int = 1) -> events.JobRestarting:
     refs = tuple(ReplicaRef(role="worker", index=index) for index in indices)
     scope = RestartScope.REPLICA if refs else RestartScope.GANG
-    return facts.JobRestarting(scope=scope, attempt=attempt, reason=WHY, replicas=refs)
+    return events.JobRestarting(scope=scope, attempt=attempt, reason=WHY, replicas=refs)
 
 
-def _command(request_id: str) -> facts.CommandRequested:
-    return facts.CommandRequested(command=facts.Command.SCALE, request_id=request_id)
+def _command(request_id: str) -> events.CommandRequested:
+    return events.CommandRequested(command=events.Command.SCALE, request_id=request_id)
 
 
-STEPS: tuple[tuple[facts.JobFact, int], ...] = (
-    (facts.JobSubmitted(job_id=JOB_ID, request_id="r"), 0),
-    (facts.JobValidated(job=Job(name="demo", roles=())), 0),
-    (facts.JobWaiting(reason=WHY), 5),
-    (facts.JobWaiting(reason=WHY), 6),
+STEPS: tuple[tuple[events.JobFact, int], ...] = (
+    (events.JobSubmitted(job_id=JOB_ID, request_id="r"), 0),
+    (events.JobValidated(job=Job(name="demo", roles=())), 0),
+    (events.JobWaiting(reason=WHY), 5),
+    (events.JobWaiting(reason=WHY), 6),
     (_placed(1), 6),
     (_placed(2), 6),
-    (facts.JobResized(attempt=1, generation=2, reason=WHY), 7),
-    (facts.JobResized(attempt=1, generation=3, reason=WHY), 7),
-    (facts.JobResized(attempt=2, generation=2, reason=WHY), 7),
-    (facts.JobEvicted(attempt=1, reason=WHY), 8),
-    (facts.JobEvicted(attempt=2, reason=WHY), 8),
+    (events.JobResized(attempt=1, generation=2, reason=WHY), 7),
+    (events.JobResized(attempt=1, generation=3, reason=WHY), 7),
+    (events.JobResized(attempt=2, generation=2, reason=WHY), 7),
+    (events.JobEvicted(attempt=1, reason=WHY), 8),
+    (events.JobEvicted(attempt=2, reason=WHY), 8),
     (_proposed(), 9),
     (_proposed(), 10),
     (_proposed(role="ps"), 9),
@@ -69,11 +69,11 @@ STEPS: tuple[tuple[facts.JobFact, int], ...] = (
     (_proposed(attempt=2), 9),
     (_proposed(generation=2), 9),
     (msgspec.structs.replace(_proposed(), for_job="j-2345672345672345"), 9),
-    (facts.ProgressReported(role="worker", index=0, attempt=1, step=7, at=1), 0),
-    (facts.ProgressReported(role="worker", index=0, attempt=1, step=7, at=2), 0),
-    (facts.ProgressReported(role="worker", index=0, attempt=1, step=8, at=1), 0),
-    (facts.ProgressReported(role="worker", index=0, attempt=2, step=7, at=1), 0),
-    (facts.ProgressReported(role="worker", index=1, attempt=1, step=7, at=1), 0),
+    (events.ProgressReported(role="worker", index=0, attempt=1, step=7, at=1), 0),
+    (events.ProgressReported(role="worker", index=0, attempt=1, step=7, at=2), 0),
+    (events.ProgressReported(role="worker", index=0, attempt=1, step=8, at=1), 0),
+    (events.ProgressReported(role="worker", index=0, attempt=2, step=7, at=1), 0),
+    (events.ProgressReported(role="worker", index=1, attempt=1, step=7, at=1), 0),
     (_seen(ReplicaState.LAUNCHED), 0),
     (_seen(ReplicaState.RUNNING), 0),
     (_seen(ReplicaState.RUNNING, restart=1), 0),
@@ -86,11 +86,11 @@ STEPS: tuple[tuple[facts.JobFact, int], ...] = (
     (_restarting(1), 2),
     (_restarting(1, 2), 1),
     (_restarting(1, attempt=2), 1),
-    (facts.JobFinished(outcome=facts.Outcome.FAILED, reason=WHY), 3),
+    (events.JobFinished(outcome=events.Outcome.FAILED, reason=WHY), 3),
 )
 
 
-def id_of(fact: facts.JobFact, after: int, job_id: str = JOB_ID) -> str:
+def id_of(fact: events.JobFact, after: int, job_id: str = JOB_ID) -> str:
     """The message id of a step."""
     return job_message(job_id, fact, source="test", after=after).msg_id
 
@@ -102,21 +102,21 @@ def test_distinct_steps_have_distinct_ids() -> None:
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: type(step[0]).__name__)
-def test_a_repeated_step_has_the_same_id(step: tuple[facts.JobFact, int]) -> None:
+def test_a_repeated_step_has_the_same_id(step: tuple[events.JobFact, int]) -> None:
     fact, after = step
-    again = msgspec.json.decode(msgspec.json.encode(fact), type=facts.JobFact)
+    again = msgspec.json.decode(msgspec.json.encode(fact), type=events.JobFact)
 
     assert id_of(again, after) == id_of(fact, after)
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: type(step[0]).__name__)
-def test_the_same_step_of_another_job_has_another_id(step: tuple[facts.JobFact, int]) -> None:
+def test_the_same_step_of_another_job_has_another_id(step: tuple[events.JobFact, int]) -> None:
     assert id_of(*step) != id_of(*step, job_id="j-ponmlkjihgfedcba")
 
 
 def test_a_job_has_one_verdict_and_one_end() -> None:
-    verdicts = (facts.JobValidated(job=Job(name="demo", roles=())), facts.JobRejected(problems=()))
-    ends = [facts.JobFinished(outcome=outcome, reason=WHY) for outcome in facts.Outcome]
+    verdicts = (events.JobValidated(job=Job(name="demo", roles=())), events.JobRejected(problems=()))
+    ends = [events.JobFinished(outcome=outcome, reason=WHY) for outcome in events.Outcome]
 
     assert len({id_of(verdict, 0) for verdict in verdicts}) == 1
     assert len({id_of(end, after) for after, end in enumerate(ends)}) == 1
@@ -125,17 +125,19 @@ def test_a_job_has_one_verdict_and_one_end() -> None:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (facts.JobEvicted(attempt=1, reason=WHY), facts.JobEvicted(attempt=1, reason=OTHER)),
-        (_placed(1), facts.JobPlaced(attempt=1, generation=1, pool="local", replicas=(), reason=OTHER)),
+        (events.JobEvicted(attempt=1, reason=WHY), events.JobEvicted(attempt=1, reason=OTHER)),
+        (_placed(1), events.JobPlaced(attempt=1, generation=1, pool="local", replicas=(), reason=OTHER)),
     ],
 )
-def test_a_step_is_taken_once_however_it_is_worded(one: facts.JobFact, other: facts.JobFact) -> None:
+def test_a_step_is_taken_once_however_it_is_worded(one: events.JobFact, other: events.JobFact) -> None:
     assert id_of(one, 1) == id_of(other, 2)
 
 
 def test_what_a_pool_says_again_after_something_else_is_not_taken_for_a_retry() -> None:
     """Free, taken and free again within the duplicate window: the last must not be dropped for the first."""
-    free = facts.CapacityChanged(pool="local", free=Resources(cpu=1), allocatable=Resources(cpu=1), waiting=0)
+    free = events.CapacityChanged(
+        pool="local", free=Resources(cpu=1), allocatable=Resources(cpu=1), waiting=0
+    )
 
     message = pool_message(free, source="scheduler")
 

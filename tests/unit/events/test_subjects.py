@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster_bus.messages import check_subject
 from muster_events import subjects
 from muster_events.subjects import SHARDS, BadToken
-from muster_runtime.bus.messages import check_subject
 
 BAD = ["", ".", "a.b", "a b", "*", ">", "a\n", "ä", "a/b", "a~b", "x" * 254]
 

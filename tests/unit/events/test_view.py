@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from muster_core import facts
+from muster_bus.errors import Poison
+from muster_bus.messages import Incoming
+from muster_bus.records import Entry
+from muster_core import events
 from muster_core.models import Job, JobRecord, Phase, Reason
 from muster_events.codec import encode_record
 from muster_events.subjects import job_subject, record_key
 from muster_events.view import JobsView, restore
-from muster_runtime.bus.errors import Poison
-from muster_runtime.bus.messages import Incoming
-from muster_runtime.bus.records import Entry
 
 if TYPE_CHECKING:
     from .conftest import Wire
 
 JOB_ID = "j-abcdefghijklmnop"
 OTHER = "j-ponmlkjihgfedcba"
-SUBMITTED = facts.JobSubmitted(job_id=JOB_ID, request_id="r")
-VALIDATED = facts.JobValidated(job=Job(name="demo", roles=()))
-CANCELLED = facts.JobFinished(outcome=facts.Outcome.CANCELLED, reason=Reason(code="Cancelled"))
+SUBMITTED = events.JobSubmitted(job_id=JOB_ID, request_id="r")
+VALIDATED = events.JobValidated(job=Job(name="demo", roles=()))
+CANCELLED = events.JobFinished(outcome=events.Outcome.CANCELLED, reason=Reason(code="Cancelled"))
 
 
 def entry(record: JobRecord, revision: int = 1) -> Entry:
@@ -101,7 +101,7 @@ def test_an_illegal_move_is_counted_and_said(wire: Wire, caplog: pytest.LogCaptu
     view.apply(wire.send(SUBMITTED))
 
     with caplog.at_level(logging.WARNING):
-        change = view.apply(wire.send(facts.JobEvicted(attempt=1, reason=Reason(code="Why"))))
+        change = view.apply(wire.send(events.JobEvicted(attempt=1, reason=Reason(code="Why"))))
 
     assert change.illegal == "JobEvicted in phase Submitted"
     assert view.illegal_moves == 1

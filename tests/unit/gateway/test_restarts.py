@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster_core.facts import Command
+from muster_core.events import Command
 from muster_gateway.restarts import CannotRestart, restart_command
 from muster_rpc.v1 import job_pb2
 

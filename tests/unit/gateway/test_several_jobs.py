@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from muster_core.dialects import parse
+from muster_formats import parse
 from muster_gateway.submission import may_be_several
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = sorted(
     path
-    for folder in (ROOT / "tests" / "golden" / "dialects", ROOT / "examples")
+    for folder in (ROOT / "tests" / "golden" / "formats", ROOT / "examples")
     for path in folder.rglob("*")
     if path.is_file() and path.suffix in {".yaml", ".yml", ".json", ".txt", ".sh", ".arena", ""}
 )

@@ -7,10 +7,10 @@ import json
 import msgspec
 import pytest
 
-from muster_core.defaults import CategoryDefaults, PlatformDefaults
-from muster_core.facts import JobRejected, JobSubmitted, JobValidated
+from muster_core.events import JobRejected, JobSubmitted, JobValidated
 from muster_core.models import AppliedDefaults, Category, Job, Role, Template
 from muster_events.subjects import job_id_of
+from muster_formats.defaults import CategoryDefaults, PlatformDefaults
 from muster_spec_validator.judging import NONE_APPLIED, Applied, judge, read_document
 
 GPU_NODES = Applied(

@@ -7,7 +7,7 @@ from collections import deque
 
 import pytest
 
-from muster_core.facts import (
+from muster_core.events import (
     Command,
     CommandRequested,
     JobFact,

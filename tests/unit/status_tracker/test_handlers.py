@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from muster_core.facts import Command, JobFinished, Outcome
-from muster_runtime.bus import BusUnavailable, Refused, StreamFull
+from muster_bus import BusUnavailable, Refused, StreamFull
+from muster_core.events import Command, JobFinished, Outcome
 
 if TYPE_CHECKING:
     from .conftest import Lane

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from muster_core.facts import Command
-from muster_runtime.bus import StreamFull
+from muster_bus import StreamFull
+from muster_core.events import Command
 
 if TYPE_CHECKING:
     from .conftest import Lane

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from muster_core import facts
+from muster_core import events
 from muster_core.lifecycle import fold
 from muster_core.models import Job, JobRecord, Phase, Reason, Role, Template
 from muster_status_tracker.webhooks.changes import Changes
@@ -31,32 +31,32 @@ def receiver(**given: object) -> Receiver:
     return msgspec.convert({"name": "ci", "url": "https://ci/", "secretFile": "x"} | given, Receiver)
 
 
-def story(*told: facts.JobFact) -> list[facts.Stamped]:
-    submitted = facts.JobSubmitted(job_id=JOB_ID, request_id="r")
+def story(*told: events.JobFact) -> list[events.Stamped]:
+    submitted = events.JobSubmitted(job_id=JOB_ID, request_id="r")
     return [
-        facts.Stamped(job_id=JOB_ID, fact=fact, sequence=10 * number, at=number * US)
-        for number, fact in enumerate((submitted, facts.JobValidated(job=JOB), *told), start=1)
+        events.Stamped(job_id=JOB_ID, fact=fact, sequence=10 * number, at=number * US)
+        for number, fact in enumerate((submitted, events.JobValidated(job=JOB), *told), start=1)
     ]
 
 
-def waits(code: str) -> facts.JobWaiting:
-    return facts.JobWaiting(reason=Reason(code=code))
+def waits(code: str) -> events.JobWaiting:
+    return events.JobWaiting(reason=Reason(code=code))
 
 
-PLACED = facts.JobPlaced(
+PLACED = events.JobPlaced(
     attempt=1,
     generation=1,
     pool="local",
-    replicas=(facts.Assignment(role="worker", index=0, node="n1"),),
+    replicas=(events.Assignment(role="worker", index=0, node="n1"),),
 )
-EVICTED = facts.JobEvicted(attempt=1, reason=Reason(code="Preempted"))
-CANCELLED = facts.JobFinished(outcome=facts.Outcome.CANCELLED, reason=Reason(code="Cancelled"))
+EVICTED = events.JobEvicted(attempt=1, reason=Reason(code="Preempted"))
+CANCELLED = events.JobFinished(outcome=events.Outcome.CANCELLED, reason=Reason(code="Cancelled"))
 
 
 class Library:
     """A past that is held in memory, and counts who asks for it."""
 
-    def __init__(self, stampeds: list[facts.Stamped]) -> None:
+    def __init__(self, stampeds: list[events.Stamped]) -> None:
         self.asked = 0
         self._stampeds = stampeds
 
@@ -69,7 +69,7 @@ class Library:
         return record
 
 
-async def changes_from(stampeds: list[facts.Stamped], start: int) -> tuple[list[PhaseChange], Library]:
+async def changes_from(stampeds: list[events.Stamped], start: int) -> tuple[list[PhaseChange], Library]:
     library = Library(stampeds)
     changes = Changes(library)
     found = [await changes.read(stamped) for stamped in stampeds[start:]]
@@ -77,7 +77,7 @@ async def changes_from(stampeds: list[facts.Stamped], start: int) -> tuple[list[
 
 
 async def test_a_reader_that_begins_anywhere_tells_what_one_from_the_beginning_tells() -> None:
-    late = facts.CommandRequested(command=facts.Command.DELETE, request_id="late")
+    late = events.CommandRequested(command=events.Command.DELETE, request_id="late")
     stampeds = story(waits("Full"), PLACED, EVICTED, waits("Full"), CANCELLED, late)
     whole, _ = await changes_from(stampeds, 0)
     assert [change.after.phase for change in whole] == [
@@ -96,7 +96,7 @@ async def test_a_reader_that_begins_anywhere_tells_what_one_from_the_beginning_t
 
 
 async def test_nothing_is_told_of_a_job_that_nobody_knows() -> None:
-    stranger = facts.Stamped(job_id="j-bbbbbbbbbbbbbbbb", fact=PLACED, sequence=5, at=US)
+    stranger = events.Stamped(job_id="j-bbbbbbbbbbbbbbbb", fact=PLACED, sequence=5, at=US)
     changes = Changes(Library([]))
     assert await changes.read(stranger) is None
     assert await changes.read(stranger) is None

@@ -16,7 +16,7 @@ from muster._cli.problems import counted, print_problems
 from muster._cli.state import State, shared_options
 from muster.errors import InvalidDocument
 from muster_core.models import Problem
-from muster_core.queue_documents import parse_queues, queues_text
+from muster_formats.queues import parse_queues, queues_text
 from muster_rpc.convert import problem_from_proto, queue_change_from_proto
 from muster_rpc.v1 import defaults_service_pb2, queue_service_pb2
 

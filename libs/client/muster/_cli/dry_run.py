@@ -11,8 +11,8 @@ from muster._cli.findings import Finding, ask, find, show_problems
 from muster._cli.problems import counted
 from muster._cli.state import State
 from muster.errors import Unavailable
-from muster_core.dialects.write.native import native_text, to_native
 from muster_core.models import Job, Template
+from muster_formats.export.native import native_text, to_native
 
 SERVER, CLIENT, EITHER = "server", "client", "auto"
 """Who says what a document means: Muster, nobody but this command, or Muster where it can be reached."""

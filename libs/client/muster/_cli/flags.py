@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import click
 
-from muster_core.dialects.arena import PROGRAMS
-from muster_core.dialects.arena.document import split_own
-from muster_core.dialects.arena.jobs import SORTS, Sort
-from muster_core.dialects.arena.line import flags_of
-from muster_core.dialects.shell_words import join_words
-from muster_core.dialects.table import Effect
+from muster_formats.arena import PROGRAMS
+from muster_formats.arena.document import split_own
+from muster_formats.arena.jobs import SORTS, Sort
+from muster_formats.arena.line import flags_of
+from muster_formats.shell_words import join_words
+from muster_formats.table import Effect
 
 _WORDS = "arena_words"
 _HELP = frozenset({"-h", "--help"})

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from muster._cli import words
 from muster._cli.tables import Cell, table
-from muster_core.dialects.names import Schema
-from muster_core.placement.words import demand_in_words
-from muster_core.queue_documents import to_native_queue
+from muster_core.scheduling.placement.words import demand_in_words
+from muster_formats.names import Schema
+from muster_formats.queues import to_native_queue
 from muster_rpc.convert import queue_from_proto, resources_from_proto
 from muster_rpc.v1 import job_pb2, queue_service_pb2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from muster_core.facts import BY_HAND, CommandRequested, JobResized
+from muster_core.events import BY_HAND, CommandRequested, JobResized
 from muster_core.lifecycle.moves import ACTIVE_PHASES
 from muster_core.lifecycle.starting import START_TIMEOUT
 from muster_core.models import JobRecord

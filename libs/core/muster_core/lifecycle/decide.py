@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from muster_core.facts import JobFinished, JobRestarting, Outcome, ReplicaRef
+from muster_core.events import JobFinished, JobRestarting, Outcome, ReplicaRef
 from muster_core.lifecycle.backoff import delay_ms, failures_at
 from muster_core.lifecycle.builds import BUILD_FAILED, lost_its_build
 from muster_core.lifecycle.deadlines import deadlines_of

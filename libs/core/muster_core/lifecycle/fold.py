@@ -11,7 +11,7 @@ from typing import assert_never
 
 import msgspec
 
-from muster_core import facts
+from muster_core import events
 from muster_core.lifecycle.asking import after_resize, with_size_asked, without_membership
 from muster_core.lifecycle.backoff import failures_at, restarts_at
 from muster_core.lifecycle.builds import NOT_LOOKED_AT, awaits_build
@@ -41,10 +41,10 @@ from muster_core.models import (
 
 _US_PER_MS = 1000
 _FINAL_PHASE = {
-    facts.Outcome.SUCCEEDED: Phase.SUCCEEDED,
-    facts.Outcome.FAILED: Phase.FAILED,
-    facts.Outcome.CANCELLED: Phase.CANCELLED,
-    facts.Outcome.TIMED_OUT: Phase.TIMED_OUT,
+    events.Outcome.SUCCEEDED: Phase.SUCCEEDED,
+    events.Outcome.FAILED: Phase.FAILED,
+    events.Outcome.CANCELLED: Phase.CANCELLED,
+    events.Outcome.TIMED_OUT: Phase.TIMED_OUT,
 }
 _MENDED_BY_STARTING = frozenset({"ReplicaFailed", "ReplicaEnded", "NodeLost", "Disrupted"})
 """Codes of reasons that tell of replicas which are being started again, and are out of date when those run."""
@@ -59,10 +59,10 @@ class Folded(msgspec.Struct, frozen=True):
     illegal: str | None = None
 
 
-def fold(record: JobRecord | None, stamped: facts.Stamped) -> Folded:
+def fold(record: JobRecord | None, stamped: events.Stamped) -> Folded:
     """Add one fact to a job's record (``None``: the job is not known yet)."""
     if record is None:
-        if isinstance(stamped.fact, facts.JobSubmitted):
+        if isinstance(stamped.fact, events.JobSubmitted):
             return Folded(_submitted(stamped, stamped.fact))
         return Folded(None, f"{_name(stamped.fact)} of a job that was never submitted")
     if stamped.sequence <= record.folded:
@@ -74,11 +74,11 @@ def fold(record: JobRecord | None, stamped: facts.Stamped) -> Folded:
     return Folded(moved, illegal)
 
 
-def _name(fact: facts.JobFact) -> str:
+def _name(fact: events.JobFact) -> str:
     return type(fact).__name__
 
 
-def _submitted(stamped: facts.Stamped, fact: facts.JobSubmitted) -> JobRecord:
+def _submitted(stamped: events.Stamped, fact: events.JobSubmitted) -> JobRecord:
     record = JobRecord(
         job_id=stamped.job_id,
         folded=stamped.sequence,
@@ -91,42 +91,42 @@ def _submitted(stamped: facts.Stamped, fact: facts.JobSubmitted) -> JobRecord:
     return with_history(record, stamped)
 
 
-def _moved(record: JobRecord, stamped: facts.Stamped) -> tuple[JobRecord, str | None]:
+def _moved(record: JobRecord, stamped: events.Stamped) -> tuple[JobRecord, str | None]:
     fact = stamped.fact
     if record.phase not in LEGAL_PHASES[type(fact)]:
         return record, f"{_name(fact)} in phase {record.phase}"
     match fact:
-        case facts.JobSubmitted():
+        case events.JobSubmitted():
             return record, "JobSubmitted of a job that is known"
-        case facts.JobValidated():
+        case events.JobValidated():
             return _validated(record, fact, stamped.at), None
-        case facts.JobRejected():
+        case events.JobRejected():
             return _rejected(record, fact, stamped.at), None
-        case facts.JobWaiting():
+        case events.JobWaiting():
             return _waiting(record, fact, stamped.at), None
-        case facts.JobPlaced():
+        case events.JobPlaced():
             return _placed(record, fact, stamped.at)
-        case facts.JobResized():
+        case events.JobResized():
             return _resized(record, fact, stamped.at)
-        case facts.JobEvicted():
+        case events.JobEvicted():
             return _evicted(record, fact, stamped.at)
-        case facts.ReplicasChanged():
+        case events.ReplicasChanged():
             return _replicas_changed(record, fact, stamped.at), None
-        case facts.JobRestarting():
+        case events.JobRestarting():
             return _restarting(record, fact, stamped.at)
-        case facts.JobFinished():
+        case events.JobFinished():
             return _finished(record, fact, stamped.at), None
-        case facts.CommandRequested():
+        case events.CommandRequested():
             return _commanded(record, fact, stamped.at), None
-        case facts.ScaleProposed():
+        case events.ScaleProposed():
             return record, None
-        case facts.ProgressReported():
+        case events.ProgressReported():
             return with_progress(record, fact, stamped.at), None
         case _:
             assert_never(fact)
 
 
-def _validated(record: JobRecord, fact: facts.JobValidated, at: int) -> JobRecord:
+def _validated(record: JobRecord, fact: events.JobValidated, at: int) -> JobRecord:
     queued = msgspec.structs.replace(
         record,
         phase=Phase.QUEUED,
@@ -142,7 +142,7 @@ def _validated(record: JobRecord, fact: facts.JobValidated, at: int) -> JobRecor
     return suspend(queued, at) if wants_suspension(record, fact.job.run.suspend) else queued
 
 
-def _rejected(record: JobRecord, fact: facts.JobRejected, at: int) -> JobRecord:
+def _rejected(record: JobRecord, fact: events.JobRejected, at: int) -> JobRecord:
     errors = sum(1 for p in fact.problems if p.severity == "error")
     return msgspec.structs.replace(
         record,
@@ -158,7 +158,7 @@ def _rejected(record: JobRecord, fact: facts.JobRejected, at: int) -> JobRecord:
     )
 
 
-def _waiting(record: JobRecord, fact: facts.JobWaiting, at: int) -> JobRecord:
+def _waiting(record: JobRecord, fact: events.JobWaiting, at: int) -> JobRecord:
     waiting = msgspec.structs.replace(record, phase=Phase.QUEUED, reason=fact.reason)
     if awaits_build(record) and not awaits_build(waiting):
         # Only now does it wait for room.
@@ -166,7 +166,7 @@ def _waiting(record: JobRecord, fact: facts.JobWaiting, at: int) -> JobRecord:
     return waiting
 
 
-def _placed(record: JobRecord, fact: facts.JobPlaced, at: int) -> tuple[JobRecord, str | None]:
+def _placed(record: JobRecord, fact: events.JobPlaced, at: int) -> tuple[JobRecord, str | None]:
     if fact.attempt != record.attempt + 1:
         return record, f"JobPlaced for attempt {fact.attempt} after attempt {record.attempt}"
     nodes = len({assignment.node for assignment in fact.replicas})
@@ -188,7 +188,7 @@ def _placed(record: JobRecord, fact: facts.JobPlaced, at: int) -> tuple[JobRecor
     ), None
 
 
-def _resized(record: JobRecord, fact: facts.JobResized, at: int) -> tuple[JobRecord, str | None]:
+def _resized(record: JobRecord, fact: events.JobResized, at: int) -> tuple[JobRecord, str | None]:
     if (fact.attempt, fact.generation) != (record.attempt, record.generation + 1):
         return record, (
             f"JobResized to generation {fact.generation} of attempt {fact.attempt} "
@@ -210,7 +210,7 @@ def _resized(record: JobRecord, fact: facts.JobResized, at: int) -> tuple[JobRec
     return after_resize(resized, fact), None
 
 
-def _evicted(record: JobRecord, fact: facts.JobEvicted, at: int) -> tuple[JobRecord, str | None]:
+def _evicted(record: JobRecord, fact: events.JobEvicted, at: int) -> tuple[JobRecord, str | None]:
     if fact.attempt != record.attempt:
         return record, f"JobEvicted for attempt {fact.attempt} at attempt {record.attempt}"
     missed = with_miss(record, fact.avoid, at) if fact.avoid else record
@@ -225,7 +225,7 @@ def _evicted(record: JobRecord, fact: facts.JobEvicted, at: int) -> tuple[JobRec
     ), None
 
 
-def _replicas_changed(record: JobRecord, fact: facts.ReplicasChanged, at: int) -> JobRecord:
+def _replicas_changed(record: JobRecord, fact: events.ReplicasChanged, at: int) -> JobRecord:
     record = msgspec.structs.replace(record, replicas=change_replicas(record, fact, at))
     members = record.members()
     seen = [r for r in members if r.state is not ReplicaState.PLACED]
@@ -279,7 +279,7 @@ def _started_words(members: int) -> str:
     return "its replica has started" if members == 1 else f"all {members} replicas have started"
 
 
-def _restarting(record: JobRecord, fact: facts.JobRestarting, at: int) -> tuple[JobRecord, str | None]:
+def _restarting(record: JobRecord, fact: events.JobRestarting, at: int) -> tuple[JobRecord, str | None]:
     if fact.attempt != record.attempt:
         return record, f"JobRestarting for attempt {fact.attempt} at attempt {record.attempt}"
     not_before = at + fact.delay_ms * _US_PER_MS
@@ -303,21 +303,21 @@ def _restarting(record: JobRecord, fact: facts.JobRestarting, at: int) -> tuple[
     ), None
 
 
-def _finished(record: JobRecord, fact: facts.JobFinished, at: int) -> JobRecord:
+def _finished(record: JobRecord, fact: events.JobFinished, at: int) -> JobRecord:
     keeps = record.job is not None and record.job.run.clean_pod_policy is CleanPodPolicy.NONE
-    by_itself = fact.outcome in (facts.Outcome.SUCCEEDED, facts.Outcome.FAILED)
+    by_itself = fact.outcome in (events.Outcome.SUCCEEDED, events.Outcome.FAILED)
     replicas = send_idle_away(record) if keeps and by_itself else send_away(record)
     return msgspec.structs.replace(
         record, phase=_FINAL_PHASE[fact.outcome], reason=fact.reason, replicas=replicas, finished_at=at
     )
 
 
-def _commanded(record: JobRecord, fact: facts.CommandRequested, at: int) -> JobRecord:
+def _commanded(record: JobRecord, fact: events.CommandRequested, at: int) -> JobRecord:
     match fact.command:
-        case facts.Command.CANCEL:
+        case events.Command.CANCEL:
             words = record.cancelled or _who_asked(fact)
             return msgspec.structs.replace(record, cancel_requested=True, cancelled=words)
-        case facts.Command.DELETE:
+        case events.Command.DELETE:
             replicas = send_away(record) if record.terminal else record.replicas
             return msgspec.structs.replace(
                 record,
@@ -326,17 +326,17 @@ def _commanded(record: JobRecord, fact: facts.CommandRequested, at: int) -> JobR
                 cancelled=record.cancelled or _who_asked(fact),
                 replicas=replicas,
             )
-        case facts.Command.SUSPEND | facts.Command.RESUME:
+        case events.Command.SUSPEND | events.Command.RESUME:
             return suspension_commanded(record, fact, at)
-        case facts.Command.RESTART:
+        case events.Command.RESTART:
             return restart_commanded(record, fact, at)
-        case facts.Command.SCALE:
+        case events.Command.SCALE:
             return with_size_asked(record, fact)
         case _:
             assert_never(fact.command)
 
 
-def _who_asked(fact: facts.CommandRequested) -> str:
+def _who_asked(fact: events.CommandRequested) -> str:
     if not fact.by:
         return fact.message or "its user asked for it"
     return f"{fact.by} asked for it" + (f": {fact.message}" if fact.message else "")

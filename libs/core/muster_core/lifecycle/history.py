@@ -6,7 +6,7 @@ from typing import assert_never
 
 import msgspec
 
-from muster_core import facts
+from muster_core import events
 from muster_core.models import HistoryEntry, JobRecord, ReplicaState
 
 _KEPT_FIRST = 20
@@ -14,12 +14,12 @@ _KEPT_LAST = 180
 _NAMED = 4
 
 
-def with_history(record: JobRecord, stamped: facts.Stamped) -> JobRecord:
+def with_history(record: JobRecord, stamped: events.Stamped) -> JobRecord:
     """The record with one more line; the first lines and the latest ones are kept.
 
     Progress is no line: it would soon be the whole story.
     """
-    if isinstance(stamped.fact, facts.ProgressReported):
+    if isinstance(stamped.fact, events.ProgressReported):
         return record
     code, message = _words(stamped.fact)
     entry = HistoryEntry(
@@ -31,35 +31,35 @@ def with_history(record: JobRecord, stamped: facts.Stamped) -> JobRecord:
     return msgspec.structs.replace(record, history=history)
 
 
-def _words(fact: facts.JobFact) -> tuple[str, str]:
+def _words(fact: events.JobFact) -> tuple[str, str]:
     match fact:
-        case facts.JobSubmitted():
+        case events.JobSubmitted():
             return "Submitted", f"by {fact.submitter}" if fact.submitter else ""
-        case facts.JobValidated():
+        case events.JobValidated():
             roles = ", ".join(f"{role.replicas} {role.name}" for role in fact.job.roles)
             return "Validated", f"{fact.job.dialect}: {roles}"
-        case facts.JobRejected():
+        case events.JobRejected():
             return "Rejected", "; ".join(p.message for p in fact.problems[:_NAMED])
-        case facts.JobPlaced():
+        case events.JobPlaced():
             return "Placed", _placement(fact)
-        case facts.JobResized():
+        case events.JobResized():
             return fact.reason.code, fact.reason.message
-        case facts.JobWaiting() | facts.JobEvicted() | facts.JobRestarting() | facts.JobFinished():
+        case events.JobWaiting() | events.JobEvicted() | events.JobRestarting() | events.JobFinished():
             return fact.reason.code, fact.reason.message
-        case facts.ScaleProposed():
+        case events.ScaleProposed():
             return fact.policy, fact.reason.message
-        case facts.ProgressReported():
+        case events.ProgressReported():
             return "Progress", f"step {fact.step}"
-        case facts.ReplicasChanged():
+        case events.ReplicasChanged():
             return "ReplicasChanged", _changes(fact)
-        case facts.CommandRequested():
+        case events.CommandRequested():
             by = f"by {fact.by}" if fact.by else ""
             return fact.command.value, " ".join(filter(None, (_object(fact), by, fact.message)))
         case _:
             assert_never(fact)
 
 
-def _placement(fact: facts.JobPlaced) -> str:
+def _placement(fact: events.JobPlaced) -> str:
     nodes: dict[str, list[str]] = {}
     for assignment in fact.replicas:
         nodes.setdefault(assignment.node, []).append(f"{assignment.role}-{assignment.index}")
@@ -67,22 +67,22 @@ def _placement(fact: facts.JobPlaced) -> str:
     return f"attempt {fact.attempt}; " + _listed(parts, "; ")
 
 
-def _object(fact: facts.CommandRequested) -> str:
+def _object(fact: events.CommandRequested) -> str:
     """What a command is about, where it is not the whole job."""
     if fact.target is None:
         return ""
     return (
         f"{fact.role} to {fact.target}"
-        if fact.command is facts.Command.SCALE
+        if fact.command is events.Command.SCALE
         else f"{fact.role}-{fact.target}"
     )
 
 
-def _changes(fact: facts.ReplicasChanged) -> str:
+def _changes(fact: events.ReplicasChanged) -> str:
     return _listed([_change(change) for change in fact.changes])
 
 
-def _change(change: facts.ReplicaChange) -> str:
+def _change(change: events.ReplicaChange) -> str:
     words = f"{change.role}-{change.index} {change.state}"
     if change.state is ReplicaState.EXITED:
         words += f" by signal {change.signal}" if change.signal else f" with {change.exit_code}"

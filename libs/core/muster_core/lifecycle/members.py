@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from muster_core.facts import JobPlaced, JobResized, JobRestarting, ReplicaChange, ReplicasChanged
+from muster_core.events import JobPlaced, JobResized, JobRestarting, ReplicaChange, ReplicasChanged
 from muster_core.frameworks import keeps_still
 from muster_core.models import ENDED_STATES, JobRecord, ReplicaRecord, ReplicaState
 

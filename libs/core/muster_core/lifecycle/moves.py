@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muster_core.facts import (
+from muster_core.events import (
     CommandRequested,
     Fact,
     JobEvicted,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from muster_core.facts import ProgressReported
+from muster_core.events import ProgressReported
 from muster_core.frameworks import computes
 from muster_core.models import JobRecord, Progress, Throughput
 

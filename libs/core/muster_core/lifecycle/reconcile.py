@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from muster_core.facts import ReplicaChange
+from muster_core.events import ReplicaChange
 from muster_core.lifecycle.members import is_news
 from muster_core.lifecycle.retention import outstays, stays_until
 from muster_core.models import ENDED_STATES, JobRecord, ReplicaRecord, ReplicaState

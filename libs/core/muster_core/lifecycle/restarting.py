@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from muster_core.facts import CommandRequested
+from muster_core.events import CommandRequested
 from muster_core.lifecycle.members import send_away
 from muster_core.lifecycle.moves import ACTIVE_PHASES
 from muster_core.models import JobRecord, Phase, Reason, ReplicaState

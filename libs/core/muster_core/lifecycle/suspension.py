@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from muster_core.facts import Command, CommandRequested
+from muster_core.events import Command, CommandRequested
 from muster_core.lifecycle.builds import NOT_LOOKED_AT, awaits_build
 from muster_core.lifecycle.members import send_away
 from muster_core.models import JobRecord, Phase, Reason

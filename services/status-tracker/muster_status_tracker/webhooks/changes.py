@@ -10,14 +10,14 @@ import logging
 from collections import OrderedDict
 from typing import Protocol
 
-from muster_core.facts import JobSubmitted, Stamped
+from muster_bus import Bus, Records, Stretch, read_stretch
+from muster_core.events import JobSubmitted, Stamped
 from muster_core.lifecycle import fold
 from muster_core.models import JobRecord
 from muster_events.catalogue import JOBS_BUCKET, JOBS_STREAM
 from muster_events.codec import UnreadableEvent, decode_record, read_job_fact
 from muster_events.subjects import job_facts_of, record_key
-from muster_runtime.bus import Bus, Records, Stretch, read_stretch
-from muster_runtime.logs import fields
+from muster_service.logs import fields
 from muster_status_tracker.webhooks.events import PhaseChange
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from muster_runtime.logs import fields
-from muster_runtime.metrics import Metrics
+from muster_service.logs import fields
+from muster_service.metrics import Metrics
 from muster_status_tracker.webhooks.events import CONTENT_TYPE
 from muster_status_tracker.webhooks.posting import Answer, NoAnswer, post, tls_of
 from muster_status_tracker.webhooks.receivers import BadReceivers, Receiver

@@ -8,9 +8,9 @@ import time
 
 import msgspec
 
+from muster_bus import Bus, BusError, DeadLetters, Incoming, Replays
 from muster_events.catalogue import JOBS_STREAM
-from muster_runtime.bus import Bus, BusError, DeadLetters, Incoming, Replays
-from muster_runtime.logs import fields
+from muster_service.logs import fields
 from muster_status_tracker.webhooks.courier import Courier, Verdict
 from muster_status_tracker.webhooks.events import CONTENT_TYPE
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from muster_bus import Bus, Records
 from muster_events.catalogue import JOBS_STREAM, WEBHOOKS_BUCKET
-from muster_runtime.bus import Bus, Records
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -10,12 +10,12 @@ import asyncio
 import logging
 from contextlib import aclosing, suppress
 
+from muster_bus import Bus, BusError, Incoming, Stretch, read_stretch
 from muster_core.models import JobRecord
 from muster_events.catalogue import JOBS_STREAM
 from muster_events.codec import UnreadableEvent, read_job_fact
 from muster_events.subjects import lane_facts
-from muster_runtime.bus import Bus, BusError, Incoming, Stretch, read_stretch
-from muster_runtime.logs import fields
+from muster_service.logs import fields
 from muster_status_tracker.shelf import namespace_of
 from muster_status_tracker.webhooks.changes import Changes, StreamPast
 from muster_status_tracker.webhooks.desk import Desk, Parcel

@@ -6,8 +6,8 @@ import asyncio
 import itertools
 from collections.abc import Callable
 
-from muster_runtime.bus import Bus
-from muster_runtime.metrics import Metrics
+from muster_bus import Bus
+from muster_service.metrics import Metrics
 from muster_status_tracker.shelf import Shelf
 from muster_status_tracker.webhooks.courier import Courier, CourierMeters
 from muster_status_tracker.webhooks.desk import Desk

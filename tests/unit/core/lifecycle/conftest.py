@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from muster_core import facts
+from muster_core import events
 from muster_core.lifecycle import Folded, check_record, fold
 from muster_core.models import (
     Framework,
@@ -44,7 +44,7 @@ class Story:
         assert self.known is not None
         return self.known
 
-    def tell(self, fact: facts.JobFact, *, after_s: float = 1) -> Folded:
+    def tell(self, fact: events.JobFact, *, after_s: float = 1) -> Folded:
         """Fold one more fact, ``after_s`` seconds after the last; what must always hold is checked."""
         self.now += round(after_s * SECOND)
         self.sequence += 1
@@ -54,24 +54,24 @@ class Story:
             check_record(self.known)
         return folded
 
-    def stamped(self, fact: facts.JobFact) -> facts.Stamped:
+    def stamped(self, fact: events.JobFact) -> events.Stamped:
         """The fact as it stands in the stream at the present sequence."""
-        return facts.Stamped(job_id="j-1", fact=fact, sequence=self.sequence, at=self.now, source="test")
+        return events.Stamped(job_id="j-1", fact=fact, sequence=self.sequence, at=self.now, source="test")
 
     def queued(self) -> Story:
         """Submitted and validated."""
-        self.tell(facts.JobSubmitted(job_id="j-1", request_id="r", submitter="ann", spec=self.job))
-        self.tell(facts.JobValidated(job=self.job))
+        self.tell(events.JobSubmitted(job_id="j-1", request_id="r", submitter="ann", spec=self.job))
+        self.tell(events.JobValidated(job=self.job))
         return self
 
     def place(self) -> Story:
         """The next attempt of the whole gang on node n1."""
         gang = tuple(
-            facts.Assignment(role=role.name, index=index, node="n1")
+            events.Assignment(role=role.name, index=index, node="n1")
             for role in self.job.roles
             for index in range(role.replicas)
         )
-        self.tell(facts.JobPlaced(attempt=self.attempt + 1, generation=1, pool="local", replicas=gang))
+        self.tell(events.JobPlaced(attempt=self.attempt + 1, generation=1, pool="local", replicas=gang))
         return self
 
     @property
@@ -91,11 +91,11 @@ class Story:
     ) -> Folded:
         """The runtime reports a state of the present run of a replica; ``rest`` are fields of the change."""
         run = self.replica(role, index)
-        change = facts.ReplicaChange(
+        change = events.ReplicaChange(
             role=role, index=index, attempt=run.attempt, restart=run.restart, state=state
         )
         change = msgspec.structs.replace(change, **rest)
-        return self.tell(facts.ReplicasChanged(changes=(change,)), after_s=after_s)
+        return self.tell(events.ReplicasChanged(changes=(change,)), after_s=after_s)
 
     def end(self, role: str, index: int, code: int = 0, *, signal: int | None = None) -> Story:
         """A replica exits with ``code``, or is ended by ``signal``."""
@@ -106,25 +106,25 @@ class Story:
         """The latest replica of that role and index."""
         return [r for r in self.record.replicas if r.key == (role, index)][-1]
 
-    def command(self, command: facts.Command) -> Folded:
+    def command(self, command: events.Command) -> Folded:
         """A user asks."""
-        return self.tell(facts.CommandRequested(command=command, request_id=f"c{self.sequence}", by="ann"))
+        return self.tell(events.CommandRequested(command=command, request_id=f"c{self.sequence}", by="ann"))
 
-    def finish(self, outcome: facts.Outcome) -> Folded:
+    def finish(self, outcome: events.Outcome) -> Folded:
         """The job has ended."""
-        return self.tell(facts.JobFinished(outcome=outcome, reason=WHY, attempt=self.record.attempt))
+        return self.tell(events.JobFinished(outcome=outcome, reason=WHY, attempt=self.record.attempt))
 
     def restart_gang(self, *, delay_ms: int = 0) -> Folded:
         """The gang is taken down to be placed anew."""
         return self.tell(
-            facts.JobRestarting(scope=RestartScope.GANG, attempt=self.attempt, reason=WHY, delay_ms=delay_ms)
+            events.JobRestarting(scope=RestartScope.GANG, attempt=self.attempt, reason=WHY, delay_ms=delay_ms)
         )
 
     def restart(self, *named: tuple[str, int], delay_ms: int = 0) -> Folded:
         """The named replicas are started again."""
-        refs = tuple(facts.ReplicaRef(role=role, index=index) for role, index in named)
+        refs = tuple(events.ReplicaRef(role=role, index=index) for role, index in named)
         return self.tell(
-            facts.JobRestarting(
+            events.JobRestarting(
                 scope=RestartScope.REPLICA,
                 attempt=self.attempt,
                 reason=WHY,
@@ -135,19 +135,19 @@ class Story:
 
     def evict(self) -> Folded:
         """The attempt goes back to its queue."""
-        return self.tell(facts.JobEvicted(attempt=self.attempt, reason=WHY))
+        return self.tell(events.JobEvicted(attempt=self.attempt, reason=WHY))
 
     def resize(
         self, *, add: tuple[tuple[str, int], ...] = (), remove: tuple[tuple[str, int], ...] = ()
     ) -> Folded:
         """The next generation."""
         return self.tell(
-            facts.JobResized(
+            events.JobResized(
                 attempt=self.attempt,
                 generation=self.record.generation + 1,
                 reason=WHY,
-                added=tuple(facts.Assignment(role=role, index=i, node="n2") for role, i in add),
-                removed=tuple(facts.ReplicaRef(role=role, index=i) for role, i in remove),
+                added=tuple(events.Assignment(role=role, index=i, node="n2") for role, i in add),
+                removed=tuple(events.ReplicaRef(role=role, index=i) for role, i in remove),
             )
         )
 
@@ -160,7 +160,7 @@ class Story:
 
 
 def _suspend(story: Story) -> None:
-    story.running().tell(facts.CommandRequested(command=facts.Command.SUSPEND, request_id="s"))
+    story.running().tell(events.CommandRequested(command=events.Command.SUSPEND, request_id="s"))
 
 
 def _launch(story: Story) -> None:
@@ -168,8 +168,8 @@ def _launch(story: Story) -> None:
 
 
 _WAYS: dict[Phase, Callable[[Story], object]] = {
-    Phase.SUBMITTED: lambda s: s.tell(facts.JobSubmitted(job_id="j-1", request_id="r")),
-    Phase.REJECTED: lambda s: (s.told(Phase.SUBMITTED), s.tell(facts.JobRejected(problems=()))),
+    Phase.SUBMITTED: lambda s: s.tell(events.JobSubmitted(job_id="j-1", request_id="r")),
+    Phase.REJECTED: lambda s: (s.told(Phase.SUBMITTED), s.tell(events.JobRejected(problems=()))),
     Phase.QUEUED: lambda s: s.queued(),
     Phase.PLACED: lambda s: s.queued().place(),
     Phase.LAUNCHING: _launch,
@@ -177,10 +177,10 @@ _WAYS: dict[Phase, Callable[[Story], object]] = {
     Phase.RESTARTING: lambda s: s.running().restart_gang(),
     Phase.EVICTED: lambda s: s.running().evict(),
     Phase.SUSPENDED: _suspend,
-    Phase.SUCCEEDED: lambda s: s.running().finish(facts.Outcome.SUCCEEDED),
-    Phase.FAILED: lambda s: s.running().finish(facts.Outcome.FAILED),
-    Phase.CANCELLED: lambda s: s.running().finish(facts.Outcome.CANCELLED),
-    Phase.TIMED_OUT: lambda s: s.running().finish(facts.Outcome.TIMED_OUT),
+    Phase.SUCCEEDED: lambda s: s.running().finish(events.Outcome.SUCCEEDED),
+    Phase.FAILED: lambda s: s.running().finish(events.Outcome.FAILED),
+    Phase.CANCELLED: lambda s: s.running().finish(events.Outcome.CANCELLED),
+    Phase.TIMED_OUT: lambda s: s.running().finish(events.Outcome.TIMED_OUT),
 }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from muster_core import facts
+from muster_core import events
 from muster_core.lifecycle import Finish, decide, next_deadline
 from muster_core.lifecycle.builds import awaits_build
 from muster_core.models import JobKind, Reason, RestartPolicy, RunPolicy
@@ -20,8 +20,8 @@ FAILED = Reason(code="BuildFailed", message="its build image (j-0) ended Failed:
 
 def built(story: Stories, by: str = "j-0") -> Story:
     told = story(1, ps=0)
-    told.tell(facts.JobSubmitted(job_id="j-1", request_id="r", spec=told.job))
-    told.tell(facts.JobValidated(job=told.job, built_by=by))
+    told.tell(events.JobSubmitted(job_id="j-1", request_id="r", spec=told.job))
+    told.tell(events.JobValidated(job=told.job, built_by=by))
     return told
 
 
@@ -39,7 +39,7 @@ def test_any_other_word_of_the_scheduler_says_that_the_build_has_succeeded(
     story: Stories, code: str, awaits: bool
 ) -> None:
     told = built(story)
-    told.tell(facts.JobWaiting(reason=Reason(code=code)))
+    told.tell(events.JobWaiting(reason=Reason(code=code)))
 
     assert awaits_build(told.record) is awaits
 
@@ -53,33 +53,33 @@ def test_an_attempt_that_is_restarted_awaits_no_build(story: Stories) -> None:
 
 def test_a_job_whose_build_failed_fails_with_its_reason(story: Stories) -> None:
     told = built(story)
-    told.tell(facts.JobWaiting(reason=FAILED))
+    told.tell(events.JobWaiting(reason=FAILED))
 
     assert decide(told.record, told.now) == [
-        Finish(facts.JobFinished(outcome=facts.Outcome.FAILED, reason=FAILED))
+        Finish(events.JobFinished(outcome=events.Outcome.FAILED, reason=FAILED))
     ]
 
 
 def test_a_cancelled_job_is_cancelled_whatever_became_of_its_build(story: Stories) -> None:
     told = built(story)
-    told.tell(facts.JobWaiting(reason=FAILED))
-    told.command(facts.Command.CANCEL)
+    told.tell(events.JobWaiting(reason=FAILED))
+    told.command(events.Command.CANCEL)
 
     [finish] = decide(told.record, told.now)
 
     assert isinstance(finish, Finish)
-    assert finish.fact.outcome is facts.Outcome.CANCELLED
+    assert finish.fact.outcome is events.Outcome.CANCELLED
 
 
 def test_a_deadline_in_the_queue_does_not_count_the_build(story: Stories, second: int) -> None:
     told = built(story)
     job = msgspec.structs.replace(told.job, run=RunPolicy(queue_deadline_s=60))
     told.known = msgspec.structs.replace(told.record, job=job)
-    told.tell(facts.JobWaiting(reason=Reason(code="WaitingForBuild")))
+    told.tell(events.JobWaiting(reason=Reason(code="WaitingForBuild")))
     assert next_deadline(told.record) is None
     assert decide(told.record, told.now + 600 * second) == []
 
-    told.tell(facts.JobWaiting(reason=Reason(code="InsufficientResources")), after_s=600)
+    told.tell(events.JobWaiting(reason=Reason(code="InsufficientResources")), after_s=600)
 
     assert next_deadline(told.record) == told.now + 60 * second
     [finish] = decide(told.record, told.now + 60 * second)
@@ -93,4 +93,4 @@ def test_a_build_succeeds_as_any_job_does(story: Stories) -> None:
     [finish] = decide(told.record, told.now)
 
     assert isinstance(finish, Finish)
-    assert finish.fact.outcome is facts.Outcome.SUCCEEDED
+    assert finish.fact.outcome is events.Outcome.SUCCEEDED

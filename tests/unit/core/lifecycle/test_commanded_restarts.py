@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from muster_core import facts
+from muster_core import events
 from muster_core.lifecycle import Finish, Restart, Start, Stop, decide, reconcile
 from muster_core.models import Phase, ReplicaState, RestartPolicy, RunPolicy
 
@@ -19,8 +19,8 @@ WAITING_OR_OVER = [p for p in Phase if p not in (Phase.PLACED, Phase.LAUNCHING, 
 def again(story: Story, role: str = "", index: int | None = None) -> None:
     """A user has it started again."""
     story.tell(
-        facts.CommandRequested(
-            command=facts.Command.RESTART,
+        events.CommandRequested(
+            command=events.Command.RESTART,
             request_id=f"r{story.sequence}",
             by="ann",
             role=role,
@@ -29,15 +29,15 @@ def again(story: Story, role: str = "", index: int | None = None) -> None:
     )
 
 
-def restarting(story: Story) -> facts.JobRestarting:
+def restarting(story: Story) -> events.JobRestarting:
     (instruction,) = decide(story.record, story.now)
     assert isinstance(instruction, Restart)
     return instruction.fact
 
 
-def seen(story: Story, index: int, state: ReplicaState) -> facts.ReplicaChange:
+def seen(story: Story, index: int, state: ReplicaState) -> events.ReplicaChange:
     run = story.replica("worker", index)
-    return facts.ReplicaChange(
+    return events.ReplicaChange(
         role="worker", index=index, attempt=run.attempt, restart=run.restart, state=state
     )
 
@@ -68,7 +68,7 @@ def test_what_does_not_run_is_not_started_again(story: Stories, phase: Phase) ->
 
 def test_a_gang_that_is_about_to_be_cancelled_is_not_started_again(story: Stories) -> None:
     told = story().running()
-    told.command(facts.Command.CANCEL)
+    told.command(events.Command.CANCEL)
 
     again(told)
 

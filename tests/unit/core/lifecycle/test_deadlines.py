@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from muster_core import facts
-from muster_core.facts import Outcome
+from muster_core import events
+from muster_core.events import Outcome
 from muster_core.lifecycle import Finish, Forget, decide, next_deadline
 from muster_core.models import CleanPodPolicy, Phase, ReplicaState, RunPolicy
 
@@ -86,14 +86,14 @@ def test_once_placed_a_job_has_no_queue_deadline(story: Stories, second: int) ->
 def test_a_cancelled_job_ends_whatever_it_was_doing(story: Stories, phase: Phase) -> None:
     told = story().told(phase)
 
-    told.command(facts.Command.CANCEL)
+    told.command(events.Command.CANCEL)
 
     assert ended(told, told.now) == (Outcome.CANCELLED, "Cancelled")
 
 
 def test_a_cancel_comes_before_a_success(story: Stories) -> None:
     told = story().running().end("worker", 0)
-    told.command(facts.Command.CANCEL)
+    told.command(events.Command.CANCEL)
 
     assert ended(told, told.now) == (Outcome.CANCELLED, "Cancelled")
 
@@ -102,7 +102,7 @@ def test_a_cancel_comes_before_a_success(story: Stories) -> None:
 def test_a_deleted_job_is_ended_then_forgotten(story: Stories, phase: Phase) -> None:
     told = story().told(phase)
 
-    told.command(facts.Command.DELETE)
+    told.command(events.Command.DELETE)
     [finish] = decide(told.record, told.now)
     assert isinstance(finish, Finish)
     told.tell(finish.fact)
@@ -136,7 +136,7 @@ def test_without_a_time_to_live_a_job_is_kept_until_it_is_deleted(
 
     assert next_deadline(told.record) is None
     assert decide(told.record, told.now + 10**6 * second) == []
-    told.command(facts.Command.DELETE)
+    told.command(events.Command.DELETE)
     assert decide(told.record, told.now) == [Forget("j-1")]
 
 
@@ -144,7 +144,7 @@ def test_a_rejected_job_is_forgotten_when_it_is_deleted(story: Stories) -> None:
     told = story().told(Phase.REJECTED)
     assert decide(told.record, told.now) == []
 
-    told.command(facts.Command.DELETE)
+    told.command(events.Command.DELETE)
 
     assert decide(told.record, told.now) == [Forget("j-1")]
 
@@ -158,9 +158,9 @@ def test_the_nearest_deadline_is_the_next(story: Stories, second: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [c for c in facts.Command if c not in (facts.Command.CANCEL, facts.Command.DELETE)]
+    "command", [c for c in events.Command if c not in (events.Command.CANCEL, events.Command.DELETE)]
 )
-def test_other_commands_end_nothing(story: Stories, command: facts.Command) -> None:
+def test_other_commands_end_nothing(story: Stories, command: events.Command) -> None:
     told = story().running()
 
     told.command(command)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from muster_core import facts
+from muster_core import events
 from muster_core.models import CleanPodPolicy, Phase, Problem, Reason, ReplicaState, RunPolicy, Severity
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def test_a_rejection_keeps_every_problem_and_counts_the_errors(story: Stories) -
         Problem(code="b", path="y", message="odd", severity=Severity.WARNING),
     )
 
-    told.tell(facts.JobRejected(problems=problems, name="demo"))
+    told.tell(events.JobRejected(problems=problems, name="demo"))
 
     record = told.record
     assert (record.name, record.problems, record.finished_at) == ("demo", problems, told.now)
@@ -88,11 +88,11 @@ def test_a_replica_never_goes_backwards(story: Stories) -> None:
 def test_several_states_of_one_run_in_one_report_are_all_applied(story: Stories) -> None:
     told = story().queued().place()
     seen = [
-        facts.ReplicaChange(role="worker", index=0, attempt=1, state=S.RUNNING, at=told.now + 1),
-        facts.ReplicaChange(role="worker", index=0, attempt=1, state=S.EXITED, exit_code=0, at=told.now + 2),
+        events.ReplicaChange(role="worker", index=0, attempt=1, state=S.RUNNING, at=told.now + 1),
+        events.ReplicaChange(role="worker", index=0, attempt=1, state=S.EXITED, exit_code=0, at=told.now + 2),
     ]
 
-    told.tell(facts.ReplicasChanged(changes=tuple(seen)))
+    told.tell(events.ReplicasChanged(changes=tuple(seen)))
 
     replica = told.replica("worker", 0)
     assert (replica.state, replica.exit_code) == (S.EXITED, 0)
@@ -113,9 +113,9 @@ def test_a_report_on_an_earlier_attempt_ends_only_that_ones_replica(story: Stori
     told = story().running()
     told.evict()
     told.place()
-    old = facts.ReplicaChange(role="worker", index=0, attempt=1, state=S.EXITED, exit_code=143)
+    old = events.ReplicaChange(role="worker", index=0, attempt=1, state=S.EXITED, exit_code=143)
 
-    told.tell(facts.ReplicasChanged(changes=(old,)))
+    told.tell(events.ReplicasChanged(changes=(old,)))
 
     states = {(r.attempt, r.state) for r in told.record.replicas if r.key == ("worker", 0)}
     assert states == {(1, S.EXITED), (2, S.PLACED)}
@@ -125,9 +125,9 @@ def test_a_report_on_an_earlier_attempt_ends_only_that_ones_replica(story: Stori
 def test_a_report_on_an_earlier_run_does_not_touch_the_restarted_one(story: Stories) -> None:
     told = story().running().end("worker", 1, 1)
     told.restart(("worker", 1))
-    old = facts.ReplicaChange(role="worker", index=1, attempt=1, restart=0, state=S.EXITED, exit_code=1)
+    old = events.ReplicaChange(role="worker", index=1, attempt=1, restart=0, state=S.EXITED, exit_code=1)
 
-    told.tell(facts.ReplicasChanged(changes=(old,)))
+    told.tell(events.ReplicasChanged(changes=(old,)))
 
     assert told.replica("worker", 1).state is S.PLACED
 
@@ -238,9 +238,9 @@ def test_a_restart_of_a_replica_that_was_removed_meanwhile_moves_nothing(story: 
 
 
 @pytest.mark.parametrize("policy", [CleanPodPolicy.ALL, CleanPodPolicy.RUNNING])
-@pytest.mark.parametrize("outcome", facts.Outcome)
+@pytest.mark.parametrize("outcome", events.Outcome)
 def test_the_end_of_a_job_sends_away_what_still_runs(
-    story: Stories, policy: CleanPodPolicy, outcome: facts.Outcome
+    story: Stories, policy: CleanPodPolicy, outcome: events.Outcome
 ) -> None:
     told = story(run=RunPolicy(clean_pod_policy=policy)).running().end("worker", 0)
 
@@ -254,14 +254,14 @@ def test_the_end_of_a_job_sends_away_what_still_runs(
 @pytest.mark.parametrize(
     ("outcome", "kept"),
     [
-        (facts.Outcome.SUCCEEDED, True),
-        (facts.Outcome.FAILED, True),
-        (facts.Outcome.CANCELLED, False),
-        (facts.Outcome.TIMED_OUT, False),
+        (events.Outcome.SUCCEEDED, True),
+        (events.Outcome.FAILED, True),
+        (events.Outcome.CANCELLED, False),
+        (events.Outcome.TIMED_OUT, False),
     ],
 )
 def test_clean_pod_policy_none_keeps_what_runs_unless_the_job_was_ended_from_outside(
-    story: Stories, outcome: facts.Outcome, kept: bool
+    story: Stories, outcome: events.Outcome, kept: bool
 ) -> None:
     told = story(run=RunPolicy(clean_pod_policy=CleanPodPolicy.NONE)).running()
 
@@ -272,9 +272,9 @@ def test_clean_pod_policy_none_keeps_what_runs_unless_the_job_was_ended_from_out
 
 def test_a_delete_removes_even_what_was_to_be_kept(story: Stories) -> None:
     told = story(run=RunPolicy(clean_pod_policy=CleanPodPolicy.NONE)).running()
-    told.finish(facts.Outcome.SUCCEEDED)
+    told.finish(events.Outcome.SUCCEEDED)
 
-    told.command(facts.Command.DELETE)
+    told.command(events.Command.DELETE)
 
     assert told.record.phase is Phase.SUCCEEDED
     assert all(r.leaving for r in told.record.replicas)
@@ -284,7 +284,7 @@ def test_the_history_tells_every_fact_and_stays_bounded(story: Stories) -> None:
     told = story().running()
     for _ in range(300):
         told.tell(
-            facts.CommandRequested(command=facts.Command.SCALE, request_id="c", by="ann", message="grow")
+            events.CommandRequested(command=events.Command.SCALE, request_id="c", by="ann", message="grow")
         )
 
     history = told.record.history

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 import msgspec
 import pytest
 
-from muster_core import facts
+from muster_core import events
 from muster_core.lifecycle.moves import LEGAL_PHASES
 from muster_core.models import TERMINAL_PHASES, Job, JobRecord, Phase, Reason, ReplicaState, RestartScope
 
@@ -37,30 +37,30 @@ MOVES: dict[str, dict[Phase, Phase]] = {
 """Fact -> phase before -> phase after; a pair that is not here is illegal."""
 
 
-def fitting(name: str, record: JobRecord) -> facts.JobFact:
+def fitting(name: str, record: JobRecord) -> events.JobFact:
     """The fact of that name as its writer would have told it of this record."""
     attempt, generation = record.attempt, record.generation
     placed = tuple(
-        facts.Assignment(role=role, index=i, node="n1")
+        events.Assignment(role=role, index=i, node="n1")
         for role, i in (("ps", 0), ("worker", 0), ("worker", 1))
     )
-    seen = facts.ReplicaChange(role="worker", index=1, attempt=attempt, state=ReplicaState.LAUNCHED)
-    samples: tuple[facts.JobFact, ...] = (
-        facts.JobSubmitted(job_id="j-1", request_id="again"),
-        facts.JobValidated(job=record.job or Job(name="demo", roles=())),
-        facts.JobRejected(problems=()),
-        facts.JobWaiting(reason=WHY),
-        facts.JobPlaced(attempt=attempt + 1, generation=1, pool="local", replicas=placed),
-        facts.JobResized(attempt=attempt, generation=generation + 1, reason=WHY),
-        facts.JobEvicted(attempt=attempt, reason=WHY),
-        facts.ScaleProposed(
+    seen = events.ReplicaChange(role="worker", index=1, attempt=attempt, state=ReplicaState.LAUNCHED)
+    samples: tuple[events.JobFact, ...] = (
+        events.JobSubmitted(job_id="j-1", request_id="again"),
+        events.JobValidated(job=record.job or Job(name="demo", roles=())),
+        events.JobRejected(problems=()),
+        events.JobWaiting(reason=WHY),
+        events.JobPlaced(attempt=attempt + 1, generation=1, pool="local", replicas=placed),
+        events.JobResized(attempt=attempt, generation=generation + 1, reason=WHY),
+        events.JobEvicted(attempt=attempt, reason=WHY),
+        events.ScaleProposed(
             role="worker", size=2, target=3, policy="p", attempt=attempt, generation=generation, reason=WHY
         ),
-        facts.ProgressReported(role="worker", index=1, attempt=attempt, step=7, at=1),
-        facts.ReplicasChanged(changes=(seen,)),
-        facts.CommandRequested(command=facts.Command.CANCEL, request_id="c"),
-        facts.JobRestarting(scope=RestartScope.GANG, attempt=attempt, reason=WHY),
-        facts.JobFinished(outcome=facts.Outcome.FAILED, reason=WHY, attempt=attempt),
+        events.ProgressReported(role="worker", index=1, attempt=attempt, step=7, at=1),
+        events.ReplicasChanged(changes=(seen,)),
+        events.CommandRequested(command=events.Command.CANCEL, request_id="c"),
+        events.JobRestarting(scope=RestartScope.GANG, attempt=attempt, reason=WHY),
+        events.JobFinished(outcome=events.Outcome.FAILED, reason=WHY, attempt=attempt),
     )
     return next(fact for fact in samples if type(fact).__name__ == name)
 
@@ -126,7 +126,7 @@ def test_what_a_job_ended_as_never_changes(story: Stories, phase: Phase, name: s
 
 
 def test_the_table_names_every_fact_of_a_job() -> None:
-    known = {kind.__name__ for kind in get_args(facts.JobFact)}
+    known = {kind.__name__ for kind in get_args(events.JobFact)}
 
     assert set(MOVES) == known
     assert {kind.__name__ for kind in LEGAL_PHASES} == known
@@ -136,7 +136,7 @@ def test_the_table_names_every_fact_of_a_job() -> None:
 def test_a_placement_for_another_attempt_than_the_next_is_illegal(story: Stories, attempt: int) -> None:
     told = story().told(Phase.EVICTED)
 
-    folded = told.tell(facts.JobPlaced(attempt=attempt, generation=1, pool="local", replicas=()))
+    folded = told.tell(events.JobPlaced(attempt=attempt, generation=1, pool="local", replicas=()))
 
     assert folded.illegal == f"JobPlaced for attempt {attempt} after attempt 1"
     assert told.record.phase is Phase.EVICTED
@@ -147,7 +147,7 @@ def test_a_resize_of_another_membership_is_illegal(story: Stories, attempt: int,
     told = story().running()
     before = told.record
 
-    folded = told.tell(facts.JobResized(attempt=attempt, generation=generation, reason=WHY))
+    folded = told.tell(events.JobResized(attempt=attempt, generation=generation, reason=WHY))
 
     assert folded.illegal is not None
     assert msgspec.structs.replace(told.record, folded=before.folded) == before
@@ -157,8 +157,8 @@ def test_a_resize_of_another_membership_is_illegal(story: Stories, attempt: int,
 def test_an_eviction_or_restart_of_another_attempt_is_illegal(story: Stories, attempt: int) -> None:
     told = story().running()
 
-    evicted = told.tell(facts.JobEvicted(attempt=attempt, reason=WHY))
-    restarted = told.tell(facts.JobRestarting(scope=RestartScope.GANG, attempt=attempt, reason=WHY))
+    evicted = told.tell(events.JobEvicted(attempt=attempt, reason=WHY))
+    restarted = told.tell(events.JobRestarting(scope=RestartScope.GANG, attempt=attempt, reason=WHY))
 
     assert evicted.illegal == f"JobEvicted for attempt {attempt} at attempt 1"
     assert restarted.illegal == f"JobRestarting for attempt {attempt} at attempt 1"

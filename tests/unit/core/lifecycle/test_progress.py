@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from muster_core.facts import ProgressReported
+from muster_core.events import ProgressReported
 from muster_core.lifecycle.progress import with_progress
 from muster_core.models import Job, JobRecord, Phase, ReplicaRecord, ReplicaState, Throughput
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 import pytest
 
-from muster_core import facts
-from muster_core.facts import Outcome, ReplicaChange
+from muster_core import events
+from muster_core.events import Outcome, ReplicaChange
 from muster_core.lifecycle import Report, Start, Step, Stop, next_work, reconcile
 from muster_core.models import (
     ENDED_STATES,
@@ -156,7 +156,7 @@ def test_nothing_of_a_job_that_ended_is_started_even_if_it_may_keep_what_runs(st
 def test_after_a_delete_all_of_it_is_stopped(story: Stories) -> None:
     told = story(run=RunPolicy(clean_pod_policy=CleanPodPolicy.NONE)).running()
     told.finish(Outcome.SUCCEEDED)
-    told.command(facts.Command.DELETE)
+    told.command(events.Command.DELETE)
     seen = [
         ReplicaChange(role=r.role, index=r.index, attempt=1, state=S.RUNNING) for r in told.record.replicas
     ]

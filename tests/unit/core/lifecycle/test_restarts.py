@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from muster_core.facts import JobFinished, JobRestarting, Outcome
+from muster_core.events import JobFinished, JobRestarting, Outcome
 from muster_core.lifecycle import Finish, Restart, decide
 from muster_core.models import Framework, ReplicaState, RestartPolicy, RestartScope, RunPolicy
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from muster_core import facts
-from muster_core.facts import Outcome
+from muster_core import events
+from muster_core.events import Outcome
 from muster_core.lifecycle import Finish, Forget, Retention, Stop, decide, next_deadline, next_work, reconcile
 from muster_core.models import CleanPodPolicy, Phase, ReplicaState, RunPolicy
 
@@ -18,9 +18,9 @@ STAYS = RunPolicy(clean_pod_policy=CleanPodPolicy.NONE, ttl_s=10)
 MONTH = Retention(ttl_s=2_592_000)
 
 
-def running(story: Story) -> list[facts.ReplicaChange]:
+def running(story: Story) -> list[events.ReplicaChange]:
     return [
-        facts.ReplicaChange(
+        events.ReplicaChange(
             role=one.role, index=one.index, attempt=one.attempt, state=ReplicaState.RUNNING, at=story.now
         )
         for one in story.record.replicas
@@ -54,14 +54,14 @@ def test_without_a_time_to_live_it_stays_until_the_job_is_deleted(story: Stories
 
     assert next_work(told.record, told.now) is None
     assert stops(told, told.now + 10**6 * second) == []
-    told.command(facts.Command.DELETE)
+    told.command(events.Command.DELETE)
     assert stops(told, told.now) == ["ps-0", "worker-0", "worker-1"]
 
 
 @pytest.mark.parametrize("phase", Phase)
 def test_a_job_that_is_deleted_stops_whatever_runs_of_it_in_every_phase(story: Stories, phase: Phase) -> None:
     told = story(run=RunPolicy(clean_pod_policy=CleanPodPolicy.NONE)).told(phase)
-    told.command(facts.Command.DELETE)
+    told.command(events.Command.DELETE)
     match decide(told.record, told.now):
         case [Finish(fact=fact)]:
             told.tell(fact)
@@ -106,8 +106,8 @@ def test_a_platform_without_a_bound_keeps_it_for_ever(story: Stories) -> None:
 )
 def test_a_cancelled_job_says_who_wanted_it(story: Stories, by: str, message: str, words: str) -> None:
     told = story().running()
-    told.tell(facts.CommandRequested(command=facts.Command.CANCEL, request_id="c", by=by, message=message))
-    told.tell(facts.CommandRequested(command=facts.Command.CANCEL, request_id="d", by="bob"))
+    told.tell(events.CommandRequested(command=events.Command.CANCEL, request_id="c", by=by, message=message))
+    told.tell(events.CommandRequested(command=events.Command.CANCEL, request_id="d", by="bob"))
 
     (finish,) = decide(told.record, told.now)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from muster_core.facts import Outcome
+from muster_core.events import Outcome
 from muster_core.lifecycle import Finish, decide
 from muster_core.models import (
     CleanPodPolicy,

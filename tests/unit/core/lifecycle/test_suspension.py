@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from muster_core import facts
-from muster_core.facts import Command, Outcome
+from muster_core import events
+from muster_core.events import Command, Outcome
 from muster_core.lifecycle import Finish, Forget, decide, next_deadline, start_due
 from muster_core.lifecycle.builds import awaits_build
 from muster_core.models import Phase, Reason, ReplicaState, RunPolicy
@@ -58,21 +58,21 @@ def test_a_placement_that_a_suspension_has_overtaken_places_nobody(story: Storie
     told = story().queued()
     told.command(Command.SUSPEND)
 
-    late = facts.JobPlaced(attempt=1, generation=1, pool="local", replicas=())
+    late = events.JobPlaced(attempt=1, generation=1, pool="local", replicas=())
 
     assert told.tell(late).illegal == "JobPlaced in phase Suspended"
-    assert told.tell(facts.JobWaiting(reason=Reason(code="X"))).illegal == "JobWaiting in phase Suspended"
+    assert told.tell(events.JobWaiting(reason=Reason(code="X"))).illegal == "JobWaiting in phase Suspended"
 
 
 def test_a_job_may_be_held_and_let_go_before_it_is_validated(story: Stories) -> None:
     told = story().told(Phase.SUBMITTED)
     told.command(Command.SUSPEND)
-    told.tell(facts.JobValidated(job=told.job))
+    told.tell(events.JobValidated(job=told.job))
     assert told.record.phase is Phase.SUSPENDED
 
     other = story(run=RunPolicy(suspend=True)).told(Phase.SUBMITTED)
     other.command(Command.RESUME)
-    other.tell(facts.JobValidated(job=other.job))
+    other.tell(events.JobValidated(job=other.job))
     assert other.record.phase is Phase.QUEUED
 
 
@@ -143,7 +143,7 @@ def test_a_held_job_has_no_size_and_nothing_to_start_again(story: Stories, comma
     told = story().running()
     told.command(Command.SUSPEND)
     held = told.record
-    asked = facts.CommandRequested(command=command, request_id="r", role="worker", target=1)
+    asked = events.CommandRequested(command=command, request_id="r", role="worker", target=1)
     assert told.tell(asked).illegal is None
     after = told.record
     assert (after.phase, after.asked, after.reason) == (Phase.SUSPENDED, {}, held.reason)
@@ -152,7 +152,7 @@ def test_a_held_job_has_no_size_and_nothing_to_start_again(story: Stories, comma
 
 def test_a_size_that_was_asked_for_and_not_reached_is_forgotten_when_the_job_is_held(story: Stories) -> None:
     told = story().running()
-    asked = facts.CommandRequested(command=Command.SCALE, request_id="r", role="worker", target=1)
+    asked = events.CommandRequested(command=Command.SCALE, request_id="r", role="worker", target=1)
     told.tell(asked)
     assert told.record.asked == {"worker": 1}
     told.command(Command.SUSPEND)
@@ -175,9 +175,9 @@ def test_a_held_job_that_is_deleted_is_ended_first(story: Stories) -> None:
 @pytest.mark.parametrize(("said", "awaits"), [("WaitingForBuild", True), ("InsufficientResources", False)])
 def test_whether_its_build_is_still_due_is_not_forgotten(story: Stories, said: str, awaits: bool) -> None:
     told = story()
-    told.tell(facts.JobSubmitted(job_id="j-1", request_id="r"))
-    told.tell(facts.JobValidated(job=told.job, built_by="j-2"))
-    told.tell(facts.JobWaiting(reason=Reason(code=said)))
+    told.tell(events.JobSubmitted(job_id="j-1", request_id="r"))
+    told.tell(events.JobValidated(job=told.job, built_by="j-2"))
+    told.tell(events.JobWaiting(reason=Reason(code=said)))
     told.command(Command.SUSPEND)
     told.command(Command.RESUME)
     assert awaits_build(told.record) is awaits

@@ -9,8 +9,8 @@ from muster._cli.documents import read_document
 from muster._cli.findings import Finding, find, show_problems
 from muster._cli.problems import counted, print_problems
 from muster._cli.state import State
-from muster_core.dialects.write import TARGETS
-from muster_core.dialects.write import convert as write_as
+from muster_formats.export import TARGETS
+from muster_formats.export import convert as write_as
 
 _EXAMPLES = """\b
 Examples:

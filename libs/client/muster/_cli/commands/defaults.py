@@ -11,8 +11,8 @@ from muster._cli.applying import Application, answered, apply_command, apply_que
 from muster._cli.dry_run import CLIENT
 from muster._cli.output import emit
 from muster._cli.state import State, shared_options
-from muster_core.defaults import defaults_text, parse_defaults
-from muster_core.queue_documents import holds_queues
+from muster_formats.defaults import defaults_text, parse_defaults
+from muster_formats.queues import holds_queues
 from muster_rpc.v1 import defaults_service_pb2
 
 if TYPE_CHECKING:

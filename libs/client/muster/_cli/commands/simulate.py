@@ -17,9 +17,9 @@ from muster._cli.state import State, shared_options
 from muster._cli.tables import print_table
 from muster_core.models import Node, QueueSpec
 from muster_core.quantities import QuantityError, format_duration, parse_duration
-from muster_core.simulate import PLANS, SECOND, Arrival, Result, WorldSettings, arrivals_of
-from muster_core.simulate import simulate as run
-from muster_core.simulate.traces import FORMATS, stretched
+from muster_core.simulation import PLANS, SECOND, Arrival, Result, WorldSettings, arrivals_of
+from muster_core.simulation import simulate as run
+from muster_core.simulation.traces import FORMATS, stretched
 
 _DEFAULT_POLICIES = ("fifo", "dragon", "marginal_gain")
 _WIDEST = 100

@@ -10,9 +10,9 @@ from muster._cli.applying import refuse, warn
 from muster._cli.documents import read_document
 from muster._cli.state import State
 from muster_core.models import Node, QueueSpec, Severity
-from muster_core.queue_documents import parse_queues
-from muster_core.simulate.cluster import is_shorthand, read_cluster, read_shorthand
-from muster_core.simulate.traces import Trace, read_trace
+from muster_core.simulation.cluster import is_shorthand, read_cluster, read_shorthand
+from muster_core.simulation.traces import Trace, read_trace
+from muster_formats.queues import parse_queues
 
 _MOST_NOTES = 5
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from muster_core.models import DEFAULT_QUEUE, Job, JobKind, Node, QueueSpec, Taint
-from muster_core.simulate import SECOND, Arrival, Work, endless, fixed, taking
+from muster_core.simulation import SECOND, Arrival, Work, endless, fixed, taking
 from muster_rpc.convert import job_from_proto, micros_from_proto, queue_from_proto, resources_from_proto
 from muster_rpc.v1 import cluster_service_pb2, job_pb2
 

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from muster._cli.plots import Curve, Figure
 from muster._cli.tables import Cell, table
-from muster_core.simulate import SECOND, Result
-from muster_core.simulate.measures import Measures, completions, utilisation_over_time
+from muster_core.simulation import SECOND, Result
+from muster_core.simulation.measures import Measures, completions, utilisation_over_time
 
 _POINTS = 120
 _HOUR_S = 3600.0

@@ -1,0 +1,227 @@
+"""The broker's management interface: questions about streams, consumers and single stored messages.
+
+All reads here go to the leader of the stream. The faster direct gets may be answered by a replica that is behind,
+and no decision may rest on those.
+"""
+
+from datetime import UTC, datetime
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from muster_bus.errors import BusUnavailable, NotFound
+from muster_bus.messages import Incoming, PubAckError, raise_refusal
+
+T = TypeVar("T")
+
+_NS = 1_000_000_000
+
+
+class Asks(Protocol):
+    """What a question to the broker needs."""
+
+    async def request(
+        self,
+        subject: str,
+        data: bytes,
+        *,
+        headers: dict[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Incoming:
+        """The answer; raises ``BusUnavailable`` when there was none."""
+        ...
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    error: PubAckError | None = None
+
+
+class StreamState(msgspec.Struct, frozen=True):
+    """Where a stream begins and ends; ``subjects`` counts messages by subject when it was asked for."""
+
+    messages: int = 0
+    first_seq: int = 0
+    last_seq: int = 0
+    subjects: dict[str, int] = {}
+
+
+class StreamConfig(msgspec.Struct, frozen=True):
+    """The part of a stream's configuration that is read here."""
+
+    subjects: list[str] = []
+
+
+class StreamInfo(msgspec.Struct, frozen=True):
+    """The part of a stream's description that is read here."""
+
+    config: StreamConfig = StreamConfig()
+    state: StreamState = StreamState()
+    total: int = 0
+
+
+class SequencePair(msgspec.Struct, frozen=True):
+    """A place in a consumer's own count and in its stream."""
+
+    consumer_seq: int = 0
+    stream_seq: int = 0
+
+
+class ConsumerConfig(msgspec.Struct, frozen=True):
+    """The part of a consumer's configuration that is read here."""
+
+    filter_subject: str = ""
+    filter_subjects: list[str] = []
+    max_deliver: int = -1
+
+    @property
+    def filters(self) -> list[str]:
+        """What it reads; everything when it names no filter."""
+        return self.filter_subjects or [self.filter_subject or ">"]
+
+
+class ConsumerInfo(msgspec.Struct, frozen=True):
+    """A consumer's place in its stream."""
+
+    name: str = ""
+    config: ConsumerConfig = ConsumerConfig()
+    delivered: SequencePair = SequencePair()
+    ack_floor: SequencePair = SequencePair()
+    num_ack_pending: int = 0
+    num_pending: int = 0
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    subject: str
+    seq: int
+    time: str
+    hdrs: bytes = b""
+    data: bytes = b""
+
+
+class _StoredAnswer(msgspec.Struct, frozen=True):
+    message: _Stored
+
+
+class _StreamNames(msgspec.Struct, frozen=True):
+    streams: list[str] | None = None
+
+
+async def call(bus: Asks, question: str, payload: object, answer: type[T]) -> T:
+    """The answer to ``question`` (a subject below ``$JS.API``).
+
+    Raises ``NotFound`` and the other refusals of the broker, ``BusUnavailable`` when it is silent.
+    """
+    reply = await bus.request(f"$JS.API.{question}", msgspec.json.encode(payload) if payload else b"")
+    try:
+        failure = msgspec.json.decode(reply.data, type=_Failure)
+        if failure.error is not None:
+            raise_refusal(failure.error)
+        return msgspec.json.decode(reply.data, type=answer)
+    except msgspec.DecodeError as error:
+        raise BusUnavailable(f"unreadable answer to {question}: {error}") from error
+
+
+async def stream_state(bus: Asks, stream: str) -> StreamState:
+    """Where ``stream`` begins and ends now."""
+    return (await call(bus, f"STREAM.INFO.{stream}", None, StreamInfo)).state
+
+
+async def stream_config(bus: Asks, stream: str) -> StreamConfig:
+    """How ``stream`` was declared."""
+    return (await call(bus, f"STREAM.INFO.{stream}", None, StreamInfo)).config
+
+
+async def subjects(bus: Asks, stream: str, filter_subject: str) -> set[str]:
+    """Every subject of ``stream`` below ``filter_subject`` that holds a message."""
+    found: set[str] = set()
+    while True:
+        question = {"subjects_filter": filter_subject, "offset": len(found)}
+        info = await call(bus, f"STREAM.INFO.{stream}", question, StreamInfo)
+        found.update(info.state.subjects)
+        if not info.state.subjects or len(found) >= info.total:
+            return found
+
+
+async def stream_of(bus: Asks, subject: str) -> str:
+    """The name of the stream that stores ``subject``; raises ``NotFound``."""
+    names = (await call(bus, "STREAM.NAMES", {"subject": subject}, _StreamNames)).streams
+    if not names:
+        raise NotFound(f"no stream stores {subject}", code=404)
+    return names[0]
+
+
+async def consumer_info(bus: Asks, stream: str, durable: str) -> ConsumerInfo:
+    """Where ``durable`` stands in ``stream``."""
+    return await call(bus, f"CONSUMER.INFO.{stream}.{durable}", None, ConsumerInfo)
+
+
+async def create_reader(
+    bus: Asks, stream: str, filters: list[str], *, start: int | None, inactive_s: float
+) -> ConsumerInfo:
+    """A consumer that needs no acknowledgements, keeps nothing on disk and goes away when nobody reads it.
+
+    It begins at the stream sequence ``start``; ``None`` asks for the last message of every subject instead.
+    """
+    config: dict[str, object] = {
+        "ack_policy": "none",
+        "mem_storage": True,
+        "num_replicas": 1,
+        "inactive_threshold": int(inactive_s * _NS),
+        "filter_subjects": filters,
+    }
+    if start is None:
+        config["deliver_policy"] = "last_per_subject"
+    else:
+        config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": max(start, 1)}
+    return await call(
+        bus, f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config}, ConsumerInfo
+    )
+
+
+async def last_message(bus: Asks, stream: str, subject: str) -> Incoming | None:
+    """The last message of ``stream`` on ``subject``, ``None`` when there is none."""
+    return await _message(bus, stream, {"last_by_subj": subject})
+
+
+async def next_message(bus: Asks, stream: str, subject: str, start: int) -> Incoming | None:
+    """The first message at or after ``start`` that matches ``subject`` (wildcards allowed), or ``None``."""
+    return await _message(bus, stream, {"seq": max(start, 1), "next_by_subj": subject})
+
+
+async def message_at(bus: Asks, stream: str, sequence: int) -> Incoming | None:
+    """The message with this very sequence, ``None`` when it was deleted or never written."""
+    return await _message(bus, stream, {"seq": sequence})
+
+
+async def _message(bus: Asks, stream: str, question: dict[str, object]) -> Incoming | None:
+    try:
+        stored = (await call(bus, f"STREAM.MSG.GET.{stream}", question, _StoredAnswer)).message
+    except NotFound as error:
+        if error.err_code == _NO_MESSAGE:
+            return None
+        raise
+    return Incoming(
+        subject=stored.subject,
+        data=stored.data,
+        headers=parse_headers(stored.hdrs),
+        stream=stream,
+        stream_sequence=stored.seq,
+        timestamp_ns=parse_time_ns(stored.time),
+    )
+
+
+_NO_MESSAGE = 10037
+
+
+def parse_headers(raw: bytes) -> dict[str, str]:
+    """The headers of a stored message, from the form in which the broker keeps them."""
+    lines = raw.decode("utf-8", "replace").split("\r\n")[1:]
+    pairs = (line.partition(":") for line in lines if line)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def parse_time_ns(text: str) -> int:
+    """Nanoseconds since the epoch of an RFC 3339 time, whose fraction may have any length."""
+    whole, _, fraction = text.rstrip("Z").partition(".")
+    seconds = int(datetime.fromisoformat(whole).replace(tzinfo=UTC).timestamp())
+    return seconds * _NS + int(fraction.ljust(9, "0")[:9] or "0")

@@ -1,0 +1,110 @@
+"""Handling a batch until every message in it is handled or set aside.
+
+A batch is tried as a whole first, for speed. When it fails, its messages are tried one by one, so that a single bad one
+is found and does not block those behind it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Sequence
+from typing import Protocol
+
+from muster_bus.dead_letters import DeadLetters, failure_of
+from muster_bus.errors import BusError, BusUnavailable, Poison
+from muster_bus.messages import Incoming
+
+log = logging.getLogger(__name__)
+
+_TRIES = 5
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 2.0
+
+
+class Handle(Protocol):
+    """What a feed calls with the messages that are due, in order.
+
+    ``live`` is False while it catches up with what was there when it began. A call may be repeated with messages that
+    were handled before.
+    """
+
+    def __call__(self, batch: list[Incoming], /, *, live: bool) -> Awaitable[None]:
+        """Handle the batch; what it raises is answered by trying again, message by message."""
+        ...
+
+
+class Attempts:
+    """Runs a batch handler for one durable."""
+
+    def __init__(self, *, durable: str, handle: Handle, letters: DeadLetters) -> None:
+        self._durable = durable
+        self._call = handle
+        self._letters = letters
+
+    async def handle(self, batch: Sequence[Incoming], *, live: bool) -> None:
+        """Return when every message was handled or set aside."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                await self._call(list(batch), live=live)
+            except BusUnavailable as error:
+                _say(self._durable, batch, error)
+            except Exception as error:
+                _say(self._durable, batch, error)
+                break
+            else:
+                return
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        for incoming in batch:
+            await self._handle_one(incoming, live=live)
+
+    async def try_once(self, incoming: Incoming) -> str | None:
+        """Handle one message; the reason when that failed."""
+        try:
+            await self._call([incoming], live=True)
+        except Poison as poison:
+            return poison.reason
+        except Exception as error:
+            return failure_of(error)
+        return None
+
+    async def _handle_one(self, incoming: Incoming, *, live: bool) -> None:
+        failures = 0
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                await self._call([incoming], live=live)
+            except Poison as poison:
+                await self._set_aside(incoming, poison.reason)
+                return
+            except BusUnavailable as error:
+                log.warning("%s waits at message %d: %s", self._durable, incoming.stream_sequence, error)
+            except Exception as error:
+                _say(self._durable, [incoming], error)
+                failures += 1
+                if failures == _TRIES:
+                    await self._set_aside(incoming, failure_of(error))
+                    return
+            else:
+                return
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    async def _set_aside(self, incoming: Incoming, reason: str) -> None:
+        """A message is passed over only when its letter is stored."""
+        while True:
+            try:
+                await self._letters.put(incoming, self._durable, reason)
+            except BusError as error:
+                log.warning("message %d cannot be set aside yet: %s", incoming.stream_sequence, error)
+                await asyncio.sleep(_LONGEST_PAUSE_S)
+            else:
+                return
+
+
+def _say(durable: str, batch: Sequence[Incoming], error: Exception) -> None:
+    first, last = batch[0].stream_sequence, batch[-1].stream_sequence
+    known = isinstance(error, BusUnavailable | Poison)
+    log.warning(
+        "%s failed at messages %d to %d: %s", durable, first, last, error, exc_info=None if known else error
+    )

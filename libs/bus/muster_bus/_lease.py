@@ -1,0 +1,126 @@
+"""A lease: a record that its holder renews, and that others may take when it is not renewed.
+
+The broker removes the record after its time to live. Others do not rely on that alone: a record that did not change for
+as long by their own clock is taken by compare-and-set, which is quicker and needs no agreement between clocks. A lease
+gives liveness, never safety.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+from secrets import token_hex
+
+import msgspec
+
+from muster_bus.errors import BusError, BusUnavailable, WrongSequence
+from muster_bus.records import Entry, Records
+
+log = logging.getLogger(__name__)
+
+_POLL_S = 0.25
+_RETRY_S = 0.1
+
+
+class LeaseLost(Exception):
+    """The lease is another's, or may be."""
+
+
+class Lease:
+    """This copy's candidacy for one key, for ``ttl_s`` whole seconds at a time."""
+
+    def __init__(self, *, leases: Records, key: str, instance: str, ttl_s: int) -> None:
+        self._leases = leases
+        self._key = key
+        self._ttl_s = ttl_s
+        # The token tells this process from an earlier one of the same name.
+        self._value = msgspec.json.encode({"instance": instance, "token": token_hex(8)})
+        self._revision = 0
+        self._renewed_at = 0.0
+        self._other = (0, 0.0)
+
+    @property
+    def revision(self) -> int:
+        """The revision of this copy's last write."""
+        return self._revision
+
+    async def acquire(self) -> None:
+        """Wait until the lease is ours."""
+        while True:
+            if await self._try_acquire():
+                return
+            await asyncio.sleep(_POLL_S)
+
+    async def _try_acquire(self) -> bool:
+        started = asyncio.get_running_loop().time()
+        try:
+            entry = await self._leases.get(self._key)
+            if entry is not None and entry.value == self._value:
+                self._revision = entry.revision
+            elif entry is None or self._looks_dead(entry, started):
+                expected = 0 if entry is None else entry.revision
+                self._revision = await self._write(expected)
+            else:
+                return False
+        except WrongSequence:
+            return False
+        except BusUnavailable:
+            # While nobody can renew, nobody's silence counts.
+            self._other = (0, 0.0)
+            return False
+        self._renewed_at = started
+        return True
+
+    async def keep(self) -> None:
+        """Renew for as long as that succeeds, then raise ``LeaseLost``.
+
+        A process that was busy or asleep past its time has not lost the lease by that, only if somebody else has taken it meanwhile. To
+        give it up unasked would begin all work anew, which on a crowded machine takes too long again.
+        """
+        clock = asyncio.get_running_loop().time
+        pause_s = self._ttl_s / 3
+        while True:
+            deadline = self._renewed_at + self._ttl_s
+            await asyncio.sleep(max(0.0, min(pause_s, deadline - clock())))
+            started = clock()
+            late = started > deadline + _RETRY_S
+            try:
+                async with asyncio.timeout_at(started + self._ttl_s / 3 if late else deadline):
+                    self._revision = await self._renew()
+            except BusUnavailable:
+                pause_s = _RETRY_S
+                if clock() >= deadline:
+                    raise LeaseLost(f"{self._key} could not be renewed for {self._ttl_s} s") from None
+            except TimeoutError:
+                raise LeaseLost(f"{self._key} could not be renewed for {self._ttl_s} s") from None
+            else:
+                self._renewed_at = started
+                pause_s = self._ttl_s / 3
+
+    async def release(self) -> None:
+        """Give the lease up, if it is still ours, so that another can have it at once."""
+        with suppress(BusError):
+            await self._leases.delete(self._key, expected=self._revision, ttl_s=self._ttl_s)
+
+    async def _renew(self) -> int:
+        try:
+            return await self._write(self._revision)
+        except WrongSequence:
+            # An earlier renewal may have succeeded without its answer.
+            entry = await self._leases.get(self._key)
+        if entry is not None and entry.value == self._value:
+            return entry.revision
+        if entry is None:
+            # It ran out, and nobody wanted it.
+            with suppress(WrongSequence):
+                return await self._write(0)
+        raise LeaseLost(f"{self._key} was taken by another")
+
+    async def _write(self, expected: int) -> int:
+        return await self._leases.put(self._key, self._value, expected=expected, ttl_s=self._ttl_s)
+
+    def _looks_dead(self, entry: Entry, now: float) -> bool:
+        revision, since = self._other
+        if revision != entry.revision:
+            self._other = (entry.revision, now)
+            return False
+        return now - since > self._ttl_s

@@ -1,0 +1,67 @@
+"""Questions to the broker over one inbox, failed at once when the connection goes.
+
+The client library's own requests wait for their time-out after a disconnect; a service that must be back within
+seconds cannot.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from secrets import token_hex
+
+from muster_bus.errors import BusUnavailable
+from muster_bus.messages import STATUS, WireMessage
+
+Publish = Callable[[str, bytes, str, dict[str, str] | None], Awaitable[None]]
+
+
+class Requests:
+    """Matches answers to questions by the last token of the subject that they come on."""
+
+    def __init__(self, *, prefix: str, publish: Publish) -> None:
+        self._prefix = f"{prefix}.{token_hex(11)}"
+        self._publish = publish
+        self._tokens = itertools.count()
+        self._waiting: dict[str, asyncio.Future[WireMessage]] = {}
+
+    @property
+    def inbox(self) -> str:
+        """The subject to subscribe to for all answers."""
+        return f"{self._prefix}.*"
+
+    async def ask(
+        self, subject: str, data: bytes, *, headers: dict[str, str] | None, timeout_s: float
+    ) -> WireMessage:
+        """The answer to ``data`` on ``subject``; raises ``BusUnavailable`` when none came in ``timeout_s``."""
+        token = str(next(self._tokens))
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[WireMessage] = loop.create_future()
+        self._waiting[token] = answer
+        alarm = loop.call_later(
+            timeout_s, self._fail, token, f"no answer on {subject} within {timeout_s:g} s"
+        )
+        try:
+            await self._publish(subject, data, f"{self._prefix}.{token}", headers)
+            message = await answer
+        finally:
+            alarm.cancel()
+            self._waiting.pop(token, None)
+        if message.headers and message.headers.get(STATUS) == "503":
+            raise BusUnavailable(f"nobody answers on {subject}")
+        return message
+
+    def receive(self, message: WireMessage) -> None:
+        """Hand an answer to who waits for it; late ones are dropped."""
+        answer = self._waiting.get(message.subject.rpartition(".")[2])
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+
+    def fail_all(self, why: str) -> None:
+        """Tell everyone who waits that no answer will come."""
+        for token in list(self._waiting):
+            self._fail(token, why)
+
+    def _fail(self, token: str, why: str) -> None:
+        answer = self._waiting.get(token)
+        if answer is not None and not answer.done():
+            answer.set_exception(BusUnavailable(why))

@@ -1,0 +1,320 @@
+"""One connection to the broker, that is there again as soon as the broker is.
+
+Everything else of the bus is built on this class; nothing but this package talks to the client library.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+
+import msgspec
+
+from muster_bus import _api, _publishing
+from muster_bus._client import NatsClient, NatsError, NatsSubscription, heeding, new_client
+from muster_bus._requests import Requests
+from muster_bus.errors import BusUnavailable, Refused
+from muster_bus.messages import Fence, Incoming, Outgoing, Published, WireMessage, incoming_of
+from muster_bus.metrics import BusMetrics, NoMetrics
+
+log = logging.getLogger(__name__)
+
+_RECONNECT_S = 0.1
+_CONNECT_TIMEOUT_S = 2.0
+_PING_S = 5.0
+_LOG_EVERY_S = 5.0
+_HEADER_FRAME = 14
+_DRAIN_S = 1.0
+
+
+class BusSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the broker is and who asks.
+
+    ``url`` may name several servers, separated by commas. ``inbox_prefix`` is where answers come in: a user whose
+    permissions allow only its own prefix cannot read the answers to others. ``request_timeout_s`` is how long an
+    answer may take before its outcome counts as unknown.
+    """
+
+    url: str = "nats://127.0.0.1:4222"
+    user: str | None = None
+    password: str | None = None
+    inbox_prefix: str = "_INBOX"
+    request_timeout_s: float = 3.0
+
+
+class Subscription:
+    """Interest in a subject; ``close`` takes it back."""
+
+    def __init__(self, *, bus: "Bus", subject: str, group: str, callback: Callable[[Incoming], None]) -> None:
+        self._bus = bus
+        self._subject = subject
+        self._group = group
+        self._callback = callback
+        self._client: NatsClient | None = None
+        self._live: NatsSubscription | None = None
+
+    async def attach(self, client: NatsClient) -> None:
+        """Subscribe on ``client``, unless that was done."""
+        if self._client is client:
+            return
+        self._client = client
+
+        def receive(message: WireMessage) -> None:
+            self._callback(incoming_of(message))
+
+        self._live = await heeding(client.hear(self._subject, self._group, receive))
+
+    async def close(self) -> None:
+        """Take the interest back; nothing is delivered after this."""
+        live = self._detach()
+        if live is not None:
+            with suppress(NatsError):
+                await heeding(live.unsubscribe())
+
+    async def drain(self) -> None:
+        """As ``close``, but what the broker had sent already is delivered first."""
+        live = self._detach()
+        if live is not None:
+            with suppress(NatsError, TimeoutError):
+                async with asyncio.timeout(_DRAIN_S):
+                    await heeding(live.drain() if self._bus.connected else live.unsubscribe())
+
+    def _detach(self) -> NatsSubscription | None:
+        self._bus.forget(self)
+        live, self._live = self._live, None
+        return live
+
+
+class Bus:
+    """A connection to the broker."""
+
+    def __init__(self, *, settings: BusSettings, name: str, metrics: BusMetrics) -> None:
+        self.metrics = metrics
+        self._settings = settings
+        self._name = name
+        self._client = new_client()
+        self._requests = Requests(prefix=settings.inbox_prefix, publish=self._publish)
+        self._subscriptions: set[Subscription] = set()
+        self._on_reconnect: list[Callable[[], None]] = []
+        self._generation = 0
+        self._closing = False
+        self._revival: asyncio.Task[None] | None = None
+        self._last_logged = ("", -_LOG_EVERY_S)
+
+    @classmethod
+    async def connect(cls, settings: BusSettings, *, name: str, metrics: BusMetrics | None = None) -> "Bus":
+        """A bus that is connected; waits for the broker for as long as it takes, and says so in the log."""
+        bus = cls(settings=settings, name=name, metrics=metrics or NoMetrics())
+        await bus._open()
+        return bus
+
+    @property
+    def connected(self) -> bool:
+        """Whether the connection stands at this moment."""
+        return self._client.is_connected
+
+    @property
+    def inbox_prefix(self) -> str:
+        """Where this user may receive answers."""
+        return self._settings.inbox_prefix
+
+    @property
+    def generation(self) -> int:
+        """Counts the connections that were made; what the broker knew of an earlier one may be lost."""
+        return self._generation
+
+    def on_reconnect(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call ``callback`` after every reconnect; returns what takes it back."""
+        self._on_reconnect.append(callback)
+        return lambda: self._on_reconnect.remove(callback)
+
+    async def close(self) -> None:
+        """Send what is still buffered and disconnect."""
+        self._closing = True
+        if self._revival is not None:
+            self._revival.cancel()
+        self._requests.fail_all("the bus is closed")
+        await self._client.close()
+
+    async def publish(self, outgoing: Outgoing) -> Published:
+        """Store one message durably.
+
+        Raises ``WrongSequence``, ``StreamFull`` and other refusals when nothing was stored, and ``BusUnavailable``
+        when the outcome is unknown.
+        """
+        return self._counted(await _publishing.publish(self, outgoing), 1)
+
+    async def publish_once(self, outgoing: Outgoing, *, deadline_s: float = 60.0) -> Published:
+        """Store one message, retrying for ``deadline_s`` seconds while the outcome is unknown.
+
+        A retry that meets its own earlier success returns that. Without ``expected_last`` this is exact for as long
+        as the stream's duplicate window lasts. Raises as ``publish`` does.
+        """
+        return self._counted(await _publishing.publish_once(self, outgoing, deadline_s=deadline_s), 1)
+
+    async def commit(self, outgoings: Sequence[Outgoing], *, fence: Fence | None) -> Published:
+        """Store all of ``outgoings`` (one stream, at most 1,000) or none; returns the last one's sequence.
+
+        Raises ``Fenced`` when the epoch moved and ``WrongSequence`` when an ``expected_last`` was not met (nothing
+        happened in either case), ``BatchTooLarge``, and ``BusUnavailable`` when the outcome is unknown. The same
+        batch may be committed again: its own success answers as a duplicate.
+        """
+        return self._counted(await _publishing.commit(self, outgoings, fence=fence), len(outgoings))
+
+    async def last(self, stream: str, subject: str) -> Incoming | None:
+        """The last message on ``subject``, read from the stream's leader."""
+        return await _api.last_message(self, stream, subject)
+
+    async def last_sequence(self, stream: str) -> int:
+        """The sequence of the newest message of ``stream``, 0 when it never had one."""
+        return (await _api.stream_state(self, stream)).last_seq
+
+    async def send(
+        self, subject: str, data: bytes, *, reply: str = "", headers: dict[str, str] | None = None
+    ) -> None:
+        """Send a hint or an acknowledgement: no answer is awaited, and it may be lost."""
+        await self._publish(subject, data, reply, headers)
+
+    async def request(
+        self,
+        subject: str,
+        data: bytes,
+        *,
+        headers: dict[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Incoming:
+        """The answer of whoever serves ``subject``; ``BusUnavailable`` when none came."""
+        wait_s = self._settings.request_timeout_s if timeout_s is None else timeout_s
+        return incoming_of(await self._requests.ask(subject, data, headers=headers, timeout_s=wait_s))
+
+    async def subscribe(
+        self, subject: str, callback: Callable[[Incoming], None], *, group: str = "", flush: bool = True
+    ) -> Subscription:
+        """Call ``callback`` for every message on ``subject`` that passes while connected: a hint, it may miss.
+
+        Of the subscribers in one ``group`` only one is called. With ``flush`` the broker knows of the interest on
+        return; without, it knows before anything that this connection sends later.
+        """
+        subscription = Subscription(bus=self, subject=subject, group=group, callback=callback)
+        self._subscriptions.add(subscription)
+        try:
+            await subscription.attach(self._client)
+            if flush and self.connected:
+                await heeding(self._client.flush(self._settings.request_timeout_s))
+        except NatsError as error:
+            # The interest is registered and takes effect with the next connection.
+            log.warning("subscription to %s is delayed: %s", subject, error)
+        return subscription
+
+    @asynccontextmanager
+    async def listen(self, subject: str) -> AsyncGenerator[AsyncIterator[Incoming], None]:
+        """The messages that pass on ``subject`` from now on: a hint, it may miss."""
+        queue: asyncio.Queue[Incoming] = asyncio.Queue()
+
+        async def messages() -> AsyncIterator[Incoming]:
+            while True:
+                yield await queue.get()
+
+        subscription = await self.subscribe(subject, queue.put_nowait)
+        try:
+            yield messages()
+        finally:
+            await subscription.close()
+
+    def forget(self, subscription: Subscription) -> None:
+        """Do not make ``subscription`` anew on the next connection."""
+        self._subscriptions.discard(subscription)
+
+    async def _open(self) -> None:
+        settings = self._settings
+        client = new_client()
+        try:
+            await client.connect(
+                settings.url.split(","),
+                name=self._name,
+                user=settings.user,
+                password=settings.password,
+                inbox_prefix=settings.inbox_prefix,
+                error_cb=self._on_error,
+                disconnected_cb=self._on_disconnected,
+                reconnected_cb=self._on_reconnected,
+                closed_cb=self._on_closed,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=_RECONNECT_S,
+                connect_timeout=_CONNECT_TIMEOUT_S,
+                ping_interval=_PING_S,
+                max_outstanding_pings=2,
+                # Nothing is kept back while disconnected: a stale request that arrives after its caller gave up
+                # does harm, an error does not.
+                pending_size=0,
+            )
+            await heeding(client.hear(self._requests.inbox, "", self._requests.receive))
+            self._client = client
+            for subscription in list(self._subscriptions):
+                await subscription.attach(client)
+        except BaseException:
+            await client.close()
+            raise
+        self._generation += 1
+
+    async def _publish(self, subject: str, data: bytes, reply: str, headers: dict[str, str] | None) -> None:
+        size = len(data) + sum(len(name) + len(value.encode()) + 4 for name, value in (headers or {}).items())
+        if size + _HEADER_FRAME > self._client.max_payload:
+            # Checked here because the broker would answer by closing the connection.
+            raise Refused(f"{size} bytes are more than the broker takes ({self._client.max_payload})")
+        try:
+            await heeding(self._client.publish(subject, data, reply, headers))
+        except NatsError as error:
+            # Without a connection the library complains of a full buffer, although none is kept.
+            why = str(error) if self.connected else "there is no connection at the moment"
+            raise BusUnavailable(why or "not connected") from error
+
+    def _counted(self, published: Published, messages: int) -> Published:
+        if not published.duplicate:
+            for _ in range(messages):
+                self.metrics.published(published.stream)
+        return published
+
+    async def _on_error(self, error: Exception) -> None:
+        text = str(error) or repr(error)
+        if "permissions violation" in text.lower():
+            self.metrics.refused()
+            log.error("the broker refused this user: %s", text)
+            return
+        now = asyncio.get_running_loop().time()
+        logged, at = self._last_logged
+        if text != logged or now - at >= _LOG_EVERY_S:
+            self._last_logged = (text, now)
+            log.warning("broker %s: %s", self._settings.url, text)
+
+    async def _on_disconnected(self) -> None:
+        self._requests.fail_all("the connection was lost")
+        if not self._closing:
+            log.warning("disconnected from the broker")
+
+    async def _on_reconnected(self) -> None:
+        self._generation += 1
+        self._announce()
+
+    async def _on_closed(self) -> None:
+        """Some errors make the client give up for good; a service must not."""
+        if not self._closing and self._revival is None:
+            self._revival = asyncio.create_task(self._revive())
+
+    async def _revive(self) -> None:
+        opened = False
+        while not opened:
+            await asyncio.sleep(_RECONNECT_S)
+            try:
+                await self._open()
+                opened = True
+            except (NatsError, OSError) as error:
+                log.warning("the connection cannot be made anew yet: %s", error)
+        self._revival = None
+        self._announce()
+
+    def _announce(self) -> None:
+        log.info("reconnected to the broker")
+        self.metrics.reconnected()
+        for callback in list(self._on_reconnect):
+            callback()

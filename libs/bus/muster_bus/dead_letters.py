@@ -1,0 +1,242 @@
+"""Dead letters: what a durable could not handle, kept whole, with the reason, until a person decides.
+
+A letter is stored on ``<prefix>.<durable>.<stream>.<sequence>``, once, however often the same message fails. The prefix
+is that of the stream's own subjects: a letter that went where nothing keeps it would hold up everything behind it.
+
+A replay must not publish the message again: for a fact that would be a second fact, seen by every reader. It asks the
+durable that failed, over a subject of its own (``replay.<stream>.<durable>``, which no stream keeps), to handle the
+stored letter again. Whichever copy holds the durable takes the letter from the stream, handles it in turn with its
+other messages (marked ``replayed``), deletes it, and answers. A failure leaves the letter where it was.
+
+A message whose handler kills its process is never reported by that process. The broker notices when ``max_deliver`` is
+reached and says so once, in an advisory; the stream of dead letters stores those too, and the durable's next copy turns
+them into letters.
+"""
+
+import logging
+import re
+from secrets import token_hex
+
+import msgspec
+
+from muster_bus import _api
+from muster_bus.connection import Bus
+from muster_bus.errors import BusError, NotFound, Refused, WrongSequence
+from muster_bus.messages import Incoming, Outgoing
+from muster_bus.provision import StreamSpec
+from muster_bus.reader import Stretch, read_stretch
+
+log = logging.getLogger(__name__)
+
+_ADVISORY = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES"
+_REPLAY_TIMEOUT_S = 30.0
+_PUT_DEADLINE_S = 30.0
+_OK = b"+OK"
+# Base64 adds a third, and the headers need room too, below the broker's limit of 1 MiB.
+_LARGEST = 700 * 1024
+_UNSAFE = re.compile(r"[\s.*>]")
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that was set aside.
+
+    ``sequence`` is the letter's own, by which it is replayed or discarded; ``stream`` and ``stream_sequence`` are the
+    message's. ``at_ns`` is when it was set aside, in nanoseconds since the epoch. Without ``whole`` the payload was too
+    large for a letter, and is read from the message's own stream for as long as it is there.
+    """
+
+    sequence: int = 0
+    subject: str
+    stream: str
+    stream_sequence: int
+    headers: dict[str, str]
+    data: bytes
+    durable: str
+    reason: str
+    delivered: int = 1
+    timestamp_ns: int = 0
+    at_ns: int = 0
+    whole: bool = True
+
+    def again(self) -> Incoming:
+        """The message as its durable is handed it again."""
+        return Incoming(
+            subject=self.subject,
+            data=self.data,
+            headers=self.headers,
+            stream=self.stream,
+            stream_sequence=self.stream_sequence,
+            delivered=self.delivered + 1,
+            timestamp_ns=self.timestamp_ns,
+            replayed=True,
+        )
+
+
+class ReplayFailed(BusError):
+    """The durable could not handle the letter this time either; it is kept."""
+
+
+class _Advisory(msgspec.Struct, frozen=True):
+    stream: str
+    consumer: str
+    stream_seq: int
+    deliveries: int = 0
+
+
+def dead_letter_stream(
+    name: str = "DEAD", prefix: str = "dead", *, max_bytes: int = -1, replicas: int = 1
+) -> StreamSpec:
+    """The stream that ``DeadLetters`` needs: its letters, and the broker's advisories of given-up messages."""
+    return StreamSpec(
+        name=name,
+        subjects=[f"{prefix}.>", f"{_ADVISORY}.>"],
+        max_bytes=max_bytes,
+        replicas=replicas,
+        allow_atomic=False,
+        deny_delete=False,
+        description="messages that were set aside, and why",
+    )
+
+
+class DeadLetters:
+    """The dead letters of one stream; ``prefix`` is read from the stream's subjects where it is not given."""
+
+    def __init__(self, bus: Bus, stream: str = "DEAD", prefix: str | None = None) -> None:
+        self._bus = bus
+        self._stream = stream
+        self._prefix = prefix
+
+    def replay_subject(self, durable: str) -> str:
+        """Where the holder of ``durable`` is asked to handle a letter again."""
+        return f"replay.{self._stream}.{durable}"
+
+    def advisory_subject(self, stream: str, durable: str) -> str:
+        """Where the broker tells that it gave up delivering a message to ``durable``."""
+        return f"{_ADVISORY}.{stream}.{durable}"
+
+    async def put(self, incoming: Incoming, durable: str, reason: str) -> None:
+        """Set the message aside; does nothing when this durable had set it aside before.
+
+        Raises ``BusUnavailable`` when it could not be stored, in which case the message must not be acknowledged.
+        """
+        letter = DeadLetter(
+            subject=incoming.subject,
+            stream=incoming.stream,
+            stream_sequence=incoming.stream_sequence,
+            headers=incoming.headers,
+            data=incoming.data,
+            durable=durable,
+            reason=reason,
+            delivered=incoming.delivered,
+            timestamp_ns=incoming.timestamp_ns,
+        )
+        await self._store(letter)
+
+    async def list(self) -> list[DeadLetter]:
+        """Every letter, oldest first."""
+        last = await self._bus.last_sequence(self._stream)
+        stretch = Stretch(
+            stream=self._stream, filters=[f"{await self._letters_prefix()}.>"], after=0, through=last
+        )
+        return [_letter(message) async for chunk in read_stretch(self._bus, stretch) for message in chunk]
+
+    async def get(self, sequence: int) -> DeadLetter | None:
+        """The letter with this sequence, ``None`` when it is gone."""
+        message = await _api.message_at(self._bus, self._stream, sequence)
+        if message is None:
+            return None
+        letter = _letter(message)
+        if letter.whole:
+            return letter
+        original = await _api.message_at(self._bus, letter.stream, letter.stream_sequence)
+        return letter if original is None else msgspec.structs.replace(letter, data=original.data, whole=True)
+
+    async def replay(self, sequence: int) -> None:
+        """Have the letter handled again by the durable that failed, and delete it when that succeeds.
+
+        Raises ``NotFound``, ``ReplayFailed`` with the new reason, or ``BusUnavailable`` when nobody holds the durable
+        at the moment.
+        """
+        letter = await self.get(sequence)
+        if letter is None:
+            raise NotFound(f"there is no dead letter {sequence}", code=404)
+        if not letter.whole:
+            raise ReplayFailed("the payload is no longer in its stream")
+        answer = await self._bus.request(
+            self.replay_subject(letter.durable), str(sequence).encode(), timeout_s=_REPLAY_TIMEOUT_S
+        )
+        if answer.data != _OK:
+            raise ReplayFailed(answer.data.decode("utf-8", "replace"))
+
+    async def discard(self, sequence: int) -> None:
+        """Delete the letter; does nothing when it is gone."""
+        question = f"STREAM.MSG.DELETE.{self._stream}"
+        try:
+            await _api.call(self._bus, question, {"seq": sequence, "no_erase": True}, _api.StreamInfo)
+        except Refused:
+            # The broker has several ways to say that it was gone already.
+            if await _api.message_at(self._bus, self._stream, sequence) is not None:
+                raise
+
+    async def answer(self, request: Incoming, error: str | None) -> None:
+        """Tell who asked for a replay how it went."""
+        if request.reply:
+            await self._bus.send(request.reply, _OK if error is None else error.encode())
+
+    async def adopt(self, stream: str, durable: str) -> int:
+        """Turn the broker's advisories about ``durable`` into letters; returns how many there were."""
+        subject = self.advisory_subject(stream, durable)
+        adopted = 0
+        while (message := await _api.next_message(self._bus, self._stream, subject, 1)) is not None:
+            await self._adopt_one(msgspec.json.decode(message.data, type=_Advisory))
+            await self.discard(message.stream_sequence)
+            adopted += 1
+        return adopted
+
+    async def _adopt_one(self, advisory: _Advisory) -> None:
+        reason = f"given up by the broker after {advisory.deliveries} deliveries without an acknowledgement"
+        original = await _api.message_at(self._bus, advisory.stream, advisory.stream_seq)
+        if original is None:
+            log.error(
+                "message %d of %s was %s, and is no longer in the stream",
+                advisory.stream_seq,
+                advisory.stream,
+                reason,
+            )
+            return
+        await self.put(original, advisory.consumer, reason)
+
+    async def _letters_prefix(self) -> str:
+        if self._prefix is None:
+            subjects = (await _api.stream_config(self._bus, self._stream)).subjects
+            own = [subject for subject in subjects if subject.endswith(".>") and not subject.startswith("$")]
+            if not own:
+                raise NotFound(f"the stream {self._stream} keeps no letters: {subjects}", code=404)
+            self._prefix = own[0].removesuffix(".>")
+        return self._prefix
+
+    async def _store(self, letter: DeadLetter) -> None:
+        if len(letter.data) > _LARGEST:
+            letter = msgspec.structs.replace(letter, data=b"", whole=False)
+        origin = _UNSAFE.sub("_", letter.stream or "none")
+        subject = f"{await self._letters_prefix()}.{letter.durable}.{origin}.{letter.stream_sequence}"
+        # The subject's sequence keeps it to one letter. A fixed id would also drop the letter of a message that was
+        # replayed, deleted, and failed again.
+        msg_id = f"{subject}.{token_hex(8)}"
+        outgoing = Outgoing(subject=subject, data=msgspec.json.encode(letter), msg_id=msg_id, expected_last=0)
+        try:
+            await self._bus.publish_once(outgoing, deadline_s=_PUT_DEADLINE_S)
+        except WrongSequence:
+            return
+        self._bus.metrics.dead_lettered(letter.durable)
+        log.error("%s set message %d aside: %s", letter.durable, letter.stream_sequence, letter.reason)
+
+
+def _letter(message: Incoming) -> DeadLetter:
+    letter = msgspec.json.decode(message.data, type=DeadLetter)
+    return msgspec.structs.replace(letter, sequence=message.stream_sequence, at_ns=message.timestamp_ns)
+
+
+def failure_of(error: BaseException) -> str:
+    """An exception as a reason for a dead letter."""
+    return f"{type(error).__name__}: {error}"

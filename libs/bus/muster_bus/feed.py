@@ -1,0 +1,315 @@
+"""The ordered reader: every message that matches, once, in order, across crashes of its owners.
+
+A durable alone cannot give that. What a dead owner had pulled comes again only after ``ack_wait``, behind newer
+messages; and an owner that was thought dead may still pull. So the durable is used for what it is good at, waking
+this copy up and remembering how far the work got. Order comes from the stream: each delivery carries the consumer's own
+count, and wherever that count has a gap, the messages between are read from the stream before going on. A takeover
+therefore waits for nothing.
+
+The owner's memory is rebuilt first: records, then the facts behind the records, then what is new. Whoever rebuilds from records
+that somebody else writes has no place of its own to remember, hence no durable either: it reads the stream's tail.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+
+from muster_bus import _api
+from muster_bus._attempts import Attempts, Handle
+from muster_bus._floor import acknowledged, floor_of, next_unread
+from muster_bus._pace import TICK_S, Pace
+from muster_bus._replays import Replays
+from muster_bus._tail import Tail
+from muster_bus.acks import acknowledge
+from muster_bus.connection import Bus
+from muster_bus.dead_letters import DeadLetters, failure_of
+from muster_bus.errors import BusUnavailable, NotFound
+from muster_bus.messages import Incoming
+from muster_bus.puller import Puller
+from muster_bus.reader import Stretch, read_stretch
+from muster_bus.records import Entry, Records
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 2.0
+_LOOK_AGAIN_S = 0.05
+_PATIENCE_S = 0.01
+_ACKNOWLEDGE_EVERY_S = 0.25
+
+
+def _load_nothing(_: list[Entry]) -> None:
+    return
+
+
+async def _settle_nothing() -> None:
+    return
+
+
+class Feed:
+    """The messages of ``stream`` that match ``filters``, in their order.
+
+    ``records`` (those that match one of ``record_filters``) are handed to ``load`` once before the first message. ``floors``
+    names the durables whose owners write those records; reading goes on from what they have settled, and ``durable`` is but
+    the name under which messages are set aside. With none, the durable of that name, with ``ack="all"``, is the checkpoint.
+    Where messages are many they are read every ``tick_s`` seconds: the longer whoever reads can wait, the less it costs.
+
+    What ``handle`` keeps in memory alone, ``settle`` makes durable: it is awaited before anything is acknowledged, and while messages are
+    many that is every ``settle_s`` seconds. Where it fails nothing is acknowledged, and it is asked again.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        *,
+        stream: str,
+        durable: str,
+        filters: Sequence[str],
+        handle: Handle,
+        records: Records | None = None,
+        record_filters: Sequence[str] = (">",),
+        floors: Sequence[str] = (),
+        load: Callable[[list[Entry]], None] = _load_nothing,
+        batch: int = 256,
+        tick_s: float = TICK_S,
+        settle: Callable[[], Awaitable[None]] = _settle_nothing,
+        settle_s: float = _ACKNOWLEDGE_EVERY_S,
+        dead_letters: DeadLetters | None = None,
+    ) -> None:
+        self.caught_up = asyncio.Event()
+        self.lost = 0
+        self._bus = bus
+        self._stream = stream
+        self._durable = durable
+        self._filters = list(filters)
+        self._records = records
+        self._record_filters = list(record_filters)
+        self._floors = list(floors)
+        self._load = load
+        self._batch = batch
+        letters = dead_letters or DeadLetters(bus)
+        self._attempts = Attempts(durable=durable, handle=handle, letters=letters)
+        self._source: Puller | Tail = (
+            Tail(
+                bus,
+                name=durable,
+                stream=stream,
+                filters=self._filters,
+                depth=2 * batch,
+                pace=Pace(tick_s=tick_s),
+            )
+            if floors
+            else Puller(bus, stream=stream, consumer=durable, depth=2 * batch, pace=Pace(tick_s=tick_s))
+        )
+        self._replays = Replays(bus=bus, letters=letters, durable=durable, wake=self._source.wake)
+        self._position = 0
+        self._moved = asyncio.Event()
+        self._last_delivery = (-1, -1)
+        self._settle = settle
+        self._settle_s = settle_s
+        self._settling = Pace(tick_s=settle_s)
+        self._unacknowledged: Incoming | None = None
+        self._acknowledge_at = 0.0
+        self._gapless = False
+        self._stopping = False
+
+    @property
+    def position(self) -> int:
+        """Every matching message up to this sequence was handled."""
+        return self._position
+
+    def stop(self) -> None:
+        """Finish the batch at hand, then let ``run`` return."""
+        self._stopping = True
+        self._source.interrupt()
+
+    async def run(self) -> None:
+        """Rebuild, catch up, and follow until ``stop``; waits out a broker that is away."""
+        async with self._source, self._replays:
+            await self._rebuild()
+            await self._catch_up()
+            await self._follow()
+
+    async def wait_for(self, sequence: int, timeout_s: float) -> None:
+        """Return when every matching message up to ``sequence`` was handled; raises ``TimeoutError``.
+
+        A sequence that the stream has not reached yet is waited for, too.
+        """
+        async with asyncio.timeout(timeout_s):
+            # Most waits are for a message that is on its way: a moment's patience saves asking the broker.
+            if await self.reaches(sequence, _PATIENCE_S):
+                return
+            while not await self._has_handled(sequence):
+                if await self.reaches(sequence, _LOOK_AGAIN_S):
+                    return
+
+    async def reaches(self, sequence: int, within_s: float) -> bool:
+        """Whether a message with this or a later sequence is handled within so many seconds.
+
+        Cheaper than ``wait_for``, for who knows that such a message is on its way.
+        """
+        give_up = asyncio.get_running_loop().time() + within_s
+        while not self.caught_up.is_set() or self._position < sequence:
+            waiting = self._moved
+            try:
+                async with asyncio.timeout_at(give_up):
+                    await waiting.wait()
+            except TimeoutError:
+                return False
+        return True
+
+    async def _has_handled(self, sequence: int) -> bool:
+        if not self.caught_up.is_set():
+            return False
+        position = self._position
+        try:
+            if await self._bus.last_sequence(self._stream) < sequence:
+                return False
+            unread = await next_unread(self._bus, self._stream, self._filters, position)
+        except BusUnavailable:
+            return False
+        return unread is None or unread > sequence
+
+    async def _rebuild(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                # The floor before the records: a write between the two is then read twice rather than not at all.
+                floor = await self._floor()
+                entries = await self._entries()
+                break
+            except (BusUnavailable, NotFound) as error:
+                log.warning("%s cannot rebuild yet: %s", self._durable, error)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        self._load(entries)
+        self._advance(floor)
+
+    async def _entries(self) -> list[Entry]:
+        if self._records is None:
+            return []
+        found = await asyncio.gather(*map(self._records.entries, self._record_filters))
+        return [entry for entries in found for entry in entries]
+
+    async def _floor(self) -> int:
+        if self._floors:
+            return await floor_of(self._bus, self._stream, self._floors)
+        return await acknowledged(self._bus, self._stream, self._durable)
+
+    async def _catch_up(self) -> None:
+        state = await self._state()
+        lost = state.first_seq - 1 - self._position
+        if self._position and lost > 0:
+            self.lost += lost
+            log.error("%s: up to %d messages were retained away before they were read", self._durable, lost)
+        await self._read(state.last_seq, live=False)
+        await self._try_to_settle()
+        self.caught_up.set()
+        self._advance(max(self._position, state.last_seq))
+
+    async def _state(self) -> _api.StreamState:
+        while True:
+            try:
+                return await _api.stream_state(self._bus, self._stream)
+            except BusUnavailable as error:
+                log.warning("%s cannot catch up yet: %s", self._durable, error)
+                await asyncio.sleep(_LONGEST_PAUSE_S)
+
+    async def _read(self, through: int, *, live: bool) -> None:
+        """Handle what the stream holds behind the position, up to and with ``through``."""
+        stretch = Stretch(stream=self._stream, filters=self._filters, after=self._position, through=through)
+        async with aclosing(read_stretch(self._bus, stretch, batch=self._batch)) as chunks:
+            async for chunk in chunks:
+                await self._handle(chunk, live=live)
+
+    async def _follow(self) -> None:
+        while not self._stopping:
+            while (asked := await self._replays.next()) is not None:
+                request, letter = asked
+                error = await self._attempts.try_once(letter.again()) or await self._try_to_settle()
+                await self._replays.done(request, letter, error)
+            if isinstance(self._source, Tail):
+                await self._take_written(self._source)
+            else:
+                await self._take_delivered(self._source)
+        await self._acknowledge()
+
+    async def _take_written(self, tail: Tail) -> None:
+        batch = await tail.take(self._batch, after=self._position)
+        if batch:
+            await self._handle(batch, live=True)
+            self._bus.metrics.lag(self._durable, batch[-1].pending)
+
+    async def _take_delivered(self, puller: Puller) -> None:
+        deliveries = await puller.take(self._batch, wait_s=self._until_acknowledged())
+        if deliveries:
+            await self._absorb(deliveries)
+            self._unacknowledged = deliveries[-1][1]
+        if self._until_acknowledged() == 0:
+            await self._acknowledge()
+
+    async def _absorb(self, deliveries: list[tuple[int, Incoming]]) -> None:
+        """Handle what is new among the deliveries, and what is missing between them."""
+        fresh: list[Incoming] = []
+        expected = self._position + 1
+        for generation, incoming in deliveries:
+            if (generation, incoming.consumer_sequence - 1) != self._last_delivery:
+                self._gapless = False
+            self._last_delivery = (generation, incoming.consumer_sequence)
+            if incoming.stream_sequence < expected:
+                self._bus.metrics.redelivered(self._durable)
+                continue
+            if not self._gapless and incoming.stream_sequence > expected:
+                await self._handle(fresh, live=True)
+                fresh = []
+                await self._read(incoming.stream_sequence - 1, live=True)
+            self._gapless = True
+            fresh.append(incoming)
+            expected = incoming.stream_sequence + 1
+        await self._handle(fresh, live=True)
+        self._bus.metrics.lag(self._durable, deliveries[-1][1].pending)
+
+    async def _handle(self, batch: list[Incoming], *, live: bool) -> None:
+        if batch:
+            await self._attempts.handle(batch, live=live)
+            self._advance(batch[-1].stream_sequence)
+
+    def _advance(self, position: int) -> None:
+        self._position = position
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()
+
+    def _until_acknowledged(self) -> float | None:
+        """Seconds until what was handled is to be acknowledged; None while there is nothing.
+
+        An acknowledgement covers all before it and the broker writes each to the disk, so under load they are few. What a crash
+        leaves unacknowledged is read once more, which every handler must bear anyway.
+        """
+        if self._unacknowledged is None:
+            return None
+        return max(0.0, self._acknowledge_at - asyncio.get_running_loop().time())
+
+    async def _acknowledge(self) -> None:
+        if self._unacknowledged is None:
+            return
+        now = asyncio.get_running_loop().time()
+        self._acknowledge_at = self._settling.spend(now)
+        if await self._try_to_settle() is not None:
+            self._acknowledge_at = max(self._acknowledge_at, now + self._settle_s)
+            return
+        settled, self._unacknowledged = self._unacknowledged, None
+        try:
+            await acknowledge(self._bus, settled)
+        except BusUnavailable as error:
+            # The next acknowledgement covers this one.
+            log.debug("%s could not acknowledge: %s", self._durable, error)
+
+    async def _try_to_settle(self) -> str | None:
+        """Have what was handled made durable; the reason when that failed."""
+        try:
+            await self._settle()
+        except Exception as error:
+            log.warning("%s cannot be settled yet: %s", self._durable, error)
+            return failure_of(error)
+        return None

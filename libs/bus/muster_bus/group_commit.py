@@ -1,0 +1,122 @@
+"""Publishing what many callers publish at once: together, where that is cheaper.
+
+The broker writes each message to the disk by itself, one after the other; an atomic batch it writes as a whole, at a price of
+its own that some dozen messages are worth. So the first callers are served singly, which is fastest for each, and those who
+come while the broker is busy with them, or with a batch, wait together for the next batch.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from muster_bus.connection import Bus
+from muster_bus.messages import Outgoing, Published
+
+log = logging.getLogger(__name__)
+
+_SINGLY = 8
+_WORTH_A_BATCH = 16
+_MOST = 256
+_MOST_BYTES = 4 * 1024 * 1024
+
+
+Alone = Callable[[], Awaitable[Published]]
+"""How one message is stored by itself, with its own retries and errors."""
+
+
+class _Waiting(msgspec.Struct, frozen=True):
+    outgoing: Outgoing
+    alone: Alone
+    published: "asyncio.Future[Published]"
+
+
+class GroupCommit:
+    """Stores messages of one stream, each for its own caller: a few singly, the others in batches.
+
+    The stream must allow atomic batches.
+    """
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._under_way = 0
+        self._batch: asyncio.Task[None] | None = None
+        self._waiting: deque[_Waiting] = deque()
+
+    async def publish(self, outgoing: Outgoing, alone: Alone) -> Published:
+        """Store ``outgoing``; raises what ``alone`` raises, for what one caller is refused is nobody else's refusal."""
+        if self._under_way < _SINGLY and not self._waiting and self._batch is None:
+            self._under_way += 1
+            try:
+                return await alone()
+            finally:
+                self._under_way -= 1
+                self._go_on()
+        published: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(outgoing, alone, published))
+        self._go_on()
+        return await published
+
+    def _go_on(self) -> None:
+        """Commit what waits once it is worth a batch, or once nothing else is under way that would make it more."""
+        if (
+            self._batch is None
+            and self._waiting
+            and (len(self._waiting) >= _WORTH_A_BATCH or not self._under_way)
+        ):
+            self._batch = asyncio.create_task(self._commit(self._next_group()))
+            self._batch.add_done_callback(self._committed)
+
+    def _next_group(self) -> list[_Waiting]:
+        group: list[_Waiting] = []
+        size = 0
+        while self._waiting and len(group) < _MOST and size < _MOST_BYTES:
+            waiting = self._waiting.popleft()
+            if not waiting.published.cancelled():
+                group.append(waiting)
+                size += len(waiting.outgoing.data)
+        return group
+
+    async def _commit(self, group: list[_Waiting]) -> None:
+        if len(group) >= _WORTH_A_BATCH and await self._commit_together(group):
+            return
+        # One that is there already, or cannot be stored, fails a batch as a whole; each is then told its own fate.
+        await asyncio.gather(*map(self._publish, group))
+
+    async def _commit_together(self, group: list[_Waiting]) -> bool:
+        try:
+            last = await self._bus.commit([waiting.outgoing for waiting in group], fence=None)
+        except Exception as error:
+            log.debug("a batch of %d is stored one by one: %s", len(group), error)
+            return False
+        if last.duplicate:
+            return False
+        first = last.sequence - len(group) + 1
+        for place, waiting in enumerate(group):
+            if not waiting.published.done():
+                waiting.published.set_result(Published(last.stream, first + place))
+        return True
+
+    async def _publish(self, waiting: _Waiting) -> None:
+        """Store one by itself, for as long as its caller waits for it: what is tried again later might come after what follows it."""
+        if waiting.published.done():
+            return
+        alone = asyncio.ensure_future(waiting.alone())
+        waiting.published.add_done_callback(lambda _: alone.cancel())
+        try:
+            published = await alone
+        except asyncio.CancelledError:
+            if not waiting.published.cancelled():
+                raise
+        except Exception as error:  # it is the caller's, whatever it is
+            if not waiting.published.done():
+                waiting.published.set_exception(error)
+        else:
+            if not waiting.published.done():
+                waiting.published.set_result(published)
+
+    def _committed(self, _: asyncio.Task[None]) -> None:
+        self._batch = None
+        self._go_on()

@@ -1,0 +1,126 @@
+"""One leader at a time, and a deposed one that can do no harm.
+
+The lease decides who tries; the epoch decides who may. A new leader raises the epoch, a subject in the very stream that
+it writes to, by compare-and-set, and commits everything under that fence: the broker refuses whatever an older leader
+still sends.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from muster_bus._lease import Lease, LeaseLost
+from muster_bus.connection import Bus
+from muster_bus.errors import BusError, BusUnavailable, Fenced, WrongSequence
+from muster_bus.messages import Fence, Outgoing
+from muster_bus.records import Records
+
+log = logging.getLogger(__name__)
+
+_POLL_S = 0.25
+_BACK_OFF_S = 0.5
+
+OnElected = Callable[[Fence], Awaitable[None]]
+
+
+class Leadership:
+    """This copy's candidacy for ``key``; ``ttl_s`` are whole seconds.
+
+    ``epoch_subject`` must be one of the subjects of ``stream``.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        *,
+        leases: Records,
+        key: str,
+        epoch_subject: str,
+        stream: str,
+        instance: str,
+        ttl_s: int = 3,
+    ) -> None:
+        self._bus = bus
+        self._leases = leases
+        self._key = key
+        self._epoch_subject = epoch_subject
+        self._stream = stream
+        self._instance = instance
+        self._ttl_s = ttl_s
+        self._leading = False
+
+    @property
+    def leading(self) -> bool:
+        """Whether ``on_elected`` runs at this moment."""
+        return self._leading
+
+    async def run(self, on_elected: OnElected) -> None:
+        """Stand for election for ever; cancel it to resign at once.
+
+        ``on_elected`` is run with this term's fence and cancelled when the lease is lost. When it returns or raises,
+        the lease is given up and this copy stands again a little later.
+        """
+        while True:
+            lease = Lease(leases=self._leases, key=self._key, instance=self._instance, ttl_s=self._ttl_s)
+            try:
+                await lease.acquire()
+                await self._serve(lease, on_elected)
+            except LeaseLost as lost:
+                log.warning("%s is no longer leader: %s", self._instance, lost)
+            except Fenced as fenced:
+                log.warning("%s was deposed: %s", self._instance, fenced)
+            except Exception:
+                log.exception("%s failed as leader of %s", self._instance, self._key)
+            await asyncio.sleep(_BACK_OFF_S)
+
+    async def _serve(self, lease: Lease, on_elected: OnElected) -> None:
+        keeping = asyncio.create_task(lease.keep())
+        term = asyncio.create_task(self._term(lease, on_elected))
+        try:
+            await asyncio.wait({keeping, term}, return_when=asyncio.FIRST_COMPLETED)
+            if keeping.done():
+                keeping.result()
+            term.result()
+        finally:
+            await _end(term)
+            await _end(keeping)
+            await lease.release()
+
+    async def _term(self, lease: Lease, on_elected: OnElected) -> None:
+        fence = await self._raise_epoch(lease)
+        log.info("%s leads %s from %d", self._instance, self._key, fence.sequence)
+        self._leading = True
+        try:
+            await on_elected(fence)
+        finally:
+            self._leading = False
+
+    async def _raise_epoch(self, lease: Lease) -> Fence:
+        payload = msgspec.json.encode({"instance": self._instance, "at": time.time()})
+        msg_id = f"{self._epoch_subject}/{self._instance}/{lease.revision}"
+        while True:
+            try:
+                last = await self._bus.last(self._stream, self._epoch_subject)
+                outgoing = Outgoing(
+                    subject=self._epoch_subject,
+                    data=payload,
+                    msg_id=msg_id,
+                    expected_last=0 if last is None else last.stream_sequence,
+                )
+                published = await self._bus.publish_once(outgoing, deadline_s=self._ttl_s)
+            except (WrongSequence, BusUnavailable) as error:
+                log.info("the epoch of %s is not raised yet: %s", self._key, error)
+                await asyncio.sleep(_POLL_S)
+            else:
+                return Fence(self._epoch_subject, published.sequence)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, LeaseLost | BusError):
+        log.error("a leader's work ended badly", exc_info=error)

@@ -1,0 +1,157 @@
+"""Who is there, and which shards are whose.
+
+Every copy holds one lease. Shards are dealt by rendezvous hashing over the live copies, so that a copy that comes or
+goes moves only its own share. Two copies may for a moment both think that a shard is theirs; its readers and writers
+must bear that, and do.
+"""
+
+import asyncio
+import hashlib
+import logging
+import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from secrets import token_hex
+
+import msgspec
+
+from muster_bus.connection import Bus
+from muster_bus.errors import BusError, BusUnavailable
+from muster_bus.messages import Incoming
+from muster_bus.records import Entry, Records
+
+log = logging.getLogger(__name__)
+
+_POLL_S = 0.5
+_SETTLE_S = 0.02
+_UNSAFE = re.compile(r"[^-_=a-zA-Z0-9]")
+
+
+def owner_of(shard: int, members: Iterable[str]) -> str | None:
+    """The member with the highest weight for ``shard``; ``None`` when there is no member."""
+    return max(members, key=lambda member: (_weight(member, shard), member), default=None)
+
+
+def _weight(member: str, shard: int) -> bytes:
+    return hashlib.blake2b(f"{member}/{shard}".encode(), digest_size=8).digest()
+
+
+class Membership:
+    """This copy's place among the equal copies of ``group``; ``ttl_s`` are whole seconds.
+
+    ``instance`` must differ from copy to copy.
+    """
+
+    def __init__(self, bus: Bus, *, leases: Records, group: str, instance: str, ttl_s: int = 3) -> None:
+        self._bus = bus
+        self._leases = leases
+        self._group = group
+        self._member = _UNSAFE.sub("_", instance)
+        self._value = msgspec.json.encode({"instance": instance, "token": token_hex(8)})
+        self._ttl_s = ttl_s
+        self._seen: dict[str, tuple[int, float]] = {}
+        self._renewed_at = float("-inf")
+        self._live: frozenset[str] = frozenset()
+        self._changed = asyncio.Event()
+
+    @property
+    def members(self) -> frozenset[str]:
+        """The copies that are alive, this one among them while its own lease holds."""
+        return self._live
+
+    def shards(self, total: int) -> frozenset[int]:
+        """Which of the shards 0 to ``total`` - 1 are this copy's; none while its lease does not hold."""
+        if self._member not in self._live:
+            return frozenset()
+        return frozenset(shard for shard in range(total) if owner_of(shard, self._live) == self._member)
+
+    async def run(self, on_change: Callable[[frozenset[int]], None], total: int) -> None:
+        """Be a member until cancelled; ``on_change`` gets this copy's shards whenever they change.
+
+        On cancellation the shards are taken from this copy first, then its lease is given up.
+        """
+        mine: frozenset[int] = frozenset()
+        hint = await self._bus.subscribe(self._leases.subject(f"{self._group}.*"), self._notice)
+        forget = self._bus.on_reconnect(self._excuse)
+        renewing = asyncio.create_task(self._renew())
+        try:
+            while True:
+                await self._look()
+                shards = self.shards(total)
+                if shards != mine:
+                    mine = shards
+                    log.info("%s/%s has shards %s", self._group, self._member, sorted(shards))
+                    on_change(shards)
+                await self._wait()
+        finally:
+            renewing.cancel()
+            forget()
+            await hint.close()
+            self._live = frozenset()
+            if mine:
+                on_change(frozenset())
+            with suppress(BusError):
+                await self._leases.delete(self._key, ttl_s=self._ttl_s)
+
+    @property
+    def _key(self) -> str:
+        return f"{self._group}.{self._member}"
+
+    async def _renew(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while True:
+            started = clock()
+            try:
+                await self._leases.put(self._key, self._value, ttl_s=self._ttl_s)
+            except BusError as error:
+                log.info("%s could not renew its membership: %s", self._member, error)
+                await asyncio.sleep(_POLL_S / 2)
+            else:
+                self._renewed_at = started
+                await asyncio.sleep(self._ttl_s / 3)
+
+    async def _look(self) -> None:
+        now = asyncio.get_running_loop().time()
+        try:
+            entries = await self._leases.entries(f"{self._group}.*")
+        except BusUnavailable as error:
+            # Nobody can renew while the broker is away: the others count as alive, this copy must prove itself.
+            log.info("the members of %s are not known: %s", self._group, error)
+            self._excuse()
+        else:
+            self._seen = {self._name(entry): self._sighting(entry, now) for entry in entries}
+        live = {member for member, (_, at) in self._seen.items() if now - at <= self._ttl_s}
+        live.discard(self._member)
+        if now - self._renewed_at <= self._ttl_s:
+            live.add(self._member)
+        self._live = frozenset(live)
+
+    def _sighting(self, entry: Entry, now: float) -> tuple[int, float]:
+        """When this revision of a member's lease was first seen, by this copy's own clock."""
+        known = self._seen.get(self._name(entry))
+        if known is not None and known[0] == entry.revision:
+            return known
+        return (entry.revision, now)
+
+    def _name(self, entry: Entry) -> str:
+        return entry.key.removeprefix(f"{self._group}.")
+
+    def _excuse(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._seen = {member: (revision, now) for member, (revision, _) in self._seen.items()}
+
+    def _notice(self, incoming: Incoming) -> None:
+        """Look at once when a copy comes or goes; a renewal is no news."""
+        member = incoming.subject.rpartition(".")[2]
+        if member not in self._live or not incoming.data:
+            self._changed.set()
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(_POLL_S):
+                await self._changed.wait()
+                # The write may pass here before it is stored.
+                await asyncio.sleep(_SETTLE_S)
+        except TimeoutError:
+            return
+        self._changed.clear()

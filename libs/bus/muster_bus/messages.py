@@ -1,0 +1,182 @@
+"""The messages that cross the bus, and how they look on the wire."""
+
+import re
+from typing import Protocol
+
+import msgspec
+
+from muster_bus.errors import BusUnavailable, Duplicate, NotFound, Refused, StreamFull, WrongSequence
+
+MSG_ID = "Nats-Msg-Id"
+EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
+EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
+BATCH_ID = "Nats-Batch-Id"
+BATCH_SEQUENCE = "Nats-Batch-Sequence"
+BATCH_COMMIT = "Nats-Batch-Commit"
+TTL = "Nats-TTL"
+ROLLUP = "Nats-Rollup"
+STATUS = "Status"
+DESCRIPTION = "Description"
+
+WRONG_LAST_SEQUENCE = 10071
+DUPLICATE_IN_BATCH = 10201
+_STORE_FAILED = 10077
+_OUT_OF_STORAGE = frozenset({10002, 10023, 10028, 10047})
+_UNAVAILABLE = frozenset({10008, 10039, 10076})
+
+_TOKENS = re.compile(r"[^\s.*>\x00-\x1f]+(\.[^\s.*>\x00-\x1f]+)*")
+
+
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+    """One message to publish.
+
+    ``msg_id`` filters retries within the stream's duplicate window. ``expected_last`` is the sequence that the last
+    message of this very subject must have (0: there is none), ``None`` to publish unconditionally.
+    """
+
+    subject: str
+    data: bytes
+    msg_id: str
+    headers: dict[str, str] = {}
+    expected_last: int | None = None
+
+
+class Published(msgspec.Struct, frozen=True):
+    """A durable acknowledgement; ``duplicate`` when an earlier attempt had already been stored."""
+
+    stream: str
+    sequence: int
+    duplicate: bool = False
+
+
+class Fence(msgspec.Struct, frozen=True):
+    """A leader's epoch: its subject, and the sequence at which this leader raised it."""
+
+    subject: str
+    sequence: int
+
+
+class Incoming(msgspec.Struct, frozen=True, kw_only=True):
+    """One message as it was received.
+
+    The sequences are 0 where a message did not come from a stream (a hint). ``delivered`` counts deliveries from 1;
+    ``pending`` is how many messages wait behind this one; ``reply`` is where an acknowledgement or answer goes.
+    ``replayed`` marks a dead letter that is handed to its durable again, out of order.
+    """
+
+    subject: str
+    data: bytes
+    headers: dict[str, str] = {}
+    stream: str = ""
+    stream_sequence: int = 0
+    consumer_sequence: int = 0
+    delivered: int = 1
+    timestamp_ns: int = 0
+    pending: int = 0
+    reply: str = ""
+    replayed: bool = False
+
+    @property
+    def msg_id(self) -> str:
+        """The publisher's message id, empty when it gave none."""
+        return self.headers.get(MSG_ID, "")
+
+
+class WireMessage(Protocol):
+    """What the client library hands over."""
+
+    subject: str
+    reply: str
+    data: bytes
+    headers: dict[str, str] | None
+
+
+class PubAckError(msgspec.Struct, frozen=True):
+    """The error part of any answer of the broker."""
+
+    code: int = 400
+    err_code: int = 0
+    description: str = ""
+
+
+class PubAck(msgspec.Struct, frozen=True):
+    """The broker's answer to a publish or to the commit of a batch."""
+
+    stream: str = ""
+    seq: int = 0
+    duplicate: bool = False
+    error: PubAckError | None = None
+
+
+_decode_ack = msgspec.json.Decoder(PubAck).decode
+
+
+def check_subject(subject: str) -> None:
+    """Refuse wildcards, blanks and empty tokens, which the broker would read as something else.
+
+    Raises ``ValueError``.
+    """
+    if _TOKENS.fullmatch(subject) is None:
+        raise ValueError(f"not a subject to publish to: {subject!r}")
+
+
+def wire_headers(outgoing: Outgoing) -> dict[str, str]:
+    """The headers that make the broker deduplicate and compare."""
+    headers = dict(outgoing.headers)
+    if outgoing.msg_id:
+        headers[MSG_ID] = outgoing.msg_id
+    if outgoing.expected_last is not None:
+        headers[EXPECTED_LAST] = str(outgoing.expected_last)
+    return headers
+
+
+def parse_ack(data: bytes) -> PubAck:
+    """The acknowledgement in ``data``; raises what a refusal in it means."""
+    try:
+        ack = _decode_ack(data)
+    except msgspec.DecodeError as error:
+        raise BusUnavailable(f"unreadable acknowledgement: {error}") from error
+    if ack.error is not None:
+        raise_refusal(ack.error)
+    return ack
+
+
+def raise_refusal(error: PubAckError) -> None:
+    """Raise the error that ``error`` of the broker stands for."""
+    kind: type[Refused] = Refused
+    if error.err_code == WRONG_LAST_SEQUENCE:
+        kind = WrongSequence
+    elif error.err_code in _OUT_OF_STORAGE or (
+        error.err_code == _STORE_FAILED and error.description.startswith("maximum")
+    ):
+        kind = StreamFull
+    elif error.err_code == DUPLICATE_IN_BATCH:
+        kind = Duplicate
+    elif error.code == 404:
+        kind = NotFound
+    elif error.err_code in _UNAVAILABLE or error.code == 503:
+        raise BusUnavailable(error.description)
+    raise kind(error.description, code=error.code, err_code=error.err_code)
+
+
+def incoming_of(message: WireMessage) -> Incoming:
+    """Read a received message; the sequences come from its reply subject when a consumer delivered it."""
+    reply = message.reply
+    headers = message.headers or {}
+    if not reply.startswith("$JS.ACK."):
+        return Incoming(subject=message.subject, data=message.data, headers=headers, reply=reply)
+    tokens = reply.split(".")
+    # Nine tokens is the old form; the newer one has domain and account in front of the stream.
+    first = 2 if len(tokens) == 9 else 4
+    return Incoming(
+        subject=message.subject,
+        data=message.data,
+        headers=headers,
+        stream=tokens[first],
+        delivered=int(tokens[first + 2]),
+        stream_sequence=int(tokens[first + 3]),
+        consumer_sequence=int(tokens[first + 4]),
+        timestamp_ns=int(tokens[first + 5]),
+        pending=int(tokens[first + 6]),
+        reply=reply,
+    )

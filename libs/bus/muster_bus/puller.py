@@ -1,0 +1,235 @@
+"""A small puller for durables: overlapping requests, an inbox of its own, and heartbeats to notice silence.
+
+The client library's ``fetch`` can orphan a request, and nothing re-sends a pull after a reconnect; here a request that
+the broker forgot is noticed by the new connection, by its own expiry, or by missing heartbeats, whichever is first.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from secrets import token_hex
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from muster_bus._pace import Pace
+from muster_bus.connection import Bus, Subscription
+from muster_bus.errors import BusUnavailable
+from muster_bus.messages import DESCRIPTION, STATUS, Incoming
+
+log = logging.getLogger(__name__)
+
+_EXPIRES_S = 30.0
+_HEARTBEAT_S = 0.5
+_SILENCE_S = 3 * _HEARTBEAT_S
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 1.0
+_NS = 1_000_000_000
+
+_HEARTBEAT = "100"
+_NOBODY = "503"
+_CONFLICT = "409"
+
+
+class ConsumerGone(Exception):
+    """The consumer does not exist any more."""
+
+
+class Puller:
+    """Takes the messages of one consumer, in the order in which the broker delivers them to this copy.
+
+    At most ``depth`` messages are asked for or held at a time. A durable that is missing is waited for; with
+    ``ephemeral`` its loss raises ``ConsumerGone``. Without a ``pace`` the broker passes every message on as it is written; with
+    one it does so only while messages are few.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        *,
+        stream: str,
+        consumer: str,
+        depth: int,
+        ephemeral: bool = False,
+        pace: Pace | None = None,
+    ) -> None:
+        self._bus = bus
+        self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._consumer = consumer
+        self._depth = depth
+        self._ephemeral = ephemeral
+        self._pace = pace
+        self._gathering = False
+        self._arriving: str | None = None
+        self._inbox = f"{bus.inbox_prefix}.{token_hex(11)}"
+        self._held: deque[tuple[int, Incoming]] = deque()
+        self._open: dict[str, int] = {}
+        self._asked = 0
+        self._generation = -1
+        self._heard_at = 0.0
+        self._not_before = 0.0
+        self._pause_s = _FIRST_PAUSE_S
+        self._gone = False
+        self._interrupted = False
+        self._woken = False
+        self._changed = asyncio.Event()
+        self._subscription: Subscription | None = None
+        self._forget_reconnect = bus.on_reconnect(self._changed.set)
+
+    async def __aenter__(self) -> Self:
+        self._subscription = await self._bus.subscribe(f"{self._inbox}.*", self._receive, flush=False)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._forget_reconnect()
+        if self._subscription is not None:
+            # What is on its way is received, so that whoever owns this can put it back for another copy.
+            await self._subscription.drain()
+
+    def interrupt(self) -> None:
+        """Make ``take`` return with nothing, now and from now on."""
+        self._interrupted = True
+        self._changed.set()
+
+    def wake(self) -> None:
+        """Make a ``take`` that waits return with nothing, once."""
+        self._woken = True
+        self._changed.set()
+
+    def held(self) -> list[Incoming]:
+        """The messages that were delivered and not taken."""
+        return [incoming for _, incoming in self._held]
+
+    async def take(
+        self, limit: int, *, depth: int | None = None, wait_s: float | None = None
+    ) -> list[tuple[int, Incoming]]:
+        """At least one and at most ``limit`` messages, each with the connection's generation it came by.
+
+        With ``depth`` no more than that is asked for, and nothing ahead of the next call.
+
+        Returns an empty list after ``interrupt`` or ``wake``, or when nothing came for ``wait_s`` seconds. Raises
+        ``ConsumerGone`` for an ephemeral consumer.
+        """
+        if depth is not None:
+            self._depth = depth
+        if not await self.has_any(within_s=wait_s):
+            return []
+        count = min(limit, len(self._held))
+        if self._pace is not None:
+            self._spend(self._pace, left=self._held[-1][1].pending)
+        elif depth is None:
+            # Asked for before they are taken: a cancellation while asking must not lose them.
+            await self._ask(asyncio.get_running_loop().time(), leaving=count)
+        return [self._held.popleft() for _ in range(count)]
+
+    async def has_any(self, *, within_s: float | None) -> bool:
+        """Whether a message is held or comes within so many seconds (``None``: for ever)."""
+        clock = asyncio.get_running_loop().time
+        give_up = None if within_s is None else clock() + within_s
+        while not self._held or self._is_arriving():
+            woken, self._woken = self._woken, False
+            if self._interrupted or woken or (give_up is not None and clock() >= give_up):
+                return False
+            if self._gone and not self._held:
+                raise ConsumerGone(self._consumer)
+            now = clock()
+            await self._ask(now)
+            await self._wait(now, give_up)
+        return True
+
+    async def _wait(self, now: float, give_up: float | None) -> None:
+        # The same instant decides whether to ask and how long to wait: with a later one, nobody would have asked, and nobody would come.
+        until = self._not_before if self._not_before > now else now + _SILENCE_S
+        try:
+            async with asyncio.timeout_at(until if give_up is None else min(until, give_up)):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+        self._changed.clear()
+
+    def _spend(self, pace: Pace, *, left: int) -> None:
+        """Let nothing come before the next turn, unless enough has gathered already; then ask for all of it."""
+        now = asyncio.get_running_loop().time()
+        next_turn = pace.spend(now)
+        self._gathering = next_turn > now
+        if left < self._depth:
+            self._not_before = max(self._not_before, next_turn)
+
+    def _is_arriving(self) -> bool:
+        """Whether more of what had gathered is on its way; it ends with a word of the broker."""
+        return self._arriving is not None and self._arriving in self._open and len(self._held) < self._depth
+
+    async def _ask(self, now: float, leaving: int = 0) -> None:
+        """Keep enough requested; forget requests that the broker must have forgotten."""
+        if self._generation != self._bus.generation:
+            self._generation = self._bus.generation
+            self._open.clear()
+        elif self._open and now - self._heard_at > _SILENCE_S and (not self._held or self._is_arriving()):
+            self._open.clear()
+        missing = self._depth - len(self._held) + leaving - sum(self._open.values())
+        if missing < max(1, self._depth // 2) or now < self._not_before or not self._bus.connected:
+            return
+        if self._pace is not None and self._open:
+            return
+        self._asked += 1
+        number = str(self._asked)
+        request: dict[str, int | bool]
+        if self._gathering:
+            self._gathering = False
+            self._arriving = number
+            request = {"batch": missing, "no_wait": True}
+        else:
+            missing = missing if self._pace is None else 1
+            request = {
+                "batch": missing,
+                "expires": int(_EXPIRES_S * _NS),
+                "idle_heartbeat": int(_HEARTBEAT_S * _NS),
+            }
+        self._open[number] = missing
+        self._heard_at = now
+        try:
+            await self._bus.send(self._subject, msgspec.json.encode(request), reply=f"{self._inbox}.{number}")
+        except BusUnavailable:
+            self._open.pop(number, None)
+
+    def _receive(self, incoming: Incoming) -> None:
+        self._heard_at = asyncio.get_running_loop().time()
+        if incoming.stream:
+            self._held.append((self._bus.generation, incoming))
+            self._serve_oldest()
+            self._pause_s = _FIRST_PAUSE_S
+            self._changed.set()
+            return
+        status = incoming.headers.get(STATUS, "")
+        if status == _HEARTBEAT:
+            return
+        self._open.pop(incoming.subject.rpartition(".")[2], None)
+        if status in {_NOBODY, _CONFLICT}:
+            self._suffer(status, incoming.headers.get(DESCRIPTION, ""))
+        self._changed.set()
+
+    def _serve_oldest(self) -> None:
+        """The broker serves requests in order, so a message counts against the oldest."""
+        for number, remaining in self._open.items():
+            if remaining > 1:
+                self._open[number] = remaining - 1
+            else:
+                del self._open[number]
+            return
+
+    def _suffer(self, status: str, description: str) -> None:
+        if self._ephemeral and (status == _NOBODY or "deleted" in description.lower()):
+            self._gone = True
+            return
+        log.log(
+            logging.WARNING if self._pause_s >= _LONGEST_PAUSE_S else logging.DEBUG,
+            "%s cannot be pulled from: %s %s",
+            self._consumer,
+            status,
+            description,
+        )
+        self._not_before = asyncio.get_running_loop().time() + self._pause_s
+        self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)

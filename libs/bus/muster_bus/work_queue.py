@@ -1,0 +1,218 @@
+"""Work shared among equal copies: each message goes to one of them, and to another when that one dies.
+
+Order is not kept; where it matters, use a ``Feed``.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from muster_bus import _api
+from muster_bus._pace import Pace
+from muster_bus._replays import Replays
+from muster_bus.acks import acknowledge, keep, put_back
+from muster_bus.connection import Bus
+from muster_bus.dead_letters import DeadLetter, DeadLetters, failure_of
+from muster_bus.errors import BusError, BusUnavailable, Poison
+from muster_bus.messages import Incoming
+from muster_bus.puller import Puller
+
+log = logging.getLogger(__name__)
+
+_KEEP_EVERY_S = 1.5
+_ADOPT_EVERY_S = 30.0
+_BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+_DRAIN_S = 10.0
+_MAX_DELIVER = 5
+_SHARE_AT_A_TIME = 4
+"""Messages are asked for when there is room for a quarter of those that may be at hand: to ask for each alone costs as much as it."""
+
+Handler = Callable[[Incoming], Awaitable[None]]
+
+
+class Queue:
+    """One copy's share of a durable with explicit acknowledgements.
+
+    A message is acknowledged after ``handler`` returned. When it raises, the message comes back after a back-off, and
+    is set aside at the durable's ``max_deliver``; ``Poison`` sets it aside at once; ``BusUnavailable`` never counts.
+    ``handler`` must bear being called again for the same message.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        *,
+        stream: str,
+        durable: str,
+        handler: Handler,
+        concurrency: int = 16,
+        dead_letters: DeadLetters | None = None,
+    ) -> None:
+        self._bus = bus
+        self._stream = stream
+        self._durable = durable
+        self._handler = handler
+        self._concurrency = concurrency
+        self._max_deliver: int | None = None
+        self._letters = dead_letters or DeadLetters(bus)
+        self._puller = Puller(bus, stream=stream, consumer=durable, depth=concurrency, pace=Pace())
+        self._replays = Replays(bus=bus, letters=self._letters, durable=durable, wake=self._puller.wake)
+        self._running: dict[asyncio.Task[None], Incoming] = {}
+        self._replaying: set[asyncio.Task[None]] = set()
+        self._adopt_at = 0.0
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Take no more messages; ``run`` returns when those at hand are finished."""
+        self._stopping = True
+        self._puller.interrupt()
+
+    async def run(self) -> None:
+        """Handle messages until ``stop``; when cancelled, what was at hand is put back for another copy."""
+        keeper = asyncio.create_task(self._keep())
+        advisory = self._letters.advisory_subject(self._stream, self._durable)
+        hint = await self._bus.subscribe(advisory, self._expect_advisory)
+        try:
+            async with self._puller, self._replays:
+                await self._take_turns()
+            await self._drain()
+        finally:
+            keeper.cancel()
+            await hint.close()
+            await self._abandon()
+
+    async def _take_turns(self) -> None:
+        while not self._stopping:
+            await self._adopt()
+            while (asked := await self._replays.next()) is not None:
+                replaying = asyncio.create_task(self._replay(*asked))
+                self._replaying.add(replaying)
+                replaying.add_done_callback(self._replaying.discard)
+            free = self._concurrency - len(self._running)
+            if free * _SHARE_AT_A_TIME < self._concurrency:
+                await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+                continue
+            for _, incoming in await self._puller.take(free, depth=free, wait_s=_ADOPT_EVERY_S):
+                task = asyncio.create_task(self._handle(incoming))
+                self._running[task] = incoming
+                task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._running.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("%s could not settle a message", self._durable, exc_info=error)
+        self._puller.wake()
+
+    async def _handle(self, incoming: Incoming) -> None:
+        if incoming.delivered > 1:
+            self._bus.metrics.redelivered(self._durable)
+        try:
+            await self._call(incoming)
+        except Poison as poison:
+            await self._set_aside(incoming, poison.reason)
+        except Exception as error:
+            await self._failed(incoming, error)
+        else:
+            self._bus.metrics.lag(self._durable, incoming.pending)
+            await self._acknowledge(incoming)
+
+    async def _call(self, incoming: Incoming) -> None:
+        """Call the handler; while it lacks the bus the message is held here, as a delivery more would count."""
+        pauses = iter(_BACK_OFF_S)
+        while True:
+            try:
+                await self._handler(incoming)
+            except BusUnavailable as error:
+                log.warning("%s waits at message %d: %s", self._durable, incoming.stream_sequence, error)
+            else:
+                return
+            await asyncio.sleep(next(pauses, _BACK_OFF_S[-1]))
+
+    async def _failed(self, incoming: Incoming, error: Exception) -> None:
+        log.warning(
+            "%s failed at message %d (delivery %d)",
+            self._durable,
+            incoming.stream_sequence,
+            incoming.delivered,
+            exc_info=error,
+        )
+        if incoming.delivered >= await self._limit():
+            await self._set_aside(incoming, failure_of(error))
+        else:
+            await self._put_back(incoming, _BACK_OFF_S[min(incoming.delivered, len(_BACK_OFF_S)) - 1])
+
+    async def _limit(self) -> int:
+        """After how many deliveries a message is set aside: the durable's limit, before the broker forgets it."""
+        if self._max_deliver is None:
+            try:
+                declared = (
+                    await _api.consumer_info(self._bus, self._stream, self._durable)
+                ).config.max_deliver
+            except BusError:
+                return _MAX_DELIVER
+            self._max_deliver = declared if declared > 0 else _MAX_DELIVER
+        return self._max_deliver
+
+    async def _set_aside(self, incoming: Incoming, reason: str) -> None:
+        try:
+            await self._letters.put(incoming, self._durable, reason)
+        except BusError as error:
+            log.warning("message %d could not be set aside yet: %s", incoming.stream_sequence, error)
+            await self._put_back(incoming, _BACK_OFF_S[-1])
+            return
+        await self._acknowledge(incoming)
+
+    async def _acknowledge(self, incoming: Incoming) -> None:
+        try:
+            await acknowledge(self._bus, incoming)
+        except BusUnavailable as error:
+            log.info("message %d will come again: %s", incoming.stream_sequence, error)
+
+    async def _put_back(self, incoming: Incoming, delay_s: float) -> None:
+        with suppress(BusUnavailable):
+            await put_back(self._bus, incoming, delay_s=delay_s)
+
+    async def _replay(self, request: Incoming, letter: DeadLetter) -> None:
+        error: str | None = None
+        try:
+            await self._handler(letter.again())
+        except Poison as poison:
+            error = poison.reason
+        except Exception as failure:
+            error = failure_of(failure)
+        with suppress(BusUnavailable):
+            await self._replays.done(request, letter, error)
+
+    async def _keep(self) -> None:
+        """Tell the broker that the messages at hand are being worked on."""
+        while True:
+            await asyncio.sleep(_KEEP_EVERY_S)
+            for incoming in list(self._running.values()):
+                with suppress(BusUnavailable):
+                    await keep(self._bus, incoming)
+
+    def _expect_advisory(self, _: Incoming) -> None:
+        self._adopt_at = 0.0
+        self._puller.wake()
+
+    async def _adopt(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now < self._adopt_at:
+            return
+        self._adopt_at = now + _ADOPT_EVERY_S
+        try:
+            await self._letters.adopt(self._stream, self._durable)
+        except BusError as error:
+            log.debug("advisories are not read: %s", error)
+
+    async def _drain(self) -> None:
+        if self._running:
+            await asyncio.wait(list(self._running), timeout=_DRAIN_S)
+
+    async def _abandon(self) -> None:
+        left = dict(self._running)
+        for task in (*left, *self._replaying):
+            task.cancel()
+        for incoming in [*left.values(), *self._puller.held()]:
+            await self._put_back(incoming, 0.0)

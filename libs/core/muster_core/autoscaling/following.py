@@ -1,0 +1,94 @@
+"""A pool that is followed fact by fact, and worked out only where somebody has to look at it.
+
+Most pools have no job whose size may change for most of the time. What a fact means for queues, nodes and waiting lines is then nobody's
+question, and to find it out costs several times as much as the fact itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from muster_core.events import NodeChanged, Stamped
+from muster_core.lifecycle import fold
+from muster_core.models import JobKind, JobRecord, Problem, QueueSpec
+from muster_core.scheduling.placement.roles import is_pinned
+from muster_core.scheduling.queues import PoolState
+
+_SETTLED_KEPT = 50_000
+
+
+class FollowedPool:
+    """The jobs of ``pool`` that are not settled, by their facts, and with ``state`` all that follows from them."""
+
+    def __init__(self, *, pool: str) -> None:
+        self._state = PoolState(pool=pool)
+        self._records: dict[str, JobRecord] = {}
+        self._late: dict[str, None] = {}
+        self._elastic: set[str] = set()
+        self._settled: dict[str, None] = {}
+
+    @property
+    def may_change(self) -> bool:
+        """Whether there is a job whose size may ever change; without one there is nothing to plan, and no need for ``state``."""
+        return bool(self._elastic)
+
+    def record(self, job_id: str) -> JobRecord | None:
+        """The record of a job, or None where it is not known or settled."""
+        return self._records.get(job_id)
+
+    def restore(self, records: Iterable[JobRecord]) -> None:
+        """Start from the records that were folded elsewhere; facts up to each record's sequence then change nothing."""
+        settled: list[JobRecord] = []
+        for record in records:
+            if record.settled:
+                settled.append(record)
+            else:
+                self._take(record)
+        self._state.restore(settled)
+
+    def observe(self, stamped: Stamped) -> str | None:
+        """Fold one fact, as ``PoolState.observe`` does."""
+        before = self._records.get(stamped.job_id)
+        if stamped.job_id in self._settled or (before is not None and stamped.sequence <= before.folded):
+            return None
+        folded = fold(before, stamped)
+        if folded.record is not None:
+            self._take(folded.record)
+        return folded.illegal
+
+    def observe_node(self, changed: NodeChanged) -> None:
+        """Take in what a node of this pool offers."""
+        self._state.observe_node(changed)
+
+    def apply_queues(self, specs: Iterable[QueueSpec]) -> tuple[Problem, ...]:
+        """Take ``specs`` as all the queues that there are; answers what is wrong with them, and then changes nothing."""
+        return self._state.apply_queues(specs)
+
+    def state(self) -> PoolState:
+        """The pool as all facts so far have made it; valid until the next one."""
+        for job_id in self._late:
+            self._state.take(self._records[job_id])
+        self._late.clear()
+        return self._state
+
+    def _take(self, record: JobRecord) -> None:
+        job_id = record.job_id
+        (self._elastic.add if _may_change(record) else self._elastic.discard)(job_id)
+        if not record.settled:
+            self._records[job_id] = record
+            self._late[job_id] = None
+            return
+        # How long it took is remembered, and who waits for its build hears of it.
+        self._records.pop(job_id, None)
+        self._late.pop(job_id, None)
+        self._state.take(record)
+        self._settled[job_id] = None
+        if len(self._settled) > _SETTLED_KEPT:
+            del self._settled[next(iter(self._settled))]
+
+
+def _may_change(record: JobRecord) -> bool:
+    job = record.job
+    if job is None or record.settled or job.kind is not JobKind.BATCH:
+        return False
+    return any(role.min != role.max and not is_pinned(role.name) for role in job.roles)

@@ -1,0 +1,114 @@
+"""Who could give what: the replicas above the minima of running jobs, in the order in which each job would lose them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from muster_core.autoscaling.policy import Policy, Rank
+from muster_core.autoscaling.settings import ElasticSettings
+from muster_core.autoscaling.shell import Elastic, may_give, spare_of
+from muster_core.autoscaling.standing import Standing, standing_of
+from muster_core.events import ReplicaRef
+from muster_core.scheduling.placement.roles import is_anchor
+from muster_core.scheduling.queues.giving import Gift
+from muster_core.scheduling.queues.sizes import dearest_amounts
+from muster_core.scheduling.queues.trial import Trial
+
+
+class Giver:
+    """A job that could give, ranked by ``policy``.
+
+    ``gifts`` are by node, lonely replicas first, then the highest index; ``left`` is how many replicas it could still do without.
+    """
+
+    def __init__(
+        self, elastic: Elastic, standing: Standing, gifts: list[Gift], lonely: frozenset[str], policy: Policy
+    ) -> None:
+        self.elastic = elastic
+        self.standing = standing
+        self.gifts: dict[str, list[Gift]] = {}
+        self._before = standing
+        self._all = sorted(gifts, key=lambda one: (one.hold.node not in lonely, -one.ref.index))
+        self._lonely = lonely
+        self._policy = policy
+        self._loss: Rank | None = None
+        self.reset()
+
+    @property
+    def left(self) -> int:
+        """How many replicas it could still do without."""
+        return self.standing.spare
+
+    def rank(self, gift: Gift) -> tuple[Rank, bool, int]:
+        """Whose turn it is among all gifts; lower goes first."""
+        if self._loss is None:
+            self._loss = self._policy.loss(self.standing)
+        return (self._loss, gift.hold.node not in self._lonely, -gift.ref.index)
+
+    def change(self, by: int) -> None:
+        """It has ``by`` replicas more."""
+        self.standing = self.standing.changed(by)
+        self._loss = None
+
+    def reset(self) -> None:
+        """It has given nothing."""
+        self.standing, self._loss = self._before, None
+        self.gifts.clear()
+        for gift in self._all:
+            self.gifts.setdefault(gift.hold.node, []).append(gift)
+
+
+class Givers:
+    """Every job that could give for a job in ``queue``, by job id, and the nodes on which they could."""
+
+    def __init__(self, trial: Trial, settings: ElasticSettings, queue: str, policy: Policy) -> None:
+        self.by_job: dict[str, Giver] = {}
+        self.on_node: dict[str, list[Giver]] = defaultdict(list)
+        self._queue = queue
+        self._trial = trial
+        tree = trial.index.tree
+        for job_id, record in trial.index.records.items():
+            elastic = may_give(record, tree, settings)
+            if elastic is None or job_id in trial.touched or elastic.cool_at > trial.now:
+                continue
+            giver = _giver(elastic, trial, policy)
+            if giver is not None:
+                self.by_job[job_id] = giver
+                for node in giver.gifts:
+                    self.on_node[node].append(giver)
+
+    def may_lose(self, job_id: str) -> bool:
+        """Whether the queue may have of the giver's room: nothing of what the giver's queue is guaranteed and has not exceeded."""
+        giver = self.by_job[job_id]
+        tree, ledger = self._trial.index.tree, self._trial.ledger
+        ours, theirs = tree.path(self._queue), tree.path(tree.account_of(giver.elastic.record)[0])
+        apart = [name for position, name in enumerate(theirs) if ours[position : position + 1] != (name,)]
+        needed = dearest_amounts(giver.elastic.role)
+        for name in apart:
+            guaranteed = [what for what in ledger.guaranteed(name) if needed.get(what)]
+            if guaranteed and not ledger.borrows(name, guaranteed):
+                return False
+        return True
+
+    def drop(self, job_id: str) -> None:
+        """Ask nothing more of a giver; nothing happens where it is none."""
+        giver = self.by_job.get(job_id)
+        for some in self.on_node.values() if giver is not None else ():
+            if giver in some:
+                some.remove(giver)
+
+
+def _giver(elastic: Elastic, trial: Trial, policy: Policy) -> Giver | None:
+    record, role = elastic.record, elastic.role
+    held = trial.index.holdings.get(record.job_id, {})
+    gifts: list[Gift] = []
+    for member in record.members():
+        key = (record.job_id, record.attempt, member.role, member.index)
+        if member.role == role.name and member.index and key in held:
+            gifts.append(Gift(record, ReplicaRef(role=role.name, index=member.index), key, held[key]))
+    if not gifts:
+        return None
+    beside = {member.node for member in record.members() if is_anchor(member.role) and not member.ended}
+    lonely = frozenset(gift.hold.node for gift in gifts) - beside
+    standing = standing_of(record, role, spare_of(record, role), elastic.numbers, trial.index)
+    return Giver(elastic, standing, gifts, lonely, policy)

@@ -1,0 +1,170 @@
+"""Who gets what is idle: one replica at a time, to whoever is next by its policy.
+
+Jobs of several policies in one pool take turns: next comes the policy whose jobs have been given least, so that a greedy one does not
+decide for the others.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from muster_core.autoscaling.dragon import Dragon
+from muster_core.autoscaling.marginal_gain import MarginalGain
+from muster_core.autoscaling.max_min import MaxMin
+from muster_core.autoscaling.policy import Policy, Rank
+from muster_core.autoscaling.proposal import ScaleProposal
+from muster_core.autoscaling.settings import ElasticSettings
+from muster_core.autoscaling.shell import Elastic, may_grow, spare_of
+from muster_core.autoscaling.standing import Standing, standing_of
+from muster_core.autoscaling.telling import idle_reason
+from muster_core.events import Assignment
+from muster_core.lifecycle import avoided_at
+from muster_core.lifecycle.misses import AVOIDED_FOR_US
+from muster_core.lifecycle.speed_up import MILLI
+from muster_core.models import ReplicaRecord
+from muster_core.scheduling.placement import place_more
+from muster_core.scheduling.placement.field import Field
+from muster_core.scheduling.placement.slot import slot_of
+from muster_core.scheduling.queues.avoiding import kept_off, known_among
+from muster_core.scheduling.queues.sizes import dearest_amounts
+from muster_core.scheduling.queues.trial import Trial
+
+POLICIES: dict[str, Policy] = {policy.name: policy for policy in (MarginalGain(), Dragon(), MaxMin())}
+"""The policies by name; ``none`` is not among them, for it decides nothing."""
+
+
+class _Grower:
+    """A job that could grow, with what it has been given so far."""
+
+    def __init__(self, elastic: Elastic, standing: Standing) -> None:
+        self.elastic = elastic
+        self.before = standing
+        self.standing = standing
+        self.members: tuple[ReplicaRecord, ...] = elastic.record.replicas
+        step = elastic.numbers.step
+        self.most = min(elastic.role.max, standing.size + step) if step else elastic.role.max
+
+    def take(self, one: Assignment) -> None:
+        record = self.elastic.record
+        self.standing = self.standing.changed(1)
+        # An index that is used again has its old replica behind it.
+        others = tuple(r for r in self.members if (r.role, r.index) != (one.role, one.index) or not r.ended)
+        joined = ReplicaRecord(
+            role=one.role,
+            index=one.index,
+            attempt=record.attempt,
+            generation=record.generation + 1,
+            node=one.node,
+            gpus=one.gpus,
+        )
+        self.members = (*others, joined)
+
+
+class _Turn:
+    """The jobs of one policy, the next to grow first; ``given`` is the share of the pool that they were given."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.given = 0
+        self._waiting: list[tuple[Rank, _Grower]] = []
+
+    def put(self, grower: _Grower) -> None:
+        rank = self.policy.growth(grower.standing) if grower.standing.size < grower.most else None
+        if rank is not None:
+            # Ranks end in the job's id, so that growers are never compared.
+            heapq.heappush(self._waiting, (rank, grower))
+
+    def pop(self) -> _Grower | None:
+        return heapq.heappop(self._waiting)[1] if self._waiting else None
+
+
+def growths(trial: Trial, decided_at: int, settings: ElasticSettings) -> list[ScaleProposal]:
+    """Every job that can grow into what is idle and not kept, to the size that fits; nothing is left held in ``trial``."""
+    turns: dict[str, _Turn] = {}
+    for elastic in growers(trial, settings):
+        if grows_at(elastic, decided_at) > trial.now:
+            continue
+        record, role = elastic.record, elastic.role
+        standing = standing_of(record, role, spare_of(record, role), elastic.numbers, trial.index)
+        turn = turns.setdefault(elastic.numbers.policy, _Turn(POLICIES[elastic.numbers.policy]))
+        turn.put(_Grower(elastic, standing))
+    mark = trial.checkpoint()
+    try:
+        grown = _give(turns, trial)
+    finally:
+        trial.rollback(mark)
+    return [_proposal(one, trial) for one in grown]
+
+
+def growers(trial: Trial, settings: ElasticSettings) -> list[Elastic]:
+    """The jobs that may grow, now or once it has been quiet for long enough."""
+    tree = trial.index.tree
+    found = (may_grow(record, tree, settings) for record in trial.index.records.values())
+    return [one for one in found if one is not None and one.record.job_id not in trial.touched]
+
+
+def grows_at(elastic: Elastic, decided_at: int) -> int:
+    """The instant (µs) from which a job may grow when nothing else happens."""
+    quiet_at = decided_at + elastic.numbers.quiet_us if decided_at else 0
+    return max(quiet_at, elastic.cool_at)
+
+
+def forgives_at(elastic: Elastic, now: int) -> int | None:
+    """The next instant (µs) after ``now`` at which a node that has failed the job may take replicas of it again; None where none has."""
+    ends = (at + AVOIDED_FOR_US for at in elastic.record.avoided.values())
+    return min((at for at in ends if at > now), default=None)
+
+
+def _give(turns: dict[str, _Turn], trial: Trial) -> list[_Grower]:
+    grown: dict[str, _Grower] = {}
+    while turns:
+        turn = min(turns.values(), key=lambda one: (one.given, one.policy.name))
+        grower = turn.pop()
+        if grower is None:
+            del turns[turn.policy.name]
+            continue
+        added = _one_more(grower, trial)
+        if added is None:
+            continue
+        trial.hold(grower.elastic.record, grower.elastic.record.attempt, (added,))
+        grower.take(added)
+        grown[grower.standing.job_id] = grower
+        turn.given += grower.standing.share
+        turn.put(grower)
+    return list(grown.values())
+
+
+def _one_more(grower: _Grower, trial: Trial) -> Assignment | None:
+    """Where one replica more goes; None where it has no room, or its queue may not have it. Nothing frees room later, so it is out."""
+    record, role = grower.elastic.record, grower.elastic.role
+    if record.job is None:
+        return None
+    queue = trial.index.tree.account_of(record)[0]
+    if trial.ledger.barrier(queue, dearest_amounts(role)) is not None:
+        return None
+    if not role.overrides:
+        slot = slot_of(role.template, record.job.placement, record.job.namespace)
+        if not Field(trial.snapshot, [slot]).fits(slot).total:
+            return None
+    target = grower.standing.size + 1
+    avoided = known_among(avoided_at(record, trial.now), trial.snapshot)
+    with kept_off(avoided, record.job_id, trial.snapshot):
+        added = place_more(record.job, grower.members, role.name, target, trial.snapshot)
+    return added[0] if added else None
+
+
+def _proposal(grower: _Grower, trial: Trial) -> ScaleProposal:
+    record, role, numbers, _ = grower.elastic
+    before, after = grower.before, grower.standing
+    gain = after.speed_up.at(after.workers) - before.speed_up.at(before.workers)
+    return ScaleProposal(
+        job_id=record.job_id,
+        role=role.name,
+        size=before.size,
+        target=after.size,
+        policy=numbers.policy,
+        attempt=record.attempt,
+        generation=record.generation,
+        reason=idle_reason(grower.elastic, before, after, trial.snapshot),
+        gain=int(gain * MILLI),
+    )

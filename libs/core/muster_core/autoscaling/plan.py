@@ -1,0 +1,154 @@
+"""What should change: first whoever has waited too long is made room for, and only where nobody needs that do jobs grow.
+
+Both are tried on the pool itself, with the room that the scheduler keeps for others kept, and taken back.
+"""
+
+from __future__ import annotations
+
+from muster_core.autoscaling.givers import Giver, Givers
+from muster_core.autoscaling.growing import POLICIES, forgives_at, growers, grows_at, growths
+from muster_core.autoscaling.policy import Policy
+from muster_core.autoscaling.proposal import ScaleProposal
+from muster_core.autoscaling.settings import NONE, ElasticSettings, numbers_of, numbers_of_queue
+from muster_core.autoscaling.shell import may_give
+from muster_core.autoscaling.shrinking import Shrinking
+from muster_core.autoscaling.telling import room_reason
+from muster_core.autoscaling.view import PoolView
+from muster_core.autoscaling.waiting import Head, heads_of, is_forestalled, starved, starves_next
+from muster_core.lifecycle.speed_up import MILLI
+from muster_core.scheduling.queues.giving import Beside, Gift, foreseen
+from muster_core.scheduling.queues.keeping import KeptRoom
+from muster_core.scheduling.queues.lines import Line
+from muster_core.scheduling.queues.reserving import Reserving
+from muster_core.scheduling.queues.trial import Trial
+
+_MOST_HEADS = 8
+"""Jobs that are made room for at once."""
+
+
+def plan(view: PoolView, now: int, settings: ElasticSettings | None = None) -> list[ScaleProposal]:
+    """Every change of size that is worth it at ``now`` (µs); the view is as before afterwards, and the same view gives the same answer."""
+    chosen = settings or ElasticSettings()
+    trial = Trial(index=view.index, feasible=view.feasible, now=now)
+    mark = trial.checkpoint()
+    try:
+        kept = KeptRoom(trial.snapshot)
+        Reserving(trial, kept, view.durations).run()
+        heads = heads_of(trial)
+        starving = starved(heads, now)
+        if starving:
+            helping = _Helping(trial, kept, chosen)
+            helping.run(starving)
+            if helping.proposals or helping.awaited:
+                return helping.proposals
+        return [] if is_forestalled(heads, now) else growths(trial, view.decided_at, chosen)
+    finally:
+        trial.rollback(mark)
+
+
+def next_check(view: PoolView, now: int, settings: ElasticSettings | None = None) -> int | None:
+    """The next instant (µs) at which ``plan`` may propose what it does not propose at ``now``, or None where only facts change that."""
+    chosen = settings or ElasticSettings()
+    trial = Trial(index=view.index, feasible=view.feasible, now=now)
+    heads = heads_of(trial)
+    elastic = growers(trial, chosen)
+    instants = [grows_at(one, view.decided_at) for one in elastic]
+    instants += [at for one in elastic if (at := forgives_at(one, now)) is not None]
+    if heads:
+        tree = trial.index.tree
+        givers = (may_give(record, tree, chosen) for record in trial.index.records.values())
+        instants += [giver.cool_at for giver in givers if giver is not None]
+    starves_at = starves_next(heads, now)
+    if starves_at is not None:
+        instants.append(starves_at)
+    return min((at for at in instants if at > now), default=None)
+
+
+class _Helping:
+    """Makes room for those who have waited too long, one after the other.
+
+    ``awaited`` says that somebody only waits for what is on its way out already.
+    """
+
+    def __init__(self, trial: Trial, kept: KeptRoom, settings: ElasticSettings) -> None:
+        self.proposals: list[ScaleProposal] = []
+        self.awaited = False
+        self._trial = trial
+        self._kept = kept
+        self._settings = settings
+        self._used: set[str] = set()
+        self._givers: dict[tuple[str, str], Givers] = {}
+        self._hopeless: set[Line] = set()
+        self._helped = 0
+
+    def run(self, starving: list[Head]) -> None:
+        with foreseen(self._trial, self._kept):
+            for head in starving:
+                if self._helped < _MOST_HEADS and head.line not in self._hopeless:
+                    self._help(head)
+
+    def _help(self, head: Head) -> None:
+        job_id = head.record.job_id
+        beside = Beside(self._trial, self._kept, job_id)
+        found = beside.find()
+        self.awaited = self.awaited or found is not None
+        policy = self._policy(head)
+        if found is None and policy is not None:
+            self._kept.lift_all()
+            givers = self._givers_for(beside.shape.queue, policy)
+            shrunk = Shrinking(self._trial, beside, givers).run()
+            if shrunk is not None:
+                given, found = shrunk
+                self._propose(head, given, givers.by_job, policy)
+        self._kept.lift_all()
+        if found is None:
+            self._hopeless.add(head.line)
+            return
+        self._helped += 1
+        self._trial.hold(head.record, head.record.attempt + 1, found.replicas)
+        self._kept.fulfil(job_id)
+
+    def _givers_for(self, queue: str, policy: Policy) -> Givers:
+        """Who has not been asked for anything yet."""
+        givers = self._givers.get((queue, policy.name))
+        if givers is None:
+            givers = self._givers[queue, policy.name] = Givers(self._trial, self._settings, queue, policy)
+        for job_id in self._used:
+            givers.drop(job_id)
+        return givers
+
+    def _policy(self, head: Head) -> Policy | None:
+        """Who gives is decided by the policy of whom it is for; by his queue's, where he himself wants to keep his own size."""
+        tree = self._trial.index.tree
+        own = numbers_of(head.record, tree, self._settings).policy
+        if own == NONE:
+            own = numbers_of_queue(head.line.shape.queue, tree, self._settings).policy
+        return POLICIES.get(own)
+
+    def _propose(self, head: Head, given: list[Gift], givers: dict[str, Giver], policy: Policy) -> None:
+        by_giver: dict[str, list[Gift]] = {}
+        for gift in given:
+            by_giver.setdefault(gift.record.job_id, []).append(gift)
+        for job_id, gifts in sorted(by_giver.items()):
+            giver = givers[job_id]
+            record, role = giver.elastic.record, giver.elastic.role
+            before, after = giver.standing, giver.standing.changed(-len(gifts))
+            removed = tuple(sorted((gift.ref for gift in gifts), key=lambda ref: -ref.index))
+            gain = after.speed_up.at(after.workers) - before.speed_up.at(before.workers)
+            self.proposals.append(
+                ScaleProposal(
+                    job_id=job_id,
+                    role=role.name,
+                    size=before.size,
+                    target=after.size,
+                    policy=policy.name,
+                    attempt=record.attempt,
+                    generation=record.generation,
+                    reason=room_reason(giver.elastic, before, gifts, head, self._trial.now),
+                    gain=int(gain * MILLI),
+                    removed=removed,
+                    for_job=head.record.job_id,
+                    givers=len(by_giver),
+                )
+            )
+        self._used |= by_giver.keys()

@@ -1,0 +1,45 @@
+"""What planning answers: who should grow or shrink, to what size, and why."""
+
+from __future__ import annotations
+
+import msgspec
+
+from muster_core.events import ReplicaRef, ScaleProposed
+from muster_core.models import Reason
+
+
+class ScaleProposal(msgspec.Struct, frozen=True, kw_only=True):
+    """``role`` of a job should go from ``size`` to ``target``, computed on ``attempt`` and ``generation``.
+
+    ``gain`` is the expected speed-up in thousandths of one worker, below 0 where the job shrinks. Then ``removed`` should leave so that
+    ``for_job`` finds room, and ``givers`` jobs give for that.
+    """
+
+    job_id: str
+    role: str
+    size: int
+    target: int
+    policy: str
+    attempt: int
+    generation: int
+    reason: Reason
+    gain: int = 0
+    removed: tuple[ReplicaRef, ...] = ()
+    for_job: str = ""
+    givers: int = 0
+
+    def to_fact(self) -> ScaleProposed:
+        """The fact that it becomes."""
+        return ScaleProposed(
+            role=self.role,
+            size=self.size,
+            target=self.target,
+            policy=self.policy,
+            attempt=self.attempt,
+            generation=self.generation,
+            reason=self.reason,
+            gain=self.gain,
+            removed=self.removed,
+            for_job=self.for_job,
+            givers=self.givers,
+        )

@@ -1,0 +1,70 @@
+"""The numbers of elasticity: what the platform's operator says, what a queue says instead, and what a job says instead of both."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from muster_core.models import ELASTIC_POLICIES, JobRecord, QueueElastic
+from muster_core.scheduling.queues.tree import QueueTree
+
+NONE = "none"
+"""The policy of jobs that keep their size."""
+
+_US = 1_000_000
+
+
+class ElasticSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The platform's own numbers, for queues and jobs that say nothing.
+
+    ``policy`` decides who grows and who gives. Jobs grow when nothing was placed or resized for ``quiet_s`` seconds, by at most ``step``
+    replicas at once (0: as many as fit). A job is left alone for ``cool_down_s`` seconds after a change of its size. Growth that gains
+    less than ``min_gain`` thousandths of a worker is not worth it, where the policy weighs gains.
+    """
+
+    policy: str = "marginal_gain"
+    quiet_s: int = 60
+    cool_down_s: int = 0
+    step: int = 0
+    min_gain: int = 250
+
+
+class Numbers(NamedTuple):
+    """What holds for one job, or one queue; see ``ElasticSettings``. Times are in µs."""
+
+    policy: str
+    quiet_us: int
+    cool_down_us: int
+    step: int
+    min_gain: int
+
+
+def numbers_of_queue(queue: str, tree: QueueTree, settings: ElasticSettings) -> Numbers:
+    """What holds in a queue."""
+    own = tree.specs[queue].elastic or _SILENT
+    return Numbers(
+        policy=own.policy if own.policy in ELASTIC_POLICIES else settings.policy,
+        quiet_us=(own.quiet_s or settings.quiet_s) * _US,
+        cool_down_us=(own.cool_down_s or settings.cool_down_s) * _US,
+        step=own.step or settings.step,
+        min_gain=own.min_gain or settings.min_gain,
+    )
+
+
+def numbers_of(record: JobRecord, tree: QueueTree, settings: ElasticSettings) -> Numbers:
+    """What holds for a job: what it says itself, else its queue, else the platform. One that names a policy that there is not keeps its
+    size."""
+    numbers = numbers_of_queue(tree.account_of(record)[0], tree, settings)
+    if record.job is None:
+        return numbers
+    own = record.job.elastic
+    known = own.policy if own.policy in ELASTIC_POLICIES else NONE
+    return numbers._replace(
+        policy=known if own.policy else numbers.policy,
+        cool_down_us=own.cool_down_s * _US or numbers.cool_down_us,
+        step=own.step or numbers.step,
+    )
+
+
+_SILENT = QueueElastic(quiet_s=0, min_gain=0)

@@ -1,0 +1,57 @@
+"""The pool as elasticity sees it: what a scheduler's state sees, read and tried on, never changed.
+
+Whoever plans keeps such a state of its own from the same facts, so that what it proposes is judged by the rules that it was made by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from muster_core.events import CapacityChanged, NodeChanged
+from muster_core.models import JobRecord, Node, QueueSpec
+from muster_core.scheduling.placement import Gang
+from muster_core.scheduling.queues import PoolState
+from muster_core.scheduling.queues.durations import Durations
+from muster_core.scheduling.queues.index import PoolIndex
+
+_HERE = "here"
+
+
+class PoolView(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool at one moment; valid until its state changes.
+
+    ``decided_at`` is the instant (µs) of the last placement or resize, 0 where there was none.
+    """
+
+    index: PoolIndex
+    feasible: dict[Gang, bool]
+    durations: Durations
+    decided_at: int = 0
+
+
+def view_of_state(state: PoolState, *, capacity: CapacityChanged | None = None) -> PoolView:
+    """The view of a pool's state; ``capacity`` is the scheduler's last word, which remembers decisions on jobs that are forgotten."""
+    return PoolView(
+        index=state.index,
+        feasible=state.feasible,
+        durations=state.durations,
+        decided_at=max(state.decided_at, capacity.decided_at if capacity else 0),
+    )
+
+
+def view_of(
+    *,
+    records: Iterable[JobRecord],
+    nodes: Iterable[Node],
+    queues: Iterable[QueueSpec] = (),
+    capacity: CapacityChanged | None = None,
+) -> PoolView:
+    """The view of a pool with ``nodes`` and valid ``queues``; ``records`` are its jobs, running and waiting."""
+    state = PoolState(pool=_HERE)
+    for node in nodes:
+        state.observe_node(NodeChanged(pool=_HERE, node=node))
+    state.apply_queues(queues)
+    state.restore(records)
+    return view_of_state(state, capacity=capacity)

@@ -1,0 +1,1 @@
+"""The scheduler of a pool: queues, placement, reservations, resizing, explanations."""

@@ -1,0 +1,44 @@
+"""Where a gang goes: all of it at once on the nodes that admit it, or a shortfall in numbers.
+
+Pure and deterministic: the same job on the same nodes goes to the same place on every machine.
+"""
+
+from muster_core.scheduling.placement.capacity import Hold, HoldKey, Snapshot
+from muster_core.scheduling.placement.demand import Demand, demand_of
+from muster_core.scheduling.placement.fragments import TYPICAL, Workload, workload_of
+from muster_core.scheduling.placement.gang import (
+    Gang,
+    GangRole,
+    Placement,
+    feasible_when_empty,
+    find_room,
+    gang_of,
+    has_chance,
+    place,
+)
+from muster_core.scheduling.placement.growth import place_more
+from muster_core.scheduling.placement.holding import hold_of
+from muster_core.scheduling.placement.shortfall import Shortfall, to_reason
+
+__all__ = [
+    "TYPICAL",
+    "Demand",
+    "Gang",
+    "GangRole",
+    "Hold",
+    "HoldKey",
+    "Placement",
+    "Shortfall",
+    "Snapshot",
+    "Workload",
+    "demand_of",
+    "feasible_when_empty",
+    "find_room",
+    "gang_of",
+    "has_chance",
+    "hold_of",
+    "place",
+    "place_more",
+    "to_reason",
+    "workload_of",
+]

@@ -1,0 +1,180 @@
+"""Which nodes admit a replica at all, and which of them it would rather have, before anything is counted.
+
+Kubernetes' own rules: readiness, cordons, taints against tolerations, the node selector, the node affinity. What is required and cannot be
+understood admits nothing: a replica on a node that it must not use is worse than one that waits and says why. What is only preferred and
+cannot be understood prefers nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from muster_core.models import Node, Taint, Template, Toleration
+from muster_core.scheduling.placement.terms import Term, term_matches
+
+NOT_READY = "NotReady"
+UNSCHEDULABLE = "Unschedulable"
+TAINT = "Taint"
+NODE_SELECTOR = "NodeSelector"
+NODE_AFFINITY = "NodeAffinity"
+TOPOLOGY = "Topology"
+POD_RULES = "PodRules"
+POD_AFFINITY = "PodAffinity"
+CONSTRAINTS = (
+    NOT_READY,
+    UNSCHEDULABLE,
+    TAINT,
+    NODE_SELECTOR,
+    NODE_AFFINITY,
+    TOPOLOGY,
+    POD_RULES,
+    POD_AFFINITY,
+)
+"""Every constraint by which a node refuses, in the order in which they are checked; the last for what runs around it."""
+
+_BARRING = frozenset({"NoSchedule", "NoExecute"})
+_DISCOURAGING = "PreferNoSchedule"
+_TAINT_PENALTY = 100
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
+    """What a replica demands of a node apart from room.
+
+    ``terms`` of None: no required affinity; empty: no node satisfies it. ``preferred`` are terms with their weights. ``labels`` are keys
+    that a node must have. ``understood`` is false where rules about other pods are in words that mean nothing here.
+    """
+
+    selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    terms: tuple[Term, ...] | None = None
+    preferred: tuple[tuple[int, Term], ...] = ()
+    labels: tuple[str, ...] = ()
+    understood: bool = True
+
+    @property
+    def by_labels(self) -> bool:
+        """Whether the rules look at more of a node than its taints, so that nodes of equal taints may differ."""
+        return bool(self.selector or self.preferred or self.labels) or self.terms is not None
+
+    @property
+    def keys(self) -> tuple[str, ...] | None:
+        """The labels that the rules look at; None where they look at a node's name."""
+        terms = [*(self.terms or ()), *(term for _, term in self.preferred)]
+        if any(term.match_fields for term in terms):
+            return None
+        asked = (one.key for term in terms for one in term.match_expressions)
+        return tuple(dict.fromkeys((*(key for key, _ in self.selector), *asked, *self.labels)))
+
+
+class _Selector(msgspec.Struct, frozen=True, rename="camel"):
+    node_selector_terms: tuple[Term, ...] = ()
+
+
+class _Preference(msgspec.Struct, frozen=True):
+    weight: int
+    preference: Term
+
+
+class _Required(msgspec.Struct, frozen=True, rename="camel"):
+    required_during_scheduling_ignored_during_execution: _Selector | None = None
+
+
+class _Preferred(msgspec.Struct, frozen=True, rename="camel"):
+    preferred_during_scheduling_ignored_during_execution: tuple[_Preference, ...] = ()
+
+
+def rules_of(template: Template, *, labels: tuple[str, ...] = (), understood: bool = True) -> Rules:
+    """The rules of one replica; ``labels`` and ``understood`` as in ``Rules``."""
+    return Rules(
+        selector=tuple(sorted(template.node_selector.items())),
+        tolerations=template.tolerations,
+        terms=_required_terms(template),
+        preferred=_preferred_terms(template),
+        labels=labels,
+        understood=understood,
+    )
+
+
+def refusal(rules: Rules, node: Node) -> str:
+    """The first constraint by which ``node`` refuses the replica, or an empty text where it admits it."""
+    if not node.ready:
+        return NOT_READY
+    if node.unschedulable:
+        return UNSCHEDULABLE
+    if not tolerates(rules.tolerations, node.taints):
+        return TAINT
+    if not _selected(rules, node):
+        return NODE_SELECTOR
+    if not _attracted(rules, node):
+        return NODE_AFFINITY
+    if any(key not in node.labels for key in rules.labels):
+        return TOPOLOGY
+    return "" if rules.understood else POD_RULES
+
+
+def penalty(rules: Rules, node: Node) -> int:
+    """How little the replica likes ``node``: the weights of its preferences that the node misses, and 100 for each PreferNoSchedule taint
+    that it does not tolerate."""
+    missed = sum(weight for weight, term in rules.preferred if not term_matches(term, node))
+    taints = (taint for taint in node.taints if taint.effect == _DISCOURAGING)
+    return missed + _TAINT_PENALTY * sum(
+        1 for taint in taints if not any(_tolerated(taint, one) for one in rules.tolerations)
+    )
+
+
+def chosen_by_labels(rules: Rules, node: Node) -> bool:
+    """Whether the node selector and the required node affinity allow ``node``, whatever its state and taints."""
+    return _selected(rules, node) and _attracted(rules, node)
+
+
+def tolerates(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> bool:
+    """Whether every taint that bars new replicas (NoSchedule, NoExecute) is tolerated."""
+    known = tuple(tolerations)
+    return all(any(_tolerated(taint, one) for one in known) for taint in barring(taints))
+
+
+def barring(taints: Iterable[Taint]) -> tuple[Taint, ...]:
+    """The taints that bar new replicas; PreferNoSchedule only discourages."""
+    return tuple(taint for taint in taints if taint.effect in _BARRING)
+
+
+def _selected(rules: Rules, node: Node) -> bool:
+    return all(node.labels.get(key) == value for key, value in rules.selector)
+
+
+def _attracted(rules: Rules, node: Node) -> bool:
+    return rules.terms is None or any(term_matches(term, node) for term in rules.terms)
+
+
+def _tolerated(taint: Taint, toleration: Toleration) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.operator == "Exists":
+        return not toleration.key or toleration.key == taint.key
+    return toleration.key == taint.key and toleration.value == taint.value
+
+
+def _required_terms(template: Template) -> tuple[Term, ...] | None:
+    if not template.node_affinity:
+        return None
+    try:
+        required = msgspec.convert(
+            template.node_affinity, _Required
+        ).required_during_scheduling_ignored_during_execution
+    except msgspec.ValidationError:
+        return ()
+    return None if required is None else required.node_selector_terms
+
+
+def _preferred_terms(template: Template) -> tuple[tuple[int, Term], ...]:
+    if not template.node_affinity:
+        return ()
+    try:
+        affinity = msgspec.convert(template.node_affinity, _Preferred)
+    except msgspec.ValidationError:
+        return ()
+    return tuple(
+        (one.weight, one.preference) for one in affinity.preferred_during_scheduling_ignored_during_execution
+    )

@@ -1,0 +1,403 @@
+"""The free capacity of a pool, node by node, as something that can be tried on and rolled back as a whole.
+
+Two things keep decisions cheap. Nodes with equal rooms and equal taints form one class, so that a gang is tried on classes and not on
+thousands of nodes; and what depends on labels is asked of each node once, not once a gang.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from muster_core.models import Node, Resources, Taint
+from muster_core.scheduling.placement.admission import Rules, barring
+from muster_core.scheduling.placement.changes import Changes, View
+from muster_core.scheduling.placement.demand import PODS, Demand
+from muster_core.scheduling.placement.peers import Peer
+from muster_core.scheduling.placement.reach import Reach, reach_of
+from muster_core.scheduling.placement.room import (
+    BASE_AXES,
+    Need,
+    Room,
+    empty_room,
+    is_overfull,
+    need_of,
+    subtract,
+    take_foreign_gpus,
+)
+from muster_core.scheduling.placement.verdicts import Verdicts
+
+HoldKey = tuple[str, int, str, int]
+"""Who holds room: job id, attempt, role, index."""
+
+_NAMED = frozenset({"cpu", "memory", "gpu", "gpu_memory", "ephemeral_storage"})
+"""The resources that have a field of their own."""
+_SLACK_UNIT = 1_000_000
+_FEWEST_VERDICTS_KEPT = 16
+_JUDGED_KEPT = 2_000_000
+
+
+class Hold(NamedTuple):
+    """What one replica takes of a node, and what it is to others where that is known."""
+
+    node: str
+    demand: Demand
+    gpus: tuple[int, ...] = ()
+    peer: Peer | None = None
+
+
+class NodeClass:
+    """Nodes that differ in name and labels only: equal rooms, equal taints. ``names`` are sorted."""
+
+    __slots__ = ("key", "names", "room", "slack", "taints")
+
+    def __init__(self, *, key: tuple[int, Room], taints: tuple[Taint, ...]) -> None:
+        self.key = key
+        self.room = key[1]
+        self.taints = taints
+        self.names: list[str] = []
+        self.slack: int | None = None
+
+
+class Snapshot:
+    """Nodes, what is held on them, and what is left.
+
+    ``changes`` tells which nodes have other room than before; ``views`` are what was derived from it and is kept up to date so.
+    Between ``checkpoint`` and the matching ``commit`` or ``rollback`` only ``hold`` and ``release`` are allowed; checkpoints nest.
+    """
+
+    def __init__(self, nodes: Iterable[Node] = ()) -> None:
+        self._axes: dict[str, int] = {name: position for position, name in enumerate(BASE_AXES)}
+        self._nodes: dict[str, Node] = {}
+        self._rooms: dict[str, Room] = {}
+        self._empty_rooms: dict[str, Room] = {}
+        self._barring: dict[str, tuple[Taint, ...]] = {}
+        self._holds: dict[HoldKey, Hold] = {}
+        self._on_node: dict[str, dict[HoldKey, Hold]] = {}
+        self._classes: dict[tuple[int, Room], NodeClass] = {}
+        self._class_of: dict[str, NodeClass] = {}
+        self._taint_numbers: dict[tuple[Taint, ...], int] = {}
+        self._domains: dict[str, dict[str, list[str]]] = {}
+        self._needs: dict[Demand, Need] = {}
+        self._verdicts: dict[Rules, Verdicts] = {}
+        self._scale: tuple[int, ...] | None = None
+        self._emptied: Snapshot | None = None
+        self._allocatable: Resources | None = None
+        self._reach: tuple[int, Reach] | None = None
+        self._log: list[tuple[HoldKey, Hold, bool, Room | None]] = []
+        self._open = 0
+        self.changes = Changes()
+        self.views: dict[Hashable, View] = {}
+        for node in nodes:
+            self.put_node(node)
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """Every node by name."""
+        return self._nodes
+
+    @property
+    def holds(self) -> Mapping[HoldKey, Hold]:
+        """Everything held, also on nodes that are not (or no longer) known."""
+        return self._holds
+
+    @property
+    def classes(self) -> Iterable[NodeClass]:
+        """The classes of the nodes that take new replicas, in no particular order."""
+        return self._classes.values()
+
+    def put_node(self, node: Node) -> None:
+        """Add ``node`` or replace what was known of it; what is held on it stays held."""
+        self._refuse_inside_transaction()
+        known = self._nodes.get(node.name)
+        if known == node:
+            return
+        self._emptied = self._allocatable = None
+        self._unclassify(node.name)
+        self._nodes[node.name] = node
+        self._empty_rooms.pop(node.name, None)
+        if known is None or known.allocatable != node.allocatable:
+            self._forget_scale()
+        if known is None or _admission(known) != _admission(node):
+            self._domains.clear()
+            for verdicts in self._verdicts.values():
+                verdicts.judge(node)
+        self._barring[node.name] = barring(node.taints)
+        unmet = sorted(name for name in node.allocatable.extended if name not in self._axes)
+        if unmet:
+            self._add_axes(unmet)
+        self._replace_room(node.name, self._room_from_scratch(node))
+
+    def drop_node(self, name: str) -> None:
+        """Forget a node that left the pool; what is held on it stays held, on a node that is not there."""
+        self._refuse_inside_transaction()
+        if self._nodes.get(name) is None:
+            return
+        self._unclassify(name)
+        del self._nodes[name], self._rooms[name], self._barring[name]
+        self._empty_rooms.pop(name, None)
+        self.changes.note(name)
+        self._emptied = self._allocatable = None
+        self._forget_scale()
+        self._domains.clear()
+        for verdicts in self._verdicts.values():
+            verdicts.forget(name)
+
+    def hold(self, key: HoldKey, hold: Hold) -> None:
+        """Take room; raises ValueError where ``key`` holds room already."""
+        self.hold_all(((key, hold),))
+
+    def hold_all(self, holds: Iterable[tuple[HoldKey, Hold]]) -> None:
+        """Take room for several at once, which costs less than one by one.
+
+        Raises ValueError where a key holds room already or comes twice; then nothing is taken.
+        """
+        wanted = tuple(holds)
+        for key, _ in wanted:
+            if key in self._holds:
+                raise ValueError(f"{key} holds room on {self._holds[key].node} already")
+        if len({key for key, _ in wanted}) != len(wanted):
+            raise ValueError("a key comes twice")
+        rooms: dict[str, Room] = {}
+        for key, hold in wanted:
+            before = rooms.get(hold.node) or self._rooms.get(hold.node)
+            self._remember(key, hold, added=True, before=before)
+            self._holds[key] = hold
+            self._on_node.setdefault(hold.node, {})[key] = hold
+            if before is not None:
+                rooms[hold.node] = subtract(before, self.need(hold.demand), hold.gpus)
+        for name, room in rooms.items():
+            node = self._nodes[name]
+            # Others are taken to use GPUs that no replica uses: which ones, depends on all that is held.
+            self._replace_room(name, self._room_from_scratch(node) if node.foreign.gpu else room)
+
+    def release(self, key: HoldKey) -> None:
+        """Give room back; raises KeyError where ``key`` holds none."""
+        hold = self._holds.pop(key)
+        self._remember(key, hold, added=False, before=self._rooms.get(hold.node))
+        del self._on_node[hold.node][key]
+        node = self._nodes.get(hold.node)
+        if node is not None:
+            self._replace_room(hold.node, self._room_from_scratch(node))
+
+    def checkpoint(self) -> int:
+        """Open a transaction; the answer is for ``commit`` or ``rollback``."""
+        self._open += 1
+        return len(self._log)
+
+    def commit(self, mark: int) -> None:
+        """Keep what was done since ``mark``; an enclosing transaction may still roll it back."""
+        self._close(mark)
+        if not self._open:
+            self._log.clear()
+
+    def rollback(self, mark: int) -> None:
+        """Undo everything since ``mark``."""
+        self._close(mark)
+        while len(self._log) > mark:
+            key, hold, added, before = self._log.pop()
+            if added:
+                del self._holds[key], self._on_node[hold.node][key]
+            else:
+                self._holds[key] = hold
+                self._on_node[hold.node][key] = hold
+            if before is not None:
+                self._replace_room(hold.node, before)
+
+    def need(self, demand: Demand) -> Need:
+        """``demand`` in the terms of this snapshot's rooms."""
+        need = self._needs.get(demand)
+        if need is None:
+            need = self._needs[demand] = need_of(demand, self._axes)
+        return need
+
+    def room(self, name: str) -> Room:
+        """What is free on a node; raises KeyError where the node is not known."""
+        return self._rooms[name]
+
+    def room_without(self, name: str, gone: Container[HoldKey]) -> Room:
+        """What would be free on a node if ``gone`` held nothing there; raises KeyError where the node is not known."""
+        return self._room_from_scratch(self._nodes[name], gone)
+
+    def class_of(self, name: str) -> NodeClass | None:
+        """The class of a node, or None where it takes no new replica or is not known."""
+        return self._class_of.get(name)
+
+    def slack(self, of: NodeClass) -> int:
+        """How much is left on a node of this class, each resource as a share of the largest node's; fewer is tighter."""
+        if of.slack is None:
+            scale = self._scales()
+            amounts = (*of.room.free, sum(of.room.gpus))
+            of.slack = sum(_SLACK_UNIT * a // s for a, s in zip(amounts, scale, strict=True) if s)
+        return of.slack
+
+    def verdicts(self, rules: Rules) -> Verdicts:
+        """Which nodes admit replicas of these rules."""
+        verdicts = self._verdicts.get(rules)
+        if verdicts is None:
+            if len(self._verdicts) >= max(_FEWEST_VERDICTS_KEPT, _JUDGED_KEPT // max(len(self._nodes), 1)):
+                del self._verdicts[next(iter(self._verdicts))]
+            verdicts = self._verdicts[rules] = Verdicts(rules, self._nodes.values())
+        return verdicts
+
+    def domains(self, label: str) -> Mapping[str, Sequence[str]]:
+        """The values of a node label, and the names of the nodes that have each, sorted."""
+        domains = self._domains.get(label)
+        if domains is None:
+            domains = self._domains[label] = {}
+            for name in sorted(self._nodes):
+                value = self._nodes[name].labels.get(label)
+                if value is not None:
+                    domains.setdefault(value, []).append(name)
+        return domains
+
+    def free_of(self, room: Room, resource: str) -> int:
+        """What ``room`` has free of a resource by name (``gpu`` in milli-GPU), never below 0."""
+        if resource == "gpu":
+            return sum(max(milli, 0) for milli in room.gpus)
+        if resource == "gpu_memory":
+            return sum(max(memory, 0) for memory in room.gpu_memory)
+        axis = self._axes.get(resource)
+        return 0 if axis is None else max(room.free[axis], 0)
+
+    def free_total(self) -> Resources:
+        """What is free on the nodes that take new replicas; ``gpu_memory`` is the sum over their GPUs."""
+        totals = dict.fromkeys(("gpu", "gpu_memory", *self._axes), 0)
+        for one in self._classes.values():
+            for resource in totals:
+                totals[resource] += len(one.names) * self.free_of(one.room, resource)
+        return _as_resources(totals)
+
+    def allocatable_total(self) -> Resources:
+        """What the nodes that take new replicas offer in all; ``gpu_memory`` is the sum over their GPUs."""
+        if self._allocatable is None:
+            self._allocatable = self._sum_of_allocatable()
+        return self._allocatable
+
+    def _sum_of_allocatable(self) -> Resources:
+        total = Resources()
+        for name in (name for one in self._classes.values() for name in one.names):
+            node = self._nodes[name]
+            gpu_memory = node.gpu_memory * (node.allocatable.gpu // 1000)
+            total += node.allocatable
+            total += Resources(gpu_memory=gpu_memory - node.allocatable.gpu_memory)
+        return total
+
+    def reach(self) -> Reach:
+        """The most that any node that takes new replicas has free of each resource."""
+        if self._reach is None or self._reach[0] != self.changes.end:
+            self._reach = (
+                self.changes.end,
+                reach_of((one.room for one in self._classes.values()), len(self._axes)),
+            )
+        return self._reach[1]
+
+    def overfull(self) -> list[str]:
+        """The nodes on which more is held or used than they offer, sorted."""
+        return sorted(name for name, room in self._rooms.items() if is_overfull(room))
+
+    def emptied(self) -> Snapshot:
+        """The same nodes without any replica of ours; do not change it."""
+        if self._emptied is None:
+            self._emptied = Snapshot(self._nodes.values())
+        return self._emptied
+
+    def _usable(self, name: str) -> bool:
+        node = self._nodes[name]
+        return node.ready and not node.unschedulable
+
+    def _room_from_scratch(self, node: Node, gone: Container[HoldKey] = ()) -> Room:
+        room = self._empty_rooms.get(node.name)
+        if room is None:
+            room = self._empty_rooms[node.name] = empty_room(node, self._axes)
+        for key, hold in self._on_node.get(node.name, {}).items():
+            if key not in gone:
+                room = subtract(room, self.need(hold.demand), hold.gpus)
+        return take_foreign_gpus(room, node.foreign.gpu)
+
+    def _replace_room(self, name: str, room: Room) -> None:
+        self._unclassify(name)
+        self._set_room(name, room)
+
+    def _set_room(self, name: str, room: Room) -> None:
+        self._rooms[name] = room
+        self.changes.note(name)
+        if not self._usable(name):
+            return
+        taints = self._barring[name]
+        key = (self._taint_numbers.setdefault(taints, len(self._taint_numbers)), room)
+        members = self._classes.get(key)
+        if members is None:
+            members = self._classes[key] = NodeClass(key=key, taints=taints)
+        insort(members.names, name)
+        self._class_of[name] = members
+
+    def _unclassify(self, name: str) -> None:
+        members = self._class_of.pop(name, None)
+        if members is None:
+            return
+        del members.names[bisect_left(members.names, name)]
+        if not members.names:
+            del self._classes[members.key]
+
+    def _add_axes(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._axes[name] = len(self._axes)
+        self._needs.clear()
+        self._empty_rooms.clear()
+        self.views.clear()
+        self._classes.clear()
+        self._class_of.clear()
+        self._forget_scale()
+        for name in self._rooms:
+            self._set_room(name, self._room_from_scratch(self._nodes[name]))
+
+    def _scales(self) -> tuple[int, ...]:
+        if self._scale is None:
+            offers = [node.allocatable for node in self._nodes.values()]
+            self._scale = tuple(0 if name == PODS else _most(name, offers) for name in (*self._axes, "gpu"))
+        return self._scale
+
+    def _forget_scale(self) -> None:
+        if self._scale is not None:
+            self._scale = None
+            self.changes.note_all()
+            for one in self._classes.values():
+                one.slack = None
+
+    def _remember(self, key: HoldKey, hold: Hold, *, added: bool, before: Room | None) -> None:
+        if self._open:
+            self._log.append((key, hold, added, before))
+
+    def _close(self, mark: int) -> None:
+        if not self._open or mark > len(self._log):
+            raise ValueError("no transaction is open at this mark")
+        self._open -= 1
+
+    def _refuse_inside_transaction(self) -> None:
+        if self._open:
+            raise ValueError("nodes do not change inside a transaction")
+
+
+def _most(resource: str, offers: Iterable[Resources]) -> int:
+    """The most that any of ``offers`` has of a resource."""
+    if resource in _NAMED:
+        return max(map(attrgetter(resource), offers), default=0)
+    return max((offer.extended.get(resource, 0) for offer in offers), default=0)
+
+
+def _admission(node: Node) -> tuple[object, ...]:
+    return (node.ready, node.unschedulable, node.taints, node.labels)
+
+
+def _as_resources(totals: dict[str, int]) -> Resources:
+    return Resources(
+        cpu=totals["cpu"],
+        memory=totals["memory"],
+        gpu=totals["gpu"],
+        gpu_memory=totals["gpu_memory"],
+        ephemeral_storage=totals["ephemeral_storage"],
+        extended={name: amount for name, amount in totals.items() if name not in _NAMED and name != PODS},
+    )

@@ -1,0 +1,80 @@
+"""One topology domain for a gang that does not fit on one node: the smallest that holds it, else as few as possible.
+
+A domain is the nodes of equal values of a label: a rack, a zone, a pool of fast links. Its size is how many replicas of the gang's largest
+group find room in it, so that a small gang does not break into a domain that a large one needs whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from muster_core.scheduling.placement.field import Field
+from muster_core.scheduling.placement.fits import Totals
+from muster_core.scheduling.placement.layout import Group, Layout
+
+LayOut = Callable[[Sequence[Group], Field], Layout | None]
+
+
+def lay_out_in_domains(
+    groups: Sequence[Group], field: Field, label: str, *, required: bool, lay_out: LayOut
+) -> Layout | None:
+    """Room for ``groups`` in one domain of ``label`` by ``lay_out``; where none holds them and it is not ``required``, in few."""
+    if not all(group.need.possible for group in groups):
+        return None
+    in_one = _in_one(groups, field, label, lay_out)
+    if in_one is not None or required:
+        return in_one
+    return _in_few(groups, field, label, lay_out) or lay_out(groups, field)
+
+
+def _in_one(groups: Sequence[Group], field: Field, label: str, lay_out: LayOut) -> Layout | None:
+    leader = _leader(groups)
+    totals = _totals(groups, field, label)
+    for domain in totals[leader].holding(groups[leader].count):
+        if all(one.sum(domain) >= group.count for one, group in zip(totals, groups, strict=True)):
+            layout = lay_out(groups, field.within(_names(field, label, (domain,))))
+            if layout is not None:
+                return layout
+    return None
+
+
+def _in_few(groups: Sequence[Group], field: Field, label: str, lay_out: LayOut) -> Layout | None:
+    """The largest domains, then the smallest that holds the rest; more of them, twice as many each time, where that does not do."""
+    leader = _leader(groups)
+    totals = _totals(groups, field, label)[leader]
+    descending = list(totals.descending())
+    chosen: list[str] = []
+    missing = groups[leader].count
+    for domain in descending:
+        last = next((one for one in totals.holding(missing) if one not in chosen), None)
+        chosen.append(last or domain)
+        missing -= totals.sum(chosen[-1])
+        if missing <= 0:
+            break
+    if missing > 0:
+        return None
+    while True:
+        layout = lay_out(groups, field.within(_names(field, label, chosen)))
+        if layout is not None or len(chosen) == len(descending):
+            return layout
+        others = (domain for domain in descending if domain not in chosen)
+        chosen += [domain for domain, _ in zip(others, tuple(chosen), strict=False)]
+
+
+def _leader(groups: Sequence[Group]) -> int:
+    """The position of the largest group, the first of equal ones."""
+    return max(range(len(groups)), key=lambda position: (groups[position].count, -position))
+
+
+def _totals(groups: Sequence[Group], field: Field, label: str) -> list[Totals]:
+    return [field.fits(group.slot).totals(label) for group in groups]
+
+
+def _names(field: Field, label: str, domains: Sequence[str]) -> Sequence[str]:
+    """The nodes of ``domains`` that the field is bound to."""
+    by_domain = field.snapshot.domains(label)
+    names = by_domain[domains[0]] if len(domains) == 1 else sorted(n for d in domains for n in by_domain[d])
+    if field.names is None:
+        return names
+    bound = frozenset(field.names)
+    return [name for name in names if name in bound]

@@ -1,0 +1,173 @@
+"""Where replicas of a gang could stand: the pool's node classes, or some of its nodes, split by who admits whom.
+
+A class splits only where some rule looks at labels; otherwise its nodes stay together and are tried as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from muster_core.scheduling.placement.admission import Rules, tolerates
+from muster_core.scheduling.placement.capacity import NodeClass, Snapshot
+from muster_core.scheduling.placement.fits import Fits, fits_of
+from muster_core.scheduling.placement.fragments import TYPICAL, Workload, fragments_of
+from muster_core.scheduling.placement.room import Room, Want, count, fill
+from muster_core.scheduling.placement.slot import Slot
+from muster_core.scheduling.placement.verdicts import Verdicts
+
+_AS_OFTEN_AS_IT_FITS = 1 << 30
+
+
+class Cost(NamedTuple):
+    """What it costs to use a node, the fewer the better: how little it is liked, fragmentation, what is left of it."""
+
+    penalty: int
+    growth: int
+    slack: int
+
+
+class Spot(NamedTuple):
+    """Nodes that are alike to the gang: equal rooms, and each of them admits the rules of these numbers. ``names`` are sorted."""
+
+    room: Room
+    cost: Cost
+    names: Sequence[str]
+    admits: frozenset[int]
+
+
+class Field:
+    """The nodes of ``snapshot`` for replicas of ``slots``; valid until the snapshot changes.
+
+    ``numbers`` stand for the rules; ``names`` are the nodes that it is bound to, sorted, or None for all of them. Where a ``workload``
+    is given, fragments are measured by it and everything is placed so that they grow least; without one, shares of GPUs are, by
+    what is typical, and everything else goes where it is tightest.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        slots: Iterable[Slot],
+        *,
+        workload: Workload | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        self.snapshot = snapshot
+        self.slots = tuple(dict.fromkeys(slots))
+        self.numbers = {
+            rule: number for number, rule in enumerate(dict.fromkeys(slot.rules for slot in self.slots))
+        }
+        self.workload = workload
+        self.names = names
+
+    def within(self, names: Sequence[str]) -> Field:
+        """The same on some of the nodes; ``names`` are sorted."""
+        return Field(self.snapshot, self.slots, workload=self.workload, names=names)
+
+    def fits(self, slot: Slot) -> Fits:
+        """How many replicas of ``slot`` each node of the pool could take."""
+        need = self.snapshot.need(slot.demand)
+
+        def measure(room: Room) -> tuple[int, int]:
+            times = count(room, need, _AS_OFTEN_AS_IT_FITS)
+            return times, self._growth(room, (slot,)) if times else 0
+
+        key = ("one", slot.demand, slot.rules, self.workload)
+        return fits_of(self.snapshot, key, (slot.rules,), measure)
+
+    def fits_all(self, wants: Sequence[tuple[Slot, int]]) -> Fits:
+        """The nodes of the pool that could take all of these replicas, taken in this order."""
+        needs = [Want(self.snapshot.need(slot.demand), number) for slot, number in wants]
+        slots = tuple(slot for slot, _ in wants)
+        rules = tuple(dict.fromkeys(slot.rules for slot in slots))
+
+        def measure(room: Room) -> tuple[int, int]:
+            if fill(room, needs) != [want.limit for want in needs]:
+                return 0, 0
+            return 1, self._growth(room, slots)
+
+        demands = tuple((slot.demand, number) for slot, number in wants)
+        key = ("all", demands, rules, self.workload)
+        return fits_of(self.snapshot, key, rules, measure)
+
+    @cached_property
+    def spots(self) -> list[Spot]:
+        """Every spot that admits at least one of the rules, in no particular order."""
+        spots: list[Spot] = []
+        verdicts = {rule: self.snapshot.verdicts(rule) for rule in self.numbers}
+        split = [rule for rule in self.numbers if rule.by_labels or verdicts[rule].penalties]
+        by_taints = [rule for rule in self.numbers if rule not in split]
+        tolerated: dict[tuple[object, ...], frozenset[int]] = {}
+        for one, names in self._classes():
+            admits = tolerated.get(one.taints)
+            if admits is None:
+                admits = frozenset(
+                    self.numbers[rule]
+                    for rule in by_taints
+                    if rule.understood and tolerates(rule.tolerations, one.taints)
+                )
+                tolerated[one.taints] = admits
+            if split:
+                spots.extend(self._split(one, names, admits, split))
+            elif admits:
+                spots.append(Spot(one.room, self._cost(one, 0), names, admits))
+        return spots
+
+    def _classes(self) -> Iterable[tuple[NodeClass, Sequence[str]]]:
+        if self.names is None:
+            return ((one, one.names) for one in self.snapshot.classes)
+        members: dict[int, tuple[NodeClass, list[str]]] = {}
+        for name in self.names:
+            one = self.snapshot.class_of(name)
+            if one is not None:
+                members.setdefault(id(one), (one, []))[1].append(name)
+        return members.values()
+
+    def _split(
+        self, one: NodeClass, names: Sequence[str], admits: frozenset[int], rules: Sequence[Rules]
+    ) -> list[Spot]:
+        parts: list[tuple[frozenset[int], int, Sequence[str]]] = [(admits, 0, names)]
+        for rule in rules:
+            also = frozenset((self.numbers[rule],))
+            verdicts = self.snapshot.verdicts(rule)
+            parts = [
+                (numbers | also if admitted else numbers, penalty + more, some)
+                for numbers, penalty, members in parts
+                for admitted, more, some in _judged(verdicts, members)
+            ]
+        return [
+            Spot(one.room, self._cost(one, penalty), some, numbers)
+            for numbers, penalty, some in parts
+            if numbers
+        ]
+
+    def _cost(self, one: NodeClass, penalty: int) -> Cost:
+        return Cost(penalty, self._growth(one.room, self.slots), self.snapshot.slack(one))
+
+    def _growth(self, room: Room, slots: Iterable[Slot]) -> int:
+        growth = 0
+        for demand in dict.fromkeys(slot.demand for slot in slots):
+            if self.workload is None and not demand.gpu_share:
+                continue
+            need = self.snapshot.need(demand)
+            if count(room, need, 1):
+                growth += fragments_of(self.snapshot, self.workload or TYPICAL).growth(room, need)
+        return growth
+
+
+def _judged(verdicts: Verdicts, names: Sequence[str]) -> Iterable[tuple[bool, int, Sequence[str]]]:
+    """The nodes by whether they admit replicas, and by how little they are liked; each part is sorted as ``names`` are."""
+    admitted, penalties = verdicts.admitted, verdicts.penalties
+    inside = [name for name in names if name in admitted]
+    if len(inside) < len(names):
+        yield False, 0, [name for name in names if name not in admitted]
+    if not penalties:
+        if inside:
+            yield True, 0, inside
+        return
+    by_penalty: dict[int, list[str]] = {}
+    for name in inside:
+        by_penalty.setdefault(penalties.get(name, 0), []).append(name)
+    for penalty, some in by_penalty.items():
+        yield True, penalty, some

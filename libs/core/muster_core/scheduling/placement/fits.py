@@ -1,0 +1,322 @@
+"""How many times something fits on each node of the whole pool, kept up to date as rooms change.
+
+The same few shapes of gangs are placed again and again, and each placement changes a few nodes of thousands: an order of the nodes that
+is mended costs what has changed, one that is made anew costs what there is.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from muster_core.scheduling.placement.admission import Rules
+from muster_core.scheduling.placement.capacity import Snapshot
+from muster_core.scheduling.placement.room import Room
+from muster_core.scheduling.placement.verdicts import Verdicts
+
+_FEWEST_KEPT = 400_000
+_VIEWS_KEPT = 2_000
+_ROOMS_KEPT = 1 << 14
+_ALL_AT_ONCE = 4
+"""Where more than one node in so many has changed, all are looked at: class by class that costs less than node by node."""
+
+Measure = Callable[[Room], tuple[int, int]]
+"""How many times it fits in a room, and what that costs before tightness counts (fewer is better)."""
+
+
+class Fit(NamedTuple):
+    """A node that it fits on; compared by what it costs: whom it is not liked by, fragmentation, slack, name."""
+
+    penalty: int
+    growth: int
+    slack: int
+    name: str
+    times: int
+
+
+class Fits:
+    """The nodes that admit all of ``rules``, by how many times ``measure`` finds room there; ``refresh`` first, then ask."""
+
+    def __init__(self, snapshot: Snapshot, rules: Sequence[Rules], measure: Measure) -> None:
+        self._snapshot = snapshot
+        self._rules = tuple(rules)
+        self._measure = measure
+        self._measured: dict[Room, tuple[int, int]] = {}
+        self._fits: dict[str, Fit] = {}
+        self._by_times: dict[int, list[Fit]] = {}
+        self._totals: dict[str, Totals] = {}
+        self._total = 0
+        self._seen = -1
+        self._verdicts: list[Verdicts] = []
+
+    @property
+    def weight(self) -> int:
+        """How many nodes and rooms are kept."""
+        return len(self._fits) + len(self._measured)
+
+    @property
+    def total(self) -> int:
+        """How many times it fits in all."""
+        return self._total
+
+    def refresh(self) -> None:
+        """Look again at the nodes that have changed."""
+        changes = self._snapshot.changes
+        if self._seen == changes.end:
+            return
+        changed = changes.since(self._seen)
+        self._seen = changes.end
+        self._verdicts = [self._snapshot.verdicts(rule) for rule in self._rules]
+        if changed is None or len(changed) * _ALL_AT_ONCE > len(self._snapshot.nodes):
+            self._rebuild()
+            return
+        for name in changed:
+            self._update(name)
+
+    @property
+    def names(self) -> Iterable[str]:
+        """The nodes that it fits on."""
+        return self._fits.keys()
+
+    def times(self, name: str) -> int:
+        """How many times it fits on a node."""
+        fit = self._fits.get(name)
+        return fit.times if fit else 0
+
+    def among(self, names: Sequence[str]) -> list[Fit]:
+        """The nodes of ``names`` that it fits on."""
+        fits = self._fits
+        return [fits[name] for name in names if name in fits]
+
+    def best(self, times: int) -> Fit | None:
+        """The cheapest node that it fits on at least ``times`` times."""
+        tops = [self._top(number) for number in self._by_times if number >= times]
+        return min((top for top in tops if top is not None), default=None)
+
+    def pack(self, number: int) -> list[tuple[str, int]] | None:
+        """The nodes for ``number`` of them, and how many go on each: as few nodes as possible, the cheapest; None without room."""
+        if self._total < number:
+            return None
+        chosen: list[tuple[str, int]] = []
+        taken: list[Fit] = []
+        sizes = sorted(self._by_times)
+        while sizes:
+            last = self.best(number) if sizes[-1] >= number else None
+            if last is not None:
+                chosen.append((last.name, number))
+                break
+            top = self._top(sizes[-1])
+            if top is None or top.times >= number:
+                sizes.pop()
+                continue
+            taken.append(self._pop(top))
+            chosen.append((top.name, top.times))
+            number -= top.times
+        for fit in taken:
+            heapq.heappush(self._by_times[fit.times], fit)
+        return chosen
+
+    def totals(self, label: str) -> Totals:
+        """How many times it fits in each domain of a node label."""
+        totals = self._totals.get(label)
+        if totals is None:
+            nodes = self._snapshot.nodes
+            totals = self._totals[label] = Totals()
+            for name, fit in self._fits.items():
+                totals.put(name, nodes[name].labels.get(label), fit.times)
+        return totals
+
+    def _rebuild(self) -> None:
+        self._fits.clear()
+        self._by_times.clear()
+        self._totals.clear()
+        self._total = 0
+        verdicts = self._verdicts
+        penalties = [one.penalties for one in verdicts if one.penalties]
+        self._measured.clear()
+        for one in self._snapshot.classes:
+            times, growth = self._measure(one.room)
+            if not times:
+                continue
+            names: Sequence[str] = one.names
+            for verdict in verdicts:
+                admitted = verdict.admitted
+                names = [name for name in names if name in admitted]
+            if not names:
+                continue
+            slack = self._snapshot.slack(one)
+            fits = [
+                Fit(
+                    sum(some.get(name, 0) for some in penalties) if penalties else 0,
+                    growth,
+                    slack,
+                    name,
+                    times,
+                )
+                for name in names
+            ]
+            self._fits.update(zip(names, fits, strict=True))
+            self._by_times.setdefault(times, []).extend(fits)
+            self._total += times * len(fits)
+        for fits in self._by_times.values():
+            heapq.heapify(fits)
+
+    def _update(self, name: str) -> None:
+        fit = self._judged(name)
+        before = self._fits.get(name)
+        if fit == before and not self._totals:
+            return
+        if before is not None:
+            del self._fits[name]
+            self._total -= before.times
+        if fit is not None:
+            self._fits[name] = fit
+            self._total += fit.times
+            if fit != before:
+                self._push(fit)
+        for label, totals in self._totals.items():
+            node = self._snapshot.nodes.get(name)
+            totals.put(name, node.labels.get(label) if node else None, fit.times if fit else 0)
+
+    def _judged(self, name: str) -> Fit | None:
+        one = self._snapshot.class_of(name)
+        if one is None:
+            return None
+        times, growth = self._measured.get(one.room) or self._measure_anew(one.room)
+        if not times:
+            return None
+        penalty = 0
+        for verdicts in self._verdicts:
+            if name not in verdicts.admitted:
+                return None
+            if verdicts.penalties:
+                penalty += verdicts.penalties.get(name, 0)
+        return Fit(penalty, growth, self._snapshot.slack(one), name, times)
+
+    def _measure_anew(self, room: Room) -> tuple[int, int]:
+        if len(self._measured) >= _ROOMS_KEPT:
+            self._measured.clear()
+        measured = self._measured[room] = self._measure(room)
+        return measured
+
+    def _push(self, fit: Fit) -> None:
+        heap = self._by_times.setdefault(fit.times, [])
+        heapq.heappush(heap, fit)
+        if len(heap) > 4 * len(self._fits) + 64:
+            alive = (one for one in self._fits.values() if one.times == fit.times)
+            heap[:] = alive
+            heapq.heapify(heap)
+
+    def _pop(self, top: Fit) -> Fit:
+        """Take ``top`` off its heap, in which it may be more than once."""
+        heap = self._by_times[top.times]
+        while heap and heap[0] == top:
+            heapq.heappop(heap)
+        return top
+
+    def _top(self, times: int) -> Fit | None:
+        """The cheapest node of those on which it fits ``times`` times; what is out of date before it is thrown away."""
+        heap = self._by_times[times]
+        while heap:
+            top = heap[0]
+            if self._fits.get(top.name) == top:
+                return top
+            heapq.heappop(heap)
+        return None
+
+
+class Totals:
+    """The sum over the nodes of each domain, and the domains in the order of their sums."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, tuple[str, int]] = {}
+        self._sums: dict[str, int] = {}
+        self._order: list[tuple[int, str]] = []
+        self._ordered_by: dict[str, int] = {}
+        self._moved: set[str] = set()
+
+    def put(self, name: str, domain: str | None, times: int) -> None:
+        """A node has room for so many and stands in this domain, or in none."""
+        before = self._of.get(name)
+        now = (domain, times) if domain is not None and times else None
+        if before == now:
+            return
+        if before is not None:
+            self._sums[before[0]] -= before[1]
+            self._moved.add(before[0])
+        if now is None:
+            self._of.pop(name, None)
+            return
+        self._of[name] = now
+        self._sums[now[0]] = self._sums.get(now[0], 0) + now[1]
+        self._moved.add(now[0])
+
+    def sum(self, domain: str) -> int:
+        """How many times it fits in a domain."""
+        return self._sums.get(domain, 0)
+
+    def holding(self, times: int) -> Iterator[str]:
+        """The domains that have room for ``times``, the fullest first."""
+        order = self._in_order()
+        for position in range(bisect_left(order, (times, "")), len(order)):
+            yield order[position][1]
+
+    def descending(self) -> Iterator[str]:
+        """Every domain with room, the emptiest first, then by name."""
+        return iter([domain for _, domain in sorted(self._in_order(), key=lambda one: (-one[0], one[1]))])
+
+    def _in_order(self) -> list[tuple[int, str]]:
+        """The domains by their sums. A gang changes many nodes of few domains: each domain moves once, when somebody asks."""
+        if len(self._moved) * _ALL_AT_ONCE > len(self._sums):
+            self._sums = {domain: total for domain, total in self._sums.items() if total}
+            self._ordered_by = dict(self._sums)
+            self._order = sorted((total, domain) for domain, total in self._sums.items())
+        else:
+            for domain in self._moved:
+                self._move(domain)
+        self._moved.clear()
+        return self._order
+
+    def _move(self, domain: str) -> None:
+        before, now = self._ordered_by.pop(domain, 0), self._sums[domain]
+        if before:
+            del self._order[bisect_left(self._order, (before, domain))]
+        if now:
+            self._ordered_by[domain] = now
+            insort(self._order, (now, domain))
+        else:
+            del self._sums[domain]
+
+
+def fits_of(snapshot: Snapshot, key: tuple[object, ...], rules: Sequence[Rules], measure: Measure) -> Fits:
+    """The fits of ``measure`` for ``rules``, up to date; the ones used longest ago are forgotten when there are too many."""
+    views = snapshot.views
+    known = views.pop(key, None)
+    if isinstance(known, Fits):
+        views[key] = known
+        known.refresh()
+        return known
+    fits = views[key] = Fits(snapshot, rules, measure)
+    fits.refresh()
+    kept = max(_FEWEST_KEPT, 16 * len(snapshot.nodes))
+    total = sum(view.weight for view in views.values())
+    while len(views) > 1 and (total > kept or len(views) > _VIEWS_KEPT):
+        total -= views.pop(next(iter(views))).weight
+    return fits
+
+
+def pack_among(fits: Sequence[Fit], number: int) -> list[tuple[str, int]] | None:
+    """As ``Fits.pack``, on these nodes only."""
+    if not fits or sum(fit.times for fit in fits) < number:
+        return None
+    chosen: list[tuple[str, int]] = []
+    rest = sorted(fits, key=lambda fit: (-fit.times, fit))
+    for position, fit in enumerate(rest):
+        if fit.times >= number:
+            last = min(one for one in rest[position:] if one.times >= number)
+            return [*chosen, (last.name, number)]
+        chosen.append((fit.name, fit.times))
+        number -= fit.times
+    return chosen

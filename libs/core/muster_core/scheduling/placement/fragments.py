@@ -1,0 +1,114 @@
+"""How much of the free GPUs is of no use to what usually comes, and where a demand makes that grow least.
+
+Fragmentation gradient descent: Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient
+Descent", USENIX ATC 2023. A free piece of a GPU is a fragment to a demand that cannot use it: all pieces of a node that lacks CPU or
+GPUs for the demand, else the GPUs of which too little is left. Weighted by how often each demand comes, that is what a node wastes; a
+replica goes where the waste grows least.
+
+One term is ours: GPUs in excess of what the node's CPUs can serve at the workload's mean. The gradient above sees that CPUs run out only
+when one more demand does not fit, which is too late: what asks for many CPUs belongs on nodes that have many from the beginning.
+
+Amounts are milli-GPU, in integers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+
+from muster_core.models import GPU_MILLI, Resources
+from muster_core.scheduling.placement.capacity import Snapshot
+from muster_core.scheduling.placement.demand import Demand, demand_of
+from muster_core.scheduling.placement.room import CPU_AXIS, Need, Room, choose_gpus, count, subtract
+
+_DEMANDS_KEPT = 32
+_ROOMS_KEPT = 1 << 16
+_COARSE = 20
+
+
+class Workload(msgspec.Struct, frozen=True, cache_hash=True):
+    """Demands for GPUs and how often each comes, relatively; sorted, so that equal ones hash alike."""
+
+    demands: tuple[tuple[Demand, int], ...]
+
+
+def workload_of(demands: Iterable[Demand]) -> Workload:
+    """The distribution of what runs and waits: its most frequent demands for GPUs, each with its number."""
+    numbers = Counter(demand for demand in demands if demand.gpus or demand.gpu_share)
+    ranked = sorted(numbers.items(), key=lambda one: (-one[1], msgspec.json.encode(one[0])))
+    return Workload(tuple(ranked[:_DEMANDS_KEPT]))
+
+
+def _typical(cpu: int, gpu: int, times: int) -> tuple[Demand, int]:
+    return demand_of(Resources(cpu=cpu, gpu=gpu)), times
+
+
+TYPICAL = Workload(
+    (
+        _typical(4_000, 250, 12),
+        _typical(6_000, 500, 10),
+        _typical(8_000, 800, 8),
+        _typical(8_000, 1_000, 50),
+        _typical(16_000, 2_000, 6),
+        _typical(32_000, 4_000, 4),
+        _typical(64_000, 8_000, 10),
+    )
+)
+"""What is expected where nobody says: mostly single GPUs, many shares, a few whole nodes, as in published traces of shared clusters."""
+
+
+class Fragments:
+    """The waste of rooms of ``snapshot`` under ``workload``."""
+
+    def __init__(self, snapshot: Snapshot, workload: Workload) -> None:
+        self._needs = [(snapshot.need(demand), times) for demand, times in workload.demands]
+        self._times = sum(times for _, times in self._needs) or 1
+        self._cpu = sum(dict(demand.amounts).get("cpu", 0) * times for demand, times in workload.demands)
+        self._gpu = sum(
+            (demand.gpus * GPU_MILLI + demand.gpu_share) * times for demand, times in workload.demands
+        )
+        self._wasted: dict[Room, int] = {}
+
+    @property
+    def weight(self) -> int:
+        """How many rooms are remembered."""
+        return len(self._wasted)
+
+    def wasted(self, room: Room) -> int:
+        """The milli-GPU of ``room`` that demands are expected to leave unused."""
+        known = self._wasted.get(room)
+        if known is None:
+            if len(self._wasted) >= _ROOMS_KEPT:
+                self._wasted.clear()
+            expected = sum(times * _wasted_on(room, need) for need, times in self._needs) // self._times
+            known = self._wasted[room] = expected + self._stranded(room)
+        return known
+
+    def growth(self, room: Room, need: Need) -> int:
+        """By how much the waste grows when one replica of ``need``, which fits, takes its room; coarse, below 0 where it shrinks."""
+        after = subtract(room, need, choose_gpus(room, need))
+        return (self.wasted(after) - self.wasted(room)) // _COARSE
+
+    def _stranded(self, room: Room) -> int:
+        """The milli-GPU for which there are no CPUs, at the CPUs that the workload takes for each."""
+        if not self._cpu:
+            return 0
+        return max(sum(room.gpus) - room.free[CPU_AXIS] * self._gpu // self._cpu, 0)
+
+
+def fragments_of(snapshot: Snapshot, workload: Workload) -> Fragments:
+    """The fragments of ``snapshot`` under ``workload``, which are remembered with it."""
+    key = ("fragments", workload)
+    known = snapshot.views.pop(key, None)
+    fragments = known if isinstance(known, Fragments) else Fragments(snapshot, workload)
+    snapshot.views[key] = fragments
+    return fragments
+
+
+def _wasted_on(room: Room, need: Need) -> int:
+    if not count(room, need, 1):
+        return sum(milli for milli in room.gpus if milli > 0)
+    wanted = need.share or GPU_MILLI
+    return sum(milli for milli in room.gpus if 0 < milli < wanted)

@@ -1,0 +1,274 @@
+"""A gang as placement sees it, and where it goes: all of it at once, or not at all.
+
+The order of wishes is fixed: the largest size between minimum and replicas that the pool can hold; then one node for all of it, the
+tightest; else the fewest nodes, with the parameter servers where most workers are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from muster_core.events import Assignment
+from muster_core.models import Job, PlacementPolicy, Role
+from muster_core.scheduling.placement.arrangement import arrange
+from muster_core.scheduling.placement.capacity import Snapshot
+from muster_core.scheduling.placement.field import Field
+from muster_core.scheduling.placement.fragments import Workload
+from muster_core.scheduling.placement.layout import Group, Layout
+from muster_core.scheduling.placement.roles import is_anchor, is_pinned
+from muster_core.scheduling.placement.room import Room, take
+from muster_core.scheduling.placement.shortfall import Shortfall, shortfall_of
+from muster_core.scheduling.placement.slot import Slot, slot_of, without_peer
+
+
+class GangRole(msgspec.Struct, frozen=True, kw_only=True):
+    """One role: it starts with ``min`` to ``replicas`` replicas, with indices from 0. ``overrides`` are the slots of single indices."""
+
+    name: str
+    min: int
+    replicas: int
+    slot: Slot
+    overrides: tuple[tuple[int, Slot], ...] = ()
+
+
+class Gang(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
+    """The replicas that start together. Equal gangs have equal chances, whatever jobs they come from; it hashes.
+
+    ``min_available`` is a floor under the number of replicas in all, beside the roles' own. ``policy`` says where they may stand.
+    """
+
+    roles: tuple[GangRole, ...]
+    min_available: int = 0
+    policy: PlacementPolicy = PlacementPolicy()
+
+    @property
+    def full(self) -> int:
+        """The number of replicas that are asked for."""
+        return sum(role.replicas for role in self.roles)
+
+    @property
+    def floor(self) -> int:
+        """The number of replicas below which nothing is started."""
+        return min(max(sum(role.min for role in self.roles), self.min_available), self.full)
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """Where every replica goes, by role in the job's order, then by index; on ``nodes`` nodes, of ``full`` replicas asked for."""
+
+    replicas: tuple[Assignment, ...]
+    nodes: int
+    full: int
+
+
+def gang_of(job: Job) -> Gang:
+    """The gang that ``job`` starts as."""
+    roles = [_gang_role(role, job) for role in job.roles if role.replicas > 0]
+    if not any(slot.peer is not None and slot.peer.asks for role in roles for slot in _slots_of(role)):
+        roles = [_without_peers(role) for role in roles]
+    return Gang(roles=tuple(roles), min_available=job.min_available or 0, policy=job.placement)
+
+
+def place(
+    gang: Gang, snapshot: Snapshot, *, feasible: bool | None = None, workload: Workload | None = None
+) -> Placement | Shortfall:
+    """Find room for the whole gang; ``snapshot`` is not changed.
+
+    ``feasible`` tells whether the empty pool could hold the gang's floor, where that is known already; it is found out otherwise, and
+    only if the gang does not fit. ``workload`` is what usually comes (``workload_of`` what runs and waits), so that what is left of
+    GPUs stays of use to it; without one only shares of GPUs are placed so, by what is typical.
+    """
+    field = Field(snapshot, _slots(gang), workload=workload)
+    layout = _largest(gang, field)
+    if layout is not None:
+        return _placement(gang, layout, field)
+    if feasible is None:
+        feasible = feasible_when_empty(gang, snapshot)
+    groups = _groups(gang, gang.floor, field)
+    return shortfall_of(groups, field, gang.policy, feasible=feasible, fits_now=_fits_now(gang, field))
+
+
+def find_room(gang: Gang, snapshot: Snapshot) -> Placement | None:
+    """Where ``place`` puts the gang, None where it finds no room: whoever does not ask why is spared looking for the reasons."""
+    field = Field(snapshot, _slots(gang))
+    layout = _largest(gang, field)
+    return None if layout is None else _placement(gang, layout, field)
+
+
+def has_chance(gang: Gang, snapshot: Snapshot) -> bool:
+    """Whether some node has enough of every single resource for a replica of each role: where not, there is no room for the gang.
+
+    Costs next to nothing as long as the snapshot stays as it is.
+    """
+    reach = snapshot.reach()
+    return all(reach.covers(snapshot.need(slot.demand)) for slot in _least_slots(gang))
+
+
+def feasible_when_empty(gang: Gang, snapshot: Snapshot) -> bool:
+    """Whether the pool could hold the gang's floor if nothing of ours ran on it."""
+    field = Field(snapshot.emptied(), _slots(gang))
+    return arrange(_groups(gang, gang.floor, field), field, gang.policy) is not None
+
+
+def _gang_role(role: Role, job: Job) -> GangRole:
+    usual = slot_of(role.template, job.placement, job.namespace)
+    overrides = (
+        (index, slot_of(template, job.placement, job.namespace))
+        for index, template in sorted(role.overrides.items())
+    )
+    return GangRole(
+        name=role.name,
+        min=min(role.min, role.replicas),
+        replicas=role.replicas,
+        slot=usual,
+        overrides=tuple((i, slot) for i, slot in overrides if i < role.replicas and slot != usual),
+    )
+
+
+def _without_peers(role: GangRole) -> GangRole:
+    usual = without_peer(role.slot)
+    overrides = ((index, without_peer(slot)) for index, slot in role.overrides)
+    different = tuple((index, slot) for index, slot in overrides if slot != usual)
+    return msgspec.structs.replace(role, slot=usual, overrides=different)
+
+
+def _slots(gang: Gang) -> Iterator[Slot]:
+    for role in gang.roles:
+        yield from _slots_of(role)
+
+
+def _slots_of(role: GangRole) -> Iterator[Slot]:
+    yield role.slot
+    for _, slot in role.overrides:
+        yield slot
+
+
+def _least_slots(gang: Gang) -> Iterator[Slot]:
+    """What those ask who start in any case."""
+    for role in gang.roles:
+        if role.min:
+            overrides = dict(role.overrides)
+            for index in range(role.min) if overrides else (0,):
+                yield overrides.get(index, role.slot)
+
+
+def _largest(gang: Gang, field: Field) -> Layout | None:
+    """The layout of the largest size that fits: everything, else by bisection between the floor and everything."""
+    layout = arrange(_groups(gang, gang.full, field), field, gang.policy)
+    if layout is not None or gang.floor == gang.full:
+        return layout
+    best = arrange(_groups(gang, gang.floor, field), field, gang.policy)
+    return best and _largest_above(gang, field, best)
+
+
+def _largest_above(gang: Gang, field: Field, best: Layout) -> Layout:
+    """The largest size from the floor, whose layout is ``best``, to below everything."""
+    fits, fails = gang.floor, gang.full
+    while fails - fits > 1:
+        size = (fits + fails) // 2
+        layout = arrange(_groups(gang, size, field), field, gang.policy)
+        if layout is None:
+            fails = size
+        else:
+            fits, best = size, layout
+    return best
+
+
+def _fits_now(gang: Gang, field: Field) -> int:
+    """The largest number of replicas that would start now if the floor, which does not fit, were lower; 0 where none would."""
+    roles = (
+        role if is_pinned(role.name) else msgspec.structs.replace(role, min=min(role.min, 1))
+        for role in gang.roles
+    )
+    lowered = Gang(roles=tuple(roles), policy=gang.policy)
+    if lowered.floor >= gang.floor:
+        return 0
+    smallest = arrange(_groups(lowered, lowered.floor, field), field, gang.policy)
+    if smallest is None:
+        return 0
+    sizes = _sizes(gang, gang.floor)
+    reduced = (
+        msgspec.structs.replace(role, replicas=size) for role, size in zip(lowered.roles, sizes, strict=True)
+    )
+    best = _largest_above(msgspec.structs.replace(lowered, roles=tuple(reduced)), field, smallest)
+    return sum(sum(counts) for _, counts in best.nodes)
+
+
+def _sizes(gang: Gang, size: int) -> list[int]:
+    """The roles' sizes at ``size`` replicas in all: whoever is furthest above its minimum gives first, the later role where equal."""
+    sizes = [role.replicas for role in gang.roles]
+    surplus = sum(sizes) - size
+    while surplus > 0:
+        spare = [sizes[i] - role.min for i, role in enumerate(gang.roles)]
+        most = max(spare)
+        giver = max(i for i, one in enumerate(spare) if one == most)
+        others = max((one for i, one in enumerate(spare) if i != giver), default=0)
+        given = max(1, min(surplus, most - others))
+        sizes[giver] -= given
+        surplus -= given
+    return sizes
+
+
+def _groups(gang: Gang, size: int, field: Field) -> list[Group]:
+    """The replicas at ``size`` by role and slot, parameter servers first."""
+    groups: list[Group] = []
+    for role, number in zip(gang.roles, _sizes(gang, size), strict=True):
+        for slot, indices in _by_slot(role, number):
+            groups.append(
+                Group(
+                    role=role.name,
+                    indices=indices,
+                    slot=slot,
+                    need=field.snapshot.need(slot.demand),
+                    rule=field.numbers[slot.rules],
+                    anchor=is_anchor(role.name),
+                )
+            )
+    return sorted(groups, key=lambda group: not group.anchor)
+
+
+def _by_slot(role: GangRole, number: int) -> Iterable[tuple[Slot, Sequence[int]]]:
+    """The first ``number`` indices of ``role`` by what they ask, in the order of the first of each."""
+    if not role.overrides:
+        return ((role.slot, range(number)),) if number else ()
+    overrides = dict(role.overrides)
+    by_slot: dict[Slot, list[int]] = {}
+    for index in range(number):
+        by_slot.setdefault(overrides.get(index, role.slot), []).append(index)
+    return by_slot.items()
+
+
+def _placement(gang: Gang, layout: Layout, field: Field) -> Placement:
+    nodes: list[list[str]] = [[] for _ in layout.groups]
+    gpus: list[list[tuple[int, ...]]] = [[] for _ in layout.groups]
+    known: dict[tuple[Room, tuple[int, ...]], list[list[tuple[int, ...]]]] = {}
+    for node, counts in layout.nodes:
+        alike = (field.snapshot.room(node), counts)
+        chosen = known.get(alike)
+        if chosen is None:
+            chosen = known[alike] = _gpus(layout.groups, *alike)
+        for position, number in enumerate(counts):
+            if number:
+                nodes[position] += [node] * number
+                gpus[position] += chosen[position]
+    assignments: list[Assignment] = []
+    for position, group in enumerate(layout.groups):
+        seats = zip(group.indices, nodes[position], gpus[position], strict=True)
+        role = group.role
+        assignments += [
+            Assignment(role=role, index=index, node=node, gpus=chosen) for index, node, chosen in seats
+        ]
+    if len(layout.groups) > 1:
+        rank = {role.name: position for position, role in enumerate(gang.roles)}
+        assignments.sort(key=lambda one: (rank[one.role], one.index))
+    return Placement(replicas=tuple(assignments), nodes=len(layout.nodes), full=gang.full)
+
+
+def _gpus(groups: Sequence[Group], room: Room, counts: Sequence[int]) -> list[list[tuple[int, ...]]]:
+    """The GPUs of every replica of each group, taken of ``room`` in turn."""
+    gpus: list[list[tuple[int, ...]]] = []
+    for group, number in zip(groups, counts, strict=True):
+        room, chosen = take(room, group.need, number)
+        gpus.append(chosen)
+    return gpus

@@ -1,0 +1,161 @@
+"""Where more replicas of a running job go: beside its parameter servers, else beside its other members, else on as few nodes as possible.
+
+Growth is not all or nothing: as many start as fit, lowest free index first. The rules of the start hold: a required topology keeps the
+job in the domain that it is in, a preferred one is left last; a job that is spread takes the nodes with fewest of its members; what
+replicas ask of others, they ask still.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from muster_core.events import Assignment
+from muster_core.models import Job, ReplicaRecord, Role, Strategy
+from muster_core.scheduling.placement.capacity import Snapshot
+from muster_core.scheduling.placement.field import Cost, Field, Spot
+from muster_core.scheduling.placement.fits import Fits, pack_among
+from muster_core.scheduling.placement.fragments import Workload
+from muster_core.scheduling.placement.holding import hold_of
+from muster_core.scheduling.placement.neighbourhood import Neighbourhood
+from muster_core.scheduling.placement.roles import is_anchor
+from muster_core.scheduling.placement.room import choose_gpus, count
+from muster_core.scheduling.placement.slot import Slot, slot_of, without_peer
+
+_NO_COST = Cost(0, 0, 0)
+_FAR = 3
+
+
+def place_more(
+    job: Job,
+    members: Iterable[ReplicaRecord],
+    role: str,
+    target: int,
+    snapshot: Snapshot,
+    *,
+    workload: Workload | None = None,
+) -> tuple[Assignment, ...]:
+    """Room for ``role`` to grow to ``target`` members, as far as it goes; ``snapshot`` is not changed.
+
+    ``members`` are all replicas of the job that are known: an index is free when no replica of that index belongs to the membership or
+    still waits for its end. Indices stay below the role's maximum. ``workload`` is what usually comes, as in ``place``.
+    """
+    known = tuple(members)
+    grown = job.role(role)
+    if grown is None:
+        return ()
+    size = sum(1 for one in known if one.role == role and not one.leaving)
+    taken = {one.index for one in known if one.role == role and not (one.leaving and one.ended)}
+    indices = [index for index in range(grown.max) if index not in taken][
+        : max(min(target, grown.max) - size, 0)
+    ]
+    growth = _Growth(job, grown, known, snapshot, workload)
+    mark = snapshot.checkpoint()
+    try:
+        for index in indices:
+            if not growth.add(index):
+                break
+    finally:
+        snapshot.rollback(mark)
+    return tuple(growth.added)
+
+
+class _Growth:
+    """Replicas that are added one by one, each on what the ones before it left."""
+
+    def __init__(
+        self,
+        job: Job,
+        role: Role,
+        members: Sequence[ReplicaRecord],
+        snapshot: Snapshot,
+        workload: Workload | None,
+    ) -> None:
+        self.added: list[Assignment] = []
+        self._job = job
+        self._role = role
+        self._alive = [one for one in members if not one.ended]
+        self._snapshot = snapshot
+        self._workload = workload
+
+    def add(self, index: int) -> bool:
+        """Find room for one more and hold it; whether there was any."""
+        slot = slot_of(self._role.template_of(index), self._job.placement, self._job.namespace)
+        asks = slot.peer is not None and slot.peer.asks
+        node = self._node(slot if asks else without_peer(slot))
+        if node is None:
+            return False
+        gpus = choose_gpus(self._snapshot.room(node), self._snapshot.need(slot.demand))
+        hold = hold_of(self._job, self._role.name, index, node, gpus)
+        self._snapshot.hold(("", len(self.added), self._role.name, index), hold)
+        self.added.append(Assignment(role=self._role.name, index=index, node=node, gpus=gpus))
+        return True
+
+    def _node(self, slot: Slot) -> str | None:
+        """The node that takes the replica, or None."""
+        home = self._home() if self._job.placement.topology else []
+        bound = home if home and self._job.placement.topology_required else None
+        field = Field(self._snapshot, [slot], workload=self._workload, names=bound)
+        if slot.peer is not None or self._job.placement.strategy is Strategy.SPREAD:
+            return self._by_rank(slot, field)
+        fits = field.fits(slot)
+        near = [(rank, name) for name, rank in self._ranks().items() if fits.times(name)]
+        near = [one for one in near if bound is None or one[1] in bound]
+        if near:
+            return min(near)[1]
+        most = min(self._role.max, fits.total)
+        for chosen in (_first_among(fits, home, most), fits.pack(most) if bound is None else None):
+            if chosen:
+                return chosen[0][0]
+        return None
+
+    def _home(self) -> list[str]:
+        """The nodes in the topology domains in which the job has members, sorted."""
+        label = self._job.placement.topology
+        nodes = self._snapshot.nodes
+        standing = (nodes.get(one.node) for one in (*self._alive, *self.added))
+        domains = {node.labels[label] for node in standing if node is not None and label in node.labels}
+        return sorted(name for domain in domains for name in self._snapshot.domains(label)[domain])
+
+    def _allowed(self, slot: Slot, spots: Iterable[Spot]) -> list[Spot]:
+        """One spot for each node on which the replica and its neighbours get on; the ones that it wishes for most."""
+        around = Neighbourhood(self._snapshot, (slot,))
+        nodes = self._snapshot.nodes
+        allowed = [
+            spot._replace(names=[name])
+            for spot in spots
+            for name in spot.names
+            if around.admits(slot, nodes[name])
+        ]
+        wishes = {spot.names[0]: around.wish(slot, nodes[spot.names[0]]) for spot in allowed}
+        most = max(wishes.values(), default=0)
+        return [spot for spot in allowed if wishes[spot.names[0]] == most]
+
+    def _by_rank(self, slot: Slot, field: Field) -> str | None:
+        """Where replicas are spread, or ask something of others: node by node, the fewest members or the nearest first."""
+        need = self._snapshot.need(slot.demand)
+        spots = [spot for spot in field.spots if count(spot.room, need, 1)]
+        ranks = self._ranks()
+        numbers = Counter(one.node for one in (*self._alive, *self.added))
+        home = frozenset(self._home() if self._job.placement.topology else ())
+        spread = self._job.placement.strategy is Strategy.SPREAD
+        return min(
+            (
+                (numbers[name] if spread else 0, ranks.get(name, _FAR), name not in home, spot.cost, name)
+                for spot in (spots if slot.peer is None else self._allowed(slot, spots))
+                for name in spot.names
+            ),
+            default=(0, 0, False, _NO_COST, None),
+        )[-1]
+
+    def _ranks(self) -> dict[str, int]:
+        """Nodes to prefer, nearest first: 0 beside an anchor, 1 beside another member, 2 beside one that was just added."""
+        ranks = {one.node: 2 for one in self.added}
+        ranks |= {one.node: 1 for one in self._alive}
+        return ranks | {one.node: 0 for one in self._alive if is_anchor(one.role)}
+
+
+def _first_among(fits: Fits, names: Sequence[str], most: int) -> list[tuple[str, int]] | None:
+    """The nodes of ``names`` for as many as fit there, at most ``most``."""
+    some = fits.among(names)
+    return pack_among(some, min(most, sum(fit.times for fit in some)))

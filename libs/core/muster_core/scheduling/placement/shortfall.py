@@ -1,0 +1,227 @@
+"""Why a gang has no room, as numbers: what rules out how many nodes, and what is missing on the others.
+
+A gang that waits must be able to say how near it is, so that its user knows whether to wait, to ask for less or to ask for other nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from muster_core.models import GPU_MILLI, PlacementPolicy, Reason
+from muster_core.scheduling.placement.admission import CONSTRAINTS, POD_AFFINITY
+from muster_core.scheduling.placement.arrangement import most_in_one_domain, most_of
+from muster_core.scheduling.placement.field import Field
+from muster_core.scheduling.placement.layout import Group
+from muster_core.scheduling.placement.neighbourhood import Neighbourhood
+from muster_core.scheduling.placement.room import count, whole_gpus
+from muster_core.scheduling.placement.words import amount_in_words, counted, demand_in_words
+
+INSUFFICIENT_RESOURCES = "InsufficientResources"
+NO_MATCHING_NODE = "NoMatchingNode"
+
+_RULED_OUT_WORDS = {
+    "NotReady": "not ready",
+    "Unschedulable": "cordoned",
+    "Taint": "tainted and not tolerated",
+    "NodeSelector": "without the labels selected",
+    "NodeAffinity": "outside the required affinity",
+    "Topology": "in no topology domain",
+    "PodRules": "refused because the rules about other pods are not understood",
+    "PodAffinity": "ruled out by what other pods run there",
+}
+
+
+class Miss(msgspec.Struct, frozen=True, kw_only=True):
+    """A resource of which there is too little in all: milli-CPU, milli-GPU, bytes or units; ``nodes`` have some of it free."""
+
+    resource: str
+    needed: int
+    free: int
+    nodes: int
+
+    @property
+    def short(self) -> int:
+        """How much is missing."""
+        return self.needed - self.free
+
+
+class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the gang's floor has no room.
+
+    ``ruled_out`` are (constraint, nodes) pairs, of ``nodes`` in all. ``unmatched`` is the first role that no node admits.
+    ``misses`` has the resources that are short in all, relatively worst first; where it is empty there is enough, but not
+    in pieces that are large enough: then ``tight_role`` is a role that fits on no node, or empty. ``placeable`` of
+    ``needed`` replicas would find room. ``fits_now`` replicas would start now if the floor were lower (0: no smaller gang would).
+
+    ``apart`` says that rules about other replicas are among what keeps it from starting. Where all must stand in one domain of
+    ``topology`` there are ``domains`` of it, and the best of them, ``best_domain``, has room for ``in_best_domain`` replicas.
+    """
+
+    needed: int
+    placeable: int
+    nodes: int
+    feasible_when_empty: bool
+    ruled_out: tuple[tuple[str, int], ...] = ()
+    unmatched: str = ""
+    misses: tuple[Miss, ...] = ()
+    tight_role: str = ""
+    fits_now: int = 0
+    apart: bool = False
+    topology: str = ""
+    domains: int = 0
+    best_domain: str = ""
+    in_best_domain: int = 0
+
+
+def shortfall_of(
+    groups: Sequence[Group], field: Field, policy: PlacementPolicy, *, feasible: bool, fits_now: int = 0
+) -> Shortfall:
+    """Why ``groups``, which found no room in ``field`` under ``policy``, found none."""
+    snapshot = field.snapshot
+    verdicts = {group.slot.rules: snapshot.verdicts(group.slot.rules) for group in groups}
+    topology = policy.topology if policy.topology_required else ""
+    in_best, best = most_in_one_domain(groups, field, policy) if topology else (0, "")
+    ruled_out = {
+        constraint: max(verdict.ruled_out.get(constraint, 0) for verdict in verdicts.values())
+        for constraint in CONSTRAINTS
+    }
+    ruled_out[POD_AFFINITY] = _kept_away(groups, field)
+    return Shortfall(
+        needed=sum(group.count for group in groups),
+        placeable=most_of(groups, field, policy),
+        nodes=len(snapshot.nodes),
+        feasible_when_empty=feasible,
+        ruled_out=tuple((constraint, number) for constraint, number in ruled_out.items() if number),
+        unmatched=next((group.role for group in groups if not verdicts[group.slot.rules].admitted), ""),
+        misses=_misses(groups, field),
+        tight_role=next((group.role for group in groups if not _fits_somewhere(group, field)), ""),
+        fits_now=fits_now,
+        apart=any(group.slot.peer is not None and group.slot.peer.asks for group in groups),
+        topology=topology,
+        domains=len(snapshot.domains(topology)) if topology else 0,
+        best_domain=best,
+        in_best_domain=in_best,
+    )
+
+
+def to_reason(shortfall: Shortfall) -> Reason:
+    """The shortfall for people and programs; numbers are in the units of ``Miss``."""
+    numbers = {
+        "needed_replicas": shortfall.needed,
+        "placeable_replicas": shortfall.placeable,
+        "nodes": shortfall.nodes,
+        "feasible_when_empty": int(shortfall.feasible_when_empty),
+    }
+    if shortfall.fits_now:
+        numbers["fits_now_replicas"] = shortfall.fits_now
+    if shortfall.topology:
+        numbers |= {"domains": shortfall.domains, "in_best_domain": shortfall.in_best_domain}
+    numbers |= {f"ruled_out.{constraint}": number for constraint, number in shortfall.ruled_out}
+    for miss in shortfall.misses:
+        numbers[f"needed.{miss.resource}"] = miss.needed
+        numbers[f"free.{miss.resource}"] = miss.free
+        numbers[f"short.{miss.resource}"] = miss.short
+    if not shortfall.nodes:
+        return Reason(code=NO_MATCHING_NODE, message="the pool has no nodes", numbers=numbers)
+    if shortfall.unmatched:
+        message = f"no node admits {shortfall.unmatched}: {_ruled_out_words(shortfall)}"
+        return Reason(code=NO_MATCHING_NODE, message=message, numbers=numbers)
+    parts = [nearest_miss(shortfall)]
+    if shortfall.ruled_out:
+        parts.append(_ruled_out_words(shortfall))
+    if shortfall.fits_now:
+        parts.append(f"{counted(shortfall.fits_now, 'replica')} would fit now")
+    if not shortfall.feasible_when_empty:
+        parts.append("the empty pool could not hold it either")
+    return Reason(code=INSUFFICIENT_RESOURCES, message="; ".join(parts), numbers=numbers)
+
+
+def nearest_miss(shortfall: Shortfall) -> str:
+    """How near the gang's floor is to fitting, in words; empty where some role is admitted by no node at all."""
+    if shortfall.unmatched or not shortfall.nodes:
+        return ""
+    if shortfall.misses:
+        return "; ".join(_miss_words(miss) for miss in shortfall.misses)
+    return _domain_words(shortfall) if shortfall.topology else _tight_words(shortfall)
+
+
+def constraint_in_words(constraint: str) -> str:
+    """What is said of nodes that ``constraint`` rules out: ``not ready``, ``without the labels selected``."""
+    return _RULED_OUT_WORDS[constraint]
+
+
+def _kept_away(groups: Sequence[Group], field: Field) -> int:
+    """How many nodes would admit the first replica of a group, but for what runs around them; the most of any group."""
+    asking = {group.slot for group in groups if group.slot.peer is not None}
+    if not asking:
+        return 0
+    snapshot = field.snapshot
+    around = Neighbourhood(snapshot, [slot for slot in field.slots if slot in asking])
+    return max(
+        sum(not around.admits(slot, snapshot.nodes[name]) for name in snapshot.verdicts(slot.rules).admitted)
+        for slot in asking
+    )
+
+
+def _misses(groups: Sequence[Group], field: Field) -> tuple[Miss, ...]:
+    needed: dict[str, int] = {}
+    for group in groups:
+        amounts = dict(group.slot.demand.amounts)
+        amounts["gpu"] = group.slot.demand.gpus * GPU_MILLI + group.slot.demand.gpu_share
+        amounts["gpu_memory"] = group.slot.demand.gpu_memory * max(group.slot.demand.gpus, 1)
+        for resource, amount in amounts.items():
+            if amount:
+                needed[resource] = needed.get(resource, 0) + amount * group.count
+    whole_only = all(not group.slot.demand.gpu_share for group in groups)
+    misses = [_miss(resource, amount, field, whole_only=whole_only) for resource, amount in needed.items()]
+    short = [miss for miss in misses if miss.short > 0]
+    return tuple(sorted(short, key=lambda miss: (-(miss.short * GPU_MILLI // miss.needed), miss.resource)))
+
+
+def _miss(resource: str, needed: int, field: Field, *, whole_only: bool) -> Miss:
+    free = nodes = 0
+    for spot in field.spots:
+        untouched = whole_gpus(spot.room) * GPU_MILLI
+        one = untouched if resource == "gpu" and whole_only else field.snapshot.free_of(spot.room, resource)
+        free += one * len(spot.names)
+        nodes += len(spot.names) if one else 0
+    return Miss(resource=resource, needed=needed, free=free, nodes=nodes)
+
+
+def _fits_somewhere(group: Group, field: Field) -> bool:
+    return any(group.rule in spot.admits and count(spot.room, group.need, 1) for spot in field.spots)
+
+
+def _miss_words(miss: Miss) -> str:
+    needed, free = amount_in_words(miss.resource, miss.needed), amount_in_words(miss.resource, miss.free)
+    where = f"on {counted(miss.nodes, 'node')}" if miss.nodes else "on any node"
+    return (
+        f"short of {demand_in_words(miss.resource, miss.short)}: {free} of {needed} needed are free, {where}"
+    )
+
+
+def _tight_words(shortfall: Shortfall) -> str:
+    placeable = (
+        f"room for {shortfall.placeable} of the {counted(shortfall.needed, 'replica')} that start together"
+    )
+    if shortfall.tight_role:
+        return f"{placeable}: no node has enough free for one {shortfall.tight_role}"
+    if shortfall.apart:
+        return f"{placeable}: the rules about other pods leave no more"
+    return f"{placeable}: there is enough in all, but scattered over nodes"
+
+
+def _domain_words(shortfall: Shortfall) -> str:
+    needed = counted(shortfall.needed, "replica")
+    among = f"of {counted(shortfall.domains, 'domain')} of {shortfall.topology}"
+    if not shortfall.best_domain:
+        return f"{among}, none has room for any of the {needed} that start together"
+    return f"{among}, the best ({shortfall.best_domain}) has room for {shortfall.in_best_domain} of the {needed} that start together"
+
+
+def _ruled_out_words(shortfall: Shortfall) -> str:
+    total = counted(shortfall.nodes, "node")
+    parts = [f"{number} {_RULED_OUT_WORDS[constraint]}" for constraint, number in shortfall.ruled_out]
+    return f"of {total}, {', '.join(parts)}"

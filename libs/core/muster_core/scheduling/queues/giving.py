@@ -1,0 +1,138 @@
+"""Replicas that leave so that a waiting job starts: only if it then really fits, and only those without whom it would not.
+
+Room that is kept for others stays theirs, and what is on its way out counts as gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from muster_core.events import ReplicaRef, ScaleProposed
+from muster_core.models import JobRecord
+from muster_core.scheduling.placement import Hold, HoldKey, Placement, find_room
+from muster_core.scheduling.placement.roles import is_pinned
+from muster_core.scheduling.queues.keeping import KeptRoom
+from muster_core.scheduling.queues.leavers import leaving
+from muster_core.scheduling.queues.lines import Shape
+from muster_core.scheduling.queues.resizing import reachable, resizable, size_of
+from muster_core.scheduling.queues.sizes import gang_amounts, smallest
+from muster_core.scheduling.queues.trial import Trial
+
+
+class Gift(NamedTuple):
+    """One replica that could leave, with the room that it holds."""
+
+    record: JobRecord
+    ref: ReplicaRef
+    key: HoldKey
+    hold: Hold
+
+
+class Beside:
+    """The room for a waiting job beside what is kept for others; use it within ``foreseen``."""
+
+    def __init__(self, trial: Trial, kept: KeptRoom, job_id: str) -> None:
+        self.shape: Shape = trial.index.lines.line_of(job_id).shape
+        self.gang = smallest(self.shape.gang)
+        self._trial = trial
+        self._kept = kept
+        self._job_id = job_id
+
+    def find(self) -> Placement | None:
+        """Where the floor of the job's gang fits now; None where it does not, or its queue may not have so much."""
+        self._kept.stand()
+        self._kept.lift(self._job_id, self.shape, self._trial.now)
+        if self._trial.ledger.barrier(self.shape.queue, gang_amounts(self.gang)) is not None:
+            return None
+        return find_room(self.gang, self._trial.snapshot)
+
+    def give(self, gift: Gift) -> None:
+        """Let a replica leave."""
+        self._trial.release(gift.record, ((gift.key, gift.hold),))
+
+    def take_back(self, gift: Gift) -> None:
+        """Let a replica stay after all."""
+        self._trial.hold_again(gift.record, ((gift.key, gift.hold),))
+
+    def needed(self, given: Sequence[Gift], found: Placement) -> tuple[list[Gift], Placement]:
+        """What of ``given``, after which the gang fits as ``found``, it does not fit without; and where it then goes.
+
+        The last ones given stay first; the others' room stays taken back.
+        """
+        needed: list[Gift] = []
+        for gift in reversed(given):
+            self._kept.lift_all()
+            self.take_back(gift)
+            still = self.find()
+            if still is not None:
+                found = still
+                continue
+            self._kept.lift_all()
+            self.give(gift)
+            needed.append(gift)
+        return needed[::-1], found
+
+
+@contextmanager
+def foreseen(trial: Trial, kept: KeptRoom) -> Generator[None]:
+    """Inside, what is on its way out has gone; afterwards everything is as it was, and room is kept as it was."""
+    kept.lift_all()
+    mark = trial.checkpoint()
+    try:
+        for leaver in leaving(trial.index, trial.now):
+            trial.release(leaver.record, leaver.holds)
+        yield
+    finally:
+        kept.lift_all()
+        trial.rollback(mark)
+        kept.stand()
+
+
+def gifts_of(record: JobRecord, proposal: ScaleProposed, trial: Trial) -> list[Gift]:
+    """What a valid proposal to shrink would have leave, as far as it still holds room."""
+    held = trial.index.holdings.get(record.job_id, {})
+    keys = [(ref, (record.job_id, record.attempt, ref.role, ref.index)) for ref in proposal.removed]
+    return [Gift(record, ref, key, held[key]) for ref, key in keys if key in held]
+
+
+def may_leave(record: JobRecord, proposal: ScaleProposed) -> bool:
+    """Whether a proposal to shrink is within what the job may lose: members of one role that is not pinned, never index 0, never more
+    than what it has above its minimum."""
+    if record.job is None or not resizable(record) or not record.job.preemptible or is_pinned(proposal.role):
+        return False
+    members = {member.key for member in record.members()}
+    named = {(ref.role, ref.index) for ref in proposal.removed}
+    size = size_of(record, proposal.role)
+    return (
+        bool(proposal.for_job)
+        and len(named) == len(proposal.removed) == size - proposal.target
+        and named <= members
+        and all(role == proposal.role and index > 0 for role, index in named)
+        and reachable(record, proposal.role, proposal.target) == proposal.target
+    )
+
+
+def weigh(
+    job_id: str, proposals: Sequence[tuple[JobRecord, ScaleProposed]], trial: Trial, kept: KeptRoom
+) -> dict[str, tuple[ReplicaRef, ...]] | None:
+    """Who of those proposed must leave for ``job_id`` to start, by giver; None where it does not wait for that, or it would not help."""
+    if job_id in trial.touched or job_id not in trial.index.lines or not trial.may_start(job_id):
+        return None
+    with foreseen(trial, kept):
+        beside = Beside(trial, kept, job_id)
+        if beside.find() is not None:
+            return None
+        kept.lift_all()
+        gifts = [gift for record, proposal in proposals for gift in gifts_of(record, proposal, trial)]
+        for gift in gifts:
+            beside.give(gift)
+        found = beside.find()
+        if found is None:
+            return None
+        needed, _ = beside.needed(gifts, found)
+    leaving_by_giver: dict[str, tuple[ReplicaRef, ...]] = {}
+    for gift in needed:
+        leaving_by_giver[gift.record.job_id] = (*leaving_by_giver.get(gift.record.job_id, ()), gift.ref)
+    return leaving_by_giver

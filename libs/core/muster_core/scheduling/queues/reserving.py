@@ -1,0 +1,203 @@
+"""Who gets a reservation: who may take room by force, then for whom others gave it up, then who has waited too long.
+
+All are found from the facts and the clock alone, so that a new leader keeps the same room for the same jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from muster_core.models import JobRecord
+from muster_core.scheduling.placement import Gang, Placement, find_room
+from muster_core.scheduling.queues.claims import Claim, claims_of
+from muster_core.scheduling.queues.durations import Durations
+from muster_core.scheduling.queues.ending import Ending, StillHeld
+from muster_core.scheduling.queues.keeping import Kept, KeptRoom, Reservation
+from muster_core.scheduling.queues.leavers import Leaver, first_fit, leaving
+from muster_core.scheduling.queues.lines import Line, Shape
+from muster_core.scheduling.queues.openings import is_countable, opening_for
+from muster_core.scheduling.queues.order import QueueKey
+from muster_core.scheduling.queues.preemption import make_room
+from muster_core.scheduling.queues.sizes import gang_amounts, smallest
+from muster_core.scheduling.queues.trial import Trial
+
+_US = 1_000_000
+_MOST = 8
+"""Reservations at once: beyond a handful they keep no more room, since there is none, but cost time."""
+
+
+class Reserving:
+    """Gives the reservations of a pass."""
+
+    def __init__(self, trial: Trial, kept: KeptRoom, durations: Durations) -> None:
+        self._trial = trial
+        self._kept = kept
+        self._durations = durations
+        self._ending: Ending | None = None
+        self._may_have_left = False
+        self._patient: list[tuple[int, str]] = []
+
+    def run(self) -> None:
+        """Keep room for whoever is to have it; what is said is who must leave for it."""
+        claims = claims_of(self._trial, _MOST)
+        promised = self._promised()
+        starved = self._starved()
+        if not claims and not promised:
+            self._keep_for(starved)
+        else:
+            self._derive(claims, promised, starved)
+        self._kept.stand()
+
+    def _keep_for(self, starved: Sequence[tuple[JobRecord, Shape]]) -> None:
+        """Keep room for the starved, where nobody else is entitled to any."""
+        if not starved:
+            return
+        index, now = self._trial.index, self._trial.now
+        waiting = tuple((record.job_id, shape) for record, shape in starved)
+        conditions = (index.version, self._durations.version, waiting)
+        remembered = index.remembered.recall(conditions, now)
+        if remembered is not None:
+            for kept in remembered:
+                self._kept.add(kept)
+            return
+        self._derive((), (), starved)
+        index.remembered.note(conditions, at=now, until=self._holds_until(), kept=self._kept.all)
+
+    def _holds_until(self) -> int | None:
+        """The instant (µs) before which the same would be derived from the same facts, None where time does not matter."""
+        now = self._trial.now
+        if any(one.expected_at == now for one in self._kept.reservations):
+            return now + 1
+        return self._ending.until if self._ending else None
+
+    def _derive(
+        self,
+        claims: Sequence[Claim],
+        promised: Sequence[tuple[JobRecord, Shape]],
+        starved: Sequence[tuple[JobRecord, Shape]],
+    ) -> None:
+        mark = self._trial.checkpoint()
+        try:
+            for leaver in leaving(self._trial.index, self._trial.now):
+                self._trial.release(leaver.record, leaver.holds)
+            self._may_have_left = bool(claims)
+            for claim in claims:
+                self._claim(claim)
+            for record, shape in promised:
+                self._redeem(record, shape)
+            for position, (record, shape) in enumerate(starved, 1):
+                if len(self._kept.reservations) < _MOST:
+                    self._wait_for_room(record, shape, is_last=position == len(starved))
+        finally:
+            self._trial.rollback(mark)
+
+    def starves_at(self) -> int | None:
+        """The next instant (µs) at which somebody who was not placed in this pass has waited too long, if any."""
+        return min((at for at, job_id in self._patient if job_id not in self._trial.touched), default=None)
+
+    def _claim(self, claim: Claim) -> None:
+        found = make_room(claim, self._trial)
+        if found is not None:
+            self._keep(claim.record, claim.shape, found, self._trial.now, forced=True)
+
+    def _redeem(self, record: JobRecord, shape: Shape) -> None:
+        """Keep what was given up for a job, once all of it is there."""
+        if any(one.job_id == record.job_id for one in self._kept.reservations):
+            return
+        found = self._room_for(shape)
+        if found is not None:
+            self._keep(record, shape, found, self._trial.now, forced=True)
+
+    def _wait_for_room(self, record: JobRecord, shape: Shape, *, is_last: bool) -> None:
+        if any(one.job_id == record.job_id for one in self._kept.reservations):
+            return
+        if self._ending is None:
+            self._ending = Ending(self._trial.index, self._durations, self._trial.now)
+        leavers: Sequence[Leaver] = self._ending
+        if self._may_have_left:
+            leavers = StillHeld(leavers, self._trial.snapshot.holds)
+        mark = self._trial.checkpoint()
+        gang = smallest(shape.gang)
+        if is_countable(gang):
+            found = self._counted(gang, leavers, is_last=is_last)
+        else:
+            found = first_fit(self._trial, leavers, gang, lambda: find_room(gang, self._trial.snapshot))
+        if found is None:
+            self._trial.rollback(mark)
+            return
+        self._trial.commit(mark)
+        self._may_have_left = True
+        number, placement = found
+        at = leavers[number - 1].end if number else self._trial.now
+        known = [one.expected_at for one in self._kept.reservations]
+        if at is not None and known and known[-1] is not None:
+            at = max(at, known[-1])
+        self._keep(record, shape, placement, None if None in known else at, forced=False)
+
+    def _counted(
+        self, gang: Gang, leavers: Sequence[Leaver], *, is_last: bool
+    ) -> tuple[int, Placement] | None:
+        """As ``first_fit``; for the last who waits the only room released is that in question, since nobody looks at the rest."""
+        opening = opening_for(gang, leavers, self._trial.snapshot)
+        if opening is None:
+            return None
+        for leaver in leavers[: opening.number]:
+            given = [one for one in leaver.holds if not is_last or one[1].node in opening.nodes]
+            if given:
+                self._trial.release(leaver.record, given)
+        found = find_room(gang, self._trial.snapshot)
+        return None if found is None else (opening.number, found)
+
+    def _keep(
+        self, record: JobRecord, shape: Shape, found: Placement, at: int | None, *, forced: bool
+    ) -> None:
+        self._trial.hold(record, record.attempt + 1, found.replicas)
+        reservation = Reservation(
+            job_id=record.job_id,
+            queue=shape.queue,
+            nodes=tuple(sorted({one.node for one in found.replicas})),
+            expected_at=at,
+            forced=forced,
+        )
+        self._kept.add(Kept(reservation, shape, found, self._trial.snapshot))
+
+    def _room_for(self, shape: Shape) -> Placement | None:
+        return find_room(smallest(shape.gang), self._trial.snapshot)
+
+    def _promised(self) -> list[tuple[JobRecord, Shape]]:
+        """The waiting jobs for whom others gave up replicas since they wait, whoever waits longest first."""
+        index = self._trial.index
+        promised: dict[str, tuple[JobRecord, Shape]] = {}
+        for giver, takers in index.gifts.items():
+            given_at = index.records[giver].resized_at
+            for taker in takers:
+                if taker in index.lines and self._trial.may_start(taker):
+                    record = index.records[taker]
+                    if record.waiting_since <= given_at:
+                        promised[taker] = (record, index.lines.line_of(taker).shape)
+        return sorted(promised.values(), key=lambda one: (one[0].waiting_since, one[0].job_id))
+
+    def _starved(self) -> list[tuple[JobRecord, Shape]]:
+        """The first of every queue that has waited too long, whoever waits longest first."""
+        first: dict[str, tuple[QueueKey, int, Line]] = {}
+        for line in self._trial.index.lines:
+            key = next((key for key in line.keys if self._trial.may_start(key[2])), None)
+            if key is None:
+                continue
+            queue = line.shape.queue
+            patience = self._trial.index.tree.specs[queue].starvation_after_s * _US
+            at = self._trial.index.records[key[2]].waiting_since + patience
+            if (queue in first and first[queue][0] < key) or not self._waits_for_room(line.shape):
+                continue
+            if at > self._trial.now:
+                self._patient.append((at, key[2]))
+            else:
+                first[queue] = (key, at, line)
+        starved = sorted(first.values(), key=lambda one: (one[1], one[0]))
+        return [(self._trial.index.records[key[2]], line.shape) for key, _, line in starved]
+
+    def _waits_for_room(self, shape: Shape) -> bool:
+        """Whether only room keeps it from starting, and the empty pool would have it."""
+        floor = smallest(shape.gang)
+        allowed = self._trial.ledger.barrier(shape.queue, gang_amounts(floor)) is None
+        return allowed and self._trial.could_start(shape.gang)

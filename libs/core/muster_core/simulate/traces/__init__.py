@@ -1,7 +1,0 @@
-"""Traces of jobs: Muster's own, and those that have been published."""
-
-from muster_core.simulate.traces.model import GPU_MODEL_LABEL, Trace, TraceJob, stretched
-from muster_core.simulate.traces.names import FORMATS
-from muster_core.simulate.traces.reading import columns_of, read_trace
-
-__all__ = ["FORMATS", "GPU_MODEL_LABEL", "Trace", "TraceJob", "columns_of", "read_trace", "stretched"]

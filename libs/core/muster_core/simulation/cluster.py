@@ -1,0 +1,222 @@
+"""Text -> nodes: a shorthand, or a file of YAML or of columns.
+
+The columns of published cluster descriptions are read as well: Tiresias' and Muri's cluster specs, Alibaba's ``openb_node_list``, and the
+machine list of Philly.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import msgspec
+import yaml
+
+from muster_core.models import GPU_MILLI, Node, Problem, Resources
+from muster_core.quantities import QuantityError, parse_bytes, parse_cpu, parse_quantity
+from muster_core.simulation.traces.model import GPU_MODEL_LABEL
+
+_MOST_NODES = 100_000
+_CPUS_PER_GPU = 16
+_GIB_PER_GPU = 128
+_MIB = 2**20
+_GIB = 2**30
+_MOST_PODS = 250
+
+_SHORTHAND = re.compile(
+    r"(?P<count>\d{1,6})x(?P<gpus>\d{1,3})gpu(?:-(?P<cpus>\d{1,5})cpu)?(?:-(?P<gib>\d{1,6})gib)?"
+)
+_KEYS = {"count", "name", "cpus", "memory", "gpus", "gpu_memory", "pods", "labels"}
+_OPENB = {"sn", "cpu_milli", "memory_mib", "gpu"}
+_TIRESIAS = {"num_switch", "num_node_p_switch", "num_gpu_p_node"}
+_PHILLY = {"machineId", "number of GPUs"}
+RACK_LABEL = "topology.kubernetes.io/rack"
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes, by name, or what is wrong with their description."""
+
+    nodes: tuple[Node, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        """Milli-GPUs in all."""
+        return sum(node.allocatable.gpu for node in self.nodes)
+
+
+class _Wrong(ValueError):
+    """Something in a description, with the place it stands in."""
+
+    def __init__(self, path: str, message: str, fix: str = "", line: int = 0) -> None:
+        super().__init__(message)
+        self.problem = Problem(code="Invalid", path=path, message=message, fix=fix, line=line)
+
+
+def is_shorthand(text: str) -> bool:
+    """Whether ``text`` is meant as a shorthand such as ``8x8gpu`` or ``4x8gpu-96cpu-768gib+2x4gpu``."""
+    return all(_SHORTHAND.fullmatch(part.strip().lower()) for part in text.split("+"))
+
+
+def read_shorthand(text: str) -> Cluster:
+    """Nodes as ``<count>x<GPUs>gpu[-<CPUs>cpu][-<GiB>gib]``, several sorts joined by ``+``.
+
+    What is not said is 16 CPUs and 128 GiB a GPU, as much as one GPU has on a node without any.
+    """
+    groups: list[Mapping[str, object]] = []
+    for part in text.split("+"):
+        found = _SHORTHAND.fullmatch(part.strip().lower())
+        if found is None:
+            message = f"{part!r} is no shorthand of a cluster"
+            problem = Problem(
+                code="Invalid", path="cluster", message=message, fix="write 8x8gpu for 8 nodes of 8 GPUs"
+            )
+            return Cluster(problems=(problem,))
+        gpus = int(found["gpus"])
+        share = max(gpus, 1)
+        groups.append(
+            {
+                "count": int(found["count"]),
+                "gpus": gpus,
+                "cpus": int(found["cpus"] or share * _CPUS_PER_GPU),
+                "memory": f"{found['gib'] or share * _GIB_PER_GPU}Gi",
+            }
+        )
+    return _checked(groups)
+
+
+def read_cluster(text: str) -> Cluster:
+    """A file: a YAML list of nodes (or ``nodes:`` with one), or a table."""
+    first = text.lstrip("\ufeff \t\r\n").split("\n", 1)[0]
+    if "," in first and not first.lstrip().startswith(("-", "{", "[", "nodes")):
+        return _read_table(text)
+    try:
+        found = cast("object", yaml.safe_load(text))
+    except yaml.YAMLError as error:
+        return Cluster(problems=(Problem(code="Invalid", path="", message=f"this is no YAML: {error}"),))
+    if isinstance(found, dict):
+        found = cast("Mapping[str, object]", found).get("nodes")
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in cast("list[object]", found)):
+        message = "a cluster is a list of nodes, each with count, cpus, memory, gpus and labels"
+        return Cluster(problems=(Problem(code="Invalid", path="nodes", message=message),))
+    return _checked(cast("list[Mapping[str, object]]", found))
+
+
+def _read_table(text: str) -> Cluster:
+    reader = csv.DictReader(io.StringIO(text.lstrip("\ufeff")), restval="")
+    columns = {column.strip() for column in reader.fieldnames or ()}
+    reader.fieldnames = [column.strip() for column in reader.fieldnames or ()]
+    rows = [{key: value.strip() for key, value in row.items() if value} for row in reader]
+    try:
+        if columns >= _TIRESIAS:
+            return _checked([group for row in rows for group in _switches(row)])
+        if columns >= _OPENB:
+            return _checked([_openb(row) for row in rows])
+        if columns >= _PHILLY:
+            return _checked([{"name": row["machineId"], "gpus": row["number of GPUs"]} for row in rows])
+        if columns & {"gpus", "cpus"}:
+            return _checked([{**row, "labels": _labels(row.get("labels", ""))} for row in rows])
+    except (KeyError, ValueError) as error:
+        message = f"a row lacks something, or has what is no number: {error}"
+        return Cluster(problems=(Problem(code="Invalid", path="", message=message),))
+    known = ", ".join(sorted(_KEYS))
+    message = f"the columns ({', '.join(sorted(columns))}) describe no cluster"
+    return Cluster(
+        problems=(Problem(code="UnknownFormat", path="", message=message, fix=f"use {known}", line=1),)
+    )
+
+
+def _switches(row: Mapping[str, str]) -> list[dict[str, object]]:
+    cpus = row.get("num_cpu_p_node") or str(int(row["num_gpu_p_node"]) * _CPUS_PER_GPU)
+    memory = row.get("mem_p_node") or str(int(row["num_gpu_p_node"]) * _GIB_PER_GPU)
+    return [
+        {
+            "count": row["num_node_p_switch"],
+            "gpus": row["num_gpu_p_node"],
+            "cpus": cpus,
+            "memory": f"{memory}Gi",
+            "labels": {RACK_LABEL: f"switch-{switch}"},
+        }
+        for switch in range(int(row["num_switch"]))
+    ]
+
+
+def _openb(row: Mapping[str, str]) -> dict[str, object]:
+    return {
+        "name": row["sn"],
+        "gpus": row["gpu"],
+        "cpus": f"{row['cpu_milli']}m",
+        "memory": f"{row['memory_mib']}Mi",
+        "labels": {GPU_MODEL_LABEL: row["model"]} if row.get("model") else {},
+    }
+
+
+def _labels(text: str) -> dict[str, str]:
+    pairs = (pair.partition("=") for pair in text.split(";") if pair.strip())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _checked(groups: Sequence[Mapping[str, object]]) -> Cluster:
+    nodes: list[Node] = []
+    problems: list[Problem] = []
+    for position, group in enumerate(groups):
+        try:
+            nodes += _nodes(group, f"nodes[{position}]", len(nodes))
+        except _Wrong as wrong:
+            problems.append(wrong.problem)
+    names = [node.name for node in nodes]
+    if len(set(names)) != len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})[0] if len(names) < 1000 else "one"
+        problems.append(
+            Problem(code="Duplicate", path="nodes", message=f"there are several nodes named {twice}")
+        )
+    if not nodes and not problems:
+        problems.append(Problem(code="Empty", path="nodes", message="there are no nodes"))
+    return Cluster(nodes=() if problems else tuple(nodes), problems=tuple(problems))
+
+
+def _nodes(group: Mapping[str, object], path: str, before: int) -> list[Node]:
+    unknown = sorted(set(group) - _KEYS)
+    if unknown:
+        raise _Wrong(f"{path}.{unknown[0]}", f"a node has no {unknown[0]}", f"use {', '.join(sorted(_KEYS))}")
+    count = _amount(group, "count", path, default=1)
+    if not 1 <= count <= _MOST_NODES - before:
+        raise _Wrong(f"{path}.count", f"there are 1 to {_MOST_NODES} nodes in a cluster, not {count}")
+    gpus = _amount(group, "gpus", path, default=0)
+    share = max(gpus, 1)
+    try:
+        cpu = parse_cpu(group.get("cpus", share * _CPUS_PER_GPU))
+        memory = parse_bytes(group.get("memory", f"{share * _GIB_PER_GPU}Gi"))
+        gpu_memory = parse_bytes(group.get("gpu_memory", 0))
+    except QuantityError as error:
+        raise _Wrong(path, f"an amount cannot be read: {error}", "write 64, 500m, 256Gi") from None
+    labels = group.get("labels", {})
+    if not isinstance(labels, dict):
+        raise _Wrong(f"{path}.labels", "labels are names with values")
+    stem = str(group.get("name", "node"))
+    named = (
+        [stem]
+        if count == 1 and "name" in group
+        else [f"{stem}-{before + number:04d}" for number in range(count)]
+    )
+    texts = {str(key): str(value) for key, value in cast("dict[object, object]", labels).items()}
+    return [
+        Node(
+            name=name,
+            allocatable=Resources(cpu=cpu, memory=memory, gpu=gpus * GPU_MILLI),
+            gpu_memory=gpu_memory,
+            pods=_amount(group, "pods", path, default=_MOST_PODS),
+            labels=texts,
+        )
+        for name in named
+    ]
+
+
+def _amount(group: Mapping[str, object], key: str, path: str, *, default: int) -> int:
+    try:
+        return parse_quantity(group.get(key, default))
+    except QuantityError as error:
+        raise _Wrong(f"{path}.{key}", f"{key} cannot be read: {error}", "give a whole number") from None

@@ -1,0 +1,147 @@
+"""The training programs of a simulated pool: they do their work while their workers come and go, report how far they are, and end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from muster_core.events import JobFact, ProgressReported
+from muster_core.models import JobRecord, Phase, ReplicaRecord, ReplicaState
+from muster_core.scheduling.placement.roles import is_anchor
+from muster_core.simulation.agenda import Agenda
+from muster_core.simulation.hands import Run
+from muster_core.simulation.settings import WorldSettings
+from muster_core.simulation.work import Progress, Work
+
+
+class Site(Protocol):
+    """What the programs need of the world around them."""
+
+    def record(self, job_id: str) -> JobRecord | None:
+        """The record of an unsettled job."""
+        ...
+
+    def report(self, job_id: str, fact: JobFact) -> None:
+        """Say something of a job."""
+        ...
+
+    def end(self, job_id: str, runs: list[Run]) -> None:
+        """Let replicas that run end well."""
+        ...
+
+
+class Computing:
+    """Every job's program. ``clock`` gives µs since the epoch, ``touch`` lets a job be looked at again."""
+
+    def __init__(
+        self,
+        *,
+        agenda: Agenda,
+        settings: WorldSettings,
+        clock: Callable[[], int],
+        touch: Callable[[str], None],
+        site: Site,
+    ) -> None:
+        self._agenda = agenda
+        self._settings = settings
+        self._clock = clock
+        self._touch = touch
+        self._site = site
+        self._works: dict[str, Work] = {}
+        self._progress: dict[str, Progress] = {}
+        self._ends: dict[str, int] = {}
+
+    def expect(self, job_id: str, work: Work) -> None:
+        """A job will have so much to do."""
+        self._works[job_id] = work
+
+    def forget(self, job_id: str) -> None:
+        """Nothing of a job is left."""
+        for known in (self._works, self._progress, self._ends):
+            known.pop(job_id, None)
+
+    def go_on(self, record: JobRecord) -> None:
+        """Let the workers that run now do the job's work, and end them where it is done."""
+        job_id = record.job_id
+        progress = self._progress.get(job_id)
+        if progress is None and record.phase is not Phase.RUNNING:
+            return
+        work = self._works[job_id]
+        if progress is None:
+            progress = self._progress[job_id] = Progress(
+                work, pause_us=self._settings.pause_us, checkpoint_us=self._settings.checkpoint_us
+            )
+        if record.phase is not Phase.RUNNING:
+            progress.end_attempt(self._clock())
+            self._ends.pop(job_id, None)
+            return
+        running = [one for one in record.members() if one.state is ReplicaState.RUNNING]
+        if progress.done:
+            self._end(job_id, running)
+            return
+        workers = _computing(record, running, fixed=work.is_fixed)
+        if workers != progress.workers:
+            progress.work_with(workers, self._clock())
+            self._plan_end(job_id, progress)
+            self._plan_reports(record)
+
+    def _plan_end(self, job_id: str, progress: Progress) -> None:
+        end = progress.finished_at()
+        if end is None:
+            self._ends.pop(job_id, None)
+            return
+        self._ends[job_id] = end
+
+        def finish() -> None:
+            if self._ends.get(job_id) == end:
+                del self._ends[job_id]
+                progress.work_with(0, end)
+                self._touch(job_id)
+
+        self._agenda.plan(end, finish)
+
+    def _end(self, job_id: str, running: list[ReplicaRecord]) -> None:
+        runs = [(one.attempt, one.role, one.index, one.restart) for one in running if not is_anchor(one.role)]
+        if runs:
+            self._site.end(job_id, runs)
+            self._touch(job_id)
+
+    def _plan_reports(self, record: JobRecord) -> None:
+        """Two reports of every membership whose size matters: what lies between them is how fast it is."""
+        if not self._settings.report_us or self._works[record.job_id].is_fixed:
+            return
+        if any(one.state is not ReplicaState.RUNNING for one in record.members()):
+            return
+        membership = (record.attempt, record.generation)
+        for after in (1, self._settings.report_us):
+            at = self._clock() + self._settings.pause_us + after
+            self._agenda.plan(at, lambda: self._report(record.job_id, membership))
+
+    def _report(self, job_id: str, membership: tuple[int, int]) -> None:
+        record = self._site.record(job_id)
+        progress = self._progress.get(job_id)
+        if record is None or progress is None or record.phase is not Phase.RUNNING:
+            return
+        speaker = next((one for one in record.members() if not is_anchor(one.role)), None)
+        if (record.attempt, record.generation) != membership or speaker is None:
+            return
+        now = self._clock()
+        fact = ProgressReported(
+            role=speaker.role,
+            index=speaker.index,
+            attempt=record.attempt,
+            step=progress.steps_at(now),
+            at=now,
+        )
+        self._site.report(job_id, fact)
+
+
+def _computing(record: JobRecord, running: list[ReplicaRecord], *, fixed: bool) -> int:
+    """How many workers compute: parameter servers only serve, and who waits for a member to come back computes nothing."""
+    workers = sum(1 for one in running if not is_anchor(one.role))
+    missed = any(
+        one.state is not ReplicaState.RUNNING and (one.ended or one.restart) for one in record.members()
+    )
+    if missed and fixed:
+        return 0
+    return workers or len(running)

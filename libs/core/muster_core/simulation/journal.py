@@ -1,0 +1,35 @@
+"""Everything that was said in a pool, in the total order: enough to decide all of it again."""
+
+from __future__ import annotations
+
+import msgspec
+
+from muster_core.events import NodeChanged, Stamped
+
+
+class NodeSaid(msgspec.Struct, frozen=True):
+    """A fact of a node, and the instant (µs since the epoch) at which it was read."""
+
+    at: int
+    fact: NodeChanged
+
+
+Entry = Stamped | NodeSaid
+
+
+class Journal:
+    """Entries in order; nothing is kept where it is not ``kept``."""
+
+    def __init__(self, *, kept: bool = True) -> None:
+        self.entries: list[Entry] = []
+        self._kept = kept
+
+    @property
+    def facts(self) -> list[Stamped]:
+        """The facts of jobs, in order."""
+        return [entry for entry in self.entries if isinstance(entry, Stamped)]
+
+    def said(self, entry: Entry) -> None:
+        """Keep a fact."""
+        if self._kept:
+            self.entries.append(entry)

@@ -1,0 +1,197 @@
+"""Arena's command line as a document: ``arena submit tfjob --name=... "python train.py"``, or the same words after ``muster submit``.
+
+The older form with ``--mode=tensorflow|horovod|mpi|standalone`` and flags in camel case is read the same way. ``--tensorboard`` gives a
+second job, a service. Only ``submit`` is taken: what else Arena can do is said to be elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from muster_core.models import Job
+from muster_core.models.problem_codes import Code
+from muster_formats.arena import PROGRAMS
+from muster_formats.arena.board import board_of
+from muster_formats.arena.flags import CommonFlags, GlobalFlags
+from muster_formats.arena.jobs import SORTS, Sort
+from muster_formats.arena.line import Line, flags_of, read_flags, skip_globals
+from muster_formats.arena.parts import NAME
+from muster_formats.cursor import Cursor, nearest
+from muster_formats.dialect import Dialect, Given
+from muster_formats.places import Place, Places
+from muster_formats.problems import Problems, Spot, shown
+from muster_formats.rules import apply_rules
+from muster_formats.shell_words import Word
+
+_SUBMIT = "submit"
+_MODES = {
+    "tensorflow": "tfjob",
+    "tf": "tfjob",
+    "horovod": "horovodjob",
+    "mpi": "mpijob",
+    "standalone": "standalonejob",
+}
+_NOT_SUBMIT = {
+    "serve": "Muster trains models and does not serve them",
+    "evaluate": "Muster keeps no registry of models; submit the evaluation as a job",
+    "model": "Muster keeps no registry of models",
+    "cron": "Muster keeps no timetable; let a timer submit the job",
+    "data": "volumes are the cluster's; mount one with --data",
+    "scalein": "muster scale shrinks a job",
+    "scaleout": "muster scale grows a job",
+    "delete": "muster delete does",
+    "get": "muster get does",
+    "list": "muster list does",
+    "logs": "muster logs does",
+    "logviewer": "muster logs shows what replicas wrote",
+    "top": "muster top does",
+    "prune": "--ttl-after-finished removes what has ended",
+    "attach": "muster logs -f shows what replicas write",
+    "completion": "it is the shell's",
+    "version": "muster version does",
+    "whoami": "it says nothing to submit",
+}
+_NOT_SORTS = {
+    "deepspeedjob": ("deepspeed", "dp", "its launcher reads /job/hostfile; submit an mpijob and give it --hostfile=/etc/mpi/hostfile"),
+    "rayjob": ("ray", "rj", "Ray has a scheduler of its own"),
+    "sparkjob": ("spark", "sj", "Spark has a scheduler of its own"),
+    "tfserving": ("tfserving", "tfs", "Muster trains models and does not serve them"),
+}  # fmt: skip
+
+
+def read_arena(cursor: Cursor, given: Given) -> tuple[Job, ...]:
+    """Read one command; see ``Read``. The cursor's node is a list of words."""
+    words = cast("list[Word]", cursor.node.value)
+    problems = cursor.problems
+    if words[0].text not in PROGRAMS:
+        _refuse_verb(words[0], None, problems)
+        return ()
+    before, words_after = skip_globals(words[1:])
+    program, verb = words[0], words_after[0] if words_after else None
+    if verb is None or verb.text != _SUBMIT:
+        _refuse_verb(program, verb, problems)
+        return ()
+    between, rest = skip_globals(words_after[1:])
+    sort, rest = _sort_of(verb, rest, [*between], problems)
+    if sort is None:
+        return ()
+    line = Line(cursor.spot, problems, sort.words)
+    read_flags(line, [*before, *between, *rest], sort.table)
+    return _jobs(line, sort, given)
+
+
+DIALECT = Dialect(name=NAME, version=NAME, kind=_SUBMIT, read=read_arena, version_key="")
+"""What is read here. Its documents are command lines, and are known by their first word."""
+
+
+def split_own(words: Sequence[str], own: Mapping[str, bool]) -> tuple[list[str], list[str]]:
+    """Of the words after ``submit``, a program's ``own`` options (name -> whether a value follows), and the others.
+
+    What stands after an unquoted command has begun, or after ``--``, is the command's.
+    """
+    flags = {name: flag for sort in SORTS for name, flag in flags_of(sort.table).items()}
+    sorts = {name for sort in SORTS for name in sort.names}
+    mine: list[str] = []
+    others: list[str] = []
+    begun = False
+    at = 0
+    while at < len(words):
+        word = words[at]
+        name, sign, _ = word.partition("=")
+        flag = flags.get(name)
+        end = at + 1
+        if name in own:
+            end += int(own[name] and not sign)
+            mine += words[at:end]
+        elif word.startswith("-") and word != "--":
+            begun = begun or name == GlobalFlags.mode.key
+            end += int(flag is not None and flag.takes_value and not sign)
+            others += words[at:end]
+        elif word != "--" and (
+            any(one.isspace() for one in word) or (not begun and word in {*PROGRAMS, _SUBMIT, *sorts})
+        ):
+            begun = begun or word in sorts
+            others.append(word)
+        else:
+            return mine, [*others, *words[at:]]
+        at = end
+    return mine, others
+
+
+def _jobs(line: Line, sort: Sort, given: Given) -> tuple[Job, ...]:
+    places = Places(line.spot)
+    places.note(Place("name"), line.missing_spot("--name"))
+    if cursor := next(iter(line.flags.get("--name", [])), None):
+        places.note(Place("name"), cursor.spot)
+    places.note(Place("queue"), line.spot_of(CommonFlags.queue), CommonFlags.queue.key)
+    job = sort.read(line, given, places)
+    apply_rules(job, places, line.problems, given.limits)
+    board = board_of(line, job)
+    if board:
+        apply_rules(board, places, line.problems, given.limits)
+    return (job, board) if board else (job,)
+
+
+def _sort_of(
+    verb: Word, rest: list[Word], between: list[Word], problems: Problems
+) -> tuple[Sort | None, list[Word]]:
+    """Which sub-command it is, and the words after it."""
+    named = {name: sort for sort in SORTS for name in sort.names}
+    first = rest[0] if rest else None
+    if first and first.text in named:
+        return named[first.text], rest[1:]
+    words = [*between, *rest]
+    for at, word in enumerate(words):
+        name, sign, value = word.text.partition("=")
+        if name == GlobalFlags.mode.key:
+            mode = value if sign else (words[at + 1].text if at + 1 < len(words) else "")
+            if mode in _MODES:
+                return named[_MODES[mode]], rest
+            _refuse_mode(word, mode, problems)
+            return None, rest
+    _refuse_sort(verb, first, problems)
+    return None, rest
+
+
+def _refuse_mode(word: Word, mode: str, problems: Problems) -> None:
+    near = nearest(mode, _MODES)
+    problems.add(
+        Code.NOT_ALLOWED,
+        Spot(path=GlobalFlags.mode.key, line=word.line, column=word.column),
+        f"{GlobalFlags.mode.key} is one of {', '.join(_MODES)}",
+        found=shown(mode),
+        allowed=", ".join(_MODES),
+        fix=f"did you mean {near}?" if near else "",
+    )
+
+
+def _refuse_sort(verb: Word, first: Word | None, problems: Problems) -> None:
+    names = [sort.names[0] for sort in SORTS]
+    at = verb if first is None or first.text.startswith("-") else first
+    spot = Spot(path=_SUBMIT, line=at.line, column=at.column)
+    allowed = ", ".join(names)
+    said = at.text if at is not verb else ""
+    for name, (*others, why) in _NOT_SORTS.items():
+        if said in (name, *others):
+            message = f"arena submit {said} is not taken: {why}"
+            problems.add(
+                Code.NOT_TAKEN, spot, message, found=said, allowed=allowed, fix=f"submit one of {allowed}"
+            )
+            return
+    near = nearest(said, [name for sort in SORTS for name in sort.names]) if said else ""
+    message = (
+        f"there is no sort of job {shown(said)}" if said else f"{_SUBMIT} does not say which sort of job"
+    )
+    fix = f"did you mean {near}?" if near else f"write {_SUBMIT} {names[0]}, or another of these"
+    problems.add(Code.UNSUPPORTED_KIND, spot, message, found=said, allowed=allowed, fix=fix)
+
+
+def _refuse_verb(program: Word, verb: Word | None, problems: Problems) -> None:
+    at = verb or program
+    spot = Spot(path=program.text, line=at.line, column=at.column)
+    said = f"{program.text} {verb.text}" if verb else program.text
+    why = _NOT_SUBMIT.get(verb.text, "") if verb and program.text == NAME else ""
+    message = f"{shown(said)} is not taken: {why}" if why else f"{shown(said)} submits nothing"
+    fix = "" if why else f"write {NAME} {_SUBMIT} tfjob --name=..."
+    problems.add(Code.NOT_TAKEN, spot, message, found=shown(said), allowed=f"{NAME} {_SUBMIT}", fix=fix)

@@ -1,0 +1,295 @@
+"""What a flag of Arena may hold: every value arrives as text, and most say two things in one (``key=value``, ``claim:path``)."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import ClassVar, Generic, TypeVar
+
+import msgspec
+
+from muster_core.models import Toleration
+from muster_core.models.problem_codes import Code
+from muster_core.quantities import MAX_SECONDS
+from muster_formats.cursor import Cursor, warn_idle
+from muster_formats.kinds import Amount, Duration, Kind, Truth, Whole
+from muster_formats.names import DNS_1123, Rule, Schema
+from muster_formats.pods.scheduling_keys import TolerationKeys, read_tolerations
+from muster_formats.problems import shown
+from muster_formats.table import Field, Section
+from muster_formats.yaml_builder import Entry, Node
+
+T = TypeVar("T")
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
+_GO_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|ms|m|s|us|µs|ns)")
+_GO_DURATION = re.compile(rf"(?:{_GO_PART.pattern})+")
+_GO_NANOSECONDS = {
+    "h": 3600 * 10**9,
+    "m": 60 * 10**9,
+    "s": 10**9,
+    "ms": 10**6,
+    "us": 10**3,
+    "µs": 10**3,
+    "ns": 1,
+}
+_MAX_TEXT = 64
+_EXISTS = "Exists"
+_CLAIM = replace(DNS_1123, what="the name of a volume claim", longest=253)
+
+
+@dataclass(frozen=True)
+class Flag(Field[T], Generic[T]):
+    """A flag: ``older`` are other spellings of it, ``short`` its letter, ``many`` whether it may be given again and again."""
+
+    older: tuple[str, ...] = ()
+    short: str = ""
+    many: bool = False
+
+    @property
+    def takes_value(self) -> bool:
+        """Whether the word after it is its value."""
+        return not isinstance(self.kind, Switch)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every way to write it."""
+        return (self.key, *self.older, *((self.short,) if self.short else ()))
+
+
+@dataclass(frozen=True)
+class Switch:
+    """On where it is given alone; or ``=true``, ``=false``."""
+
+    _meant: ClassVar[dict[str, bool]] = {
+        **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
+        **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
+    }
+
+    def read(self, cursor: Cursor) -> bool | None:
+        """See ``Kind``."""
+        value = cursor.node.value
+        if isinstance(value, str) and value in self._meant:
+            return self._meant[value]
+        return Truth().read(cursor)
+
+    def schema(self) -> Schema:
+        """See ``Kind``."""
+        return Truth().schema()
+
+
+@dataclass(frozen=True)
+class Count(Whole):
+    """A whole number."""
+
+    def read(self, cursor: Cursor) -> int | None:
+        """See ``Kind``."""
+        text = cursor.node.text
+        if not _INTEGER.fullmatch(text):
+            cursor.wrong_type("a whole number")
+            return None
+        return super().read(replace(cursor, node=replace(cursor.node, value=int(text))))
+
+
+@dataclass(frozen=True)
+class GoDuration:
+    """A duration as Arena takes it (``2h22m``, ``1.5h``, ``90s``), in whole seconds, rounded up; a bare number counts as seconds."""
+
+    def read(self, cursor: Cursor) -> int | None:
+        """See ``Kind``."""
+        text = cursor.node.text
+        if len(text) <= _MAX_TEXT and _GO_DURATION.fullmatch(text):
+            parts = _GO_PART.findall(text)
+            exact = sum(Fraction(f"0{number}") * _GO_NANOSECONDS[unit] for number, unit in parts)
+            if (seconds := math.ceil(exact / 10**9)) <= MAX_SECONDS:
+                return seconds
+        bare = len(text) <= _MAX_TEXT and text.isascii() and text.isdecimal()
+        node = replace(cursor.node, value=int(text)) if bare else cursor.node
+        return Duration().read(replace(cursor, node=node))
+
+    def schema(self) -> Schema:
+        """See ``Kind``."""
+        return Duration().schema()
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """One of some texts, or what ``also`` reads."""
+
+    texts: tuple[str, ...]
+    also: Kind[int] | None = None
+
+    def read(self, cursor: Cursor) -> str | None:
+        """See ``Kind``."""
+        text = cursor.node.text
+        if text in self.texts:
+            return text
+        if self.also and _INTEGER.fullmatch(text):
+            number = self.also.read(cursor)
+            return None if number is None else str(number)
+        allowed = ", ".join((*self.texts, *(("a whole number",) if self.also else ())))
+        cursor.error(Code.NOT_ALLOWED, f"{cursor.path} is one of {allowed}", allowed=allowed)
+        return None
+
+    def schema(self) -> Schema:
+        """See ``Kind``."""
+        return {"enum": list(self.texts)} if self.also is None else {"type": "string"}
+
+
+@dataclass(frozen=True)
+class Pair(Generic[T]):
+    """``key=value``: a name by ``rule`` and what ``kind`` reads."""
+
+    rule: Rule
+    kind: Kind[T]
+
+    def read(self, cursor: Cursor) -> tuple[str, T] | None:
+        """See ``Kind``."""
+        key, sign, value = cursor.node.text.partition("=")
+        if not sign:
+            cursor.error(
+                Code.NOT_ALLOWED,
+                f"{cursor.path} is key=value, not {shown(cursor.node.text)}",
+                allowed="key=value",
+                fix=f"write {cursor.path} {shown(key)}=...",
+            )
+            return None
+        if not self.rule.allows(key):
+            cursor.error(
+                Code.BAD_NAME,
+                self.rule.message(key),
+                found=shown(key),
+                allowed=self.rule.words,
+                fix=self.rule.remedy(key),
+            )
+            return None
+        read = self.kind.read(replace(cursor, node=replace(cursor.node, value=value, text=value)))
+        return None if read is None else (key, read)
+
+    def schema(self) -> Schema:
+        """See ``Kind``."""
+        return {"type": "string", "pattern": "^[^=]+="}
+
+
+class Mount(msgspec.Struct, frozen=True):
+    """What is mounted at ``path``: a volume claim, or a folder of the node."""
+
+    source: str
+    path: str
+
+
+@dataclass(frozen=True)
+class ClaimMount:
+    """``claim:/path``."""
+
+    def read(self, cursor: Cursor) -> Mount | None:
+        """See ``Kind``."""
+        claim, _, path = cursor.node.text.partition(":")
+        if not path.startswith("/"):
+            words = f"{cursor.path} is claim:/path, not {shown(cursor.node.text)}"
+            cursor.error(
+                Code.NOT_ALLOWED,
+                words,
+                allowed="the name of a volume claim, a colon, and where it is mounted",
+            )
+            return None
+        if not _CLAIM.allows(claim) and not all(DNS_1123.allows(part) for part in claim.split(".")):
+            cursor.error(
+                Code.BAD_NAME,
+                _CLAIM.message(claim),
+                found=shown(claim),
+                allowed=_CLAIM.words,
+                fix=_CLAIM.remedy(claim),
+            )
+            return None
+        return Mount(claim, path)
+
+    def schema(self) -> Schema:
+        """See ``Kind``."""
+        return {"type": "string", "pattern": "^[^:]+:/"}
+
+
+@dataclass(frozen=True)
+class FolderMount:
+    """``/folder:/path``, or ``/folder`` for both."""
+
+    def read(self, cursor: Cursor) -> Mount | None:
+        """See ``Kind``."""
+        folder, sign, path = cursor.node.text.partition(":")
+        if folder.startswith("/") and (path.startswith("/") or not sign):
+            return Mount(folder, path or folder)
+        words = f"{cursor.path} is /folder or /folder:/path, not {shown(cursor.node.text)}"
+        cursor.error(Code.NOT_ALLOWED, words, allowed="absolute paths: of the node, and of the container")
+        return None
+
+    def schema(self) -> Schema:
+        """See ``Kind``."""
+        return {"type": "string", "pattern": "^/"}
+
+
+@dataclass(frozen=True)
+class Tolerated:
+    """``all``, or ``key``, ``key=value``, each with ``:effect`` and ``,operator`` where they are said."""
+
+    def read(self, cursor: Cursor) -> Toleration | None:
+        """See ``Kind``."""
+        text = cursor.node.text
+        if text == "all":
+            return Toleration(operator=_EXISTS)
+        text, _, operator = text.partition(",")
+        text, _, effect = text.partition(":")
+        key, _, value = text.partition("=")
+        said = {
+            "key": key,
+            "value": value,
+            "effect": effect,
+            "operator": operator or ("Equal" if value else _EXISTS),
+        }
+        line, column = cursor.node.line, cursor.node.column
+        entries = {
+            name: Entry(line, column, Node(word, line, column, text=word))
+            for name, word in said.items()
+            if word
+        }
+        before = len(cursor.problems.found)
+        section = Section(replace(cursor, node=Node(entries, line, column)), TolerationKeys)
+        (toleration,) = read_tolerations([section])
+        return toleration if len(cursor.problems.found) == before else None
+
+    def schema(self) -> Schema:
+        """See ``Kind``."""
+        return {"type": "string"}
+
+
+@dataclass(frozen=True)
+class Priority:
+    """A number. The name of a priority class, which is what Arena takes, is accepted without effect."""
+
+    def read(self, cursor: Cursor) -> int | None:
+        """See ``Kind``."""
+        if _INTEGER.fullmatch(cursor.node.text):
+            return Count(-(2**31), 2**31 - 1).read(cursor)
+        why = f"{shown(cursor.node.text)} is a priority class of a cluster, and here a priority is a number"
+        warn_idle(cursor, cursor.path, why, fix="write a number; higher comes first, 0 is usual")
+        return None
+
+    def schema(self) -> Schema:
+        """See ``Kind``."""
+        return {"type": ["integer", "string"]}
+
+
+@dataclass(frozen=True)
+class QuantityText:
+    """An amount that is kept as it is written, once ``parse`` has read it."""
+
+    amount: Amount
+
+    def read(self, cursor: Cursor) -> str | None:
+        """See ``Kind``."""
+        return None if self.amount.read(cursor) is None else cursor.node.text
+
+    def schema(self) -> Schema:
+        """See ``Kind``."""
+        return self.amount.schema()

@@ -1,0 +1,130 @@
+"""What Arena's sub-commands have in common: flags of the job as a whole, and of replicas that differ in nothing."""
+
+from __future__ import annotations
+
+import msgspec
+
+from muster_core.frameworks.ports import FRAMEWORK_PORTS
+from muster_core.models import (
+    CleanPodPolicy,
+    Framework,
+    Job,
+    PlacementPolicy,
+    Port,
+    RestartPolicy,
+    Role,
+    RunPolicy,
+    Template,
+)
+from muster_core.models.problem_codes import Code
+from muster_formats.arena.flags import CommonFlags, EveryReplicaFlags, RunFlags
+from muster_formats.arena.kinds import Flag
+from muster_formats.arena.line import Line
+from muster_formats.arena.replicas import Replica, check_sync
+from muster_formats.cursor import warn_idle
+from muster_formats.dialect import Given
+from muster_formats.places import Place, Places
+
+NAME = "arena"
+"""What jobs call this dialect."""
+
+
+def job_of(line: Line, given: Given, framework: Framework, roles: tuple[Role, ...], run: RunPolicy) -> Job:
+    """A job of these roles; what concerns all of them is read here."""
+    flags = CommonFlags
+    trains = any(role.template.image for role in roles)
+    if flags.sync_mode.key in line.flags or flags.sync_source.key in line.flags:
+        check_sync(line, "yes" if trains else "")
+    line.tell_of_kubernetes(*(() if trains else (flags.sync_mode, flags.sync_source, flags.sync_image)))
+    if (cursor := line.at(flags.gang)) and line.get(flags.gang) is False:
+        warn_idle(cursor, cursor.path, "a job is always placed as a whole")
+    name = line.get(flags.name)
+    if name is None and not line.problems.at(flags.name.key):
+        line.problems.add(
+            Code.REQUIRED,
+            line.missing_spot(flags.name.key),
+            "a job has a name",
+            fix=f"add {flags.name.key}=my-job",
+        )
+    return Job(
+        name=name or "",
+        namespace=line.get(flags.namespace) or given.namespace or "default",
+        queue=line.get(flags.queue) or "",
+        priority=line.get(flags.priority) or 0,
+        labels=line.map(flags.label),
+        annotations=line.map(flags.annotation),
+        framework=framework,
+        dialect=NAME,
+        placement=PlacementPolicy(gpu_topology=line.get(flags.gpu_topology) or False),
+        roles=roles,
+        run=run,
+    )
+
+
+def run_policy(line: Line, clean: CleanPodPolicy) -> RunPolicy:
+    """How long the job runs and what stays of it; ``clean`` where it is not said."""
+    return RunPolicy(
+        backoff_limit=line.get(RunFlags.retry) or 0,
+        active_deadline_s=line.get(RunFlags.running_timeout) or None,
+        ttl_s=line.get(RunFlags.ttl) or None,
+        clean_pod_policy=line.get(RunFlags.clean) or clean,
+    )
+
+
+def restart_policy(line: Line) -> RestartPolicy:
+    """Whether a replica that fails is started again."""
+    return RestartPolicy.ON_FAILURE if line.get(CommonFlags.retry) else RestartPolicy.NEVER
+
+
+def command_of(line: Line) -> tuple[str, ...]:
+    """The trailing words, run by a shell as Arena does."""
+    words = " ".join(word.text for word in line.command)
+    return (line.get(CommonFlags.shell) or "sh", "-c", words) if words.strip() else ()
+
+
+def every_replica(line: Line, container: str) -> Replica:
+    """A replica whose flags are those of every other."""
+    flags = EveryReplicaFlags
+    return Replica(
+        container=container,
+        image=line.get(flags.image) or "",
+        command=command_of(line),
+        cpu=line.get(flags.cpu) or "",
+        memory=line.get(flags.memory) or "",
+        gpus=line.get(flags.gpus) or 0,
+        devices=line.map(flags.device),
+        selector=line.map(flags.selector),
+    )
+
+
+def port_of(framework: Framework, number: int | None) -> Port:
+    """The port that a framework's replicas wait at; ``number`` where it is said."""
+    usual = FRAMEWORK_PORTS[framework]
+    return Port(name=usual.name, number=number or usual.number)
+
+
+def role_of(name: str, count: int, made: Template, restart: RestartPolicy) -> Role:
+    """So many replicas of a role, no more and no fewer."""
+    return Role(name=name, replicas=count, min=count, max=count, template=made, restart_policy=restart)
+
+
+def between(role: Role, low: int | None, high: int | None) -> Role:
+    """The workers between their bounds; one that is not said is what is asked for, so that nobody grows or shrinks unasked."""
+    return msgspec.structs.replace(
+        role, min=role.replicas if low is None else low, max=role.replicas if high is None else high
+    )
+
+
+def note_role(line: Line, places: Places, role: str, **flags: Flag[int]) -> None:
+    """Remember which flags say ``replicas`` of a role, and ``min`` and ``max`` where they are not the same."""
+    count = flags["replicas"]
+    for field in ("replicas", "min", "max"):
+        flag = flags.get(field)
+        known = flag if flag and flag.key in line.flags else count
+        places.note(Place(field, role), line.spot_of(known), known.key)
+    for field, name in (
+        ("role", count.key),
+        ("template", CommonFlags.image.key),
+        ("resources", CommonFlags.gpus.key),
+    ):
+        places.note(Place(field, role), line.missing_spot(name))

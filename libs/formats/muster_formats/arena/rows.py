@@ -1,0 +1,25 @@
+"""What becomes of every flag of Arena's, read off the tables that its command lines are read by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from muster_formats.arena.jobs import SORTS, Sort
+from muster_formats.arena.line import flags_of
+from muster_formats.fields import FieldRow, why_of
+
+
+def arena_rows() -> Iterator[FieldRow]:
+    """Every flag of every sub-command, as ``tfjob --worker-cpu``; other spellings stand in what it is."""
+    for sort in SORTS:
+        yield from sort_rows(sort, prefix=f"{sort.names[0]} ")
+
+
+def sort_rows(sort: Sort, *, prefix: str = "") -> Iterator[FieldRow]:
+    """Every flag of one sub-command, in the order of its table."""
+    flags = {flag.key: flag for flag in flags_of(sort.table).values()}
+    for key in sort.table.fields():
+        flag = flags[key]
+        others = ", ".join(name for name in flag.names if name != key)
+        doc = f"{flag.doc} Also {others}." if others else flag.doc
+        yield FieldRow(path=f"{prefix}{key}", effect=flag.effect, doc=doc, why=why_of(flag))

@@ -1,0 +1,148 @@
+"""``{{ name }}`` in a document's texts -> the values that the document declares, and nothing more.
+
+There is no template engine: no expression, filter or statement is evaluated, so a document cannot make its reader compute. What is
+filled in is bounded as a whole, because a long value may be named many times.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+
+from muster_core.models.problem_codes import Code
+from muster_formats.cursor import Cursor, nearest
+from muster_formats.problems import shown
+from muster_formats.yaml_builder import Entry, Node
+
+MAX_FILLED = 1024 * 1024
+"""How many characters may be filled into one document."""
+
+_OPEN, _CLOSE, _STATEMENT = "{{", "}}", "{%"
+_LONGEST = 200
+_PATH = re.compile(r"([A-Za-z_][\w-]*)((?:\.[\w-]+|\[[0-9]{1,6}\])*)", re.ASCII)
+_STEP = re.compile(r"\.([\w-]+)|\[([0-9]+)\]", re.ASCII)
+
+
+class Placeholders:
+    """The values of one document by name, and what is left to fill in."""
+
+    def __init__(self, values: Mapping[str, Node]) -> None:
+        self._values = values
+        self._left = MAX_FILLED
+        self._texts: dict[str, str] = {}
+
+    def fill(self, cursor: Cursor) -> Cursor:
+        """The same place with its placeholders filled in; a text that is one placeholder becomes the value itself, number or list.
+
+        A placeholder that is not known, or more than a name, is a problem, and its text counts as not given.
+        """
+        return dataclasses.replace(cursor, node=self._filled(cursor))
+
+    def _filled(self, cursor: Cursor) -> Node:
+        node = cursor.node
+        match node.value:
+            case dict():
+                children = {key: self._filled(child) for key, child in cursor.items().items()}
+                if all(children[key] is entry.node for key, entry in node.value.items()):
+                    return node
+                entries = {
+                    key: Entry(entry.line, entry.column, children[key]) for key, entry in node.value.items()
+                }
+                return dataclasses.replace(node, value=entries)
+            case list():
+                elements = [self._filled(child) for child in cursor.elements()]
+                same = all(one is other for one, other in zip(elements, node.value, strict=True))
+                return node if same else dataclasses.replace(node, value=elements)
+            case str():
+                return self._text(cursor, node.value)
+            case _:
+                return node
+
+    def _text(self, cursor: Cursor, text: str) -> Node:
+        node = cursor.node
+        if _STATEMENT in text:
+            cursor.error(
+                Code.NOT_TAKEN,
+                "statements in {% %} are not followed",
+                fix="write the values themselves, or {{ name }}",
+            )
+            return _nothing(node)
+        parts: list[str] = []
+        at = 0
+        while (start := text.find(_OPEN, at)) >= 0:
+            end = text.find(_CLOSE, start + 2)
+            if end < 0:
+                cursor.error(Code.NOT_TAKEN, "{{ is not closed", fix="add }} after the name")
+                return _nothing(node)
+            name = text[start + 2 : end].strip()
+            found = self._find(cursor, name)
+            if found is None:
+                return _nothing(node)
+            if not text[:start].strip() and not text[end + 2 :].strip():
+                return self._whole(cursor, found)
+            rendered = self._texts.setdefault(name, str(found.plain()))
+            if not self._spend(cursor, len(rendered)):
+                return _nothing(node)
+            parts += [text[at:start], rendered]
+            at = end + 2
+        if not parts:
+            return node
+        filled = "".join((*parts, text[at:]))
+        return dataclasses.replace(node, value=filled, text=filled, weight=len(filled))
+
+    def _whole(self, cursor: Cursor, found: Node) -> Node:
+        if not self._spend(cursor, found.size + found.weight):
+            return _nothing(cursor.node)
+        return dataclasses.replace(found, line=cursor.node.line, column=cursor.node.column)
+
+    def _find(self, cursor: Cursor, name: str) -> Node | None:
+        path = _PATH.fullmatch(name) if len(name) <= _LONGEST else None
+        if path is None:
+            cursor.error(
+                Code.NOT_TAKEN,
+                "a placeholder is a name, and no more is worked out",
+                found=shown(name),
+                allowed="{{ name }}, {{ name.part }}, {{ name[0] }}",
+                fix="declare the value under a name of its own",
+            )
+            return None
+        node = self._values.get(path[1])
+        if node is None:
+            near = nearest(path[1], self._values)
+            cursor.error(
+                Code.NOT_ALLOWED,
+                f"there is no parameter {shown(path[1])}",
+                found=shown(path[1]),
+                allowed=", ".join(sorted(self._values)) or "none is declared",
+                fix=f"did you mean {near}?" if near else "declare it",
+            )
+            return None
+        for step in _STEP.finditer(path[2]):
+            node = _below(node, step[1], step[2])
+            if node is None:
+                cursor.error(Code.NOT_ALLOWED, f"there is no {shown(name)}", found=shown(name))
+                return None
+        return node
+
+    def _spend(self, cursor: Cursor, count: int) -> bool:
+        self._left -= count
+        if self._left < 0:
+            words = "what the placeholders fill in is too much"
+            cursor.error(
+                Code.TOO_LARGE, words, found="", allowed=f"at most {MAX_FILLED // 1024} Ki characters"
+            )
+        return self._left >= 0
+
+
+def _below(node: Node, key: str | None, index: str | None) -> Node | None:
+    if isinstance(node.value, dict) and key is not None:
+        entry = node.value.get(key)
+        return entry.node if entry else None
+    if isinstance(node.value, list) and index is not None and int(index) < len(node.value):
+        return node.value[int(index)]
+    return None
+
+
+def _nothing(node: Node) -> Node:
+    return Node(value=None, line=node.line, column=node.column)

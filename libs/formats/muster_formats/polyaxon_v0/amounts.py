@@ -1,0 +1,174 @@
+"""Resources as Polyaxon 0.x writes them: cores, MiB and whole devices, each with its requests and limits.
+
+Its last versions took Kubernetes' layout too (requests and limits first, with Kubernetes' units); the two do not stand side by side.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from muster_core.models import GPU_MILLI, Resources
+from muster_core.models.problem_codes import Code
+from muster_core.quantities import QuantityError, parse_bytes, parse_cpu, parse_quantity
+from muster_formats.cursor import Cursor
+from muster_formats.kinds import Amount
+from muster_formats.names import EXTENDED
+from muster_formats.pods.resource_lists import GPU_NAMES, kind_of_resource, parse_count, to_resources
+from muster_formats.spelling import read_spelt
+from muster_formats.table import Field, Nested, Section, Table
+
+TPU = "cloud-tpus.google.com/v2"
+"""The extended resource that ``tpu`` asks for. Source: Polyaxon's default resource key."""
+
+_MIB = 1024 * 1024
+_PLAIN = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+", re.ASCII)
+
+
+def _number(scale: int, unit: str) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        if isinstance(value, str) and not _PLAIN.fullmatch(value):
+            raise QuantityError(f"this is a number of {unit}, without a suffix")
+        return parse_quantity(value, scale)
+
+    return parse
+
+
+def _whole_gpus(value: object) -> int:
+    return parse_count(value) * GPU_MILLI
+
+
+_CORES = Amount(_number(1000, "cores"), "0.5 or 2")
+_MEMORY = Amount(_number(_MIB, "MiB"), "256, which is 256 MiB")
+_GPUS = Amount(_whole_gpus, "1 or 2")
+_UNITS = Amount(parse_count, "8")
+_WRONG = "What published documents write for {}."
+
+
+class CpuKeys(Table):
+    """``resources.cpu``, in cores."""
+
+    requests = Field("requests", _CORES, "Cores that are counted.")
+    limits = Field("limits", _CORES, "Cores that it is held to.")
+    request = Field("request", _CORES, _WRONG.format("requests"))
+    limit = Field("limit", _CORES, _WRONG.format("limits"))
+
+
+class MemoryKeys(Table):
+    """``resources.memory``, in MiB."""
+
+    requests = Field("requests", _MEMORY, "MiB that are counted.")
+    limits = Field("limits", _MEMORY, "MiB that it is held to.")
+    request = Field("request", _MEMORY, _WRONG.format("requests"))
+    limit = Field("limit", _MEMORY, _WRONG.format("limits"))
+
+
+class GpuKeys(Table):
+    """``resources.gpu``, whole."""
+
+    requests = Field("requests", _GPUS, "Whole GPUs.")
+    limits = Field("limits", _GPUS, "The same as requests.")
+    request = Field("request", _GPUS, _WRONG.format("requests"))
+    limit = Field("limit", _GPUS, _WRONG.format("limits"))
+
+
+class TpuKeys(Table):
+    """``resources.tpu``, whole."""
+
+    requests = Field("requests", _UNITS, f"Whole TPUs, as the extended resource {TPU}.")
+    limits = Field("limits", _UNITS, "The same as requests.")
+    request = Field("request", _UNITS, _WRONG.format("requests"))
+    limit = Field("limit", _UNITS, _WRONG.format("limits"))
+
+
+class KubernetesAmountKeys(Table):
+    """``resources.requests`` or ``limits``: the later layout, in Kubernetes' units."""
+
+    others = (EXTENDED, Amount(parse_count, "1 or 2"))
+    cpu = Field("cpu", Amount(parse_cpu, "500m or 2"), "CPUs.")
+    memory = Field("memory", Amount(parse_bytes, "256Mi or 1G"), "Bytes of memory.")
+    gpu = Field("gpu", _GPUS, "Whole GPUs.")
+    tpu = Field("tpu", _UNITS, f"Whole TPUs, as the extended resource {TPU}.")
+
+
+class ResourceKeys(Table):
+    """``resources``."""
+
+    cpu = Field("cpu", Nested(CpuKeys), "Cores.")
+    memory = Field("memory", Nested(MemoryKeys), "Memory in MiB.")
+    gpu = Field("gpu", Nested(GpuKeys), "Whole GPUs.")
+    tpu = Field("tpu", Nested(TpuKeys), "Whole TPUs.")
+    requests = Field("requests", Nested(KubernetesAmountKeys), "What is counted, in the later layout.")
+    limits = Field("limits", Nested(KubernetesAmountKeys), "What it is held to, in the later layout.")
+
+
+_SORTS = (
+    (ResourceKeys.cpu, CpuKeys, "cpu"),
+    (ResourceKeys.memory, MemoryKeys, "memory"),
+    (ResourceKeys.gpu, GpuKeys, "gpu"),
+    (ResourceKeys.tpu, TpuKeys, TPU),
+)
+_DEVICES = frozenset({"gpu", TPU})
+
+
+def read_resources(section: Section) -> tuple[Resources, Resources]:
+    """Requests and limits; limits stand in where no request is given. More requested than allowed is a problem."""
+    said = _Said()
+    for sort, table, name in _SORTS:
+        if part := section.get(sort):
+            asked, held = (
+                read_spelt(part, table.requests, table.request),
+                read_spelt(part, table.limits, table.limit),
+            )
+            said.note(name, asked, held, part.at("requests") or part.at("request") or part.cursor)
+    asked_list, held_list = section.get(ResourceKeys.requests), section.get(ResourceKeys.limits)
+    if asked_list or held_list:
+        for sort, _, _ in _SORTS:
+            if cursor := section.at(sort.key):
+                words = f"{sort.key} stands beside requests or limits, which say it in another layout"
+                cursor.error(Code.CONFLICT, words, found="", fix=f"move {sort.key} into requests and limits")
+        asked_all, held_all = _kubernetes(asked_list), _kubernetes(held_list)
+        for name in {**asked_all, **held_all}:
+            said.note(name, asked_all.get(name), held_all.get(name), (asked_list or section).cursor)
+    return to_resources({**said.limits, **said.requests}), to_resources(said.limits)
+
+
+@dataclass
+class _Said:
+    requests: dict[str, int] = field(default_factory=dict[str, int])
+    limits: dict[str, int] = field(default_factory=dict[str, int])
+
+    def note(self, name: str, asked: int | None, held: int | None, at: Cursor) -> None:
+        if asked is not None and held is not None and name in _DEVICES and asked != held:
+            words = "a device is not shared or lent: its requests and limits are the same"
+            at.error(Code.CONFLICT, words, found="", fix="write the same number for both")
+        elif asked is not None and held is not None and asked > held:
+            at.error(
+                Code.CONFLICT,
+                f"more {name} is requested than the limit allows",
+                found="",
+                fix="raise the limit",
+            )
+        if asked is not None:
+            self.requests[name] = asked
+        if held is not None:
+            self.limits[name] = held
+        elif asked is not None and name in _DEVICES:
+            self.limits[name] = asked
+
+
+def _kubernetes(section: Section | None) -> dict[str, int]:
+    if section is None:
+        return {}
+    read = {
+        "cpu": section.get(KubernetesAmountKeys.cpu),
+        "memory": section.get(KubernetesAmountKeys.memory),
+        "gpu": section.get(KubernetesAmountKeys.gpu),
+        TPU: section.get(KubernetesAmountKeys.tpu),
+    }
+    for key, cursor in section.extras().items():
+        if KubernetesAmountKeys.knows(key):
+            name, parse, examples = kind_of_resource(key)
+            read[name if key in GPU_NAMES else key] = Amount(parse, examples).read(cursor)
+    return {name: amount for name, amount in read.items() if amount is not None}

@@ -1,0 +1,49 @@
+"""``build`` of Polyaxon 0.x: the image as it is, or a job that makes it first.
+
+The name of what is built is made of what it is built from, so that the same steps over the same image are the same image.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import msgspec
+
+from muster_core.models import Build
+from muster_formats.polyaxon_v0.env import Env, read_env
+from muster_formats.polyaxon_v0.keys import BuildFieldKeys, BuildKeys
+from muster_formats.table import Section
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """The ``base`` image, the ``steps`` that change it and the variables in it; ``env`` is the environment of the build."""
+
+    base: str = ""
+    steps: tuple[str, ...] = ()
+    variables: dict[str, str]
+    env: Env
+
+    def build(self, name: str) -> Build:
+        """What the build job makes for the job ``name``."""
+        made_of = msgspec.json.encode((self.base, self.steps, sorted(self.variables.items())))
+        tag = hashlib.sha256(made_of).hexdigest()[:12]
+        image = f"{name}:{tag}" if self.steps else self.base
+        return Build(base=self.base, image=image, steps=self.steps, env=self.variables)
+
+
+def read_image(section: Section | None) -> Image:
+    """Read a build's fields, of whichever table that has them."""
+    if section is None:
+        return Image(variables={}, env=Env())
+    if section.get(BuildFieldKeys.image) is None and not section.given(BuildFieldKeys.dockerfile):
+        section.cursor.missing("image", "a build says its base image", "add image: python:3.11")
+    language = section.get(BuildFieldKeys.lang_env)
+    spoken = dict.fromkeys(("LC_ALL", "LANG", "LANGUAGE"), language) if language else {}
+    return Image(
+        base=section.get(BuildFieldKeys.image) or "",
+        steps=tuple(section.get(BuildFieldKeys.build_steps) or ()),
+        variables={**spoken, **(section.get(BuildFieldKeys.env_vars) or {})},
+        env=read_env(section.get(BuildKeys.environment)),
+    )

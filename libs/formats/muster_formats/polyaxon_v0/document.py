@@ -1,0 +1,253 @@
+"""Polyaxon 0.x (``version: 1``) -> jobs: an experiment and its replicas, a job, a notebook, a tensorboard, a build.
+
+Where an image is to be built first, the document is two jobs, of which the second waits for the first. The master has what
+``environment`` says, and nobody else has.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+
+import msgspec
+
+from muster_core.models import Category, Framework, Job, JobKind, Port, RestartPolicy, Role, Template
+from muster_core.models.problem_codes import Code
+from muster_formats.builds import BUILD_ROLE
+from muster_formats.cursor import Cursor, warn_idle
+from muster_formats.dialect import Dialect, Given, Read
+from muster_formats.placeholders import Placeholders
+from muster_formats.places import Place, Places
+from muster_formats.polyaxon_v0.build import Image, read_image
+from muster_formats.polyaxon_v0.env import Env, read_env
+from muster_formats.polyaxon_v0.job import Op, build_role_of, image_template, name_of, run_policy
+from muster_formats.polyaxon_v0.keys import (
+    NAME,
+    TABLES,
+    VERSION,
+    Backend,
+    BuildDocumentKeys,
+    BuildFieldKeys,
+    ExperimentKeys,
+    NotebookBackend,
+    NotebookKeys,
+    OpKeys,
+    RunKeys,
+    RunnableKeys,
+)
+from muster_formats.polyaxon_v0.params import read_params
+from muster_formats.polyaxon_v0.replicas import read_replicas
+from muster_formats.polyaxon_v0.roles import Names, framework_of, names_of, one_replica, side_roles
+from muster_formats.rules import apply_rules
+from muster_formats.table import Section
+
+_SHELL = ("/bin/bash", "-c")
+_OUTPUTS = "outputs"
+_MANAGER = "{} belongs to an experiment manager, not to a scheduler"
+_JUPYTER = "exec jupyter {} --no-browser --allow-root --ip=0.0.0.0 --port=$MUSTER_PORT"
+_TENSORBOARD = "exec tensorboard --bind_all --logdir={} --port=$MUSTER_PORT"
+_PORTS = {"notebook": 8888, "tensorboard": 6006}
+
+
+def read_experiment(op: Op) -> tuple[Job, ...]:
+    """Read ``kind: experiment``: the build if there is one, then the master and its replicas."""
+    section = op.section
+    image = read_image(section.get(RunnableKeys.build))
+    environment = section.get(ExperimentKeys.environment)
+    env, replicas = read_env(environment), read_replicas(section, environment)
+    backend = section.get(ExperimentKeys.backend) or Backend.NATIVE
+    places = op.places()
+    framework = framework_of(replicas.framework, backend) if replicas else Framework.PLAIN
+    names = names_of(framework, backend)
+    template = _runs(op, image_template(op, image), "")
+    others: tuple[Role, ...] = ()
+    if replicas:
+        problems = section.cursor.problems
+        places.note(Place("roles"), replicas.spot)
+        others = side_roles(replicas, template, framework, names, places=places, problems=problems)
+    if not others:
+        framework, names = Framework.PLAIN, Names()
+        if backend is not Backend.NATIVE and (cursor := section.at("backend")):
+            warn_idle(cursor, "backend", "there are no replicas beside the master")
+    _note_lone(op, names.master, places)
+    master = one_replica(names.master, template, env, framework, RestartPolicy.NEVER)
+    job = op.job(
+        (master, *others),
+        run=run_policy(env, (replicas.worker.default, replicas.ps.default) if replicas else ()),
+        category=Category.EXPERIMENTS,
+        framework=framework,
+        model_dir=_model_dir(op, env)
+        if framework is Framework.TENSORFLOW and backend is Backend.NATIVE
+        else "",
+    )
+    return _after_build(op, image, job, places)
+
+
+def read_job(op: Op) -> tuple[Job, ...]:
+    """Read ``kind: job``: one replica."""
+    return _lone(op, "", RestartPolicy.NEVER, JobKind.BATCH)
+
+
+def read_notebook(op: Op) -> tuple[Job, ...]:
+    """Read ``kind: notebook``: Jupyter, which stays up."""
+    face = op.section.get(NotebookKeys.backend) or NotebookBackend.NOTEBOOK
+    return _lone(op, _JUPYTER.format(face.value), RestartPolicy.ALWAYS, JobKind.SERVICE)
+
+
+def read_tensorboard(op: Op) -> tuple[Job, ...]:
+    """Read ``kind: tensorboard``, which stays up."""
+    env = read_env(op.section.get(RunnableKeys.environment))
+    return _lone(op, _TENSORBOARD.format(_outputs(env)), RestartPolicy.ALWAYS, JobKind.SERVICE)
+
+
+def read_build(op: Op) -> tuple[Job, ...]:
+    """Read ``kind: build``, whose fields may stand in a section of their own."""
+    section, inner = op.section, op.section.get(BuildDocumentKeys.build)
+    twice = [key for key in section.given_keys() if key in BuildFieldKeys.fields()] if inner else []
+    for key in twice:
+        section.cursor.problems.add(
+            Code.CONFLICT,
+            section.cursor.key_spot(key),
+            f"{key} stands beside build, which says how the image is built",
+            fix=f"move {key} into build",
+        )
+    image = read_image(inner or section)
+    env = read_env(section.get(BuildDocumentKeys.environment)).or_else(image.env)
+    build = image.build(op.name)
+    places = op.places()
+    _note_lone(op, BUILD_ROLE, places)
+    places.note(Place("build"), (inner or section).cursor.spot, "build")
+    job = op.job(
+        (build_role_of(build, env),),
+        run=run_policy(env),
+        category=Category.BUILDS,
+        kind=JobKind.BUILD,
+        build=build,
+    )
+    apply_rules(job, places, section.cursor.problems, op.limits)
+    return (job,)
+
+
+_KINDS = {
+    "experiment": read_experiment,
+    "job": read_job,
+    "notebook": read_notebook,
+    "tensorboard": read_tensorboard,
+    "build": read_build,
+}
+_REFUSED = ("group", "pipeline")
+
+
+def read_document(kind: str, cursor: Cursor, given: Given) -> tuple[Job, ...]:
+    """Read a document of one kind; see ``Read``."""
+    table = TABLES[kind]
+    declared = Section(cursor, table)
+    params = read_params(declared)
+    parts = set(table.fields()) - set(OpKeys.fields()) | {"environment"}
+    section = Section(_filled(cursor, parts, Placeholders(params.nodes)), table)
+    section.get(OpKeys.logging)
+    op = Op(
+        kind=kind,
+        section=section,
+        name=name_of(section, kind, given),
+        namespace=given.namespace or "default",
+        params=params,
+        limits=given.limits,
+    )
+    return _KINDS[kind](op)
+
+
+def refuse_document(kind: str, cursor: Cursor, given: Given) -> tuple[Job, ...]:
+    """Say that a kind is not taken; see ``Read``."""
+    del given
+    fix = "submit the experiments or jobs that it consists of, each as a document of its own"
+    cursor.problems.add(
+        Code.NOT_TAKEN, cursor.key_spot("kind"), _MANAGER.format(f"a {kind}"), found=kind, fix=fix
+    )
+    return ()
+
+
+def _dialect(kind: str, read: Read, *, taken: bool) -> Dialect:
+    table = TABLES.get(kind)
+    return Dialect(
+        name=NAME, version_key="version", version=VERSION, kind=kind, read=read, taken=taken, table=table
+    )
+
+
+DIALECTS = (
+    *(_dialect(kind, functools.partial(read_document, kind), taken=True) for kind in _KINDS),
+    *(_dialect(kind, functools.partial(refuse_document, kind), taken=False) for kind in _REFUSED),
+)
+"""What is read here."""
+
+
+def _filled(cursor: Cursor, parts: set[str], placeholders: Placeholders) -> Cursor:
+    """The document with the placeholders of some of its parts filled in."""
+    entries = cursor.node.value
+    if not isinstance(entries, Mapping):
+        return cursor
+    children = cursor.items()
+    value = {
+        key: dataclasses.replace(entry, node=placeholders.fill(children[key]).node) if key in parts else entry
+        for key, entry in entries.items()
+    }
+    return dataclasses.replace(cursor, node=dataclasses.replace(cursor.node, value=value))
+
+
+def _lone(op: Op, otherwise: str, policy: RestartPolicy, kind: JobKind) -> tuple[Job, ...]:
+    """A job of one replica, which runs ``otherwise`` where it says nothing."""
+    section = op.section
+    image, env = read_image(section.get(RunnableKeys.build)), read_env(section.get(RunnableKeys.environment))
+    template = _runs(op, image_template(op, image), otherwise)
+    if port := _PORTS.get(op.kind):
+        template = msgspec.structs.replace(template, ports=(Port(name="http", number=port),))
+    places = op.places()
+    _note_lone(op, op.kind, places)
+    role = one_replica(op.kind, template, env, Framework.PLAIN, policy)
+    job = op.job((role,), run=run_policy(env), category=Category.JOBS, kind=kind)
+    return _after_build(op, image, job, places)
+
+
+def _after_build(op: Op, image: Image, job: Job, places: Places) -> tuple[Job, ...]:
+    """The job, after the one that builds its image where there is something to build."""
+    problems = op.section.cursor.problems
+    if not image.steps:
+        apply_rules(job, places, problems, op.limits)
+        return (job,)
+    build = op.build_job(image)
+    built = Places(op.section.cursor.key_spot("build"))
+    built.note(Place("name"), op.section.cursor.key_spot("name"))
+    apply_rules(build, built, problems, op.limits)
+    job = msgspec.structs.replace(job, built_by=build.name)
+    apply_rules(job, places, problems, op.limits)
+    return build, job
+
+
+def _runs(op: Op, template: Template, otherwise: str) -> Template:
+    """The template with the document's command, or ``otherwise``, which is empty where a command must be given."""
+    run = op.section.get(RunnableKeys.run)
+    command = run.get(RunKeys.cmd) if run else None
+    if command is None and not otherwise:
+        where, key = (op.section, "run") if run is None else (run, "cmd")
+        words = f"{op.kind} says what it runs"
+        where.cursor.missing(key, words, "add run: {cmd: python train.py}")
+    line = command or otherwise
+    return msgspec.structs.replace(template, command=(*_SHELL, line)) if line else template
+
+
+def _note_lone(op: Op, role: str, places: Places) -> None:
+    cursor = op.section.cursor
+    environment = op.section.at("environment")
+    for field in ("role", "replicas", "min", "max"):
+        places.note(Place(field, role), cursor.key_spot("kind"))
+    places.note(Place("template", role), cursor.key_spot("run"))
+    places.note(Place("resources", role), (environment or cursor).key_spot("resources"))
+
+
+def _outputs(env: Env) -> str:
+    return f"/{_OUTPUTS}/{env.artifacts[0].name}" if env.artifacts else _OUTPUTS
+
+
+def _model_dir(op: Op, env: Env) -> str:
+    return f"{_outputs(env)}/{op.name}"

@@ -1,0 +1,161 @@
+"""Kinds of value that only Polyaxon 0.x has: commands, pairs of variables, references to what a cluster holds."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from muster_core.models.problem_codes import Code
+from muster_formats.cursor import Cursor, warn_idle
+from muster_formats.kinds import ListOf, Loose, Text
+from muster_formats.names import VARIABLE, Rule, Schema
+from muster_formats.problems import shown
+from muster_formats.table import Field, Nested, Table
+
+_CONTINUED = re.compile(r" ?\\[ \t]+")
+
+_OBJECT = Rule(
+    "a name",
+    r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*",
+    253,
+    "lower-case letters, digits, hyphens and dots, a letter or digit first and last",
+    lower=True,
+)
+_KEY = Rule("a key", r"[-._A-Za-z0-9]+", 253, "letters, digits, '-', '_' and '.'")
+
+
+@dataclass(frozen=True)
+class Commands:
+    """A command line for a shell, or a list of them that run one after the other while they succeed."""
+
+    def read(self, cursor: Cursor) -> str | None:
+        """One line for a shell; None if there is nothing in it."""
+        if isinstance(cursor.node.value, list):
+            lines = ListOf(Text()).read(cursor) or []
+            places = cursor.elements()
+        else:
+            line = Text().read(cursor)
+            lines, places = [] if line is None else [line], [cursor]
+        for place in places:
+            _warn_of_lines(place)
+        said = [_one_line(line) for line in lines]
+        return " && ".join(line for line in said if line) or None
+
+    def schema(self) -> Schema:
+        """A text or a list of texts."""
+        return {"anyOf": [Text().schema(), ListOf(Text()).schema()]}
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Variables as a list of pairs of a name and a value."""
+
+    def read(self, cursor: Cursor) -> dict[str, str] | None:
+        """The variables by name; a name twice is a problem."""
+        if not isinstance(cursor.node.value, list):
+            cursor.wrong_type("a list of pairs", "write [[NAME, value], [NAME, value]]")
+            return None
+        variables: dict[str, str] = {}
+        for pair in cursor.elements():
+            parts = pair.elements()
+            if len(parts) != 2:
+                pair.wrong_type("a pair of a name and a value", "write [NAME, value]")
+                continue
+            name, value = Text(VARIABLE).read(parts[0]), Loose().read(parts[1])
+            if name in variables:
+                parts[0].error(Code.DUPLICATE, f"{shown(name)} is given twice", fix="remove one of the two")
+            elif name is not None and value is not None:
+                variables[name] = value
+        return variables
+
+    def schema(self) -> Schema:
+        """A list of pairs."""
+        pair: Schema = {
+            "type": "array",
+            "prefixItems": [Text(VARIABLE).schema(), Loose().schema()],
+            "minItems": 2,
+            "maxItems": 2,
+        }
+        return {"type": "array", "items": pair}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """A secret, config map or volume by its name; of a secret or config map where it is mounted, and which of its keys."""
+
+    name: str
+    mount_path: str = ""
+    items: tuple[str, ...] = ()
+
+
+class ObjectKeys(Table):
+    """A reference to a secret or a config map in full."""
+
+    required = ("name",)
+    name = Field("name", Text(_OBJECT), "Which.")
+    mount_path = Field(
+        "mount_path", Text(), "Where it is mounted; as variables unless said.", kubernetes=True
+    )
+    items = Field("items", ListOf(Text(_KEY)), "Which of its keys; all unless said.", kubernetes=True)
+
+
+class VolumeKeys(Table):
+    """A reference to a volume in full."""
+
+    required = ("name",)
+    name = Field("name", Text(_OBJECT), "Which claim.")
+    init = Field("init", Loose(), "Whether its folders are made.", idle="folders are the program's to make")
+    manage = Field(
+        "manage", Loose(), "Whether runs are kept apart in it.", idle="folders are the program's to make"
+    )
+    paths = Field("paths", ListOf(Text()), "Which parts of it.", idle="the whole volume is mounted")
+
+
+@dataclass(frozen=True)
+class References:
+    """A list of names, or of references in full by ``table``."""
+
+    table: type[ObjectKeys | VolumeKeys]
+
+    def read(self, cursor: Cursor) -> tuple[Reference, ...] | None:
+        """The references."""
+        if not isinstance(cursor.node.value, list):
+            cursor.wrong_type("a list", "put a hyphen before each element, or use [ ]")
+            return None
+        found = [self._read(element) for element in cursor.elements()]
+        return tuple(reference for reference in found if reference)
+
+    def schema(self) -> Schema:
+        """A list of either."""
+        return {"type": "array", "items": {"anyOf": [Text(_OBJECT).schema(), Nested(self.table).schema()]}}
+
+    def _read(self, cursor: Cursor) -> Reference | None:
+        if not isinstance(cursor.node.value, dict):
+            name = Text(_OBJECT).read(cursor)
+            return None if name is None else Reference(name=name)
+        section = Nested(self.table).read(cursor)
+        name = section.get(self.table.name) if section else None
+        if section is None or name is None:
+            cursor.missing("name", "a reference has a name")
+            return None
+        if self.table is not ObjectKeys:
+            return Reference(name=name)
+        return Reference(
+            name=name,
+            mount_path=section.get(ObjectKeys.mount_path) or "",
+            items=tuple(section.get(ObjectKeys.items) or ()),
+        )
+
+
+def _one_line(text: str) -> str:
+    """A command with its lines joined and the backslashes that continue them gone, as Polyaxon reads it."""
+    lines = (line.strip().removesuffix("\\").rstrip() for line in text.splitlines())
+    return _CONTINUED.sub(" ", " ".join(line for line in lines if line)).strip()
+
+
+def _warn_of_lines(cursor: Cursor) -> None:
+    lines = [line.rstrip() for line in cursor.node.text.strip().splitlines()]
+    if any(line and not line.endswith("\\") for line in lines[:-1]):
+        why = "Polyaxon joins the lines of a command with spaces"
+        fix = "if they are commands of their own, write cmd as a list, which is joined with &&"
+        warn_idle(cursor, "a line break", why, fix=fix)

@@ -1,0 +1,120 @@
+"""What only a pod can have -> a Kubernetes PodTemplateSpec around a template.
+
+Secrets and config maps are variables unless they say where they are mounted. A claim for data is mounted at ``/data/<claim>``, one for
+outputs at ``/outputs/<claim>``, which are the folders that Polyaxon deploys with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from muster_core.models import GPU_MILLI, Resources, Template
+from muster_core.quantities import format_bytes, format_cpu
+from muster_formats.names import Schema
+from muster_formats.polyaxon_v0.env import Env
+from muster_formats.polyaxon_v0.kinds import Reference
+from muster_formats.yaml_builder import Json
+
+_GPU = "nvidia.com/gpu"
+
+
+@dataclass
+class _Parts:
+    """What references add to a pod."""
+
+    volumes: list[Json] = field(default_factory=list["Json"])
+    mounts: list[Json] = field(default_factory=list["Json"])
+    sources: list[Json] = field(default_factory=list["Json"])
+    variables: list[Json] = field(default_factory=list["Json"])
+
+    def add_object(self, sort: _Object, reference: Reference) -> None:
+        """A secret or a config map: mounted, or as variables, of all its keys or of some."""
+        name, items = reference.name, reference.items
+        if reference.mount_path:
+            volume = _volume_name(sort.prefix, reference)
+            kept: list[Json] = [{"key": item, "path": item} for item in items]
+            source: Schema = {sort.name_key: name, "items": kept}
+            self.volumes.append({"name": volume, sort.volume: _given(source)})
+            self.mounts.append({"name": volume, "mountPath": reference.mount_path, "readOnly": True})
+        elif items:
+            for item in items:
+                selector: Schema = {"name": name, "key": item}
+                self.variables.append({"name": item, "valueFrom": {f"{sort.volume}KeyRef": selector}})
+        else:
+            self.sources.append({f"{sort.volume}Ref": {"name": name}})
+
+    def add_claim(self, folder: str, reference: Reference) -> None:
+        """A claim, in its folder."""
+        volume = _volume_name(folder, reference)
+        self.volumes.append({"name": volume, "persistentVolumeClaim": {"claimName": reference.name}})
+        self.mounts.append({"name": volume, "mountPath": f"/{folder}/{reference.name}"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Object:
+    """The words of a pod for a secret or a config map."""
+
+    prefix: str
+    volume: str
+    name_key: str
+
+
+_SECRET = _Object(prefix="secret", volume="secret", name_key="secretName")
+_CONFIG_MAP = _Object(prefix="config", volume="configMap", name_key="name")
+
+
+def pod_template(template: Template, env: Env, container: str) -> Schema:
+    """The PodTemplateSpec of ``template`` with what ``env`` says for Kubernetes only; ``container`` is its container's name."""
+    parts = _Parts()
+    parts.variables.extend({"name": name, "value": value} for name, value in template.env.items())
+    for sort, references in ((_SECRET, env.secrets), (_CONFIG_MAP, env.config_maps)):
+        for reference in references:
+            parts.add_object(sort, reference)
+    for folder, claims in (("data", env.data), ("outputs", env.artifacts)):
+        for claim in claims:
+            parts.add_claim(folder, claim)
+    amounts: Schema = {"requests": _amounts(template.requests), "limits": _amounts(template.limits)}
+    main: Schema = {
+        "name": container,
+        "image": template.image,
+        "command": list(template.command),
+        "env": parts.variables,
+        "envFrom": parts.sources,
+        "ports": [{"name": port.name, "containerPort": port.number} for port in template.ports],
+        "resources": _given(amounts),
+        "volumeMounts": parts.mounts,
+    }
+    spec: Schema = {
+        "containers": [_given(main)],
+        "volumes": parts.volumes,
+        "serviceAccountName": env.service_account,
+        "imagePullSecrets": [{"name": name} for name in env.image_pull_secrets],
+        "securityContext": dict(env.security_context),
+        "nodeSelector": dict(template.node_selector),
+        "tolerations": [
+            _given({"key": one.key, "operator": one.operator, "value": one.value, "effect": one.effect})
+            for one in template.tolerations
+        ],
+        "affinity": _given({"nodeAffinity": dict(template.node_affinity)}),
+    }
+    metadata: Schema = {"labels": dict(template.labels), "annotations": dict(template.annotations)}
+    return _given({"metadata": _given(metadata), "spec": _given(spec)})
+
+
+def _given(fields: Mapping[str, Json]) -> Schema:
+    return {key: value for key, value in fields.items() if value not in ("", [], {})}
+
+
+def _volume_name(prefix: str, reference: Reference) -> str:
+    return f"{prefix}-{reference.name.replace('.', '-')}"[:63].rstrip("-")
+
+
+def _amounts(resources: Resources) -> Schema:
+    amounts: Iterable[tuple[str, Json]] = (
+        ("cpu", resources.cpu and format_cpu(resources.cpu)),
+        ("memory", resources.memory and format_bytes(resources.memory)),
+        (_GPU, resources.gpu // GPU_MILLI),
+        *resources.extended.items(),
+    )
+    return {name: str(amount) for name, amount in amounts if amount}

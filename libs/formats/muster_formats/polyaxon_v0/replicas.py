@@ -1,0 +1,226 @@
+"""The replicas of an experiment of Polyaxon 0.x, in the form that it came to and in those that it had before.
+
+``replicas`` stands under ``environment`` or beside it; older documents name the framework instead (``environment.tensorflow``), and some
+put the lists of workers and parameter servers beside that section instead of into it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from muster_core.models import Framework
+from muster_core.models.problem_codes import Code
+from muster_formats.polyaxon_v0.env import Env, read_env, read_resources_only
+from muster_formats.polyaxon_v0.env_keys import (
+    ExperimentEnvKeys,
+    ReplicaEnvKeys,
+    ReplicaResourceKeys,
+    ReplicasKeys,
+    SideKeys,
+)
+from muster_formats.polyaxon_v0.keys import ExperimentKeys
+from muster_formats.problems import Spot
+from muster_formats.spelling import read_spelt
+from muster_formats.table import Field, Section
+
+FRAMEWORKS = {
+    "tensorflow": Framework.TENSORFLOW,
+    "mxnet": Framework.MXNET,
+    "horovod": Framework.HOROVOD,
+    "pytorch": Framework.PYTORCH,
+}
+"""The frameworks that an experiment of several replicas may have."""
+
+_OLDER = {
+    "tensorflow": ExperimentEnvKeys.tensorflow,
+    "mxnet": ExperimentEnvKeys.mxnet,
+    "horovod": ExperimentEnvKeys.horovod,
+    "pytorch": ExperimentEnvKeys.pytorch,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Override:
+    """One replica that differs: what it says itself, and where."""
+
+    env: Env
+    spot: Spot
+    index_spot: Spot
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """The workers, or the parameter servers."""
+
+    count: int
+    count_spot: Spot
+    spot: Spot
+    default: Env
+    overrides: dict[int, Override]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replicas:
+    """The replicas beside the master, the ``framework`` that says what they are to each other, and where it is said."""
+
+    framework: str
+    spot: Spot
+    worker: Side
+    ps: Side
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SideFields:
+    count: Field[int]
+    default: Field[Section]
+    default_misspelt: Field[Section]
+    each: Field[list[Section]]
+    resources: Field[list[Section]]
+
+
+_WORKER = _SideFields(
+    count=ReplicasKeys.n_workers,
+    default=SideKeys.default_worker,
+    default_misspelt=SideKeys.worker_default,
+    each=SideKeys.worker,
+    resources=SideKeys.worker_resources,
+)
+_PS = _SideFields(
+    count=ReplicasKeys.n_ps,
+    default=SideKeys.default_ps,
+    default_misspelt=SideKeys.ps_default,
+    each=SideKeys.ps,
+    resources=SideKeys.ps_resources,
+)
+
+
+def read_replicas(document: Section, environment: Section | None) -> Replicas | None:
+    """Read the replicas, wherever they are said; ``None`` where there are none. What contradicts itself is told."""
+    section, implied = _section(document, environment)
+    if environment is not None:
+        _tell_beside(environment, replicas=section is not None)
+    if section is None:
+        return None
+    beside = environment if _side_keys(environment) else None
+    return Replicas(
+        framework=_framework(document, section, implied),
+        spot=section.cursor.spot,
+        worker=_side(_WORKER, section, beside),
+        ps=_side(_PS, section, beside),
+    )
+
+
+def _section(document: Section, environment: Section | None) -> tuple[Section | None, str]:
+    """Where the replicas are said, and the framework that the place implies."""
+    found: list[tuple[Section, str]] = []
+    if environment is not None:
+        if section := environment.get(ExperimentEnvKeys.replicas):
+            found.append((section, ""))
+        for framework, field in _OLDER.items():
+            if section := environment.get(field):
+                found.append((section, framework))
+                environment.cursor.problems.warn(
+                    Code.MISSPELT,
+                    environment.cursor.key_spot(framework),
+                    f"environment.{framework} is the older form of replicas",
+                    found=framework,
+                    fix=f"write framework: {framework} and environment.replicas",
+                )
+    if section := document.get(ExperimentKeys.replicas):
+        found.append((section, ""))
+    for section, _ in found[1:]:
+        words = f"the replicas are said under {found[0][0].cursor.path} already"
+        section.cursor.error(Code.CONFLICT, words, found="", fix="remove one of the two")
+    return found[0] if found else (None, "")
+
+
+def _framework(document: Section, section: Section, implied: str) -> str:
+    said = document.get(ExperimentKeys.framework)
+    at = document.at("framework")
+    if said and implied and said != implied and at:
+        at.error(Code.CONFLICT, f"the replicas are those of {implied}", fix=f"write framework: {implied}")
+    if said and not implied and said not in FRAMEWORKS and at:
+        at.error(
+            Code.NOT_ALLOWED,
+            "this framework has no replicas",
+            allowed=", ".join(FRAMEWORKS),
+            fix="remove the replicas, or name the framework that they belong to",
+        )
+    if not said and not implied and at is None:
+        section.cursor.error(
+            Code.REQUIRED,
+            "replicas need a framework, which says what they are to each other",
+            found="",
+            allowed=", ".join(FRAMEWORKS),
+            fix="add framework: tensorflow",
+        )
+    return implied or said or ""
+
+
+def _side(fields: _SideFields, section: Section, beside: Section | None) -> Side:
+    default = read_env(read_spelt(section, fields.default, fields.default_misspelt))
+    overrides = _overrides(fields, section, {})
+    if beside is not None:
+        default = default.or_else(read_env(read_spelt(beside, fields.default, fields.default_misspelt)))
+        overrides = _overrides(fields, beside, overrides)
+    given = [key for key in (fields.default.key, fields.default_misspelt.key) if section.at(key)]
+    return Side(
+        count=section.get(fields.count) or 0,
+        count_spot=section.cursor.key_spot(fields.count.key),
+        spot=section.cursor.key_spot(given[0]) if given else section.cursor.spot,
+        default=default,
+        overrides=overrides,
+    )
+
+
+def _overrides(fields: _SideFields, section: Section, known: dict[int, Override]) -> dict[int, Override]:
+    overrides = dict(known)
+    for one in section.get(fields.each) or ():
+        _override(one, ReplicaEnvKeys.index, read_env(one), overrides)
+    listed = section.get(fields.resources) or ()
+    if listed:
+        section.cursor.problems.warn(
+            Code.MISSPELT,
+            section.cursor.key_spot(fields.resources.key),
+            f"{fields.resources.key} is read as {fields.each.key}, with resources",
+            found=fields.resources.key,
+            fix=f"write {fields.each.key}: [{{index: 0, resources: ...}}]",
+        )
+    for one in listed:
+        _override(one, ReplicaResourceKeys.index, read_resources_only(one), overrides)
+    return overrides
+
+
+def _override(one: Section, field: Field[int], env: Env, overrides: dict[int, Override]) -> None:
+    index = one.get(field)
+    if index is None:
+        one.cursor.missing("index", "a replica that differs says which it is", "add index: 0")
+    elif index in overrides:
+        words = f"the replica {index} stands twice"
+        one.cursor.problems.add(
+            Code.DUPLICATE, one.cursor.key_spot("index"), words, found=str(index), fix="put both into one"
+        )
+    else:
+        overrides[index] = Override(env=env, spot=one.cursor.spot, index_spot=one.cursor.key_spot("index"))
+
+
+def _side_keys(environment: Section | None) -> list[str]:
+    keys = environment.given_keys() if environment else ()
+    fields = SideKeys.fields()
+    return [key for key in keys if key in fields and not fields[key].refused]
+
+
+def _tell_beside(environment: Section, *, replicas: bool) -> None:
+    """Say what becomes of the roles that are described beside the replicas, or without any."""
+    for key in _side_keys(environment):
+        spot = environment.cursor.key_spot(key)
+        if replicas:
+            words = f"{key} stands beside the replicas, and is read as part of them"
+            environment.cursor.problems.warn(
+                Code.MISSPELT, spot, words, found=key, fix=f"move {key} into replicas"
+            )
+        else:
+            words = f"{key} describes replicas, and there are none"
+            environment.cursor.problems.add(
+                Code.CONFLICT, spot, words, found=key, fix="add replicas: {n_workers: ...}"
+            )

@@ -1,0 +1,243 @@
+"""Polyaxon today (``version: 1.1``): an operation with its component, or a component alone -> ``Job``.
+
+The operation's fields go over the component's, names between braces are filled in, and what results is read. Problems are told where the
+author wrote what is wrong, whichever of the two that was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import msgspec
+
+from muster_core.models import CleanPodPolicy, Convention, Job, JobKind, RunPolicy
+from muster_core.models.problem_codes import Code
+from muster_formats.cursor import Cursor
+from muster_formats.dialect import Dialect, Given
+from muster_formats.kinds import Text
+from muster_formats.names import DNS_1035, DNS_1123, QUEUE
+from muster_formats.places import Place, Places
+from muster_formats.polyaxon_v1.compiled import Compiled
+from muster_formats.polyaxon_v1.expressions import has_expression
+from muster_formats.polyaxon_v1.keys import (
+    NAME,
+    VERSION,
+    CommonKeys,
+    ComponentKeys,
+    OperationKeys,
+    TemplateKeys,
+    TerminationKeys,
+)
+from muster_formats.polyaxon_v1.params import Given as Values
+from muster_formats.polyaxon_v1.params import ParamsReader
+from muster_formats.polyaxon_v1.run import Run, RunReader
+from muster_formats.problems import shown
+from muster_formats.relocated import Relocated
+from muster_formats.rules import apply_rules
+from muster_formats.table import Section
+
+_VERSION_KEY = "version"
+_DESCRIPTION, _TAGS = "polyaxon.com/description", "polyaxon.com/tags"
+_REFERENCES = (OperationKeys.hub_ref, OperationKeys.path_ref, OperationKeys.url_ref, OperationKeys.dag_ref)
+
+
+def read_operation(cursor: Cursor, given: Given) -> tuple[Job, ...]:
+    """Read an operation; see ``Read``."""
+    moved = Relocated(cursor.problems)
+    operation = Section(dataclasses.replace(cursor, problems=moved), OperationKeys)
+    if operation.get(OperationKeys.is_preset) and (at := operation.at(OperationKeys.is_preset.key)):
+        at.error(
+            Code.NOT_TAKEN, "a preset is no operation", fix="submit the operation that it is for, filled in"
+        )
+    component = operation.get(OperationKeys.component)
+    if component is None:
+        if not any(operation.given(reference) for reference in _REFERENCES):
+            operation.cursor.missing("component", "an operation has a component", "add component: {run: ...}")
+        return ()
+    component.get(ComponentKeys.kind)
+    return _Reader(Compiled(operation=operation, component=component, moved=moved), given).read()
+
+
+def read_component(cursor: Cursor, given: Given) -> tuple[Job, ...]:
+    """Read a component alone; see ``Read``."""
+    moved = Relocated(cursor.problems)
+    component = Section(dataclasses.replace(cursor, problems=moved), ComponentKeys)
+    return _Reader(Compiled(operation=None, component=component, moved=moved), given).read()
+
+
+DIALECTS = tuple(
+    Dialect(name=NAME, version=VERSION, kind=kind, read=read, version_key=_VERSION_KEY, table=table)
+    for kind, read, table in (
+        ("operation", read_operation, OperationKeys),
+        ("component", read_component, ComponentKeys),
+    )
+)
+"""What is read here."""
+
+
+@dataclass
+class _Reader:
+    compiled: Compiled
+    given: Given
+
+    def read(self) -> tuple[Job, ...]:
+        """The job."""
+        self._tell_of_helpers()
+        document = self.compiled
+        places = Places(document.component.cursor.spot)
+        named = document.at(CommonKeys.name.key)
+        unfilled = named is not None and has_expression(named.node.text)
+        known = {
+            "namespace": document.text(CommonKeys.namespace) or self.given.namespace or "default",
+            "base_url": "/",
+        }
+        if named and not unfilled:
+            known["name"] = self._name(named)
+        elif named is None:
+            known["name"] = self._unnamed()
+        values = ParamsReader(document.operation, document.component, known).read()
+        document = self.compiled = document.with_names(values, known)
+        named = document.at(CommonKeys.name.key)
+        name = self._name(named) if named and unfilled else known.get("name", "")
+        places.note(Place("name"), named.spot if named else self._root().key_spot(CommonKeys.name.key))
+        retries, policy = self._termination()
+        section = document.run()
+        if section is None:
+            return ()
+        run = RunReader(retries=retries or 0, variables=values.variables, places=places).read(section)
+        job = self._job(run, name=name, policy=policy, values=values, places=places)
+        if run.kind is JobKind.BATCH or retries is not None:
+            job = msgspec.structs.replace(
+                job, run=msgspec.structs.replace(job.run, backoff_limit=retries or 0)
+            )
+        apply_rules(job, places, document.moved, self.given.limits)
+        return (job,)
+
+    def _job(self, run: Run, *, name: str, policy: RunPolicy, values: Values, places: Places) -> Job:
+        document = self.compiled
+        component = document.component.cursor
+        places.note(Place("parameters"), component.key_spot(ComponentKeys.inputs.key), "inputs and params")
+        clean = run.clean or (CleanPodPolicy.ALL if policy.ttl_s is None else CleanPodPolicy.RUNNING)
+        approved = document.at(CommonKeys.is_approved.key)
+        if approved:
+            places.note(Place("suspend"), approved.spot, f"{CommonKeys.is_approved.key}: false")
+        if queue := document.at(CommonKeys.queue.key):
+            places.note(Place("queue"), queue.spot)
+        else:
+            places.note(Place("queue"), places.spot(Place("scheduling_queue")))
+        return Job(
+            name=name,
+            namespace=document.text(CommonKeys.namespace, Text(DNS_1123))
+            or self.given.namespace
+            or "default",
+            queue=self._queue(run, places),
+            priority=run.priority,
+            kind=run.kind,
+            category=run.category,
+            framework=run.framework,
+            options=msgspec.structs.replace(
+                run.options, conventions=(Convention.POLYAXON,), parameters=values.plain
+            ),
+            dialect=NAME,
+            min_available=run.min_available,
+            roles=run.roles,
+            annotations=self._annotations(),
+            run=msgspec.structs.replace(
+                policy,
+                clean_pod_policy=clean,
+                queue_deadline_s=run.queue_deadline_s,
+                success_policy=run.success,
+                suspend=bool(approved and CommonKeys.is_approved.kind.read(approved) is False),
+            ),
+        )
+
+    def _tell_of_helpers(self) -> None:
+        for section in (self.compiled.operation, self.compiled.component):
+            if section is None:
+                continue
+            section.get(CommonKeys.plugins)
+            template = section.get(CommonKeys.template)
+            if template and template.get(TemplateKeys.enabled):
+                about = template.get(TemplateKeys.description) or "it is to be filled in before it runs"
+                parts = template.get(TemplateKeys.fields_)
+                fix = f"fill in {', '.join(shown(part) for part in parts)}, " if parts else "fill it in, "
+                template.cursor.error(
+                    Code.NOT_TAKEN,
+                    f"this is a template: {shown(about)}",
+                    found="",
+                    fix=f"{fix}and remove template",
+                )
+
+    def _root(self) -> Cursor:
+        return (self.compiled.operation or self.compiled.component).cursor
+
+    def _name(self, at: Cursor) -> str:
+        """The job's name: what stands between an owner and a tag, as a name can be here."""
+        said = Text().read(at)
+        if not said:
+            return ""
+        slug = said.rsplit("/", 1)[-1].split(":", 1)[0]
+        if DNS_1035.allows(slug):
+            return slug
+        near = DNS_1035.remedy(slug).removeprefix("write ")
+        if not near:
+            at.error(Code.BAD_NAME, DNS_1035.message(slug), allowed=DNS_1035.words)
+            return ""
+        at.problems.warn(
+            Code.BAD_NAME,
+            at.spot,
+            f"{DNS_1035.message(slug)}; the job is called {near}",
+            found=shown(said),
+            fix=f"write {near}",
+        )
+        return near
+
+    def _unnamed(self) -> str:
+        name = self.given.name
+        if name and not DNS_1035.allows(name):
+            name = DNS_1035.remedy(name).removeprefix("write ")
+        if not name:
+            self._root().missing(CommonKeys.name.key, "a job has a name", "add name: my-job")
+        return name
+
+    def _queue(self, run: Run, places: Places) -> str:
+        at = self.compiled.at(CommonKeys.queue.key)
+        if at is None:
+            return run.queue
+        said = Text().read(at)
+        if said is None:
+            return ""
+        agent, slash, queue = said.rpartition("/")
+        if slash:
+            at.problems.warn(
+                Code.NOT_ACTED_UPON,
+                at.spot,
+                f"the agent {shown(agent)} has no effect: Muster has queues and no agents",
+                found=shown(said),
+                fix=f"write {shown(queue)}",
+            )
+        node = dataclasses.replace(at.node, value=queue, text=queue)
+        queue = Text(QUEUE).read(dataclasses.replace(at, node=node)) or ""
+        if run.queue and run.queue != queue:
+            spot = places.spot(Place("scheduling_queue"))
+            words = f"schedulingPolicy.queue has no effect: the queue of the operation counts, {shown(queue)}"
+            at.problems.warn(Code.NOT_ACTED_UPON, spot, words)
+        return queue
+
+    def _annotations(self) -> dict[str, str]:
+        description = self.compiled.text(CommonKeys.description)
+        at = self.compiled.at(CommonKeys.tags.key)
+        tags = CommonKeys.tags.kind.read(at) if at else None
+        annotations = {_DESCRIPTION: description} if description else {}
+        return {**annotations, _TAGS: ",".join(tags)} if tags else annotations
+
+    def _termination(self) -> tuple[int | None, RunPolicy]:
+        """How many failures are forgiven, where it is said; and the other rules of the end."""
+        at = self.compiled.at(CommonKeys.termination.key)
+        section = CommonKeys.termination.kind.read(at) if at else None
+        if section is None:
+            return None, RunPolicy()
+        return section.get(TerminationKeys.max_retries), RunPolicy(
+            active_deadline_s=section.get(TerminationKeys.timeout), ttl_s=section.get(TerminationKeys.ttl)
+        )

@@ -1,0 +1,112 @@
+"""``elasticPolicy`` and ``nProcPerNode`` of Polyaxon's present documents -> bounds and options.
+
+The policy is Kubeflow's. Polyaxon's published schema spells ``rdzv`` as ``rdvz``; such keys are read as what they mean, and told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from muster_core.models import Rendezvous
+from muster_core.models.problem_codes import Code
+from muster_formats.cursor import Cursor
+from muster_formats.kubeflow.elastic import read_rendezvous
+from muster_formats.places import Place, Places
+from muster_formats.polyaxon_v1.run_keys import BoundsKeys, ElasticKeys, PaddleJobKeys, PytorchJobKeys
+from muster_formats.problems import shown
+from muster_formats.relocated import Relocated
+from muster_formats.table import Nested, Section
+from muster_formats.yaml_builder import Entry, Node
+
+_MISSPELT, _SPELT = "rdvz", "rdzv"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Between which numbers the workers may be; ``None`` where neither is said, which is their number at the start."""
+
+    low: int | None
+    high: int | None
+
+
+@dataclass(frozen=True)
+class Elastic:
+    """What a run says of elasticity: ``bounds`` where it has a policy, and options of the framework."""
+
+    bounds: Bounds | None = None
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def read_elastic(section: Section, places: Places) -> Elastic:
+    """Read a run's elasticity, none where its kind knows none."""
+    if section.table is PaddleJobKeys:
+        policy = section.get(PaddleJobKeys.elastic)
+        if policy is None:
+            return Elastic()
+        rendezvous = Rendezvous(max_restarts=policy.get(BoundsKeys.max_restarts))
+        return Elastic(_bounds(policy, places), {"rendezvous": rendezvous})
+    if section.table is not PytorchJobKeys:
+        return Elastic()
+    at = section.at(PytorchJobKeys.elastic.key)
+    policy = Nested(ElasticKeys).read(_respelt(at)) if at else None
+    options = _processes(section, policy, places)
+    if policy is None:
+        return Elastic(None, options)
+    return Elastic(_bounds(policy, places), {**options, "rendezvous": read_rendezvous(policy, places)})
+
+
+def _bounds(policy: Section, places: Places) -> Bounds:
+    low, high = policy.get(BoundsKeys.min_replicas), policy.get(BoundsKeys.max_replicas)
+    for bound, said, other in (("min", "minReplicas", "maxReplicas"), ("max", "maxReplicas", "minReplicas")):
+        key = said if policy.at(said) else other
+        if policy.at(key):
+            places.note(Place(bound, "worker"), policy.cursor.key_spot(key), key)
+    return Bounds(high if low is None else low, low if high is None else high)
+
+
+def _processes(section: Section, policy: Section | None, places: Places) -> dict[str, str]:
+    own = section.get(PytorchJobKeys.processes)
+    there = policy.get(ElasticKeys.processes) if policy else None
+    if own is not None and there is not None and own != there and policy:
+        policy.cursor.problems.add(
+            Code.CONFLICT,
+            policy.cursor.key_spot(ElasticKeys.processes.key),
+            f"nProcPerNode is {shown(there)} here and {shown(own)} beside elasticPolicy",
+            fix="remove one of the two",
+        )
+    at = section if own is not None or policy is None else policy
+    places.note(Place("processes"), at.cursor.key_spot(ElasticKeys.processes.key), ElasticKeys.processes.key)
+    said = there if own is None else own
+    return {} if said is None else {"processes": said}
+
+
+def _respelt(policy: Cursor) -> Cursor:
+    """The policy with every key in its proper spelling; problems are told by the key that is written."""
+    value = policy.node.value
+    if not isinstance(value, dict) or not any(key.startswith(_MISSPELT) for key in value):
+        return policy
+    problems = Relocated(policy.problems)
+    entries: dict[str, Entry] = {key: entry for key, entry in value.items() if not _means(key)}
+    for key, entry in value.items():
+        right = _means(key)
+        if not right or entry.node.value is None:
+            continue
+        spot = policy.key_spot(key)
+        if right in entries:
+            words = f"{key} and {right} are the same"
+            policy.problems.add(Code.CONFLICT, spot, words, fix="remove one of the two")
+            continue
+        policy.problems.warn(
+            Code.MISSPELT, spot, f"{key} is read as {right}", found=key, fix=f"write {right}"
+        )
+        problems.note(policy.below(right), policy.below(key))
+        entries[right] = entry
+    return Cursor(Node(entries, policy.node.line, policy.node.column), policy.path, problems)
+
+
+def _means(key: str) -> str:
+    """The proper spelling of a misspelt key; empty if it is none."""
+    right = _SPELT + key.removeprefix(_MISSPELT)
+    return right if key.startswith(_MISSPELT) and right in ElasticKeys.fields() else ""

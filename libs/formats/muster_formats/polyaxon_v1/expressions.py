@@ -1,0 +1,299 @@
+"""``{{ name }}`` in Polyaxon's present documents: names are looked up, and nothing is ever executed.
+
+Polyaxon renders documents with Jinja. Here an expression is a path of names (``lr``, ``params.lr.as_arg``, ``layers[0]``,
+``globals.name``); filters, conditions and loops are refused. What is known only when the run is there becomes a reference to the
+replica's own environment, ``$(NAME)``, where Kubernetes expands those: in a command and its arguments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from muster_core.models.problem_codes import Code
+from muster_formats.cursor import nearest
+from muster_formats.problems import Problems, Spot, shown
+from muster_formats.yaml_builder import MAX_CHARACTERS, MAX_NODES, Entry, Node
+
+_EXPRESSION = re.compile(r"\{\{([^{}]*)\}\}")
+_STATEMENT = re.compile(r"\{[%#][^{}]*\}?")
+_PATH = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+|\[[0-9]+\]|\[(?:'[^']*'|\"[^\"]*\")\])*", re.ASCII)
+_STEP = re.compile(r"\.?([\w-]+)|\[([0-9]+)\]|\[(?:'([^']*)'|\"([^\"]*)\")\]", re.ASCII)
+_SCOPES = frozenset({"params", "inputs", "outputs", "io"})
+_WORDS = frozenset({"command", "args"})
+_TEXTS = _WORDS | {"value", "image", "workingDir", "labels", "annotations", "nodeSelector", "rayStartParams"}
+
+_ARTIFACTS = "Muster keeps no artifacts; write the path of a volume, or of a folder that all nodes share"
+_PROJECTS = "Muster has no projects and no owners"
+_UNKNOWN = {
+    "artifacts_path": _ARTIFACTS,
+    "run_artifacts_path": _ARTIFACTS,
+    "run_outputs_path": _ARTIFACTS,
+    "context_path": _ARTIFACTS,
+    "store_path": _ARTIFACTS,
+    "run_info": _PROJECTS,
+    "owner_name": _PROJECTS,
+    "project_name": _PROJECTS,
+    "project_uuid": _PROJECTS,
+    "project_unique_name": _PROJECTS,
+    "username": "the program is not told who submitted it",
+    "user_email": "the program is not told who submitted it",
+    "iteration": "an iteration is an experiment manager's",
+    "status": "it is not known before the run",
+    "condition": "it is not known before the run",
+    "created_at": "it is not known before the run",
+    "compiled_at": "it is not known before the run",
+    "schedule_at": "it is not known before the run",
+    "started_at": "it is not known before the run",
+    "finished_at": "it is not known before the run",
+    "duration": "it is not known before the run",
+    "cloning_kind": "runs are not cloned",
+    "original_uuid": "runs are not cloned",
+    "is_independent": "an experiment manager's runs depend on one another",
+    "base": _ARTIFACTS,
+}
+_VARIABLES = {"uuid": "MUSTER_JOB_ID"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    """What a name stands for: its value, and how it is written as an argument."""
+
+    node: Node
+    argument: str
+
+    @property
+    def text(self) -> str:
+        """The value as text."""
+        return text_of(self.node)
+
+
+def text_of(node: Node) -> str:
+    """A value as text: as it is written, nothing for null, JSON for lists and mappings."""
+    match node.value:
+        case None:
+            return ""
+        case bool():
+            return "true" if node.value else "false"
+        case list() | dict():
+            return msgspec.json.encode(node.plain()).decode()
+        case _:
+            return node.text or str(node.value)
+
+
+def has_expression(text: str) -> bool:
+    """Whether there is an expression or a statement in a text."""
+    return "{{" in text or "{%" in text or "{#" in text
+
+
+@dataclass
+class Names:
+    """What is known by name: ``values`` of parameters, ``known`` globals, and the ports of a service."""
+
+    values: Mapping[str, Value]
+    known: Mapping[str, str]
+    ports: tuple[int, ...] = ()
+    written: int = 0
+    nodes: int = 0
+    _told: bool = field(default=False)
+
+    def resolve(self, node: Node, path: str, problems: Problems, *, key: str = "", inside: str = "") -> Node:
+        """A copy of ``node`` with its expressions replaced. ``key`` is its own key, ``inside`` the one of a place that holds texts."""
+        place = inside or (key if key in _TEXTS else "")
+        match node.value:
+            case dict():
+                entries = {
+                    name: Entry(
+                        entry.line,
+                        entry.column,
+                        self.resolve(
+                            entry.node, f"{path}.{name}" if path else name, problems, key=name, inside=place
+                        ),
+                    )
+                    for name, entry in node.value.items()
+                }
+                return Node(entries, node.line, node.column)
+            case list():
+                read = [
+                    self.resolve(inner, f"{path}[{index}]", problems, inside=place)
+                    for index, inner in enumerate(node.value)
+                ]
+                if place in _WORDS:
+                    # An argument that is left out, such as a flag that is not set, is no empty argument.
+                    read = [
+                        new
+                        for new, old in zip(read, node.value, strict=True)
+                        if new.value != "" or old.value == ""
+                    ]
+                return Node(read, node.line, node.column)
+            case str() if has_expression(node.value):
+                spot = Spot(path=path, line=node.line, column=node.column)
+                return self._replace(node, _Place(spot, problems, words=place in _WORDS), texts=bool(place))
+            case _:
+                return node
+
+    def _replace(self, node: Node, place: _Place, *, texts: bool) -> Node:
+        text = str(node.value)
+        if statement := _STATEMENT.search(text):
+            place.refuse(
+                statement[0], "conditions, loops and comments are not followed here", "write what it yields"
+            )
+            return node
+        sole = _EXPRESSION.fullmatch(text.strip())
+        if sole and not texts:
+            found = self._value(sole[1].strip(), place)
+            filled = Node(found.value, node.line, node.column, found.text) if found else node
+            return self._counted(filled, node, place)
+        parts: list[str] = []
+        end = 0
+        for expression in _EXPRESSION.finditer(text):
+            found = self._text(expression[1].strip(), place)
+            if found is None:
+                return node
+            parts += [text[end : expression.start()], found]
+            end = expression.end()
+        parts.append(text[end:])
+        if (opened := next((part for part in parts[::2] if "{{" in part), None)) is not None:
+            place.refuse(opened[opened.index("{{") :], "it is no name between {{ and }}", "")
+            return node
+        replaced = "".join(parts)
+        return self._counted(Node(replaced, node.line, node.column, replaced), node, place)
+
+    def _counted(self, node: Node, old: Node, place: _Place) -> Node:
+        """The node, or the ``old`` one once too much has been filled in."""
+        nodes, characters = _measure(node)
+        self.nodes += nodes
+        self.written += characters
+        if self.written <= MAX_CHARACTERS and self.nodes <= MAX_NODES:
+            return node
+        if not self._told:
+            self._told = True
+            place.problems.add(
+                Code.TOO_LARGE, place.spot, "the document is too large once every parameter is filled in"
+            )
+        return old
+
+    def _text(self, expression: str, place: _Place) -> str | None:
+        """What an expression is as text, or ``None`` after saying why it is not known."""
+        steps = _steps(expression)
+        if steps is None:
+            place.refuse(
+                expression, "an expression here is a name; filters and operators are not followed", ""
+            )
+            return None
+        head, *rest = steps
+        if head == "globals" or (head not in self.values and head in (*_UNKNOWN, *_VARIABLES, *self.known)):
+            return self._global(rest if head == "globals" else steps, expression, place)
+        if head == "params" and len(rest) == 2 and rest[1] in ("as_arg", "as_str") and rest[0] in self.values:
+            value = self.values[rest[0]]
+            return value.argument if rest[1] == "as_arg" else value.text
+        found = self._look_up(steps, expression, place)
+        return None if found is None else text_of(found)
+
+    def _value(self, expression: str, place: _Place) -> Node | None:
+        steps = _steps(expression)
+        known = steps and steps[0] != "globals" and (steps[0] in self.values or steps[0] in _SCOPES)
+        if known and not (steps and steps[-1] in ("as_arg", "as_str")):
+            return self._look_up(steps or [], expression, place)
+        if steps and steps[:2] == ["globals", "ports"] and len(steps) == 3 and (port := self._port(steps[2])):
+            return Node(port, 0, 0, str(port))
+        text = self._text(expression, place)
+        return None if text is None else Node(text, 0, 0, text)
+
+    def _look_up(self, steps: list[str], expression: str, place: _Place) -> Node | None:
+        names = steps[1:] if steps[0] in _SCOPES and steps[0] not in self.values else steps
+        if not names or names[0] not in self.values:
+            missing = names[0] if names else steps[0]
+            near = nearest(missing, self.values)
+            place.problems.add(
+                Code.NOT_ALLOWED,
+                place.spot,
+                f"there is no parameter {shown(missing)}",
+                found=shown(expression),
+                allowed=", ".join(sorted(self.values)) or "none: no input and no parameter is given",
+                fix=f"did you mean {near}?"
+                if near
+                else f"add it to the inputs or the params: {shown(missing)}",
+            )
+            return None
+        node: Node | None = self.values[names[0]].node
+        rest = names[1:]
+        if steps[0] == "params" and rest == ["value"] and not _has(node, "value"):
+            rest = []
+        for step in rest:
+            node = _below(node, step)
+        if node is None:
+            place.refuse(expression, f"{names[0]} holds nothing of that name", "")
+        return node
+
+    def _global(self, steps: list[str], expression: str, place: _Place) -> str | None:
+        name = steps[0] if steps else ""
+        if name in self.known and len(steps) == 1:
+            return self.known[name]
+        if name == "ports" and len(steps) == 2 and (port := self._port(steps[1])):
+            # A service on a machine that it shares is given a port of its own; on Kubernetes it is the one that is said.
+            return "$(MUSTER_PORT)" if place.words and steps[1] == "0" else str(port)
+        if variable := _VARIABLES.get(name):
+            if place.words:
+                return f"$({variable})"
+            place.refuse(expression, "it is not known before the run", f"read {variable} in the program")
+            return None
+        known = ", ".join(f"globals.{one}" for one in (*self.known, "ports[0]", *_VARIABLES))
+        why = _UNKNOWN.get(name) or f"known are {known}"
+        place.refuse(expression, why, "" if name in _UNKNOWN else f"write one of {known}")
+        return None
+
+    def _port(self, index: str) -> int | None:
+        return self.ports[int(index)] if index.isdecimal() and int(index) < len(self.ports) else None
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an expression stands; ``words`` where Kubernetes expands references to the environment."""
+
+    spot: Spot
+    problems: Problems
+    words: bool
+
+    def refuse(self, expression: str, why: str, fix: str) -> None:
+        """Say that an expression cannot be followed."""
+        words = f"{shown(expression)} cannot be filled in: {why}"
+        self.problems.add(
+            Code.NOT_TAKEN, self.spot, words, found=shown(expression), fix=fix or "write the value"
+        )
+
+
+def _steps(expression: str) -> list[str] | None:
+    if not _PATH.fullmatch(expression):
+        return None
+    return [next(part for part in found if part) if any(found) else "" for found in _STEP.findall(expression)]
+
+
+def _below(node: Node | None, step: str) -> Node | None:
+    match node.value if node else None:
+        case dict() as entries:
+            return entries[step].node if step in entries else None
+        case list() as nodes:
+            return nodes[int(step)] if step.isdecimal() and int(step) < len(nodes) else None
+        case _:
+            return None
+
+
+def _has(node: Node | None, key: str) -> bool:
+    return node is not None and isinstance(node.value, dict) and key in node.value
+
+
+def _measure(node: Node) -> tuple[int, int]:
+    """How many values and how many characters there are in a node."""
+    match node.value:
+        case dict() as entries:
+            inner = [_measure(entry.node) for entry in entries.values()]
+            own = sum(len(key) for key in entries)
+        case list() as nodes:
+            inner, own = [_measure(one) for one in nodes], 0
+        case _:
+            return 1, len(text_of(node))
+    return 1 + sum(count for count, _ in inner), own + sum(size for _, size in inner)

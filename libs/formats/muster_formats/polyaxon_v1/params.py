@@ -1,0 +1,312 @@
+"""Inputs, outputs and parameters of Polyaxon's present documents -> what their names stand for, checked as they declare."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from muster_core.models.problem_codes import Code
+from muster_formats.cursor import Cursor
+from muster_formats.names import VARIABLE
+from muster_formats.polyaxon_v1.expressions import Names, Value, has_expression, text_of
+from muster_formats.polyaxon_v1.keys import (
+    ComponentKeys,
+    InputKeys,
+    OperationKeys,
+    ParamKeys,
+    ValidationKeys,
+)
+from muster_formats.problems import shown
+from muster_formats.table import Section
+from muster_formats.yaml_builder import Json, Node
+
+_RESERVED = frozenset({"globals", "params", "connections", "inputs", "outputs", "io"})
+_ELSEWHERE = (OperationKeys.matrix, OperationKeys.parallel, OperationKeys.joins)
+_LISTS = ("List[", "list[")
+_TRUTHS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a document's names stand for.
+
+    ``values`` are in the order in which they are declared, then given; ``variables`` are those that go into the environment too.
+    """
+
+    values: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def plain(self) -> dict[str, Json]:
+        """The values without their marks."""
+        return {name: value.node.plain() for name, value in self.values.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Param:
+    at: Cursor
+    value: Cursor | None
+    variable: str
+    context_only: bool | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Input:
+    section: Section
+    name: str
+    type: str
+    output: bool
+
+
+class ParamsReader:
+    """Reads the names of one operation; ``known`` globals may stand in values."""
+
+    def __init__(self, operation: Section | None, component: Section, known: Mapping[str, str]) -> None:
+        self._operation = operation
+        self._component = component
+        self._known = known
+        # What is wrong then is that, and not that an input has no value.
+        self._valued_elsewhere = operation is not None and any(operation.given(one) for one in _ELSEWHERE)
+
+    def read(self) -> Given:
+        """Every name and its value."""
+        params = self._params()
+        inputs = self._inputs()
+        values: dict[str, Value] = {}
+        variables: dict[str, str] = {}
+        for one in inputs.values():
+            param = params.get(one.name)
+            node = self._node(one, param, values)
+            if node is None:
+                continue
+            values[one.name] = Value(node=node, argument=self._argument(one, node))
+            variable = (param.variable if param else "") or self._variable(one.section, InputKeys.to_env.key)
+            if variable:
+                variables[variable] = text_of(node)
+        for name, param in params.items():
+            if name in inputs:
+                continue
+            self._undeclared(name, param, inputs)
+            node = self._resolved(param.value, values)
+            values[name] = Value(node=node, argument=f"--{name}={text_of(node)}")
+            if param.variable:
+                variables[param.variable] = text_of(node)
+        return Given(values, variables)
+
+    def _params(self) -> dict[str, _Param]:
+        params: dict[str, _Param] = {}
+        operation = self._operation
+        read = operation.get(OperationKeys.params) if operation else None
+        at = operation.at(OperationKeys.params.key) if operation else None
+        places = at.items() if at else {}
+        for name, value in (read or {}).items():
+            if isinstance(value, Cursor):
+                params[name] = _Param(at=value, value=value, variable="", context_only=None)
+                continue
+            params[name] = _Param(
+                at=places[name],
+                value=value.at(ParamKeys.value.key),
+                variable=self._variable(value, ParamKeys.to_env.key),
+                context_only=value.get(ParamKeys.context_only),
+            )
+        return params
+
+    def _inputs(self) -> dict[str, _Input]:
+        found: dict[str, _Input] = {}
+        for declared, output in ((ComponentKeys.inputs, False), (ComponentKeys.outputs, True)):
+            for section in self._component.get(declared) or ():
+                name = section.get(InputKeys.name)
+                if name is None:
+                    section.cursor.missing("name", "an input has a name")
+                    continue
+                at = section.at(InputKeys.name.key) or section.cursor
+                if name in _RESERVED:
+                    at.error(Code.BAD_NAME, f"no input can be called {name}: expressions begin with it")
+                elif name in found and not output:
+                    at.error(Code.DUPLICATE, f"two inputs are called {shown(name)}", fix="rename one of them")
+                else:
+                    read = section.get(InputKeys.type) or ""
+                    listed = section.get(InputKeys.is_list) and not read.startswith(_LISTS)
+                    found.setdefault(
+                        name,
+                        _Input(
+                            section=section,
+                            name=name,
+                            type=f"List[{read}]" if listed else read,
+                            output=output,
+                        ),
+                    )
+        return found
+
+    def _node(self, one: _Input, param: _Param | None, values: Mapping[str, Value]) -> Node | None:
+        """The value of an input: the parameter's, else its own; ``None`` where it has none."""
+        default = one.section.at(InputKeys.value.key)
+        at = param.value if param and param.value else default
+        if at is None:
+            optional = one.section.get(InputKeys.is_optional) or one.section.cursor.items().get("value")
+            if one.output and param is None:
+                return None
+            if not optional and not one.output and not self._valued_elsewhere:
+                one.section.cursor.missing(
+                    InputKeys.value.key,
+                    f"the input {shown(one.name)} has no value, and no parameter gives one",
+                    f"add params: {{{shown(one.name)}: ...}} to an operation, or a value here",
+                )
+            return Node(None, one.section.cursor.node.line, one.section.cursor.node.column)
+        node = self._resolved(at, values)
+        typed = _typed(node, one.type)
+        if typed is None:
+            words = f"{shown(one.name)} is {shown(node.plain())}, and its type is {shown(one.type)}"
+            at.error(Code.WRONG_TYPE, words, allowed=shown(one.type))
+            return node
+        self._validate(one, typed, at)
+        return typed
+
+    def _resolved(self, at: Cursor | None, values: Mapping[str, Value]) -> Node:
+        if at is None:
+            return Node(None, 0, 0)
+        names = Names(values=values, known=self._known)
+        return names.resolve(at.node, at.path, at.problems)
+
+    def _undeclared(self, name: str, param: _Param, inputs: Mapping[str, _Input]) -> None:
+        operation = self._operation
+        strict = self._component.get(ComponentKeys.strict_params) or (
+            operation.get(OperationKeys.strict_params) if operation else None
+        )
+        if name in _RESERVED:
+            param.at.error(Code.BAD_NAME, f"no parameter can be called {name}: expressions begin with it")
+        elif param.context_only is False or (strict and not param.context_only):
+            param.at.error(
+                Code.NOT_ALLOWED,
+                f"there is no input {shown(name)}, and parameters without one are not allowed here",
+                found=shown(name),
+                allowed=", ".join(inputs),
+                fix=f"declare the input {shown(name)}, or write contextOnly: true",
+            )
+
+    def _argument(self, one: _Input, node: Node) -> str:
+        flag = one.section.get(InputKeys.is_flag) or one.type == "bool"
+        written = one.section.at(InputKeys.arg_format.key)
+        if node.value is None:
+            return ""
+        if written and one.section.get(InputKeys.arg_format) is not None:
+            names = Names(values={one.name: Value(node=node, argument="")}, known={})
+            return text_of(names.resolve(written.node, written.path, written.problems, inside="value"))
+        if flag:
+            return f"--{one.name}" if node.value not in (False, 0, "") else ""
+        return f"--{one.name}={text_of(node)}"
+
+    def _variable(self, section: Section, key: str) -> str:
+        at = section.at(key)
+        name = section.get(InputKeys.to_env) or ""
+        if at and name and not VARIABLE.allows(name):
+            at.error(Code.BAD_NAME, VARIABLE.message(name), allowed=VARIABLE.words)
+            return ""
+        return name
+
+    def _validate(self, one: _Input, node: Node, at: Cursor) -> None:
+        section = one.section.get(InputKeys.validation)
+        options = one.section.at(InputKeys.options.key) or (
+            section.at(ValidationKeys.options.key) if section else None
+        )
+        if options and node.value is not None:
+            _among(options, one.name, node, at)
+        if section is None:
+            return
+        for bound in (ValidationKeys.gt, ValidationKeys.ge, ValidationKeys.lt, ValidationKeys.le):
+            limit = section.at(bound.key)
+            for value in _numbers(node):
+                if limit and not _HOLDS[bound.key](value, limit.node.value):
+                    words = f"{shown(one.name)} is {shown(value)}; it is to be {bound.key} {shown(limit.node.value)}"
+                    at.error(Code.OUT_OF_RANGE, words, allowed=f"{bound.key} {shown(limit.node.value)}")
+        lengths = (
+            (section.get(ValidationKeys.min_length), section.get(ValidationKeys.max_length), (str,)),
+            (section.get(ValidationKeys.min_items), section.get(ValidationKeys.max_items), (list, dict)),
+        )
+        for least, most, kinds in lengths:
+            value = node.value
+            if isinstance(value, str | list | dict) and type(value) in kinds:
+                size = len(value)
+                if size < (least or 0) or (most is not None and size > most):
+                    words = f"{shown(one.name)} has a length of {size}"
+                    at.error(
+                        Code.OUT_OF_RANGE, words, allowed=f"{least or 0} to {'any' if most is None else most}"
+                    )
+
+
+_HOLDS: Mapping[str, Callable[[float, object], bool]] = {
+    "gt": lambda value, limit: not isinstance(limit, int | float) or value > limit,
+    "ge": lambda value, limit: not isinstance(limit, int | float) or value >= limit,
+    "lt": lambda value, limit: not isinstance(limit, int | float) or value < limit,
+    "le": lambda value, limit: not isinstance(limit, int | float) or value <= limit,
+}
+
+
+def _among(options: Cursor, name: str, node: Node, at: Cursor) -> None:
+    allowed = options.node.plain()
+    if not isinstance(allowed, list):
+        options.wrong_type("a list")
+        return
+    values = node.plain()
+    for value in values if isinstance(values, list) else [values]:
+        if value not in allowed:
+            words = ", ".join(shown(option) for option in allowed)
+            at.error(
+                Code.NOT_ALLOWED, f"{shown(name)} is {shown(value)}; it is one of {words}", allowed=words
+            )
+
+
+def _numbers(node: Node) -> list[int | float]:
+    values = node.plain()
+    found = values if isinstance(values, list) else [values]
+    return [value for value in found if isinstance(value, int | float) and not isinstance(value, bool)]
+
+
+def _typed(node: Node, kind: str) -> Node | None:
+    """The value as its type has it, texts read as what they say; ``None`` if it is of another type. Null is of every type."""
+    if node.value is None:
+        return node
+    if kind.startswith(_LISTS) and kind.endswith("]"):
+        if not isinstance(node.value, list):
+            return None
+        inner = [_typed(one, kind[5:-1].strip()) for one in node.value]
+        known = [one for one in inner if one is not None]
+        return Node(known, node.line, node.column) if len(known) == len(inner) else None
+    match kind:
+        case "int":
+            return _as_number(node, int)
+        case "float":
+            return _as_number(node, float)
+        case "bool":
+            if isinstance(node.value, str) and node.value.lower() in _TRUTHS:
+                truth = _TRUTHS[node.value.lower()]
+                return Node(truth, node.line, node.column, node.value.lower())
+            return node if isinstance(node.value, bool) else None
+        case "str":
+            return (
+                None
+                if isinstance(node.value, list | dict)
+                else Node(text_of(node), node.line, node.column, text_of(node))
+            )
+        case "dict":
+            return node if isinstance(node.value, dict) else None
+        case "list":
+            return node if isinstance(node.value, list) else None
+        case _:
+            return node
+
+
+def _as_number(node: Node, kind: type[int] | type[float]) -> Node | None:
+    value = node.value
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, str):
+        if has_expression(value) or len(value) > 64 or not value.isascii() or "_" in value:
+            return None
+        try:
+            number = kind(value)
+        except ValueError:
+            return None
+        return Node(number, node.line, node.column, value) if math.isfinite(number) else None
+    return node if kind is float or isinstance(value, int) else None

@@ -1,0 +1,105 @@
+"""An operation's fields over its component's, as ``patchStrategy`` has it.
+
+Source: the four strategies of the published documentation. Mappings are merged key by key; lists of Polyaxon's own sections are joined,
+lists within Kubernetes objects (a container's ``args``) are the winner's, as the published client merges them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from muster_formats.polyaxon_v1.keys import PatchStrategy
+from muster_formats.relocated import Relocated
+from muster_formats.yaml_builder import Entry, Node
+
+_OBJECTS = frozenset(
+    {
+        "container", "labels", "annotations", "nodeSelector", "affinity", "securityContext", "dnsConfig", "runtimeEnv", "metadata",
+        "rayStartParams", "podFailurePolicy", "probe",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A node, and its path in the document."""
+
+    node: Node
+    path: str
+
+
+@dataclass(frozen=True)
+class Patch:
+    """Merges by one strategy, and notes what of the result came from the patch."""
+
+    strategy: PatchStrategy
+    moved: Relocated
+
+    def apply(self, base: Placed | None, patch: Placed | None) -> Placed | None:
+        """``patch`` over ``base``; the result stands at the base's path if there is one."""
+        if patch is None or patch.node.value is None:
+            return base
+        if base is None or base.node.value is None:
+            return Placed(
+                self._taken(patch, base.path) if base else patch.node, base.path if base else patch.path
+            )
+        return Placed(self._merged(base, patch, whole=False), base.path)
+
+    def _merged(self, base: Placed, patch: Placed, *, whole: bool) -> Node:
+        """Both; ``whole`` where lists are the winner's."""
+        old, new = base.node.value, patch.node.value
+        if isinstance(old, dict) and isinstance(new, dict):
+            return self._mappings(base, old, patch, new, whole=whole)
+        joined = self.strategy in (PatchStrategy.POST_MERGE, PatchStrategy.PRE_MERGE) and not whole
+        if isinstance(old, list) and isinstance(new, list) and joined:
+            return self._lists(base, old, patch, new)
+        if self.strategy in (PatchStrategy.IS_NULL, PatchStrategy.PRE_MERGE):
+            return base.node
+        return self._taken(patch, base.path)
+
+    def _mappings(
+        self, base: Placed, old: dict[str, Entry], patch: Placed, new: dict[str, Entry], *, whole: bool
+    ) -> Node:
+        entries = dict(old)
+        for key, entry in new.items():
+            there = Placed(entry.node, f"{patch.path}.{key}" if patch.path else key)
+            path = f"{base.path}.{key}" if base.path else key
+            known = old.get(key)
+            if entry.node.value is None and known is not None:
+                continue
+            if known is None or known.node.value is None:
+                entries[key] = Entry(entry.line, entry.column, self._taken(there, path))
+                continue
+            merging = self.strategy in (PatchStrategy.POST_MERGE, PatchStrategy.PRE_MERGE)
+            if merging:
+                below = whole or key in _OBJECTS
+                entries[key] = Entry(
+                    known.line, known.column, self._merged(Placed(known.node, path), there, whole=below)
+                )
+            elif self.strategy is PatchStrategy.REPLACE:
+                entries[key] = Entry(entry.line, entry.column, self._taken(there, path))
+        return Node(entries, base.node.line, base.node.column)
+
+    def _lists(self, base: Placed, old: list[Node], patch: Placed, new: list[Node]) -> Node:
+        last = self.strategy is PatchStrategy.POST_MERGE
+        first, second = (base, patch) if last else (patch, base)
+        nodes = list(old if last else new)
+        kept = {_image(node) for node in nodes}
+        origins = [f"{first.path}[{index}]" for index in range(len(nodes))]
+        for index, node in enumerate(new if last else old):
+            if _image(node) not in kept:
+                nodes.append(node)
+                origins.append(f"{second.path}[{index}]")
+        for index, origin in enumerate(origins):
+            self.moved.note(f"{base.path}[{index}]", origin)
+        return Node(nodes, base.node.line, base.node.column)
+
+    def _taken(self, patch: Placed, path: str) -> Node:
+        self.moved.note(path, patch.path)
+        return patch.node
+
+
+def _image(node: Node) -> bytes:
+    return msgspec.json.encode(node.plain(), order="deterministic")

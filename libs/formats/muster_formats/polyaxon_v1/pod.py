@@ -1,0 +1,245 @@
+"""A Polyaxon replica (environment, container, sidecars, init, volumes) -> the Kubernetes template that it stands for, and what that says.
+
+The template is put together from the document's own nodes and read like any other, so that what Kubernetes would see, what is counted and
+what is told to the author are one and the same.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, replace
+
+from muster_core.models import Port, Template
+from muster_core.models.problem_codes import Code
+from muster_formats.cursor import Cursor
+from muster_formats.pods.template import Main, read_pod_template
+from muster_formats.polyaxon_v1.expressions import text_of
+from muster_formats.polyaxon_v1.run_keys import EnvironmentKeys, InitKeys, PodKeys, PodRestart
+from muster_formats.problems import Spot, shown
+from muster_formats.relocated import Relocated
+from muster_formats.table import Effect, Section
+from muster_formats.yaml_builder import Entry, Node
+
+DEFAULT_CONTAINER = "main"
+"""What the container is called where the document and the framework call it nothing."""
+
+_METADATA = frozenset({EnvironmentKeys.labels.key, EnvironmentKeys.annotations.key})
+_MUSTERS = frozenset({EnvironmentKeys.restart_policy.key, EnvironmentKeys.priority.key})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replica:
+    """What a replica's pod comes to; ``restart`` and ``priority`` are ``None`` where nothing is said."""
+
+    template: Template
+    restart: PodRestart | None = None
+    priority: int | None = None
+
+
+@dataclass(frozen=True)
+class PodReader:
+    """Reads replicas, whose containers are known by ``main``."""
+
+    main: Main
+
+    def read(self, section: Section, ports: tuple[Port, ...] = (), command: tuple[str, ...] = ()) -> Replica:
+        """Read one replica type; ``command`` is what runs instead of the container's own."""
+        problems = Relocated(section.cursor.problems)
+        environment = section.get(PodKeys.environment)
+        main = section.at(PodKeys.container.key)
+        section.get(PodKeys.connections)
+        if main is None:
+            section.cursor.missing(
+                PodKeys.container.key,
+                "a replica has a container",
+                "add container: {image: ..., command: [...]}",
+            )
+            return Replica(template=Template())
+        pod = _Pod(section, problems)
+        pod.environment(environment)
+        unnamed = self.main.container or DEFAULT_CONTAINER
+        container = pod.container("containers", main, unnamed)
+        _add_ports(ports, container)
+        if command:
+            container.pop("args", None)
+            container["command"] = Entry(0, 0, Node([_text(word) for word in command], 0, 0))
+        pod.rest(unnamed)
+        name = container.get("name")
+        template = read_pod_template(
+            pod.cursor(), replace(self.main, container=text_of(name.node) if name else unnamed)
+        )
+        return Replica(
+            template=template,
+            restart=environment.get(EnvironmentKeys.restart_policy) if environment else None,
+            priority=environment.get(EnvironmentKeys.priority) if environment else None,
+        )
+
+
+class _Pod:
+    """A template that grows, and where its parts came from."""
+
+    def __init__(self, section: Section, problems: Relocated) -> None:
+        self._section = section
+        self._problems = problems
+        self._origin = section.cursor.path
+        self._root = section.cursor.below("template")
+        self._spec: dict[str, Entry] = {}
+        self._metadata: dict[str, Entry] = {}
+        problems.note(self._root, self._origin)
+        problems.note(f"{self._root}.spec", self._origin)
+
+    def cursor(self) -> Cursor:
+        """The whole."""
+        at = self._section.cursor.node
+        spec = Node(self._spec, at.line, at.column)
+        whole = {"spec": Entry(at.line, at.column, spec)}
+        if self._metadata:
+            whole["metadata"] = Entry(at.line, at.column, Node(self._metadata, at.line, at.column))
+        return Cursor(Node(whole, at.line, at.column), self._root, self._problems)
+
+    def environment(self, section: Section | None) -> None:
+        """Take what is the pod's."""
+        if section is None:
+            return
+        fields = EnvironmentKeys.fields()
+        mapping = section.cursor.node.value
+        for key, entry in mapping.items() if isinstance(mapping, dict) else ():
+            field = fields.get(key)
+            if field is None or entry.node.value is None or key in _MUSTERS or field.effect is Effect.WARNED:
+                continue
+            if key == EnvironmentKeys.pull_secrets.key:
+                names = section.get(EnvironmentKeys.pull_secrets) or []
+                entry = Entry(  # noqa: PLW2901
+                    entry.line, entry.column, Node([_mapping(name=_text(name)) for name in names], 0, 0)
+                )
+            into, parent = (self._metadata, "metadata") if key in _METADATA else (self._spec, "spec")
+            into[key] = entry
+            self._problems.note(f"{self._root}.{parent}.{key}", section.cursor.below(key))
+
+    def container(self, key: str, at: Cursor, name: str) -> dict[str, Entry]:
+        """Take a container, its command as words; the result may be added to."""
+        known = self._spec.setdefault(
+            key, Entry(at.node.line, at.node.column, Node([], at.node.line, at.node.column))
+        )
+        nodes = known.node.value
+        if not isinstance(nodes, list):
+            return {}
+        self._problems.note(f"{self._root}.spec.{key}[{len(nodes)}]", at.path)
+        if not isinstance(at.node.value, dict):
+            nodes.append(at.node)
+            return {}
+        entries = {inner: _worded(inner, entry, at) for inner, entry in at.node.value.items()}
+        if (said := entries.get("name")) is None or said.node.value is None:
+            entries["name"] = Entry(0, 0, _text(name))
+        nodes.append(Node(entries, at.node.line, at.node.column))
+        return entries
+
+    def rest(self, name: str) -> None:
+        """Take sidecars, init containers and volumes."""
+        for index, at in enumerate(_elements(self._section, PodKeys.sidecars.key)):
+            self.container("containers", at, f"{name}-sidecar-{index}")
+        for index, init in enumerate(self._section.get(PodKeys.init) or ()):
+            if at := init.at(InitKeys.container.key):
+                self.container("initContainers", at, f"{name}-init-{index}")
+        if volumes := self._section.at(PodKeys.volumes.key):
+            self._spec["volumes"] = Entry(volumes.node.line, volumes.node.column, volumes.node)
+            self._problems.note(f"{self._root}.spec.volumes", volumes.path)
+
+
+def words_of(container: Cursor) -> tuple[str, ...]:
+    """The words of a container's command and arguments, as far as they are words."""
+    found: list[str] = []
+    for key in ("command", "args"):
+        at = container.items().get(key)
+        node = _words(key, at.node, container) if at and not at.absent else None
+        values = node.plain() if node else None
+        found += [word for word in values if isinstance(word, str)] if isinstance(values, list) else []
+    return tuple(found)
+
+
+def _elements(section: Section, key: str) -> list[Cursor]:
+    at = section.at(key)
+    if at and not isinstance(at.node.value, list):
+        at.wrong_type("a list", "put a hyphen before each container")
+    return at.elements() if at else []
+
+
+def _worded(key: str, entry: Entry, at: Cursor) -> Entry:
+    """``command`` and ``args`` as lists of texts, and values of variables as texts, as Polyaxon takes them."""
+    node = entry.node
+    if key in ("command", "args") and node.value is not None:
+        return replace(entry, node=_words(key, node, at))
+    if key == "env" and isinstance(node.value, list):
+        return replace(entry, node=replace(node, value=[_variable(one) for one in node.value]))
+    return entry
+
+
+def _words(key: str, node: Node, at: Cursor) -> Node:
+    match node.value:
+        case list():
+            return replace(node, value=[_as_text(one) for one in node.value])
+        case dict():
+            return node
+        case str() as text if key == "command" and len(text.split()) > 1:
+            return _split(text, node, at)
+        case _:
+            return replace(node, value=[_as_text(node)])
+
+
+def _split(text: str, node: Node, at: Cursor) -> Node:
+    """A whole line where words are due: published documents write it, and Kubernetes would look for a program of that name."""
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        return node
+    at.problems.warn(
+        Code.MISSPELT,
+        Spot(path=at.below("command"), line=node.line, column=node.column),
+        f"command is a list of words; the line is read as {len(words)} of them",
+        found=shown(text),
+        fix=f"write [{', '.join(shown(word) for word in words)}]",
+    )
+    return replace(node, value=[Node(word, node.line, node.column, word) for word in words])
+
+
+def _variable(node: Node) -> Node:
+    if not isinstance(node.value, dict) or (value := node.value.get("value")) is None:
+        return node
+    return replace(node, value={**node.value, "value": replace(value, node=_as_text(value.node))})
+
+
+def _as_text(node: Node) -> Node:
+    if isinstance(node.value, bool | int | float):
+        text = text_of(node)
+        return Node(text, node.line, node.column, text)
+    return node
+
+
+def _add_ports(ports: tuple[Port, ...], container: dict[str, Entry]) -> None:
+    known, added = container.get("ports"), _port_nodes(ports, container)
+    if added and (known is None or known.node.value is None):
+        container["ports"] = Entry(0, 0, Node(added, 0, 0))
+    elif added and known and isinstance(known.node.value, list):
+        nodes = [*known.node.value, *added]
+        container["ports"] = Entry(known.line, known.column, replace(known.node, value=nodes))
+
+
+def _port_nodes(ports: tuple[Port, ...], container: dict[str, Entry]) -> list[Node]:
+    known = container.get("ports")
+    said = known.node.plain() if known else None
+    numbers: list[object] = []
+    for one in said if isinstance(said, list) else []:
+        numbers += [one.get("containerPort")] if isinstance(one, dict) else []
+    return [
+        _mapping(name=_text(port.name), containerPort=Node(port.number, 0, 0, str(port.number)))
+        for port in ports
+        if port.number not in numbers
+    ]
+
+
+def _mapping(**nodes: Node) -> Node:
+    return Node({key: Entry(0, 0, node) for key, node in nodes.items()}, 0, 0)
+
+
+def _text(text: str) -> Node:
+    return Node(text, 0, 0, text)

@@ -1,0 +1,65 @@
+"""One replica type of Polyaxon's present documents -> a role."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from muster_core.models import Port, RestartPolicy, Role
+from muster_formats.places import Place, Places
+from muster_formats.polyaxon_v1.pod import PodReader
+from muster_formats.polyaxon_v1.run_keys import PodKeys, PodRestart, ReplicaKeys
+from muster_formats.table import Section
+
+
+@dataclass
+class RoleReader:
+    """Reads roles and notes where they stand.
+
+    Their restart policy is ``said`` whatever the pod says unless that is Always, else the pod's, else ``unsaid``. ``priorities`` are those
+    that their environments ask for.
+    """
+
+    pods: PodReader
+    places: Places
+    unsaid: RestartPolicy
+    said: RestartPolicy | None
+    priorities: list[int] = field(default_factory=list[int])
+
+    def read(
+        self,
+        name: str,
+        section: Section,
+        *,
+        word: str = "",
+        ports: tuple[Port, ...] = (),
+        command: tuple[str, ...] = (),
+    ) -> Role:
+        """Read one role, which messages call ``word``."""
+        at = section.cursor
+        for bound in ("replicas", "min", "max"):
+            self.places.note(
+                Place(bound, name), at.key_spot(ReplicaKeys.replicas.key), f"{word or name}.replicas"
+            )
+        self.places.note(Place("role", name), at.spot)
+        container = section.at(PodKeys.container.key)
+        for part in ("template", "resources"):
+            self.places.note(Place(part, name), container.spot if container else at.spot)
+        replica = self.pods.read(section, ports, command)
+        if replica.priority is not None:
+            self.priorities.append(replica.priority)
+        counted = ReplicaKeys.replicas.key in section.table.fields()
+        said = section.get(ReplicaKeys.replicas) if counted else None
+        count = 1 if said is None else said
+        return Role(
+            name=name,
+            replicas=count,
+            min=count,
+            max=count,
+            template=replica.template,
+            restart_policy=self._restart(replica.restart),
+        )
+
+    def _restart(self, said: PodRestart | None) -> RestartPolicy:
+        if self.said is not None and said is not PodRestart.ALWAYS:
+            return self.said
+        return RestartPolicy(said.value) if said else self.unsaid

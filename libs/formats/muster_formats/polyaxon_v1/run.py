@@ -1,0 +1,255 @@
+"""What a Polyaxon operation of today runs -> framework, roles and options."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from muster_core.models import (
+    Category,
+    CleanPodPolicy,
+    Framework,
+    FrameworkOptions,
+    JobKind,
+    Port,
+    RestartPolicy,
+    Role,
+    SuccessPolicy,
+)
+from muster_core.models.problem_codes import Code
+from muster_formats.cursor import warn_idle
+from muster_formats.places import Place, Places
+from muster_formats.pods.framework_pods import main_of
+from muster_formats.polyaxon_v1.clusters import ClusterReader
+from muster_formats.polyaxon_v1.elastic import Bounds, read_elastic
+from muster_formats.polyaxon_v1.pod import PodReader
+from muster_formats.polyaxon_v1.roles import RoleReader
+from muster_formats.polyaxon_v1.run_keys import (
+    DaskClusterKeys,
+    DistributedKeys,
+    MPIJobKeys,
+    MXJobKeys,
+    MXMode,
+    PaddleJobKeys,
+    PytorchJobKeys,
+    RayClusterKeys,
+    ReplicaKeys,
+    SchedulingKeys,
+    ServiceKeys,
+    SuccessWord,
+    TFJobKeys,
+    XGBJobKeys,
+)
+from muster_formats.problems import shown
+from muster_formats.table import Field, Section, Table
+
+_WORKER = "worker"
+
+
+@dataclass(frozen=True)
+class _Distributed:
+    framework: Framework
+    roles: tuple[Field[Section], ...]
+
+
+_DISTRIBUTED: Mapping[type[Table], _Distributed] = {
+    TFJobKeys: _Distributed(
+        Framework.TENSORFLOW, (TFJobKeys.chief, TFJobKeys.ps, TFJobKeys.worker, TFJobKeys.evaluator)
+    ),
+    PytorchJobKeys: _Distributed(Framework.PYTORCH, (PytorchJobKeys.master, PytorchJobKeys.worker)),
+    MPIJobKeys: _Distributed(Framework.MPI, (MPIJobKeys.launcher, MPIJobKeys.worker)),
+    PaddleJobKeys: _Distributed(Framework.PADDLE, (PaddleJobKeys.master, PaddleJobKeys.worker)),
+    XGBJobKeys: _Distributed(Framework.XGBOOST, (XGBJobKeys.master, XGBJobKeys.worker)),
+    MXJobKeys: _Distributed(
+        Framework.MXNET,
+        (
+            *(MXJobKeys.scheduler, MXJobKeys.server, MXJobKeys.worker),
+            *(MXJobKeys.tuner_tracker, MXJobKeys.tuner_server, MXJobKeys.tuner),
+        ),
+    ),
+}
+_SPARES = frozenset({Framework.TENSORFLOW, Framework.MPI})
+_TRAINERS = frozenset({"scheduler", "server", "worker"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What is run, in the model's words; ``clean`` and ``queue`` where they are said."""
+
+    roles: tuple[Role, ...]
+    category: Category
+    kind: JobKind = JobKind.BATCH
+    framework: Framework = Framework.PLAIN
+    options: FrameworkOptions = field(default_factory=FrameworkOptions)
+    clean: CleanPodPolicy | None = None
+    success: SuccessPolicy = SuccessPolicy.DEFAULT
+    min_available: int | None = None
+    queue: str = ""
+    queue_deadline_s: int | None = None
+    priority: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunReader:
+    """Reads a run: ``retries`` failures are forgiven, and every main container is given ``variables``."""
+
+    retries: int
+    variables: Mapping[str, str]
+    places: Places
+
+    def read(self, section: Section) -> Run:
+        """Read a run of any kind."""
+        self.places.note(Place("roles"), section.cursor.spot)
+        if shape := _DISTRIBUTED.get(section.table):
+            return self._distributed(section, shape)
+        if section.table in (RayClusterKeys, DaskClusterKeys):
+            return self._cluster(section)
+        return self._service(section) if section.table is ServiceKeys else self._job(section)
+
+    def _job(self, section: Section) -> Run:
+        # Kubernetes' Job starts a failed pod again as often as it is told, whatever the pod's own restart policy.
+        reader = self._roles(self._pods(), said=RestartPolicy.ON_FAILURE if self.retries else None)
+        role = reader.read("job", section, word="job")
+        return Run(roles=(role,), category=Category.JOBS, priority=_highest(reader))
+
+    def _service(self, section: Section) -> Run:
+        reader = self._roles(self._pods(), unsaid=RestartPolicy.ALWAYS)
+        numbers = list(dict.fromkeys(section.get(ServiceKeys.ports) or ()))
+        ports = tuple(
+            Port(name="http" if index == 0 else f"port-{number}", number=number)
+            for index, number in enumerate(numbers)
+        )
+        role = reader.read("service", section, word="service", ports=ports)
+        return Run(roles=(role,), kind=JobKind.SERVICE, category=Category.JOBS, priority=_highest(reader))
+
+    def _cluster(self, section: Section) -> Run:
+        reader = ClusterReader(self._roles(self._pods(), unsaid=RestartPolicy.ALWAYS))
+        roles = reader.ray(section) if section.table is RayClusterKeys else reader.dask(section)
+        return Run(
+            roles=roles,
+            kind=JobKind.SERVICE,
+            category=Category.EXPERIMENTS,
+            priority=_highest(reader.roles),
+        )
+
+    def _distributed(self, section: Section, shape: _Distributed) -> Run:
+        pods = self._pods(shape.framework)
+        unsaid = RestartPolicy.ON_FAILURE if self.retries else RestartPolicy.NEVER
+        reader = self._roles(pods, unsaid=unsaid)
+        roles = [
+            reader.read(one.key.lower(), replica, word=one.key)
+            for one in shape.roles
+            if (replica := section.get(one)) is not None
+        ]
+        if not roles:
+            names = ", ".join(one.key for one in shape.roles)
+            words = f"a {shown(section.cursor.items()['kind'].node.text)} has replicas: {names}"
+            section.cursor.missing(shape.roles[-1].key, words)
+        scheduling = section.get(DistributedKeys.scheduling)
+        min_available = scheduling.get(SchedulingKeys.min_available) if scheduling else None
+        if scheduling:
+            self.places.note(
+                Place("min_available"), scheduling.cursor.key_spot("minAvailable"), "minAvailable"
+            )
+            self.places.note(Place("scheduling_queue"), scheduling.cursor.key_spot("queue"))
+        elastic = read_elastic(section, self.places)
+        _check_mode(section)
+        others = sum(role.replicas for role in roles if role.name != _WORKER)
+        bounded = tuple(
+            _bounded(role, section, elastic.bounds)
+            if elastic.bounds and role.name == _WORKER
+            else _floored(role, shape.framework, scheduling, others)
+            for role in roles
+        )
+        if elastic.bounds and all(role.name != _WORKER for role in roles):
+            section.cursor.missing(
+                _WORKER, "an elastic run has workers", "add worker, or remove elasticPolicy"
+            )
+        return Run(
+            framework=shape.framework,
+            roles=bounded,
+            category=Category.EXPERIMENTS,
+            options=self._options(section, shape, elastic.options),
+            clean=section.get(DistributedKeys.clean_pod_policy),
+            success=_success(section),
+            min_available=min_available,
+            queue=(scheduling.get(SchedulingKeys.queue) if scheduling else None) or "",
+            queue_deadline_s=scheduling.get(SchedulingKeys.schedule_timeout) if scheduling else None,
+            priority=_highest(reader),
+        )
+
+    def _pods(self, framework: Framework = Framework.PLAIN) -> PodReader:
+        return PodReader(dataclasses.replace(main_of(framework, {}), variables=self.variables))
+
+    def _roles(
+        self,
+        pods: PodReader,
+        *,
+        unsaid: RestartPolicy = RestartPolicy.NEVER,
+        said: RestartPolicy | None = None,
+    ) -> RoleReader:
+        return RoleReader(pods=pods, places=self.places, unsaid=unsaid, said=said)
+
+    def _options(self, section: Section, shape: _Distributed, elastic: Mapping[str, Any]) -> FrameworkOptions:
+        options = FrameworkOptions(**elastic)
+        if shape.framework is Framework.TENSORFLOW:
+            return msgspec.structs.replace(
+                options,
+                sparse_cluster=section.get(TFJobKeys.dynamic_worker) or False,
+                evaluator_in_cluster=True,
+            )
+        if shape.framework is Framework.MPI:
+            slots = section.get(MPIJobKeys.slots)
+            self.places.note(Place("processes"), section.cursor.key_spot("slotsPerWorker"), "slotsPerWorker")
+            return msgspec.structs.replace(options, processes=str(1 if slots is None else slots))
+        return options
+
+
+def _bounded(worker: Role, section: Section, bounds: Bounds) -> Role:
+    """The workers between the bounds of an elastic policy."""
+    low = worker.replicas if bounds.low is None else bounds.low
+    high = worker.replicas if bounds.high is None else bounds.high
+    replica = section.at(_WORKER)
+    unsaid = replica is not None and ReplicaKeys.replicas.key not in replica.items()
+    return msgspec.structs.replace(
+        worker, replicas=max(low, 1) if unsaid else worker.replicas, min=low, max=high
+    )
+
+
+def _floored(role: Role, framework: Framework, scheduling: Section | None, others: int) -> Role:
+    """The workers with the floor that the scheduling policy leaves them, where the framework can do with fewer."""
+    floor = scheduling.get(SchedulingKeys.min_available) if scheduling else None
+    if role.name != _WORKER or floor is None or role.replicas == 0:
+        return role
+    if framework in _SPARES:
+        return msgspec.structs.replace(role, min=min(max(floor - others, 1), role.replicas))
+    if floor < role.replicas + others and scheduling and (at := scheduling.at("minAvailable")):
+        words = f"the members of a {framework.value} run without elasticPolicy wait for each other"
+        warn_idle(at, "minAvailable", words)
+    return role
+
+
+def _check_mode(section: Section) -> None:
+    """Say which replicas of an mxjob are not of its mode."""
+    if section.table is not MXJobKeys:
+        return
+    mode = section.get(MXJobKeys.mode) or MXMode.TRAIN
+    for one in _DISTRIBUTED[MXJobKeys].roles:
+        if (one.key in _TRAINERS) is not (mode is MXMode.TRAIN) and (at := section.at(one.key)):
+            other = MXMode.TUNE if mode is MXMode.TRAIN else MXMode.TRAIN
+            words = f"{one.key} is no replica type of {mode.value}"
+            fix = f"remove it, or write mode: {other.value}"
+            at.problems.add(Code.CONFLICT, section.cursor.key_spot(one.key), words, found=one.key, fix=fix)
+
+
+def _success(section: Section) -> SuccessPolicy:
+    said = section.get(TFJobKeys.success_policy) if section.table is TFJobKeys else None
+    return SuccessPolicy.ALL_WORKERS if said is SuccessWord.ALL_WORKERS else SuccessPolicy.DEFAULT
+
+
+def _highest(reader: RoleReader) -> int:
+    return max(reader.priorities, default=0)

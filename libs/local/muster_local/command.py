@@ -1,0 +1,186 @@
+"""`muster up`: everything on this machine until Ctrl-C."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from muster_local.folder import default_folder
+from muster_local.lifeline import interrupt_nobody
+from muster_local.services import DEFAULT_PORT, SERVICES
+from muster_service.setting_kinds import parse_duration
+
+
+class DurationType(click.ParamType[float]):
+    """A duration such as 500ms, 30s or 5m, as seconds."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read the text."""
+        try:
+            return value if isinstance(value, float) else parse_duration(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is not a duration such as 500ms, 30s or 5m", param, ctx)
+
+
+class CopiesType(click.ParamType[tuple[str, int]]):
+    """`SERVICE=N`."""
+
+    name = "service=n"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        """Read the text."""
+        service, _, count = str(value).partition("=")
+        if service not in SERVICES:
+            self.fail(f"{service!r} is not one of {', '.join(SERVICES)}", param, ctx)
+        if not count.isdecimal() or not 1 <= int(count) <= 16:
+            self.fail(f"{count!r} is not a number of copies from 1 to 16", param, ctx)
+        return service, int(count)
+
+
+def _check_nodes(
+    context: click.Context, parameter: click.Parameter, specs: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Refuse what pod-launcher would refuse, before anything is started."""
+    if specs:
+        from muster_runtimes.process.nodes import NodeSpecError, parse_nodes  # noqa: PLC0415
+
+        try:
+            parse_nodes(specs)
+        except NodeSpecError as error:
+            raise click.BadParameter(str(error), ctx=context, param=parameter) from error
+    return specs
+
+
+@click.command(short_help="Run Muster on this machine, until Ctrl-C.")
+@click.option(
+    "--node",
+    "nodes",
+    metavar="SPEC",
+    multiple=True,
+    callback=_check_nodes,
+    help="A virtual node, such as n1:cpu=4,gpu=2,memory=8Gi; repeatable. Without any, this machine is the node.",
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Run replicas as pods of this cluster, which may be of any size; without it they are processes of this machine.",
+)
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=lambda: default_folder(os.environ),
+    show_default="$XDG_STATE_HOME/muster or ~/.local/state/muster",
+    help="Folder where state is kept.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=DEFAULT_PORT,
+    show_default=True,
+    help="Port of the gateway, on the loopback interface.",
+)
+@click.option("--fresh", is_flag=True, help="End replicas that were left running and remove all state first.")
+@click.option("--stop-jobs", is_flag=True, help="On a stop, cancel the jobs; otherwise their replicas go on.")
+@click.option(
+    "--quiet-time",
+    type=DurationType(),
+    default="60s",
+    show_default=True,
+    help="How long nothing must have been started or resized before idle room is given to running jobs.",
+)
+@click.option(
+    "--policy",
+    type=click.Choice(["marginal_gain", "dragon", "max_min", "none"]),
+    default="marginal_gain",
+    envvar="MUSTER_POLICY",
+    show_default=True,
+    show_envvar=True,
+    help="Who grows first and who gives first, where neither the job nor its queue says.",
+)
+@click.option(
+    "--copies",
+    type=CopiesType(),
+    multiple=True,
+    help="Run several copies of a service, such as scheduler=2; repeatable.",
+)
+@click.option(
+    "--otlp-endpoint",
+    envvar="OTEL_EXPORTER_OTLP_ENDPOINT",
+    show_envvar=True,
+    help="Send spans to this OTLP gRPC receiver instead of the built-in sink.",
+)
+@click.option(
+    "--trace-query-url",
+    envvar="MUSTER_TRACE_QUERY_URL",
+    show_envvar=True,
+    help="What answers for the traces of that receiver: the URL of a Jaeger.",
+)
+@click.option("--no-sink", is_flag=True, help="Do not keep spans on this machine.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="Least severe level that the services log.",
+)
+@click.option("--verbose", is_flag=True, help="Show every line and field, the broker's included.")
+def up(
+    *,
+    nodes: tuple[str, ...],
+    kubeconfig: Path | None,
+    data: Path,
+    port: int,
+    fresh: bool,
+    stop_jobs: bool,
+    quiet_time: float,
+    policy: str,
+    copies: tuple[tuple[str, int], ...],
+    otlp_endpoint: str | None,
+    trace_query_url: str | None,
+    no_sink: bool,
+    log_level: str,
+    verbose: bool,
+) -> None:
+    """Run Muster on this machine: the broker and the six services, until Ctrl-C.
+
+    Everything listens on the loopback interface only. State is kept in a folder, so that jobs and their history are there
+    again on the next start. A first Ctrl-C stops cleanly, a second one at once. The replicas of running jobs go on when
+    Muster stops, and the next `muster up` on the same folder finds them.
+
+    Exit codes: 0 after a clean stop, 1 when something could not be started or kept running, 2 for bad usage.
+    """
+    if nodes and kubeconfig is not None:
+        raise click.UsageError(
+            "--node describes this machine, --kubeconfig names a cluster: give one of the two"
+        )
+    from muster_local.run import UpOptions, run_up  # noqa: PLC0415
+    from muster_local.system import LocalOptions, Spans  # noqa: PLC0415
+
+    options = UpOptions(
+        data=data,
+        fresh=fresh,
+        stop_jobs=stop_jobs,
+        verbose=verbose,
+        system=LocalOptions(
+            nodes=nodes,
+            kubeconfig=kubeconfig,
+            port=port,
+            quiet_s=quiet_time,
+            policy=policy,
+            copies=dict(copies),
+            spans=Spans(
+                sink=not no_sink and otlp_endpoint is None,
+                endpoint=otlp_endpoint,
+                query_url=trace_query_url,
+            ),
+            log_level=log_level,
+        ),
+    )
+    interrupt_nobody()
+    sys.exit(asyncio.run(run_up(options)))

@@ -1,0 +1,211 @@
+"""`muster dead-letters`: events that could not be handled, shown to an operator, handled again or discarded."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import click
+import msgspec
+
+from muster_local.endpoints import read_endpoints
+from muster_local.folder import Folder, default_folder
+
+if TYPE_CHECKING:
+    from muster_bus import DeadLetter, DeadLetters
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+_BUS_VARIABLE = "MUSTER_BUS_URL"
+_CONNECT_S = 5.0
+_NS = 1_000_000_000
+_REASON_WIDTH = 60
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Which broker is meant; looked up when it is needed, so that help needs none."""
+
+    bus: str | None
+    data: Path
+
+    def url(self) -> str:
+        """The broker's URL; ends the command where there is none."""
+        running = read_endpoints(Folder(self.data).endpoints)
+        url = self.bus or (running.bus_url if running else None)
+        if url is None:
+            raise click.ClickException(
+                f"nothing runs in {self.data}: start `muster up`, or name a broker with --bus"
+            )
+        return url
+
+
+def _aim(context: click.Context, parameter: click.Parameter, value: str | Path | None) -> None:
+    """Mean what an option says, in this command and in the one behind it."""
+    known = context.find_object(Target) or Target(
+        bus=os.environ.get(_BUS_VARIABLE), data=default_folder(os.environ)
+    )
+    context.obj = known if value is None else msgspec.structs.replace(known, **{parameter.name or "": value})
+
+
+def _target_options(command: Callable[P, R]) -> Callable[P, R]:
+    """Which broker is meant, before the name of the command or behind it."""
+    for option in (
+        click.option(
+            "--bus",
+            metavar="URL",
+            callback=_aim,
+            expose_value=False,
+            help=f"The broker.  [{_BUS_VARIABLE}, or that of the `muster up` that runs in the data folder]",
+        ),
+        click.option(
+            "--data",
+            type=click.Path(file_okay=False, path_type=Path),
+            callback=_aim,
+            expose_value=False,
+            help="The data folder of that `muster up`.  [$XDG_STATE_HOME/muster, or ~/.local/state/muster]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(name="dead-letters")
+@_target_options
+def dead_letters() -> None:
+    """Events that were set aside because they could not be handled.
+
+    Nothing behind them waits. Replay one once its cause is mended: it is handled again only by the reader that failed.
+    """
+
+
+@dead_letters.command(name="list")
+@_target_options
+@click.pass_obj
+def list_letters(target: Target) -> None:
+    """List them, oldest first."""
+    letters = _ask(target, lambda dead: dead.list())
+    if not letters:
+        click.echo("There are no dead letters.")
+        return
+    rows = [("N", "SET ASIDE", "READER", "MESSAGE", "REASON")]
+    rows += [
+        (str(letter.sequence), _when(letter.at_ns), letter.durable, letter.subject, _short(letter.reason))
+        for letter in letters
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+@dead_letters.command(name="show")
+@click.argument("number", metavar="N", type=click.IntRange(1))
+@_target_options
+@click.pass_obj
+def show_letter(target: Target, number: int) -> None:
+    """Show one whole: where it came from, its headers, its payload, and why it was set aside."""
+    letter = _found(_ask(target, lambda dead: dead.get(number)), number)
+    rows = [
+        ("number", str(letter.sequence)),
+        ("set aside", f"{_when(letter.at_ns)} by {letter.durable}, delivery {letter.delivered}"),
+        ("reason", letter.reason),
+        (
+            "message",
+            f"{letter.subject} ({letter.stream} {letter.stream_sequence}, {_when(letter.timestamp_ns)})",
+        ),
+        *((f"header {name}", value) for name, value in sorted(letter.headers.items())),
+    ]
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        click.echo(f"{name:<{width}}  {value}")
+    click.echo(f"\n{_payload(letter)}")
+
+
+@dead_letters.command(name="replay")
+@click.argument("number", metavar="N", type=click.IntRange(1))
+@_target_options
+@click.pass_obj
+def replay_letter(target: Target, number: int) -> None:
+    """Have the reader that failed handle it again; it is gone when that succeeds, and kept otherwise."""
+    _ask(target, lambda dead: dead.replay(number))
+    click.echo(f"Dead letter {number} was handled.")
+
+
+@dead_letters.command(name="discard")
+@click.argument("number", metavar="N", type=click.IntRange(1))
+@_target_options
+@click.pass_obj
+def discard_letter(target: Target, number: int) -> None:
+    """Remove it for good: what it told is never handled."""
+
+    async def discard(dead: "DeadLetters") -> None:
+        _found(await dead.get(number), number)
+        await dead.discard(number)
+
+    _ask(target, discard)
+    click.echo(f"Dead letter {number} was discarded.")
+
+
+def _ask(target: Target, question: Callable[["DeadLetters"], Awaitable[T]]) -> T:
+    """The answer of the target's broker, with what goes wrong in words."""
+    from muster_bus import (  # noqa: PLC0415
+        Bus,
+        BusSettings,
+        BusUnavailable,
+        DeadLetters,
+        NotFound,
+        ReplayFailed,
+    )
+    from muster_events.catalogue import DEAD_STREAM  # noqa: PLC0415
+    from muster_events.subjects import DEAD_PREFIX  # noqa: PLC0415
+
+    url = target.url()
+
+    async def ask() -> T:
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                bus = await Bus.connect(BusSettings(url=url), name="dead-letters")
+        except TimeoutError:
+            raise click.ClickException(f"cannot reach the broker at {url}: is `muster up` running?") from None
+        try:
+            return await question(DeadLetters(bus, stream=DEAD_STREAM, prefix=DEAD_PREFIX))
+        finally:
+            await bus.close()
+
+    try:
+        return asyncio.run(ask())
+    except NotFound as error:
+        raise click.ClickException(error.description) from error
+    except ReplayFailed as error:
+        raise click.ClickException(f"it failed again and was kept: {error}") from error
+    except BusUnavailable as error:
+        raise click.ClickException(
+            f"no answer: {error}; the service that reads it may not be running"
+        ) from error
+
+
+def _found(letter: "DeadLetter | None", number: int) -> "DeadLetter":
+    if letter is None:
+        raise click.ClickException(f"there is no dead letter {number}")
+    return letter
+
+
+def _when(nanoseconds: int) -> str:
+    return datetime.fromtimestamp(nanoseconds / _NS, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _short(reason: str) -> str:
+    line = " ".join(reason.split())
+    return line if len(line) <= _REASON_WIDTH else line[: _REASON_WIDTH - 1] + "…"
+
+
+def _payload(letter: "DeadLetter") -> str:
+    if not letter.whole:
+        return "(the payload was too large to be kept and is no longer in its stream)"
+    try:
+        return msgspec.json.format(letter.data).decode()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return repr(letter.data)

@@ -1,0 +1,75 @@
+"""Replicas of the process runtime that go on without it: how many there are, and how they are ended.
+
+They survive a stop of the services on purpose. Only who removes the folder that they live in, or is told to stop the jobs,
+ends them, through the shim that each of them has: it records the end where pod-launcher will look for it.
+"""
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from muster_runtimes.process.identity import boot_id, end_session, open_process
+from muster_runtimes.process.layout import Layout
+from muster_runtimes.process.records import STOP, State, Stop, read_state, replace
+
+_GRACE_S = 2.0
+_PATIENCE_S = 5.0
+
+
+class Running(msgspec.Struct, frozen=True):
+    """A replica whose shim lives, and its folder."""
+
+    folder: Path
+    state: State
+
+
+def running_replicas(root: Path) -> list[Running]:
+    """The replicas under `root` that have begun, have not ended, and whose shim is alive."""
+    layout = Layout(root)
+    boot = boot_id()
+    found: list[Running] = []
+    for job_id in layout.job_ids():
+        for replica in layout.replicas(job_id):
+            folder = layout.replica(replica)
+            state = read_state(folder)
+            if state is None or state.final or state.boot != boot:
+                continue
+            descriptor = open_process(state.shim_pid, state.shim_start)
+            if descriptor is not None:
+                os.close(descriptor)
+                found.append(Running(folder, state))
+    return found
+
+
+async def end_replicas(root: Path, *, grace_s: float = _GRACE_S) -> int:
+    """End every replica under `root`, with SIGTERM and after `grace_s` seconds with SIGKILL; returns how many there were.
+
+    Nothing may be starting replicas under this root meanwhile.
+    """
+    replicas = running_replicas(root)
+    await asyncio.gather(*(_end(replica, grace_s) for replica in replicas))
+    return len(replicas)
+
+
+async def _end(replica: Running, grace_s: float) -> None:
+    descriptor = open_process(replica.state.shim_pid, replica.state.shim_start)
+    if descriptor is None:
+        return
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(descriptor, ended.set)
+    try:
+        replace(replica.folder / STOP, msgspec.json.encode(Stop(grace_s=grace_s)))
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+        async with asyncio.timeout(grace_s + _PATIENCE_S):
+            await ended.wait()
+    except TimeoutError:
+        await asyncio.to_thread(end_session, replica.state)
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)

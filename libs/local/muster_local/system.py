@@ -1,0 +1,362 @@
+"""The whole of Muster on this machine: what `muster up` runs, and what tests and benchmarks embed."""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from muster_local.broker import BROKER, broker_program, broker_says_ready, bus_url
+from muster_local.child import SUPERVISOR
+from muster_local.endpoints import Endpoints, ServiceEndpoint, write_endpoints
+from muster_local.folder import Folder
+from muster_local.journal import Journal
+from muster_local.lines import Line, own_line
+from muster_local.ports import assign_ports, require_port
+from muster_local.program import LocalError
+from muster_local.replicas import end_replicas, running_replicas
+from muster_local.services import (
+    GATEWAY,
+    ONE_OF_EACH,
+    SINK,
+    Addresses,
+    Wiring,
+    copies_of,
+    local_address,
+    module_command,
+    service_program,
+    sink_program,
+)
+from muster_local.supervisor import Supervisor
+
+_BROKER_READY_S = 60.0
+_READY_S = 60.0
+
+
+class Spans(msgspec.Struct, frozen=True, kw_only=True):
+    """Where spans go: to the sink of this system, or to a receiver elsewhere, or nowhere.
+
+    `endpoint` is an OTLP gRPC receiver and `query_url` what answers for its traces; both are ignored with `sink`.
+    """
+
+    sink: bool = True
+    endpoint: str | None = None
+    query_url: str | None = None
+
+
+class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be chosen.
+
+    `nodes` are node specs (`n1:cpu=4,gpu=2`), none for this machine as it is. With a `kubeconfig` replicas are pods of its
+    cluster, and its nodes count. `port` is the gateway's, 0 for any free
+    one. `quiet_s` is the scaler's quiet time, `policy` its policy. `copies` says how many of each service run. `workdir` is where replicas
+    start whose job does not say. `environ` is inherited by everything that is started. `gives_way`: whether everything but
+    the broker and the gateway (with a `kubeconfig`: but the broker and pod-launcher) is nice to them and to the machine's other programs.
+    """
+
+    nodes: tuple[str, ...] = ()
+    kubeconfig: Path | None = None
+    port: int = 0
+    quiet_s: float = 60.0
+    policy: str = "marginal_gain"
+    copies: Mapping[str, int] = ONE_OF_EACH
+    spans: Spans = Spans()
+    log_level: str = "info"
+    workdir: Path = msgspec.field(default_factory=Path.cwd)
+    environ: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(os.environ))
+    gives_way: bool = True
+
+
+def _ignore(_: Line) -> None:
+    return
+
+
+class LocalSystem:
+    """The broker, the six services and the trace sink, supervised; an async context manager.
+
+    The event loop must run in a thread that outlives the system, such as the main thread.
+
+    Args:
+        data: the data folder.
+        options: everything that can be chosen.
+        listener: gets every line of every program and of the supervisor; without one, what services say is only kept.
+        command: turns the name of a service's module into the command that runs it.
+    """
+
+    def __init__(
+        self,
+        data: Path,
+        options: LocalOptions | None = None,
+        *,
+        listener: Callable[[Line], None] | None = None,
+        command: Callable[[str], tuple[str, ...]] = module_command,
+    ) -> None:
+        self.folder = Folder(data)
+        self.options = options or LocalOptions()
+        self._listener = listener or _ignore
+        self._is_heard = listener is not None
+        self._command = command
+        self._lock: int | None = None
+        self._journal: Journal | None = None
+        self._supervisor: Supervisor | None = None
+        self._wiring: Wiring | None = None
+        self._started = False
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    @property
+    def address(self) -> str:
+        """The gateway's `host:port`."""
+        return self._wired.addresses[GATEWAY].grpc
+
+    @property
+    def bus_url(self) -> str:
+        """The broker's URL."""
+        return self._wired.bus_url
+
+    @property
+    def trace_query_url(self) -> str | None:
+        """What answers for traces."""
+        return self._wired.trace_query_url
+
+    @property
+    def metrics(self) -> dict[str, str]:
+        """The address of `/metrics`, `/healthz` and `/readyz` of every copy of a service."""
+        return {name: self._wired.addresses[name].http for name in self._copies}
+
+    @property
+    def services(self) -> dict[str, int]:
+        """The pid of every copy of a service that runs at this moment, by name."""
+        children = self._running.children
+        return {
+            name: pid for name in self._copies if name in children and (pid := children[name].pid) is not None
+        }
+
+    @property
+    def started(self) -> bool:
+        """Whether a start was completed and no stop has begun."""
+        return self._started
+
+    async def start(self) -> None:
+        """Start everything, and return when everything is ready. A cancelled or failed start is undone by `stop`.
+
+        Raises:
+            LocalError: the folder or a port is in use, a program refuses to start or is not ready in a minute.
+        """
+        self.folder.make()
+        self._lock = await self.folder.lock()
+        self.folder.endpoints.unlink(missing_ok=True)
+        self._journal = Journal(self.folder.log)
+        self._supervisor = supervisor = Supervisor(
+            on_line=self._receive,
+            # To read what nobody hears costs more than to keep it.
+            on_raw=None if self._is_heard else self._keep,
+            on_start=self._note_start,
+        )
+        if self.options.port:
+            await require_port(self.options.port)
+        ports = assign_ports(self._port_names(), file=self.folder.ports)
+        self._wiring = wiring = self._wire(ports)
+
+        supervisor.start(
+            broker_program(self.folder, port=ports[BROKER], lock=self._lock), is_ready=broker_says_ready
+        )
+        if self.options.spans.sink:
+            supervisor.start(sink_program(wiring, folder=str(self.folder.traces), command=self._command))
+        # Imported while the broker starts; and the services cannot read streams that are not there yet.
+        from muster_bus import BusError, BusSettings  # noqa: PLC0415
+        from muster_local.provision import provision_bus  # noqa: PLC0415
+
+        await supervisor.until_ready([BROKER], timeout_s=_BROKER_READY_S)
+        try:
+            await provision_bus(BusSettings(url=wiring.bus_url))
+        except (BusError, TimeoutError) as error:
+            raise LocalError(
+                f"the broker's streams could not be set up: {str(error) or 'no answer'}"
+            ) from error
+        for name, service in copies_of(self.options.copies):
+            supervisor.start(service_program(name, service, wiring, command=self._command))
+        await self.until_ready()
+        self._started = True
+        self._write_endpoints()
+
+    async def until_ready(self, *, timeout_s: float = _READY_S) -> None:
+        """Wait until everything that is supervised is ready, for instance after `kill`.
+
+        Raises:
+            LocalError: something gave up, or is not ready in time.
+        """
+        await self._running.until_ready(self._running.children, timeout_s=timeout_s)
+
+    async def failure(self) -> None:
+        """Wait until something cannot be kept running; never returns otherwise.
+
+        Raises:
+            ProgramRefused: what, and its last words.
+        """
+        await self._running.failure()
+
+    async def stop(self) -> None:
+        """Stop the services, then the sink, then the broker. Replicas go on. Does nothing when nothing runs."""
+        self._started = False
+        if self._supervisor is not None:
+            await self._supervisor.stop(self._copies)
+            await self._supervisor.stop([SINK])
+            await self._supervisor.stop([BROKER])
+            self._supervisor = None
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+        if self._lock is not None:
+            self.folder.endpoints.unlink(missing_ok=True)
+            os.close(self._lock)
+            self._lock = None
+
+    def end_now(self) -> None:
+        """Kill everything; a `stop` that waits is then done at once."""
+        if self._supervisor is not None:
+            self._supervisor.end_now()
+
+    def kill(self, name: str) -> int:
+        """Send SIGKILL to a copy of a service, the sink or the broker, by name; it is started again.
+
+        Its `ready` is taken back at once, so that `until_ready` waits for the next start. Returns the pid.
+
+        Raises:
+            KeyError: there is none of that name, or it does not run at this moment.
+        """
+        child = self._running.children[name]
+        pid = child.kill()
+        if pid is None:
+            raise KeyError(f"{name} does not run at this moment")
+        return pid
+
+    def kill_all(self) -> dict[str, int]:
+        """Send SIGKILL to all services and the broker, as a power cut would; returns their pids."""
+        return {name: self.kill(name) for name in (*self.services, BROKER)}
+
+    def log_text(self) -> str:
+        """Everything that the programs wrote and that is still kept: a program's name, then the line as it came."""
+        return self.folder.log.read_text(errors="replace")
+
+    def running_replicas(self) -> int:
+        """How many replicas run, whoever started them."""
+        return len(running_replicas(self.folder.replicas))
+
+    async def end_replicas(self) -> int:
+        """End the replicas that a stopped system left running; returns how many there were."""
+        return await end_replicas(self.folder.replicas)
+
+    async def wipe(self) -> int:
+        """Before a start: end replicas that were left running, and remove all state; returns how many there were.
+
+        Raises:
+            FolderInUse: a system runs in this folder.
+        """
+        self.folder.make()
+        lock = await self.folder.lock()
+        try:
+            ended = await end_replicas(self.folder.replicas)
+            await asyncio.to_thread(self.folder.wipe)
+        finally:
+            os.close(lock)
+        return ended
+
+    @property
+    def _copies(self) -> list[str]:
+        return [name for name, _ in copies_of(self.options.copies)]
+
+    @property
+    def _wired(self) -> Wiring:
+        if self._wiring is None:
+            raise RuntimeError("the system was not started")
+        return self._wiring
+
+    @property
+    def _running(self) -> Supervisor:
+        if self._supervisor is None:
+            raise RuntimeError("the system does not run")
+        return self._supervisor
+
+    def _port_names(self) -> list[str]:
+        names = [f"{name}.{kind}" for name in (*self._copies, SINK) for kind in ("grpc", "http")]
+        if self.options.port:
+            names.remove(f"{GATEWAY}.grpc")
+        return [BROKER, *names]
+
+    def _wire(self, ports: Mapping[str, int]) -> Wiring:
+        options = self.options
+        ports = {f"{GATEWAY}.grpc": options.port, **ports}
+        addresses = {
+            name: Addresses(local_address(ports[f"{name}.grpc"]), local_address(ports[f"{name}.http"]))
+            for name in (*self._copies, SINK)
+        }
+        sink, spans = addresses[SINK], options.spans
+        return Wiring(
+            bus_url=bus_url(ports[BROKER]),
+            addresses=addresses,
+            otlp_endpoint=f"http://{sink.grpc}" if spans.sink else spans.endpoint,
+            trace_query_url=f"http://{sink.http}" if spans.sink else spans.query_url,
+            replicas_root=str(self.folder.replicas),
+            logs_root=str(self.folder.pod_logs),
+            kubeconfig=str(options.kubeconfig.absolute()) if options.kubeconfig else "",
+            pool=self.folder.pool if options.kubeconfig else "local",
+            nodes=options.nodes,
+            workdir=str(options.workdir),
+            quiet_s=options.quiet_s,
+            policy=options.policy,
+            log_level=options.log_level,
+            base_env=options.environ,
+            gives_way=options.gives_way,
+        )
+
+    def _receive(self, line: Line, raw: bytes) -> None:
+        self._keep(line.source, raw or line.message.encode())
+        self._listener(line)
+
+    def _keep(self, source: str, raw: bytes) -> None:
+        if self._journal is not None:
+            self._journal.write(source, raw)
+
+    def _note_start(self) -> None:
+        if self._started:
+            try:
+                self._write_endpoints()
+            except OSError as error:
+                self._listener(
+                    own_line(SUPERVISOR, "warning", f"{self.folder.endpoints} is stale: {error.strerror}")
+                )
+
+    def _write_endpoints(self) -> None:
+        children, wiring = self._running.children, self._wired
+        pids = {name: child.pid for name, child in children.items()}
+        endpoints = Endpoints(
+            pid=os.getpid(),
+            gateway=self.address,
+            bus_url=wiring.bus_url,
+            broker_pid=pids.get(BROKER),
+            sink_pid=pids.get(SINK),
+            otlp_endpoint=wiring.otlp_endpoint,
+            trace_query_url=wiring.trace_query_url,
+            services={
+                name: ServiceEndpoint(
+                    pid=pids[name], grpc=wiring.addresses[name].grpc, metrics=wiring.addresses[name].http
+                )
+                for name in self._copies
+            },
+        )
+        write_endpoints(self.folder.endpoints, endpoints)

@@ -1,0 +1,1 @@
+"""What runs replicas: processes of this machine, or pods of a Kubernetes cluster."""

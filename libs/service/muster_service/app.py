@@ -1,0 +1,299 @@
+"""A service from its first instruction to its last: settings, logs, telemetry, health, parts, drain, exit code.
+
+    # __main__.py of a service
+    from muster_service.app import run_app
+    from muster_scheduler.service import build
+    from muster_scheduler.settings import SchedulerSettings
+
+    if __name__ == "__main__":
+        run_app(build, settings=SchedulerSettings, service="scheduler")
+
+`build(settings, ctx)`, a function or a coroutine function, constructs the adapters and hands the parts to `ctx`. Exit
+codes: 0 after a drain, 1 after a crash, 2 for settings that cannot be used, 128 + n for a second signal n.
+"""
+
+import argparse
+import asyncio
+import gc
+import inspect
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+import uvloop
+
+from muster_service.http_server import HttpServer
+from muster_service.logs import configure_logs, fields, say
+from muster_service.metrics import Exposition, Metrics
+from muster_service.readiness import DRAINING, Readiness
+from muster_service.settings import (
+    ServiceSettings,
+    SettingsError,
+    describe_settings,
+    load_settings,
+    misspelt_variables,
+)
+from muster_service.supervisor import App, Part
+from muster_service.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from muster_service.grpc_host import AddServicer, GrpcHost
+
+__all__ = ["App", "Build", "Context", "run_app"]
+
+log = logging.getLogger(__name__)
+
+S = TypeVar("S", bound=ServiceSettings)
+Build = Callable[[S, "Context"], Awaitable[None] | None]
+
+_FLUSH_S = 2.0
+_SHARE_OF_CALLS = 0.6
+_STARTING = "start"
+_COLLECT_AFTER = (20_000, 50, 20)
+
+
+class Context:
+    """What a service's `build` is given.
+
+    Attributes:
+        service: its name.
+        instance: the name of this copy.
+        telemetry: for spans.
+        metrics: for counters; `metrics.bus` is what the bus wants.
+        log: a logger of the service's name.
+        readiness: the conditions under which the service can do its work.
+        addresses: what was bound, by name, for the ready line; `build` may add to it.
+    """
+
+    def __init__(
+        self, *, service: str, settings: ServiceSettings, app: App, telemetry: Telemetry, metrics: Metrics
+    ) -> None:
+        self.service = service
+        self.instance = settings.instance
+        self.telemetry = telemetry
+        self.metrics = metrics
+        self.log = logging.getLogger(service)
+        self.readiness = Readiness()
+        self.addresses: dict[str, str] = {}
+        self._app = app
+        self._servicers: list[tuple[AddServicer, object]] = []
+
+    def add_part(self, name: str, part: Part) -> None:
+        """Run `part()` for as long as the service runs. It may return when done; if it raises, the process ends.
+
+        Raises:
+            ValueError: there is a part of that name.
+        """
+        self._app.add(name, part)
+
+    def add_grpc(self, add: "AddServicer", servicer: object) -> None:
+        """Serve `servicer`, whose generated `add_...Servicer_to_server` is `add`, at the service's gRPC address."""
+        self._servicers.append((add, servicer))
+
+    def on_drain(self, hook: Part) -> None:
+        """Await `hook()` when the service was told to stop, while its parts still run and calls are still answered."""
+        self._app.on_drain(hook)
+
+    def on_close(self, hook: Part) -> None:
+        """Await `hook()` after all parts and calls ended; the last one added is called first."""
+        self._app.on_close(hook)
+
+    def set_ready(self, part: str, ready: bool) -> None:
+        """State whether `part` can do its work; the service is ready when every part that was ever named is."""
+        self.readiness.set(part, ready)
+
+    def stop(self) -> None:
+        """End the service as SIGTERM would."""
+        self._app.stop()
+
+    def make_host(self, settings: ServiceSettings) -> "GrpcHost | None":
+        """Return the gRPC server of what was added; None if nothing was."""
+        if not self._servicers:
+            return None
+        # Here and not at the top: a service that answers no questions need not pay for the import.
+        from muster_service.grpc_host import GrpcHost  # noqa: PLC0415
+
+        return GrpcHost(
+            address=settings.grpc_address,
+            services=self._servicers,
+            telemetry=self.telemetry,
+            metrics=self.metrics,
+        )
+
+
+def run_app(
+    build: Build[S],
+    *,
+    settings: type[S],
+    service: str,
+    traced: bool = True,
+    arguments: Sequence[str] | None = None,
+) -> NoReturn:
+    """Run a service until it is told to stop, then exit the process.
+
+    Args:
+        build: constructs the service; see the module's description.
+        settings: the struct to fill from the environment.
+        service: its name, as in `MUSTER_<SERVICE>_...`.
+        traced: False for a service that must not send spans, whatever the environment says.
+        arguments: of the command line; `sys.argv[1:]` unless given.
+    """
+    _parse_arguments(arguments, settings, service)
+    try:
+        loaded = load_settings(settings, service=service)
+    except SettingsError as refused:
+        sys.stderr.write(f"{service}: {refused}\n")
+        sys.exit(2)
+    configure_logs(
+        service=service, instance=loaded.instance, level=loaded.log_level, log_format=loaded.log_format
+    )
+    for sentence in misspelt_variables(settings, service=service):
+        log.warning(sentence)
+    _interrupt_nobody()
+    telemetry = Telemetry.start(service, loaded.instance, loaded.otlp_endpoint if traced else None)
+    try:
+        # Its loop costs less than the library's own (decision 065).
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            code = runner.run(_run(build, loaded, service, telemetry))
+    finally:
+        telemetry.shutdown(_FLUSH_S)
+    sys.exit(code)
+
+
+async def _run(build: Build[S], settings: S, service: str, telemetry: Telemetry) -> int:
+    started = time.monotonic()
+    app = App(name=service, drain_s=settings.drain_seconds)
+    ctx = Context(service=service, settings=settings, app=app, telemetry=telemetry, metrics=Metrics())
+    pages = HttpServer(
+        host=settings.metrics_address.host,
+        port=settings.metrics_address.port,
+        handler=Exposition(ctx.metrics, ctx.readiness),
+    )
+    _stop_on_signals(app)
+    ctx.set_ready(_STARTING, False)
+    ctx.on_drain(_no_longer_ready(ctx))
+    ctx.on_close(pages.stop)
+    try:
+        await pages.start()
+        ctx.addresses["metrics"] = f"{settings.metrics_address.rpartition(':')[0]}:{pages.port}"
+        if await app.until_stopped(_build(build, settings, ctx)):
+            await _answer_calls(ctx, settings)
+            _announce_when_ready(ctx, started)
+            app.start()
+            ctx.set_ready(_STARTING, True)
+    except Exception:
+        app.crash(_STARTING, "failed")
+    code = await app.run()
+    _exit_at_the_latest(code)
+    return code
+
+
+async def _build(build: Build[S], settings: S, ctx: Context) -> None:
+    outcome = build(settings, ctx)
+    if inspect.isawaitable(outcome):
+        await outcome
+
+
+async def _answer_calls(ctx: Context, settings: ServiceSettings) -> None:
+    host = ctx.make_host(settings)
+    if host is None:
+        return
+    changes: asyncio.Queue[bool] = asyncio.Queue()
+
+    async def tell_health() -> None:
+        while True:
+            await host.set_serving(await changes.get())
+
+    async def finish_calls() -> None:
+        await host.stop(settings.drain_seconds * _SHARE_OF_CALLS)
+
+    async def cut_calls_short() -> None:
+        await host.stop(0)
+
+    await host.start()
+    ctx.addresses["grpc"] = host.address
+    ctx.readiness.listen(changes.put_nowait)
+    ctx.add_part("grpc-health", tell_health)
+    ctx.on_drain(finish_calls)
+    # A hook before that one may have used up the time of the drain.
+    ctx.on_close(cut_calls_short)
+
+
+def _no_longer_ready(ctx: Context) -> Part:
+    async def hook() -> None:
+        ctx.set_ready(DRAINING, False)
+
+    return hook
+
+
+def _exit_at_the_latest(code: int) -> None:
+    # A thread that hangs in a library would otherwise keep the drained process alive for ever.
+    last = threading.Timer(_FLUSH_S * 2, os._exit, (code,))
+    last.daemon = True
+    last.start()
+
+
+def _announce_when_ready(ctx: Context, started: float) -> None:
+    announced = False
+
+    def announce(ready: bool) -> None:
+        nonlocal announced
+        if ready and not announced:
+            announced = True
+            _relieve_the_collector()
+            # Whoever has started it waits for this line, however little else is logged.
+            say(ctx.log, "ready", **ctx.addresses, startup_s=round(time.monotonic() - started, 3))
+
+    ctx.readiness.listen(announce)
+
+
+def _interrupt_nobody() -> None:
+    """Where the CPUs are short, let whoever runs finish its slice: more is waiting then, and is done in one go (decision 028).
+
+    What the process starts inherits it.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def _relieve_the_collector() -> None:
+    """Never look again at what the service is made of: a full collection would go over all of it, and every call would wait."""
+    gc.freeze()
+    gc.set_threshold(*_COLLECT_AFTER)
+
+
+def _stop_on_signals(app: App) -> None:
+    loop = asyncio.get_running_loop()
+
+    def stop(signum: int) -> None:
+        if app.stopping:
+            os._exit(128 + signum)
+        log.info("stopping", extra=fields(signal=signal.Signals(signum).name))
+        app.stop()
+
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stop, signum)
+
+
+def _parse_arguments(arguments: Sequence[str] | None, settings: type[ServiceSettings], service: str) -> None:
+    rows = describe_settings(settings, service=service)
+    width = max(len(row.variable) for row in rows)
+    table = "\n".join(
+        f"  {row.variable:<{width}}  {row.help}: {row.allowed}"
+        + ("; must be set" if row.default is None else f" [{row.default}]" if row.default else "")
+        for row in rows
+    )
+    parser = argparse.ArgumentParser(
+        prog=service,
+        description=f"The {service} service of Muster. It is set by environment variables:\n\n{table}",
+        epilog=f"Without its {service.upper().replace('-', '_')}_ part, a variable is shared by all services.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.parse_args(arguments)

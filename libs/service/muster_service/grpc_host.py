@@ -1,0 +1,129 @@
+"""A gRPC server as every service runs it: health, reflection, tracing, deadlines, and an end that lets calls finish."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import grpc
+from grpc import aio
+
+from muster_service.grpc_builtin import Health, add_reflection
+from muster_service.grpc_call import CallInterceptor
+from muster_service.grpc_client import channel
+from muster_service.grpc_options import SERVER_OPTIONS
+from muster_service.metrics import Metrics
+from muster_service.telemetry import Telemetry
+
+__all__ = ["AddServicer", "GrpcHost", "Service", "channel"]
+
+log = logging.getLogger(__name__)
+
+AddServicer = Callable[..., None]
+Service = tuple[AddServicer, object]
+
+_STREAM_GRACE_S = 0.5
+
+
+class GrpcHost:
+    """Serves some servicers at one address.
+
+    Args:
+        address: `host:port`; port 0 binds any free one, and `port` tells which.
+        services: pairs of a generated `add_...Servicer_to_server` and its servicer, whose methods are coroutines.
+        telemetry: where spans of the calls go.
+        metrics: where calls are counted.
+        default_timeout_s: the deadline of a call whose client gave none.
+        stream_timeout_s: the same for calls that answer with a stream; None lets them run.
+        interceptors: run inside of the host's own, in this order; for authentication and the like.
+        credentials: for TLS; plain text without.
+    """
+
+    def __init__(
+        self,
+        *,
+        address: str,
+        services: Iterable[Service],
+        telemetry: Telemetry,
+        metrics: Metrics,
+        default_timeout_s: float = 30.0,
+        stream_timeout_s: float | None = None,
+        interceptors: Sequence[aio.ServerInterceptor] = (),
+        credentials: grpc.ServerCredentials | None = None,
+    ) -> None:
+        self._address = address
+        self._services = list(services)
+        self._credentials = credentials
+        self._calls = CallInterceptor(
+            telemetry=telemetry,
+            metrics=metrics,
+            default_timeout_s=default_timeout_s,
+            stream_timeout_s=stream_timeout_s,
+        )
+        self._interceptors = (self._calls, *interceptors)
+        self._health = Health()
+        self._server: aio.Server | None = None
+        self._port = 0
+
+    @property
+    def port(self) -> int:
+        """The bound port; 0 before `start`."""
+        return self._port
+
+    @property
+    def address(self) -> str:
+        """The bound `host:port`."""
+        return f"{self._address.rpartition(':')[0]}:{self._port}"
+
+    async def start(self) -> None:
+        """Bind and answer, as NOT_SERVING until `set_serving`.
+
+        Raises:
+            OSError: the address cannot be bound.
+        """
+        server = aio.server(interceptors=self._interceptors, options=SERVER_OPTIONS)
+        registrar = _Registrar(server)
+        for add, servicer in self._services:
+            add(servicer, registrar)
+        await self._health.add_to(server, registrar.names)
+        add_reflection(server, registrar.names)
+        try:
+            if self._credentials is None:
+                self._port = server.add_insecure_port(self._address)
+            else:
+                self._port = server.add_secure_port(self._address, self._credentials)
+        except RuntimeError as refused:
+            raise OSError(f"cannot listen on {self._address}: {refused}") from refused
+        self._server = server
+        await server.start()
+
+    async def set_serving(self, serving: bool) -> None:
+        """Tell those who ask for health, for each service and for the whole."""
+        await self._health.set_serving(serving)
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no new calls, let running ones finish for `grace_s` seconds, then cancel them.
+
+        Streams, which might never end, are ended early with UNAVAILABLE so that their clients go on at another copy.
+        """
+        if self._server is None:
+            return
+        await self._health.shut_down()
+        self._calls.end_streams(min(_STREAM_GRACE_S, grace_s))
+        await self._server.stop(grace_s)
+
+
+class _Registrar:
+    """Stands in for the server while servicers are added, and notes the full names of their services."""
+
+    def __init__(self, server: aio.Server) -> None:
+        self._server = server
+        self.names: list[str] = []
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+        """Pass on, and note the names."""
+        self.names += [
+            handler.service_name() for handler in handlers if isinstance(handler, grpc.ServiceRpcHandler)
+        ]
+        self._server.add_generic_rpc_handlers(tuple(handlers))
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, object]) -> None:
+        """Ignore: it is a short cut to the same handlers, which generated code always adds in the general way too."""

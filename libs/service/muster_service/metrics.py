@@ -1,0 +1,149 @@
+"""Metrics in Prometheus' form, in a registry of one's own, so that two services in one process never share a counter."""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from muster_service.http_server import Request, Response
+from muster_service.readiness import Readiness
+
+M = TypeVar("M")
+
+LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Metrics:
+    """The metrics of one service. Asking twice for the same name gives the same metric."""
+
+    def __init__(self, *, process: bool = True) -> None:
+        self.registry = CollectorRegistry(auto_describe=True)
+        self._made: dict[str, Counter | Gauge | Histogram] = {}
+        if process:
+            ProcessCollector(registry=self.registry)
+            PlatformCollector(registry=self.registry)
+            GCCollector(registry=self.registry)
+        self.bus = PrometheusBusMetrics(self)
+
+    def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
+        """Return the counter `name`, which only grows; `text` says what it counts.
+
+        Raises:
+            TypeError: the name belongs to a metric of another kind.
+        """
+        if name not in self._made:
+            self._made[name] = Counter(name, text, labels, registry=self.registry)
+        return _expect(self._made[name], Counter, name)
+
+    def gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
+        """Return the gauge `name`, which goes up and down; `text` says what it measures.
+
+        Raises:
+            TypeError: the name belongs to a metric of another kind.
+        """
+        if name not in self._made:
+            self._made[name] = Gauge(name, text, labels, registry=self.registry)
+        return _expect(self._made[name], Gauge, name)
+
+    def histogram(
+        self,
+        name: str,
+        text: str,
+        labels: Sequence[str] = (),
+        *,
+        buckets: Sequence[float] = LATENCY_BUCKETS_S,
+    ) -> Histogram:
+        """Return the histogram `name`; the default buckets suit latencies in seconds.
+
+        Raises:
+            TypeError: the name belongs to a metric of another kind.
+        """
+        if name not in self._made:
+            self._made[name] = Histogram(name, text, labels, registry=self.registry, buckets=buckets)
+        return _expect(self._made[name], Histogram, name)
+
+    def exposition(self) -> bytes:
+        """Return all metrics as Prometheus reads them."""
+        return generate_latest(self.registry)
+
+
+class PrometheusBusMetrics:
+    """Counts what happens on the bus."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._published = metrics.counter(
+            "muster_bus_published", "messages stored durably, by stream", ("stream",)
+        )
+        self._redelivered = metrics.counter(
+            "muster_bus_redelivered", "messages delivered more than once, by durable", ("durable",)
+        )
+        self._dead_lettered = metrics.counter(
+            "muster_bus_dead_lettered", "messages set aside as unreadable, by durable", ("durable",)
+        )
+        self._lag = metrics.gauge("muster_bus_lag", "messages not yet handled, by durable", ("durable",))
+        self._reconnected = metrics.counter("muster_bus_reconnected", "connections to the broker made anew")
+        self._refused = metrics.counter(
+            "muster_bus_refused", "subjects that the broker refused for want of permission"
+        )
+
+    def published(self, stream: str, /) -> None:
+        """Count a message that `stream` stored."""
+        self._published.labels(stream).inc()
+
+    def redelivered(self, durable: str, /) -> None:
+        """Count a message that came to `durable` again."""
+        self._redelivered.labels(durable).inc()
+
+    def dead_lettered(self, durable: str, /) -> None:
+        """Count a message that `durable` set aside."""
+        self._dead_lettered.labels(durable).inc()
+
+    def lag(self, durable: str, pending: int, /) -> None:
+        """Note that `pending` messages wait for `durable`."""
+        self._lag.labels(durable).set(pending)
+
+    def reconnected(self) -> None:
+        """Count a connection that was made anew."""
+        self._reconnected.inc()
+
+    def refused(self) -> None:
+        """Count a refusal."""
+        self._refused.inc()
+
+
+class Exposition:
+    """The HTTP handler of `/metrics`, `/healthz` (the process answers) and `/readyz` (it can do its work)."""
+
+    def __init__(self, metrics: Metrics, readiness: Readiness) -> None:
+        self._metrics = metrics
+        self._readiness = readiness
+
+    async def __call__(self, request: Request) -> Response:
+        """Answer one request."""
+        match request.path:
+            case "/metrics":
+                return Response(200, self._metrics.exposition(), CONTENT_TYPE_LATEST)
+            case "/healthz":
+                return Response(200, b"ok\n")
+            case "/readyz":
+                waiting = self._readiness.waiting_for
+                body = "ready\n" if not waiting else "waiting for " + ", ".join(waiting) + "\n"
+                return Response(503 if waiting else 200, body.encode())
+            case _:
+                return Response(404, b"not found\n")
+
+
+def _expect(metric: object, kind: type[M], name: str) -> M:
+    if not isinstance(metric, kind):
+        raise TypeError(f"metric {name} is a {type(metric).__name__}, not a {kind.__name__}")
+    return metric

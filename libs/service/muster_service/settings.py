@@ -1,0 +1,245 @@
+"""Settings: one frozen struct for a service, filled from environment variables.
+
+A service that starts with half of its settings wrong fails later and elsewhere. So everything is read at once,
+every bad variable is named in one refusal, and a variable that looks like a misspelt one is pointed out.
+
+For the field `bus_url` of the service `scheduler`, `MUSTER_SCHEDULER_BUS_URL` is looked up first and `MUSTER_BUS_URL`
+second: one environment can then be shared by services and still say something to one of them. An empty variable
+counts as not set.
+"""
+
+import difflib
+import enum
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal, TypeVar, cast, get_type_hints
+
+import msgspec
+
+from muster_service.setting_kinds import Address, Kind, Secret, bare, kind_of, metas, parse_duration
+
+__all__ = [
+    "Address",
+    "Secret",
+    "ServiceSettings",
+    "SettingRow",
+    "SettingsError",
+    "describe_settings",
+    "load_settings",
+    "misspelt_variables",
+    "parse_duration",
+]
+
+PREFIX = "MUSTER_"
+_ALIKE = 0.9
+_CONSTRAINED = frozenset({"text", "integer", "number", "duration"})
+_ALIKE_IN_OWN_NAMESPACE = 0.6
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class SettingsError(ValueError):
+    """Settings that cannot be used; `problems` has one sentence for each bad variable."""
+
+    def __init__(self, problems: list[str]) -> None:
+        count = "1 setting" if len(problems) == 1 else f"{len(problems)} settings"
+        super().__init__(f"{count} cannot be used:\n" + "\n".join(f"  {problem}" for problem in problems))
+        self.problems = problems
+
+
+class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the table of settings: `default` is None when the variable must be set."""
+
+    variable: str
+    kind: str
+    allowed: str
+    default: str | None
+    help: str
+
+
+def _this_instance() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What every service needs; a service's own settings derive from it."""
+
+    bus_url: Annotated[str, msgspec.Meta(description="NATS servers, separated by commas")] = (
+        "nats://127.0.0.1:4222"
+    )
+    bus_user: Annotated[str | None, msgspec.Meta(description="user on the bus")] = None
+    bus_password: Annotated[Secret | None, msgspec.Meta(description="password of that user")] = None
+    grpc_address: Annotated[Address, msgspec.Meta(description="where questions are answered")] = Address(
+        "127.0.0.1:0"
+    )
+    metrics_address: Annotated[
+        Address, msgspec.Meta(description="where /metrics, /healthz and /readyz are served")
+    ] = Address("127.0.0.1:0")
+    otlp_endpoint: Annotated[
+        str | None,
+        msgspec.Meta(
+            description="OTLP gRPC receiver of the spans; none is sent without it",
+            extra={"fallback": "OTEL_EXPORTER_OTLP_ENDPOINT"},
+        ),
+    ] = None
+    log_format: Annotated[
+        Literal["json", "text"], msgspec.Meta(description="json for machines, text for people")
+    ] = "json"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        msgspec.Meta(description="least severe level that is logged"),
+    ] = "info"
+    instance: Annotated[str, msgspec.Meta(description="name of this copy, unique among the copies")] = (
+        msgspec.field(default_factory=_this_instance)
+    )
+    drain_seconds: Annotated[
+        float, msgspec.Meta(description="longest time that work is given to finish after SIGTERM", ge=0)
+    ] = 10.0
+
+
+class _Field(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    variables: tuple[str, ...]
+    kind: Kind
+    hint: object
+    required: bool
+    default: object
+    help: str
+
+
+def load_settings(
+    cls: type[S],
+    environ: Mapping[str, str] | None = None,
+    *,
+    prefix: str = PREFIX,
+    service: str | None = None,
+) -> S:
+    """Fill `cls` from environment variables (`os.environ` unless given).
+
+    Args:
+        cls: the struct to fill. Its fields may be str, int, float, bool, Path, Secret, Address, an Enum, a Literal,
+            tuple[str, ...], or any of them or None. A float whose name ends in `_s` or `_seconds` is a duration.
+            Constraints and help are given by `Annotated[..., msgspec.Meta(...)]`.
+        environ: the variables.
+        prefix: what every variable's name starts with.
+        service: the service whose own variables (`MUSTER_<SERVICE>_<FIELD>`) go before the common ones.
+
+    Raises:
+        SettingsError: naming every variable that is missing or bad, its value (a secret's excepted), and what it may be.
+    """
+    values = os.environ if environ is None else environ
+    given: dict[str, object] = {}
+    problems: list[str] = []
+    for field in _fields(cls, prefix, service):
+        variable = next((name for name in field.variables if values.get(name, "").strip()), None)
+        if variable is None:
+            if field.required:
+                problems.append(
+                    f"{field.variables[-1]} is not set: it must be {field.kind.allowed} ({field.help})"
+                )
+            continue
+        text = values[variable].strip()
+        try:
+            given[field.name] = _checked(field, field.kind.parse(text))
+        except _UnfitError as unfit:
+            problems.append(f"{variable}={_shown(field, text)}: {unfit}")
+        except ValueError:
+            problems.append(f"{variable}={_shown(field, text)}: must be {field.kind.allowed}")
+    if problems:
+        raise SettingsError(problems)
+    try:
+        return cls(**given)
+    except ValueError as refused:
+        raise SettingsError([str(refused)]) from refused
+
+
+def misspelt_variables(
+    cls: type[msgspec.Struct],
+    environ: Mapping[str, str] | None = None,
+    *,
+    prefix: str = PREFIX,
+    service: str | None = None,
+) -> list[str]:
+    """Return a sentence for each variable that nobody reads but that looks like one of the settings of `cls`."""
+    known = [name for field in _fields(cls, prefix, service) for name in field.variables]
+    own = _namespace(prefix, service) if service else None
+    sentences: list[str] = []
+    for name in sorted(os.environ if environ is None else environ):
+        if not name.startswith(prefix) or name in known:
+            continue
+        cutoff = _ALIKE_IN_OWN_NAMESPACE if own and name.startswith(own) else _ALIKE
+        if near := difflib.get_close_matches(name, known, n=1, cutoff=cutoff):
+            sentences.append(f"{name} is not a setting and was ignored; did you mean {near[0]}?")
+    return sentences
+
+
+def describe_settings(
+    cls: type[msgspec.Struct], *, prefix: str = PREFIX, service: str | None = None
+) -> list[SettingRow]:
+    """Return one row per setting of `cls`, in the order of its fields, for a help text or a page of documentation."""
+    return [
+        SettingRow(
+            variable=field.variables[0],
+            kind=field.kind.name,
+            allowed=field.kind.allowed,
+            default=None if field.required else _default_text(field),
+            help=field.help,
+        )
+        for field in _fields(cls, prefix, service)
+    ]
+
+
+class _UnfitError(ValueError):
+    """A value of the right kind that breaks a constraint; its message says which."""
+
+
+def _fields(cls: type[msgspec.Struct], prefix: str, service: str | None) -> Iterator[_Field]:
+    hints = get_type_hints(cls, include_extras=True)
+    for info in msgspec.structs.fields(cls):
+        hint = hints[info.name]
+        notes = metas(hint)
+        variables = [_namespace(prefix, service) + info.name.upper()] if service else []
+        variables.append(prefix + info.name.upper())
+        variables += [
+            str(note.extra["fallback"]) for note in notes if note.extra and "fallback" in note.extra
+        ]
+        yield _Field(
+            name=info.name,
+            variables=tuple(variables),
+            kind=kind_of(info.name, hint),
+            hint=hint,
+            required=info.required,
+            default=info.default,
+            help=next(
+                (note.description for note in reversed(notes) if note.description),
+                info.name.replace("_", " "),
+            ),
+        )
+
+
+def _namespace(prefix: str, service: str | None) -> str:
+    return prefix + (service or "").upper().replace("-", "_") + "_"
+
+
+def _checked(field: _Field, value: object) -> object:
+    if field.kind.name not in _CONSTRAINED:
+        return value
+    try:
+        return msgspec.convert(value, field.hint)
+    except msgspec.ValidationError as refused:
+        raise _UnfitError(str(refused).replace("Expected", "must be").replace("`", "")) from refused
+
+
+def _shown(field: _Field, text: str) -> str:
+    return "***" if bare(field.hint) is Secret else repr(text)
+
+
+def _default_text(field: _Field) -> str:
+    if field.default is msgspec.NODEFAULT:
+        return "(derived)"
+    if field.default is None:
+        return ""
+    if field.kind.name == "list":
+        return ",".join(cast("tuple[str, ...]", field.default))
+    return str(field.default.value if isinstance(field.default, enum.Enum) else field.default)

@@ -1,0 +1,254 @@
+"""Traces: live spans, and spans that are recorded at their end with their true start and a derived id.
+
+A job's trace reads as its history, and much of that history is longer than a process lives. Such a span is written
+once, when it is over, by whoever sees its end; should the writer be killed and repeat it, the span has the same id and
+the store keeps one. Everything goes through the OpenTelemetry SDK, so resources, sampling and export are the usual ones.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Literal
+
+import msgspec
+from opentelemetry.context import Context, attach, detach
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import SpanLimits, TracerProvider
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+
+from muster_service.trace_context import (
+    SpanRef,
+    as_remote_parent,
+    current_ref,
+    extract,
+    from_span_context,
+    inject,
+    span_ref,
+    trace_ref,
+)
+
+__all__ = [
+    "AttributeValue",
+    "Attributes",
+    "LiveSpan",
+    "SpanEvent",
+    "SpanRef",
+    "Telemetry",
+    "current_ref",
+    "extract",
+    "inject",
+    "span_ref",
+    "trace_ref",
+]
+
+AttributeValue = str | bool | int | float | Sequence[str] | Sequence[bool] | Sequence[int] | Sequence[float]
+Attributes = Mapping[str, AttributeValue]
+SpanRole = Literal["internal", "server", "client", "producer", "consumer"]
+
+_NOWHERE = Context()
+_KINDS: Mapping[SpanRole, SpanKind] = {
+    "internal": SpanKind.INTERNAL,
+    "server": SpanKind.SERVER,
+    "client": SpanKind.CLIENT,
+    "producer": SpanKind.PRODUCER,
+    "consumer": SpanKind.CONSUMER,
+}
+
+
+class SpanEvent(msgspec.Struct, frozen=True):
+    """Something that happened within a recorded span, at `at_ns` nanoseconds since 1970."""
+
+    name: str
+    at_ns: int
+    attributes: Mapping[str, str | bool | int | float] = {}
+
+
+class LiveSpan:
+    """A span that is open now."""
+
+    def __init__(self, span: Span, ref: SpanRef) -> None:
+        self._span = span
+        self._ref = ref
+
+    @property
+    def ref(self) -> SpanRef:
+        """The span as a value, for parenting what is recorded or sent elsewhere."""
+        return self._ref
+
+    def set(self, name: str, value: AttributeValue) -> None:
+        """Set an attribute."""
+        self._span.set_attribute(name, value)
+
+    def event(self, name: str, attributes: Attributes | None = None) -> None:
+        """Note that something happened now."""
+        self._span.add_event(name, attributes)
+
+    def fail(self, description: str) -> None:
+        """Mark the span as failed, and say why."""
+        self._span.set_status(Status(StatusCode.ERROR, description))
+
+
+class _Block:
+    """A span that is current between its entry and its exit."""
+
+    def __init__(self, live: LiveSpan, span: Span, *, note_exceptions: bool) -> None:
+        self._live = live
+        self._span = span
+        self._note_exceptions = note_exceptions
+
+    def __enter__(self) -> LiveSpan:
+        self._token = attach(set_span_in_context(self._span))
+        return self._live
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        detach(self._token)
+        if self._note_exceptions and isinstance(error, Exception):
+            self._span.record_exception(error)
+            self._live.fail(f"{type(error).__name__}: {error}")
+        self._span.end()
+
+
+class _DerivedIds(RandomIdGenerator):
+    """Random ids, except for the span that is being recorded, whose ids are given by the recorder."""
+
+    def __init__(self) -> None:
+        self.given: ContextVar[SpanRef | None] = ContextVar("given_span_ids", default=None)
+
+    def generate_span_id(self) -> int:
+        given = self.given.get()
+        return int(given.span_id, 16) if given else super().generate_span_id()
+
+    def generate_trace_id(self) -> int:
+        given = self.given.get()
+        return int(given.trace_id, 16) if given else super().generate_trace_id()
+
+    def is_trace_id_random(self) -> bool:
+        return self.given.get() is None
+
+
+class Telemetry:
+    """The spans of one service; made by `Telemetry.start`."""
+
+    def __init__(self, *, provider: TracerProvider, ids: _DerivedIds, exporting: bool) -> None:
+        self._provider = provider
+        self._ids = ids
+        self._exporting = exporting
+        self._tracer = provider.get_tracer("muster")
+
+    @classmethod
+    def start(cls, service: str, instance: str, endpoint: str | None = None) -> "Telemetry":
+        """Start sending spans to the OTLP gRPC receiver at `endpoint`, a URL or host:port.
+
+        Without an endpoint no span leaves the process; trace context is still propagated. A receiver that is away
+        costs spans, never time: they wait in a bounded queue and a thread sends them.
+        """
+        ids = _DerivedIds()
+        named = {"service.name": service, "service.instance.id": instance}
+        provider = TracerProvider(
+            resource=Resource.create(named) if endpoint else Resource(named),
+            id_generator=ids,
+            shutdown_on_exit=False,
+            span_limits=SpanLimits(max_events=1024),
+        )
+        if endpoint:
+            # Here and not at the top: without an endpoint there is nothing to export.
+            from muster_service.span_export import otlp_processor  # noqa: PLC0415
+
+            provider.add_span_processor(otlp_processor(endpoint))
+        return cls(provider=provider, ids=ids, exporting=bool(endpoint))
+
+    def shutdown(self, timeout_s: float = 2.0) -> None:
+        """Send what is waiting, for `timeout_s` seconds at most; blocks. Later spans are dropped."""
+        closing = threading.Thread(target=self._provider.shutdown, name="telemetry-shutdown", daemon=True)
+        closing.start()
+        closing.join(timeout_s)
+
+    def flush(self) -> None:
+        """Send what is waiting; blocks until it was sent or given up."""
+        self._provider.force_flush()
+
+    def inject(self, ref: SpanRef | None = None) -> dict[str, str]:
+        """Return the headers that carry `ref`, or the current span."""
+        return inject(ref)
+
+    def extract(self, headers: Mapping[str, str]) -> SpanRef | None:
+        """Return the span that the headers carry, if they carry a valid one."""
+        return extract(headers)
+
+    def span(
+        self,
+        name: str,
+        *,
+        parent: SpanRef | None = None,
+        attributes: Attributes | None = None,
+        role: SpanRole = "internal",
+        note_exceptions: bool = True,
+    ) -> AbstractContextManager[LiveSpan, None]:
+        """Open a span for the time of the block, current in it, so that logs and calls carry its trace.
+
+        Without a parent it is a child of the current span, or a root. An exception passes on, and marks the span as
+        failed unless `note_exceptions` is False: not every exception is a failure of what the span stands for.
+        """
+        span = self._tracer.start_span(
+            name,
+            context=as_remote_parent(parent) if parent else None,
+            kind=_KINDS[role],
+            attributes=attributes,
+        )
+        # With OTEL_SDK_DISABLED the SDK starts no spans, yet callers still need something to refer to.
+        ref = from_span_context(span.get_span_context()) or parent or _unsampled(self._ids)
+        return _Block(LiveSpan(span, ref), span, note_exceptions=note_exceptions)
+
+    def record(
+        self,
+        name: str,
+        *,
+        parent: SpanRef | None,
+        key: str,
+        start_ns: int,
+        end_ns: int,
+        attributes: Attributes | None = None,
+        status_error: str | None = None,
+        events: Sequence[SpanEvent] = (),
+    ) -> SpanRef:
+        """Record a span that is over, and return it.
+
+        Args:
+            name: what happened.
+            parent: the span it belongs to; None makes it the root of the trace that `key` names.
+            key: names the effect, once in its trace, whatever else the trace is about. The same key gives the same
+                span id: `span_ref(parent, key)`, or `trace_ref(key)` for a root.
+            start_ns: its start in nanoseconds since 1970.
+            end_ns: its end; not before the start.
+            attributes: what it carries.
+            status_error: why it failed, if it did.
+            events: what happened within it.
+        """
+        ref = span_ref(parent, key) if parent else trace_ref(key)
+        if not self._exporting:
+            return ref
+        token = self._ids.given.set(ref)
+        try:
+            span = self._tracer.start_span(
+                name,
+                context=as_remote_parent(parent) if parent else _NOWHERE,
+                attributes=attributes,
+                start_time=start_ns,
+            )
+        finally:
+            self._ids.given.reset(token)
+        for event in events:
+            span.add_event(event.name, event.attributes, timestamp=event.at_ns)
+        if status_error is not None:
+            span.set_status(Status(StatusCode.ERROR, status_error))
+        span.end(max(start_ns, end_ns))
+        return ref
+
+
+def _unsampled(ids: RandomIdGenerator) -> SpanRef:
+    return SpanRef(f"{ids.generate_trace_id():032x}", f"{ids.generate_span_id():016x}", sampled=False)

@@ -1,1 +1,0 @@
-"""Commands in replicas, and connections to their ports."""

@@ -1,0 +1,90 @@
+"""What a running scheduler decided comes out again when its facts are replayed: the simulator and the system decide alike.
+
+The scheduler is a process of its own on a real broker; submitters, runtime and life cycle are played.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from muster_bus import Bus, BusSettings, Stretch, read_stretch
+from muster_core import events
+from muster_core.models import Job, Node, Resources, Role, Template
+from muster_core.simulation import Entry, NodeSaid, replay
+from muster_events.catalogue import JOBS_STREAM
+from muster_events.codec import read_job_fact
+from muster_events.subjects import JOB_FACTS, job_id_of
+from muster_local.provision import provision_bus
+from muster_testing.broker import Broker
+from muster_testing.fixtures import broker, bus
+from muster_testing.hands import Hands
+
+__all__ = ["broker", "bus"]
+
+POOL = "local"
+PATIENCE_S = 60.0
+NODES = tuple(
+    Node(name=f"n{number}", allocatable=Resources(cpu=16_000, gpu=4_000), pods=64) for number in range(4)
+)
+
+
+def gang(name: str, workers: int) -> Job:
+    template = Template(requests=Resources(cpu=1000, gpu=1000))
+    role = Role(name="worker", replicas=workers, min=workers, max=workers, template=template)
+    return Job(name=name, roles=(role,))
+
+
+@asynccontextmanager
+async def scheduler(bus_url: str) -> AsyncGenerator[None]:
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("MUSTER_", "OTEL_"))}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "muster_scheduler",
+        stderr=asyncio.subprocess.DEVNULL,
+        env=own | {"MUSTER_BUS_URL": bus_url},
+    )
+    try:
+        yield
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+async def stream_of(bus: Bus) -> list[events.Stamped]:
+    """Every fact of jobs, in order."""
+    through = await bus.last_sequence(JOBS_STREAM)
+    stretch = Stretch(stream=JOBS_STREAM, filters=[JOB_FACTS], after=0, through=through)
+    return [read_job_fact(incoming) async for chunk in read_stretch(bus, stretch) for incoming in chunk]
+
+
+@pytest.mark.timeout(180)
+async def test_the_facts_of_a_running_scheduler_give_its_decisions_again(broker: Broker, bus: Bus) -> None:
+    await provision_bus(BusSettings(url=broker.url, request_timeout_s=30))
+    ended: set[str] = set()
+    names = [f"gang-{number}" for number in range(60)]
+    lives = {job_id_of(name): 0.05 + 0.03 * (number % 7) for number, name in enumerate(names)}
+    async with Hands.at_work(bus, life=lives.__getitem__, ended=ended.add) as hands:
+        await hands.offer(POOL, NODES)
+        async with scheduler(broker.url):
+            for number, name in enumerate(names):
+                hands.submit(job_id_of(name), gang(name, 1 + number * 5 % 13))
+                await asyncio.sleep(0.02)
+            async with asyncio.timeout(PATIENCE_S):
+                while len(ended) < len(names):
+                    await asyncio.sleep(0.05)
+    said = await stream_of(bus)
+    seen: list[Entry] = [NodeSaid(0, events.NodeChanged(pool=POOL, node=node)) for node in NODES]
+    replayed = replay([*seen, *said], pool=POOL)
+    assert replayed.divergences == ()
+    placed = [one for one in said if isinstance(one.fact, events.JobPlaced)]
+    waited = [one for one in said if isinstance(one.fact, events.JobWaiting)]
+    assert (len(placed), replayed.decisions) == (len(names), len(placed) + len(waited))
+    assert waited

@@ -1,0 +1,268 @@
+"""Whatever is asked of whatever pool: nothing over its capacity, every rule kept, all or nothing, and the same answer again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from muster_core.models import (
+    Job,
+    Node,
+    PlacementPolicy,
+    ReplicaRecord,
+    Resources,
+    Role,
+    Strategy,
+    Taint,
+    Template,
+)
+from muster_core.scheduling.placement import (
+    Placement,
+    Shortfall,
+    Snapshot,
+    gang_of,
+    hold_of,
+    place,
+    place_more,
+    to_reason,
+)
+from muster_core.scheduling.placement.islands import GPU_ISLANDS, islands_of
+
+ZONE = "zone"
+PODS = {"app": "train"}
+
+requests = st.builds(
+    Resources,
+    cpu=st.sampled_from([500, 1000, 3000]),
+    gpu=st.sampled_from([0, 300, 500, 1000, 2000]),
+)
+policies = st.builds(
+    PlacementPolicy,
+    strategy=st.sampled_from(Strategy),
+    topology=st.sampled_from(["", ZONE]),
+    topology_required=st.booleans(),
+    gpu_topology=st.booleans(),
+)
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> tuple[Node, ...]:
+    """Up to nine nodes in up to three zones, some with islands, some tainted."""
+    return tuple(
+        Node(
+            name=f"n{number}",
+            allocatable=Resources(cpu=draw(st.integers(1, 12)) * 1000, gpu=gpu * 1000),
+            labels={
+                **({ZONE: zone} if (zone := draw(st.sampled_from(["", "a", "b", "c"]))) else {}),
+                **({GPU_ISLANDS: "0-1_2-3"} if gpu == 4 and draw(st.booleans()) else {}),
+            },
+            taints=draw(
+                st.sampled_from([(), (), (Taint(key="x", effect="PreferNoSchedule"),), (Taint(key="x"),)])
+            ),
+        )
+        for number in range(draw(st.integers(1, 9)))
+        for gpu in (draw(st.sampled_from([0, 1, 2, 4])),)
+    )
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> Job:
+    """Perhaps a ps, some workers, under some policy, perhaps with rules about one another."""
+    rule = draw(st.sampled_from(["", "", "apart", "evenly"]))
+    floor = draw(st.integers(1, 5))
+    worker = Template(requests=draw(requests), labels=PODS, pod=_rules(rule))
+    roles = [
+        Role(
+            name="worker",
+            min=floor,
+            replicas=floor + (extra := draw(st.integers(0, 5))),
+            max=floor + extra,
+            template=worker,
+        )
+    ]
+    if draw(st.booleans()):
+        ps = Template(requests=Resources(cpu=1000))
+        roles.insert(0, Role(name="ps", min=1, replicas=1, max=1, template=ps))
+    return Job(name="train", roles=tuple(roles), placement=draw(policies))
+
+
+def _rules(rule: str) -> dict[str, object]:
+    selector = {"topologyKey": ZONE, "labelSelector": {"matchLabels": PODS}}
+    if rule == "apart":
+        terms = {"requiredDuringSchedulingIgnoredDuringExecution": [selector]}
+        return {"spec": {"affinity": {"podAntiAffinity": terms}}}
+    if rule == "evenly":
+        constraint = {**selector, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+        return {"spec": {"topologySpreadConstraints": [constraint]}}
+    return {}
+
+
+bounded = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+@bounded
+@given(nodes=pools(), queue=st.lists(jobs(), min_size=1, max_size=4))
+def test_what_is_placed_fits_and_keeps_its_rules(nodes: tuple[Node, ...], queue: list[Job]) -> None:
+    snapshot = Snapshot(nodes)
+    for number, job in enumerate(queue):
+        before = {name: snapshot.room(name) for name in snapshot.nodes}
+        gang = gang_of(job)
+        found = place(gang, snapshot)
+        assert place(gang, snapshot) == found
+        assert place(gang, _again(nodes, snapshot)) == found
+        assert {name: snapshot.room(name) for name in snapshot.nodes} == before
+        if isinstance(found, Shortfall):
+            assert found.placeable <= found.needed
+            assert found.fits_now < found.needed
+            assert to_reason(found).message
+            continue
+        assert gang.floor <= len(found.replicas) <= gang.full
+        for one in found.replicas:
+            snapshot.hold(
+                (str(number), 1, one.role, one.index), hold_of(job, one.role, one.index, one.node, one.gpus)
+            )
+        assert snapshot.overfull() == []
+        _check(job, found, snapshot)
+
+
+def _again(nodes: tuple[Node, ...], snapshot: Snapshot) -> Snapshot:
+    """The same pool, learnt in another order and without anything remembered."""
+    again = Snapshot(reversed(nodes))
+    again.hold_all(reversed(list(snapshot.holds.items())))
+    return again
+
+
+def _check(job: Job, found: Placement, snapshot: Snapshot) -> None:
+    standing = [(one, snapshot.nodes[one.node]) for one in found.replicas]
+    assert all(taint.effect != "NoSchedule" for _, node in standing for taint in node.taints)
+    if job.placement.topology and job.placement.topology_required:
+        assert len({node.labels[ZONE] for _, node in standing}) == 1
+    for one, node in standing:
+        role = job.role(one.role)
+        assert role is not None
+        wanted = role.template_of(one.index).requests.gpu
+        assert len(one.gpus) == -(-wanted // 1000)
+        if job.placement.gpu_topology and wanted > 1000 and islands_of(node):
+            assert any(set(one.gpus) <= set(island) for island in islands_of(node))
+    spec = job.roles[-1].template.pod.get("spec", {})
+    zones = Counter(node.labels.get(ZONE) for one, node in standing if one.role == "worker")
+    if "affinity" in spec:
+        assert all(number == 1 for zone, number in zones.items() if zone is not None)
+    if "topologySpreadConstraints" in spec:
+        assert None not in zones
+
+
+@bounded
+@given(nodes=pools(), gpu=st.sampled_from([0, 1000]), replicas=st.integers(1, 8))
+def test_spread_gangs_differ_by_one_between_nodes_that_have_room(
+    nodes: tuple[Node, ...], gpu: int, replicas: int
+) -> None:
+    snapshot = Snapshot(nodes)
+    template = Template(requests=Resources(cpu=1000, gpu=gpu))
+    worker = Role(name="worker", min=replicas, replicas=replicas, max=replicas, template=template)
+    policy = PlacementPolicy(strategy=Strategy.SPREAD)
+    job = Job(name="train", roles=(worker,), placement=policy)
+    found = place(gang_of(job), snapshot)
+    if not isinstance(found, Placement):
+        return
+    numbers = Counter(one.node for one in found.replicas)
+    for one in found.replicas:
+        snapshot.hold(("j", 1, "worker", one.index), hold_of(job, one.role, one.index, one.node, one.gpus))
+    for node in nodes:
+        open_ = all(taint.effect != "NoSchedule" for taint in node.taints)
+        room = snapshot.room(node.name)
+        if open_ and room.free[0] >= 1000 and (not gpu or 1000 in room.gpus):
+            assert max(numbers.values()) - numbers[node.name] <= 1
+
+
+@settings(bounded, max_examples=60)
+@given(nodes=pools(), queue=st.lists(jobs(), min_size=2, max_size=6), data=st.data())
+def test_what_is_remembered_between_decisions_never_shows(
+    nodes: tuple[Node, ...], queue: list[Job], data: st.DataObject
+) -> None:
+    """Holds, releases, rollbacks and changed nodes in any order: the answer is that of a pool that remembers nothing."""
+    snapshot = Snapshot(nodes)
+    known = {node.name: node for node in nodes}
+    for number, job in enumerate(queue):
+        mark = snapshot.checkpoint()
+        found = place(gang_of(job), snapshot)
+        if isinstance(found, Placement):
+            snapshot.hold_all(
+                ((str(number), 1, one.role, one.index), hold_of(job, one.role, one.index, one.node, one.gpus))
+                for one in found.replicas
+            )
+        if data.draw(st.booleans()):
+            snapshot.rollback(mark)
+        else:
+            snapshot.commit(mark)
+        change = data.draw(st.sampled_from(["", "release", "node", "gone"]))
+        name = data.draw(st.sampled_from(sorted(known)))
+        if change == "release" and snapshot.holds:
+            snapshot.release(data.draw(st.sampled_from(sorted(snapshot.holds))))
+        elif change == "node":
+            labels = {ZONE: data.draw(st.sampled_from("abc"))}
+            known[name] = msgspec.structs.replace(known[name], labels=labels)
+            snapshot.put_node(known[name])
+        elif change == "gone" and len(known) > 1 and not any(h.node == name for h in snapshot.holds.values()):
+            del known[name]
+            snapshot.drop_node(name)
+        for other in queue:
+            fresh = _again(tuple(known.values()), snapshot)
+            assert place(gang_of(other), snapshot) == place(gang_of(other), fresh)
+
+
+def test_the_seed_of_hashes_does_not_matter() -> None:
+    """The same queue on the same pool in processes that hash differently."""
+    answers = [
+        subprocess.run(
+            [sys.executable, str(Path(__file__).with_name("placing_by_itself.py"))],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            timeout=100,
+        ).stdout
+        for seed in ("0", "1", "4711")
+    ]
+    assert answers[0].count(b"\n") > 50
+    assert all(one == other for one, other in pairwise(answers))
+
+
+@bounded
+@given(nodes=pools(), job=jobs(), more=st.integers(1, 6))
+def test_growth_keeps_the_rules_of_the_start(nodes: tuple[Node, ...], job: Job, more: int) -> None:
+    snapshot = Snapshot(nodes)
+    worker = job.roles[-1]
+    elastic = msgspec.structs.replace(worker, max=worker.max + more)
+    job = msgspec.structs.replace(job, roles=(*job.roles[:-1], elastic))
+    found = place(gang_of(job), snapshot)
+    if not isinstance(found, Placement):
+        return
+    members = [
+        ReplicaRecord(role=one.role, index=one.index, attempt=1, generation=1, node=one.node, gpus=one.gpus)
+        for one in found.replicas
+    ]
+    snapshot.hold_all(
+        (("j", 1, one.role, one.index), hold_of(job, one.role, one.index, one.node, one.gpus))
+        for one in found.replicas
+    )
+    before = dict(snapshot.holds)
+    added = place_more(job, members, "worker", elastic.max, snapshot)
+    assert snapshot.holds == before
+    assert added == place_more(job, members, "worker", elastic.max, _again(nodes, snapshot))
+    snapshot.hold_all(
+        (("j", 1, one.role, one.index), hold_of(job, one.role, one.index, one.node, one.gpus))
+        for one in added
+    )
+    assert snapshot.overfull() == []
+    whole = msgspec.structs.replace(found, replicas=(*found.replicas, *added))
+    _check(job, whole, snapshot)

@@ -1,0 +1,106 @@
+"""Where a gang will fit when others have left is counted as it would be found by letting them leave one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from muster_core.models import Job, JobRecord, Node, Resources, Role, Template
+from muster_core.scheduling.placement import (
+    Gang,
+    Hold,
+    HoldKey,
+    Placement,
+    Snapshot,
+    demand_of,
+    find_room,
+    gang_of,
+)
+from muster_core.scheduling.queues.leavers import Leaver
+from muster_core.scheduling.queues.openings import is_countable, opening_for
+
+NODES = 3
+GIB = 2**30
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> Resources:
+    """What a replica asks: CPU alone, whole GPUs, or a part of one."""
+    gpu = draw(st.sampled_from([0, 500, 1000, 1000, 2000, 3000]))
+    return Resources(cpu=draw(st.integers(1, 4)) * 1000, gpu=gpu, gpu_memory=draw(st.sampled_from([0, GIB])))
+
+
+@st.composite
+def node(draw: st.DrawFn, number: int) -> Node:
+    """A node of a few GPUs, perhaps cordoned, perhaps of the wrong sort, perhaps used by others as well."""
+    return Node(
+        name=f"n{number}",
+        allocatable=Resources(cpu=10_000, gpu=4_000),
+        gpu_memory=2 * GIB,
+        labels={"sort": draw(st.sampled_from(["new", "new", "old"]))},
+        unschedulable=draw(st.sampled_from([False, False, False, True])),
+        foreign=Resources(gpu=draw(st.sampled_from([0, 0, 1000, 1500]))),
+    )
+
+
+@st.composite
+def full_pool(draw: st.DrawFn) -> tuple[Snapshot, list[Leaver]]:
+    """A pool on which jobs stand wherever there was room, in the order in which they will leave."""
+    snapshot = Snapshot([draw(node(number)) for number in range(NODES)])
+    leavers: list[Leaver] = []
+    for number, size in enumerate(draw(st.lists(st.integers(1, 3), max_size=12))):
+        asked = draw(requests())
+        found = find_room(gang(size, asked), snapshot)
+        if found is not None:
+            record = JobRecord(job_id=f"j{number}", folded=0)
+            holds: list[tuple[HoldKey, Hold]] = [
+                ((record.job_id, 1, one.role, one.index), Hold(one.node, demand_of(asked), one.gpus))
+                for one in found.replicas
+            ]
+            snapshot.hold_all(holds)
+            leavers.append(Leaver(record, tuple(holds), None))
+    return snapshot, draw(st.permutations(leavers))
+
+
+def gang(size: int, asked: Resources, *, sort: str = "") -> Gang:
+    """A rigid gang of equals, on nodes of one sort where one is given."""
+    selector = {"sort": sort} if sort else {}
+    role = Role(
+        name="worker",
+        replicas=size,
+        min=size,
+        max=size,
+        template=Template(requests=asked, node_selector=selector),
+    )
+    return gang_of(Job(name="waits", roles=(role,)))
+
+
+def after(leavers: Sequence[Leaver], waits: Gang, snapshot: Snapshot, on: Sequence[str]) -> Placement | None:
+    """Where the gang goes when what the leavers hold on these nodes is free."""
+    mark = snapshot.checkpoint()
+    for leaver in leavers:
+        for key, hold in leaver.holds:
+            if hold.node in on:
+                snapshot.release(key)
+    found = find_room(waits, snapshot)
+    snapshot.rollback(mark)
+    return found
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(pool=full_pool(), size=st.integers(1, 5), asked=requests(), sort=st.sampled_from(["", "new"]))
+def test_counting_finds_what_trying_finds(
+    pool: tuple[Snapshot, list[Leaver]], size: int, asked: Resources, sort: str
+) -> None:
+    snapshot, leavers = pool
+    waits = gang(size, asked, sort=sort)
+    assert is_countable(waits)
+    everywhere = list(snapshot.nodes)
+    tried = ((n, after(leavers[:n], waits, snapshot, everywhere)) for n in range(len(leavers) + 1))
+    first = next(((number, found) for number, found in tried if found is not None), None)
+    opening = opening_for(waits, leavers, snapshot)
+    assert (opening.number if opening else None) == (first[0] if first else None)
+    if opening is not None and first is not None:
+        assert after(leavers[: opening.number], waits, snapshot, sorted(opening.nodes)) == first[1]

@@ -1,0 +1,150 @@
+"""What is kept up to date piece by piece is what would be found by looking at everything again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from muster_core import events
+from muster_core.lifecycle.moves import ACTIVE_PHASES
+from muster_core.models import (
+    Job,
+    JobKind,
+    Node,
+    Phase,
+    QueueSpec,
+    Reason,
+    ReplicaState,
+    Resources,
+    Role,
+    RunPolicy,
+    Template,
+)
+from muster_core.scheduling.queues.ending import Ending, StillHeld
+from muster_core.scheduling.queues.leavers import Leaver
+from muster_core.scheduling.queues.remembered import Remembered
+from muster_testing.pool import SECOND, VirtualPool
+
+NODES = 3
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> Job:
+    """A rigid gang, perhaps of a name that ran before, perhaps with a deadline, perhaps a service."""
+    size = draw(st.integers(1, 3))
+    requests = Resources(cpu=1000, gpu=draw(st.sampled_from([1, 1, 2, 4])) * 1000)
+    role = Role(name="worker", min=size, replicas=size, max=size, template=Template(requests=requests))
+    return Job(
+        name=draw(st.sampled_from(["", "", "known"])),
+        kind=draw(st.sampled_from([JobKind.BATCH, JobKind.BATCH, JobKind.BATCH, JobKind.SERVICE])),
+        run=RunPolicy(active_deadline_s=draw(st.sampled_from([None, None, None, 20, 100]))),
+        roles=(role,),
+    )
+
+
+steps = st.lists(
+    st.one_of(
+        jobs(),
+        st.sampled_from(["launch", "finish", "cancel", "leave", "drain", "wait", "look"]),
+        st.sampled_from(["launch", "wait", "look", "look"]),
+    ),
+    min_size=8,
+    max_size=30,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=steps)
+def test_room_that_is_remembered_is_room_that_would_be_derived_again(steps: list[Job | str]) -> None:
+    pool = pool_of_equals()
+    for number, step in enumerate(steps):
+        take(pool, number, step)
+        decided, kept = pool.state.decide(pool.now), pool.state.reservations
+        pool.state.index.remembered = Remembered()
+        assert pool.state.decide(pool.now) == decided
+        assert pool.state.reservations == kept
+        pool.commit(decided)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=steps)
+def test_departures_are_what_the_records_say(steps: list[Job | str]) -> None:
+    pool = pool_of_equals()
+    for number, step in enumerate(steps):
+        take(pool, number, step)
+        pool.decide()
+        ending = list(Ending(pool.state.index, pool.state.durations, pool.now))
+        assert ending == sorted(expected(pool), key=order)
+        assert list(StillHeld(ending, pool.state.index.snapshot.holds)) == ending
+        assert pool.state.index.departures.leaving == sorted(
+            record.job_id
+            for record in pool.state.records.values()
+            if any(one.leaving and not one.ended for one in record.replicas)
+        )
+
+
+def pool_of_equals() -> VirtualPool:
+    """Three nodes of four GPUs, and room that is kept from the fifth second of a wait on."""
+    pool = VirtualPool()
+    for number in range(NODES):
+        pool.node(node(number))
+    pool.queues(QueueSpec(name="default", starvation_after_s=5))
+    return pool
+
+
+def node(number: int, *, unschedulable: bool = False) -> Node:
+    return Node(name=f"n{number}", allocatable=Resources(cpu=16_000, gpu=4_000), unschedulable=unschedulable)
+
+
+def take(pool: VirtualPool, number: int, step: Job | str) -> None:
+    """Something happens."""
+    match step:
+        case Job():
+            pool.submit(renamed(step, number), job_id=f"j{number:03}")
+        case "launch":
+            pool.launch()
+        case "finish" | "cancel":
+            outcome = events.Outcome.SUCCEEDED if step == "finish" else events.Outcome.CANCELLED
+            for record in pool.in_phase(Phase.RUNNING)[:2]:
+                if step == "finish":
+                    pool.change(record.job_id, ReplicaState.EXITED, record.replicas, exit_code=0)
+                finished = events.JobFinished(outcome=outcome, reason=Reason(code=outcome), attempt=1)
+                pool.say(record.job_id, finished)
+        case "leave":
+            for record in list(pool.state.records.values()):
+                leaving = [one for one in record.replicas if one.leaving and not one.ended]
+                pool.change(record.job_id, ReplicaState.EXITED, leaving, exit_code=0)
+        case "drain":
+            drained = not pool.nodes["n0"].unschedulable
+            pool.node(node(0, unschedulable=drained))
+        case "wait":
+            pool.now += 4 * SECOND
+        case _:
+            pass
+
+
+def renamed(job: Job, number: int) -> Job:
+    """The job under a name of its own, unless it has one."""
+    return msgspec.structs.replace(job, name=job.name or f"job-{number}")
+
+
+def expected(pool: VirtualPool) -> Iterator[Leaver]:
+    """Everything that ends some day, found by going over all that runs."""
+    for job_id, holdings in pool.state.index.holdings.items():
+        record = pool.state.index.records[job_id]
+        service = record.job is None or record.job.kind is JobKind.SERVICE
+        if record.phase in ACTIVE_PHASES and not service:
+            yield Leaver(record, tuple(holdings.items()), pool.state.durations.expected_end(record, pool.now))
+
+
+def order(leaver: Leaver) -> tuple[bool, int, str]:
+    """Known ends first, then by age."""
+    known = leaver.end is not None
+    return (
+        not known,
+        leaver.end if leaver.end is not None else leaver.record.placed_at,
+        leaver.record.job_id,
+    )

@@ -1,0 +1,107 @@
+"""Answer 24: two gangs that each need 60 % of the cluster are never both there in part, and never both wait for ever."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from muster_core import events
+from muster_core.models import Job, Phase, ReplicaState, Resources
+from muster_core.scheduling.queues import Instruction, Place
+
+if TYPE_CHECKING:
+    from conftest import Scenario
+
+NODES = 5
+GANG = 12
+"""GPUs of each gang: 60 % of 5 nodes with 4."""
+
+ROUNDS = 1_000
+WHOLE = Resources(cpu=1000, gpu=1000)
+
+
+def gang(pool: Scenario, name: str) -> Job:
+    return pool.job(name, GANG, floor=GANG, servers=0, worker=WHOLE)
+
+
+def expect_no_part(pool: Scenario) -> None:
+    """Whoever has anything has all of it; both at once find no room."""
+    held = [len([one for one in record.replicas if not one.ended]) for record in pool.records()]
+    assert sum(held) <= NODES * 4
+    for record in pool.records():
+        assert len(record.members()) in (0, GANG)
+
+
+def expect_whole(decided: list[Instruction]) -> None:
+    """Nothing was decided but whole gangs, and why the other waits."""
+    for one in decided:
+        assert not isinstance(one, Place) or len(one.replicas) == GANG
+
+
+@pytest.fixture
+def cluster(empty: Scenario) -> Scenario:
+    for number in range(NODES):
+        empty.offer(f"n{number}")
+    return empty
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_answer_24_never_a_partial_gang_never_a_deadlock(cluster: Scenario) -> None:
+    """Submissions, decisions, launches and ends of the two interleave at random; both have run in the end, each time."""
+    rng = random.Random(24)
+    for number in range(ROUNDS):
+        gangs = [f"r{number}-{which}" for which in "ab"]
+        play_round(cluster, gangs, rng)
+        assert cluster.records() == ()
+
+
+def play_round(pool: Scenario, gangs: list[str], rng: random.Random) -> None:
+    """One round: what may happen next is drawn from what is possible."""
+    todo = list(gangs)
+    rng.shuffle(todo)
+    ran: list[str] = []
+    for _ in range(200):
+        moves = ["decide", "launch", "end", "wait", "confirm"] + ["submit"] * len(todo)
+        match rng.choice(moves):
+            case "submit":
+                name = todo.pop()
+                pool.submit(gang(pool, name))
+            case "decide":
+                expect_whole(pool.decide())
+            case "launch":
+                launch_some(pool, rng)
+            case "confirm":
+                pool.confirm_ends()
+            case "end":
+                ran += end_one(pool, rng)
+            case _:
+                pool.after(rng.choice([1, 10, 40]))
+        expect_no_part(pool)
+        if len(ran) == len(gangs) and not pool.records():
+            break
+    assert sorted(ran) == sorted(gangs)
+
+
+def launch_some(pool: Scenario, rng: random.Random) -> None:
+    """Some of what was placed comes up, as pods do: one here, one there."""
+    for record in pool.in_phase(Phase.PLACED, Phase.LAUNCHING):
+        placed = [one for one in record.members() if one.state is ReplicaState.PLACED]
+        some = placed if rng.random() < 0.7 else rng.sample(placed, rng.randint(0, len(placed)))
+        pool.change(record.job_id, ReplicaState.RUNNING, some)
+
+
+def end_one(pool: Scenario, rng: random.Random) -> list[str]:
+    """One that runs as a whole ends; its replicas go now, or later."""
+    running = pool.in_phase(Phase.RUNNING)
+    if not running:
+        return []
+    name = rng.choice(running).job_id
+    if rng.random() < 0.5:
+        pool.finish(name)
+    else:
+        reason = events.JobFinished(outcome=events.Outcome.SUCCEEDED, reason=pool.reason(name))
+        pool.say(name, reason)
+    return [name]

@@ -1,0 +1,80 @@
+"""What a gang without room says about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from muster_core.models import Resources, Taint
+from muster_core.scheduling.placement import Hold, Shortfall, Snapshot, demand_of, gang_of, place, to_reason
+from muster_core.scheduling.placement.words import amount_in_words, demand_in_words
+
+if TYPE_CHECKING:
+    from conftest import Scene
+
+
+def test_a_full_pool_is_short_now_but_could_hold_the_gang(scene: Scene) -> None:
+    snapshot = Snapshot([scene.node("n1")])
+    snapshot.hold(("other", 1, "worker", 0), Hold("n1", demand_of(Resources(gpu=4000)), (0, 1, 2, 3)))
+    found = scene.where(scene.job(2, floor=2), snapshot)
+    assert isinstance(found, Shortfall)
+    assert found.feasible_when_empty
+    assert to_reason(found).message == "short of 2 GPU: 0 of 2 needed are free, on any node"
+
+
+def test_enough_in_all_but_scattered_is_said_so(scene: Scene) -> None:
+    snapshot = Snapshot([scene.node(f"n{i}", gpu=1) for i in range(4)])
+    found = scene.where(scene.job(1, worker=Resources(cpu=1000, gpu=2000)), snapshot)
+    assert isinstance(found, Shortfall)
+    reason = to_reason(found)
+    assert reason.code == "InsufficientResources"
+    assert reason.message == (
+        "room for 1 of the 2 replicas that start together: no node has enough free for one worker; "
+        "the empty pool could not hold it either"
+    )
+
+
+def test_every_short_resource_is_named_the_scarcest_first(scene: Scene) -> None:
+    snapshot = Snapshot([scene.node("n1", cpu=4, gpu=1)])
+    found = scene.where(scene.job(4, floor=4, worker=Resources(cpu=1500, gpu=1000)), snapshot)
+    assert isinstance(found, Shortfall)
+    assert [miss.resource for miss in found.misses] == ["gpu", "cpu"]
+    assert "short of 3 CPU: 4 of 7 needed are free, on 1 node" in to_reason(found).message
+
+
+def test_nodes_that_are_ruled_out_are_counted_by_constraint(scene: Scene) -> None:
+    nodes = [scene.node("a", taints=(Taint(key="x"),)), scene.node("b", ready=False), scene.node("c", gpu=1)]
+    found = scene.where(scene.job(2, floor=2), Snapshot(nodes))
+    assert isinstance(found, Shortfall)
+    assert found.ruled_out == (("NotReady", 1), ("Taint", 1))
+    assert to_reason(found).numbers["ruled_out.Taint"] == 1
+    assert to_reason(found).message.startswith(
+        "short of 1 GPU: 1 of 2 needed are free, on 1 node; of 3 nodes, "
+    )
+
+
+def test_an_empty_pool_has_no_nodes(scene: Scene) -> None:
+    found = scene.where(scene.job(1), Snapshot())
+    assert isinstance(found, Shortfall)
+    assert to_reason(found).message == "the pool has no nodes"
+
+
+def test_a_resource_that_no_node_has_is_short(scene: Scene) -> None:
+    found = scene.where(scene.job(1, worker=Resources(extended={"example.com/link": 2})), scene.two())
+    assert isinstance(found, Shortfall)
+    assert "short of 2 example.com/link: 0 of 2 needed are free" in to_reason(found).message
+
+
+def test_what_is_known_of_feasibility_is_not_asked_again(scene: Scene) -> None:
+    found = place(gang_of(scene.job(9, floor=9)), scene.two(), feasible=True)
+    assert isinstance(found, Shortfall)
+    assert found.feasible_when_empty
+
+
+def test_amounts_read_as_people_write_them() -> None:
+    assert amount_in_words("cpu", 1500) == "1.5"
+    assert amount_in_words("gpu", 2000) == "2"
+    assert amount_in_words("memory", 1536 * 2**20) == "1.5 GiB"
+    assert amount_in_words("memory", 100) == "100 bytes"
+    assert demand_in_words("memory", 512 * 2**20) == "512 MiB of memory"
+    assert demand_in_words("pods", 1) == "1 pod"
+    assert demand_in_words("gpu_memory", 2**30) == "1 GiB of GPU memory"

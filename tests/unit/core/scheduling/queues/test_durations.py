@@ -1,0 +1,54 @@
+"""How long jobs of a name took is learned from the runs that finished last, whoever tells of them, and in whatever order."""
+
+from __future__ import annotations
+
+import itertools
+
+from muster_core.models import Job, JobRecord, Phase
+from muster_core.scheduling.queues.durations import Durations
+
+SECOND = 1_000_000
+
+
+def run(number: int, seconds: int) -> JobRecord:
+    """The run of that number, which began ``number`` minutes after the first and took so long."""
+    began = 10**9 + number * 60 * SECOND
+    return JobRecord(
+        job_id=f"j{number}",
+        folded=1,
+        phase=Phase.SUCCEEDED,
+        job=Job(name="nightly", roles=()),
+        running_at=began,
+        finished_at=began + seconds * SECOND,
+    )
+
+
+RUNNING = JobRecord(
+    job_id="now",
+    folded=1,
+    phase=Phase.RUNNING,
+    job=Job(name="nightly", roles=()),
+    started_at=2 * 10**9,
+    running_at=2 * 10**9,
+)
+RUNS = [run(number, seconds) for number, seconds in enumerate([50, 10, 20, 40, 30, 5])]
+"""The longest is the sixth from the end, so that it is forgotten."""
+
+
+def test_the_order_in_which_runs_are_told_does_not_matter() -> None:
+    for told in itertools.permutations(RUNS):
+        durations = Durations()
+        for record in told:
+            durations.note(record)
+        assert durations.expected_end(RUNNING, 0) == RUNNING.running_at + 40 * SECOND
+
+
+def test_who_is_told_twice_learns_nothing_new() -> None:
+    durations = Durations()
+    for record in RUNS:
+        durations.note(record)
+    version = durations.version
+    for record in RUNS[1:] * 3:
+        durations.note(record)
+    assert durations.version == version
+    assert durations.expected_end(RUNNING, 0) == RUNNING.running_at + 40 * SECOND

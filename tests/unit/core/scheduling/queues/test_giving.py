@@ -1,0 +1,160 @@
+"""Proposals to shrink for a waiting job: weighed by the scheduler, which trusts none of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from muster_core import events
+from muster_core.models import Phase, Reason, ReplicaState, Resources
+from muster_core.scheduling.queues import Place, Resize
+
+if TYPE_CHECKING:
+    from conftest import World
+
+WHY = Reason(code="MakesRoom", message="makes room")
+
+
+def _give(*indices: int, size: int = 8, givers: int = 1, **rest: object) -> events.ScaleProposed:
+    proposed = events.ScaleProposed(
+        role="worker",
+        size=size,
+        target=size - len(indices),
+        policy="dragon",
+        attempt=1,
+        generation=1,
+        reason=WHY,
+        removed=tuple(events.ReplicaRef(role="worker", index=index) for index in indices),
+        for_job="b",
+        givers=givers,
+    )
+    return msgspec.structs.replace(proposed, **rest)
+
+
+def _wait(world: World) -> None:
+    """A fills both nodes, B waits for two workers."""
+    world.run(world.job("a", 8, floor=2))
+    world.submit(world.job("b", 2, floor=2))
+    assert world.placed() == []
+
+
+def test_who_leaves_is_who_was_proposed_and_the_room_is_for_whom_it_was(world: World) -> None:
+    _wait(world)
+    world.say("a", _give(7, 6))
+    (resize,) = world.resizes()
+    assert [ref.index for ref in resize.removed] == [7, 6]
+    assert (resize.policy, resize.reason, resize.for_job) == ("dragon", WHY, "b")
+    world.submit(world.job("thief", 1))
+    world.leave("a", ("worker", 7))
+    assert world.placed() == []
+    world.leave("a", ("worker", 6))
+    assert world.placed() == ["b"]
+    assert world.pool.refused_proposals == 0
+
+
+def test_more_than_is_needed_does_not_leave(world: World) -> None:
+    _wait(world)
+    world.say("a", _give(7, 6, 5))
+    (resize,) = world.resizes()
+    assert len(resize.removed) == 2
+
+
+@pytest.mark.parametrize(
+    "proposed",
+    [
+        _give(7),
+        _give(7, 3),
+        _give(7, 6, generation=2),
+        _give(7, 6, attempt=2),
+        _give(7, 6, target=5),
+        _give(7, 0),
+        _give(9, 8),
+        _give(7, 7),
+        _give(7, 6, 5, 4, 3, 2, 1),
+        _give(7, 6, for_job="nobody"),
+        _give(7, 6, for_job="a"),
+        _give(7, 6, role="ps"),
+    ],
+    ids=[
+        "too little",
+        "on nodes that do not help together",
+        "stale",
+        "of another attempt",
+        "of another number",
+        "worker 0",
+        "not members",
+        "one twice",
+        "below the minimum",
+        "for nobody",
+        "for one that runs",
+        "of servers",
+    ],
+)
+def test_what_does_not_help_or_may_not_be_is_refused(world: World, proposed: events.ScaleProposed) -> None:
+    if proposed.removed == _give(7, 3).removed:
+        world.run(world.job("a", 8, floor=2))
+        world.submit(world.job("b", 1, worker=Resources(cpu=1000, gpu=2000)))
+        assert world.placed() == []
+    else:
+        _wait(world)
+    world.say("a", proposed)
+    assert world.resizes() == []
+    assert world.pool.refused_proposals == 1
+    assert world.indices("a") == list(range(8))
+
+
+def test_nobody_leaves_until_everybody_who_must_has_been_proposed(world: World) -> None:
+    for name in ("a", "c"):
+        world.run(world.job(name, 4, floor=3))
+    world.submit(world.job("b", 2, floor=2))
+    world.say("a", _give(3, size=4, givers=2))
+    assert world.resizes() == []
+    assert world.pool.refused_proposals == 0
+    world.say("c", _give(3, size=4, givers=2))
+    assert {one.job_id for one in world.resizes()} == {"a", "c"}
+
+
+def test_proposals_that_go_together_fall_together(world: World) -> None:
+    for name in ("a", "c"):
+        world.run(world.job(name, 4, floor=3))
+    world.submit(world.job("b", 2, floor=2))
+    world.say("a", _give(3, size=4, givers=2))
+    world.say("c", _give(3, size=4, givers=2, generation=7))
+    assert world.resizes() == []
+    assert world.pool.refused_proposals == 2
+
+
+def test_who_no_longer_waits_gets_nothing(world: World) -> None:
+    _wait(world)
+    world.finish("b")
+    world.say("a", _give(7, 6))
+    assert world.resizes() == []
+    assert world.pool.refused_proposals == 1
+
+
+def test_who_only_waits_for_what_is_leaving_gets_nothing_more(world: World) -> None:
+    _wait(world)
+    world.scale("a", 6)
+    assert len(world.resizes()) == 1
+    world.say("a", _give(5, 4, size=6, generation=2))
+    assert world.resizes() == []
+    assert world.pool.refused_proposals == 1
+
+
+def test_a_promise_does_not_outlive_the_wait(world: World) -> None:
+    _wait(world)
+    world.say("a", _give(7, 6))
+    world.decide()
+    world.leave("a", ("worker", 7), ("worker", 6))
+    assert world.placed() == ["b"]
+    world.change("b", ReplicaState.RUNNING)
+    world.after(1)
+    world.say("b", events.JobEvicted(attempt=1, reason=WHY))
+    world.leave("b")
+    assert world.record("b").phase is Phase.EVICTED
+    assert not any(one.forced for one in world.pool.reservations)
+    placed = [one for one in world.decide() if isinstance(one, Place | Resize)]
+    assert [one.job_id for one in placed] == ["b"]
+    assert not world.pool.reservations

@@ -1,0 +1,151 @@
+"""Queues as operators apply them: what is wrong with them, and which job waits in which."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from muster_core.models import QueueElastic, QueuePolicy, QueueSpec, Resources
+from muster_core.scheduling.queues import problems_of
+
+if TYPE_CHECKING:
+    from conftest import World
+
+
+def gpus(number: int) -> Resources:
+    return Resources(gpu=number * 1000)
+
+
+@pytest.mark.parametrize(
+    ("specs", "problems"),
+    [
+        ([], []),
+        ([QueueSpec(name="a"), QueueSpec(name="b", parent="a"), QueueSpec(name="c", parent="default")], []),
+        ([QueueSpec(name="a"), QueueSpec(name="a")], ["Duplicate a.name"]),
+        ([QueueSpec(name="Big Queue")], ["BadName Big Queue.name"]),
+        ([QueueSpec(name="a", parent="b")], ["UnknownParent a.parent"]),
+        ([QueueSpec(name="a", parent="a")], ["Cycle a.parent"]),
+        (
+            [
+                QueueSpec(name="a", parent="b"),
+                QueueSpec(name="b", parent="a"),
+                QueueSpec(name="c", parent="b"),
+            ],
+            ["Cycle a.parent", "Cycle b.parent"],
+        ),
+        ([QueueSpec(name="a"), QueueSpec(name="default", parent="a")], ["Conflict default.parent"]),
+        ([QueueSpec(name="a", weight=0)], ["OutOfRange a.weight"]),
+        ([QueueSpec(name="a", starvation_after_s=-1)], ["OutOfRange a.starvation_after_s"]),
+        ([QueueSpec(name="a", guaranteed=gpus(4), limit=gpus(3))], ["AboveLimit a.guaranteed.gpu"]),
+        ([QueueSpec(name="a", guaranteed=gpus(4), limit=Resources(cpu=1))], []),
+        ([QueueSpec(name="a", guaranteed=gpus(-1))], ["OutOfRange a.guaranteed.gpu"]),
+        ([QueueSpec(name="a", limit=gpus(-1))], ["OutOfRange a.limit.gpu"]),
+        (
+            [
+                QueueSpec(name="a", guaranteed=gpus(4)),
+                QueueSpec(name="b", parent="a", guaranteed=gpus(3)),
+                QueueSpec(name="c", parent="a", guaranteed=gpus(2)),
+            ],
+            ["GuaranteedTwice a.guaranteed.gpu"],
+        ),
+        (
+            [QueueSpec(name="a", parent="default", guaranteed=gpus(1))],
+            ["GuaranteedTwice default.guaranteed.gpu"],
+        ),
+        ([QueueSpec(name="a", namespaces=("N n",))], ["BadName a.namespaces"]),
+        ([QueueSpec(name="a", weight=10**7)], ["OutOfRange a.weight"]),
+        (
+            [QueueSpec(name="a", elastic=QueueElastic(policy="lion", quiet_s=-1, cool_down_s=-1))],
+            [
+                "NotAllowed a.elastic.policy",
+                "OutOfRange a.elastic.quiet_s",
+                "OutOfRange a.elastic.cool_down_s",
+            ],
+        ),
+        (
+            [QueueSpec(name="a", elastic=QueueElastic(step=-1, min_gain=-1))],
+            ["OutOfRange a.elastic.step", "OutOfRange a.elastic.min_gain"],
+        ),
+        (
+            [QueueSpec(name="a", namespaces=("n",)), QueueSpec(name="b", namespaces=("m", "n"))],
+            ["Duplicate b.namespaces"],
+        ),
+    ],
+)
+def test_everything_that_is_wrong_is_said(specs: list[QueueSpec], problems: list[str]) -> None:
+    assert [f"{one.code} {one.path}" for one in problems_of(specs)] == problems
+
+
+def test_queues_with_problems_change_nothing(world: World) -> None:
+    assert world.queues(QueueSpec(name="a", limit=gpus(1))) == ()
+    assert world.queues(QueueSpec(name="a", weight=0)) != ()
+    world.submit(world.job("j", 2, floor=2, queue="a"))
+    assert world.waits()["j"].code == "QueueLimit"
+
+
+@pytest.mark.parametrize(
+    ("queue", "namespace", "waits_in"),
+    [
+        ("a", "nowhere", "a"),
+        ("", "a", "a"),
+        ("", "listed", "b"),
+        ("", "nowhere", "default"),
+        ("default", "a", "default"),
+    ],
+)
+def test_a_job_waits_in_the_queue_it_names_else_in_its_namespaces_else_in_default(
+    world: World, queue: str, namespace: str, waits_in: str
+) -> None:
+    world.queues(QueueSpec(name="a"), QueueSpec(name="b", namespaces=("listed",)))
+    world.submit(world.job("j", 1, queue=queue, namespace=namespace))
+    explanation = world.pool.explain("j")
+    assert explanation is not None
+    assert explanation.queue == waits_in
+
+
+def test_without_any_queue_there_is_one_line_for_all(world: World) -> None:
+    world.submit(world.job("j", 1, queue="research", namespace="other"))
+    assert world.placed() == ["j"]
+    assert [one.spec.name for one in world.pool.queue_report()] == ["default"]
+
+
+def test_a_job_whose_queue_is_not_there_waits_for_it_and_says_so(world: World) -> None:
+    world.queues(QueueSpec(name="a"))
+    world.submit(world.job("j", 1, queue="research"))
+    assert world.waits()["j"].code == "NoSuchQueue"
+    assert world.decide() == []
+    assert world.pool.capacity(world.now).waiting_feasible == 0
+    explanation = world.pool.explain("j")
+    assert explanation is not None
+    assert explanation.remedies == ("apply queue research", "submit it to another queue")
+    world.queues(QueueSpec(name="a"), QueueSpec(name="research"))
+    assert world.placed() == ["j"]
+
+
+def test_what_runs_goes_on_when_its_queue_is_gone_or_limited(world: World) -> None:
+    world.queues(QueueSpec(name="a"))
+    world.run(world.job("j", 4, queue="a"))
+    world.queues(QueueSpec(name="a", limit=gpus(2)))
+    world.pool.check_invariants()
+    world.queues(QueueSpec(name="b"))
+    world.pool.check_invariants()
+    assert world.decide() == []
+    held = {one.spec.name: one.allocated.gpu for one in world.pool.queue_report()}
+    assert held == {"b": 0, "default": 4000}
+
+
+def test_the_report_says_what_is_held_borrowed_due_and_waited_for(world: World) -> None:
+    world.queues(
+        QueueSpec(name="a", guaranteed=gpus(2), weight=3),
+        QueueSpec(name="b", policy=QueuePolicy.STRICT_FIFO),
+        QueueSpec(name="idle", weight=100),
+    )
+    world.run(world.job("x", 4, queue="a", servers=0))
+    world.run(world.job("y", 2, queue="b", servers=0))
+    waits_since = world.now
+    world.submit(world.job("z", 8, floor=8, queue="b", servers=0))
+    a, b, default, idle = world.pool.queue_report()
+    assert (a.allocated.gpu, a.borrowed.gpu, a.share, a.fair_share) == (4000, 2000, 500, 750)
+    assert (b.share, b.fair_share, b.running, b.waiting, b.oldest_wait_at) == (250, 250, 1, 1, waits_since)
+    assert (default.running, idle.fair_share, idle.oldest_wait_at) == (0, 0, 0)

@@ -1,0 +1,140 @@
+"""Kubernetes' Job: which of them are gangs, and what of it is followed."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from muster_core.models import CleanPodPolicy, Framework, RestartPolicy, Role, Severity
+from muster_formats import Parsed, parse
+
+
+def parsed(*, restart: str | None = "Never", env: list[dict[str, str]] | None = None, **spec: Any) -> Parsed:
+    container = {"name": "c", "image": "x", **({"env": env} if env else {})}
+    pod = {"containers": [container], **({"restartPolicy": restart} if restart else {})}
+    document = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "small"},
+        "spec": {"template": {"spec": pod}, **spec},
+    }
+    return parse(yaml.safe_dump(document))
+
+
+def errors(parsed: Parsed) -> list[tuple[str, str]]:
+    return [(p.code, p.path) for p in parsed.problems if p.severity is Severity.ERROR]
+
+
+def role_of(parsed: Parsed) -> Role:
+    assert errors(parsed) == []
+    (role,) = parsed.jobs[0].roles
+    return role
+
+
+def test_a_job_is_one_role_of_no_framework_and_keeps_what_has_ended() -> None:
+    read = parsed()
+    assert read.problems == ()
+    (job,) = read.jobs
+    assert (job.framework, job.dialect, job.run.backoff_limit) == (Framework.PLAIN, "batchjob", 6)
+    assert job.run.clean_pod_policy is CleanPodPolicy.RUNNING
+    assert job.roles[0].name == "worker"
+
+
+COUNTS: dict[str, tuple[dict[str, Any], int]] = {
+    "nothing said": ({}, 1),
+    "one completion": ({"completions": 1}, 1),
+    "all at once": ({"completions": 4, "parallelism": 4}, 4),
+    "more at once than there are": ({"completions": 3, "parallelism": 8}, 3),
+    "a work queue": ({"parallelism": 5}, 5),
+}
+
+
+@pytest.mark.parametrize(("spec", "count"), COUNTS.values(), ids=COUNTS)
+def test_a_gang_is_as_large_as_what_runs_at_once(spec: dict[str, Any], count: int) -> None:
+    role = role_of(parsed(**spec))
+    assert (role.min, role.replicas, role.max) == (count, count, count)
+
+
+BAD: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+    "waves": ({"completions": 8, "parallelism": 2}, ("NotTaken", "spec.parallelism")),
+    "one after the other": ({"completions": 8}, ("NotTaken", "spec.completions")),
+    "held back by parallelism": ({"parallelism": 0}, ("NotTaken", "spec.parallelism")),
+    "an index of nothing": (
+        {"completionMode": "Indexed", "parallelism": 2},
+        ("Required", "spec.completions"),
+    ),
+    "no completions": ({"completions": 0}, ("NothingToRun", "spec.completions")),
+    "failures of an index": ({"backoffLimitPerIndex": 1}, ("NotTaken", "spec.backoffLimitPerIndex")),
+    "indexes that may fail": ({"maxFailedIndexes": 1}, ("NotTaken", "spec.maxFailedIndexes")),
+    "a success of some": ({"successPolicy": {"rules": []}}, ("NotTaken", "spec.successPolicy")),
+    "a count in words": ({"completions": "three"}, ("WrongType", "spec.completions")),
+    "a mode that is none": ({"completionMode": "indexed"}, ("NotAllowed", "spec.completionMode")),
+    "no template": ({"template": None}, ("Required", "spec.template")),
+    "always again": ({"restart": "Always"}, ("NotAllowed", "spec.template.spec.restartPolicy")),
+    "no restart policy": ({"restart": None}, ("Required", "spec.template.spec.restartPolicy")),
+}
+
+
+@pytest.mark.parametrize(("said", "expected"), BAD.values(), ids=BAD)
+def test_what_is_wrong_is_told_where_it_is_wrong(said: dict[str, Any], expected: tuple[str, str]) -> None:
+    assert errors(parsed(**said)) == [expected]
+
+
+def test_waves_are_refused_with_what_to_write_instead() -> None:
+    (problem,) = parsed(completions=8, parallelism=2).problems
+    assert problem.fix == "write parallelism: 8, or submit several Jobs"
+
+
+POLICIES = {
+    ("OnFailure", 6): RestartPolicy.ON_FAILURE,
+    ("Never", 6): RestartPolicy.ON_FAILURE,
+    ("OnFailure", 0): RestartPolicy.ON_FAILURE,
+    ("Never", 0): RestartPolicy.NEVER,
+}
+
+
+@pytest.mark.parametrize(("said", "policy"), POLICIES.items(), ids=map(str, POLICIES))
+def test_a_pod_that_failed_is_replaced_while_the_limit_lasts(
+    said: tuple[str, int], policy: RestartPolicy
+) -> None:
+    restart, limit = said
+    assert role_of(parsed(restart=restart, backoffLimit=limit)).restart_policy is policy
+
+
+def test_an_indexed_job_tells_each_replica_its_index() -> None:
+    indexed: dict[str, Any] = {"completions": 2, "parallelism": 2, "completionMode": "Indexed"}
+    template = role_of(parsed(**indexed)).template
+    assert template.env == {"JOB_COMPLETION_INDEX": "$(MUSTER_INDEX)"}
+    assert template.pod["spec"]["containers"][0]["env"] == [
+        {"name": "JOB_COMPLETION_INDEX", "value": "$(MUSTER_INDEX)"}
+    ]
+
+
+def test_a_variable_of_the_same_name_stays_its_author_s() -> None:
+    own = [{"name": "JOB_COMPLETION_INDEX", "value": "7"}]
+    template = role_of(parsed(completions=1, completionMode="Indexed", env=own)).template
+    assert template.env == {"JOB_COMPLETION_INDEX": "7"}
+    assert template.pod["spec"]["containers"][0]["env"] == own
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"podFailurePolicy": {"rules": []}},
+        {"podReplacementPolicy": "Failed"},
+        {"selector": {"matchLabels": {}}},
+        {"manualSelector": True},
+        {"managedBy": "example.com/controller"},
+    ],
+    ids=lambda said: next(iter(said)),
+)
+def test_what_has_no_effect_is_a_warning(said: dict[str, Any]) -> None:
+    read = parsed(**said)
+    assert [(p.code, p.path) for p in read.problems] == [("NotActedUpon", f"spec.{next(iter(said))}")]
+    assert len(read.jobs) == 1
+
+
+def test_the_run_policy_is_read() -> None:
+    read = parsed(activeDeadlineSeconds=60, ttlSecondsAfterFinished=5, suspend=True, backoffLimit=0)
+    run = read.jobs[0].run
+    assert (run.active_deadline_s, run.ttl_s, run.suspend, run.backoff_limit) == (60, 5, True, 0)

@@ -1,0 +1,117 @@
+"""The description of the fields is read off the tables, and the page that shows it is current."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+from muster_formats.fields import FieldRow, Link, field_rows, table_rows
+from muster_formats.kinds import Ignored, ListOf, MapOf, Text
+from muster_formats.native.kinds import PodTemplate
+from muster_formats.pods.keys import TemplateKeys
+from muster_formats.registry import all_dialects
+from muster_formats.table import Effect, Field, Nested, Table
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+class _Leaf(Table):
+    name = Field("name", Text(), "A name.")
+    gone = Field("gone", Ignored(), "A past.", idle="it is over")
+
+
+class _Larger(_Leaf):
+    more = Field("more", Text(), "More.")
+
+
+class _Root(Table):
+    kept = frozenset({"kind"})
+    one = Field("one", Nested(_Leaf), "One.")
+    many = Field("many", ListOf(Nested(_Larger)), "Many.")
+    named = Field("named", MapOf(None, Nested(_Leaf)), "By name.")
+    never = Field("never", Nested(_Leaf), "Never.", refused="it is not for us")
+
+
+def test_every_field_has_a_row_with_its_path_and_its_effect() -> None:
+    rows = [row for row in table_rows(_Root) if isinstance(row, FieldRow)]
+    assert [row.path for row in rows] == [
+        "kind",
+        "one",
+        "one.name",
+        "one.gone",
+        "many",
+        "many[].name",
+        "many[].gone",
+        "many[].more",
+        "named",
+        "named.<name>.name",
+        "named.<name>.gone",
+        "never",
+    ]
+    assert rows[3] == FieldRow("one.gone", Effect.WARNED, "A past.", "it is over")
+    assert rows[-1] == FieldRow("never", Effect.REFUSED, "Never.", "it is not for us")
+
+
+def test_a_table_that_is_described_apart_is_a_link_and_what_differs() -> None:
+    rows = list(table_rows(_Root, apart=[_Leaf]))
+    assert [row for row in rows if isinstance(row, Link)] == [
+        Link("one", _Leaf),
+        Link("many[]", _Leaf),
+        Link("named.<name>", _Leaf),
+    ]
+    within = {row.path for row in rows if isinstance(row, FieldRow) and set(row.path) & set(".[")}
+    assert within == {"many[].more"}
+
+
+def test_a_template_is_described_where_it_stands() -> None:
+    class _Holder(Table):
+        template = Field("template", PodTemplate(), "A template.")
+
+    paths = {row.path for row in table_rows(_Holder)}
+    assert "template.spec.containers[].env[].valueFrom" in paths
+    assert Link("template", TemplateKeys) in list(table_rows(_Holder, apart=[TemplateKeys]))
+
+
+def test_every_dialect_that_is_taken_describes_its_fields() -> None:
+    assert [
+        dialect.words for dialect in all_dialects() if dialect.taken and not list(field_rows(dialect))
+    ] == []
+
+
+def _page() -> tuple[str, str]:
+    """The page as it is, and as it is due."""
+    spec = importlib.util.spec_from_file_location("fields_generate", DOCS / "fields_generate.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return (DOCS / "fields.md").read_text(), module.rendered()
+
+
+def test_the_page_is_current() -> None:
+    page, due = _page()
+    assert page == due, "run: python docs/fields_generate.py"
+
+
+def test_every_section_is_one_step_from_the_contents() -> None:
+    page, _ = _page()
+    contents = page.split("## Contents\n")[1].split("\n## ")[0]
+    titles = re.findall(r"^##+ (.*)$", page, re.MULTILINE)
+    assert [title for title in titles if f"[{title}](" not in contents] == ["Contents"]
+
+
+def test_what_is_followed_in_part_says_which_part() -> None:
+    page, _ = _page()
+    (policy,) = re.findall(r"^\| `spec.elastic.policy` \| (.*) \|$", page, re.MULTILINE)
+    assert policy.startswith("acted upon in part | Who grows first")
+    assert policy.endswith("its size stays, and a warning says so.")
+
+
+def test_every_link_of_the_page_leads_somewhere() -> None:
+    page, _ = _page()
+    headings = {
+        re.sub(r"[^a-z0-9_ -]", "", title.lower()).replace(" ", "-")
+        for title in re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+    }
+    assert set(re.findall(r"\(#([^)]*)\)", page)) <= headings
+    pages = set(re.findall(r"\(([a-z0-9-]+\.md)\)", page))
+    assert [name for name in pages if not (DOCS / name).exists()] == []

@@ -1,0 +1,180 @@
+"""What this version cannot do is told in the document's own words, where they stand; a typed job is told in the model's."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from muster_core.models import (
+    ElasticPolicy,
+    Framework,
+    Job,
+    Problem,
+    Role,
+    Severity,
+    Template,
+)
+from muster_formats import Parsed
+from muster_formats.reading import read_document, read_spec
+
+CONTAINER = {"name": "tensorflow", "image": "i", "command": ["c"]}
+
+
+def native(role: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    roles = {"worker": role or {"command": ["c"]}}
+    return {
+        "apiVersion": "muster.dev/v1",
+        "kind": "Job",
+        "metadata": {"name": "a"},
+        "spec": {"roles": roles, **spec},
+    }
+
+
+def tfjob(container: dict[str, Any] = CONTAINER, **spec: Any) -> dict[str, Any]:
+    worker = {"template": {"spec": {"containers": [container]}}}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": {"name": "a"},
+        "spec": {"tfReplicaSpecs": {"Worker": worker}, **spec},
+    }
+
+
+def batchjob(container: dict[str, Any] = CONTAINER, **spec: Any) -> dict[str, Any]:
+    pod = {"restartPolicy": "Never", "containers": [container]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "a"},
+        "spec": {"template": {"spec": pod}, **spec},
+    }
+
+
+def trainjob(trainer: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "a"},
+        "spec": {
+            "runtimeRef": {"name": "torch-distributed"},
+            "trainer": trainer or {"image": "i", "command": ["c"]},
+            **spec,
+        },
+    }
+
+
+def component(container: dict[str, Any] = CONTAINER, **fields: Any) -> dict[str, Any]:
+    run = {"kind": "job", "container": container}
+    return {"version": 1.1, "kind": "component", "name": "a", "run": run, **fields}
+
+
+def read(document: dict[str, Any]) -> tuple[Parsed, list[str]]:
+    text = yaml.safe_dump(document, sort_keys=False)
+    return read_document(text), text.splitlines()
+
+
+def told(document: dict[str, Any]) -> Problem:
+    """The one problem of a document."""
+    (problem,) = read(document)[0].problems
+    return problem
+
+
+HELD = {
+    "native": native(suspend=True),
+    "run policy": tfjob(runPolicy={"suspend": True}),
+    "run policy under spec": tfjob(suspend=True),
+    "batch": batchjob(suspend=True),
+    "trainjob": trainjob(suspend=True),
+    "polyaxon": component(isApproved=False),
+}
+
+
+@pytest.mark.parametrize("document", HELD.values(), ids=HELD)
+def test_a_job_that_is_held_from_the_start_is_taken(document: dict[str, Any]) -> None:
+    parsed, _ = read(document)
+    assert parsed.problems == ()
+    assert parsed.jobs[0].run.suspend
+
+
+WISHES = {
+    "native policy": (native(elastic={"policy": "pollux"}), "spec.elastic.policy"),
+}
+
+
+@pytest.mark.parametrize(("document", "path"), WISHES.values(), ids=WISHES)
+def test_a_wish_that_is_not_followed_is_a_warning_at_its_line(document: dict[str, Any], path: str) -> None:
+    parsed, lines = read(document)
+    (problem,) = parsed.problems
+    assert (problem.code, problem.severity, problem.path) == ("NotActedUpon", Severity.WARNING, path)
+    assert lines[problem.line - 1].lstrip().startswith(path.rsplit(".", 1)[-1])
+    assert parsed.jobs[0].warnings == parsed.problems
+
+
+@pytest.mark.parametrize("policy", ["marginal_gain", "dragon", "max_min", "none"])
+def test_the_policies_that_are_known_are_followed_in_silence(policy: str) -> None:
+    assert read(native(elastic={"policy": policy}))[0].problems == ()
+
+
+BARE = {"name": "tensorflow", "image": "i"}
+COMMANDLESS = {
+    "native": (native({"image": "i"}), "spec.roles.worker"),
+    "native with arguments": (native({"image": "i", "args": ["--fast"]}), "spec.roles.worker"),
+    "native override": (
+        native({"command": ["c"], "overrides": [{"index": 0, "image": "i", "command": []}]}),
+        "spec.roles.worker",
+    ),
+    "tfjob": (tfjob(BARE), "spec.tfReplicaSpecs.Worker"),
+    "batch": (batchjob(BARE), "spec.template"),
+    "trainjob": (trainjob({"image": "i"}), "spec.trainer"),
+    "polyaxon": (component(BARE), "run.container"),
+}
+
+
+@pytest.mark.parametrize(("document", "path"), COMMANDLESS.values(), ids=COMMANDLESS)
+def test_a_replica_that_relies_on_its_image_is_a_warning(document: dict[str, Any], path: str) -> None:
+    problem = told(document)
+    assert (problem.code, problem.severity, problem.path) == ("KubernetesOnly", Severity.WARNING, path)
+    assert "has no command" in problem.message
+
+
+def test_an_mpi_worker_needs_no_command() -> None:
+    roles = {"launcher": {"image": "i", "command": ["mpirun"]}, "worker": {"image": "i", "replicas": 2}}
+    assert read(native(framework="mpi", roles=roles))[0].problems == ()
+
+
+def test_a_command_that_is_wrong_is_not_one_that_is_missing() -> None:
+    assert told(native({"image": "i", "command": 3})).code == "WrongType"
+
+
+def test_a_framework_that_counts_its_peers_once_is_a_warning_where_it_may_grow() -> None:
+    problem = told(native({"command": ["c"], "max": 3}, framework="jax"))
+    assert (problem.code, problem.path, problem.found) == ("NotActedUpon", "spec.roles.worker.max", "1 to 3")
+
+
+def typed(template: Template | None = None, **fields: Any) -> Job:
+    made = template or Template(command=("c",))
+    return Job(name="a", roles=(Role(name="worker", replicas=1, min=1, max=1, template=made),), **fields)
+
+
+TYPED = {
+    "policy": (typed(elastic=ElasticPolicy(policy="pollux")), "NotActedUpon", "elastic.policy"),
+    "image": (typed(Template(image="i")), "KubernetesOnly", "roles[0].template"),
+    "peers": (
+        Job(
+            name="a",
+            framework=Framework.JAX,
+            roles=(Role(name="worker", replicas=1, min=1, max=2, template=Template(command=("c",))),),
+        ),
+        "NotActedUpon",
+        "roles[0].max",
+    ),
+}
+
+
+@pytest.mark.parametrize(("job", "code", "path"), TYPED.values(), ids=TYPED)
+def test_a_typed_job_is_told_by_its_paths(job: Job, code: str, path: str) -> None:
+    parsed = read_spec(job)
+    (problem,) = parsed.problems
+    assert (problem.code, problem.path) == (code, path)
+    warned = problem.severity is Severity.WARNING
+    assert [one.warnings for one in parsed.jobs] == ([parsed.problems] if warned else [])

@@ -1,0 +1,111 @@
+"""Placeholders are filled in, and nothing is worked out."""
+
+from typing import Any
+
+import pytest
+
+from muster_formats.cursor import Cursor
+from muster_formats.placeholders import MAX_FILLED, Placeholders
+from muster_formats.problems import Problems
+from muster_formats.yaml_builder import Json, Node
+from muster_formats.yaml_source import read_source
+
+VALUES = """
+rate: 0.001
+steps: 500
+on: true
+name: relu
+layers: [100, 200, 10]
+convolutions: {conv1: {kernels: [32, 32]}}
+batch-size: 8
+"""
+
+
+def node(text: str) -> Node:
+    return read_source(text, Problems()).parts[0]
+
+
+def values(text: str = VALUES) -> dict[str, Node]:
+    return {key: cursor.node for key, cursor in Cursor(node(text), "", Problems()).items().items()}
+
+
+def fill(text: str, known: str = VALUES) -> tuple[Json, list[tuple[str, str]]]:
+    problems = Problems()
+    filled = Placeholders(values(known)).fill(Cursor(node(text), "", problems))
+    return filled.node.plain(), [(problem.code, problem.path) for problem in problems.found]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain", "plain"),
+        ("--rate={{ rate }} --steps={{steps}}", "--rate=0.001 --steps=500"),
+        ("l={{ layers[0] }}-{{ layers[2] }}", "l=100-10"),
+        ("k={{ convolutions.conv1.kernels }}", "k=[32, 32]"),
+        ("b={{ batch-size }}", "b=8"),
+        ("is {{ on }}", "is True"),
+        ("alone }}", "alone }}"),
+        ("'{{ steps }}'", 500),
+        ("' {{ rate }} '", 0.001),
+        ("'{{ on }}'", True),
+        ("'{{ name }}'", "relu"),
+        ("'{{ convolutions.conv1 }}'", {"kernels": [32, 32]}),
+        ("{a: ['{{ steps }}', 'x{{ name }}'], b: 1}", {"a": [500, "xrelu"], "b": 1}),
+    ],
+)
+def test_a_placeholder_is_what_it_names(text: str, expected: Any) -> None:
+    assert fill(text) == (expected, [])
+
+
+def test_what_has_no_placeholder_is_left_alone() -> None:
+    untouched = node("{a: [1, b], c: {d: null}}")
+    assert Placeholders(values()).fill(Cursor(untouched, "", Problems())).node is untouched
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("x{{ unknown }}", "NotAllowed"),
+        ("x{{ layers[3] }}", "NotAllowed"),
+        ("x{{ layers.first }}", "NotAllowed"),
+        ("x{{ convolutions.conv2 }}", "NotAllowed"),
+        ("x{{ rate * 2 }}", "NotTaken"),
+        ("x{{ name | upper }}", "NotTaken"),
+        ("x{{ ''.__class__ }}", "NotTaken"),
+        ("x{{ }}", "NotTaken"),
+        ("x{{ " + "a" * 300 + " }}", "NotTaken"),
+        ("x{{ rate", "NotTaken"),
+        ("x{% if rate %}y{% endif %}", "NotTaken"),
+    ],
+)
+def test_more_than_a_known_name_is_a_problem_and_counts_as_nothing(text: str, code: str) -> None:
+    assert fill(f'{{a: "{text}"}}') == ({"a": None}, [(code, "a")])
+
+
+def test_an_unknown_name_is_told_with_those_that_are_known() -> None:
+    problems = Problems()
+    Placeholders(values()).fill(Cursor(node("a{{ batch_size }}"), "", problems))
+    (problem,) = problems.found
+    assert problem.fix == "did you mean batch-size?"
+    assert problem.allowed.startswith("batch-size, convolutions, ")
+
+
+def test_what_is_filled_in_is_bounded_as_a_whole() -> None:
+    long = "x" * 100_000
+    text = " ".join(["{{ long }}"] * (MAX_FILLED // len(long) + 1))
+    filled, problems = fill(f"[ok, '{text}']", f"long: {long}")
+    assert filled == ["ok", None]
+    assert problems == [("TooLarge", "[1]")]
+
+
+def test_lists_that_are_named_many_times_are_bounded_too() -> None:
+    many = f"many: [{', '.join(['1'] * 10_000)}]"
+    named = ", ".join(["'{{ many }}'"] * 60)
+    filled, problems = fill(f"[{named}]", many)
+    assert isinstance(filled, list)
+    assert filled[-1] is None
+    assert {code for code, _ in problems} == {"TooLarge"}
+
+
+def test_unclosed_braces_are_read_in_one_go() -> None:
+    assert fill(f"'{'{' * 200_000}'")[1] == [("NotTaken", "")]

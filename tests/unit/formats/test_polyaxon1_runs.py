@@ -1,0 +1,151 @@
+"""Runs of Polyaxon today: bounds, modes, clusters."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from muster_core.models import Job, Severity
+from muster_core.models.problem_codes import Code
+from muster_formats import Parsed, parse
+from muster_formats.polyaxon_v1.clusters import JOIN
+
+CONTAINER: dict[str, Any] = {"image": "foo", "command": ["train"]}
+JOB: dict[str, Any] = {"kind": "job", "container": CONTAINER}
+
+
+def component(run: dict[str, Any] | None = None, **fields: Any) -> Parsed:
+    return parse(
+        yaml.safe_dump(
+            {"version": 1.1, "kind": "component", "name": "exp", "run": run or JOB, **fields}, sort_keys=False
+        )
+    )
+
+
+def job_of(parsed: Parsed) -> Job:
+    assert [problem for problem in parsed.problems if problem.severity is Severity.ERROR] == []
+    return parsed.jobs[0]
+
+
+def told(parsed: Parsed) -> list[tuple[str, str]]:
+    return [(problem.code, problem.path) for problem in parsed.problems]
+
+
+def elastic(policy: dict[str, Any], **fields: Any) -> Parsed:
+    return component(
+        {
+            "kind": "pytorchjob",
+            "elasticPolicy": policy,
+            "worker": {"replicas": 3, "container": CONTAINER},
+            **fields,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "bounds"),
+    [
+        ({"minReplicas": 2, "maxReplicas": 5}, (2, 3, 5)),
+        ({"minReplicas": 3}, (3, 3, 3)),
+        ({}, (3, 3, 3)),
+    ],
+)
+def test_workers_stay_between_the_bounds(policy: dict[str, Any], bounds: tuple[int, int, int]) -> None:
+    role = job_of(elastic(policy)).roles[0]
+    assert (role.min, role.replicas, role.max) == bounds
+
+
+def test_workers_that_break_the_bounds_are_told_in_the_words_of_the_policy() -> None:
+    assert told(elastic({"minReplicas": 2, "maxReplicas": 2})) == [("Conflict", "run.worker.replicas")]
+    (problem,) = elastic({"minReplicas": 4, "maxReplicas": 9}).problems
+    assert problem.message == "worker.replicas 3 is below minReplicas 4"
+
+
+def test_both_spellings_of_a_key_are_read_and_not_both_at_once() -> None:
+    right, wrong = elastic({"rdzvBackend": "etcd"}), elastic({"rdvzBackend": "etcd"})
+    assert job_of(right).options == job_of(wrong).options
+    assert (right.problems, told(wrong)) == ((), [("Misspelt", "run.elasticPolicy.rdvzBackend")])
+    twice = elastic({"rdvzId": "a", "rdzvId": "a"})
+    assert told(twice) == [("Conflict", "run.elasticPolicy.rdvzId")]
+
+
+def test_processes_are_said_once() -> None:
+    assert job_of(elastic({"nProcPerNode": 4})).options.processes == "4"
+    assert job_of(elastic({"nProcPerNode": 4}, nProcPerNode="4")).options.processes == "4"
+    assert told(elastic({"nProcPerNode": 4}, nProcPerNode="gpu")) == [
+        ("Conflict", "run.elasticPolicy.nProcPerNode")
+    ]
+    assert told(elastic({}, nProcPerNode="many")) == [("NotAllowed", "run.nProcPerNode")]
+
+
+def test_a_floor_is_for_frameworks_that_can_do_with_fewer() -> None:
+    run: dict[str, Any] = {
+        "schedulingPolicy": {"minAvailable": 2},
+        "worker": {"replicas": 4, "container": CONTAINER},
+    }
+    assert job_of(component({"kind": "tfjob", **run})).roles[0].min == 2
+    rigid = component({"kind": "pytorchjob", **run})
+    assert job_of(rigid).roles[0].min == 4
+    assert told(rigid) == [("NotActedUpon", "run.schedulingPolicy.minAvailable")]
+
+
+def test_tuners_are_of_the_mode_that_tunes() -> None:
+    replica = {"container": CONTAINER}
+    run: dict[str, Any] = {"kind": "mxjob", "tunerTracker": replica, "tunerServer": replica, "tuner": replica}
+    assert [role.name for role in job_of(component({**run, "mode": "MXTune"})).roles] == [
+        "tunertracker",
+        "tunerserver",
+        "tuner",
+    ]
+    assert told(component(run)) == [
+        ("Conflict", "run.tunerTracker"),
+        ("Conflict", "run.tunerServer"),
+        ("Conflict", "run.tuner"),
+    ]
+
+
+def test_an_elastic_run_has_workers() -> None:
+    run = {"kind": "pytorchjob", "elasticPolicy": {"minReplicas": 1}, "master": {"container": CONTAINER}}
+    assert told(component(run)) == [("Required", "run.worker")]
+
+
+# Clusters
+
+
+def test_a_replica_of_a_cluster_finds_the_first_by_the_membership_file(tmp_path: Path) -> None:
+    members = tmp_path / "members.json"
+    members.write_text(json.dumps({"generation": 1, "members": {"head": {"0": "10.0.0.1:6379"}}}))
+    words = [sys.executable, "-c", JOIN, "head", "echo", "--address=@ADDRESS@", "tcp://@ADDRESS@", "end"]
+    ran = subprocess.run(
+        words,
+        env={**os.environ, "MUSTER_MEMBERS": str(members)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert ran.stdout == "--address=10.0.0.1:6379 tcp://10.0.0.1:6379 end\n"
+
+
+def test_a_cluster_runs_its_own_commands() -> None:
+    run = {
+        "kind": "raycluster",
+        "head": {"container": CONTAINER, "rayStartParams": {"port": "1", "block": "true"}},
+    }
+    parsed = component(run)
+    assert told(parsed) == [
+        (Code.NOT_TAKEN, "run.head.container.command"),
+        (Code.NOT_ACTED_UPON, "run.head.rayStartParams.port"),
+        (Code.NOT_ACTED_UPON, "run.head.rayStartParams.block"),
+    ]
+
+
+def test_a_group_of_workers_is_not_called_like_the_head() -> None:
+    replica = {"container": {"image": "ray"}}
+    parsed = component({"kind": "raycluster", "head": replica, "workers": {"head": replica}})
+    assert told(parsed) == [(Code.DUPLICATE, "run.workers.head")]

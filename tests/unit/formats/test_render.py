@@ -1,0 +1,50 @@
+"""Problems as people read them."""
+
+from muster_core.models import Problem, Severity
+from muster_formats import parse, render_problems
+
+TEXT = "apiVersion: muster.dev/v1\nkind: Job\nmetadata: {name: a}\nspec:\n  roles:\n    worker:\n      image: x\n      replica: 2\n"
+
+
+def test_a_problem_shows_its_line_a_caret_and_the_remedy() -> None:
+    told = render_problems(parse(TEXT).problems, TEXT, "job.yaml", colour=False)
+    first, quoted, caret, at, allowed, fix = told.splitlines()
+    assert first == "job.yaml:8:7: error[UnknownField] worker has no field replica"
+    assert quoted == "          replica: 2"
+    assert caret == "          ^"
+    assert at == "  at: spec.roles.worker.replica"
+    assert allowed.startswith("  allowed: annotations, args, command")
+    assert fix == "  fix: did you mean replicas?"
+
+
+def test_colours_are_used_where_they_are_wanted() -> None:
+    problems = parse(TEXT).problems
+    assert "\x1b[" in render_problems(problems, TEXT, "job.yaml", colour=True)
+    assert "\x1b[" not in render_problems(problems, TEXT, "job.yaml", colour=False)
+
+
+def test_a_problem_without_a_line_has_none() -> None:
+    problem = Problem(
+        code="Conflict", path="roles[0].min", message="min 3 is above max 2", severity=Severity.WARNING
+    )
+    assert (
+        render_problems([problem], "", "spec")
+        == "spec: warning[Conflict] min 3 is above max 2\n  at: roles[0].min\n"
+    )
+
+
+def test_nothing_wrong_is_no_text() -> None:
+    assert render_problems((), TEXT, "job.yaml") == ""
+
+
+def test_a_long_line_is_quoted_around_its_caret() -> None:
+    text = TEXT.replace("image: x", "image: x, ").replace("replica: 2", "command: [" + '"x", ' * 100 + "7]")
+    problems = parse(text).problems
+    _, quoted, caret, *_ = render_problems(problems, text, "job.yaml").splitlines()
+    assert len(quoted) < 130
+    assert quoted[caret.index("^")] == "7"
+
+
+def test_what_stands_in_a_document_cannot_reach_the_terminal_as_control_characters() -> None:
+    text = 'apiVersion: muster.dev/v1\nkind: Job\nmetadata: {"\\e[31mname": a}\n'
+    assert "\x1b" not in render_problems(parse(text).problems, text, "job\x1b.yaml")

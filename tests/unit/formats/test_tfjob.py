@@ -1,0 +1,352 @@
+"""TFJob in both layouts."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from muster_core.models import (
+    CleanPodPolicy,
+    Framework,
+    Job,
+    Port,
+    Resources,
+    RestartPolicy,
+    Role,
+    RunPolicy,
+    Severity,
+    SuccessPolicy,
+    Template,
+)
+from muster_formats import Parsed, parse
+
+GI = 2**30
+COMMAND = ("/bin/bash", "-c", "python3 train.py")
+
+
+def container(**fields: Any) -> dict[str, Any]:
+    return {"name": "tensorflow", "image": "tf", **fields}
+
+
+def replica(count: int | None = None, *, pod: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    said = {} if count is None else {"replicas": count}
+    return {**said, "template": {"spec": {"containers": [container()], **(pod or {})}}, **fields}
+
+
+def tfjob(spec: dict[str, Any] | None = None, **metadata: Any) -> Parsed:
+    """A TFJob of two workers, with this in its spec and metadata."""
+    document = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": {"name": "mnist", **metadata},
+        "spec": {"tfReplicaSpecs": {"Worker": replica(2)}, **(spec or {})},
+    }
+    return parse(yaml.safe_dump(document))
+
+
+def specs(**types: Any) -> dict[str, Any]:
+    """A spec of these replica types."""
+    return {"tfReplicaSpecs": types}
+
+
+def good(parsed: Parsed) -> Job:
+    assert [problem for problem in parsed.problems if problem.severity is Severity.ERROR] == []
+    return parsed.jobs[0]
+
+
+def told(parsed: Parsed) -> list[tuple[str, str]]:
+    return [(problem.code, problem.path) for problem in parsed.problems]
+
+
+def worker_of(parsed: Parsed) -> Role:
+    worker = good(parsed).role("worker")
+    assert worker
+    return worker
+
+
+SAMPLE = """
+apiVersion: kubeflow.org/v1
+kind: TFJob
+metadata:
+  name: job1
+  annotations:
+    "DRAGON_KUBESHARE": "true"
+spec:
+  max-instances: 4
+  min-instances: 1
+  cleanPodPolicy: "All"
+  tfReplicaSpecs:
+    PS:
+      replicas: 1
+      restartPolicy: OnFailure
+      template:
+        spec:
+          terminationGracePeriodSeconds: 0
+          containers:
+          - name: tensorflow
+            image: tensorflow/tensorflow:1.15.0-py3
+            command: ["/bin/bash", "-c", "python3 train.py"]
+            ports:
+            - containerPort: 2222
+              name: tfjob-port
+            resources:
+              limits:
+                cpu: "4"
+                memory: "8Gi"
+    Worker:
+      replicas: 4
+      restartPolicy: OnFailure
+      template:
+        metadata:
+          annotations:
+            "kubeshare/gpu_request": "0.5"
+            "kubeshare/gpu_limit": "1.0"
+            "kubeshare/gpu_mem": "3189243904"
+        spec:
+          terminationGracePeriodSeconds: 0
+          containers:
+          - name: tensorflow
+            image: tensorflow/tensorflow:1.15.0-gpu-py3
+            command: ["/bin/bash", "-c", "python3 train.py"]
+            env:
+            - name: "global_steps"
+              value: "100000"
+            resources:
+              limits:
+                cpu: "4"
+                memory: "8Gi"
+"""
+
+
+def test_a_job_in_dragon_s_form_with_shares_of_gpus_is_understood_whole() -> None:
+    parsed = parse(SAMPLE)
+    assert parsed.problems == ()
+    (job,) = parsed.jobs
+    cpu_and_memory = Resources(cpu=4000, memory=8 * GI)
+    pods = [role.template.pod for role in job.roles]
+    assert job == Job(
+        name="job1",
+        annotations={"DRAGON_KUBESHARE": "true"},
+        framework=Framework.TENSORFLOW,
+        dialect="tfjob",
+        run=RunPolicy(clean_pod_policy=CleanPodPolicy.ALL),
+        roles=(
+            Role(
+                name="ps",
+                replicas=1,
+                min=1,
+                max=1,
+                restart_policy=RestartPolicy.ON_FAILURE,
+                template=Template(
+                    image="tensorflow/tensorflow:1.15.0-py3",
+                    command=COMMAND,
+                    requests=cpu_and_memory,
+                    limits=cpu_and_memory,
+                    ports=(Port(name="tfjob-port", number=2222),),
+                    grace_s=0,
+                    pod=pods[0],
+                ),
+            ),
+            Role(
+                name="worker",
+                replicas=4,
+                min=1,
+                max=4,
+                restart_policy=RestartPolicy.ON_FAILURE,
+                template=Template(
+                    image="tensorflow/tensorflow:1.15.0-gpu-py3",
+                    command=COMMAND,
+                    env={"global_steps": "100000"},
+                    requests=Resources(cpu=4000, memory=8 * GI, gpu=500, gpu_memory=3_189_243_904),
+                    limits=Resources(cpu=4000, memory=8 * GI, gpu=1000, gpu_memory=3_189_243_904),
+                    ports=(Port(name="tfjob-port", number=2222),),
+                    annotations={
+                        "kubeshare/gpu_request": "0.5",
+                        "kubeshare/gpu_limit": "1.0",
+                        "kubeshare/gpu_mem": "3189243904",
+                    },
+                    grace_s=0,
+                    pod=pods[1],
+                ),
+            ),
+        ),
+    )
+
+
+def test_the_template_is_kept_for_kubernetes_with_the_port_that_the_replicas_meet_at() -> None:
+    pod = parse(SAMPLE).jobs[0].roles[1].template.pod
+    assert pod["spec"]["containers"][0]["ports"] == [{"name": "tfjob-port", "containerPort": 2222}]
+    assert pod["metadata"]["annotations"]["kubeshare/gpu_mem"] == "3189243904"
+
+
+@pytest.mark.parametrize(
+    ("said", "counts"),
+    [
+        ({}, (2, 2, 2)),
+        ({"min-instances": 1}, (1, 2, 2)),
+        ({"max-instances": 4}, (2, 2, 4)),
+        ({"min-instances": 1, "max-instances": 4}, (1, 2, 4)),
+        ({"schedulingPolicy": {"minAvailable": 1}}, (1, 2, 2)),
+        ({"schedulingPolicy": {"minAvailable": 2}}, (2, 2, 2)),
+    ],
+)
+def test_a_bound_that_is_not_given_is_what_the_workers_start_with(
+    said: dict[str, Any], counts: tuple[int, ...]
+) -> None:
+    worker = worker_of(tfjob(said))
+    assert (worker.min, worker.replicas, worker.max) == counts
+
+
+def test_workers_that_are_not_counted_are_the_least_that_may_be() -> None:
+    assert worker_of(tfjob({**specs(Worker=replica()), "min-instances": 3, "max-instances": 5})).replicas == 3
+    assert worker_of(tfjob(specs(Worker=replica()))).replicas == 1
+
+
+def test_the_gang_s_minimum_leaves_the_workers_what_the_others_do_not_take() -> None:
+    job = good(tfjob({**specs(PS=replica(2), Worker=replica(4)), "schedulingPolicy": {"minAvailable": 3}}))
+    assert job.min_available == 3
+    assert [(role.name, role.min, role.replicas) for role in job.roles] == [("ps", 2, 2), ("worker", 1, 4)]
+
+
+POLICY: dict[str, Any] = {
+    "cleanPodPolicy": "All",
+    "ttlSecondsAfterFinished": 60,
+    "activeDeadlineSeconds": 3600,
+    "backoffLimit": 5,
+    "suspend": True,
+    "schedulingPolicy": {"minAvailable": 2, "queue": "research", "scheduleTimeoutSeconds": 120},
+}
+
+
+@pytest.mark.parametrize("spec", [POLICY, {"runPolicy": POLICY}], ids=["under spec", "under runPolicy"])
+def test_the_run_policy_is_read_in_either_place(spec: dict[str, Any]) -> None:
+    job = good(tfjob({"successPolicy": "AllWorkers", **spec}))
+    assert (job.queue, job.min_available) == ("research", 2)
+    assert job.run == RunPolicy(
+        clean_pod_policy=CleanPodPolicy.ALL,
+        ttl_s=60,
+        active_deadline_s=3600,
+        backoff_limit=5,
+        suspend=True,
+        queue_deadline_s=120,
+        success_policy=SuccessPolicy.ALL_WORKERS,
+    )
+
+
+def test_the_same_policy_in_both_places_is_a_conflict() -> None:
+    parsed = tfjob({"backoffLimit": 1, "runPolicy": {"backoffLimit": 2}})
+    assert told(parsed) == [("Conflict", "spec.runPolicy.backoffLimit")]
+
+
+def test_pods_are_kept_by_default_unless_the_job_is_written_for_dragon() -> None:
+    assert good(tfjob()).run.clean_pod_policy is CleanPodPolicy.NONE
+    assert good(tfjob({"max-instances": 2})).run.clean_pod_policy is CleanPodPolicy.RUNNING
+
+
+def test_replicas_are_not_restarted_by_default() -> None:
+    assert worker_of(tfjob()).restart_policy is RestartPolicy.NEVER
+
+
+def test_replica_types_are_known_in_any_letter_case() -> None:
+    job = good(tfjob(specs(ps=replica(), WORKER=replica(2), chief=replica(), evaluator=replica())))
+    assert {role.name for role in job.roles} == {"ps", "worker", "chief", "evaluator"}
+
+
+REFUSED: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+    "two spellings": (
+        {"tfReplicaSpecs": {"PS": replica(), "ps": replica()}},
+        ("DuplicateKey", "spec.tfReplicaSpecs.ps"),
+    ),
+    "an unknown type": (
+        {"tfReplicaSpecs": {"Wroker": replica()}},
+        ("UnknownField", "spec.tfReplicaSpecs.Wroker"),
+    ),
+    "two chiefs": (
+        {"tfReplicaSpecs": {"Chief": replica(2)}},
+        ("OutOfRange", "spec.tfReplicaSpecs.Chief.replicas"),
+    ),
+    "chief and master": (
+        {"tfReplicaSpecs": {"Chief": replica(), "Master": replica()}},
+        ("Conflict", "spec.tfReplicaSpecs.Master"),
+    ),
+    "two evaluators": (
+        {"tfReplicaSpecs": {"Worker": replica(), "Evaluator": replica(2)}},
+        ("OutOfRange", "spec.tfReplicaSpecs.Evaluator.replicas"),
+    ),
+    "no replica": ({"tfReplicaSpecs": {"Worker": replica(0)}}, ("NothingToRun", "spec.tfReplicaSpecs")),
+    "no template": (
+        {"tfReplicaSpecs": {"Worker": {"replicas": 1}}},
+        ("Required", "spec.tfReplicaSpecs.Worker.template"),
+    ),
+    "no image": (
+        {"tfReplicaSpecs": {"Worker": replica(pod={"containers": [{"name": "tensorflow"}]})}},
+        ("Required", "spec.tfReplicaSpecs.Worker.template.spec.containers[0].image"),
+    ),
+    "more than the maximum": ({"max-instances": 1}, ("Conflict", "spec.tfReplicaSpecs.Worker.replicas")),
+    "less than the minimum": (
+        {"min-instances": 3, "max-instances": 4},
+        ("Conflict", "spec.tfReplicaSpecs.Worker.replicas"),
+    ),
+    "a minimum above the maximum": (
+        {"min-instances": 4, "max-instances": 2},
+        ("Conflict", "spec.min-instances"),
+    ),
+    "a minimum above all": (
+        {"runPolicy": {"schedulingPolicy": {"minAvailable": 3}}},
+        ("Conflict", "spec.runPolicy.schedulingPolicy.minAvailable"),
+    ),
+    "a bad restart policy": (
+        {"tfReplicaSpecs": {"Worker": replica(restartPolicy="Sometimes")}},
+        ("NotAllowed", "spec.tfReplicaSpecs.Worker.restartPolicy"),
+    ),
+    "a deadline of nothing": ({"activeDeadlineSeconds": 0}, ("OutOfRange", "spec.activeDeadlineSeconds")),
+    "no replica types": ({"tfReplicaSpecs": {}}, ("Required", "spec.tfReplicaSpecs")),
+}
+
+
+@pytest.mark.parametrize(("said", "expected"), REFUSED.values(), ids=REFUSED)
+def test_what_is_wrong_is_told_where_it_is_wrong(said: dict[str, Any], expected: tuple[str, str]) -> None:
+    parsed = tfjob(said)
+    assert parsed.jobs == ()
+    assert [(p.code, p.path) for p in parsed.problems if p.severity is Severity.ERROR] == [expected]
+
+
+def test_a_conflict_of_bounds_is_told_in_the_document_s_own_words() -> None:
+    (problem,) = tfjob({"max-instances": 1}).problems
+    assert problem.message == "Worker.replicas 2 is above max-instances 1"
+    assert problem.fix == "lower Worker.replicas to 1 or raise max-instances to 2"
+
+
+IDLE: dict[str, tuple[dict[str, Any], str]] = {
+    "managedBy": ({"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}, "spec.runPolicy.managedBy"),
+    "minResources": (
+        {"schedulingPolicy": {"minResources": {"cpu": 3}}},
+        "spec.schedulingPolicy.minResources",
+    ),
+    "priorityClass": ({"schedulingPolicy": {"priorityClass": "high"}}, "spec.schedulingPolicy.priorityClass"),
+    "max-instances": ({"tfReplicaSpecs": {"Chief": replica()}, "max-instances": 4}, "spec.max-instances"),
+}
+
+
+@pytest.mark.parametrize(("said", "path"), IDLE.values(), ids=IDLE)
+def test_what_has_no_effect_is_a_warning_that_the_job_keeps(said: dict[str, Any], path: str) -> None:
+    parsed = tfjob(said)
+    assert told(parsed) == [("NotActedUpon", path)]
+    assert parsed.jobs[0].warnings == parsed.problems
+
+
+def test_a_name_is_given_and_not_generated() -> None:
+    (warning,) = tfjob(generateName="a-").problems
+    assert (warning.code, warning.path) == ("NotActedUpon", "metadata.generateName")
+    problems = tfjob(name=None, generateName="a-").problems
+    expected = ("Required", "metadata.name", "give a name; names are not generated")
+    assert expected in [(problem.code, problem.path, problem.fix) for problem in problems]
+
+
+def test_what_a_server_has_filled_in_has_no_effect() -> None:
+    document = yaml.safe_load(SAMPLE)
+    document["metadata"]["uid"] = "x"
+    document["status"] = {"conditions": []}
+    parsed = parse(yaml.safe_dump(document))
+    assert set(told(parsed)) == {("NotActedUpon", "metadata.uid"), ("NotActedUpon", "status")}
+    assert len(parsed.jobs) == 1

@@ -1,0 +1,250 @@
+"""How the client takes what an API server may answer, played by a server that answers as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from muster_runtimes.kubernetes import Api, Credentials, Limits
+from muster_runtimes.kubernetes.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Gone,
+    MayHaveHappened,
+    NotFound,
+    Refused,
+    Unavailable,
+)
+from muster_runtimes.kubernetes.events import PROTOBUF_EVENTS
+from muster_runtimes.kubernetes.objects import Pod
+from muster_runtimes.kubernetes.protobuf import MAGIC
+from muster_runtimes.kubernetes.reflector import Collection, Reflector
+from muster_runtimes.kubernetes.v1 import pods_pb2 as pb
+
+Answer = Callable[[web.Request], web.StreamResponse]
+
+
+async def _nothing() -> None:
+    return
+
+
+class Server:
+    """Answers each request with the next answer; the last one is repeated."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self.asked: list[web.Request] = []
+        self.stop: Callable[[], Awaitable[None]] = _nothing
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(request)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return answer(request)
+
+
+@contextlib.asynccontextmanager
+async def serving(path: Path) -> AsyncGenerator[tuple[Server, Api]]:
+    server = Server()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    server.stop = runner.cleanup
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    config = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": f"http://{host}:{port}"}}],
+        "users": [{"name": "u", "user": {"token": "secret"}}],
+    }
+    (path / "kubeconfig").write_bytes(msgspec.json.encode(config))
+    credentials = Credentials(kubeconfig=path / "kubeconfig")
+    await credentials.read()
+    api = Api(credentials=credentials, limits=Limits(in_flight=2, per_second=0))
+    try:
+        yield server, api
+    finally:
+        await api.aclose()
+        await runner.cleanup()
+
+
+def status(code: int, reason: str = "", **headers: str) -> Answer:
+    said = {"code": code, "reason": reason, "message": f"{code} {reason}"}
+    kept = {name.replace("_", "-"): value for name, value in headers.items()}
+    return lambda _: web.json_response(said, status=code, headers=kept)
+
+
+def found(content: object) -> Answer:
+    return lambda _: web.json_response(content)
+
+
+def lines(*events: object) -> Answer:
+    body = b"".join(msgspec.json.encode(event) + b"\n" for event in events)
+    return lambda _: web.Response(body=body)
+
+
+def a_pod(name: str, version: int) -> dict[str, object]:
+    return {"metadata": {"name": name, "uid": name, "resourceVersion": str(version)}}
+
+
+def a_list(version: int, *pods: object, more: str = "") -> dict[str, object]:
+    return {"metadata": {"resourceVersion": str(version), "continue": more}, "items": list(pods)}
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "kind"),
+    [
+        (400, "BadRequest", Refused),
+        (401, "Unauthorized", Unavailable),
+        (403, "Forbidden", Refused),
+        (404, "NotFound", NotFound),
+        (409, "AlreadyExists", AlreadyExists),
+        (409, "Conflict", Conflict),
+        (410, "Expired", Gone),
+        (422, "Invalid", Refused),
+        (500, "InternalError", MayHaveHappened),
+        (504, "Timeout", MayHaveHappened),
+    ],
+)
+async def test_each_refusal_of_a_write_is_of_its_own_kind(
+    tmp_path: Path, code: int, reason: str, kind: type[ApiError]
+) -> None:
+    async with serving(tmp_path) as (server, api):
+        server.answers = [status(code, reason)]
+        with pytest.raises(kind) as refusal:
+            await api.create("/api/v1/pods", {}, Pod)
+    assert type(refusal.value) is kind
+    assert len(server.asked) == 1
+
+
+async def test_a_refusal_in_protobuf_is_understood(tmp_path: Path) -> None:
+    said = pb.UnknownStatus(raw=pb.Status(code=500, reason=b"Expired", message=b"too old"))
+    body = MAGIC + said.SerializeToString()
+    async with serving(tmp_path) as (server, api):
+        server.answers = [lambda _: web.Response(body=body, status=500)]
+        with pytest.raises(Gone, match=r"^too old$"):
+            async with api.stream("/api/v1/pods", query={}, quiet_s=None, accept=PROTOBUF_EVENTS):
+                pass
+
+
+async def test_a_busy_server_is_given_the_time_that_it_asks_for(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (server, api):
+        server.answers = [status(429, "TooManyRequests", Retry_After="1"), found(a_pod("one", 5))]
+        began = asyncio.get_running_loop().time()
+        pod = await api.create("/api/v1/pods", {}, Pod)
+        assert asyncio.get_running_loop().time() - began >= 1.0
+    assert pod.metadata.name == "one"
+    assert server.asked[0].headers["Authorization"] == "Bearer secret"
+
+
+async def test_a_server_that_cannot_be_reached_has_done_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (server, api):
+        server.answers = [found({})]
+        await server.stop()
+        with pytest.raises(Unavailable):
+            await api.create("/api/v1/pods", {}, Pod)
+
+
+async def test_a_server_that_compresses_where_it_may_is_told_not_to(tmp_path: Path) -> None:
+    def answer(request: web.Request) -> web.StreamResponse:
+        response = web.json_response(a_pod("one", 5))
+        if request.headers.get("Accept-Encoding") != "identity":
+            response.enable_compression(web.ContentCoding.gzip)
+        return response
+
+    async with serving(tmp_path) as (server, api):
+        server.answers = [answer]
+        assert (await api.get("/api/v1/pods/one", Pod)).metadata.name == "one"
+
+
+@contextlib.asynccontextmanager
+async def reflecting(
+    api: Api,
+) -> AsyncGenerator[tuple[Reflector[Pod], asyncio.Queue[tuple[str, str]]]]:
+    told: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+
+    def changed(before: Pod | None, after: Pod | None) -> None:
+        what = "gone" if after is None else "new" if before is None else "changed"
+        pod = after or before
+        told.put_nowait((what, pod.metadata.name if pod else ""))
+
+    reflector = Reflector(api=api, collection=Collection(path="/pods"), kind=Pod, changed=changed)
+    task = asyncio.create_task(reflector.run())
+    try:
+        async with asyncio.timeout(30):
+            yield reflector, told
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def watch_for_ever(_: web.Request) -> web.StreamResponse:
+    return web.Response(status=503, text="not now")
+
+
+async def test_a_list_is_read_to_its_last_page(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (server, api):
+        server.answers = [
+            found(a_list(7, a_pod("one", 3), more="next")),
+            found(a_list(7, a_pod("two", 4))),
+            watch_for_ever,
+        ]
+        async with reflecting(api) as (reflector, told):
+            assert [await told.get(), await told.get()] == [("new", "one"), ("new", "two")]
+            await reflector.synced.wait()
+    assert server.asked[1].query["continue"] == "next"
+
+
+async def test_a_version_that_is_forgotten_leads_back_to_the_list(tmp_path: Path) -> None:
+    gone = {"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}
+    async with serving(tmp_path) as (server, api):
+        server.answers = [
+            found(a_list(7, a_pod("one", 3))),
+            lines({"type": "MODIFIED", "object": a_pod("one", 8)}, gone),
+            found(a_list(20, a_pod("two", 15))),
+            watch_for_ever,
+        ]
+        async with reflecting(api) as (_, told):
+            seen = [await told.get() for _ in range(4)]
+    assert seen == [("new", "one"), ("changed", "one"), ("gone", "one"), ("new", "two")]
+    assert "resourceVersion" not in server.asked[2].query
+
+
+async def test_a_watch_goes_on_where_it_broke_off(tmp_path: Path) -> None:
+    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "12"}}}
+    async with serving(tmp_path) as (server, api):
+        server.answers = [
+            found(a_list(7)),
+            lines({"type": "ADDED", "object": a_pod("one", 9)}, bookmark),
+            lines({"type": "DELETED", "object": a_pod("one", 13)}),
+            watch_for_ever,
+        ]
+        async with reflecting(api) as (_, told):
+            seen = [await told.get() for _ in range(3)]
+    assert seen == [("new", "one"), ("changed", "one"), ("gone", "one")]
+    assert [request.query["resourceVersion"] for request in server.asked[1:3]] == ["7", "12"]
+
+
+async def test_what_was_written_during_a_list_is_not_taken_for_gone(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (server, api):
+        reflected = Reflector(
+            api=api, collection=Collection(path="/pods"), kind=Pod, changed=lambda _before, _after: None
+        )
+        reflected.put(msgspec.convert(a_pod("late", 30), Pod))
+        reflected.put(msgspec.convert(a_pod("early", 5), Pod))
+        server.answers = [found(a_list(20)), watch_for_ever]
+        task = asyncio.create_task(reflected.run())
+        async with asyncio.timeout(30):
+            await reflected.synced.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert set(reflected.objects) == {"late"}

@@ -1,0 +1,380 @@
+"""Watches in protobuf say what those in JSON say.
+
+The bytes are made with the messages that they are read with: whether a real server says the same is asked in ``tests/cluster``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from muster_runtimes.kubernetes import Api
+from muster_runtimes.kubernetes.api import Stream
+from muster_runtimes.kubernetes.errors import Unavailable
+from muster_runtimes.kubernetes.events import PROTOBUF_EVENTS, Event, read_events
+from muster_runtimes.kubernetes.objects import Anchor, Pod, Status
+from muster_runtimes.kubernetes.protobuf import MAGIC, Unreadable, pod_of
+from muster_runtimes.kubernetes.reflector import Collection, Reflector
+from muster_runtimes.kubernetes.v1 import pods_pb2 as pb
+
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+JSON = "application/json"
+
+AT = 1_767_323_045
+AT_IN_JSON = "2026-01-02T03:04:05Z"
+
+RICH = pb.Pod(
+    metadata=pb.ObjectMeta(
+        name="mnist-worker-0",
+        namespace="team",
+        uid="u-1",
+        resource_version="12",
+        creation_timestamp=pb.Time(seconds=AT),
+        deletion_timestamp=pb.Time(seconds=AT + 30),
+        deletion_grace_period_seconds=0,
+        labels={"muster.dev/job": "mnist", "empty": ""},
+        annotations={"note": "größer".encode()},
+        finalizers=["muster.dev/exit-recorded"],
+    ),
+    spec=pb.PodSpec(
+        node_name="n1",
+        containers=[
+            pb.Container(
+                name="main",
+                resources=pb.ResourceRequirements(
+                    limits={"nvidia.com/gpu": pb.Quantity(string="1")},
+                    requests={"cpu": pb.Quantity(string="500m"), "memory": pb.Quantity(string="1Gi")},
+                ),
+            ),
+            pb.Container(name="plain", resources=pb.ResourceRequirements()),
+        ],
+        init_containers=[pb.Container(name="aside", restart_policy="Always")],
+        overhead={"cpu": pb.Quantity(string="250m")},
+        resources=pb.ResourceRequirements(limits={"cpu": pb.Quantity(string="2")}),
+    ),
+    status=pb.PodStatus(
+        phase="Failed",
+        reason=b"Evicted",
+        message=b"the node was low on memory",
+        conditions=[
+            pb.PodCondition(
+                type="Ready",
+                status="False",
+                reason=b"PodFailed",
+                message=b"m",
+                last_transition_time=pb.Time(seconds=AT),
+            ),
+            pb.PodCondition(type="PodScheduled", status="True", last_transition_time=pb.Time()),
+        ],
+        container_statuses=[
+            pb.ContainerStatus(
+                name="main",
+                state=pb.ContainerState(
+                    terminated=pb.ContainerStateTerminated(
+                        exit_code=137,
+                        signal=9,
+                        reason=b"OOMKilled",
+                        message=b"last words",
+                        started_at=pb.Time(seconds=AT),
+                        finished_at=pb.Time(seconds=AT + 1),
+                    )
+                ),
+            ),
+            pb.ContainerStatus(
+                name="plain",
+                state=pb.ContainerState(waiting=pb.ContainerStateWaiting(reason=b"ErrImagePull")),
+            ),
+            pb.ContainerStatus(name="unheard", state=pb.ContainerState()),
+        ],
+        init_container_statuses=[
+            pb.ContainerStatus(
+                name="aside",
+                state=pb.ContainerState(running=pb.ContainerStateRunning(started_at=pb.Time(seconds=AT))),
+            )
+        ],
+    ),
+)
+
+RICH_IN_JSON: dict[str, object] = {
+    "metadata": {
+        "name": "mnist-worker-0",
+        "namespace": "team",
+        "uid": "u-1",
+        "resourceVersion": "12",
+        "creationTimestamp": AT_IN_JSON,
+        "deletionTimestamp": "2026-01-02T03:04:35Z",
+        "deletionGracePeriodSeconds": 0,
+        "labels": {"muster.dev/job": "mnist", "empty": ""},
+        "annotations": {"note": "größer"},
+        "finalizers": ["muster.dev/exit-recorded"],
+    },
+    "spec": {
+        "nodeName": "n1",
+        "containers": [
+            {
+                "name": "main",
+                "resources": {
+                    "limits": {"nvidia.com/gpu": "1"},
+                    "requests": {"cpu": "500m", "memory": "1Gi"},
+                },
+            },
+            {"name": "plain", "resources": {}},
+        ],
+        "initContainers": [{"name": "aside", "restartPolicy": "Always", "resources": {}}],
+        "overhead": {"cpu": "250m"},
+        "resources": {"limits": {"cpu": "2"}},
+    },
+    "status": {
+        "phase": "Failed",
+        "reason": "Evicted",
+        "message": "the node was low on memory",
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "False",
+                "reason": "PodFailed",
+                "message": "m",
+                "lastTransitionTime": AT_IN_JSON,
+            },
+            {"type": "PodScheduled", "status": "True", "lastTransitionTime": None},
+        ],
+        "containerStatuses": [
+            {
+                "name": "main",
+                "state": {
+                    "terminated": {
+                        "exitCode": 137,
+                        "signal": 9,
+                        "reason": "OOMKilled",
+                        "message": "last words",
+                        "startedAt": AT_IN_JSON,
+                        "finishedAt": "2026-01-02T03:04:06Z",
+                    }
+                },
+            },
+            {"name": "plain", "state": {"waiting": {"reason": "ErrImagePull"}}},
+            {"name": "unheard", "state": {}},
+        ],
+        "initContainerStatuses": [{"name": "aside", "state": {"running": {"startedAt": AT_IN_JSON}}}],
+    },
+}
+
+
+def enveloped(found: pb.Pod) -> bytes:
+    return MAGIC + pb.UnknownPod(raw=found).SerializeToString()
+
+
+def framed(data: bytes) -> bytes:
+    return len(data).to_bytes(4) + data
+
+
+def frame(kind: str, found: pb.Pod) -> bytes:
+    event = pb.WatchEvent(type=kind, object=pb.RawExtension(raw=enveloped(found)))
+    return framed(event.SerializeToString())
+
+
+def error_frame(status: pb.Status) -> bytes:
+    content = MAGIC + pb.UnknownStatus(raw=status).SerializeToString()
+    return framed(pb.WatchEvent(type="ERROR", object=pb.RawExtension(raw=content)).SerializeToString())
+
+
+def a_pod(name: str, version: int) -> pb.Pod:
+    return pb.Pod(metadata=pb.ObjectMeta(name=name, uid=name, resource_version=str(version)))
+
+
+def line(kind: str, found: Mapping[str, object]) -> bytes:
+    return msgspec.json.encode({"type": kind, "object": found}) + b"\n"
+
+
+async def said_by(chunks: Sequence[bytes], content_type: str = PROTOBUF) -> list[Event[Pod] | Status]:
+    async def streamed() -> AsyncIterator[bytes]:
+        for chunk in chunks:
+            yield chunk
+
+    stream = Stream(content_type, streamed())
+    return [event async for event in read_events(stream, msgspec.json.Decoder(Pod))]
+
+
+def seen(events: Sequence[Event[Pod] | Status]) -> list[tuple[str, str, str]]:
+    return [(event.kind, event.uid, event.version) for event in events if isinstance(event, Event)]
+
+
+async def test_a_pod_is_the_same_in_both_forms() -> None:
+    (in_protobuf,) = await said_by([frame("ADDED", RICH)])
+    (in_json,) = await said_by([line("ADDED", RICH_IN_JSON)], JSON)
+
+    assert isinstance(in_protobuf, Event)
+    assert isinstance(in_json, Event)
+    assert seen([in_protobuf]) == seen([in_json]) == [("ADDED", "u-1", "12")]
+    assert in_protobuf.read() == in_json.read() == msgspec.convert(RICH_IN_JSON, Pod)
+
+
+def test_a_pod_of_which_nothing_is_said_is_the_same_in_both_forms() -> None:
+    assert pod_of(enveloped(a_pod("one", 3))) == msgspec.convert(
+        {"metadata": {"name": "one", "uid": "one", "resourceVersion": "3"}}, Pod
+    )
+
+
+@pytest.mark.parametrize("size", [1, 3, 64, 10_000])
+async def test_events_come_in_pieces_of_any_size(size: int) -> None:
+    data = frame("ADDED", RICH) + frame("MODIFIED", a_pod("two", 13)) + frame("DELETED", a_pod("two", 14))
+    events = await said_by([data[at : at + size] for at in range(0, len(data), size)])
+    assert seen(events) == [("ADDED", "u-1", "12"), ("MODIFIED", "two", "13"), ("DELETED", "two", "14")]
+
+
+async def test_an_event_that_is_not_whole_is_none() -> None:
+    whole = frame("ADDED", a_pod("one", 3))
+    for end in range(len(whole)):
+        assert seen(await said_by([whole, whole[:end]])) == [("ADDED", "one", "3")]
+
+
+async def test_a_bookmark_says_how_far_it_is() -> None:
+    bookmark = pb.Pod(metadata=pb.ObjectMeta(resource_version="77"))
+    assert seen(await said_by([frame("BOOKMARK", bookmark)])) == [("BOOKMARK", "", "77")]
+
+
+async def test_an_error_is_a_status() -> None:
+    said = pb.Status(code=410, reason=b"Expired", message=b"too old")
+    assert await said_by([error_frame(said)]) == [Status(code=410, reason="Expired", message="too old")]
+
+
+async def test_text_that_is_not_utf_8_is_read_all_the_same() -> None:
+    pod = a_pod("one", 3)
+    pod.metadata.annotations["note"] = b"\xff"
+    pod.status.message = b"half of \xc3"
+    (event,) = await said_by([frame("ADDED", pod)])
+    assert isinstance(event, Event)
+    assert event.read().metadata.annotations == {"note": "\ufffd"}
+    assert event.read().status.message == "half of \ufffd"
+
+
+GARBAGE = [
+    framed(b"\xff\xff\xff"),
+    framed(b""),
+    framed(pb.WatchEvent(type="ADDED", object=pb.RawExtension(raw=b"{}")).SerializeToString()),
+    framed(pb.WatchEvent(type="ADDED", object=pb.RawExtension(raw=MAGIC + b"\xff")).SerializeToString()),
+    frame("ADDED", pb.Pod()),
+    (2**26 + 1).to_bytes(4),
+    b'{"type": "ADDED"}\n',
+]
+
+
+@pytest.mark.parametrize("data", GARBAGE)
+async def test_what_is_no_event_is_unreadable(data: bytes) -> None:
+    with pytest.raises(Unreadable):
+        await said_by([data])
+
+
+async def test_an_instant_that_there_is_not_is_unreadable() -> None:
+    pod = a_pod("one", 3)
+    pod.metadata.creation_timestamp.seconds = 2**62
+    with pytest.raises(Unreadable):
+        pod_of(enveloped(pod))
+
+
+async def test_only_pods_are_read_in_protobuf() -> None:
+    async def nothing() -> AsyncIterator[bytes]:
+        yield b""
+
+    with pytest.raises(Unreadable):
+        async for _ in read_events(Stream(PROTOBUF, nothing()), msgspec.json.Decoder(Anchor)):
+            pass
+
+
+class Script:
+    """Stands in for an ``Api``: an empty list of version 7 each time, and the watches in turn."""
+
+    def __init__(self, *watches: tuple[str, bytes]) -> None:
+        self.watches = list(watches)
+        self.asked: list[str] = []
+        self.accepted: set[str] = set()
+
+    async def get(self, path: str, kind: type[Any], **_: object) -> Any:
+        self.asked.append("list")
+        return msgspec.convert({"metadata": {"resourceVersion": "7"}}, kind)
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, path: str, *, query: Mapping[str, str], accept: str, **_: object
+    ) -> AsyncGenerator[Stream]:
+        self.asked.append(query["resourceVersion"])
+        self.accepted.add(accept)
+        if not self.watches:
+            raise Unavailable("not now")
+        content_type, data = self.watches.pop(0)
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield data
+
+        yield Stream(content_type, chunks())
+
+
+@contextlib.asynccontextmanager
+async def reflecting(
+    script: Script, *known: Pod
+) -> AsyncGenerator[asyncio.Queue[tuple[str | None, str | None]]]:
+    told: asyncio.Queue[tuple[str | None, str | None]] = asyncio.Queue()
+
+    def name(pod: Pod | None) -> str | None:
+        return pod and f"{pod.metadata.name} {pod.metadata.version}"
+
+    reflector = Reflector(
+        api=cast("Api", script),
+        collection=Collection(path="/pods", event_type=PROTOBUF_EVENTS),
+        kind=Pod,
+        changed=lambda before, after: told.put_nowait((name(before), name(after))),
+    )
+    for pod in known:
+        reflector.put(pod)
+        told.get_nowait()
+    task = asyncio.create_task(reflector.run())
+    try:
+        async with asyncio.timeout(30):
+            yield told
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_watch_in_protobuf_goes_on_where_it_broke_off() -> None:
+    bookmark = frame("BOOKMARK", pb.Pod(metadata=pb.ObjectMeta(resource_version="12")))
+    cut = frame("MODIFIED", a_pod("one", 13))[:-1]
+    script = Script(
+        (PROTOBUF, frame("ADDED", a_pod("one", 9)) + bookmark + cut),
+        (JSON, line("DELETED", {"metadata": {"name": "one", "uid": "one", "resourceVersion": "13"}})),
+    )
+    async with reflecting(script) as told:
+        assert [await told.get() for _ in range(3)] == [
+            (None, "one 9"),
+            ("one 9", "one 13"),
+            ("one 13", None),
+        ]
+    assert script.asked[:3] == ["list", "7", "12"]
+    assert script.accepted == {PROTOBUF_EVENTS}
+
+
+@pytest.mark.parametrize(
+    "end", [*GARBAGE, error_frame(pb.Status(code=410, reason=b"Expired", message=b"too old"))]
+)
+async def test_what_cannot_be_read_or_is_too_old_leads_back_to_the_list(end: bytes) -> None:
+    script = Script((PROTOBUF, frame("ADDED", a_pod("one", 9)) + end), (PROTOBUF, b""))
+    async with reflecting(script) as told:
+        assert await told.get() == (None, "one 9")
+        while script.asked.count("list") < 2:
+            await asyncio.sleep(0.01)
+    assert script.asked[:4] == ["list", "7", "list", "7"]
+
+
+async def test_what_is_known_already_is_not_even_read() -> None:
+    known = msgspec.convert({"metadata": {"name": "one", "uid": "one", "resourceVersion": "9"}}, Pod)
+    unreadable = a_pod("one", 9)
+    unreadable.metadata.creation_timestamp.seconds = 2**62
+    script = Script((PROTOBUF, frame("ADDED", unreadable) + frame("MODIFIED", a_pod("one", 10))))
+    async with reflecting(script, known) as told:
+        assert await told.get() == ("one 9", "one 10")
+    assert script.asked[:2] == ["list", "7"]

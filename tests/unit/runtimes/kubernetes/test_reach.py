@@ -1,0 +1,122 @@
+"""What the API server says of a command, and what becomes of a connection of which one side has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from muster_runtimes.kubernetes.claims import claims_of, own_claims_of
+from muster_runtimes.kubernetes.execution import query_of, read_status
+from muster_runtimes.kubernetes.forwarding import PodConnection
+from muster_runtimes.kubernetes.sockets import Socket
+from muster_runtimes.reach import Command, Ended, Size
+
+RUNTIME = (
+    'Internal error occurred: error executing command in container: failed to exec in container: failed to start exec "ab12": '
+    "OCI runtime exec failed: exec failed: unable to start container process: "
+)
+
+
+def failure(message: str, **details: object) -> bytes:
+    return json.dumps({"status": "Failure", "message": message, "details": details}).encode()
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (b'{"metadata":{},"status":"Success"}', Ended(0)),
+        (
+            failure("command terminated with non-zero", causes=[{"reason": "ExitCode", "message": "7"}]),
+            Ended(7),
+        ),
+        (
+            failure(RUNTIME + 'exec: "nope": executable file not found in $PATH: unknown'),
+            Ended(
+                127,
+                'unable to start container process: exec: "nope": executable file not found in $PATH: unknown',
+            ),
+        ),
+        (
+            failure(RUNTIME + 'exec: "/etc": permission denied: unknown'),
+            Ended(126, 'unable to start container process: exec: "/etc": permission denied: unknown'),
+        ),
+        (b"no JSON", Ended(126, "no JSON")),
+    ],
+)
+def test_how_a_command_ended_is_read_from_the_status(said: bytes, expected: Ended):
+    assert read_status(said) == expected
+
+
+def test_in_a_terminal_there_is_no_stderr():
+    command = Command(words=("ls", "-l"), has_input=True, terminal=Size(24, 80))
+    asked = query_of(command, "main")
+    assert [value for name, value in asked if name == "command"] == ["ls", "-l"]
+    assert {"stdin": "true", "stderr": "false", "tty": "true", "container": "main"}.items() <= dict(
+        asked
+    ).items()
+
+
+def test_claims_are_those_that_are_named_and_those_of_the_pod_s_own():
+    volumes: list[dict[str, Any]] = [
+        {"name": "a", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "b", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "c", "emptyDir": {}},
+        {"name": "d", "ephemeral": {"volumeClaimTemplate": {}}},
+    ]
+    pod = {"spec": {"volumes": volumes}}
+    assert (claims_of(pod), own_claims_of(pod), claims_of({})) == (["data"], ["d"], [])
+
+
+class SocketDouble(Socket):
+    """Frames come as they are put in; None closes it."""
+
+    def __init__(self) -> None:
+        self.frames: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue()
+        self.sent: list[tuple[int, bytes]] = []
+
+    async def send(self, channel: int, data: bytes, *, is_counted: bool = False) -> None:
+        self.sent.append((channel, data))
+
+    async def receive(self) -> tuple[int, bytes] | None:
+        return await self.frames.get()
+
+
+@pytest.fixture
+def socket() -> SocketDouble:
+    socket = SocketDouble()
+    for channel in (0, 1):
+        socket.frames.put_nowait((channel, b"\xb8\x22"))
+    return socket
+
+
+async def test_the_numbers_with_which_channels_begin_are_no_data(socket: SocketDouble):
+    connection = PodConnection(socket)
+    socket.frames.put_nowait((0, b"hello"))
+    socket.frames.put_nowait(None)
+
+    assert [await connection.read(), await connection.read()] == [b"hello", b""]
+    with pytest.raises(ConnectionResetError):
+        await connection.write(b"too late")
+
+
+async def test_a_port_on_which_nobody_listens_is_said(socket: SocketDouble):
+    socket.frames.put_nowait(
+        (1, b"error forwarding port: dial tcp4 127.0.0.1:22: connect: connection refused")
+    )
+
+    with pytest.raises(ConnectionRefusedError, match="nothing listens there in the pod"):
+        await PodConnection(socket).read()
+
+
+async def test_once_nothing_more_is_sent_an_answer_still_comes_and_silence_ends_it(socket: SocketDouble):
+    connection = PodConnection(socket, quiet_s=0.05)
+    await connection.write(b"a question")
+    await connection.end()
+    socket.frames.put_nowait((0, b"an answer"))
+
+    async with asyncio.timeout(10):
+        assert [await connection.read(), await connection.read()] == [b"an answer", b""]
+    assert socket.sent == [(0, b"a question")]

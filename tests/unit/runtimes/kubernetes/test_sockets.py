@@ -1,0 +1,274 @@
+"""What becomes of a WebSocket to a pod when one side is late, slow or gone: with real servers, of a page each."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from typing import NoReturn
+
+import aiohttp
+from aiohttp import WSMsgType, web
+
+from muster_runtimes.kubernetes.execution import CLOSING, PROTOCOLS, PodExecution
+from muster_runtimes.kubernetes.sockets import Socket, open_socket
+from muster_runtimes.reach import Ended
+
+PATIENCE_S = 10
+MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+STATUS = b"\x03" + json.dumps({"status": "Failure", "message": "no such file or directory"}).encode()
+SOON_S = 0.05
+
+Script = Callable[[web.WebSocketResponse], Awaitable[None]]
+
+
+@asynccontextmanager
+async def talking_to(script: Script, *, silent_s: float = PATIENCE_S) -> AsyncGenerator[Socket]:
+    """A socket to a server that does as the script says, and answers pings only where that does."""
+
+    async def serve(request: web.Request) -> web.WebSocketResponse:
+        response = web.WebSocketResponse(autoping=False, protocols=(CLOSING,))
+        await response.prepare(request)
+        await script(response)
+        return response
+
+    app = web.Application()
+    app.router.add_get("/", serve)
+    runner = web.AppRunner(app, shutdown_timeout=0)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        (_, port), *_ = runner.addresses
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            aiohttp.ClientSession() as session,
+            session.ws_connect(
+                f"http://127.0.0.1:{port}/", protocols=(CLOSING,), autoping=False
+            ) as websocket,
+        ):
+            yield Socket(websocket, silent_s=silent_s, answer_s=SOON_S)
+    finally:
+        await runner.cleanup()
+
+
+@contextmanager
+def hasty_server() -> Generator[int]:
+    """The port of a server that says how a command ended as soon as it has begun, and hangs up."""
+
+    def serve(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            head = b""
+            while b"\r\n\r\n" not in head:
+                head += connection.recv(4096)
+            (key,) = re.findall(rb"(?i)^Sec-WebSocket-Key: (\S+)", head, re.MULTILINE)
+            accept = base64.b64encode(hashlib.sha1(key + MAGIC, usedforsecurity=False).digest())
+            connection.sendall(
+                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                b"Sec-WebSocket-Protocol: %b\r\nSec-WebSocket-Accept: %b\r\n\r\n" % (CLOSING.encode(), accept)
+            )
+            time.sleep(SOON_S)
+            connection.sendall(b"\x82" + bytes((len(STATUS),)) + STATUS + b"\x88\x02\x03\xe8")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join()
+
+
+def have_no_cpu(seconds: float) -> None:
+    """Nothing is read meanwhile, and then there is something to send."""
+    time.sleep(seconds)
+
+
+def refuse(*said: object) -> NoReturn:
+    raise AssertionError(said)
+
+
+async def test_how_a_command_ended_is_read_though_input_comes_after_its_server_hung_up():
+    with hasty_server() as port:
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            aiohttp.TCPConnector() as connector,
+            open_socket(
+                connector=connector,
+                url=f"http://127.0.0.1:{port}/",
+                query=[],
+                headers={},
+                protocols=PROTOCOLS,
+                refuse=refuse,
+            ) as opened,
+        ):
+            execution = PodExecution(opened, has_input=True, in_terminal=False)
+            have_no_cpu(4 * SOON_S)
+            await execution.write(b"some")
+            have_no_cpu(SOON_S)
+            await execution.write(b"more")
+            await execution.end_input()
+            assert [written async for written in execution.output()] == []
+            assert await execution.ended() == Ended(127, "no such file or directory")
+
+
+async def test_input_goes_no_further_ahead_of_a_command_than_two_frames():
+    heard: list[bytes] = []
+    pings: asyncio.Queue[bytes] = asyncio.Queue()
+    takes = asyncio.Event()
+
+    async def script(server: web.WebSocketResponse) -> None:
+        async def answer() -> None:
+            await takes.wait()
+            while True:
+                await server.pong(await pings.get())
+
+        answering = asyncio.create_task(answer())
+        async for message in server:
+            if message.type is WSMsgType.PING:
+                pings.put_nowait(message.data)
+            else:
+                heard.append(message.data)
+        answering.cancel()
+
+    much = b"0123456789abcdef" * 2**14
+    async with talking_to(script) as opened:
+        execution = PodExecution(opened, has_input=True, in_terminal=False)
+        receiving = asyncio.create_task(anext(execution.output(), None))
+        writing = asyncio.create_task(execution.write(much))
+        await asyncio.sleep(4 * SOON_S)
+        assert len(heard) == 2
+        takes.set()
+        await writing
+        await execution.end_input()
+        while heard[-1] != b"\xff\x00":
+            await asyncio.sleep(0.01)
+        assert b"".join(frame[1:] for frame in heard[:-1]) == much
+        receiving.cancel()
+
+
+async def test_input_that_waits_is_given_up_with_the_connection():
+    async def script(server: web.WebSocketResponse) -> None:
+        await server.receive()
+        await server.close()
+
+    async with talking_to(script) as opened:
+        execution = PodExecution(opened, has_input=True, in_terminal=False)
+        writing = asyncio.create_task(execution.write(b"x" * 2**20))
+        assert [written async for written in execution.output()] == []
+        await writing
+
+
+async def test_a_command_that_does_not_read_its_input_is_not_taken_for_a_lost_connection():
+    async def script(server: web.WebSocketResponse) -> None:
+        await asyncio.sleep(10 * SOON_S)
+        await server.send_bytes(b"\x01at last")
+        await server.receive()
+
+    async with talking_to(script, silent_s=SOON_S) as opened:
+        await opened.send(0, b"input")
+        assert await opened.receive() == (1, b"at last")
+
+
+async def test_silence_is_judged_once_what_was_sent_is_taken():
+    async def script(server: web.WebSocketResponse) -> None:
+        await server.receive()
+        await asyncio.sleep(4 * SOON_S)
+        # To nobody's question, and then to the one that followed the frame; the next has no answer.
+        await server.pong(b"\xff" * 16)
+        await server.pong((await server.receive()).data)
+        async for _ in server:
+            pass
+
+    async with talking_to(script, silent_s=SOON_S) as opened:
+        began = asyncio.get_running_loop().time()
+        await opened.send(0, b"input")
+        assert await opened.receive() is None
+        assert asyncio.get_running_loop().time() - began > 4 * SOON_S
+
+
+async def test_input_of_few_bytes_waits_for_bytes_and_not_for_frames():
+    heard: list[bytes] = []
+
+    async def script(server: web.WebSocketResponse) -> None:
+        async for message in server:
+            if message.type is WSMsgType.BINARY:
+                heard.append(message.data)
+
+    async with talking_to(script) as opened:
+        execution = PodExecution(opened, has_input=True, in_terminal=False)
+        for _ in range(100):
+            await execution.write(b"x" * 100)
+        while len(heard) < 100:
+            await asyncio.sleep(0.01)
+
+
+async def test_connections_to_ports_are_sent_to_without_a_question():
+    heard: list[WSMsgType] = []
+
+    async def script(server: web.WebSocketResponse) -> None:
+        async for message in server:
+            heard.append(message.type)
+
+    async with talking_to(script) as opened:
+        for _ in range(3):
+            await opened.send(0, b"data")
+        while len(heard) < 3:
+            await asyncio.sleep(0.01)
+    assert heard == [WSMsgType.BINARY] * 3
+
+
+async def test_a_server_that_does_not_answer_is_a_lost_connection():
+    async def script(server: web.WebSocketResponse) -> None:
+        async for _ in server:
+            pass
+
+    async with talking_to(script, silent_s=SOON_S) as opened:
+        assert await opened.receive() is None
+        await opened.taken(but=0)
+
+
+async def test_a_server_that_answers_and_says_nothing_else_is_waited_for():
+    async def script(server: web.WebSocketResponse) -> None:
+        for _ in range(5):
+            await server.pong((await server.receive()).data)
+        await server.send_bytes(b"\x01at last")
+        await server.receive()
+
+    async with talking_to(script, silent_s=SOON_S) as opened:
+        assert await opened.receive() == (1, b"at last")
+
+
+async def test_a_server_that_asks_is_answered():
+    async def script(server: web.WebSocketResponse) -> None:
+        await server.ping(b"are you there?")
+        message = await server.receive()
+        assert message.type is WSMsgType.PONG
+        await server.send_bytes(b"\x01" + message.data)
+        await server.receive()
+
+    async with talking_to(script) as opened:
+        assert await opened.receive() == (1, b"are you there?")
+
+
+async def test_a_command_without_input_is_sent_none():
+    heard: list[object] = []
+
+    async def script(server: web.WebSocketResponse) -> None:
+        await asyncio.sleep(SOON_S)
+        await server.send_bytes(STATUS)
+        await server.close()
+
+    async with talking_to(script) as opened:
+        opened.send = lambda *sent: heard.append(sent)  # type: ignore[method-assign, assignment, return-value]
+        execution = PodExecution(opened, has_input=False, in_terminal=False)
+        await execution.write(b"")
+        await execution.end_input()
+        assert [written async for written in execution.output()] == []
+        assert (await execution.ended(), heard) == (Ended(127, "no such file or directory"), [])

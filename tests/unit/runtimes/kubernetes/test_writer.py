@@ -1,0 +1,74 @@
+"""Pods as they are asked for: what goes over the wire says by a digest what was asked for."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+
+from muster_runtimes.kubernetes.api import Api
+from muster_runtimes.kubernetes.labels import ASKED_FOR
+from muster_runtimes.kubernetes.objects import Anchor, Metadata
+from muster_runtimes.kubernetes.writer import Writer
+from muster_runtimes.ports import ReplicaId
+
+_LOOKALIKE = f'"{ASKED_FOR}":""'
+
+
+class _Server:
+    """Stands in for the API server's client, and takes every pod."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+
+    async def create(self, path: str, content: object, kind: object, **_: object) -> Anchor:
+        self.bodies.append(msgspec.json.encode(content))
+        return Anchor(metadata=Metadata(name="a-worker-0"))
+
+
+def _pod(*, node: str = "n1", labels: dict[str, str] | None = None) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "a-worker-0",
+            "namespace": "team",
+            "labels": labels or {},
+            # They sort before and after ours, and look like it.
+            "annotations": {"a": _LOOKALIKE, "zone": _LOOKALIKE},
+        },
+        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "i", "args": [_LOOKALIKE]}]},
+    }
+
+
+async def _asked(*pods: dict[str, Any]) -> list[dict[str, Any]]:
+    server = _Server()
+    writer = Writer(api=cast("Api", server), pool="default")
+    replica = ReplicaId(job_id="j-aaaaaaaaaaaaaaaa", attempt=1, role="worker", index=0)
+    for pod in pods:
+        await writer.pod(pod, replica, grace_s=0, unless=lambda: None)
+    return [msgspec.json.decode(body) for body in server.bodies]
+
+
+async def test_what_is_sent_is_the_pod_and_a_digest_and_nothing_else_is_touched() -> None:
+    (sent,) = await _asked(_pod())
+    digest = sent["metadata"]["annotations"].pop(ASKED_FOR)
+    assert len(digest) == 16
+    assert sent == _pod()
+
+
+async def test_one_pod_has_one_digest_in_whatever_order_it_was_put_together_and_another_pod_another() -> None:
+    pods = [
+        _pod(labels={"a": "1", "b": "2"}),
+        _pod(labels={"b": "2", "a": "1"}),
+        _pod(labels={"a": "1", "b": "2"}, node="n2"),
+    ]
+    first, again, other = [sent["metadata"]["annotations"][ASKED_FOR] for sent in await _asked(*pods)]
+    assert first == again != other
+
+
+async def test_an_annotation_of_its_author_with_the_digests_name_does_not_change_what_is_said() -> None:
+    pod = _pod()
+    pod["metadata"]["annotations"][ASKED_FOR] = "theirs"
+    plain, with_theirs = await _asked(_pod(), pod)
+    assert plain == with_theirs
