@@ -1,4 +1,4 @@
-"""Write ``fields.md``, what becomes of every field of every dialect, beside this file: run it when a dialect's tables have changed."""
+"""Write ``fields.md``, what becomes of every field of every format, beside this file: run it when a format's tables have changed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from muster_formats.arena.jobs import SORTS
 from muster_formats.fields import FieldRow, Link, table_rows, tables_of
-from muster_formats.registry import all_dialects
+from muster_formats.registry import all_formats
 from muster_formats.table import Effect, Table
 
 PAGE = Path(__file__).with_name("fields.md")
@@ -41,7 +41,7 @@ PAGES = {
     "polyaxon-1": "polyaxon-1.md",
     "arena": "arena.md",
 }
-"""The page of each dialect; that of a dialect which is not here is the one of Kubeflow's kinds."""
+"""The page of each format; that of a format which is not here is the one of Kubeflow's kinds."""
 
 _KUBEFLOW = "kubeflow.md"
 _UP = "Up to the [contents](#contents)."
@@ -64,11 +64,7 @@ _MANY = 8
 
 def rendered() -> str:
     """The page as the file holds it."""
-    kinds = [
-        (dialect.words, dialect.name, dialect.table)
-        for dialect in all_dialects()
-        if dialect.taken and dialect.table
-    ]
+    kinds = [(known.words, known.name, known.table) for known in all_formats() if known.taken and known.table]
     kinds += [(sort.words, "arena", sort.table) for sort in SORTS]
     apart = _apart([table for _, _, table in kinds])
     titles = _titles(apart)
@@ -175,7 +171,7 @@ def _within(table: type[Table]) -> Iterator[tuple[str, type[Table]]]:
 
 
 def _titles(tables: Iterable[type[Table]]) -> dict[type[Table], str]:
-    """What each table is called: its docstring's first sentence, with the dialect where two are called the same."""
+    """What each table is called: its docstring's first sentence, with the format where two are called the same."""
     titles: dict[type[Table], str] = {}
     for table in tables:
         title = (

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from bench_documents import job
-from jobs import heard_facts
+from jobs import heard_events
 from measuring import Measurement, percentile
 from processes import memory_of, with_descendants
 from system_under_test import running_system
@@ -27,7 +27,7 @@ async def measure(root: Path, *, quick: bool) -> list[Measurement]:
         await asyncio.gather(*(_pass(muster, f"crowd-{number}") for number in range(_JOBS - alone)))
         services = {name: memory_of(with_descendants(pid)) for name, pid in system.services.items()}
     weights = ", ".join(f"{name} {memory.rss:.0f}" for name, memory in services.items())
-    note = f"{alone} jobs, one at a time, until the fact is heard"
+    note = f"{alone} jobs, one at a time, until the event is heard"
     return [
         Measurement(
             name="submit_to_placed_p50_ms", value=percentile(waits, 0.5), unit="ms", budget=30, note=note
@@ -52,11 +52,11 @@ async def measure(root: Path, *, quick: bool) -> list[Measurement]:
 async def _placed_one_by_one(system: LocalSystem, muster: AsyncClient, count: int) -> list[float]:
     """Milliseconds from before each submission to its place; the first job, which warms everything up, is not counted."""
     waits: list[float] = []
-    async with heard_facts(system) as facts:
+    async with heard_events(system) as events:
         for number in range(count + 1):
             request_id = f"alone-{number}"
             began = time.perf_counter()
-            placed = asyncio.create_task(facts.first(JobPlaced, request_id))
+            placed = asyncio.create_task(events.first(JobPlaced, request_id))
             placed.add_done_callback(
                 lambda _, began=began: waits.append(1000 * (time.perf_counter() - began))
             )

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from bench_documents import job
-from jobs import Facts, heard_facts
+from jobs import Events, heard_events
 from measuring import Measurement
 from system_under_test import running_system
 
@@ -35,13 +35,13 @@ class Asker:
 
     Args:
         muster: the client, which repeats what a dead gateway does not answer.
-        facts: what happens meanwhile.
+        events: what happens meanwhile.
         prefix: begins the names of the jobs.
     """
 
-    def __init__(self, *, muster: AsyncClient, facts: Facts, prefix: str) -> None:
+    def __init__(self, *, muster: AsyncClient, events: Events, prefix: str) -> None:
         self._muster = muster
-        self._facts = facts
+        self._events = events
         self._prefix = prefix
 
     async def ask(self, service: str) -> None:
@@ -72,7 +72,7 @@ class Asker:
     async def _scheduler(self) -> None:
         """A job gets its place."""
         name = await self._submit("placed")
-        await self._facts.first(JobPlaced, name, timeout_s=_PATIENCE_S)
+        await self._events.first(JobPlaced, name, timeout_s=_PATIENCE_S)
 
     async def _pod_launcher(self) -> None:
         """A replica runs."""
@@ -82,7 +82,7 @@ class Asker:
         """A job that could use idle room is proposed to grow, which needs a second of quiet after its start in any case."""
         name = f"{self._prefix}-grown"
         await self._muster.submit(job(name, "sleep", "60", high=2), request_id=name, validation_wait_s=0.0)
-        await self._facts.first(ScaleProposed, name, timeout_s=_PATIENCE_S)
+        await self._events.first(ScaleProposed, name, timeout_s=_PATIENCE_S)
 
     async def _status_tracker(self) -> None:
         """Whoever asks for a new job is told that it runs."""
@@ -131,14 +131,14 @@ async def measure(root: Path, *, quick: bool) -> list[Measurement]:
 
 async def _round(root: Path) -> dict[str, float]:
     seconds: dict[str, float] = {}
-    async with running_system(root, quiet_s=_QUIET_S) as system, heard_facts(system) as facts:
+    async with running_system(root, quiet_s=_QUIET_S) as system, heard_events(system) as events:
         for service in SERVICES:
             async with AsyncClient(system.address) as muster:
                 # Whatever else is slow the first time is not this service's recovery.
-                await Asker(muster=muster, facts=facts, prefix="before-" + service).ask(service)
+                await Asker(muster=muster, events=events, prefix="before-" + service).ask(service)
                 began = time.monotonic()
                 system.kill(service)
-                await Asker(muster=muster, facts=facts, prefix="after-" + service).ask(service)
+                await Asker(muster=muster, events=events, prefix="after-" + service).ask(service)
                 seconds[service] = time.monotonic() - began
             await system.until_ready()
     return seconds

@@ -1,7 +1,7 @@
 """How many gangs a second the running scheduler starts while ten thousand others wait.
 
 The scheduler and the broker are real; everyone else is played (`muster_testing.hands`): gangs of 3 are submitted and validated, their
-replicas run as soon as they are placed, and end at once. So all that is measured is on the way from the facts in to the decision
+replicas run as soon as they are placed, and end at once. So all that is measured is on the way from the events in to the decision
 committed. 3,000 jobs run all the time, and those who wait would each start on empty nodes, so that the longest waiting has a
 reservation from its thirtieth second on.
 """
@@ -123,7 +123,7 @@ def _cost(what: str, lap: Lap) -> Measurement:
         name=f"scheduler_cpu_ms_per_gang.{what}",
         value=lap.cpu_ms_per_gang,
         unit="ms",
-        note=f"the scheduler's CPU for the 6 facts of a gang's life; {lap.note}",
+        note=f"the scheduler's CPU for the 6 events of a gang's life; {lap.note}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Submitting jobs and waiting for what becomes of them, as the facts pass."""
+"""Submitting jobs and waiting for what becomes of them, as the events pass."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -6,36 +6,36 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from muster_bus import Bus, BusSettings, Incoming
-from muster_core.events import JobFact
-from muster_events.codec import read_job_fact
-from muster_events.subjects import JOB_FACTS, job_id_of
+from muster_core.events import JobEvent
+from muster_events.codec import read_job_event
+from muster_events.subjects import JOB_EVENTS, job_id_of
 from muster_local.system import LocalSystem
 
-F = TypeVar("F", bound=JobFact)
+F = TypeVar("F", bound=JobEvent)
 
 
-class Facts:
-    """Hears the facts of jobs as the broker passes them on, and keeps them until they are asked for."""
+class Events:
+    """Hears the events of jobs as the broker passes them on, and keeps them until they are asked for."""
 
     def __init__(self) -> None:
-        self._heard: dict[tuple[str, str], asyncio.Future[JobFact]] = {}
+        self._heard: dict[tuple[str, str], asyncio.Future[JobEvent]] = {}
 
     def hear(self, incoming: Incoming) -> None:
         """Take in one message."""
         *_, job_id, name = incoming.subject.split(".")
         future = self._expected(job_id, name)
         if not future.done():
-            future.set_result(read_job_fact(incoming).fact)
+            future.set_result(read_job_event(incoming).event)
 
     async def first(self, kind: type[F], request_id: str, *, timeout_s: float = 60.0) -> F:
-        """The first fact of this kind about the job that `request_id` submitted; raises ``TimeoutError``."""
+        """The first event of this kind about the job that `request_id` submitted; raises ``TimeoutError``."""
         async with asyncio.timeout(timeout_s):
-            fact = await asyncio.shield(self._expected(job_id_of(request_id), kind.__name__))
-        if not isinstance(fact, kind):
-            raise TypeError(f"{type(fact).__name__} came as {kind.__name__}")
-        return fact
+            event = await asyncio.shield(self._expected(job_id_of(request_id), kind.__name__))
+        if not isinstance(event, kind):
+            raise TypeError(f"{type(event).__name__} came as {kind.__name__}")
+        return event
 
-    def _expected(self, job_id: str, name: str) -> "asyncio.Future[JobFact]":
+    def _expected(self, job_id: str, name: str) -> "asyncio.Future[JobEvent]":
         key = (job_id, name)
         if key not in self._heard:
             self._heard[key] = asyncio.get_running_loop().create_future()
@@ -43,12 +43,12 @@ class Facts:
 
 
 @asynccontextmanager
-async def heard_facts(system: LocalSystem) -> AsyncGenerator[Facts]:
+async def heard_events(system: LocalSystem) -> AsyncGenerator[Events]:
     """What happens to jobs from now on."""
-    facts = Facts()
+    events = Events()
     bus = await Bus.connect(BusSettings(url=system.bus_url), name="bench")
     try:
-        await bus.subscribe(JOB_FACTS, facts.hear)
-        yield facts
+        await bus.subscribe(JOB_EVENTS, events.hear)
+        yield events
     finally:
         await bus.close()

@@ -85,14 +85,14 @@ async def run(plan: LoadPlan, send: Send) -> LoadReport:
 
 
 async def _in_flight(plan: LoadPlan, one: Callable[[int, float], Awaitable[None]], until: float) -> None:
-    async def lane(number: int) -> None:
+    async def partition(number: int) -> None:
         while (now := time.perf_counter()) < until:
             await one(number, now)
             number += plan.in_flight
 
-    async with asyncio.TaskGroup() as lanes:
+    async with asyncio.TaskGroup() as partitions:
         for number in range(plan.in_flight):
-            lanes.create_task(lane(number))
+            partitions.create_task(partition(number))
 
 
 async def _at_rate(
@@ -132,10 +132,10 @@ async def publish(plan: LoadPlan) -> LoadReport:
 
     async def send(number: int) -> object:
         request_id = f"{plan.prefix}-{number}"
-        fact = JobSubmitted(
+        event = JobSubmitted(
             job_id=job_id_of(request_id), request_id=request_id, document=never_placed(request_id)
         )
-        message = job_message(fact.job_id, fact, source=GATEWAY, traceparent=_TRACEPARENT, expected_last=0)
+        message = job_message(event.job_id, event, source=GATEWAY, traceparent=_TRACEPARENT, expected_last=0)
         return await bus.publish_once(msgspec.structs.replace(message, subject=f"raw.{message.subject}"))
 
     try:

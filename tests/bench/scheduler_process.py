@@ -27,7 +27,7 @@ from muster_bus import (
 from muster_core import events
 from muster_core.models import Job
 from muster_events.catalogue import JOBS_STREAM
-from muster_events.subjects import job_facts, job_id_in, job_id_of
+from muster_events.subjects import job_events, job_id_in, job_id_of
 from muster_local.provision import provision_bus
 from muster_testing.broker import Broker
 from muster_testing.hands import Hands
@@ -88,7 +88,7 @@ class SchedulerUnderTest:
     async def at_work(self) -> AsyncGenerator[None]:
         """Let the hands work."""
         await self._bus.subscribe(
-            job_facts(events.JobWaiting.__name__), lambda heard: self.told.add(job_id_in(heard.subject))
+            job_events(events.JobWaiting.__name__), lambda heard: self.told.add(job_id_in(heard.subject))
         )
         async with Hands.at_work(self._bus, life=self._life, ended=self._ended) as self.hands:
             yield
@@ -164,7 +164,7 @@ class SchedulerUnderTest:
         names = (events.JobValidated, events.JobPlaced, events.JobWaiting)
         stretch = Stretch(
             stream=JOBS_STREAM,
-            filters=[job_facts(one.__name__) for one in names],
+            filters=[job_events(one.__name__) for one in names],
             after=after,
             through=through,
         )

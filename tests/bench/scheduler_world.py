@@ -53,4 +53,4 @@ def job(name: str, *, replicas: int, cpu: int, gpu: int) -> Job:
         requests=Resources(cpu=cpu, memory=4 * _GIB, gpu=gpu * 1000),
     )
     role = Role(name="worker", replicas=replicas, min=replicas, max=replicas, template=template)
-    return Job(name=name, dialect="native", roles=(role,))
+    return Job(name=name, format="native", roles=(role,))

@@ -1,4 +1,4 @@
-"""What the stream says of elastic jobs, fact by fact: what must hold of every membership, and how often one changed."""
+"""What the stream says of elastic jobs, event by event: what must hold of every membership, and how often one changed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from muster_core.events import JobEvicted, JobResized, JobRestarting, Stamped
 from muster_core.lifecycle import fold
 from muster_core.models import JobRecord, Phase
 from muster_events.catalogue import JOBS_STREAM
-from muster_events.codec import read_job_fact
-from muster_events.subjects import JOB_FACTS
+from muster_events.codec import read_job_event
+from muster_events.subjects import JOB_EVENTS
 
 _ACTIVE = (Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING)
 
@@ -20,12 +20,12 @@ _ACTIVE = (Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING)
 async def read_history(bus: Bus) -> list[Stamped]:
     """Everything that has happened to jobs, in total order."""
     last = await bus.last_sequence(JOBS_STREAM)
-    stretch = Stretch(stream=JOBS_STREAM, filters=[JOB_FACTS], after=0, through=last)
-    return [read_job_fact(incoming) async for chunk in read_stretch(bus, stretch) for incoming in chunk]
+    stretch = Stretch(stream=JOBS_STREAM, filters=[JOB_EVENTS], after=0, through=last)
+    return [read_job_event(incoming) async for chunk in read_stretch(bus, stretch) for incoming in chunk]
 
 
 class ElasticHistory:
-    """Folds the facts of a pool whose nodes have so many milli-CPU, and checks each that it takes in.
+    """Folds the events of a pool whose nodes have so many milli-CPU, and checks each that it takes in.
 
     ``resizes`` has every change of size by job id.
     """
@@ -36,7 +36,7 @@ class ElasticHistory:
         self._nodes = nodes
 
     def take(self, stamped: Stamped) -> None:
-        """Fold one fact.
+        """Fold one event.
 
         Raises:
             AssertionError: a size is out of bounds, a survivor is not who it was, or a node holds more than it has.
@@ -45,10 +45,10 @@ class ElasticHistory:
         folded = fold(before, stamped)
         assert folded.record is not None, folded.illegal
         after = self.records[stamped.job_id] = folded.record
-        assert not isinstance(stamped.fact, JobRestarting | JobEvicted), f"{after.name}: {stamped.fact}"
-        if isinstance(stamped.fact, JobResized):
+        assert not isinstance(stamped.event, JobRestarting | JobEvicted), f"{after.name}: {stamped.event}"
+        if isinstance(stamped.event, JobResized):
             assert folded.illegal is None, f"{after.name}: {folded.illegal}"
-            self.resizes[stamped.job_id].append(stamped.fact)
+            self.resizes[stamped.job_id].append(stamped.event)
         _assert_in_bounds(after)
         if before is not None:
             _assert_survivors_stay(before, after)

@@ -17,8 +17,8 @@ from muster_core import events
 from muster_core.models import Job, Node, Resources, Role, Template
 from muster_core.scheduling.queues import PoolState
 from muster_events.catalogue import JOBS_STREAM, SCHEDULER
-from muster_events.codec import SOURCE, read_job_fact
-from muster_events.subjects import JOB_FACTS, LEADERS, leader_subject
+from muster_events.codec import SOURCE, read_job_event
+from muster_events.subjects import JOB_EVENTS, LEADERS, leader_subject
 
 POOL = "local"
 _NURSERY = Path(__file__).with_name("scheduler_nursery.py")
@@ -113,13 +113,13 @@ def gang(name: str, *, replicas: int, gpu: int = 1) -> Job:
     """A rigid gang of workers."""
     template = Template(requests=Resources(cpu=1000, gpu=gpu * 1000))
     role = Role(name="worker", min=replicas, replicas=replicas, max=replicas, template=template)
-    return Job(name=name, dialect="native", roles=(role,))
+    return Job(name=name, format="native", roles=(role,))
 
 
 async def history(bus: Bus) -> list[Incoming]:
     """Everything that happened to jobs and every epoch, in total order."""
     last = await bus.last_sequence(JOBS_STREAM)
-    stretch = Stretch(stream=JOBS_STREAM, filters=[JOB_FACTS, LEADERS], after=0, through=last)
+    stretch = Stretch(stream=JOBS_STREAM, filters=[JOB_EVENTS, LEADERS], after=0, through=last)
     return [incoming async for chunk in read_stretch(bus, stretch) for incoming in chunk]
 
 
@@ -138,15 +138,15 @@ def assert_only_leaders_wrote(messages: Iterable[Incoming]) -> int:
 
 
 def refold(messages: Iterable[Incoming], nodes: Iterable[Node]) -> PoolState:
-    """The pool after the whole history. At every single fact nothing was held twice, and no gang stood in part."""
+    """The pool after the whole history. At every single event nothing was held twice, and no gang stood in part."""
     pool = PoolState(pool=POOL)
     for one in nodes:
         pool.observe_node(events.NodeChanged(pool=POOL, node=one))
     for incoming in messages:
         if incoming.subject == leader_subject(POOL):
             continue
-        stamped = read_job_fact(incoming)
+        stamped = read_job_event(incoming)
         illegal = pool.observe(stamped)
-        assert illegal is None or not isinstance(stamped.fact, events.JobPlaced), illegal
+        assert illegal is None or not isinstance(stamped.event, events.JobPlaced), illegal
         pool.check_invariants()
     return pool

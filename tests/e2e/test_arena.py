@@ -45,4 +45,4 @@ async def test_a_command_line_is_typed_and_followed(launch: Launcher, connect: C
         told, _ = await asyncio.wait_for(command.communicate(), 60)
         assert command.returncode == 0
         assert "[worker-0] it ran in worker" in told.decode()
-        assert (await muster.get("typed")).spec.dialect == "arena"
+        assert (await muster.get("typed")).spec.format == "arena"

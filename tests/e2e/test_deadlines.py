@@ -1,6 +1,6 @@
 """Every deadline and every clean-up policy, through all six services and across the death of the one that keeps them.
 
-What is compared are instants that were recorded (facts and the removal of a record by the broker's clock, ends of replicas by the
+What is compared are instants that were recorded (events and the removal of a record by the broker's clock, ends of replicas by the
 launcher's), never how long a test took.
 """
 
@@ -264,9 +264,9 @@ def seconds(finished: Job) -> float:
     return finished.status.finished_at.ToMicroseconds() / 1e6
 
 
-def told_at(seen: Job, fact: str) -> float:
-    """When a fact was first told."""
-    return min(one.at.ToMicroseconds() for one in seen.status.history if one.fact == fact) / 1e6
+def told_at(seen: Job, event: str) -> float:
+    """When an event was first told."""
+    return min(one.at.ToMicroseconds() for one in seen.status.history if one.event == event) / 1e6
 
 
 async def removal(system: LocalSystem, job_id: str) -> float:

@@ -65,7 +65,7 @@ async def test_thirty_elastic_jobs_pass_through_a_small_pool_while_services_die(
         over.set()
         kills = await killing
         await system.until_ready()
-        for stamped in await facts_of(system):
+        for stamped in await events_of(system):
             history.take(stamped)
         await asyncio.gather(*(assert_told(system, job, history.resizes[job.job_id]) for job in jobs))
         left = system.running_replicas()
@@ -74,7 +74,7 @@ async def test_thirty_elastic_jobs_pass_through_a_small_pool_while_services_die(
     assert Counter(record.phase for record in history.records.values()) == {
         Phase.SUCCEEDED: WAVES * JOBS_A_WAVE
     }
-    reasons = Counter(fact.reason.code for facts in history.resizes.values() for fact in facts)
+    reasons = Counter(event.reason.code for events in history.resizes.values() for event in events)
     assert reasons.keys() == {"Idle", "MakesRoom"}
     assert min(reasons.values()) >= 3, reasons
     runs = Counter((tmp_path / "witness").read_text().splitlines())
@@ -163,7 +163,7 @@ async def kill_until(over: asyncio.Event, system: LocalSystem, chance: random.Ra
     return killed
 
 
-async def facts_of(system: LocalSystem) -> list[Stamped]:
+async def events_of(system: LocalSystem) -> list[Stamped]:
     """Everything that has happened to jobs."""
     bus = await Bus.connect(BusSettings(url=system.bus_url), name="witness")
     try:
@@ -187,12 +187,12 @@ async def assert_told(
     )
     by_id = {span.span_id: span for span in spans}
     told = {int(span.attributes["muster.generation"]): span for span in spans if span.name == "resize"}
-    assert told.keys() == {fact.generation for fact in resizes}
-    for fact in resizes:
-        span = told[fact.generation]
+    assert told.keys() == {event.generation for event in resizes}
+    for event in resizes:
+        span = told[event.generation]
         proposal = by_id[span.parent_id]
-        assert span.attributes["muster.reason"] == fact.reason.message
+        assert span.attributes["muster.reason"] == event.reason.message
         assert proposal.name == "propose"
-        assert proposal.attributes["muster.reason"] == fact.reason.message
+        assert proposal.attributes["muster.reason"] == event.reason.message
         gains = {int(one.attributes["muster.gain"]) for one in (span, proposal)}
-        assert all(gain > 0 for gain in gains) if fact.added else all(gain < 0 for gain in gains), gains
+        assert all(gain > 0 for gain in gains) if event.added else all(gain < 0 for gain in gains), gains

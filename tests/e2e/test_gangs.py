@@ -109,7 +109,7 @@ async def test_a_failing_replica_is_restarted_until_its_limit(launch: Launcher, 
         assert ended.status.phase == job_pb2.PHASE_FAILED
         assert ended.status.reason.code == "BackoffLimitExceeded"
         assert "exited with 3" in ended.status.reason.message
-        assert [e.fact for e in ended.status.history].count("JobRestarting") == 1
+        assert [e.event for e in ended.status.history].count("JobRestarting") == 1
 
 
 async def test_a_command_that_is_not_there_fails_the_job_with_its_name(

@@ -1,6 +1,6 @@
 """Schedulers are stopped and killed while jobs pass: one decides at a time, nothing is decided twice, nothing is lost.
 
-The broker and the schedulers are real. Everyone else is played by ``muster_testing.hands``, which acts on facts that are stored and on
+The broker and the schedulers are real. Everyone else is played by ``muster_testing.hands``, which acts on events that are stored and on
 nothing else: with real hands there would be fewer jobs, not more truth, since what an allocation is stands in the stream.
 """
 
@@ -20,7 +20,7 @@ from leading import POOL, Schedulers, assert_only_leaders_wrote, gang, history, 
 from muster_bus import Bus, BusSettings, Incoming
 from muster_core import events
 from muster_core.models import ReplicaState
-from muster_events.codec import read_job_fact
+from muster_events.codec import read_job_event
 from muster_events.subjects import job_id_of
 from muster_local.provision import provision_bus
 from muster_testing.broker import Broker
@@ -186,10 +186,10 @@ async def kill_at_random(schedulers: Schedulers, chance: random.Random) -> Count
 def assert_nothing_is_lost_or_twice(messages: list[Incoming], crowd: Crowd, hands: Hands) -> None:
     """Every job was placed once and has ended, unless it is to stay; what is held is what runs."""
     pool = refold(messages, NODES)
-    stamped = [read_job_fact(one) for one in messages if ".job." in one.subject]
-    placed = Counter(one.job_id for one in stamped if isinstance(one.fact, events.JobPlaced))
+    stamped = [read_job_event(one) for one in messages if ".job." in one.subject]
+    placed = Counter(one.job_id for one in stamped if isinstance(one.event, events.JobPlaced))
     assert placed == Counter(crowd.ids)
-    finished = {one.job_id for one in stamped if isinstance(one.fact, events.JobFinished)}
+    finished = {one.job_id for one in stamped if isinstance(one.event, events.JobFinished)}
     assert finished == set(crowd.ids) - crowd.stay
     assert set(pool.records) == crowd.stay
     running = {

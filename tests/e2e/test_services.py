@@ -118,7 +118,7 @@ async def test_a_service_that_ends_well_is_started_again_and_again(
         )
         assert seen.status.phase == job_pb2.PHASE_RUNNING
         assert seen.status.failures == 0
-        assert [e.reason for e in seen.status.history if e.fact == "JobRestarting"] == ["ReplicaEnded"] * 2
+        assert [e.reason for e in seen.status.history if e.event == "JobRestarting"] == ["ReplicaEnded"] * 2
         await muster.cancel("brief")
         await muster.wait(submitted.job_id)
 

@@ -46,7 +46,7 @@ async def test_a_tfjob_trains_grows_and_tells_its_whole_story(launch: Launcher, 
 
 
 def assert_it_grew(job: Job) -> None:
-    resized = [entry for entry in job.status.history if entry.fact == "JobResized"]
+    resized = [entry for entry in job.status.history if entry.event == "JobResized"]
     assert [entry.source for entry in resized] == ["scheduler"]
     assert "grow worker from 2 to 4" in resized[0].message
     assert job.status.generation == 2

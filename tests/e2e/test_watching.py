@@ -25,7 +25,7 @@ Moment = tuple[int, str, str]
 
 
 def history_of(seen: Job) -> list[Moment]:
-    return [(entry.at.ToMicroseconds(), entry.fact, entry.message) for entry in seen.status.history]
+    return [(entry.at.ToMicroseconds(), entry.event, entry.message) for entry in seen.status.history]
 
 
 async def follow(muster: AsyncClient, job_id: str) -> list[Job]:

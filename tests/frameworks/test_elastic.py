@@ -123,12 +123,12 @@ def leaders(program: str, job_id: str, replica: str) -> set[int]:
 def assert_nobody_was_restarted(job: Job) -> None:
     """One attempt of four generations, each by hand; who stayed was started once, and once more who came back."""
     assert (job.status.attempt, job.status.generation, job.status.failures) == (1, 4, 0)
-    resized = [entry.reason for entry in job.status.history if entry.fact == "JobResized"]
+    resized = [entry.reason for entry in job.status.history if entry.event == "JobResized"]
     assert resized == ["Grown", "Shrunk", "Grown"]
     starts = {f"{one.role}-{one.index}": one.restart for one in job.status.replicas}
     assert starts.pop("ps-0", 0) == starts.pop("worker-3", 0) == 0
     assert starts == {"worker-0": 0, "worker-1": 1, "worker-2": 1}
-    assert "JobRestarting" not in {entry.fact for entry in job.status.history}
+    assert "JobRestarting" not in {entry.event for entry in job.status.history}
 
 
 async def fitted_alone(folder: Path) -> str:

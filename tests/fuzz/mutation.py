@@ -36,7 +36,7 @@ Mutate = Callable[[str, random.Random, Sequence[str]], "str | bytes"]
 
 
 def corpus() -> list[str]:
-    """Every document that the project holds: the examples, good and bad, and the golden ones of each dialect."""
+    """Every document that the project holds: the examples, good and bad, and the golden ones of each format."""
     folders = (ROOT / "examples", ROOT / "tests" / "golden" / "formats")
     found = [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in _SUFFIXES]
     texts = [path.read_bytes().decode(errors="ignore") for path in found]

@@ -1,4 +1,4 @@
-"""The bus: durable facts, records by compare-and-set, ordered and shared readers, leases, over NATS JetStream.
+"""The bus: durable events, records by compare-and-set, ordered and shared readers, leases, over NATS JetStream.
 
 Everything that a caller may conclude from a failure is in the type of the exception: a ``Refused`` did not happen, a
 ``BusUnavailable`` may have happened.

@@ -3,7 +3,7 @@
 A letter is stored on ``<prefix>.<durable>.<stream>.<sequence>``, once, however often the same message fails. The prefix
 is that of the stream's own subjects: a letter that went where nothing keeps it would hold up everything behind it.
 
-A replay must not publish the message again: for a fact that would be a second fact, seen by every reader. It asks the
+A replay must not publish the message again: for an event that would be a second event, seen by every reader. It asks the
 durable that failed, over a subject of its own (``replay.<stream>.<durable>``, which no stream keeps), to handle the
 stored letter again. Whichever copy holds the durable takes the letter from the stream, handles it in turn with its
 other messages (marked ``replayed``), deletes it, and answers. A failure leaves the letter where it was.

@@ -6,7 +6,7 @@ this copy up and remembering how far the work got. Order comes from the stream: 
 count, and wherever that count has a gap, the messages between are read from the stream before going on. A takeover
 therefore waits for nothing.
 
-The owner's memory is rebuilt first: records, then the facts behind the records, then what is new. Whoever rebuilds from records
+The owner's memory is rebuilt first: records, then the events behind the records, then what is new. Whoever rebuilds from records
 that somebody else writes has no place of its own to remember, hence no durable either: it reads the stream's tail.
 """
 

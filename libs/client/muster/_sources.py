@@ -14,7 +14,7 @@ DocumentSource = str | bytes | Path | Mapping[str, object]
 """Text of a document (bytes are UTF-8), the path of one, or a document as a mapping."""
 
 Source = DocumentSource | job_pb2.JobSpec
-"""Text of a document in any dialect (bytes are UTF-8); the path of one; a document as a mapping; or a typed spec."""
+"""Text of a document in any format (bytes are UTF-8); the path of one; a document as a mapping; or a typed spec."""
 
 DOCUMENT_LIMIT = 512 * 1024
 """Bytes that a document may have."""

@@ -1,1 +1,1 @@
-"""The pure core: models, quantities, dialects, placement, queues, elasticity, lifecycle."""
+"""The pure core: models, quantities, formats, placement, queues, elasticity, lifecycle."""

@@ -1,7 +1,7 @@
-"""The facts that travel on the bus, as data: immutable, in the past tense, each with one writer.
+"""The events that travel on the bus, as data: immutable, in the past tense, each with one writer.
 
 They live in the core because the core folds them; ``muster_events`` catalogues them with their subjects, writers and readers.
-A fact changes only by gaining optional fields.
+An event changes only by gaining optional fields.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import msgspec
 from muster_core.models import Job, Node, Problem, Reason, ReplicaState, Resources, RestartScope
 
 
-class Fact(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="fact"):
-    """Base of every fact; the tag in JSON is the class's name."""
+class Event(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="event"):
+    """Base of every event; the tag in JSON is the class's name."""
 
 
-class JobSubmitted(Fact, frozen=True, gc=False, kw_only=True, tag=True):
-    """A submission is durable. Exactly one of ``document`` (text in any dialect) and ``spec`` is given.
+class JobSubmitted(Event, frozen=True, gc=False, kw_only=True, tag=True):
+    """A submission is durable. Exactly one of ``document`` (text in any format) and ``spec`` is given.
 
     A document of several jobs is several submissions: ``part`` says which, from 0, of how many ``parts`` (0: not said).
     """
@@ -34,7 +34,7 @@ class JobSubmitted(Fact, frozen=True, gc=False, kw_only=True, tag=True):
     parts: int = 0
 
 
-class JobValidated(Fact, frozen=True, gc=False, kw_only=True, tag=True):
+class JobValidated(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """The submission means ``job``, warnings and all. ``built_by`` is the id of the build job that must have succeeded first."""
 
     job: Job
@@ -42,14 +42,14 @@ class JobValidated(Fact, frozen=True, gc=False, kw_only=True, tag=True):
     built_by: str = ""
 
 
-class JobRejected(Fact, frozen=True, gc=False, kw_only=True, tag=True):
+class JobRejected(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """The submission cannot be understood; every problem at once."""
 
     problems: tuple[Problem, ...]
     name: str = ""
 
 
-class JobWaiting(Fact, frozen=True, gc=False, kw_only=True, tag=True):
+class JobWaiting(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """The job cannot start now; said only when the code or the numbers change."""
 
     reason: Reason
@@ -64,7 +64,7 @@ class Assignment(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defau
     gpus: tuple[int, ...] = ()
 
 
-class JobPlaced(Fact, frozen=True, gc=False, kw_only=True, tag=True):
+class JobPlaced(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """The whole gang has room, decided as one: ``attempt`` starts with ``generation`` 1."""
 
     attempt: int
@@ -85,7 +85,7 @@ BY_HAND = "manual"
 """The policy's name of a size that a user asked for."""
 
 
-class JobResized(Fact, frozen=True, gc=False, kw_only=True, tag=True):
+class JobResized(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """The membership of ``attempt`` becomes ``generation``; survivors are not touched.
 
     ``for_job`` is the waiting job for which the removed replicas leave, empty where they leave for none. What is added may be a replica
@@ -102,7 +102,7 @@ class JobResized(Fact, frozen=True, gc=False, kw_only=True, tag=True):
     avoid: tuple[str, ...] = ()
 
 
-class JobEvicted(Fact, frozen=True, gc=False, kw_only=True, tag=True):
+class JobEvicted(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """The attempt is taken down as a whole and the job goes back to its queue; not counted as a failure.
 
     ``avoid`` are the nodes that failed it: that rejected replicas, did not start them in time, or went away.
@@ -113,7 +113,7 @@ class JobEvicted(Fact, frozen=True, gc=False, kw_only=True, tag=True):
     avoid: tuple[str, ...] = ()
 
 
-class ScaleProposed(Fact, frozen=True, gc=False, kw_only=True, tag=True):
+class ScaleProposed(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """The scaler would have ``role`` go from ``size`` to ``target``; computed on ``attempt`` and ``generation``.
 
     ``gain`` is the expected speed-up in thousandths of one worker, below 0 for a loss. To shrink, ``removed`` are the replicas that should
@@ -133,7 +133,7 @@ class ScaleProposed(Fact, frozen=True, gc=False, kw_only=True, tag=True):
     givers: int = 0
 
 
-class ProgressReported(Fact, frozen=True, gc=False, kw_only=True, tag=True):
+class ProgressReported(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """The training program has come to ``step``, and says so in replica ``index`` of ``role``; ``at`` (µs) is when, by its own clock.
 
     ``metrics`` are whatever it measured, rendered as it wrote them.
@@ -166,8 +166,8 @@ class ReplicaChange(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_de
     node_lost: bool = False
 
 
-class ReplicasChanged(Fact, frozen=True, gc=False, kw_only=True, tag=True):
-    """Replica states since the last such fact."""
+class ReplicasChanged(Event, frozen=True, gc=False, kw_only=True, tag=True):
+    """Replica states since the last such event."""
 
     changes: tuple[ReplicaChange, ...]
 
@@ -183,7 +183,7 @@ class Command(enum.StrEnum):
     RESTART = "restart"
 
 
-class CommandRequested(Fact, frozen=True, gc=False, kw_only=True, tag=True):
+class CommandRequested(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """A user asked. The same request id asks once.
 
     ``role`` and ``target`` are the size that ``scale`` asks for, or the index of the one replica that ``restart`` is about; a restart that
@@ -198,7 +198,7 @@ class CommandRequested(Fact, frozen=True, gc=False, kw_only=True, tag=True):
     message: str = ""
 
 
-class JobRestarting(Fact, frozen=True, gc=False, kw_only=True, tag=True):
+class JobRestarting(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """Replicas are started again after ``delay_ms``.
 
     Scope ``gang``: ``attempt`` (the one that failed) is taken down and the job is placed anew. Scope ``replica``: the named replicas
@@ -222,7 +222,7 @@ class Outcome(enum.StrEnum):
     TIMED_OUT = "TimedOut"
 
 
-class JobFinished(Fact, frozen=True, gc=False, kw_only=True, tag=True):
+class JobFinished(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """The job has ended for good."""
 
     outcome: Outcome
@@ -230,7 +230,7 @@ class JobFinished(Fact, frozen=True, gc=False, kw_only=True, tag=True):
     attempt: int = 0
 
 
-class NodeChanged(Fact, frozen=True, gc=False, kw_only=True, tag=True):
+class NodeChanged(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """What a node offers now; ``gone`` says that it left the pool."""
 
     pool: str
@@ -238,7 +238,7 @@ class NodeChanged(Fact, frozen=True, gc=False, kw_only=True, tag=True):
     gone: bool = False
 
 
-class CapacityChanged(Fact, frozen=True, gc=False, kw_only=True, tag=True):
+class CapacityChanged(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """The pool in totals.
 
     ``waiting`` counts queued jobs, ``waiting_feasible`` those that the empty pool could hold; ``oldest_wait_at`` is the instant
@@ -254,7 +254,7 @@ class CapacityChanged(Fact, frozen=True, gc=False, kw_only=True, tag=True):
     decided_at: int = 0
 
 
-JobFact = (
+JobEvent = (
     JobSubmitted
     | JobValidated
     | JobRejected
@@ -269,17 +269,17 @@ JobFact = (
     | JobRestarting
     | JobFinished
 )
-"""The facts of a job's own subject space, in their total order."""
+"""The events of a job's own subject space, in their total order."""
 
-PoolFact = NodeChanged | CapacityChanged
-"""The facts of a pool: last value per subject counts."""
+PoolEvent = NodeChanged | CapacityChanged
+"""The events of a pool: last value per subject counts."""
 
 
 class Stamped(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A job fact as it stands in the stream: ``sequence`` orders it, ``at`` (µs) is the broker's own clock, so it never runs backwards."""
+    """A job event as it stands in the stream: ``sequence`` orders it, ``at`` (µs) is the broker's own clock, so it never runs backwards."""
 
     job_id: str
-    fact: JobFact
+    event: JobEvent
     sequence: int
     at: int
     source: str = ""

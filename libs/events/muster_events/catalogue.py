@@ -1,4 +1,4 @@
-"""The catalogue: every fact with its writer and readers, every stream, durable and bucket.
+"""The catalogue: every event with its writer and readers, every stream, durable and bucket.
 
 The documentation, the AsyncAPI document, the provisioning step and the permissions are generated from it.
 """
@@ -11,14 +11,14 @@ from muster_bus.dead_letters import dead_letter_stream
 from muster_bus.provision import BucketSpec, ConsumerSpec, StreamSpec
 from muster_core import events
 from muster_events.subjects import (
-    CAPACITY_FACTS,
+    CAPACITY_EVENTS,
     DEAD_PREFIX,
-    JOB_FACTS,
-    LANES,
+    JOB_EVENTS,
     LEADERS,
-    NODE_FACTS,
-    job_facts,
-    lane_facts,
+    NODE_EVENTS,
+    PARTITIONS,
+    job_events,
+    partition_events,
 )
 
 JOBS_STREAM = "JOBS"
@@ -48,10 +48,10 @@ _LARGEST = 8 * _MIB
 """Of a message: the record of the largest job that is taken, with room to spare. The broker must take as much."""
 
 
-class FactSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One fact: its struct, the subject it goes to (with placeholders), its one writer and its readers."""
+class EventSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One event: its struct, the subject it goes to (with placeholders), its one writer and its readers."""
 
-    type: type[events.Fact]
+    type: type[events.Event]
     subject: str
     stream: str
     writer: str
@@ -59,16 +59,16 @@ class FactSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The fact's name, as in its subject and its tag."""
+        """The event's name, as in its subject and its tag."""
         return self.type.__name__
 
 
-def _job(fact: type[events.Fact], writer: str, *readers: str) -> FactSpec:
-    subject = f"muster.v1.job.{{shard}}.{{job_id}}.{fact.__name__}"
-    return FactSpec(type=fact, subject=subject, stream=JOBS_STREAM, writer=writer, readers=readers)
+def _job(event: type[events.Event], writer: str, *readers: str) -> EventSpec:
+    subject = f"muster.v1.job.{{shard}}.{{job_id}}.{event.__name__}"
+    return EventSpec(type=event, subject=subject, stream=JOBS_STREAM, writer=writer, readers=readers)
 
 
-FACTS: tuple[FactSpec, ...] = (
+EVENTS: tuple[EventSpec, ...] = (
     _job(events.JobSubmitted, GATEWAY, SPEC_VALIDATOR, STATUS_TRACKER),
     _job(events.JobValidated, SPEC_VALIDATOR, SCHEDULER, STATUS_TRACKER, GATEWAY),
     _job(events.JobRejected, SPEC_VALIDATOR, STATUS_TRACKER, GATEWAY),
@@ -82,14 +82,14 @@ FACTS: tuple[FactSpec, ...] = (
     _job(events.CommandRequested, GATEWAY, SCHEDULER, STATUS_TRACKER, POD_LAUNCHER),
     _job(events.JobRestarting, STATUS_TRACKER, SCHEDULER, POD_LAUNCHER, SCALER),
     _job(events.JobFinished, STATUS_TRACKER, SCHEDULER, POD_LAUNCHER, SCALER),
-    FactSpec(
+    EventSpec(
         type=events.NodeChanged,
         subject="muster.v1.node.{pool}.{node}",
         stream=NODES_STREAM,
         writer=POD_LAUNCHER,
         readers=(SCHEDULER, SCALER),
     ),
-    FactSpec(
+    EventSpec(
         type=events.CapacityChanged,
         subject="muster.v1.capacity.{pool}",
         stream=NODES_STREAM,
@@ -97,12 +97,12 @@ FACTS: tuple[FactSpec, ...] = (
         readers=(SCALER,),
     ),
 )
-"""Every fact of ``muster.v1``."""
+"""Every event of ``muster.v1``."""
 
 STREAMS: tuple[StreamSpec, ...] = (
     StreamSpec(
         name=JOBS_STREAM,
-        subjects=(JOB_FACTS, LEADERS),
+        subjects=(JOB_EVENTS, LEADERS),
         max_bytes=8 * _GIB,
         max_age_s=30 * _DAY_S,
         max_msg_bytes=_LARGEST,
@@ -110,7 +110,7 @@ STREAMS: tuple[StreamSpec, ...] = (
     ),
     StreamSpec(
         name=NODES_STREAM,
-        subjects=(NODE_FACTS, CAPACITY_FACTS),
+        subjects=(NODE_EVENTS, CAPACITY_EVENTS),
         max_msgs_per_subject=1,
         max_bytes=_GIB,
         discard="old",
@@ -121,20 +121,22 @@ STREAMS: tuple[StreamSpec, ...] = (
 """Every stream."""
 
 
-def lane_reader(service: str, lane: int) -> str:
-    """The name under which a service reads the facts of a lane."""
-    return f"{service}-lane-{lane}"
+def partition_reader(service: str, partition: int) -> str:
+    """The name under which a service reads the events of a partition."""
+    return f"{service}-partition-{partition}"
 
 
 def pool_reader(service: str, pool: str) -> str:
-    """The name under which the leader of a pool reads the facts of all jobs."""
+    """The name under which the leader of a pool reads the events of all jobs."""
     return f"{service}-{pool}"
 
 
-RECORD_WRITERS: tuple[str, ...] = tuple(lane_reader(STATUS_TRACKER, lane) for lane in range(LANES))
+RECORD_WRITERS: tuple[str, ...] = tuple(
+    partition_reader(STATUS_TRACKER, partition) for partition in range(PARTITIONS)
+)
 """The durables of the writer of the ``jobs`` bucket: what they have acknowledged is in the records.
 
-The other readers of jobs have none: they rebuild from the records and the facts behind them, so they have no place to remember.
+The other readers of jobs have none: they rebuild from the records and the events behind them, so they have no place to remember.
 """
 
 
@@ -142,18 +144,18 @@ def _durables() -> tuple[ConsumerSpec, ...]:
     writers = [
         ConsumerSpec(
             stream=JOBS_STREAM,
-            durable=lane_reader(STATUS_TRACKER, lane),
-            filters=lane_facts(lane),
+            durable=partition_reader(STATUS_TRACKER, partition),
+            filters=partition_events(partition),
             ack="all",
             max_ack_pending=10_000,
-            description=f"{STATUS_TRACKER}: everything that happens to the jobs of lane {lane}.",
+            description=f"{STATUS_TRACKER}: everything that happens to the jobs of partition {partition}.",
         )
-        for lane in range(LANES)
+        for partition in range(PARTITIONS)
     ]
     validator = ConsumerSpec(
         stream=JOBS_STREAM,
         durable=SPEC_VALIDATOR,
-        filters=(job_facts(events.JobSubmitted.__name__),),
+        filters=(job_events(events.JobSubmitted.__name__),),
         ack="explicit",
         max_deliver=8,
         # What a dead copy had at hand comes back after this; with the broker's usual 5 s it would be back too late.

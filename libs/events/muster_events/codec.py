@@ -1,6 +1,6 @@
-"""Facts to and from the bytes on the bus.
+"""Events to and from the bytes on the bus.
 
-JSON of msgspec structs, tagged by the fact's name, with CloudEvents-named headers. A fact changes by gaining optional fields: unknown
+JSON of msgspec structs, tagged by the event's name, with CloudEvents-named headers. An event changes by gaining optional fields: unknown
 fields are skipped, absent ones have their defaults, so that old and new services read each other.
 """
 
@@ -19,8 +19,8 @@ CONTENT_TYPE = "application/json"
 TRACEPARENT = "traceparent"
 SOURCE = "ce-source"
 
-_job_decoder = msgspec.json.Decoder(events.JobFact)
-_pool_decoder = msgspec.json.Decoder(events.PoolFact)
+_job_decoder = msgspec.json.Decoder(events.JobEvent)
+_pool_decoder = msgspec.json.Decoder(events.PoolEvent)
 _record_decoder = msgspec.json.Decoder(JobRecord)
 _encoder = msgspec.json.Encoder()
 
@@ -29,67 +29,67 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class UnreadableEvent(ValueError):
-    """The bytes are no fact of this catalogue; the message says where they fail."""
+    """The bytes are no event of this catalogue; the message says where they fail."""
 
 
 def job_message(
     job_id: str,
-    fact: events.JobFact,
+    event: events.JobEvent,
     *,
     source: str,
     traceparent: str = "",
     after: int = 0,
     expected_last: int | None = None,
 ) -> Outgoing:
-    """A job's fact. ``after`` is the sequence that the decision was made on: it tells apart facts that may recur.
+    """A job's event. ``after`` is the sequence that the decision was made on: it tells apart events that may recur.
 
-    ``expected_last`` is the compare-and-set of its subject, for facts that a job has once."""
-    name = type(fact).__name__
-    message_id = f"{job_id}/{_step(fact, after)}"
-    headers = _headers(fact, message_id, source, job_id)
+    ``expected_last`` is the compare-and-set of its subject, for events that a job has once."""
+    name = type(event).__name__
+    message_id = f"{job_id}/{_step(event, after)}"
+    headers = _headers(event, message_id, source, job_id)
     if traceparent:
         headers[TRACEPARENT] = traceparent
     return Outgoing(
         subject=job_subject(job_id, name),
-        data=_encoder.encode(fact),
+        data=_encoder.encode(event),
         msg_id=message_id,
         headers=headers,
         expected_last=expected_last,
     )
 
 
-def pool_message(fact: events.PoolFact, *, source: str) -> Outgoing:
-    """A pool's fact, for the last value of its subject.
+def pool_message(event: events.PoolEvent, *, source: str) -> Outgoing:
+    """A pool's event, for the last value of its subject.
 
     It has no message id: what it says may come back within the duplicate window (free, taken, free again), and the return is news. To
     publish it twice is harmless, for only the last one counts.
     """
-    data = _encoder.encode(fact)
-    match fact:
+    data = _encoder.encode(event)
+    match event:
         case events.NodeChanged():
-            subject, about = node_subject(fact.pool, fact.node.name), fact.node.name
+            subject, about = node_subject(event.pool, event.node.name), event.node.name
         case events.CapacityChanged():
-            subject, about = capacity_subject(fact.pool), fact.pool
-    event_id = f"{about}/{type(fact).__name__}/{_digest(data)}"
-    return Outgoing(subject=subject, data=data, msg_id="", headers=_headers(fact, event_id, source, about))
+            subject, about = capacity_subject(event.pool), event.pool
+    event_id = f"{about}/{type(event).__name__}/{_digest(data)}"
+    return Outgoing(subject=subject, data=data, msg_id="", headers=_headers(event, event_id, source, about))
 
 
-def read_job_fact(incoming: Incoming) -> events.Stamped:
-    """A job's fact as it stands in the stream; raises ``UnreadableEvent``.
+def read_job_event(incoming: Incoming) -> events.Stamped:
+    """A job's event as it stands in the stream; raises ``UnreadableEvent``.
 
-    The subject must name the very fact: who may publish what is granted by subject, so a body that says otherwise is nobody's word.
+    The subject must name the very event: who may publish what is granted by subject, so a body that says otherwise is nobody's word.
     """
     where = f"{incoming.subject} at {incoming.stream_sequence}"
     try:
         job_id, name = job_in(incoming.subject)
-        fact = _job_decoder.decode(incoming.data)
+        event = _job_decoder.decode(incoming.data)
     except (BadToken, *_UNREADABLE) as error:
         raise UnreadableEvent(f"{where}: {error}") from error
-    if type(fact).__name__ != name:
-        raise UnreadableEvent(f"{where}: the subject says {name}, the body {type(fact).__name__}")
+    if type(event).__name__ != name:
+        raise UnreadableEvent(f"{where}: the subject says {name}, the body {type(event).__name__}")
     return events.Stamped(
         job_id=job_id,
-        fact=fact,
+        event=event,
         sequence=incoming.stream_sequence,
         at=incoming.timestamp_ns // 1000,
         source=incoming.headers.get(SOURCE, ""),
@@ -97,8 +97,8 @@ def read_job_fact(incoming: Incoming) -> events.Stamped:
     )
 
 
-def read_pool_fact(data: bytes) -> events.PoolFact:
-    """A pool's fact; raises ``UnreadableEvent``."""
+def read_pool_event(data: bytes) -> events.PoolEvent:
+    """A pool's event; raises ``UnreadableEvent``."""
     try:
         return _pool_decoder.decode(data)
     except _UNREADABLE as error:
@@ -119,20 +119,20 @@ def decode_record(data: bytes) -> JobRecord:
 
 
 def _headers(
-    fact: events.JobFact | events.PoolFact, event_id: str, source: str, about: str
+    event: events.JobEvent | events.PoolEvent, event_id: str, source: str, about: str
 ) -> dict[str, str]:
     return {
         "ce-specversion": "1.0",
         "ce-id": event_id,
-        "ce-type": f"muster.v1.{type(fact).__name__}",
+        "ce-type": f"muster.v1.{type(event).__name__}",
         SOURCE: source,
         "ce-subject": about,
         "content-type": CONTENT_TYPE,
     }
 
 
-def _step(fact: events.JobFact, after: int) -> str:
-    match fact:
+def _step(event: events.JobEvent, after: int) -> str:
+    match event:
         case events.JobSubmitted():
             return "submitted"
         case events.JobValidated() | events.JobRejected():
@@ -140,27 +140,27 @@ def _step(fact: events.JobFact, after: int) -> str:
         case events.JobWaiting():
             return f"waiting/{after}"
         case events.JobPlaced():
-            return f"{fact.attempt}/placed"
+            return f"{event.attempt}/placed"
         case events.JobResized():
-            return f"{fact.attempt}/{fact.generation}/resized"
+            return f"{event.attempt}/{event.generation}/resized"
         case events.JobEvicted():
-            return f"{fact.attempt}/evicted"
+            return f"{event.attempt}/evicted"
         case events.ScaleProposed():
-            taker = f"/{fact.for_job}" if fact.for_job else ""
-            return f"{fact.attempt}/{fact.generation}/proposed/{fact.role}/{fact.target}/{after}{taker}"
+            taker = f"/{event.for_job}" if event.for_job else ""
+            return f"{event.attempt}/{event.generation}/proposed/{event.role}/{event.target}/{after}{taker}"
         case events.ProgressReported():
-            return f"{fact.attempt}/progress/{fact.role}-{fact.index}/{fact.step}/{fact.at}"
+            return f"{event.attempt}/progress/{event.role}-{event.index}/{event.step}/{event.at}"
         case events.ReplicasChanged():
-            return f"replicas/{_digest(_encoder.encode(fact))}"
+            return f"replicas/{_digest(_encoder.encode(event))}"
         case events.CommandRequested():
-            return f"command/{fact.command}/{fact.request_id}"
+            return f"command/{event.command}/{event.request_id}"
         case events.JobRestarting():
             # Who is named belongs to the step: a restart that came too late for one replica is decided anew without it.
-            names = ",".join(f"{ref.role}-{ref.index}" for ref in fact.replicas)
+            names = ",".join(f"{ref.role}-{ref.index}" for ref in event.replicas)
             scope = (
-                "gang" if fact.scope is RestartScope.GANG else f"replicas/{after}/{_digest(names.encode())}"
+                "gang" if event.scope is RestartScope.GANG else f"replicas/{after}/{_digest(names.encode())}"
             )
-            return f"{fact.attempt}/restarting/{scope}"
+            return f"{event.attempt}/restarting/{scope}"
         case events.JobFinished():
             return "finished"
 

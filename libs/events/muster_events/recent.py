@@ -1,4 +1,4 @@
-"""The facts of the last seconds, for a leader that begins: its predecessor may have died between saying them and sending their spans.
+"""The events of the last seconds, for a leader that begins: its predecessor may have died between saying them and sending their spans.
 
 A span has the same id whoever records it, so telling one again that was sent after all changes nothing.
 """
@@ -11,33 +11,33 @@ from collections.abc import Sequence
 
 from muster_bus import Bus, BusUnavailable
 from muster_bus.reader import Stretch, read_stretch
-from muster_core.events import JobFact, Stamped
+from muster_core.events import JobEvent, Stamped
 from muster_events.catalogue import JOBS_STREAM
-from muster_events.codec import UnreadableEvent, read_job_fact
-from muster_events.subjects import job_facts
+from muster_events.codec import UnreadableEvent, read_job_event
+from muster_events.subjects import job_events
 
 log = logging.getLogger(__name__)
 
 _MOST = 20_000
-"""How far back at most, in facts of all jobs: under a flood a little is lost sooner than much is read again."""
+"""How far back at most, in events of all jobs: under a flood a little is lost sooner than much is read again."""
 
 
-async def recent_facts(bus: Bus, kinds: Sequence[type[JobFact]], *, seconds: float) -> list[Stamped]:
-    """The facts of these ``kinds`` that were said in the last ``seconds``, in their order; none where the broker is away."""
+async def recent_events(bus: Bus, kinds: Sequence[type[JobEvent]], *, seconds: float) -> list[Stamped]:
+    """The events of these ``kinds`` that were said in the last ``seconds``, in their order; none where the broker is away."""
     since = time.time_ns() // 1000 - round(seconds * 1_000_000)
     found: list[Stamped] = []
     try:
         last = await bus.last_sequence(JOBS_STREAM)
         stretch = Stretch(
             stream=JOBS_STREAM,
-            filters=[job_facts(kind.__name__) for kind in kinds],
+            filters=[job_events(kind.__name__) for kind in kinds],
             after=max(last - _MOST, 0),
             through=last,
         )
         async for chunk in read_stretch(bus, stretch):
             for message in chunk:
                 try:
-                    stamped = read_job_fact(message)
+                    stamped = read_job_event(message)
                 except UnreadableEvent:
                     # Whoever works with it sets it aside.
                     continue

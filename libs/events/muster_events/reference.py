@@ -7,30 +7,30 @@ from typing import Any
 
 import msgspec
 
-from muster_events.catalogue import BUCKETS, DURABLES, FACTS, STREAMS, FactSpec
+from muster_events.catalogue import BUCKETS, DURABLES, EVENTS, STREAMS, EventSpec
 from muster_events.codec import CONTENT_TYPE
 
 _INTRO = """# The events of Muster
 
 Generated from `muster_events.catalogue` by `make docs`; do not edit.
 
-Facts are immutable and in the past tense. Each has one writer. They travel as JSON over NATS JetStream, with CloudEvents-named
-headers (`ce-id`, `ce-type`, `ce-source`, `ce-subject`), `Nats-Msg-Id` and `traceparent`. A fact changes only by gaining optional fields;
+Events are immutable and in the past tense. Each has one writer. They travel as JSON over NATS JetStream, with CloudEvents-named
+headers (`ce-id`, `ce-type`, `ce-source`, `ce-subject`), `Nats-Msg-Id` and `traceparent`. An event changes only by gaining optional fields;
 files of every published version (`tests/golden/events/`) stay readable for ever.
 """
 
 
 def markdown() -> str:
     """The page ``docs/events.md``."""
-    parts = [_INTRO, "## Facts\n", "| fact | writer | read by | what it says |", "|---|---|---|---|"]
+    parts = [_INTRO, "## Events\n", "| event | writer | read by | what it says |", "|---|---|---|---|"]
     parts += [
         f"| `{spec.name}` | {spec.writer} | {', '.join(spec.readers)} | {_first_line(spec.type)} |"
-        for spec in FACTS
+        for spec in EVENTS
     ]
-    parts += ["\n## Subjects\n", "| fact | stream | subject |", "|---|---|---|"]
-    parts += [f"| `{spec.name}` | {spec.stream} | `{spec.subject}` |" for spec in FACTS]
+    parts += ["\n## Subjects\n", "| event | stream | subject |", "|---|---|---|"]
+    parts += [f"| `{spec.name}` | {spec.stream} | `{spec.subject}` |" for spec in EVENTS]
     parts += ["\n`shard` is `crc32(job_id) % 16`; a dot in a node's name is written `~`.\n"]
-    parts += ["## Fields\n", *(_fields(spec) for spec in FACTS)]
+    parts += ["## Fields\n", *(_fields(spec) for spec in EVENTS)]
     parts += ["## Streams\n", "| stream | subjects | what it holds |", "|---|---|---|"]
     parts += [f"| {s.name} | {_code(s.subjects)} | {s.description} |" for s in STREAMS]
     parts += ["\n## Durables\n", "| durable | stream | filter | acknowledges |", "|---|---|---|---|"]
@@ -43,7 +43,7 @@ def markdown() -> str:
 def asyncapi() -> bytes:
     """The AsyncAPI 3 document ``docs/asyncapi.json``."""
     schemas, components = msgspec.json.schema_components(
-        [s.type for s in FACTS], ref_template="#/components/schemas/{name}"
+        [s.type for s in EVENTS], ref_template="#/components/schemas/{name}"
     )
     del schemas
     document: dict[str, Any] = {
@@ -51,17 +51,17 @@ def asyncapi() -> bytes:
         "info": {
             "title": "Muster",
             "version": "1",
-            "description": "The facts that Muster's services exchange over NATS JetStream.",
+            "description": "The events that Muster's services exchange over NATS JetStream.",
         },
         "defaultContentType": CONTENT_TYPE,
-        "channels": {spec.name: _channel(spec) for spec in FACTS},
+        "channels": {spec.name: _channel(spec) for spec in EVENTS},
         "operations": _operations(),
-        "components": {"messages": {spec.name: _message(spec) for spec in FACTS}, "schemas": components},
+        "components": {"messages": {spec.name: _message(spec) for spec in EVENTS}, "schemas": components},
     }
     return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=2) + b"\n"
 
 
-def _channel(spec: FactSpec) -> dict[str, Any]:
+def _channel(spec: EventSpec) -> dict[str, Any]:
     names = [part[1:-1] for part in spec.subject.split(".") if part.startswith("{")]
     return {
         "address": spec.subject,
@@ -70,7 +70,7 @@ def _channel(spec: FactSpec) -> dict[str, Any]:
     }
 
 
-def _message(spec: FactSpec) -> dict[str, Any]:
+def _message(spec: EventSpec) -> dict[str, Any]:
     headers = ("Nats-Msg-Id", "traceparent", "ce-id", "ce-type", "ce-source", "ce-subject")
     return {
         "name": spec.name,
@@ -82,7 +82,7 @@ def _message(spec: FactSpec) -> dict[str, Any]:
 
 def _operations() -> dict[str, Any]:
     operations: dict[str, Any] = {}
-    for spec in FACTS:
+    for spec in EVENTS:
         channel = {"$ref": f"#/channels/{spec.name}"}
         operations[f"{spec.writer}.sends.{spec.name}"] = {"action": "send", "channel": channel}
         for reader in spec.readers:
@@ -90,7 +90,7 @@ def _operations() -> dict[str, Any]:
     return operations
 
 
-def _fields(spec: FactSpec) -> str:
+def _fields(spec: EventSpec) -> str:
     rows = [
         f"| `{f.encode_name}` | {_type(f.type)} | {'yes' if f.required else 'no'} |"
         for f in msgspec.structs.fields(spec.type)

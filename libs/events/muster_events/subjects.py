@@ -10,15 +10,15 @@ import zlib
 SHARDS = 16
 """Into how many shards the jobs are divided; part of the subjects, so it never changes within ``v1``."""
 
-LANES = 4
-"""Into how many lanes the shards are put together. Equal copies share out lanes, so more than these have nothing to do; each lane is
-read through a durable of its own, and what the broker pays for is durables."""
+PARTITIONS = 4
+"""How many partitions the shards are grouped into. Instances share the partitions, so more instances than this have nothing to do;
+each partition is read through a durable consumer of its own, and durable consumers are what the broker pays for."""
 
 PREFIX = "muster.v1"
-JOB_FACTS = f"{PREFIX}.job.>"
+JOB_EVENTS = f"{PREFIX}.job.>"
 LEADERS = f"{PREFIX}.leader.>"
-NODE_FACTS = f"{PREFIX}.node.>"
-CAPACITY_FACTS = f"{PREFIX}.capacity.>"
+NODE_EVENTS = f"{PREFIX}.node.>"
+CAPACITY_EVENTS = f"{PREFIX}.capacity.>"
 DEAD_PREFIX = f"{PREFIX}.dead"
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,253}\Z")
@@ -50,39 +50,39 @@ def shard_of(job_id: str) -> int:
     return zlib.crc32(job_id.encode()) % SHARDS
 
 
-def lane_of(job_id: str) -> int:
-    """The lane of a job, 0 to ``LANES`` - 1."""
-    return shard_of(job_id) % LANES
+def partition_of(job_id: str) -> int:
+    """The partition of a job, 0 to ``PARTITIONS`` - 1."""
+    return shard_of(job_id) % PARTITIONS
 
 
-def shards_of(lane: int) -> tuple[int, ...]:
-    """The shards of a lane."""
-    return tuple(range(lane, SHARDS, LANES))
+def shards_of(partition: int) -> tuple[int, ...]:
+    """The shards of a partition."""
+    return tuple(range(partition, SHARDS, PARTITIONS))
 
 
-def job_subject(job_id: str, fact: str) -> str:
-    """Where a fact of a job goes: ``muster.v1.job.<shard>.<job_id>.<fact>``."""
-    return f"{PREFIX}.job.{shard_of(job_id)}.{_token(job_id)}.{_token(fact)}"
+def job_subject(job_id: str, event: str) -> str:
+    """Where an event of a job goes: ``muster.v1.job.<shard>.<job_id>.<event>``."""
+    return f"{PREFIX}.job.{shard_of(job_id)}.{_token(job_id)}.{_token(event)}"
 
 
-def job_facts(fact: str) -> str:
-    """The filter for one kind of fact of every job."""
-    return f"{PREFIX}.job.*.*.{_token(fact)}"
+def job_events(event: str) -> str:
+    """The filter for one kind of event of every job."""
+    return f"{PREFIX}.job.*.*.{_token(event)}"
 
 
-def job_facts_of(job_id: str) -> str:
+def job_events_of(job_id: str) -> str:
     """The filter for everything that happens to one job."""
     return f"{PREFIX}.job.{shard_of(job_id)}.{_token(job_id)}.*"
 
 
-def shard_facts(shard: int) -> str:
+def shard_events(shard: int) -> str:
     """The filter for everything that happens to the jobs of a shard."""
     return f"{PREFIX}.job.{shard}.>"
 
 
-def lane_facts(lane: int) -> tuple[str, ...]:
-    """The filters for everything that happens to the jobs of a lane."""
-    return tuple(shard_facts(shard) for shard in shards_of(lane))
+def partition_events(partition: int) -> tuple[str, ...]:
+    """The filters for everything that happens to the jobs of a partition."""
+    return tuple(shard_events(shard) for shard in shards_of(partition))
 
 
 def leader_subject(pool: str) -> str:
@@ -110,21 +110,21 @@ def record_key(job_id: str) -> str:
     return f"{shard_of(job_id)}.{_token(job_id)}"
 
 
-def lane_records(lane: int) -> tuple[str, ...]:
-    """The filters for the records of a lane."""
-    return tuple(f"{shard}.*" for shard in shards_of(lane))
+def partition_records(partition: int) -> tuple[str, ...]:
+    """The filters for the records of a partition."""
+    return tuple(f"{shard}.*" for shard in shards_of(partition))
 
 
 def job_id_in(subject: str) -> str:
-    """The job id in a job fact's subject; raises ``BadToken`` when it is none."""
+    """The job id in a job event's subject; raises ``BadToken`` when it is none."""
     return job_in(subject)[0]
 
 
 def job_in(subject: str) -> tuple[str, str]:
-    """The job id and the fact's name in a job fact's subject; raises ``BadToken`` when it is none."""
+    """The job id and the event's name in a job event's subject; raises ``BadToken`` when it is none."""
     parts = subject.split(".")
     if len(parts) != _JOB_SUBJECT_PARTS or not subject.startswith(f"{PREFIX}.job."):
-        raise BadToken(f"{subject!r} is not the subject of a job's fact")
+        raise BadToken(f"{subject!r} is not the subject of a job's event")
     return parts[4], parts[5]
 
 

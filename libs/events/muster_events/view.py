@@ -1,6 +1,6 @@
-"""The records of many jobs in memory, kept by folding their facts.
+"""The records of many jobs in memory, kept by folding their events.
 
-A cache, rebuilt at every start from the ``jobs`` bucket and the facts behind it. Status-tracker writes the bucket; everyone else
+A cache, rebuilt at every start from the ``jobs`` bucket and the events behind it. Status-tracker writes the bucket; everyone else
 only reads it.
 """
 
@@ -17,13 +17,13 @@ from muster_bus.records import Entry
 from muster_core.events import Stamped
 from muster_core.lifecycle import fold
 from muster_core.models import JobRecord
-from muster_events.codec import UnreadableEvent, decode_record, read_job_fact
+from muster_events.codec import UnreadableEvent, decode_record, read_job_event
 
 log = logging.getLogger(__name__)
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What one fact did to a job's record."""
+    """What one event did to a job's record."""
 
     stamped: Stamped
     before: JobRecord | None
@@ -43,9 +43,9 @@ def restore(entries: Iterable[Entry]) -> list[JobRecord]:
 
 
 def stamp(incoming: Incoming) -> Stamped:
-    """The fact in a message; raises ``Poison`` when there is none to be read, so that it is set aside."""
+    """The event in a message; raises ``Poison`` when there is none to be read, so that it is set aside."""
     try:
-        return read_job_fact(incoming)
+        return read_job_event(incoming)
     except UnreadableEvent as error:
         raise Poison(str(error)) from error
 
@@ -53,7 +53,7 @@ def stamp(incoming: Incoming) -> Stamped:
 class JobsView:
     """Job id -> record.
 
-    ``keep`` says which records are still of interest; the others are dropped as soon as a fact makes them so.
+    ``keep`` says which records are still of interest; the others are dropped as soon as an event makes them so.
     """
 
     def __init__(self, keep: Callable[[JobRecord], bool] = lambda _: True) -> None:
@@ -66,7 +66,7 @@ class JobsView:
         self.records |= {record.job_id: record for record in restore(entries) if self._keep(record)}
 
     def apply(self, incoming: Incoming) -> Change:
-        """Fold one message; raises ``Poison`` when it is no fact."""
+        """Fold one message; raises ``Poison`` when it is no event."""
         stamped = stamp(incoming)
         before = self.records.get(stamped.job_id)
         folded = fold(before, stamped)
@@ -79,7 +79,7 @@ class JobsView:
         return Change(stamped, before, folded.record, folded.illegal)
 
     def _note_illegal(self, stamped: Stamped, illegal: str) -> None:
-        # A late fact about a job that is forgotten is what a rebuild from an early position looks like, no mistake.
+        # A late event about a job that is forgotten is what a rebuild from an early position looks like, no mistake.
         if stamped.job_id in self.records:
             self.illegal_moves += 1
             log.warning("illegal move of %s at %d: %s", stamped.job_id, stamped.sequence, illegal)

@@ -1,6 +1,6 @@
-"""Documents in any dialect -> jobs or problems. Every dialect becomes the same ``Job``, and keeps the same rules.
+"""Documents in any format -> jobs or problems. Every format becomes the same ``Job``, and keeps the same rules.
 
-Writing them (``write``), jobs that come as data (``typed``) and the list of dialects (``registry``) are doors of their own: who only reads
+Writing them (``write``), jobs that come as data (``typed``) and the list of formats (``registry``) are doors of their own: who only reads
 a document does not pay for them.
 """
 
@@ -13,7 +13,7 @@ from muster_core.models.problem_codes import Code
 from muster_formats.builds import check_built_by
 from muster_formats.capabilities import Limits, no_limits
 from muster_formats.cursor import Cursor
-from muster_formats.dialect import Given
+from muster_formats.format import Given
 from muster_formats.problems import Problems
 from muster_formats.registry import detect, parts_of
 from muster_formats.render import render_problems
@@ -41,9 +41,9 @@ class Parsed(msgspec.Struct, frozen=True):
 def parse(
     document: str | bytes, *, namespace: str = "", name: str = "", limits: Limits = no_limits
 ) -> Parsed:
-    """Read a document in any dialect: one or more YAML parts, or JSON; or one or more command lines.
+    """Read a document in any format: one or more YAML parts, or JSON; or one or more command lines.
 
-    ``namespace`` and ``name`` are for jobs that say none; ``name`` (such as the file's) only where the dialect lets a document do without.
+    ``namespace`` and ``name`` are for jobs that say none; ``name`` (such as the file's) only where the format lets a document do without.
     ``limits`` are those that the jobs are held to beside the rules.
     All problems are told at once and all parts are taken or none. Never raises, whatever the document.
     """
@@ -56,9 +56,9 @@ def parse(
     all_read = True
     for part in parts_of(text, problems) if text is not None else ():
         cursor = Cursor(part, "", problems)
-        dialect = detect(cursor)
+        found = detect(cursor)
         told = len(problems.found)
-        read = dialect.read(cursor, given) if dialect else ()
+        read = found.read(cursor, given) if found else ()
         all_read = all_read and bool(read)
         warnings = tuple(problems.found[told:])
         jobs += [msgspec.structs.replace(job, warnings=warnings) for job in read]

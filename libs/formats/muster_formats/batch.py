@@ -14,7 +14,7 @@ from muster_core.models import Framework, Job, RestartPolicy, Role, RunPolicy, T
 from muster_core.models.problem_codes import Code
 from muster_core.quantities import MAX_SECONDS
 from muster_formats.cursor import Cursor
-from muster_formats.dialect import Dialect, Given
+from muster_formats.format import Format, Given
 from muster_formats.kinds import Choice, Ignored, Text, Truth, Whole
 from muster_formats.kubeflow.keys import MAX_INT32
 from muster_formats.metadata import KubernetesMetadataKeys, Metadata, MetadataKeys, read_metadata
@@ -158,7 +158,7 @@ def read_batchjob(cursor: Cursor, given: Given) -> tuple[Job, ...]:
         namespace=metadata.namespace or given.namespace or "default",
         labels=metadata.labels,
         annotations=metadata.annotations,
-        dialect=NAME,
+        format=NAME,
         roles=(_role(spec, metadata, run, places),),
         run=run,
     )
@@ -166,7 +166,7 @@ def read_batchjob(cursor: Cursor, given: Given) -> tuple[Job, ...]:
     return (job,)
 
 
-DIALECTS = (Dialect(name=NAME, version=API_VERSION, kind=KIND, read=read_batchjob, table=DocumentKeys),)
+FORMATS = (Format(name=NAME, version=API_VERSION, kind=KIND, read=read_batchjob, table=DocumentKeys),)
 """What is read here."""
 
 

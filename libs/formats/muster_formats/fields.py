@@ -1,4 +1,4 @@
-"""What becomes of every field of every dialect, read off the tables that the dialects are read by.
+"""What becomes of every field of every format, read off the tables that the formats are read by.
 
 What is described here is what is read: a field that is in no table is refused, and one that is has the effect that its table declares.
 """
@@ -10,13 +10,13 @@ from typing import cast
 
 import msgspec
 
-from muster_formats.dialect import Dialect
+from muster_formats.format import Format
 from muster_formats.kinds import ListOf, MapOf
 from muster_formats.table import Effect, Field, Table
 
 
 class FieldRow(msgspec.Struct, frozen=True):
-    """One field: its ``path`` in the dialect's words, what becomes of it, what it is (``doc``), and ``why`` it is not acted upon, or
+    """One field: its ``path`` in the format's words, what becomes of it, what it is (``doc``), and ``why`` it is not acted upon, or
     not in full.
 
     In a path ``[]`` stands for each element of a list and ``<name>`` for each key of a mapping that has keys of its author's own.
@@ -35,9 +35,9 @@ class Link(msgspec.Struct, frozen=True):
     table: type[Table]
 
 
-def field_rows(dialect: Dialect) -> Iterator[FieldRow]:
-    """Every field of a dialect, in the order of its tables; none where the dialect has no table."""
-    for row in table_rows(dialect.table) if dialect.table else ():
+def field_rows(of: Format) -> Iterator[FieldRow]:
+    """Every field of a format, in the order of its tables; none where the format has no table."""
+    for row in table_rows(of.table) if of.table else ():
         if isinstance(row, FieldRow):
             yield row
 

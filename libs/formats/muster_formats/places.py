@@ -31,7 +31,7 @@ class Locator(Protocol):
 
 @dataclass
 class Places:
-    """The places that a dialect noted while it read; what was not noted is found at the nearest place that was."""
+    """The places that a format noted while it read; what was not noted is found at the nearest place that was."""
 
     root: Spot
     _spots: dict[Place, Spot] = field(default_factory=dict[Place, Spot])

@@ -1,4 +1,4 @@
-"""What a submission means to this version of Muster: the dialects, and the limits of what there is; not the platform's defaults.
+"""What a submission means to this version of Muster: the formats, and the limits of what there is; not the platform's defaults.
 
 One door for spec-validator and for a check without a server, so that both say the same.
 """
@@ -19,7 +19,7 @@ _NAMELESS = ("-", "<")
 def read_document(
     document: str | bytes, *, namespace: str = "", source_name: str = "", limits: Limits = limits_of
 ) -> Parsed:
-    """What a document in any dialect means where these limits hold, or all that is wrong with it; see ``parse``.
+    """What a document in any format means where these limits hold, or all that is wrong with it; see ``parse``.
 
     A document that need not say its name may have that of its file, ``source_name``.
     """

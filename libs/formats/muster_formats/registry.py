@@ -1,4 +1,4 @@
-"""Which dialect a document is written in: the first one that knows it reads it.
+"""Which format a document is written in: the first one that knows it reads it.
 
 A document has one kind, and a command reads one document: a reader is imported when there is something for it to read.
 """
@@ -12,7 +12,7 @@ from typing import Protocol, cast
 from muster_core.models.problem_codes import Code
 from muster_formats.arena import PROGRAMS
 from muster_formats.cursor import Cursor, nearest
-from muster_formats.dialect import Dialect, Heading
+from muster_formats.format import Format, Heading
 from muster_formats.problems import Problems, shown
 from muster_formats.shell_words import first_word, is_command, read_commands
 from muster_formats.yaml_builder import Node
@@ -20,7 +20,7 @@ from muster_formats.yaml_source import read_parts
 
 
 class _Module(Protocol):
-    DIALECTS: tuple[Dialect, ...]
+    FORMATS: tuple[Format, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,14 +29,13 @@ class Known(Heading):
 
     module: str
 
-    def dialect(self) -> Dialect:
-        """The dialect with its reader, which is imported now."""
+    def format(self) -> Format:
+        """The format with its reader, which is imported now."""
         module = cast("_Module", importlib.import_module(f"{__package__}.{self.module}"))
         return next(
-            dialect
-            for dialect in module.DIALECTS
-            if (dialect.version_key, dialect.version, dialect.kind)
-            == (self.version_key, self.version, self.kind)
+            one
+            for one in module.FORMATS
+            if (one.version_key, one.version, one.kind) == (self.version_key, self.version, self.kind)
         )
 
 
@@ -67,9 +66,9 @@ KNOWN: tuple[Known, ...] = (
 """Every kind of document that is known, in YAML or JSON."""
 
 
-def all_dialects() -> tuple[Dialect, ...]:
-    """Every dialect with its reader: for pages and tests that go over all of them."""
-    return tuple(known.dialect() for known in KNOWN)
+def all_formats() -> tuple[Format, ...]:
+    """Every format with its reader: for pages and tests that go over all of them."""
+    return tuple(known.format() for known in KNOWN)
 
 
 def parts_of(text: str, problems: Problems) -> tuple[Node, ...]:
@@ -78,12 +77,12 @@ def parts_of(text: str, problems: Problems) -> tuple[Node, ...]:
     return read(text, problems)
 
 
-def detect(document: Cursor) -> Dialect | None:
-    """The dialect of a document, or ``None`` after saying that it is not taken and what is."""
+def detect(document: Cursor) -> Format | None:
+    """The format of a document, or ``None`` after saying that it is not taken and what is."""
     if is_command(document.node):
-        from muster_formats.arena.document import DIALECT  # noqa: PLC0415 (as for the others)
+        from muster_formats.arena.document import FORMAT  # noqa: PLC0415 (as for the others)
 
-        return DIALECT
+        return FORMAT
     if not isinstance(document.node.value, dict):
         document.wrong_type("a mapping", "a job begins with apiVersion, kind and metadata")
         return None
@@ -91,7 +90,7 @@ def detect(document: Cursor) -> Dialect | None:
     kind = said.get("kind", "")
     for known in KNOWN:
         if (said.get(known.version_key), kind) == (known.version, known.kind):
-            return known.dialect()
+            return known.format()
     _refuse(document, said, kind)
     return None
 

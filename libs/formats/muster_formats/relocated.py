@@ -1,6 +1,6 @@
 """Problems of a text that was put together from another: told where the author wrote what is wrong.
 
-A dialect that builds a mapping which another reader knows (a Kubernetes template from its own fields, one section from two) notes which
+A format that builds a mapping which another reader knows (a Kubernetes template from its own fields, one section from two) notes which
 part came from where; a problem below a noted path is told below the path that it came from.
 """
 

@@ -1,4 +1,4 @@
-"""Tables of fields: one class per mapping of a dialect, which says all that may stand in it.
+"""Tables of fields: one class per mapping of a format, which says all that may stand in it.
 
 A table is both how the mapping is read and how it is described, so a key that is in it is known everywhere and one that is not is
 refused everywhere.

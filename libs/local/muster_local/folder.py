@@ -49,7 +49,7 @@ class Folder:
 
     @property
     def broker(self) -> Path:
-        """The broker's configuration and store: the facts and the records."""
+        """The broker's configuration and store: the events and the records."""
         return self.root / "broker"
 
     @property
@@ -124,7 +124,7 @@ class Folder:
         return descriptor
 
     def wipe(self) -> None:
-        """Remove the facts, the records, the job folders and the traces; ports stay. The lock must be held."""
+        """Remove the events, the records, the job folders and the traces; ports stay. The lock must be held."""
         for path in (self.broker, self.replicas, self.pod_logs, self.traces):
             shutil.rmtree(path, ignore_errors=True)
         self.log.unlink(missing_ok=True)

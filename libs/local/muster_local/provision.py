@@ -1,6 +1,6 @@
 """Creates the streams, durables and buckets of the catalogue: `python -m muster_local.provision`.
 
-Services are not permitted to, so that no service can change how facts are kept. `muster up` does the same on every start,
+Services are not permitted to, so that no service can change how events are kept. `muster up` does the same on every start,
 which also brings an older store up to the catalogue.
 """
 

@@ -100,12 +100,12 @@ class Runtime(Protocol):
         """Watch what runs until cancelled."""
         ...
 
-    async def take(self, lane: int) -> None:
-        """Look after the jobs of a lane too; returns once everything of them that there is is known."""
+    async def take(self, partition: int) -> None:
+        """Look after the jobs of a partition too; returns once everything of them that there is is known."""
         ...
 
-    async def give_up(self, lane: int) -> None:
-        """Look after the jobs of a lane no more; what runs of them goes on."""
+    async def give_up(self, partition: int) -> None:
+        """Look after the jobs of a partition no more; what runs of them goes on."""
         ...
 
     def visit(self, job_id: str) -> AbstractAsyncContextManager[None]:

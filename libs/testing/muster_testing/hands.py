@@ -1,6 +1,6 @@
 """Everyone around a scheduler, played by one: who submits and validates jobs, who runs their replicas, who ends them.
 
-A scheduler cannot tell: it hears the same facts on the same subjects. Nothing is started and nobody is asked, so that what is measured
+A scheduler cannot tell: it hears the same events on the same subjects. Nothing is started and nobody is asked, so that what is measured
 or broken is the scheduler and the bus alone.
 """
 
@@ -21,8 +21,8 @@ from muster_events.catalogue import (
     SPEC_VALIDATOR,
     STATUS_TRACKER,
 )
-from muster_events.codec import job_message, pool_message, read_job_fact
-from muster_events.subjects import job_facts
+from muster_events.codec import job_message, pool_message, read_job_event
+from muster_events.subjects import job_events
 
 Life = Callable[[str], float | None]
 """How many seconds the replicas of a job (by id) run; None: for ever."""
@@ -35,7 +35,7 @@ _PAUSE_S = 0.05
 class Hands:
     """Says what gateway, spec-validator, pod-launcher and status-tracker would say of jobs that all go well.
 
-    ``life`` is how long their replicas run; ``ended`` is called when a job's last fact is stored.
+    ``life`` is how long their replicas run; ``ended`` is called when a job's last event is stored.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class Hands:
 
         async def one(node: Node) -> None:
             async with gate:
-                fact = events.NodeChanged(pool=pool, node=node)
-                await self._bus.publish_once(pool_message(fact, source=POD_LAUNCHER))
+                event = events.NodeChanged(pool=pool, node=node)
+                await self._bus.publish_once(pool_message(event, source=POD_LAUNCHER))
 
         await asyncio.gather(*map(one, nodes))
 
     def submit(self, job_id: str, job: Job, *, submitter: str = "") -> None:
-        """A job is submitted and found good; both facts are stored soon."""
+        """A job is submitted and found good; both events are stored soon."""
         submitted = events.JobSubmitted(job_id=job_id, request_id=job_id, submitter=submitter, spec=job)
         self._say(job_id, submitted, GATEWAY)
         self._say(job_id, events.JobValidated(job=job), SPEC_VALIDATOR)
@@ -100,16 +100,16 @@ class Hands:
         async def handle(batch: list[Incoming], *, live: bool) -> None:
             del live
             for incoming in batch:
-                stamped = read_job_fact(incoming)
-                if isinstance(stamped.fact, events.JobPlaced) and stamped.job_id not in self.placed:
-                    self.placed[stamped.job_id] = (stamped.fact, incoming)
-                    self.run_on(stamped.job_id, stamped.fact)
+                stamped = read_job_event(incoming)
+                if isinstance(stamped.event, events.JobPlaced) and stamped.job_id not in self.placed:
+                    self.placed[stamped.job_id] = (stamped.event, incoming)
+                    self.run_on(stamped.job_id, stamped.event)
 
         await Feed(
             self._bus,
             stream=JOBS_STREAM,
             durable="hands",
-            filters=[job_facts(events.JobPlaced.__name__)],
+            filters=[job_events(events.JobPlaced.__name__)],
             floors=RECORD_WRITERS,
             handle=handle,
         ).run()
@@ -139,9 +139,9 @@ class Hands:
         self._say(job_id, events.ReplicasChanged(changes=changes), POD_LAUNCHER)
 
     def _say(
-        self, job_id: str, fact: events.JobFact, source: str, *, then: Callable[[], None] | None = None
+        self, job_id: str, event: events.JobEvent, source: str, *, then: Callable[[], None] | None = None
     ) -> None:
-        self._unsaid.append((job_message(job_id, fact, source=source), then))
+        self._unsaid.append((job_message(job_id, event, source=source), then))
         self._woken.set()
 
     async def _speak(self) -> None:

@@ -196,7 +196,7 @@ def stored_jobs(draw: st.DrawFn) -> Job:
     job = draw(jobs())
     return replace(
         job,
-        dialect=draw(names),
+        format=draw(names),
         warnings=tuple(draw(st.lists(_problems, max_size=2))),
         defaults=draw(st.none() | _defaults),
         built_by="" if job.kind is JobKind.BUILD else draw(st.just("") | names),

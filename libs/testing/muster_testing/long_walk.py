@@ -1,4 +1,4 @@
-"""A long random stream of the facts of many jobs: most of them sensible, some stale, repeated or out of place."""
+"""A long random stream of the events of many jobs: most of them sensible, some stale, repeated or out of place."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CODES = (0, 0, 0, 1, 137)
 
 
 class Walk:
-    """The facts of ``jobs`` jobs, ``length`` in all, in ``stream``, as their writers tell them of records that may be out of date."""
+    """The events of ``jobs`` jobs, ``length`` in all, in ``stream``, as their writers tell them of records that may be out of date."""
 
     def __init__(self, *, seed: int, jobs: int, length: int) -> None:
         self._random = Random(seed)  # noqa: S311 - the same walk every time
@@ -45,7 +45,7 @@ class Walk:
 
     @property
     def records(self) -> dict[str, JobRecord]:
-        """What the facts in order add up to."""
+        """What the events in order add up to."""
         return {job_id: known[-1] for job_id, known in self._records.items()}
 
     def _step(self, job_id: str) -> None:
@@ -60,10 +60,10 @@ class Walk:
         sensible = self._random.random() < 0.8
         self._tell(job_id, self._next(base) if sensible else self._anything(base))
 
-    def _tell(self, job_id: str, fact: events.JobFact) -> None:
+    def _tell(self, job_id: str, event: events.JobEvent) -> None:
         # Other streams' messages lie between: sequences have gaps.
         sequence = (self.stream[-1].sequence if self.stream else 0) + self._random.choice((1, 1, 2, 5))
-        stamped = Stamped(job_id=job_id, fact=fact, sequence=sequence, at=self._now, source="test")
+        stamped = Stamped(job_id=job_id, event=event, sequence=sequence, at=self._now, source="test")
         self.stream.append(stamped)
         known = self._records.setdefault(job_id, [])
         folded = fold(known[-1] if known else None, stamped)
@@ -90,11 +90,11 @@ class Walk:
         framework = chance.choice((Framework.TENSORFLOW, Framework.PYTORCH, Framework.PLAIN))
         return Job(name="demo", roles=(ps, worker), framework=framework, run=run)
 
-    def _next(self, base: JobRecord) -> events.JobFact:
+    def _next(self, base: JobRecord) -> events.JobEvent:
         """What would be said of the job if all went its way."""
         for instruction in decide(base, self._now):
             if isinstance(instruction, Finish | Restart):
-                return instruction.fact
+                return instruction.event
         if base.phase is Phase.SUBMITTED:
             return events.JobValidated(job=base.job or self._job())
         if base.phase is Phase.SUSPENDED:
@@ -103,11 +103,11 @@ class Walk:
             return self._placed(base)
         return self._seen(base)
 
-    def _anything(self, base: JobRecord) -> events.JobFact:
+    def _anything(self, base: JobRecord) -> events.JobEvent:
         attempt, generation = base.attempt, base.generation
         refs = tuple(ReplicaRef(role=one.role, index=one.index) for one in base.replicas[:1])
         avoid = self._random.choice(((), ("n1",), ("n1", "n2")))
-        several: tuple[events.JobFact, ...] = (
+        several: tuple[events.JobEvent, ...] = (
             events.JobWaiting(reason=WHY),
             events.JobRejected(problems=()),
             events.JobValidated(job=base.job or self._job()),
@@ -136,7 +136,7 @@ class Walk:
         )
         return self._random.choice(several)
 
-    def _commanded(self, base: JobRecord) -> events.JobFact:
+    def _commanded(self, base: JobRecord) -> events.JobEvent:
         mild = (events.Command.SUSPEND, events.Command.RESUME, events.Command.SCALE, events.Command.RESTART)
         command = self._random.choice((*mild, *mild, *mild, events.Command.CANCEL, events.Command.DELETE))
         one = self._random.choice((None, *base.members()))
@@ -144,7 +144,7 @@ class Walk:
             command=command, request_id="c", role=one.role if one else "", target=one.index if one else None
         )
 
-    def _placed(self, base: JobRecord) -> events.JobFact:
+    def _placed(self, base: JobRecord) -> events.JobEvent:
         if base.job is None:
             return events.JobWaiting(reason=WHY)
         gang = tuple(
@@ -154,7 +154,7 @@ class Walk:
         )
         return events.JobPlaced(attempt=base.attempt + 1, generation=1, pool="local", replicas=gang)
 
-    def _resized(self, base: JobRecord) -> events.JobFact:
+    def _resized(self, base: JobRecord) -> events.JobEvent:
         taken = {
             one.index for one in base.replicas if one.role == "worker" and not (one.leaving and one.ended)
         }
@@ -169,7 +169,7 @@ class Walk:
             removed=() if grows else tuple(ReplicaRef(role="worker", index=index) for index in members[-1:]),
         )
 
-    def _seen(self, base: JobRecord) -> events.JobFact:
+    def _seen(self, base: JobRecord) -> events.JobEvent:
         chance = self._random
         alive = [one for one in base.replicas if not one.ended]
         changes: list[ReplicaChange] = []

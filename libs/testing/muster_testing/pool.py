@@ -1,4 +1,4 @@
-"""A pool without a bus: what is decided comes back as facts, a runtime does what it is told, and time passes when it is told to.
+"""A pool without a bus: what is decided comes back as events, a runtime does what it is told, and time passes when it is told to.
 
 The code that decides is the scheduler's own; only the stream, the hands and the clock are stood in for.
 """
@@ -30,7 +30,7 @@ Check = Callable[[PoolState], None]
 class VirtualPool:
     """A pool, its clock (``now``, µs), and its ``stream``: the only memory that a restart leaves.
 
-    ``check`` is called after every fact. ``nodes`` and ``specs`` are what the pool was told last.
+    ``check`` is called after every event. ``nodes`` and ``specs`` are what the pool was told last.
     """
 
     def __init__(self, *, check: Check = PoolState.check_invariants, now: int = 1_000 * SECOND) -> None:
@@ -65,9 +65,9 @@ class VirtualPool:
         self.specs = specs
         self._check(self.state)
 
-    def say(self, job_id: str, fact: events.JobFact) -> str | None:
-        """A fact stands in the stream; why it moved nothing where it should not have been."""
-        stamped = events.Stamped(job_id=job_id, fact=fact, sequence=len(self.stream) + 1, at=self.now)
+    def say(self, job_id: str, event: events.JobEvent) -> str | None:
+        """An event stands in the stream; why it moved nothing where it should not have been."""
+        stamped = events.Stamped(job_id=job_id, event=event, sequence=len(self.stream) + 1, at=self.now)
         self.stream.append(stamped)
         illegal = self.state.observe(stamped)
         self._check(self.state)
@@ -81,9 +81,9 @@ class VirtualPool:
         return job_id
 
     def command(self, job_id: str, command: events.Command, **rest: str | int) -> str | None:
-        """A user asks; ``rest`` are fields of the fact."""
-        fact = events.CommandRequested(command=command, request_id=f"request-{len(self.stream)}")
-        return self.say(job_id, msgspec.structs.replace(fact, **rest))
+        """A user asks; ``rest`` are fields of the event."""
+        event = events.CommandRequested(command=command, request_id=f"request-{len(self.stream)}")
+        return self.say(job_id, msgspec.structs.replace(event, **rest))
 
     def decide(self) -> list[Instruction]:
         """Decide and commit.
@@ -98,13 +98,13 @@ class VirtualPool:
         return decided
 
     def commit(self, decided: Iterable[Instruction]) -> None:
-        """The facts of a decision.
+        """The events of a decision.
 
         Raises:
             AssertionError: one of them is not legal.
         """
         for one in decided:
-            illegal = self.say(one.job_id, one.to_fact(POOL))
+            illegal = self.say(one.job_id, one.to_event(POOL))
             if illegal is not None:
                 raise AssertionError(illegal)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from muster_core.events import JobFact, NodeChanged, Stamped
+from muster_core.events import JobEvent, NodeChanged, Stamped
 from muster_core.models import JobRecord, Node, QueueSpec
 from muster_core.scheduling.queues import Instruction, PoolState, Reservation
 from muster_testing.pool import POOL, VirtualPool
@@ -30,8 +30,8 @@ class QueuesApplied(msgspec.Struct, frozen=True, tag=True):
     specs: tuple[QueueSpec, ...]
 
 
-class FactSeen(msgspec.Struct, frozen=True, tag=True):
-    """A fact came back from the stream."""
+class EventSeen(msgspec.Struct, frozen=True, tag=True):
+    """An event came back from the stream."""
 
     stamped: Stamped
 
@@ -42,7 +42,7 @@ class Asked(msgspec.Struct, frozen=True, tag=True):
     now: int
 
 
-Step = NodeSeen | QueuesApplied | FactSeen | Asked
+Step = NodeSeen | QueuesApplied | EventSeen | Asked
 Recording = tuple[Step, ...]
 
 
@@ -76,10 +76,10 @@ class RecordedPool(VirtualPool):
         self.steps.append(QueuesApplied(specs))
         super().queues(*specs)
 
-    def say(self, job_id: str, fact: JobFact) -> str | None:
+    def say(self, job_id: str, event: JobEvent) -> str | None:
         """See VirtualPool."""
-        illegal = super().say(job_id, fact)
-        self.steps.append(FactSeen(self.stream[-1]))
+        illegal = super().say(job_id, event)
+        self.steps.append(EventSeen(self.stream[-1]))
         return illegal
 
     def decide(self) -> list[Instruction]:
@@ -100,7 +100,7 @@ def play(steps: Iterable[Step], *, heir: PoolState | None = None) -> list[Decide
                 pool.observe_node(change)
             case QueuesApplied(specs):
                 pool.apply_queues(specs)
-            case FactSeen(stamped):
+            case EventSeen(stamped):
                 pool.observe(stamped)
             case Asked(now):
                 instructions = tuple(pool.decide(now))
@@ -109,7 +109,7 @@ def play(steps: Iterable[Step], *, heir: PoolState | None = None) -> list[Decide
 
 
 def inherit(steps: Sequence[Step], records: Iterable[JobRecord]) -> PoolState:
-    """A pool that takes over after ``steps``: it has the records, the latest queues and the nodes, and has read no fact."""
+    """A pool that takes over after ``steps``: it has the records, the latest queues and the nodes, and has read no event."""
     pool = PoolState(pool=POOL)
     nodes: dict[str, NodeChanged] = {}
     for step in steps:

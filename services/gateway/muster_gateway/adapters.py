@@ -9,8 +9,8 @@ from contextlib import suppress
 from muster_bus import Bus, Duplicate, GroupCommit, Incoming, Outgoing, Subscription, WrongSequence
 from muster_core import events
 from muster_events.catalogue import GATEWAY, JOBS_STREAM
-from muster_events.codec import job_message, read_job_fact
-from muster_events.subjects import job_facts, job_id_in, job_subject
+from muster_events.codec import job_message, read_job_event
+from muster_events.subjects import job_events, job_id_in, job_subject
 from muster_gateway.ports import Recorded, RequestIdTaken
 from muster_service.trace_context import inject
 
@@ -32,8 +32,8 @@ class BusSubmissions:
         """See ``Submissions``."""
         traceparent = inject().get("traceparent", "")
         messages = [
-            job_message(fact.job_id, fact, source=GATEWAY, traceparent=traceparent, expected_last=0)
-            for fact in submissions
+            job_message(event.job_id, event, source=GATEWAY, traceparent=traceparent, expected_last=0)
+            for event in submissions
         ]
         if len(messages) > 1:
             return await self._record_all(messages, submissions, traceparent)
@@ -42,7 +42,7 @@ class BusSubmissions:
         )
         if published.duplicate:
             return [await self._recorded_before(messages[0])]
-        return [Recorded(fact=submissions[0], sequence=published.sequence, traceparent=traceparent)]
+        return [Recorded(event=submissions[0], sequence=published.sequence, traceparent=traceparent)]
 
     async def verdict(self, job_id: str, *, wait_s: float) -> Verdict | None:
         """See ``Submissions``."""
@@ -62,7 +62,7 @@ class BusSubmissions:
             if not self._heard:
                 # The broker knows of the interest before it gets what this connection publishes later.
                 self._heard = [
-                    await self._bus.subscribe(job_facts(name), self._hear, flush=False) for name in _VERDICTS
+                    await self._bus.subscribe(job_events(name), self._hear, flush=False) for name in _VERDICTS
                 ]
 
     async def forget(self, job_id: str) -> None:
@@ -98,8 +98,8 @@ class BusSubmissions:
             return await self._all_recorded_before(messages)
         first = published.sequence - len(messages) + 1
         return [
-            Recorded(fact=fact, sequence=first + position, traceparent=traceparent)
-            for position, fact in enumerate(submissions)
+            Recorded(event=event, sequence=first + position, traceparent=traceparent)
+            for position, event in enumerate(submissions)
         ]
 
     async def _all_recorded_before(self, messages: Sequence[Outgoing]) -> list[Recorded]:
@@ -113,11 +113,11 @@ class BusSubmissions:
         incoming = await self._bus.last(JOBS_STREAM, message.subject)
         if incoming is None:
             raise LookupError(f"{message.subject} was recorded before but is not there")
-        stamped = read_job_fact(incoming)
-        if not isinstance(stamped.fact, events.JobSubmitted):
+        stamped = read_job_event(incoming)
+        if not isinstance(stamped.event, events.JobSubmitted):
             raise LookupError(f"{message.subject} holds no submission")
         return Recorded(
-            fact=stamped.fact, sequence=stamped.sequence, traceparent=stamped.traceparent, duplicate=True
+            event=stamped.event, sequence=stamped.sequence, traceparent=stamped.traceparent, duplicate=True
         )
 
     async def _look_up(self, job_id: str) -> Verdict | None:
@@ -141,5 +141,5 @@ class BusSubmissions:
 
 
 def _verdict(incoming: Incoming) -> Verdict | None:
-    fact = read_job_fact(incoming).fact
-    return fact if isinstance(fact, events.JobValidated | events.JobRejected) else None
+    event = read_job_event(incoming).event
+    return event if isinstance(event, events.JobValidated | events.JobRejected) else None

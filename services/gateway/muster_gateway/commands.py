@@ -1,4 +1,4 @@
-"""Commands on jobs: a question about the job, then a durable fact.
+"""Commands on jobs: a question about the job, then a durable event.
 
 What ends a job ends the build that only this job waits for: both commands are recorded together, or neither.
 """

@@ -1,4 +1,4 @@
-"""The public API: submissions and commands become facts, questions are passed on to those who know."""
+"""The public API: submissions and commands become events, questions are passed on to those who know."""
 
 from __future__ import annotations
 

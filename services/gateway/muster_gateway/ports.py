@@ -13,7 +13,7 @@ from muster_core.events import CommandRequested, JobRejected, JobSubmitted, JobV
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     """A submission that is durable: the first of its request id, which is this one unless ``duplicate``."""
 
-    fact: JobSubmitted
+    event: JobSubmitted
     sequence: int
     traceparent: str
     duplicate: bool = False

@@ -1,4 +1,4 @@
-"""A submission: from the request to durable facts and, if it comes in time, the verdict on them."""
+"""A submission: from the request to durable events and, if it comes in time, the verdict on them."""
 
 from __future__ import annotations
 
@@ -60,19 +60,19 @@ class Submitter:
             return await self._dry_run(request, context)
         submitter = submitter_of(context)
         parts = await self._parts(request, context)
-        facts = [await self._fact(request, (part, parts), submitter, context) for part in range(parts)]
+        events = [await self._event(request, (part, parts), submitter, context) for part in range(parts)]
         wait_s = self._wait_s
         if request.HasField("validation_wait"):
             wait_s = min(max(request.validation_wait.ToMilliseconds() / 1000, 0.0), _LONGEST_WAIT_S)
-        awaited = [fact.job_id for fact in facts] if wait_s else []
+        awaited = [event.job_id for event in events] if wait_s else []
         try:
             for job_id in awaited:
                 await self._submissions.expect(job_id)
             try:
-                recorded = await self._submissions.record(facts)
+                recorded = await self._submissions.record(events)
             except RequestIdTaken as taken:
                 await _refuse_taken(request.request_id, taken.job_id, context)
-            await self._refuse_another_request(facts, recorded, context)
+            await self._refuse_another_request(events, recorded, context)
             return pb.SubmitJobResponse(jobs=[await self._answer(r, wait_s, context) for r in recorded])
         finally:
             for job_id in awaited:
@@ -81,7 +81,7 @@ class Submitter:
     async def _answer(self, recorded: Recorded, wait_s: float, context: ServerContext) -> pb.SubmittedJob:
         trace = extract({"traceparent": recorded.traceparent})
         answer = pb.SubmittedJob(
-            job_id=recorded.fact.job_id,
+            job_id=recorded.event.job_id,
             duplicate=recorded.duplicate,
             sequence=recorded.sequence,
             trace_id=trace.trace_id if trace else "",
@@ -89,9 +89,9 @@ class Submitter:
         verdict = None
         if wait_s and recorded.duplicate:
             # Most likely judged long ago: look before waiting for a verdict that has passed.
-            verdict = await self._submissions.verdict(recorded.fact.job_id, wait_s=0)
+            verdict = await self._submissions.verdict(recorded.event.job_id, wait_s=0)
         if wait_s and verdict is None:
-            verdict = await self._submissions.verdict(recorded.fact.job_id, wait_s=wait_s)
+            verdict = await self._submissions.verdict(recorded.event.job_id, wait_s=wait_s)
         match verdict:
             case JobRejected(problems=problems):
                 await abort_with_problems(context, problems)
@@ -132,7 +132,7 @@ class Submitter:
             question.document.CopyFrom(request.document)
         return await self._specs.CheckSpec(question)
 
-    async def _fact(
+    async def _event(
         self, request: pb.SubmitJobRequest, part_of: tuple[int, int], submitter: str, context: ServerContext
     ) -> JobSubmitted:
         part, parts = part_of
@@ -155,10 +155,10 @@ class Submitter:
         )
 
     async def _refuse_another_request(
-        self, facts: list[JobSubmitted], recorded: list[Recorded], context: ServerContext
+        self, events: list[JobSubmitted], recorded: list[Recorded], context: ServerContext
     ) -> None:
-        for asked, stored in zip(facts, recorded, strict=True):
-            before = stored.fact
+        for asked, stored in zip(events, recorded, strict=True):
+            before = stored.event
             if stored.duplicate and (asked.document, asked.spec, asked.namespace) != (
                 before.document,
                 before.spec,

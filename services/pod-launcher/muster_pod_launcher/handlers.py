@@ -1,6 +1,6 @@
 """What a job's record wants and what the runtime sees, brought together.
 
-Level-triggered and repeatable: a fact, a change of the runtime, a timer and a new start of the service all lead to the same
+Level-triggered and repeatable: an event, a change of the runtime, a timer and a new start of the service all lead to the same
 question, and the answer depends on the two states alone.
 """
 
@@ -34,7 +34,7 @@ from muster_core.models import (
     replica_name,
 )
 from muster_pod_launcher.holding import COMING, Holding
-from muster_pod_launcher.ports import ReplicaFacts, Run, Story
+from muster_pod_launcher.ports import ReplicaEvents, Run, Story
 from muster_runtimes.ports import Launch, Observation, ReplicaId, Runtime
 from muster_service.logs import fields
 
@@ -47,7 +47,7 @@ Said = tuple[int, str, int, int, ReplicaState, bool]
 
 
 class Hands:
-    """Brings one job at a time to what its record wants; ``records`` is the view, kept by whoever folds the facts.
+    """Brings one job at a time to what its record wants; ``records`` is the view, kept by whoever folds the events.
 
     ``hold_us``: how long news of replicas that come up may wait for those of the rest of their gang (µs).
     """
@@ -57,7 +57,7 @@ class Hands:
         *,
         records: Mapping[str, JobRecord],
         runtime: Runtime,
-        facts: ReplicaFacts,
+        events: ReplicaEvents,
         story: Story,
         clock: Callable[[], int],
         forget: Callable[[str], None],
@@ -65,7 +65,7 @@ class Hands:
     ) -> None:
         self._records = records
         self._runtime = runtime
-        self._facts = facts
+        self._events = events
         self._story = story
         self._clock = clock
         self._forget = forget
@@ -195,11 +195,11 @@ class Hands:
         until = self._holding.until(job_id, news, everyone_runs=everyone_runs, now=self._clock())
         if until is not None:
             return until
-        fact = ReplicasChanged(changes=news)
-        await self._facts.publish(record, fact)
+        event = ReplicasChanged(changes=news)
+        await self._events.publish(record, event)
         self._holding.drop(job_id)
         said |= {_saying(change) for change in news}
-        self._story.tell(record, fact, began)
+        self._story.tell(record, event, began)
         _log(record, news)
         return None
 

@@ -27,11 +27,11 @@ class MeteredStory:
         """See ``Story``."""
         return self._story.traceparent(record, replica)
 
-    def tell(self, record: JobRecord, fact: ReplicasChanged, began: Mapping[Run, int]) -> None:
+    def tell(self, record: JobRecord, event: ReplicasChanged, began: Mapping[Run, int]) -> None:
         """See ``Story``."""
-        self._story.tell(record, fact, began)
+        self._story.tell(record, event, began)
         placed = {(r.attempt, r.role, r.index, r.restart): r.placed_at for r in record.replicas}
-        for change in fact.changes:
+        for change in event.changes:
             self._changes.labels(change.state.value).inc()
             since = placed.get((change.attempt, change.role, change.index, change.restart), 0)
             if change.state is ReplicaState.RUNNING and since:

@@ -19,7 +19,7 @@ from muster_bus.reader import read_last_values
 from muster_core.events import NodeChanged
 from muster_core.models import Node
 from muster_events.catalogue import NODES_STREAM, POD_LAUNCHER
-from muster_events.codec import UnreadableEvent, pool_message, read_pool_fact
+from muster_events.codec import UnreadableEvent, pool_message, read_pool_event
 from muster_events.subjects import pool_nodes
 from muster_runtimes.ports import Runtime
 from muster_service.logs import fields
@@ -119,8 +119,8 @@ class NodeReports:
 
 def _node_of(subject: str, data: bytes) -> Node | None:
     try:
-        fact = read_pool_fact(data)
+        event = read_pool_event(data)
     except UnreadableEvent as error:
         log.error("%s: %s", subject, error)
         return None
-    return fact.node if isinstance(fact, NodeChanged) and not fact.gone else None
+    return event.node if isinstance(event, NodeChanged) and not event.gone else None

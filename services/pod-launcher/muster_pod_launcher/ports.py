@@ -9,10 +9,10 @@ from muster_core.events import ReplicasChanged
 from muster_core.models import JobRecord, ReplicaRecord
 
 
-class ReplicaFacts(Protocol):
+class ReplicaEvents(Protocol):
     """Where what the runtime saw goes."""
 
-    async def publish(self, record: JobRecord, fact: ReplicasChanged) -> None:
+    async def publish(self, record: JobRecord, event: ReplicasChanged) -> None:
         """Publish it, once however often it is asked; returns when it is durable."""
         ...
 
@@ -28,7 +28,7 @@ class Story(Protocol):
         """The span that a replica runs in, for it to continue; known before it starts. Empty when the job has no trace."""
         ...
 
-    def tell(self, record: JobRecord, fact: ReplicasChanged, began: Mapping[Run, int]) -> None:
+    def tell(self, record: JobRecord, event: ReplicasChanged, began: Mapping[Run, int]) -> None:
         """Record the spans that these changes have ended.
 
         ``began`` is when each run began (µs since 1970, 0 where it is not known): the record may not have heard of it yet.

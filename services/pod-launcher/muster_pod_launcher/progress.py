@@ -1,4 +1,4 @@
-"""What training programs say of their progress, told as facts: one replica speaks for a job, and not more often than anybody needs."""
+"""What training programs say of their progress, told as events: one replica speaks for a job, and not more often than anybody needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from muster_core.events import ProgressReported
 from muster_core.models import JobRecord
 from muster_events.catalogue import POD_LAUNCHER
 from muster_events.codec import job_message
-from muster_events.subjects import lane_of
+from muster_events.subjects import partition_of
 from muster_runtimes.ports import ProgressReader, ProgressSeen
 from muster_service.logs import fields
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class ProgressReports:
-    """Reads what has changed every ``every_s`` seconds; ``records`` of this copy's jobs are kept by whoever folds the facts."""
+    """Reads what has changed every ``every_s`` seconds; ``records`` of this copy's jobs are kept by whoever folds the events."""
 
     def __init__(
         self, *, bus: Bus, reader: ProgressReader, records: Mapping[str, JobRecord], every_s: float
@@ -29,13 +29,13 @@ class ProgressReports:
         self._records = records
         self._every_s = every_s
 
-    async def run(self, lanes: Mapping[int, object]) -> None:
-        """Report until cancelled, for the jobs of ``lanes``."""
+    async def run(self, partitions: Mapping[int, object]) -> None:
+        """Report until cancelled, for the jobs of ``partitions``."""
         while True:
             await asyncio.sleep(self._every_s)
             by_job: dict[str, list[ProgressSeen]] = {}
             for seen in await self._reader.progress():
-                if lane_of(seen.replica.job_id) in lanes:
+                if partition_of(seen.replica.job_id) in partitions:
                     by_job.setdefault(seen.replica.job_id, []).append(seen)
             for job_id, some in by_job.items():
                 record = self._records.get(job_id)
@@ -53,7 +53,7 @@ class ProgressReports:
         said = record.progress
         speaker = (said.role, said.index) if said and said.attempt == record.attempt else None
         seen = min(current, key=lambda one: (_key(one) != speaker, _key(one)))
-        fact = ProgressReported(
+        event = ProgressReported(
             role=seen.replica.role,
             index=seen.replica.index,
             attempt=seen.replica.attempt,
@@ -62,7 +62,7 @@ class ProgressReports:
             metrics=dict(seen.metrics),
         )
         await self._bus.publish_once(
-            job_message(record.job_id, fact, source=POD_LAUNCHER, traceparent=record.trace)
+            job_message(record.job_id, event, source=POD_LAUNCHER, traceparent=record.trace)
         )
 
 

@@ -17,10 +17,10 @@ from muster_events.catalogue import (
     LEASES_BUCKET,
     POD_LAUNCHER,
     STATUS_TRACKER,
-    lane_reader,
+    partition_reader,
 )
 from muster_events.codec import job_message
-from muster_events.subjects import LANES, lane_facts, lane_of, lane_records, record_key
+from muster_events.subjects import PARTITIONS, partition_events, partition_of, partition_records, record_key
 from muster_events.view import JobsView
 from muster_pod_launcher.handlers import Hands, due_in
 from muster_pod_launcher.meters import MeteredStory, show_replicas
@@ -39,8 +39,8 @@ from muster_service.app import Context
 log = logging.getLogger(__name__)
 
 _US = 1_000_000
-_REPORTING_LANE = 0
-"""Whoever looks after this lane reports the nodes, too."""
+_REPORTING_PARTITION = 0
+"""Whoever looks after this partition reports the nodes, too."""
 
 
 _LOOK_FOR_FORGOTTEN_S = 5.0
@@ -51,28 +51,28 @@ def _has_own_time(record: JobRecord) -> bool:
     return record.job is not None and record.job.run.ttl_s is not None
 
 
-class BusFacts:
+class BusEvents:
     """What the runtime saw, on the bus."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._commits = GroupCommit(bus)
 
-    async def publish(self, record: JobRecord, fact: ReplicasChanged) -> None:
-        """See ``ReplicaFacts``."""
-        message = job_message(record.job_id, fact, source=POD_LAUNCHER, traceparent=record.trace)
+    async def publish(self, record: JobRecord, event: ReplicasChanged) -> None:
+        """See ``ReplicaEvents``."""
+        message = job_message(record.job_id, event, source=POD_LAUNCHER, traceparent=record.trace)
         await self._commits.publish(message, lambda: self._bus.publish_once(message))
 
 
-class _Lane(msgspec.Struct, frozen=True):
-    """A lane of this copy: ``known`` is set once its records and all that runs of it are known."""
+class _Partition(msgspec.Struct, frozen=True):
+    """A partition of this copy: ``known`` is set once its records and all that runs of it are known."""
 
     known: asyncio.Event
     task: asyncio.Task[None]
 
 
 class Launcher:
-    """The lanes of this copy: their records, folded from the facts, and the hands that follow them."""
+    """The partitions of this copy: their records, folded from the events, and the hands that follow them."""
 
     def __init__(
         self,
@@ -95,24 +95,24 @@ class Launcher:
         self._hands = Hands(
             records=self.view.records,
             runtime=runtime,
-            facts=BusFacts(bus),
+            events=BusEvents(bus),
             story=MeteredStory(self._story, ctx.metrics),
             clock=now,
             forget=lambda job_id: self.view.records.pop(job_id, None) and None,
             hold_us=int(hold_s * _US),
         )
         self._turns = Turns(self._work)
-        self._lanes: dict[int, _Lane] = {}
+        self._partitions: dict[int, _Partition] = {}
         self._owned: frozenset[int] = frozenset()
         self._changed = asyncio.Event()
 
-    def own(self, lanes: frozenset[int]) -> None:
-        """Take exactly these lanes."""
-        self._owned = lanes
+    def own(self, partitions: frozenset[int]) -> None:
+        """Take exactly these partitions."""
+        self._owned = partitions
         self._changed.set()
 
     async def run(self) -> None:
-        """Keep a feed for each owned lane."""
+        """Keep a feed for each owned partition."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._follow_runtime())
@@ -124,31 +124,33 @@ class Launcher:
                         records=self.view.records,
                         every_s=self._progress_s,
                     )
-                    tasks.create_task(reports.run(self._lanes))
+                    tasks.create_task(reports.run(self._partitions))
                 while True:
                     await self._changed.wait()
                     self._changed.clear()
-                    for lane in self._lanes.keys() - self._owned:
-                        await self._give_up(lane)
-                    for lane in self._owned - self._lanes.keys():
+                    for partition in self._partitions.keys() - self._owned:
+                        await self._give_up(partition)
+                    for partition in self._owned - self._partitions.keys():
                         known = asyncio.Event()
-                        self._lanes[lane] = _Lane(known, tasks.create_task(self._follow(lane, known)))
-                    await asyncio.gather(*(lane.known.wait() for lane in self._lanes.values()))
+                        self._partitions[partition] = _Partition(
+                            known, tasks.create_task(self._follow(partition, known))
+                        )
+                    await asyncio.gather(*(partition.known.wait() for partition in self._partitions.values()))
                     self._ctx.set_ready("records", True)
-                    if _REPORTING_LANE not in self._owned:
+                    if _REPORTING_PARTITION not in self._owned:
                         self._ctx.set_ready("nodes", True)
         finally:
             await self._turns.close()
 
     async def _work(self, job_id: str) -> None:
-        lane = self._lanes.get(lane_of(job_id))
-        if lane is None or not lane.known.is_set():
+        partition = self._partitions.get(partition_of(job_id))
+        if partition is None or not partition.known.is_set():
             return
         at = await self._hands.work(job_id)
         if at is not None:
             self._turns.touch_in(job_id, due_in(at, now()))
 
-    def _feed(self, lane: int) -> Feed:
+    def _feed(self, partition: int) -> Feed:
         async def handle(batch: list[Incoming], live: bool) -> None:
             for incoming in batch:
                 change = self.view.apply(incoming)
@@ -160,29 +162,29 @@ class Launcher:
         return Feed(
             self._bus,
             stream=JOBS_STREAM,
-            durable=lane_reader(POD_LAUNCHER, lane),
-            filters=lane_facts(lane),
+            durable=partition_reader(POD_LAUNCHER, partition),
+            filters=partition_events(partition),
             records=self._records,
-            record_filters=lane_records(lane),
-            floors=[lane_reader(STATUS_TRACKER, lane)],
+            record_filters=partition_records(partition),
+            floors=[partition_reader(STATUS_TRACKER, partition)],
             load=self.view.load,
             handle=handle,
         )
 
-    async def _follow(self, lane: int, everything: asyncio.Event) -> None:
-        feed = self._feed(lane)
+    async def _follow(self, partition: int, everything: asyncio.Event) -> None:
+        feed = self._feed(partition)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(feed.run())
-            if lane == _REPORTING_LANE:
+            if partition == _REPORTING_PARTITION:
                 tasks.create_task(self._report_nodes())
             # Both: who has not seen all that runs would take what runs for lost.
             await feed.caught_up.wait()
-            await self._runtime.take(lane)
+            await self._runtime.take(partition)
             everything.set()
             # What happened while nobody looked: every job that is known to either side is compared once.
             known = {*self._runtime.jobs(), *self.view.records}
             for job_id in known:
-                if lane_of(job_id) == lane:
+                if partition_of(job_id) == partition:
                     self._turns.touch(job_id)
 
     async def _report_nodes(self) -> None:
@@ -192,20 +194,20 @@ class Launcher:
             await reports.up_to_date.wait()
             self._ctx.set_ready("nodes", True)
 
-    async def _give_up(self, lane: int) -> None:
-        task = self._lanes.pop(lane).task
+    async def _give_up(self, partition: int) -> None:
+        task = self._partitions.pop(partition).task
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        # What is still under way would remember afterwards what it has done, and take it for done when the lane comes back.
-        await self._turns.stop(lambda job_id: lane_of(job_id) == lane)
-        await self._runtime.give_up(lane)
-        for job_id in [j for j in self.view.records if lane_of(j) == lane]:
+        # What is still under way would remember afterwards what it has done, and take it for done when the partition comes back.
+        await self._turns.stop(lambda job_id: partition_of(job_id) == partition)
+        await self._runtime.give_up(partition)
+        for job_id in [j for j in self.view.records if partition_of(j) == partition]:
             del self.view.records[job_id]
             self._hands.give_up(job_id)
 
     async def _follow_runtime(self) -> None:
         async for job_id in self._runtime.changes():
-            if lane_of(job_id) in self._owned:
+            if partition_of(job_id) in self._owned:
                 self._turns.touch(job_id)
 
     async def _follow_forgetting(self) -> None:
@@ -255,8 +257,8 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
     )
 
     ctx.add_part("runtime", runtime.run)
-    ctx.add_part("lanes", launcher.run)
-    ctx.add_part("membership", lambda: membership.run(launcher.own, LANES))
+    ctx.add_part("partitions", launcher.run)
+    ctx.add_part("membership", lambda: membership.run(launcher.own, PARTITIONS))
     ctx.add_grpc(
         internal_service_pb2_grpc.add_LogServiceServicer_to_server,
         LogServicer(runtime=runtime, records=launcher.view.records),

@@ -26,13 +26,13 @@ class TraceStory:
         root = extract({"traceparent": record.trace})
         return span_ref(root, spans.running(record.job_id, _name(replica))).traceparent if root else ""
 
-    def tell(self, record: JobRecord, fact: ReplicasChanged, began: Mapping[Run, int]) -> None:
+    def tell(self, record: JobRecord, event: ReplicasChanged, began: Mapping[Run, int]) -> None:
         """See ``Story``."""
         root = extract({"traceparent": record.trace})
         if root is None:
             return
         runs = {(r.attempt, r.role, r.index, r.restart): r for r in record.replicas}
-        for change in fact.changes:
+        for change in event.changes:
             run = (change.attempt, change.role, change.index, change.restart)
             replica = runs.get(run)
             if replica is None:

@@ -22,7 +22,7 @@ _REST = 4
 
 
 class Term:
-    """A leader's term. ``pool`` is the pool as the facts tell it, kept for looking at, never to decide."""
+    """A leader's term. ``pool`` is the pool as the events tell it, kept for looking at, never to decide."""
 
     def __init__(
         self,
@@ -43,18 +43,18 @@ class Term:
         self._took_s = 0.0
 
     def observe(self, batch: Sequence[Stamped]) -> None:
-        """Fold facts of jobs."""
+        """Fold events of jobs."""
         for stamped in batch:
             self.pool.observe(stamped)
         self.wake()
 
-    def observe_pool(self, fact: NodeChanged | CapacityChanged) -> None:
+    def observe_pool(self, event: NodeChanged | CapacityChanged) -> None:
         """Take in the last word on a node, or on the pool."""
-        match fact:
+        match event:
             case NodeChanged():
-                self.pool.observe_node(fact)
+                self.pool.observe_node(event)
             case CapacityChanged():
-                self._capacity = fact
+                self._capacity = event
         self.wake()
 
     def apply_queues(self, specs: Iterable[QueueSpec]) -> None:
@@ -83,7 +83,7 @@ class Term:
                 await self._woken.wait()
         except TimeoutError:
             return
-        # Facts come in bursts; one look serves them all.
+        # Events come in bursts; one look serves them all.
         await asyncio.sleep(max(_SETTLE_S, _REST * self._took_s))
 
     async def _look(self) -> int | None:

@@ -33,10 +33,10 @@ from muster_events.catalogue import (
     SCALER,
     pool_reader,
 )
-from muster_events.codec import UnreadableEvent, job_message, read_pool_fact
+from muster_events.codec import UnreadableEvent, job_message, read_pool_event
 from muster_events.queues import decode_queues
-from muster_events.recent import recent_facts
-from muster_events.subjects import JOB_FACTS, capacity_subject, leader_subject, pool_nodes
+from muster_events.recent import recent_events
+from muster_events.subjects import JOB_EVENTS, capacity_subject, leader_subject, pool_nodes
 from muster_events.view import restore, stamp
 from muster_scaler.handlers import Term
 from muster_scaler.settings import ScalerSettings
@@ -52,7 +52,7 @@ _PAUSE_S = 0.5
 _UNSENT_S = 15.0
 """How long before its successor leads a leader may have died with spans that it had not sent."""
 _TICK_S = 0.25
-"""How long facts gather when they are many: nobody is in a hurry to grow, and jobs that start want the machine."""
+"""How long events gather when they are many: nobody is in a hurry to grow, and jobs that start want the machine."""
 
 
 class BusProposals:
@@ -65,32 +65,32 @@ class BusProposals:
 
     async def publish(self, record: JobRecord, proposal: ScaleProposal, began_ns: int) -> None:
         """See ``Proposals``."""
-        fact = proposal.to_fact()
+        event = proposal.to_event()
         await self._bus.publish_once(
-            job_message(record.job_id, fact, source=SCALER, traceparent=record.trace, after=record.folded)
+            job_message(record.job_id, event, source=SCALER, traceparent=record.trace, after=record.folded)
         )
-        self._proposed.labels(fact.policy, fact.reason.code).inc()
-        self.tell(record, fact, began_ns, time.time_ns())
+        self._proposed.labels(event.policy, event.reason.code).inc()
+        self.tell(record, event, began_ns, time.time_ns())
 
-    def tell(self, record: JobRecord, fact: ScaleProposed, began_ns: int, ended_ns: int) -> None:
+    def tell(self, record: JobRecord, event: ScaleProposed, began_ns: int, ended_ns: int) -> None:
         """Record the span of a proposal."""
         root = extract({"traceparent": record.trace})
         if root is not None:
             self._telemetry.record(
                 "propose",
                 parent=root,
-                key=spans.propose(record.job_id, fact.attempt, fact.generation, fact.reason.message),
+                key=spans.propose(record.job_id, event.attempt, event.generation, event.reason.message),
                 start_ns=began_ns,
                 end_ns=ended_ns,
                 attributes={
                     "muster.job": record.name,
                     "muster.job_id": record.job_id,
-                    "muster.policy": fact.policy,
-                    "muster.from": fact.size,
-                    "muster.to": fact.target,
-                    "muster.gain": fact.gain,
-                    "muster.for_job": fact.for_job,
-                    "muster.reason": fact.reason.message,
+                    "muster.policy": event.policy,
+                    "muster.from": event.size,
+                    "muster.to": event.target,
+                    "muster.gain": event.gain,
+                    "muster.for_job": event.for_job,
+                    "muster.reason": event.reason.message,
                 },
             )
 
@@ -129,7 +129,7 @@ class Scaler:
             self._bus,
             stream=JOBS_STREAM,
             durable=pool_reader(SCALER, pool),
-            filters=[JOB_FACTS],
+            filters=[JOB_EVENTS],
             records=Records(self._bus, JOBS_BUCKET),
             floors=RECORD_WRITERS,
             load=load,
@@ -147,11 +147,11 @@ class Scaler:
             await term.lead()
 
     async def _retell(self, proposals: BusProposals, pool: FollowedPool) -> None:
-        for said in await recent_facts(self._bus, [ScaleProposed], seconds=_UNSENT_S):
+        for said in await recent_events(self._bus, [ScaleProposed], seconds=_UNSENT_S):
             known = pool.record(said.job_id)
             record = known or JobRecord(job_id=said.job_id, folded=0, trace=said.traceparent)
-            if isinstance(said.fact, ScaleProposed):
-                proposals.tell(record, said.fact, said.at * 1000, said.at * 1000)
+            if isinstance(said.event, ScaleProposed):
+                proposals.tell(record, said.event, said.at * 1000, said.at * 1000)
 
     async def _follow(self, subject: str, term: Term) -> None:
         prefix, _, last = subject.rpartition(".")
@@ -160,7 +160,7 @@ class Scaler:
             if change.value is None:
                 continue
             try:
-                term.observe_pool(read_pool_fact(change.value))
+                term.observe_pool(read_pool_event(change.value))
             except UnreadableEvent as error:
                 log.error("%s cannot be read: %s", change.key, error)
 

@@ -37,7 +37,7 @@ class FencedDecisions:
         messages = [
             job_message(
                 record.job_id,
-                instruction.to_fact(self._pool),
+                instruction.to_event(self._pool),
                 source=SCHEDULER,
                 traceparent=record.trace,
                 after=record.folded,
@@ -105,11 +105,11 @@ class TraceStory:
             case _:
                 return
 
-    def retell(self, record: JobRecord, fact: JobResized, at_ns: int) -> None:
+    def retell(self, record: JobRecord, event: JobResized, at_ns: int) -> None:
         """Record the ``resize`` of a change of size that another leader has decided at ``at_ns``."""
         root = extract({"traceparent": record.trace})
         if root is not None:
-            self._resized(record, fact, root=root, began_ns=at_ns, ended_ns=at_ns)
+            self._resized(record, event, root=root, began_ns=at_ns, ended_ns=at_ns)
 
     def _about(self, record: JobRecord) -> dict[str, str | int]:
         return {

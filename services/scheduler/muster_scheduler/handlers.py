@@ -1,9 +1,9 @@
-"""One term of a leader: facts fold into the pool's state, the state decides, decisions are committed and come back as facts.
+"""One term of a leader: events fold into the pool's state, the state decides, decisions are committed and come back as events.
 
-The state is never changed by a decision itself. A decision counts once its fact is read, in the order of the stream; so the leader
-waits for its own facts before it decides again, and a decision that lost a race is seen by everyone to have lost it.
+The state is never changed by a decision itself. A decision counts once its event is read, in the order of the stream; so the leader
+waits for its own events before it decides again, and a decision that lost a race is seen by everyone to have lost it.
 
-Under load decisions are spaced out: one over the facts of 50 ms costs little more than one over those of 5 ms, and the bus has fewer
+Under load decisions are spaced out: one over the events of 50 ms costs little more than one over those of 5 ms, and the bus has fewer
 batches to store.
 """
 
@@ -88,20 +88,20 @@ class Term:
         return self._queue_report
 
     async def observe(self, batch: Sequence[Stamped]) -> None:
-        """Fold facts of jobs."""
+        """Fold events of jobs."""
         async with self._thinking.turn() as state:
             for stamped in batch:
                 state.observe(stamped)
         self.wake()
 
-    async def observe_node(self, fact: NodeChanged) -> None:
+    async def observe_node(self, event: NodeChanged) -> None:
         """Fold the last word on a node."""
         async with self._thinking.turn() as state:
-            state.observe_node(fact)
-        if fact.gone:
-            self.nodes.pop(fact.node.name, None)
+            state.observe_node(event)
+        if event.gone:
+            self.nodes.pop(event.node.name, None)
         else:
-            self.nodes[fact.node.name] = fact.node
+            self.nodes[event.node.name] = event.node
         self.wake()
 
     def wake(self) -> None:

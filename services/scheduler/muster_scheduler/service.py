@@ -22,10 +22,10 @@ from muster_events.catalogue import (
     SCHEDULER,
     pool_reader,
 )
-from muster_events.codec import UnreadableEvent, read_pool_fact
+from muster_events.codec import UnreadableEvent, read_pool_event
 from muster_events.queues import NO_QUEUES
-from muster_events.recent import recent_facts
-from muster_events.subjects import JOB_FACTS, leader_subject, pool_nodes
+from muster_events.recent import recent_events
+from muster_events.subjects import JOB_EVENTS, leader_subject, pool_nodes
 from muster_events.view import restore, stamp
 from muster_rpc.v1 import internal_service_pb2_grpc
 from muster_scheduler.adapters import BusTotals, FencedDecisions, TraceStory
@@ -41,7 +41,7 @@ from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
 
-_OWN_FACTS_S = 30.0
+_OWN_EVENTS_S = 30.0
 _UNSENT_S = 15.0
 """How long before its successor leads a leader may have died with spans that it had not sent."""
 
@@ -87,16 +87,16 @@ class Scheduler:
             self._bus,
             stream=JOBS_STREAM,
             durable=pool_reader(SCHEDULER, self._pool),
-            filters=[JOB_FACTS],
+            filters=[JOB_EVENTS],
             records=Records(self._bus, JOBS_BUCKET),
             floors=RECORD_WRITERS,
             load=load,
             handle=handle,
         )
 
-        async def own_fact(sequence: int) -> None:
-            if not await feed.reaches(sequence, _OWN_FACTS_S):
-                raise TimeoutError(f"own fact {sequence} was not read within {_OWN_FACTS_S:g} s")
+        async def own_event(sequence: int) -> None:
+            if not await feed.reaches(sequence, _OWN_EVENTS_S):
+                raise TimeoutError(f"own event {sequence} was not read within {_OWN_EVENTS_S:g} s")
 
         story = TraceStory(self._ctx.telemetry, state.queue_of)
         term = Term(
@@ -105,7 +105,7 @@ class Scheduler:
             totals=MeteredTotals(BusTotals(self._bus), self._ctx.metrics),
             story=MeteredStory(story, self._ctx.metrics, state.queue_of),
             clock=_now,
-            seen=own_fact,
+            seen=own_event,
         )
 
         async def take_queues() -> None:
@@ -136,11 +136,11 @@ class Scheduler:
             self._last_queues = queues.in_force
 
     async def _retell(self, story: TraceStory, state: PoolState) -> None:
-        for said in await recent_facts(self._bus, [JobResized], seconds=_UNSENT_S):
+        for said in await recent_events(self._bus, [JobResized], seconds=_UNSENT_S):
             known = state.record(said.job_id)
             record = known or JobRecord(job_id=said.job_id, folded=0, trace=said.traceparent)
-            if isinstance(said.fact, JobResized):
-                story.retell(record, said.fact, said.at * 1000)
+            if isinstance(said.event, JobResized):
+                story.retell(record, said.event, said.at * 1000)
 
     async def _follow_nodes(self, term: Term) -> None:
         prefix = pool_nodes(self._pool).removesuffix("*")
@@ -148,12 +148,12 @@ class Scheduler:
             if change.value is None:
                 continue
             try:
-                fact = read_pool_fact(change.value)
+                event = read_pool_event(change.value)
             except UnreadableEvent as error:
                 log.error("node %s cannot be read: %s", change.key, error)
                 continue
-            if isinstance(fact, NodeChanged):
-                await term.observe_node(fact)
+            if isinstance(event, NodeChanged):
+                await term.observe_node(event)
 
 
 async def build(settings: SchedulerSettings, ctx: Context) -> None:

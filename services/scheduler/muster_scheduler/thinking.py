@@ -1,7 +1,7 @@
 """The state of a pool, for one at a time: what takes long is worked out in a thread, while the lease is renewed and calls are answered.
 
 A decision and an explanation try things on the state itself and take them back in the end. So nobody may look at it meanwhile, and no
-fact may be folded into it.
+event may be folded into it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Turns any dialect into one model, or says everything that is wrong with it."""
+"""Turns any format into one model, or says everything that is wrong with it."""

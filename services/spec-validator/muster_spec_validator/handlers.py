@@ -29,16 +29,14 @@ class SubmissionHandler:
 
     async def handle(self, submission: Stamped) -> None:
         """Judge one submission."""
-        if not isinstance(submission.fact, JobSubmitted):
+        if not isinstance(submission.event, JobSubmitted):
             return
-        verdict = judge(submission.fact, await self._defaults.in_force(), limits=self._limits)
+        verdict = judge(submission.event, await self._defaults.in_force(), limits=self._limits)
         if not await self._verdicts.publish(submission, verdict):
             return
         match verdict:
             case JobValidated(job=job):
-                log.info(
-                    "validated", extra=fields(job=job.name, job_id=submission.job_id, dialect=job.dialect)
-                )
+                log.info("validated", extra=fields(job=job.name, job_id=submission.job_id, format=job.format))
             case JobRejected(problems=problems):
                 log.info("rejected", extra=fields(job_id=submission.job_id, problems=len(problems)))
 

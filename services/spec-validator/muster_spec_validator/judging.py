@@ -26,28 +26,28 @@ NONE_APPLIED = Applied()
 """What is in force before anyone applied anything."""
 
 
-def judge(fact: JobSubmitted, applied: Applied, *, limits: Limits = limits_of) -> JobValidated | JobRejected:
+def judge(event: JobSubmitted, applied: Applied, *, limits: Limits = limits_of) -> JobValidated | JobRejected:
     """The verdict on one part of a submission. The same submission under the same defaults and limits gets the same one."""
-    name = fact.spec.name if fact.spec else ""
+    name = event.spec.name if event.spec else ""
     parsed = (
-        read_spec(fact.spec, applied, limits=limits)
-        if fact.spec
-        else read_document(fact.document or "", fact.namespace, fact.source_name, applied, limits=limits)
+        read_spec(event.spec, applied, limits=limits)
+        if event.spec
+        else read_document(event.document or "", event.namespace, event.source_name, applied, limits=limits)
     )
-    if parsed.jobs and fact.parts not in (0, len(parsed.jobs)):
-        return JobRejected(problems=(_miscounted(fact.parts, len(parsed.jobs)),), name=name)
-    if fact.part >= len(parsed.jobs):
+    if parsed.jobs and event.parts not in (0, len(parsed.jobs)):
+        return JobRejected(problems=(_miscounted(event.parts, len(parsed.jobs)),), name=name)
+    if event.part >= len(parsed.jobs):
         return JobRejected(problems=parsed.problems, name=name)
-    job = parsed.jobs[fact.part]
+    job = parsed.jobs[event.part]
     return JobValidated(
-        job=job, defaults_version=applied.version, built_by=_build_of(job, parsed.jobs, fact.request_id)
+        job=job, defaults_version=applied.version, built_by=_build_of(job, parsed.jobs, event.request_id)
     )
 
 
 def read_document(
     text: str, namespace: str, source_name: str, applied: Applied, *, limits: Limits = limits_of
 ) -> Parsed:
-    """What a document in any dialect means, the defaults filled in."""
+    """What a document in any format means, the defaults filled in."""
     parsed = reading.read_document(text, namespace=namespace, source_name=source_name, limits=limits)
     return _completed(parsed, applied)
 

@@ -13,7 +13,7 @@ from muster_events.codec import job_message
 from muster_events.view import stamp
 from muster_formats.capabilities import limits_of
 from muster_formats.pod_limits import limits_in_pods
-from muster_formats.registry import all_dialects
+from muster_formats.registry import all_formats
 from muster_rpc.v1 import internal_service_pb2_grpc
 from muster_service.app import Context
 from muster_service.metrics import Metrics
@@ -69,7 +69,7 @@ class BusVerdicts:
 async def build(settings: SpecValidatorSettings, ctx: Context) -> None:
     """Construct the service."""
     ctx.set_ready("defaults", False)
-    all_dialects()  # Now and not at the first document of each kind, whose submitter would wait for the imports.
+    all_formats()  # Now and not at the first document of each kind, whose submitter would wait for the imports.
     bus = await connect_bus(settings, ctx)
     defaults = DefaultsBucket(Records(bus, DEFAULTS_BUCKET))
     in_force = ctx.metrics.gauge(

@@ -1,6 +1,6 @@
-"""When each job of a lane is to be looked at again although nothing happens to it.
+"""When each job of a partition is to be looked at again although nothing happens to it.
 
-Nothing of this is kept: the instants follow from the records, so that whoever takes a lane over has them when it has those.
+Nothing of this is kept: the instants follow from the records, so that whoever takes a partition over has them when it has those.
 """
 
 from __future__ import annotations

@@ -16,14 +16,14 @@ _NS_PER_US = 1000
 
 
 class JobsBucket:
-    """See ``RecordBucket``. A copy that lost its lane without knowing loses here: the other's write moved the revision."""
+    """See ``RecordBucket``. A copy that lost its partition without knowing loses here: the other's write moved the revision."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
         self._revisions: dict[str, int] = {}
 
     def load(self, entries: list[Entry]) -> list[JobRecord]:
-        """Take over a lane: the records, and the revisions to compare with."""
+        """Take over a partition: the records, and the revisions to compare with."""
         self._revisions |= {entry.key: entry.revision for entry in entries}
         return restore(entries)
 

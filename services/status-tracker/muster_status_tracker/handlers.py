@@ -1,5 +1,5 @@
-"""Facts -> record -> decision. The record is durable before anything is done that was decided on it, and both before the fact is
-acknowledged. What is told of a job does not wait for that: its facts are durable already.
+"""Events -> record -> decision. The record is durable before anything is done that was decided on it, and both before the event is
+acknowledged. What is told of a job does not wait for that: its events are durable already.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from muster_core.lifecycle import Finish, Forget, Restart, Retention, decide, fo
 from muster_core.models import JobRecord
 from muster_service.logs import fields
 from muster_status_tracker.alarms import Alarms
-from muster_status_tracker.ports import LifeFacts, RecordBucket, Story
+from muster_status_tracker.ports import LifeEvents, RecordBucket, Story
 from muster_status_tracker.shelf import Shelf
 
 log = logging.getLogger(__name__)
@@ -23,18 +23,18 @@ Clock = Callable[[], int]
 """The instant now, in microseconds."""
 
 _TRIES = 5
-"""How often it is tried to keep a record before the others of its lane go on without it."""
+"""How often it is tried to keep a record before the others of its partition go on without it."""
 
 
-class LaneHandler:
-    """The life of the jobs of one lane, in the order of their facts. ``alarms`` say when jobs are due without any."""
+class PartitionHandler:
+    """The life of the jobs of one partition, in the order of their events. ``alarms`` say when jobs are due without any."""
 
     def __init__(
         self,
         *,
         shelf: Shelf,
         bucket: RecordBucket,
-        life: LifeFacts,
+        life: LifeEvents,
         story: Story,
         retention: Retention,
         clock: Clock,
@@ -54,7 +54,7 @@ class LaneHandler:
         self._keeping = asyncio.Lock()
 
     def load(self, records: Iterable[JobRecord]) -> None:
-        """Start from what the bucket holds; every one of them is looked at again once the facts behind are read."""
+        """Start from what the bucket holds; every one of them is looked at again once the events behind are read."""
         self._records = {record.job_id: record for record in records}
         self._due = set(self._records)
         for record in self._records.values():
@@ -98,7 +98,7 @@ class LaneHandler:
             await self.decide_due()
 
     async def thin_out(self) -> None:
-        """Forget the finished jobs of this lane that are too many among all that there are."""
+        """Forget the finished jobs of this partition that are too many among all that there are."""
         if not self._retention.most:
             return
         for job_id in self._shelf.finished_beyond(self._retention.most):
@@ -171,17 +171,17 @@ class LaneHandler:
             return
         for instruction in instructions:
             match instruction:
-                case Finish(fact=fact):
-                    await self._life.publish(record, fact)
+                case Finish(event=event):
+                    await self._life.publish(record, event)
                     log.info(
                         "finished: %s",
-                        fact.reason.message,
-                        extra=fields(job=record.name, job_id=job_id, outcome=fact.outcome),
+                        event.reason.message,
+                        extra=fields(job=record.name, job_id=job_id, outcome=event.outcome),
                     )
-                case Restart(fact=fact):
-                    await self._life.publish(record, fact)
+                case Restart(event=event):
+                    await self._life.publish(record, event)
                     log.info(
-                        "restarting: %s", fact.reason.message, extra=fields(job=record.name, job_id=job_id)
+                        "restarting: %s", event.reason.message, extra=fields(job=record.name, job_id=job_id)
                     )
                 case Forget():
                     await self._forget(record, "deleted" if record.delete_requested else "its time is over")

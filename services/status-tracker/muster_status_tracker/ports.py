@@ -14,7 +14,7 @@ class RecordBucket(Protocol):
     async def write(self, record: JobRecord) -> bool:
         """Keep a record; returns when it is durable. A newer one in the bucket wins and stays.
 
-        Answers False where the job was forgotten meanwhile, by a copy that had the lane: then nothing is kept.
+        Answers False where the job was forgotten meanwhile, by a copy that had the partition: then nothing is kept.
         """
         ...
 
@@ -23,10 +23,10 @@ class RecordBucket(Protocol):
         ...
 
 
-class LifeFacts(Protocol):
+class LifeEvents(Protocol):
     """Where decisions about a job's life go."""
 
-    async def publish(self, record: JobRecord, fact: JobFinished | JobRestarting) -> None:
+    async def publish(self, record: JobRecord, event: JobFinished | JobRestarting) -> None:
         """Publish it, once however often it is asked; returns when it is durable."""
         ...
 
@@ -40,14 +40,14 @@ class Story(Protocol):
 
 
 class Progress(Protocol):
-    """How far the facts have been read."""
+    """How far the events have been read."""
 
     async def reached(self, sequence: int, wait_s: float) -> bool:
         """Whether everything up to a sequence is folded, waiting for it if need be."""
         ...
 
     async def last_of(self, job_id: str) -> int:
-        """The sequence of a job's last fact; 0 where it has none."""
+        """The sequence of a job's last event; 0 where it has none."""
         ...
 
     async def forgotten(self, job_id: str) -> bool:

@@ -144,7 +144,7 @@ class RecordServicer(internal_service_pb2_grpc.RecordServiceServicer):
         job_id = ref.job_id or (record.job_id if record else "")
         if not job_id:
             return await self._progress.reached(ref.min_sequence, self._read_wait_s)
-        # The sequence may be that of another job's fact: wait for no more than there is of this one.
+        # The sequence may be that of another job's event: wait for no more than there is of this one.
         last = await self._progress.last_of(job_id)
         wanted = min(ref.min_sequence, last) if ref.min_sequence else min(1, last)
 

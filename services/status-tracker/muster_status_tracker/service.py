@@ -17,23 +17,23 @@ from muster_events.catalogue import (
     LEASES_BUCKET,
     QUEUES_BUCKET,
     STATUS_TRACKER,
-    lane_reader,
+    partition_reader,
 )
 from muster_events.codec import decode_record, job_message
 from muster_events.subjects import (
-    LANES,
+    PARTITIONS,
     BadToken,
-    job_facts_of,
-    lane_facts,
-    lane_of,
-    lane_records,
+    job_events_of,
+    partition_events,
+    partition_of,
+    partition_records,
     record_key,
 )
 from muster_events.view import stamp
 from muster_rpc.v1 import internal_service_pb2_grpc
 from muster_service.app import Context
 from muster_status_tracker.bucket import JobsBucket
-from muster_status_tracker.handlers import LaneHandler
+from muster_status_tracker.handlers import PartitionHandler
 from muster_status_tracker.meters import MeteredStory, show_phases
 from muster_status_tracker.questions import RecordServicer
 from muster_status_tracker.queues import QueuesInForce
@@ -47,18 +47,18 @@ log = logging.getLogger(__name__)
 
 _LONGEST_SLEEP_S = 1.0
 _TICK_S = 0.1
-"""How long facts gather when they are many, seconds."""
+"""How long events gather when they are many, seconds."""
 
 _SETTLE_S = 1.0
 """How long changed records gather when they are many, seconds. What becomes of a job meanwhile is one record instead of several, and
-those of many jobs are one write. Answers are given from memory; a copy that answers for another's lane is so far behind."""
+those of many jobs are one write. Answers are given from memory; a copy that answers for another's partition is so far behind."""
 
 
-def runs_before(record: JobRecord, fact: JobFinished | JobRestarting) -> int:
+def runs_before(record: JobRecord, event: JobFinished | JobRestarting) -> int:
     """How often the replicas that a restart names were restarted before: no two restarts of the same replicas have the same."""
     named = (
-        {(ref.role, ref.index) for ref in fact.replicas}
-        if isinstance(fact, JobRestarting)
+        {(ref.role, ref.index) for ref in event.replicas}
+        if isinstance(event, JobRestarting)
         else set[tuple[str, int]]()
     )
     return sum(member.restart for member in record.members() if member.key in named)
@@ -70,20 +70,20 @@ class BusLife:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
-    async def publish(self, record: JobRecord, fact: JobFinished | JobRestarting) -> None:
-        """See ``LifeFacts``."""
+    async def publish(self, record: JobRecord, event: JobFinished | JobRestarting) -> None:
+        """See ``LifeEvents``."""
         message = job_message(
             record.job_id,
-            fact,
+            event,
             source=STATUS_TRACKER,
             traceparent=record.trace,
-            after=runs_before(record, fact),
+            after=runs_before(record, event),
         )
         await self._bus.publish_once(message)
 
 
 class Tracker:
-    """The lanes of this copy, each with its feed; and a mirror of the others' records, to answer from."""
+    """The partitions of this copy, each with its feed; and a mirror of the others' records, to answer from."""
 
     def __init__(self, *, bus: Bus, ctx: Context, shelf: Shelf, retention: Retention) -> None:
         self._bus = bus
@@ -93,7 +93,7 @@ class Tracker:
         self._records = Records(bus, JOBS_BUCKET, written_in_groups=True)
         self._feeds: dict[int, tuple[Feed, asyncio.Task[None]]] = {}
         self._illegal = ctx.metrics.counter(
-            "muster_illegal_moves_total", "facts that moved nothing though they should not have been"
+            "muster_illegal_moves_total", "events that moved nothing though they should not have been"
         )
         self._owned: frozenset[int] = frozenset()
         self._changed = asyncio.Event()
@@ -109,10 +109,10 @@ class Tracker:
     async def last_of(self, job_id: str) -> int:
         """See ``Progress``."""
         try:
-            facts = job_facts_of(job_id)
+            events = job_events_of(job_id)
         except BadToken:
             return 0
-        last = await self._bus.last(JOBS_STREAM, facts)
+        last = await self._bus.last(JOBS_STREAM, events)
         return last.stream_sequence if last else 0
 
     async def forgotten(self, job_id: str) -> bool:
@@ -122,36 +122,36 @@ class Tracker:
         except BadToken:
             return False
 
-    def own(self, lanes: frozenset[int]) -> None:
-        """Take exactly these lanes."""
-        self._owned = lanes
+    def own(self, partitions: frozenset[int]) -> None:
+        """Take exactly these partitions."""
+        self._owned = partitions
         self._changed.set()
 
     async def run(self) -> None:
-        """Keep a feed for each owned lane."""
+        """Keep a feed for each owned partition."""
         mirror: asyncio.Task[None] | None = None
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await self._changed.wait()
                 self._changed.clear()
-                for lane in self._feeds.keys() - self._owned:
-                    _, task = self._feeds.pop(lane)
+                for partition in self._feeds.keys() - self._owned:
+                    _, task = self._feeds.pop(partition)
                     task.cancel()
-                for lane in self._owned - self._feeds.keys():
+                for partition in self._owned - self._feeds.keys():
                     bucket = JobsBucket(self._records)
                     handler = self._handler(bucket)
-                    feed = self._feed(lane, bucket, handler)
-                    self._feeds[lane] = (feed, tasks.create_task(self._follow(feed, handler)))
-                if len(self._owned) < LANES and mirror is None:
+                    feed = self._feed(partition, bucket, handler)
+                    self._feeds[partition] = (feed, tasks.create_task(self._follow(feed, handler)))
+                if len(self._owned) < PARTITIONS and mirror is None:
                     mirror = tasks.create_task(self._mirror())
-                if len(self._owned) == LANES and mirror is not None:
+                if len(self._owned) == PARTITIONS and mirror is not None:
                     mirror.cancel()
                     mirror = None
                 await asyncio.gather(*(feed.caught_up.wait() for feed, _ in self._feeds.values()))
                 self._ctx.set_ready("records", True)
 
-    def _handler(self, bucket: JobsBucket) -> LaneHandler:
-        return LaneHandler(
+    def _handler(self, bucket: JobsBucket) -> PartitionHandler:
+        return PartitionHandler(
             shelf=self._shelf,
             bucket=bucket,
             life=BusLife(self._bus),
@@ -161,7 +161,7 @@ class Tracker:
             count_illegal=self._illegal.inc,
         )
 
-    def _feed(self, lane: int, bucket: JobsBucket, handler: LaneHandler) -> Feed:
+    def _feed(self, partition: int, bucket: JobsBucket, handler: PartitionHandler) -> Feed:
         def load(entries: list[Entry]) -> None:
             handler.load(bucket.load(entries))
 
@@ -171,10 +171,10 @@ class Tracker:
         return Feed(
             self._bus,
             stream=JOBS_STREAM,
-            durable=lane_reader(STATUS_TRACKER, lane),
-            filters=lane_facts(lane),
+            durable=partition_reader(STATUS_TRACKER, partition),
+            filters=partition_events(partition),
             records=self._records,
-            record_filters=lane_records(lane),
+            record_filters=partition_records(partition),
             load=load,
             handle=handle,
             tick_s=_TICK_S,
@@ -182,12 +182,12 @@ class Tracker:
             settle_s=_SETTLE_S,
         )
 
-    async def _follow(self, feed: Feed, handler: LaneHandler) -> None:
+    async def _follow(self, feed: Feed, handler: PartitionHandler) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(feed.run())
             tasks.create_task(self._watch_deadlines(feed, handler))
 
-    async def _watch_deadlines(self, feed: Feed, handler: LaneHandler) -> None:
+    async def _watch_deadlines(self, feed: Feed, handler: PartitionHandler) -> None:
         await feed.caught_up.wait()
         while True:
             now = time.time_ns() // 1000
@@ -202,7 +202,7 @@ class Tracker:
     async def _mirror(self) -> None:
         async for change in self._records.watch(">"):
             job_id = change.key.rpartition(".")[2]
-            if lane_of(job_id) in self._owned:
+            if partition_of(job_id) in self._owned:
                 continue
             if change.value is None:
                 self._shelf.drop(job_id)
@@ -224,7 +224,7 @@ async def build(settings: StatusTrackerSettings, ctx: Context) -> None:
     queues = QueuesInForce(records=Records(bus, QUEUES_BUCKET), pool=settings.pool)
     ctx.add_part("queues", queues.run)
     takers = [tracker.own]
-    ctx.add_part("lanes", tracker.run)
+    ctx.add_part("partitions", tracker.run)
     if settings.webhooks is not None:
         receivers = read_receivers(settings.webhooks)
         ctx.set_ready("webhooks", False)
@@ -238,11 +238,11 @@ async def build(settings: StatusTrackerSettings, ctx: Context) -> None:
         takers.append(tellers.own)
         ctx.add_part("webhooks", tellers.run)
 
-    def own(lanes: frozenset[int]) -> None:
+    def own(partitions: frozenset[int]) -> None:
         for take in takers:
-            take(lanes)
+            take(partitions)
 
-    ctx.add_part("membership", lambda: membership.run(own, LANES))
+    ctx.add_part("membership", lambda: membership.run(own, PARTITIONS))
     ctx.add_grpc(
         internal_service_pb2_grpc.add_RecordServiceServicer_to_server,
         RecordServicer(

@@ -26,7 +26,7 @@ from muster_core.models import (
     Template,
     replica_name,
 )
-from muster_events.subjects import LANES, job_id_of
+from muster_events.subjects import PARTITIONS, job_id_of
 from muster_runtimes.kubernetes import (
     Api,
     Archive,
@@ -77,8 +77,10 @@ class KubeRoom:
         self.job_id = job_id_of(token_hex(8))
 
     @contextlib.asynccontextmanager
-    async def runtime(self, *, lanes: int = LANES, **options: object) -> AsyncGenerator[KubernetesRuntime]:
-        """A runtime that looks after every lane, or the first ``lanes``."""
+    async def runtime(
+        self, *, partitions: int = PARTITIONS, **options: object
+    ) -> AsyncGenerator[KubernetesRuntime]:
+        """A runtime that looks after every partition, or the first ``partitions``."""
         credentials = Credentials(kubeconfig=self.kubeconfig)
         await credentials.read()
         api = Api(credentials=credentials, limits=Limits(in_flight=16, per_second=0))
@@ -91,8 +93,8 @@ class KubeRoom:
         task = asyncio.create_task(runtime.run())
         try:
             async with asyncio.timeout(PATIENCE_S):
-                for lane in range(lanes):
-                    await runtime.take(lane)
+                for partition in range(partitions):
+                    await runtime.take(partition)
             yield runtime
         finally:
             task.cancel()

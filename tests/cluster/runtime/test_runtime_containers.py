@@ -117,7 +117,7 @@ async def test_an_image_that_is_not_there_sends_the_gang_back(room: KubeRoom, re
 async def test_a_copy_that_does_not_look_after_a_job_can_read_its_logs(
     room: KubeRoom, real_node: RealNode
 ) -> None:
-    async with room.runtime() as runtime, room.runtime(lanes=0) as other:
+    async with room.runtime() as runtime, room.runtime(partitions=0) as other:
         await room.launch(runtime, python(room.job(), "print('hello')"), room.replica(), node=real_node.name)
         async with other.visit(room.job_id):
             assert await written(other, [room.replica()], follow=True) == "hello\n"

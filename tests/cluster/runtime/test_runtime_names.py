@@ -93,7 +93,7 @@ async def test_a_pod_of_the_same_run_that_was_not_asked_for_makes_way(room: Kube
     async with room.cluster.connect() as api:
         await api.patch(f"{pods}/mnist-worker-0", {"metadata": {"finalizers": None}})
         await api.delete(f"{pods}/mnist-worker-0", gracePeriodSeconds="0")
-        # Without the lane's label no launcher sees it, until the name is asked for.
+        # Without the partition's label no launcher sees it, until the name is asked for.
         labels.pop("muster.dev/shard")
         theirs = {"metadata": {"name": "mnist-worker-0", "labels": labels}}
         spec = {"nodeName": node, "containers": [container]}

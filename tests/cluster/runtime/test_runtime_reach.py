@@ -148,7 +148,7 @@ async def test_commands_and_connections_need_no_more_than_the_deployment_gives(
 async def test_a_copy_that_does_not_look_after_the_job_reaches_it_as_well(
     room: KubeRoom, real_node: RealNode
 ) -> None:
-    async with room.runtime() as runtime, room.runtime(lanes=0) as other:
+    async with room.runtime() as runtime, room.runtime(partitions=0) as other:
         await listening(room, runtime, real_node.name)
         with pytest.raises(CannotReach, match="worker-0 does not run"):
             await ran(other, room, ["true"])

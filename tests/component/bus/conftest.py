@@ -6,21 +6,21 @@ import pytest_asyncio
 from muster_bus import Bus, BusSettings
 from muster_testing.broker import Broker
 from muster_testing.fixtures import broker, bus, fresh, shared_broker, shared_bus
-from muster_testing.lane import Lane
+from muster_testing.partition import Partition
 from muster_testing.waiting import Background
 
 __all__ = ["broker", "bus", "fresh", "shared_broker", "shared_bus"]
 
 
 @pytest_asyncio.fixture
-async def lane(shared_bus: Bus, fresh: str) -> Lane:
-    return await Lane.open(shared_bus, fresh)
+async def partition(shared_bus: Bus, fresh: str) -> Partition:
+    return await Partition.open(shared_bus, fresh)
 
 
 @pytest_asyncio.fixture
-async def own_lane(bus: Bus, fresh: str) -> Lane:
-    """A lane on a broker that the test may kill."""
-    return await Lane.open(bus, fresh)
+async def own_partition(bus: Bus, fresh: str) -> Partition:
+    """A partition on a broker that the test may kill."""
+    return await Partition.open(bus, fresh)
 
 
 @pytest_asyncio.fixture

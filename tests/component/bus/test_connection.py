@@ -8,7 +8,7 @@ from muster_bus import Bus, BusSettings, BusUnavailable, Incoming, NoMetrics, Ou
 from muster_bus._client import heeding
 from muster_bus.server import MAX_PAYLOAD_MB
 from muster_testing.broker import Broker
-from muster_testing.lane import Lane
+from muster_testing.partition import Partition
 from muster_testing.waiting import eventually
 
 
@@ -124,12 +124,12 @@ def user(password: str, permissions: str = "{}") -> str:
     return f'authorization {{ users: [ {{ user: "u", password: "{password}", permissions: {permissions} }} ] }}\n'
 
 
-async def test_a_payload_beyond_the_brokers_limit_is_refused(lane: Lane) -> None:
+async def test_a_payload_beyond_the_brokers_limit_is_refused(partition: Partition) -> None:
     limit = MAX_PAYLOAD_MB << 20
     for size in (2 * limit, limit - 10):
         with pytest.raises(Refused, match="more than the broker takes"):
-            await lane.bus.publish(Outgoing(subject=f"{lane.name}.a", data=b"x" * size, msg_id="1"))
-    assert lane.bus.connected
+            await partition.bus.publish(Outgoing(subject=f"{partition.name}.a", data=b"x" * size, msg_id="1"))
+    assert partition.bus.connected
 
 
 async def test_a_permission_that_is_missing_is_counted(tmp_path: Path) -> None:

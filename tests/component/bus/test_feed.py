@@ -19,7 +19,7 @@ from muster_bus import (
     provision,
 )
 from muster_testing.broker import Broker
-from muster_testing.lane import Lane
+from muster_testing.partition import Partition
 from muster_testing.waiting import Background, answered, eventually
 
 Connect = Callable[[], Awaitable[Bus]]
@@ -61,16 +61,18 @@ class Ledger:
             raise StreamFull("full")
 
 
-def feed(bus: Bus, lane: Lane, durable: str, reader: Reader) -> Feed:
-    return Feed(bus, stream=lane.name, durable=durable, filters=[f"{lane.name}.a"], handle=reader.handle)
+def feed(bus: Bus, partition: Partition, durable: str, reader: Reader) -> Feed:
+    return Feed(
+        bus, stream=partition.name, durable=durable, filters=[f"{partition.name}.a"], handle=reader.handle
+    )
 
 
-async def pull_and_vanish(bus: Bus, lane: Lane, durable: str, count: int) -> list[Incoming]:
+async def pull_and_vanish(bus: Bus, partition: Partition, durable: str, count: int) -> list[Incoming]:
     """What an owner does that is killed between pulling and acknowledging."""
     pulled: asyncio.Queue[Incoming] = asyncio.Queue()
     inbox = f"_INBOX.vanish-{durable}"
     await bus.subscribe(inbox, pulled.put_nowait)
-    await bus.send(f"$JS.API.CONSUMER.MSG.NEXT.{lane.name}.{durable}", str(count).encode(), reply=inbox)
+    await bus.send(f"$JS.API.CONSUMER.MSG.NEXT.{partition.name}.{durable}", str(count).encode(), reply=inbox)
     async with asyncio.timeout(10):
         return [await pulled.get() for _ in range(count)]
 
@@ -79,18 +81,18 @@ def numbers(first: int, last: int) -> list[str]:
     return [str(n) for n in range(first, last + 1)]
 
 
-async def test_a_feed_catches_up_and_then_follows(lane: Lane, background: Background) -> None:
-    durable = await lane.durable("d", ack="all", filters=[f"{lane.name}.a"])
-    await lane.publish(*numbers(1, 5))
-    await lane.publish("not mine", topic="b")
+async def test_a_feed_catches_up_and_then_follows(partition: Partition, background: Background) -> None:
+    durable = await partition.durable("d", ack="all", filters=[f"{partition.name}.a"])
+    await partition.publish(*numbers(1, 5))
+    await partition.publish("not mine", topic="b")
     reader = Reader()
-    reading = feed(lane.bus, lane, durable, reader)
+    reading = feed(partition.bus, partition, durable, reader)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
     assert reader.payloads == numbers(1, 5)
     assert reader.live == []
 
-    last = await lane.publish(*numbers(6, 8))
+    last = await partition.publish(*numbers(6, 8))
     await reading.wait_for(last.sequence, 10)
 
     assert reader.payloads == numbers(1, 8)
@@ -99,28 +101,28 @@ async def test_a_feed_catches_up_and_then_follows(lane: Lane, background: Backgr
 
 
 async def test_waiting_on_an_idle_filter_returns_and_on_the_future_does_not(
-    lane: Lane, background: Background
+    partition: Partition, background: Background
 ) -> None:
-    durable = await lane.durable("d", ack="all", filters=[f"{lane.name}.a"])
-    reading = feed(lane.bus, lane, durable, Reader())
+    durable = await partition.durable("d", ack="all", filters=[f"{partition.name}.a"])
+    reading = feed(partition.bus, partition, durable, Reader())
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
-    foreign = await lane.publish("not mine", topic="b")
+    foreign = await partition.publish("not mine", topic="b")
 
     await reading.wait_for(foreign.sequence, 10)
     with pytest.raises(TimeoutError):
         await reading.wait_for(foreign.sequence + 1, 0.3)
 
 
-async def test_a_feed_that_returns_goes_on_where_it_was(lane: Lane) -> None:
-    durable = await lane.durable("d", ack="all", filters=[f"{lane.name}.a"])
+async def test_a_feed_that_returns_goes_on_where_it_was(partition: Partition) -> None:
+    durable = await partition.durable("d", ack="all", filters=[f"{partition.name}.a"])
     for first in (1, 11):
-        last = await lane.publish(*numbers(first, first + 9))
+        last = await partition.publish(*numbers(first, first + 9))
         reader = Reader()
-        reading = feed(lane.bus, lane, durable, reader)
+        reading = feed(partition.bus, partition, durable, reader)
         running = asyncio.create_task(reading.run())
         await reading.wait_for(last.sequence, 10)
-        last = await lane.publish(f"live {first}")
+        last = await partition.publish(f"live {first}")
         await reading.wait_for(last.sequence, 10)
         reading.stop()
         await asyncio.wait_for(running, 10)
@@ -129,42 +131,42 @@ async def test_a_feed_that_returns_goes_on_where_it_was(lane: Lane) -> None:
 
 
 async def test_a_successor_waits_for_nothing_that_a_dead_owner_had_pulled(
-    lane: Lane, connect: Connect, background: Background
+    partition: Partition, connect: Connect, background: Background
 ) -> None:
-    durable = await lane.durable("d", ack="all", filters=[f"{lane.name}.a"], ack_wait_s=30)
-    await lane.publish(*numbers(1, 10))
-    await pull_and_vanish(await connect(), lane, durable, 6)
+    durable = await partition.durable("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=30)
+    await partition.publish(*numbers(1, 10))
+    await pull_and_vanish(await connect(), partition, durable, 6)
     reader = Reader()
-    reading = feed(await connect(), lane, durable, reader)
+    reading = feed(await connect(), partition, durable, reader)
     background.start(reading.run())
 
-    last = await lane.publish("11")
+    last = await partition.publish("11")
     await reading.wait_for(last.sequence, 5)
 
     assert reader.payloads == numbers(1, 11)
 
 
 async def test_what_a_zombie_pulls_in_between_is_not_missed(
-    lane: Lane, connect: Connect, background: Background
+    partition: Partition, connect: Connect, background: Background
 ) -> None:
-    durable = await lane.durable("d", ack="all", filters=[f"{lane.name}.a"], ack_wait_s=30)
+    durable = await partition.durable("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=30)
     reader = Reader()
-    reading = feed(await connect(), lane, durable, reader)
+    reading = feed(await connect(), partition, durable, reader)
     background.start(reading.run())
-    await reading.wait_for((await lane.publish("1")).sequence, 10)
+    await reading.wait_for((await partition.publish("1")).sequence, 10)
 
     stolen: list[Incoming] = []
-    zombie = asyncio.create_task(pull_and_vanish(await connect(), lane, durable, 5))
+    zombie = asyncio.create_task(pull_and_vanish(await connect(), partition, durable, 5))
     sent = 1
     while not zombie.done():
         sent += 1
-        await lane.publish(str(sent))
+        await partition.publish(str(sent))
     stolen = await zombie
-    last = await lane.publish(*numbers(sent + 1, sent + 3))
+    last = await partition.publish(*numbers(sent + 1, sent + 3))
 
     async with asyncio.timeout(10):
         while reading.position < last.sequence:
-            sent_more = await lane.publish("nudge")
+            sent_more = await partition.publish("nudge")
             await asyncio.sleep(0.05)
             last = last if reading.position < last.sequence else sent_more
     assert len(stolen) == 5
@@ -172,19 +174,19 @@ async def test_what_a_zombie_pulls_in_between_is_not_missed(
 
 
 async def test_a_gap_is_noticed_although_a_redelivery_came_first(
-    lane: Lane, connect: Connect, background: Background
+    partition: Partition, connect: Connect, background: Background
 ) -> None:
-    durable = await lane.durable("d", ack="all", filters=[f"{lane.name}.a"], ack_wait_s=1)
+    durable = await partition.durable("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=1)
     thief = await connect()
-    await lane.publish("1", "2")
-    await pull_and_vanish(thief, lane, durable, 2)
+    await partition.publish("1", "2")
+    await pull_and_vanish(thief, partition, durable, 2)
     reader = Reader()
-    reading = feed(await connect(), lane, durable, reader)
+    reading = feed(await connect(), partition, durable, reader)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
 
-    thieving = asyncio.create_task(pull_and_vanish(thief, lane, durable, 1))
-    last = await lane.publish("3", "4", "5", "6")
+    thieving = asyncio.create_task(pull_and_vanish(thief, partition, durable, 1))
+    last = await partition.publish("3", "4", "5", "6")
     await thieving
     await reading.wait_for(last.sequence, 10)
 
@@ -192,15 +194,15 @@ async def test_a_gap_is_noticed_although_a_redelivery_came_first(
 
 
 async def test_order_holds_when_the_broker_is_killed_in_the_middle(
-    own_lane: Lane, broker: Broker, background: Background
+    own_partition: Partition, broker: Broker, background: Background
 ) -> None:
-    durable = await own_lane.durable("d", ack="all", filters=[f"{own_lane.name}.a"])
+    durable = await own_partition.durable("d", ack="all", filters=[f"{own_partition.name}.a"])
     reader = Reader()
-    reading = feed(own_lane.bus, own_lane, durable, reader)
+    reading = feed(own_partition.bus, own_partition, durable, reader)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
 
-    publishing = asyncio.create_task(own_lane.publish(*numbers(1, 600)))
+    publishing = asyncio.create_task(own_partition.publish(*numbers(1, 600)))
     for handled in (100, 300):
         await eventually(lambda handled=handled: len(reader.payloads) >= handled)
         await broker.restart()
@@ -211,46 +213,46 @@ async def test_order_holds_when_the_broker_is_killed_in_the_middle(
 
 
 async def test_a_feed_is_back_soon_after_the_broker_is(
-    own_lane: Lane, broker: Broker, background: Background
+    own_partition: Partition, broker: Broker, background: Background
 ) -> None:
-    durable = await own_lane.durable("d", ack="all", filters=[f"{own_lane.name}.a"])
+    durable = await own_partition.durable("d", ack="all", filters=[f"{own_partition.name}.a"])
     reader = Reader()
-    reading = feed(own_lane.bus, own_lane, durable, reader)
+    reading = feed(own_partition.bus, own_partition, durable, reader)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
 
     await broker.restart()
-    last = await own_lane.publish("1")
+    last = await own_partition.publish("1")
 
     await reading.wait_for(last.sequence, 3)
 
 
-async def test_memory_is_rebuilt_from_records_and_the_facts_behind_them(
-    lane: Lane, background: Background
+async def test_memory_is_rebuilt_from_records_and_the_events_behind_them(
+    partition: Partition, background: Background
 ) -> None:
     """The writer of the records has settled 3 of 6; the reader gets its records and the other 3."""
-    writer = await lane.durable("writer", ack="all", filters=[f"{lane.name}.a"])
-    own = await lane.durable("own", ack="all", filters=[f"{lane.name}.a"])
-    await provision(lane.bus, buckets=[BucketSpec(name=lane.name)])
-    records = Records(lane.bus, lane.name)
-    await lane.publish(*numbers(1, 3))
+    writer = await partition.durable("writer", ack="all", filters=[f"{partition.name}.a"])
+    own = await partition.durable("own", ack="all", filters=[f"{partition.name}.a"])
+    await provision(partition.bus, buckets=[BucketSpec(name=partition.name)])
+    records = Records(partition.bus, partition.name)
+    await partition.publish(*numbers(1, 3))
     folded = Reader()
-    writing = feed(lane.bus, lane, writer, folded)
+    writing = feed(partition.bus, partition, writer, folded)
     running = asyncio.create_task(writing.run())
-    await writing.wait_for((await lane.publish("live")).sequence, 10)
-    await answered(lambda: lane.settled(writer))
+    await writing.wait_for((await partition.publish("live")).sequence, 10)
+    await answered(lambda: partition.settled(writer))
     writing.stop()
     await asyncio.wait_for(running, 10)
     await records.put("fold", b"1,2,3,live")
-    await lane.publish(*numbers(4, 6))
+    await partition.publish(*numbers(4, 6))
 
     loaded: list[Entry] = []
     reader = Reader()
     reading = Feed(
-        lane.bus,
-        stream=lane.name,
+        partition.bus,
+        stream=partition.name,
         durable=own,
-        filters=[f"{lane.name}.a"],
+        filters=[f"{partition.name}.a"],
         records=records,
         floors=[writer],
         load=loaded.extend,
@@ -263,16 +265,18 @@ async def test_memory_is_rebuilt_from_records_and_the_facts_behind_them(
     assert reader.payloads == numbers(4, 6)
 
 
-async def test_an_idle_writer_is_a_floor_at_the_end_of_the_stream(lane: Lane, background: Background) -> None:
-    writer = await lane.durable("writer", ack="all", filters=[f"{lane.name}.other"])
-    own = await lane.durable("own", ack="all", filters=[f"{lane.name}.a"])
-    await lane.publish(*numbers(1, 3))
+async def test_an_idle_writer_is_a_floor_at_the_end_of_the_stream(
+    partition: Partition, background: Background
+) -> None:
+    writer = await partition.durable("writer", ack="all", filters=[f"{partition.name}.other"])
+    own = await partition.durable("own", ack="all", filters=[f"{partition.name}.a"])
+    await partition.publish(*numbers(1, 3))
     reader = Reader()
     reading = Feed(
-        lane.bus,
-        stream=lane.name,
+        partition.bus,
+        stream=partition.name,
         durable=own,
-        filters=[f"{lane.name}.a"],
+        filters=[f"{partition.name}.a"],
         floors=[writer],
         handle=reader.handle,
     )
@@ -284,42 +288,44 @@ async def test_an_idle_writer_is_a_floor_at_the_end_of_the_stream(lane: Lane, ba
 
 
 async def test_a_poisonous_message_is_set_aside_and_does_not_block(
-    lane: Lane, background: Background
+    partition: Partition, background: Background
 ) -> None:
-    durable = await lane.durable(f"{lane.name}-d", ack="all", filters=[f"{lane.name}.a"])
+    durable = await partition.durable(f"{partition.name}-d", ack="all", filters=[f"{partition.name}.a"])
     reader = Reader()
     reader.failures = {"2": Poison("unreadable"), "4": ZeroDivisionError("by zero")}
-    reading = feed(lane.bus, lane, durable, reader)
+    reading = feed(partition.bus, partition, durable, reader)
     background.start(reading.run())
 
-    last = await lane.publish(*numbers(1, 5))
+    last = await partition.publish(*numbers(1, 5))
     await reading.wait_for(last.sequence, 20)
 
-    letters = [letter for letter in await DeadLetters(lane.bus).list() if letter.durable == durable]
+    letters = [letter for letter in await DeadLetters(partition.bus).list() if letter.durable == durable]
     assert reader.once() == ["1", "3", "5"]
     assert [(letter.data, letter.reason) for letter in letters] == [
         (b"2", "unreadable"),
         (b"4", "ZeroDivisionError: by zero"),
     ]
-    assert letters[0].subject == f"{lane.name}.a"
-    assert (letters[0].stream, letters[0].stream_sequence) == (lane.name, 2)
+    assert letters[0].subject == f"{partition.name}.a"
+    assert (letters[0].stream, letters[0].stream_sequence) == (partition.name, 2)
 
 
 async def test_a_letter_is_replayed_to_the_feed_that_failed_and_to_nobody_else(
-    lane: Lane, connect: Connect, background: Background
+    partition: Partition, connect: Connect, background: Background
 ) -> None:
     readers = {name: Reader() for name in ("one", "two")}
     for name, reader in readers.items():
-        durable = await lane.durable(f"{lane.name}-{name}", ack="all", filters=[f"{lane.name}.a"])
-        reading = feed(await connect(), lane, durable, reader)
+        durable = await partition.durable(
+            f"{partition.name}-{name}", ack="all", filters=[f"{partition.name}.a"]
+        )
+        reading = feed(await connect(), partition, durable, reader)
         background.start(reading.run())
         await asyncio.wait_for(reading.caught_up.wait(), 10)
     readers["one"].failures = {"2": Poison("unreadable")}
-    await lane.publish("1", "2", "3")
-    operator = DeadLetters(lane.bus)
+    await partition.publish("1", "2", "3")
+    operator = DeadLetters(partition.bus)
 
     async def own_letters() -> list[DeadLetter]:
-        return [letter for letter in await operator.list() if letter.durable.startswith(lane.name)]
+        return [letter for letter in await operator.list() if letter.durable.startswith(partition.name)]
 
     (letter,) = await answered(own_letters)
 
@@ -332,8 +338,8 @@ async def test_a_letter_is_replayed_to_the_feed_that_failed_and_to_nobody_else(
     await eventually(lambda: readers["one"].once() == ["1", "3"])
 
 
-async def test_an_unavailable_bus_is_no_ones_poison(lane: Lane, background: Background) -> None:
-    durable = await lane.durable(f"{lane.name}-d", ack="all", filters=[f"{lane.name}.a"])
+async def test_an_unavailable_bus_is_no_ones_poison(partition: Partition, background: Background) -> None:
+    durable = await partition.durable(f"{partition.name}-d", ack="all", filters=[f"{partition.name}.a"])
     attempts = 0
     handled: list[bytes] = []
 
@@ -344,32 +350,38 @@ async def test_an_unavailable_bus_is_no_ones_poison(lane: Lane, background: Back
             raise BusUnavailable("for a while")
         handled.extend(incoming.data for incoming in batch)
 
-    reading = Feed(lane.bus, stream=lane.name, durable=durable, filters=[f"{lane.name}.a"], handle=handle)
+    reading = Feed(
+        partition.bus, stream=partition.name, durable=durable, filters=[f"{partition.name}.a"], handle=handle
+    )
     background.start(reading.run())
-    last = await lane.publish("1")
+    last = await partition.publish("1")
 
     await reading.wait_for(last.sequence, 30)
     assert handled == [b"1"]
 
 
-async def test_a_feed_waits_for_a_durable_that_is_not_there_yet(lane: Lane, background: Background) -> None:
+async def test_a_feed_waits_for_a_durable_that_is_not_there_yet(
+    partition: Partition, background: Background
+) -> None:
     reader = Reader()
-    reading = feed(lane.bus, lane, "late", reader)
+    reading = feed(partition.bus, partition, "late", reader)
     background.start(reading.run())
-    last = await lane.publish("1")
+    last = await partition.publish("1")
     await asyncio.sleep(0.2)
-    await lane.durable("late", ack="all", filters=[f"{lane.name}.a"])
+    await partition.durable("late", ack="all", filters=[f"{partition.name}.a"])
 
     await reading.wait_for(last.sequence, 10)
     assert reader.payloads == ["1"]
 
 
-def settled_feed(lane: Lane, durable: str, reader: Reader, ledger: Ledger, *, settle_s: float = 0.1) -> Feed:
+def settled_feed(
+    partition: Partition, durable: str, reader: Reader, ledger: Ledger, *, settle_s: float = 0.1
+) -> Feed:
     return Feed(
-        lane.bus,
-        stream=lane.name,
+        partition.bus,
+        stream=partition.name,
         durable=durable,
-        filters=[f"{lane.name}.a"],
+        filters=[f"{partition.name}.a"],
         handle=reader.handle,
         settle=ledger.settle,
         settle_s=settle_s,
@@ -377,93 +389,95 @@ def settled_feed(lane: Lane, durable: str, reader: Reader, ledger: Ledger, *, se
 
 
 async def test_what_cannot_be_settled_is_not_acknowledged_and_comes_again(
-    lane: Lane, background: Background
+    partition: Partition, background: Background
 ) -> None:
-    durable = await lane.durable("d", ack="all", filters=[f"{lane.name}.a"])
+    durable = await partition.durable("d", ack="all", filters=[f"{partition.name}.a"])
     reader, ledger = Reader(), Ledger()
     ledger.shut = True
-    reading = settled_feed(lane, durable, reader, ledger)
+    reading = settled_feed(partition, durable, reader, ledger)
     running = asyncio.create_task(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
-    last = await lane.publish(*numbers(1, 3))
+    last = await partition.publish(*numbers(1, 3))
     await reading.wait_for(last.sequence, 10)
     await eventually(lambda: ledger.asked >= 3)
     reading.stop()
     await asyncio.wait_for(running, 10)
-    assert not await lane.settled(durable)
+    assert not await partition.settled(durable)
 
     again = Reader()
-    reading = settled_feed(lane, durable, again, ledger)
+    reading = settled_feed(partition, durable, again, ledger)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
     assert again.payloads == numbers(1, 3)
     ledger.shut = False
-    await answered(lambda: lane.settled(durable))
+    await answered(lambda: partition.settled(durable))
 
 
 async def test_what_could_not_be_settled_is_acknowledged_once_it_can_be(
-    lane: Lane, background: Background
+    partition: Partition, background: Background
 ) -> None:
-    durable = await lane.durable("d", ack="all", filters=[f"{lane.name}.a"], ack_wait_s=30)
+    durable = await partition.durable("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=30)
     reader, ledger = Reader(), Ledger()
     ledger.shut = True
-    reading = settled_feed(lane, durable, reader, ledger)
+    reading = settled_feed(partition, durable, reader, ledger)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
-    await reading.wait_for((await lane.publish("1")).sequence, 10)
+    await reading.wait_for((await partition.publish("1")).sequence, 10)
     await eventually(lambda: ledger.asked >= 2)
-    assert not await lane.settled(durable)
+    assert not await partition.settled(durable)
 
     ledger.shut = False
-    await answered(lambda: lane.settled(durable), timeout_s=5)
+    await answered(lambda: partition.settled(durable), timeout_s=5)
     assert reader.payloads == ["1"]
 
 
 async def test_what_cannot_be_settled_is_not_asked_for_without_a_pause(
-    lane: Lane, background: Background
+    partition: Partition, background: Background
 ) -> None:
-    durable = await lane.durable("d", ack="all", filters=[f"{lane.name}.a"], ack_wait_s=30)
+    durable = await partition.durable("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=30)
     reader, ledger = Reader(), Ledger()
     ledger.shut = True
     clock = asyncio.get_running_loop().time
-    reading = settled_feed(lane, durable, reader, ledger, settle_s=0.5)
+    reading = settled_feed(partition, durable, reader, ledger, settle_s=0.5)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
     began, asked = clock(), ledger.asked
-    await lane.publish("1")
+    await partition.publish("1")
     await eventually(lambda: ledger.asked >= asked + 3)
     assert ledger.asked - asked <= 1 + (clock() - began) / 0.5
 
 
-async def test_while_messages_are_many_it_is_settled_now_and_then(lane: Lane, background: Background) -> None:
-    durable = await lane.durable("d", ack="all", filters=[f"{lane.name}.a"])
+async def test_while_messages_are_many_it_is_settled_now_and_then(
+    partition: Partition, background: Background
+) -> None:
+    durable = await partition.durable("d", ack="all", filters=[f"{partition.name}.a"])
     reader, ledger = Reader(), Ledger()
-    reading = settled_feed(lane, durable, reader, ledger, settle_s=1)
+    reading = settled_feed(partition, durable, reader, ledger, settle_s=1)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
     clock = asyncio.get_running_loop().time
     began = clock()
-    last = await lane.publish(*numbers(1, 500))
+    last = await partition.publish(*numbers(1, 500))
     await reading.wait_for(last.sequence, 20)
 
-    await answered(lambda: lane.settled(durable))
+    await answered(lambda: partition.settled(durable))
     assert ledger.asked <= 10 + (clock() - began)
     assert reader.payloads == numbers(1, 500)
 
 
 async def test_a_letter_that_is_replayed_stays_until_what_came_of_it_is_settled(
-    lane: Lane, background: Background
+    partition: Partition, background: Background
 ) -> None:
-    durable = await lane.durable(f"{lane.name}-d", ack="all", filters=[f"{lane.name}.a"])
+    durable = await partition.durable(f"{partition.name}-d", ack="all", filters=[f"{partition.name}.a"])
     reader, ledger = Reader(), Ledger()
     reader.failures = {"1": Poison("unreadable")}
-    reading = settled_feed(lane, durable, reader, ledger)
+    reading = settled_feed(partition, durable, reader, ledger)
     background.start(reading.run())
-    await reading.wait_for((await lane.publish("1")).sequence, 10)
-    operator = DeadLetters(lane.bus)
+    await reading.wait_for((await partition.publish("1")).sequence, 10)
+    operator = DeadLetters(partition.bus)
     (letter,) = [letter for letter in await operator.list() if letter.durable == durable]
     reader.failures = {}
-    await answered(lambda: lane.settled(durable))
+    await answered(lambda: partition.settled(durable))
     ledger.shut = True
 
     with pytest.raises(ReplayFailed):
@@ -472,13 +486,13 @@ async def test_a_letter_that_is_replayed_stays_until_what_came_of_it_is_settled(
 
 
 async def test_what_was_caught_up_on_is_settled_although_nothing_new_comes(
-    lane: Lane, connect: Connect, background: Background
+    partition: Partition, connect: Connect, background: Background
 ) -> None:
-    durable = await lane.durable("d", ack="all", filters=[f"{lane.name}.a"], ack_wait_s=30)
-    await lane.publish("1", "2")
-    await pull_and_vanish(await connect(), lane, durable, 2)
+    durable = await partition.durable("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=30)
+    await partition.publish("1", "2")
+    await pull_and_vanish(await connect(), partition, durable, 2)
     reader, ledger = Reader(), Ledger()
-    reading = settled_feed(lane, durable, reader, ledger)
+    reading = settled_feed(partition, durable, reader, ledger)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
 

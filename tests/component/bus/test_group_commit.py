@@ -12,7 +12,7 @@ from muster_bus import (
     WrongSequence,
     provision,
 )
-from muster_testing.lane import Lane
+from muster_testing.partition import Partition
 
 MANY = 60
 
@@ -20,22 +20,22 @@ MANY = 60
 class Callers:
     """Many who publish at once, and what became of the first of each one's own."""
 
-    def __init__(self, lane: Lane) -> None:
-        self.lane = lane
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
         self.alone = 0
-        self.commits = GroupCommit(lane.bus)
+        self.commits = GroupCommit(partition.bus)
 
     async def publish(self, topic: str, *, msg_id: str = "") -> Published:
         message = Outgoing(
-            subject=f"{self.lane.name}.{topic}",
+            subject=f"{self.partition.name}.{topic}",
             data=topic.encode(),
-            msg_id=msg_id or f"{self.lane.name}/{topic}",
+            msg_id=msg_id or f"{self.partition.name}/{topic}",
             expected_last=0,
         )
 
         async def alone() -> Published:
             self.alone += 1
-            return await self.lane.bus.publish(message)
+            return await self.partition.bus.publish(message)
 
         return await self.commits.publish(message, alone)
 
@@ -43,39 +43,39 @@ class Callers:
         return await asyncio.gather(*map(self.publish, topics), return_exceptions=True)
 
 
-async def stored_at(lane: Lane, topic: str) -> int:
-    last = await lane.bus.last(lane.name, f"{lane.name}.{topic}")
+async def stored_at(partition: Partition, topic: str) -> int:
+    last = await partition.bus.last(partition.name, f"{partition.name}.{topic}")
     assert last is not None
     assert last.data == topic.encode()
     return last.stream_sequence
 
 
-async def test_a_single_caller_waits_for_nobody(lane: Lane) -> None:
-    callers = Callers(lane)
+async def test_a_single_caller_waits_for_nobody(partition: Partition) -> None:
+    callers = Callers(partition)
 
     published = await callers.publish("t1")
 
     assert callers.alone == 1
-    assert published.sequence == await stored_at(lane, "t1")
+    assert published.sequence == await stored_at(partition, "t1")
 
 
-async def test_each_of_many_callers_is_told_the_place_of_its_own_message(lane: Lane) -> None:
-    callers = Callers(lane)
+async def test_each_of_many_callers_is_told_the_place_of_its_own_message(partition: Partition) -> None:
+    callers = Callers(partition)
     topics = [f"t{n}" for n in range(MANY)]
 
     published = await callers.publish_all(topics)
 
     assert callers.alone < MANY / 2
     assert [p.sequence for p in published if isinstance(p, Published)] == [
-        await stored_at(lane, topic) for topic in topics
+        await stored_at(partition, topic) for topic in topics
     ]
 
 
-async def test_what_one_caller_is_refused_the_others_are_not(lane: Lane) -> None:
-    callers = Callers(lane)
+async def test_what_one_caller_is_refused_the_others_are_not(partition: Partition) -> None:
+    callers = Callers(partition)
     taken = f"t{MANY - 2}"
-    await lane.bus.publish(
-        Outgoing(subject=f"{lane.name}.{taken}", data=taken.encode(), msg_id="somebody else's")
+    await partition.bus.publish(
+        Outgoing(subject=f"{partition.name}.{taken}", data=taken.encode(), msg_id="somebody else's")
     )
 
     published = await callers.publish_all([f"t{n}" for n in range(MANY)])
@@ -83,19 +83,19 @@ async def test_what_one_caller_is_refused_the_others_are_not(lane: Lane) -> None
     refused = [place for place, p in enumerate(published) if not isinstance(p, Published)]
     assert refused == [MANY - 2]
     assert isinstance(published[MANY - 2], WrongSequence)
-    assert await lane.bus.last_sequence(lane.name) == MANY
+    assert await partition.bus.last_sequence(partition.name) == MANY
 
 
-async def test_what_nobody_can_store_fails_for_its_caller_alone(lane: Lane) -> None:
-    callers = Callers(lane)
+async def test_what_nobody_can_store_fails_for_its_caller_alone(partition: Partition) -> None:
+    callers = Callers(partition)
 
     published = await callers.publish_all([*(f"t{n}" for n in range(MANY)), "not a subject"])
 
     assert [type(p) for p in published if not isinstance(p, Published)] == [ValueError]
 
 
-async def test_a_caller_who_gives_up_takes_nobody_along(lane: Lane) -> None:
-    callers = Callers(lane)
+async def test_a_caller_who_gives_up_takes_nobody_along(partition: Partition) -> None:
+    callers = Callers(partition)
     waiting = [asyncio.create_task(callers.publish(f"t{n}")) for n in range(MANY)]
     await asyncio.sleep(0)
     waiting[-1].cancel()
@@ -108,10 +108,10 @@ async def test_a_caller_who_gives_up_takes_nobody_along(lane: Lane) -> None:
 
 @pytest.mark.parametrize("in_groups", [False, True])
 async def test_records_that_are_written_at_once_have_each_its_own_revision(
-    lane: Lane, *, in_groups: bool
+    partition: Partition, *, in_groups: bool
 ) -> None:
-    await provision(lane.bus, buckets=[BucketSpec(name=lane.name)])
-    records = Records(lane.bus, lane.name, written_in_groups=in_groups)
+    await provision(partition.bus, buckets=[BucketSpec(name=partition.name)])
+    records = Records(partition.bus, partition.name, written_in_groups=in_groups)
     keys = [f"k{n}" for n in range(MANY)]
     revisions = await asyncio.gather(*(records.put(key, b"1", expected=0) for key in keys))
     again = await asyncio.gather(
@@ -127,10 +127,10 @@ async def test_records_that_are_written_at_once_have_each_its_own_revision(
 
 
 async def test_who_stops_waiting_is_not_published_by_itself_later(
-    lane: Lane, monkeypatch: pytest.MonkeyPatch
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever has lost a lane must not have its facts stored behind those of the new owner."""
-    commits = GroupCommit(lane.bus)
+    """Whoever has lost a partition must not have its events stored behind those of the new owner."""
+    commits = GroupCommit(partition.bus)
     opened = asyncio.Event()
     # Eight go singly, and the next sixteen are the batch that is refused.
     begun: list[int] = []
@@ -144,12 +144,14 @@ async def test_who_stops_waiting_is_not_published_by_itself_later(
             begun.append(number)
             await opened.wait()
             ended.append(number)
-            return Published(lane.name, number)
+            return Published(partition.name, number)
 
-        message = Outgoing(subject=f"{lane.name}.{number}", data=b"", msg_id=f"{lane.name}/{number}")
+        message = Outgoing(
+            subject=f"{partition.name}.{number}", data=b"", msg_id=f"{partition.name}/{number}"
+        )
         return await commits.publish(message, alone)
 
-    monkeypatch.setattr(lane.bus, "commit", refused)
+    monkeypatch.setattr(partition.bus, "commit", refused)
     callers = [asyncio.create_task(publish(number)) for number in range(MANY)]
     async with asyncio.timeout(10):
         while len(begun) < 20:

@@ -16,7 +16,7 @@ from muster_bus import (
     provision,
 )
 from muster_testing.broker import Broker
-from muster_testing.lane import Lane
+from muster_testing.partition import Partition
 from muster_testing.waiting import Background, eventually
 
 Connect = Callable[[], Awaitable[Bus]]
@@ -37,30 +37,30 @@ class Term:
             self.ended += 1
 
 
-def candidate(bus: Bus, lane: Lane, instance: str) -> Leadership:
+def candidate(bus: Bus, partition: Partition, instance: str) -> Leadership:
     return Leadership(
         bus,
-        leases=Records(bus, lane.name),
+        leases=Records(bus, partition.name),
         key="leader",
-        epoch_subject=f"{lane.name}.epoch",
-        stream=lane.name,
+        epoch_subject=f"{partition.name}.epoch",
+        stream=partition.name,
         instance=instance,
     )
 
 
 @pytest_asyncio.fixture
-async def bucket(lane: Lane) -> None:
-    await provision(lane.bus, buckets=[BucketSpec(name=lane.name, ttl=True)])
+async def bucket(partition: Partition) -> None:
+    await provision(partition.bus, buckets=[BucketSpec(name=partition.name, ttl=True)])
 
 
 @pytest.mark.usefixtures("bucket")
 async def test_one_of_two_leads_and_the_other_takes_over_at_once_when_it_resigns(
-    lane: Lane, connect: Connect, background: Background
+    partition: Partition, connect: Connect, background: Background
 ) -> None:
     first, second = Term(), Term()
-    leading = background.start(candidate(await connect(), lane, "one").run(first.lead))
+    leading = background.start(candidate(await connect(), partition, "one").run(first.lead))
     await eventually(lambda: len(first.fences) == 1)
-    background.start(candidate(await connect(), lane, "two").run(second.lead))
+    background.start(candidate(await connect(), partition, "two").run(second.lead))
     await asyncio.sleep(0.5)
     assert second.fences == []
 
@@ -75,13 +75,13 @@ async def test_one_of_two_leads_and_the_other_takes_over_at_once_when_it_resigns
 
 @pytest.mark.usefixtures("bucket")
 async def test_a_leader_that_crashed_is_replaced_within_five_seconds_and_can_do_no_harm(
-    lane: Lane, connect: Connect, background: Background
+    partition: Partition, connect: Connect, background: Background
 ) -> None:
     first, second = Term(), Term()
     victim = await connect()
-    background.start(candidate(victim, lane, "one").run(first.lead))
+    background.start(candidate(victim, partition, "one").run(first.lead))
     await eventually(lambda: len(first.fences) == 1)
-    background.start(candidate(await connect(), lane, "two").run(second.lead))
+    background.start(candidate(await connect(), partition, "two").run(second.lead))
     await asyncio.sleep(0.5)
 
     began = time.monotonic()
@@ -89,20 +89,22 @@ async def test_a_leader_that_crashed_is_replaced_within_five_seconds_and_can_do_
     await eventually(lambda: len(second.fences) == 1)
 
     assert time.monotonic() - began < 5
-    stale = [Outgoing(subject=f"{lane.name}.a", data=b"", msg_id=f"stale-{n}") for n in range(2)]
+    stale = [Outgoing(subject=f"{partition.name}.a", data=b"", msg_id=f"stale-{n}") for n in range(2)]
     with pytest.raises(Fenced):
-        await lane.bus.commit(stale, fence=first.fences[0])
-    await lane.bus.commit(stale, fence=second.fences[0])
+        await partition.bus.commit(stale, fence=first.fences[0])
+    await partition.bus.commit(stale, fence=second.fences[0])
 
 
 @pytest.mark.usefixtures("bucket")
-async def test_a_leader_whose_lease_was_taken_stops_leading(lane: Lane, background: Background) -> None:
+async def test_a_leader_whose_lease_was_taken_stops_leading(
+    partition: Partition, background: Background
+) -> None:
     term = Term()
-    leading = candidate(lane.bus, lane, "one")
+    leading = candidate(partition.bus, partition, "one")
     background.start(leading.run(term.lead))
     await eventually(lambda: leading.leading)
 
-    await Records(lane.bus, lane.name).put("leader", b"another")
+    await Records(partition.bus, partition.name).put("leader", b"another")
 
     await eventually(lambda: term.ended == 1)
     assert not leading.leading
@@ -110,13 +112,13 @@ async def test_a_leader_whose_lease_was_taken_stops_leading(lane: Lane, backgrou
 
 @pytest.mark.usefixtures("bucket")
 async def test_a_leader_that_was_busy_past_its_lease_goes_on_where_nobody_took_it(
-    lane: Lane, background: Background
+    partition: Partition, background: Background
 ) -> None:
     term = Term()
-    leading = candidate(lane.bus, lane, "one")
+    leading = candidate(partition.bus, partition, "one")
     background.start(leading.run(term.lead))
     await eventually(lambda: leading.leading)
-    leases = Records(lane.bus, lane.name)
+    leases = Records(partition.bus, partition.name)
     before = await leases.get("leader")
     assert before is not None
 
@@ -136,30 +138,30 @@ def be_busy(seconds: float) -> None:
 
 
 @pytest.mark.usefixtures("bucket")
-async def test_a_leader_that_fails_stands_again(lane: Lane, background: Background) -> None:
+async def test_a_leader_that_fails_stands_again(partition: Partition, background: Background) -> None:
     fences: list[Fence] = []
 
     async def fail(fence: Fence) -> None:
         fences.append(fence)
         raise ZeroDivisionError("by zero")
 
-    background.start(candidate(lane.bus, lane, "one").run(fail))
+    background.start(candidate(partition.bus, partition, "one").run(fail))
 
     await eventually(lambda: len(fences) >= 2)
     assert fences[1].sequence > fences[0].sequence
 
 
 async def test_a_leader_survives_a_short_absence_of_the_broker(
-    own_lane: Lane, broker: Broker, background: Background
+    own_partition: Partition, broker: Broker, background: Background
 ) -> None:
-    await provision(own_lane.bus, buckets=[BucketSpec(name=own_lane.name, ttl=True)])
+    await provision(own_partition.bus, buckets=[BucketSpec(name=own_partition.name, ttl=True)])
     term = Term()
-    leading = candidate(own_lane.bus, own_lane, "one")
+    leading = candidate(own_partition.bus, own_partition, "one")
     background.start(leading.run(term.lead))
     await eventually(lambda: leading.leading)
 
     await broker.restart()
-    await own_lane.publish("the broker is back")
+    await own_partition.publish("the broker is back")
     await asyncio.sleep(2)
 
     assert leading.leading
@@ -167,11 +169,11 @@ async def test_a_leader_survives_a_short_absence_of_the_broker(
 
 
 async def test_a_leader_without_a_broker_stops_before_another_may_lead(
-    own_lane: Lane, broker: Broker, background: Background
+    own_partition: Partition, broker: Broker, background: Background
 ) -> None:
-    await provision(own_lane.bus, buckets=[BucketSpec(name=own_lane.name, ttl=True)])
+    await provision(own_partition.bus, buckets=[BucketSpec(name=own_partition.name, ttl=True)])
     term = Term()
-    leading = candidate(own_lane.bus, own_lane, "one")
+    leading = candidate(own_partition.bus, own_partition, "one")
     background.start(leading.run(term.lead))
     await eventually(lambda: leading.leading)
 

@@ -4,7 +4,7 @@ import pytest_asyncio
 
 from muster_bus import BucketSpec, Bus, Membership, Records, provision
 from muster_bus.membership import owner_of
-from muster_testing.lane import Lane
+from muster_testing.partition import Partition
 from muster_testing.waiting import Background, eventually
 
 TOTAL = 16
@@ -13,9 +13,9 @@ Connect = Callable[[], Awaitable[Bus]]
 
 
 @pytest_asyncio.fixture
-async def leases(lane: Lane) -> str:
-    await provision(lane.bus, buckets=[BucketSpec(name=lane.name, ttl=True)])
-    return lane.name
+async def leases(partition: Partition) -> str:
+    await provision(partition.bus, buckets=[BucketSpec(name=partition.name, ttl=True)])
+    return partition.name
 
 
 class Copy:

@@ -15,175 +15,185 @@ from muster_bus import (
     provision,
 )
 from muster_testing.broker import Broker
-from muster_testing.lane import Lane
+from muster_testing.partition import Partition
 
 
-def message(lane: Lane, topic: str, msg_id: str, *, expected_last: int | None = None) -> Outgoing:
-    return Outgoing(subject=f"{lane.name}.{topic}", data=b"{}", msg_id=msg_id, expected_last=expected_last)
-
-
-async def raise_epoch(lane: Lane, *, expected_last: int, msg_id: str) -> Fence:
-    raised = await lane.bus.publish(message(lane, "epoch", msg_id, expected_last=expected_last))
-    return Fence(f"{lane.name}.epoch", raised.sequence)
-
-
-async def test_a_publish_is_acknowledged_with_its_sequence_and_can_be_read_back(lane: Lane) -> None:
-    published = await lane.bus.publish(
-        Outgoing(subject=f"{lane.name}.a", data=b"payload", msg_id="1", headers={"traceparent": "00-ü"})
+def message(partition: Partition, topic: str, msg_id: str, *, expected_last: int | None = None) -> Outgoing:
+    return Outgoing(
+        subject=f"{partition.name}.{topic}", data=b"{}", msg_id=msg_id, expected_last=expected_last
     )
 
-    last = await lane.bus.last(lane.name, f"{lane.name}.a")
+
+async def raise_epoch(partition: Partition, *, expected_last: int, msg_id: str) -> Fence:
+    raised = await partition.bus.publish(message(partition, "epoch", msg_id, expected_last=expected_last))
+    return Fence(f"{partition.name}.epoch", raised.sequence)
+
+
+async def test_a_publish_is_acknowledged_with_its_sequence_and_can_be_read_back(partition: Partition) -> None:
+    published = await partition.bus.publish(
+        Outgoing(subject=f"{partition.name}.a", data=b"payload", msg_id="1", headers={"traceparent": "00-ü"})
+    )
+
+    last = await partition.bus.last(partition.name, f"{partition.name}.a")
 
     assert last is not None
-    assert (published.stream, published.sequence, published.duplicate) == (lane.name, 1, False)
+    assert (published.stream, published.sequence, published.duplicate) == (partition.name, 1, False)
     assert (last.data, last.stream_sequence, last.msg_id) == (b"payload", 1, "1")
     assert last.headers["traceparent"] == "00-ü"
     assert last.timestamp_ns > 1_600_000_000 * 10**9
-    assert await lane.bus.last_sequence(lane.name) == 1
-    assert await lane.bus.last(lane.name, f"{lane.name}.nothing") is None
+    assert await partition.bus.last_sequence(partition.name) == 1
+    assert await partition.bus.last(partition.name, f"{partition.name}.nothing") is None
 
 
-async def test_the_same_message_id_is_stored_once(lane: Lane) -> None:
-    first = await lane.bus.publish(message(lane, "a", "same"))
-    second = await lane.bus.publish(message(lane, "a", "same"))
+async def test_the_same_message_id_is_stored_once(partition: Partition) -> None:
+    first = await partition.bus.publish(message(partition, "a", "same"))
+    second = await partition.bus.publish(message(partition, "a", "same"))
 
     assert second.duplicate
     assert second.sequence == first.sequence
-    assert await lane.bus.last_sequence(lane.name) == 1
+    assert await partition.bus.last_sequence(partition.name) == 1
 
 
-async def test_a_lost_compare_and_set_stores_nothing(lane: Lane) -> None:
-    await lane.bus.publish(message(lane, "a", "1", expected_last=0))
+async def test_a_lost_compare_and_set_stores_nothing(partition: Partition) -> None:
+    await partition.bus.publish(message(partition, "a", "1", expected_last=0))
 
     with pytest.raises(WrongSequence):
-        await lane.bus.publish(message(lane, "a", "2", expected_last=0))
+        await partition.bus.publish(message(partition, "a", "2", expected_last=0))
 
-    assert await lane.bus.last_sequence(lane.name) == 1
+    assert await partition.bus.last_sequence(partition.name) == 1
 
 
-async def test_publish_once_takes_its_own_earlier_success_for_success(lane: Lane) -> None:
-    outgoing = message(lane, "a", "mine", expected_last=0)
-    first = await lane.bus.publish(outgoing)
+async def test_publish_once_takes_its_own_earlier_success_for_success(partition: Partition) -> None:
+    outgoing = message(partition, "a", "mine", expected_last=0)
+    first = await partition.bus.publish(outgoing)
 
-    again = await lane.bus.publish_once(outgoing, deadline_s=5)
+    again = await partition.bus.publish_once(outgoing, deadline_s=5)
 
     assert again.sequence == first.sequence
     assert again.duplicate
 
 
-async def test_publish_once_tells_anothers_success_from_its_own(lane: Lane) -> None:
-    await lane.bus.publish(message(lane, "a", "theirs", expected_last=0))
+async def test_publish_once_tells_anothers_success_from_its_own(partition: Partition) -> None:
+    await partition.bus.publish(message(partition, "a", "theirs", expected_last=0))
 
     with pytest.raises(WrongSequence):
-        await lane.bus.publish_once(message(lane, "a", "mine", expected_last=0), deadline_s=5)
+        await partition.bus.publish_once(message(partition, "a", "mine", expected_last=0), deadline_s=5)
 
 
-async def test_publish_once_notices_an_id_that_another_subject_used_up(lane: Lane) -> None:
-    await lane.bus.publish(message(lane, "a", "shared"))
+async def test_publish_once_notices_an_id_that_another_subject_used_up(partition: Partition) -> None:
+    await partition.bus.publish(message(partition, "a", "shared"))
 
     with pytest.raises(Duplicate):
-        await lane.bus.publish_once(message(lane, "b", "shared"), deadline_s=5)
+        await partition.bus.publish_once(message(partition, "b", "shared"), deadline_s=5)
 
 
-async def test_publish_once_waits_for_a_broker_that_is_restarted(own_lane: Lane, broker: Broker) -> None:
+async def test_publish_once_waits_for_a_broker_that_is_restarted(
+    own_partition: Partition, broker: Broker
+) -> None:
     await broker.kill()
     publishing = asyncio.create_task(
-        own_lane.bus.publish_once(message(own_lane, "a", "1", expected_last=0), deadline_s=30)
+        own_partition.bus.publish_once(message(own_partition, "a", "1", expected_last=0), deadline_s=30)
     )
     await broker.restart()
 
     assert (await publishing).sequence == 1
 
 
-async def test_a_publish_without_a_broker_is_unknown_not_refused(own_lane: Lane, broker: Broker) -> None:
+async def test_a_publish_without_a_broker_is_unknown_not_refused(
+    own_partition: Partition, broker: Broker
+) -> None:
     await broker.kill()
 
     with pytest.raises(BusUnavailable):
-        await own_lane.bus.publish_once(message(own_lane, "a", "1"), deadline_s=0.2)
+        await own_partition.bus.publish_once(message(own_partition, "a", "1"), deadline_s=0.2)
 
 
-async def test_a_subject_that_no_stream_stores_is_unavailable(lane: Lane) -> None:
+async def test_a_subject_that_no_stream_stores_is_unavailable(partition: Partition) -> None:
     with pytest.raises(BusUnavailable):
-        await lane.bus.publish(Outgoing(subject=f"no{lane.name}.a", data=b"", msg_id="1"))
+        await partition.bus.publish(Outgoing(subject=f"no{partition.name}.a", data=b"", msg_id="1"))
 
 
-async def test_a_full_stream_refuses_and_keeps_what_it_has(lane: Lane) -> None:
-    name = f"{lane.name}full"
-    await provision(lane.bus, streams=[StreamSpec(name=name, subjects=[name], max_bytes=1000)])
-    await lane.bus.publish(Outgoing(subject=name, data=b"kept", msg_id="1"))
+async def test_a_full_stream_refuses_and_keeps_what_it_has(partition: Partition) -> None:
+    name = f"{partition.name}full"
+    await provision(partition.bus, streams=[StreamSpec(name=name, subjects=[name], max_bytes=1000)])
+    await partition.bus.publish(Outgoing(subject=name, data=b"kept", msg_id="1"))
 
     with pytest.raises(StreamFull):
-        await lane.bus.publish(Outgoing(subject=name, data=b"x" * 1000, msg_id="2"))
+        await partition.bus.publish(Outgoing(subject=name, data=b"x" * 1000, msg_id="2"))
 
-    last = await lane.bus.last(name, name)
+    last = await partition.bus.last(name, name)
     assert last is not None
     assert last.data == b"kept"
 
 
 @pytest.mark.parametrize("subject", ["", "a..b", "a.*", "a.>", "a b", ".a", "a.", "a\nb"])
-async def test_a_subject_that_means_something_else_is_refused(lane: Lane, subject: str) -> None:
+async def test_a_subject_that_means_something_else_is_refused(partition: Partition, subject: str) -> None:
     with pytest.raises(ValueError, match="not a subject"):
-        await lane.bus.publish(Outgoing(subject=subject, data=b"", msg_id="1"))
+        await partition.bus.publish(Outgoing(subject=subject, data=b"", msg_id="1"))
 
 
-async def test_a_batch_is_stored_as_a_whole(lane: Lane) -> None:
-    fence = await raise_epoch(lane, expected_last=0, msg_id="epoch-1")
+async def test_a_batch_is_stored_as_a_whole(partition: Partition) -> None:
+    fence = await raise_epoch(partition, expected_last=0, msg_id="epoch-1")
 
-    committed = await lane.bus.commit([message(lane, "a", str(n)) for n in range(1000)], fence=fence)
+    committed = await partition.bus.commit(
+        [message(partition, "a", str(n)) for n in range(1000)], fence=fence
+    )
 
     assert committed.sequence == 1001
-    assert await lane.bus.last_sequence(lane.name) == 1001
+    assert await partition.bus.last_sequence(partition.name) == 1001
 
 
 @pytest.mark.parametrize("size", [1, 2, 50])
-async def test_a_deposed_leaders_batch_is_refused_whole(lane: Lane, size: int) -> None:
-    old = await raise_epoch(lane, expected_last=0, msg_id="epoch-1")
-    await raise_epoch(lane, expected_last=old.sequence, msg_id="epoch-2")
+async def test_a_deposed_leaders_batch_is_refused_whole(partition: Partition, size: int) -> None:
+    old = await raise_epoch(partition, expected_last=0, msg_id="epoch-1")
+    await raise_epoch(partition, expected_last=old.sequence, msg_id="epoch-2")
 
     with pytest.raises(Fenced):
-        await lane.bus.commit([message(lane, f"a{n}", str(n)) for n in range(size)], fence=old)
+        await partition.bus.commit([message(partition, f"a{n}", str(n)) for n in range(size)], fence=old)
 
-    assert await lane.bus.last_sequence(lane.name) == 2
+    assert await partition.bus.last_sequence(partition.name) == 2
 
 
-async def test_a_fence_and_a_compare_and_set_are_told_apart(lane: Lane) -> None:
-    fence = await raise_epoch(lane, expected_last=0, msg_id="epoch-1")
-    batch = [message(lane, "a", "1", expected_last=7), message(lane, "b", "2")]
+async def test_a_fence_and_a_compare_and_set_are_told_apart(partition: Partition) -> None:
+    fence = await raise_epoch(partition, expected_last=0, msg_id="epoch-1")
+    batch = [message(partition, "a", "1", expected_last=7), message(partition, "b", "2")]
 
     with pytest.raises(WrongSequence):
-        await lane.bus.commit(batch, fence=fence)
-    await raise_epoch(lane, expected_last=fence.sequence, msg_id="epoch-2")
+        await partition.bus.commit(batch, fence=fence)
+    await raise_epoch(partition, expected_last=fence.sequence, msg_id="epoch-2")
     with pytest.raises(Fenced):
-        await lane.bus.commit(batch, fence=fence)
+        await partition.bus.commit(batch, fence=fence)
 
-    assert await lane.bus.last_sequence(lane.name) == 2
+    assert await partition.bus.last_sequence(partition.name) == 2
 
 
-async def test_a_batch_that_is_committed_again_answers_as_a_duplicate(lane: Lane) -> None:
-    batch = [message(lane, "a", "1"), message(lane, "b", "2")]
-    first = await lane.bus.commit(batch, fence=None)
+async def test_a_batch_that_is_committed_again_answers_as_a_duplicate(partition: Partition) -> None:
+    batch = [message(partition, "a", "1"), message(partition, "b", "2")]
+    first = await partition.bus.commit(batch, fence=None)
 
-    again = await lane.bus.commit(batch, fence=None)
+    again = await partition.bus.commit(batch, fence=None)
 
     assert again.duplicate
     assert again.sequence == first.sequence
-    assert await lane.bus.last_sequence(lane.name) == 2
+    assert await partition.bus.last_sequence(partition.name) == 2
 
 
-async def test_a_batch_with_a_used_id_is_refused_whole(lane: Lane) -> None:
-    await lane.bus.publish(message(lane, "a", "used"))
+async def test_a_batch_with_a_used_id_is_refused_whole(partition: Partition) -> None:
+    await partition.bus.publish(message(partition, "a", "used"))
 
     with pytest.raises(Duplicate):
-        await lane.bus.commit([message(lane, "b", "used"), message(lane, "c", "new")], fence=None)
+        await partition.bus.commit(
+            [message(partition, "b", "used"), message(partition, "c", "new")], fence=None
+        )
 
-    assert await lane.bus.last_sequence(lane.name) == 1
+    assert await partition.bus.last_sequence(partition.name) == 1
 
 
-async def test_a_batch_has_limits(lane: Lane) -> None:
-    fence = Fence(f"{lane.name}.epoch", 0)
+async def test_a_batch_has_limits(partition: Partition) -> None:
+    fence = Fence(f"{partition.name}.epoch", 0)
     with pytest.raises(BatchTooLarge):
-        await lane.bus.commit([message(lane, "a", str(n)) for n in range(1001)], fence=None)
+        await partition.bus.commit([message(partition, "a", str(n)) for n in range(1001)], fence=None)
     with pytest.raises(ValueError, match="empty"):
-        await lane.bus.commit([], fence=None)
+        await partition.bus.commit([], fence=None)
     with pytest.raises(ValueError, match="carry the fence"):
-        await lane.bus.commit([message(lane, "a", "1", expected_last=0)], fence=fence)
+        await partition.bus.commit([message(partition, "a", "1", expected_last=0)], fence=fence)

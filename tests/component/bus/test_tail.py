@@ -6,7 +6,7 @@ import pytest_asyncio
 
 from muster_bus import Bus, DeadLetters, Feed, Incoming, Poison
 from muster_testing.broker import Broker
-from muster_testing.lane import Lane
+from muster_testing.partition import Partition
 from muster_testing.waiting import Background, answered, eventually
 
 
@@ -31,85 +31,89 @@ def numbers(first: int, last: int) -> list[str]:
     return [str(n) for n in range(first, last + 1)]
 
 
-def tail(bus: Bus, lane: Lane, writer: str, reader: Reader) -> Feed:
+def tail(bus: Bus, partition: Partition, writer: str, reader: Reader) -> Feed:
     return Feed(
         bus,
-        stream=lane.name,
-        durable=f"{lane.name}-reader",
-        filters=[f"{lane.name}.a", f"{lane.name}.b"],
+        stream=partition.name,
+        durable=f"{partition.name}-reader",
+        filters=[f"{partition.name}.a", f"{partition.name}.b"],
         floors=[writer],
         handle=reader.handle,
     )
 
 
 @pytest_asyncio.fixture
-async def writer(lane: Lane) -> str:
+async def writer(partition: Partition) -> str:
     """The durable whose owner writes the records, which has settled nothing."""
-    return await lane.durable("writer", ack="all", filters=[f"{lane.name}.a", f"{lane.name}.b"])
+    return await partition.durable(
+        "writer", ack="all", filters=[f"{partition.name}.a", f"{partition.name}.b"]
+    )
 
 
-async def consumers(lane: Lane) -> set[str]:
-    answer = await lane.bus.request(f"$JS.API.CONSUMER.NAMES.{lane.name}", b"")
+async def consumers(partition: Partition) -> set[str]:
+    answer = await partition.bus.request(f"$JS.API.CONSUMER.NAMES.{partition.name}", b"")
     names = answer.data.decode().partition('"consumers":[')[2].partition("]")[0]
     return {name.strip('"') for name in names.split(",") if name}
 
 
 async def test_the_past_is_read_first_and_then_what_comes_in_order_of_all_filters(
-    lane: Lane, writer: str, background: Background
+    partition: Partition, writer: str, background: Background
 ) -> None:
-    await lane.publish("1", "2")
+    await partition.publish("1", "2")
     reader = Reader()
-    reading = tail(lane.bus, lane, writer, reader)
+    reading = tail(partition.bus, partition, writer, reader)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
     assert reader.payloads == ["1", "2"]
 
-    await lane.publish("3", topic="b")
-    await lane.publish("not mine", topic="c")
-    last = await lane.publish("4", "5")
+    await partition.publish("3", topic="b")
+    await partition.publish("not mine", topic="c")
+    last = await partition.publish("4", "5")
 
     assert await reading.reaches(last.sequence, 10)
     assert reader.payloads == numbers(1, 5)
 
 
-async def test_it_leaves_nothing_behind_in_the_broker(lane: Lane, writer: str) -> None:
+async def test_it_leaves_nothing_behind_in_the_broker(partition: Partition, writer: str) -> None:
     reader = Reader()
-    reading = tail(lane.bus, lane, writer, reader)
+    reading = tail(partition.bus, partition, writer, reader)
     running = asyncio.create_task(reading.run())
-    assert await reading.reaches((await lane.publish("1")).sequence, 10)
+    assert await reading.reaches((await partition.publish("1")).sequence, 10)
 
     reading.stop()
     await asyncio.wait_for(running, 10)
 
     async def only_the_writer() -> bool:
-        return await consumers(lane) == {writer}
+        return await consumers(partition) == {writer}
 
     await answered(only_the_writer)
 
 
 async def test_a_reader_whose_consumer_is_lost_goes_on_where_it_was(
-    lane: Lane, writer: str, background: Background
+    partition: Partition, writer: str, background: Background
 ) -> None:
     reader = Reader()
-    reading = tail(lane.bus, lane, writer, reader)
+    reading = tail(partition.bus, partition, writer, reader)
     background.start(reading.run())
-    assert await reading.reaches((await lane.publish("1")).sequence, 10)
-    for name in await consumers(lane) - {writer}:
-        await lane.bus.request(f"$JS.API.CONSUMER.DELETE.{lane.name}.{name}", b"")
+    assert await reading.reaches((await partition.publish("1")).sequence, 10)
+    for name in await consumers(partition) - {writer}:
+        await partition.bus.request(f"$JS.API.CONSUMER.DELETE.{partition.name}.{name}", b"")
 
-    last = await lane.publish(*numbers(2, 4))
+    last = await partition.publish(*numbers(2, 4))
 
     assert await reading.reaches(last.sequence, 10)
     assert reader.payloads == numbers(1, 4)
 
 
-async def test_a_flood_is_read_in_order_and_together(lane: Lane, writer: str, background: Background) -> None:
+async def test_a_flood_is_read_in_order_and_together(
+    partition: Partition, writer: str, background: Background
+) -> None:
     reader = Reader()
-    reading = tail(lane.bus, lane, writer, reader)
+    reading = tail(partition.bus, partition, writer, reader)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
 
-    last = await lane.publish(*numbers(1, 400))
+    last = await partition.publish(*numbers(1, 400))
 
     assert await reading.reaches(last.sequence, 20)
     assert reader.payloads == numbers(1, 400)
@@ -117,15 +121,15 @@ async def test_a_flood_is_read_in_order_and_together(lane: Lane, writer: str, ba
 
 
 async def test_order_holds_when_the_broker_is_killed_in_the_middle(
-    own_lane: Lane, broker: Broker, background: Background
+    own_partition: Partition, broker: Broker, background: Background
 ) -> None:
-    writer = await own_lane.durable("writer", ack="all", filters=[f"{own_lane.name}.a"])
+    writer = await own_partition.durable("writer", ack="all", filters=[f"{own_partition.name}.a"])
     reader = Reader()
-    reading = tail(own_lane.bus, own_lane, writer, reader)
+    reading = tail(own_partition.bus, own_partition, writer, reader)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
 
-    publishing = asyncio.create_task(own_lane.publish(*numbers(1, 600)))
+    publishing = asyncio.create_task(own_partition.publish(*numbers(1, 600)))
     for handled in (100, 300):
         await eventually(lambda handled=handled: len(reader.payloads) >= handled)
         await broker.restart()
@@ -136,16 +140,18 @@ async def test_order_holds_when_the_broker_is_killed_in_the_middle(
 
 
 async def test_what_cannot_be_read_is_set_aside_and_does_not_block(
-    lane: Lane, writer: str, background: Background
+    partition: Partition, writer: str, background: Background
 ) -> None:
     reader = Reader()
     reader.poisonous = {"2"}
-    reading = tail(lane.bus, lane, writer, reader)
+    reading = tail(partition.bus, partition, writer, reader)
     background.start(reading.run())
 
-    last = await lane.publish("1", "2", "3")
+    last = await partition.publish("1", "2", "3")
 
     assert await reading.reaches(last.sequence, 20)
     assert reader.payloads == ["1", "3"]
-    letters = [one for one in await DeadLetters(lane.bus).list() if one.durable == f"{lane.name}-reader"]
+    letters = [
+        one for one in await DeadLetters(partition.bus).list() if one.durable == f"{partition.name}-reader"
+    ]
     assert [one.data for one in letters] == [b"2"]

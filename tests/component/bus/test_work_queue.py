@@ -18,23 +18,23 @@ from muster_bus import (
     provision,
 )
 from muster_testing.broker import Broker
-from muster_testing.lane import Lane
+from muster_testing.partition import Partition
 from muster_testing.waiting import Background, answered, eventually
 
 Connect = Callable[[], Awaitable[Bus]]
 Handler = Callable[[Incoming], Awaitable[None]]
 
 
-def queue(bus: Bus, lane: Lane, durable: str, handler: Handler, *, concurrency: int = 4) -> Queue:
-    return Queue(bus, stream=lane.name, durable=durable, handler=handler, concurrency=concurrency)
+def queue(bus: Bus, partition: Partition, durable: str, handler: Handler, *, concurrency: int = 4) -> Queue:
+    return Queue(bus, stream=partition.name, durable=durable, handler=handler, concurrency=concurrency)
 
 
 async def letters_of(bus: Bus, durable: str) -> list[DeadLetter]:
     return [letter for letter in await DeadLetters(bus).list() if letter.durable == durable]
 
 
-async def test_copies_share_the_work(lane: Lane, connect: Connect, background: Background) -> None:
-    durable = await lane.durable("d", ack="explicit")
+async def test_copies_share_the_work(partition: Partition, connect: Connect, background: Background) -> None:
+    durable = await partition.durable("d", ack="explicit")
     done: dict[str, list[str]] = {"one": [], "two": []}
 
     def handler(copy: str) -> Handler:
@@ -45,9 +45,9 @@ async def test_copies_share_the_work(lane: Lane, connect: Connect, background: B
         return handle
 
     for copy in done:
-        background.start(queue(await connect(), lane, durable, handler(copy)).run())
+        background.start(queue(await connect(), partition, durable, handler(copy)).run())
     payloads = [str(n) for n in range(200)]
-    await lane.publish(*payloads)
+    await partition.publish(*payloads)
     await eventually(lambda: sum(map(len, done.values())) == 200)
 
     assert sorted(done["one"] + done["two"]) == sorted(payloads)
@@ -55,9 +55,9 @@ async def test_copies_share_the_work(lane: Lane, connect: Connect, background: B
 
 
 async def test_a_message_of_a_copy_that_died_goes_to_another(
-    lane: Lane, connect: Connect, background: Background
+    partition: Partition, connect: Connect, background: Background
 ) -> None:
-    durable = await lane.durable("d", ack="explicit", ack_wait_s=1)
+    durable = await partition.durable("d", ack="explicit", ack_wait_s=1)
     victim = await connect()
     stuck = asyncio.Event()
     handled: list[int] = []
@@ -69,19 +69,19 @@ async def test_a_message_of_a_copy_that_died_goes_to_another(
     async def handle(incoming: Incoming) -> None:
         handled.append(incoming.delivered)
 
-    background.start(queue(victim, lane, durable, hang).run())
-    await lane.publish("1")
+    background.start(queue(victim, partition, durable, hang).run())
+    await partition.publish("1")
     await asyncio.wait_for(stuck.wait(), 10)
     await victim.close()
-    background.start(queue(await connect(), lane, durable, handle).run())
+    background.start(queue(await connect(), partition, durable, handle).run())
 
     await eventually(lambda: handled == [2])
 
 
 async def test_a_copy_that_is_stopped_puts_back_what_it_had(
-    lane: Lane, connect: Connect, background: Background
+    partition: Partition, connect: Connect, background: Background
 ) -> None:
-    durable = await lane.durable("d", ack="explicit", ack_wait_s=30)
+    durable = await partition.durable("d", ack="explicit", ack_wait_s=30)
     stuck = asyncio.Event()
     handled: list[str] = []
 
@@ -92,17 +92,17 @@ async def test_a_copy_that_is_stopped_puts_back_what_it_had(
     async def handle(incoming: Incoming) -> None:
         handled.append(incoming.data.decode())
 
-    stopping = background.start(queue(await connect(), lane, durable, hang, concurrency=1).run())
-    await lane.publish("1", "2", "3")
+    stopping = background.start(queue(await connect(), partition, durable, hang, concurrency=1).run())
+    await partition.publish("1", "2", "3")
     await asyncio.wait_for(stuck.wait(), 10)
     stopping.cancel()
-    background.start(queue(await connect(), lane, durable, handle).run())
+    background.start(queue(await connect(), partition, durable, handle).run())
 
     await eventually(lambda: sorted(handled) == ["1", "2", "3"], timeout_s=10)
 
 
-async def test_a_long_handler_is_not_disturbed(lane: Lane, background: Background) -> None:
-    durable = await lane.durable("d", ack="explicit", ack_wait_s=2)
+async def test_a_long_handler_is_not_disturbed(partition: Partition, background: Background) -> None:
+    durable = await partition.durable("d", ack="explicit", ack_wait_s=2)
     started: list[int] = []
     finished = asyncio.Event()
 
@@ -111,17 +111,17 @@ async def test_a_long_handler_is_not_disturbed(lane: Lane, background: Backgroun
         await asyncio.sleep(4)
         finished.set()
 
-    background.start(queue(lane.bus, lane, durable, handle).run())
-    await lane.publish("1")
+    background.start(queue(partition.bus, partition, durable, handle).run())
+    await partition.publish("1")
     await asyncio.wait_for(finished.wait(), 20)
 
     assert started == [1]
 
 
 async def test_a_failing_message_comes_back_and_is_set_aside_at_the_limit(
-    lane: Lane, background: Background
+    partition: Partition, background: Background
 ) -> None:
-    durable = await lane.durable(f"{lane.name}-d", ack="explicit", max_deliver=3)
+    durable = await partition.durable(f"{partition.name}-d", ack="explicit", max_deliver=3)
     deliveries: list[int] = []
 
     async def handle(incoming: Incoming) -> None:
@@ -129,19 +129,19 @@ async def test_a_failing_message_comes_back_and_is_set_aside_at_the_limit(
             deliveries.append(incoming.delivered)
             raise ZeroDivisionError("by zero")
 
-    background.start(queue(lane.bus, lane, durable, handle).run())
-    await lane.publish("good", "bad")
-    letters = await answered(lambda: letters_of(lane.bus, durable))
-    await answered(lambda: lane.settled(durable))
+    background.start(queue(partition.bus, partition, durable, handle).run())
+    await partition.publish("good", "bad")
+    letters = await answered(lambda: letters_of(partition.bus, durable))
+    await answered(lambda: partition.settled(durable))
 
     assert deliveries == [1, 2, 3]
     assert [(letter.data, letter.reason) for letter in letters] == [(b"bad", "ZeroDivisionError: by zero")]
 
 
 async def test_poison_is_set_aside_at_once_and_can_be_replayed_when_the_handler_is_mended(
-    lane: Lane, connect: Connect, background: Background
+    partition: Partition, connect: Connect, background: Background
 ) -> None:
-    durable = await lane.durable(f"{lane.name}-d", ack="explicit")
+    durable = await partition.durable(f"{partition.name}-d", ack="explicit")
     mended = False
     handled: list[tuple[bytes, bool, str]] = []
 
@@ -150,39 +150,41 @@ async def test_poison_is_set_aside_at_once_and_can_be_replayed_when_the_handler_
             raise Poison("cannot be read")
         handled.append((incoming.data, incoming.replayed, incoming.msg_id))
 
-    background.start(queue(await connect(), lane, durable, handle).run())
-    await lane.publish("1")
-    letters = await answered(lambda: letters_of(lane.bus, durable))
-    operator = DeadLetters(lane.bus)
+    background.start(queue(await connect(), partition, durable, handle).run())
+    await partition.publish("1")
+    letters = await answered(lambda: letters_of(partition.bus, durable))
+    operator = DeadLetters(partition.bus)
 
     with pytest.raises(ReplayFailed, match="cannot be read"):
         await operator.replay(letters[0].sequence)
-    assert len(await letters_of(lane.bus, durable)) == 1
+    assert len(await letters_of(partition.bus, durable)) == 1
     mended = True
     await operator.replay(letters[0].sequence)
 
-    assert handled == [(b"1", True, f"{lane.name}/a/1")]
-    assert await letters_of(lane.bus, durable) == []
-    assert await lane.bus.last_sequence(lane.name) == 1
+    assert handled == [(b"1", True, f"{partition.name}/a/1")]
+    assert await letters_of(partition.bus, durable) == []
+    assert await partition.bus.last_sequence(partition.name) == 1
 
 
-async def test_a_replay_without_anyone_to_take_it_keeps_the_letter(lane: Lane) -> None:
-    operator = DeadLetters(lane.bus)
-    durable = f"{lane.name}-nobody"
-    await operator.put(Incoming(subject="x", data=b"1", stream=lane.name, stream_sequence=1), durable, "why")
+async def test_a_replay_without_anyone_to_take_it_keeps_the_letter(partition: Partition) -> None:
+    operator = DeadLetters(partition.bus)
+    durable = f"{partition.name}-nobody"
     await operator.put(
-        Incoming(subject="x", data=b"1", stream=lane.name, stream_sequence=1), durable, "again"
+        Incoming(subject="x", data=b"1", stream=partition.name, stream_sequence=1), durable, "why"
     )
-    letters = await letters_of(lane.bus, durable)
+    await operator.put(
+        Incoming(subject="x", data=b"1", stream=partition.name, stream_sequence=1), durable, "again"
+    )
+    letters = await letters_of(partition.bus, durable)
     assert [letter.reason for letter in letters] == ["why"]
 
     with pytest.raises(BusUnavailable):
         await operator.replay(letters[0].sequence)
-    assert len(await letters_of(lane.bus, durable)) == 1
+    assert len(await letters_of(partition.bus, durable)) == 1
     await operator.discard(letters[0].sequence)
     await operator.discard(letters[0].sequence)
 
-    assert await letters_of(lane.bus, durable) == []
+    assert await letters_of(partition.bus, durable) == []
     assert await operator.get(letters[0].sequence) is None
 
 
@@ -199,16 +201,16 @@ async def test_letters_go_where_the_stream_keeps_them(bus: Bus) -> None:
     assert await bus.last("LETTERS", "a.prefix.of.its.own.reader.X.1") is not None
 
 
-async def test_a_large_payload_is_set_aside_too_and_found_again(lane: Lane) -> None:
+async def test_a_large_payload_is_set_aside_too_and_found_again(partition: Partition) -> None:
     payload = "x" * 900_000
-    published = await lane.publish(payload)
-    durable = f"{lane.name}-d"
-    last = await lane.bus.last(lane.name, f"{lane.name}.a")
+    published = await partition.publish(payload)
+    durable = f"{partition.name}-d"
+    last = await partition.bus.last(partition.name, f"{partition.name}.a")
     assert last is not None
 
-    await DeadLetters(lane.bus).put(last, durable, "too much")
-    listed = await letters_of(lane.bus, durable)
-    whole = await DeadLetters(lane.bus).get(listed[0].sequence)
+    await DeadLetters(partition.bus).put(last, durable, "too much")
+    listed = await letters_of(partition.bus, durable)
+    whole = await DeadLetters(partition.bus).get(listed[0].sequence)
 
     assert not listed[0].whole
     assert whole is not None
@@ -216,9 +218,9 @@ async def test_a_large_payload_is_set_aside_too_and_found_again(lane: Lane) -> N
 
 
 async def test_a_message_that_kills_its_process_every_time_becomes_a_dead_letter(
-    lane: Lane, connect: Connect, background: Background
+    partition: Partition, connect: Connect, background: Background
 ) -> None:
-    durable = await lane.durable(f"{lane.name}-d", ack="explicit", ack_wait_s=1, max_deliver=1)
+    durable = await partition.durable(f"{partition.name}-d", ack="explicit", ack_wait_s=1, max_deliver=1)
 
     async def hang(_: Incoming) -> None:
         taken.set()
@@ -229,19 +231,21 @@ async def test_a_message_that_kills_its_process_every_time_becomes_a_dead_letter
 
     taken = asyncio.Event()
     victim = await connect()
-    background.start(queue(victim, lane, durable, hang).run())
-    await lane.publish("deadly")
+    background.start(queue(victim, partition, durable, hang).run())
+    await partition.publish("deadly")
     await asyncio.wait_for(taken.wait(), 10)
     await victim.close()
-    background.start(queue(await connect(), lane, durable, handle).run())
+    background.start(queue(await connect(), partition, durable, handle).run())
 
-    letters = await answered(lambda: letters_of(lane.bus, durable))
+    letters = await answered(lambda: letters_of(partition.bus, durable))
     assert letters[0].data == b"deadly"
     assert "given up by the broker after 1 deliveries" in letters[0].reason
 
 
-async def test_an_unavailable_bus_never_counts_as_poison(lane: Lane, background: Background) -> None:
-    durable = await lane.durable(f"{lane.name}-d", ack="explicit", max_deliver=2, ack_wait_s=2)
+async def test_an_unavailable_bus_never_counts_as_poison(
+    partition: Partition, background: Background
+) -> None:
+    durable = await partition.durable(f"{partition.name}-d", ack="explicit", max_deliver=2, ack_wait_s=2)
     deliveries: list[int] = []
 
     async def handle(incoming: Incoming) -> None:
@@ -249,28 +253,28 @@ async def test_an_unavailable_bus_never_counts_as_poison(lane: Lane, background:
         if len(deliveries) < 5:
             raise BusUnavailable("for a while")
 
-    background.start(queue(lane.bus, lane, durable, handle).run())
-    await lane.publish("1")
+    background.start(queue(partition.bus, partition, durable, handle).run())
+    await partition.publish("1")
 
     await eventually(lambda: deliveries == [1, 1, 1, 1, 1])
-    await answered(lambda: lane.settled(durable))
-    assert await letters_of(lane.bus, durable) == []
+    await answered(lambda: partition.settled(durable))
+    assert await letters_of(partition.bus, durable) == []
 
 
 async def test_a_queue_survives_a_restart_of_the_broker(
-    own_lane: Lane, broker: Broker, background: Background
+    own_partition: Partition, broker: Broker, background: Background
 ) -> None:
-    durable = await own_lane.durable("d", ack="explicit")
+    durable = await own_partition.durable("d", ack="explicit")
     handled: set[str] = set()
 
     async def handle(incoming: Incoming) -> None:
         handled.add(incoming.data.decode())
 
-    background.start(queue(own_lane.bus, own_lane, durable, handle).run())
-    await own_lane.publish("1")
+    background.start(queue(own_partition.bus, own_partition, durable, handle).run())
+    await own_partition.publish("1")
     await eventually(lambda: handled == {"1"})
     await broker.restart()
-    await own_lane.publish("2")
+    await own_partition.publish("2")
     began = time.monotonic()
 
     await eventually(lambda: handled == {"1", "2"})

@@ -431,7 +431,7 @@ def make_job(
             name=name,
             queue="research",
             framework=job_pb2.FRAMEWORK_TENSORFLOW,
-            dialect="tfjob",
+            format="tfjob",
             roles=[job_pb2.Role(name="worker", replicas=2, min=1, max=4)],
         ),
     )
@@ -446,8 +446,8 @@ def make_job(
     if phase in TERMINAL:
         status.finished_at.seconds = START_S + 95
     status.replicas.extend(replicas)
-    for offset, (fact, entry_code, message) in enumerate(history):
-        entry = status.history.add(fact=fact, source="scheduler", reason=entry_code, message=message)
+    for offset, (event, entry_code, message) in enumerate(history):
+        entry = status.history.add(event=event, source="scheduler", reason=entry_code, message=message)
         entry.at.seconds = START_S + offset
     return made
 

@@ -53,7 +53,7 @@ async def test_services_stop_first_and_the_broker_last(tmp_path: Path, standins:
     assert ends[6:] == ["sink", "broker"]
 
 
-async def test_a_restart_keeps_addresses_and_facts(tmp_path: Path, standins: Command) -> None:
+async def test_a_restart_keeps_addresses_and_events(tmp_path: Path, standins: Command) -> None:
     system = LocalSystem(tmp_path, command=standins)
     await system.start()
     address, url, metrics = system.address, system.bus_url, system.metrics
@@ -121,7 +121,7 @@ async def test_a_second_system_on_the_same_folder_is_refused_and_harms_nothing(
         assert endpoints_of(tmp_path).services["gateway"].pid == system.services["gateway"]
 
 
-async def test_a_wipe_forgets_the_facts(tmp_path: Path, standins: Command) -> None:
+async def test_a_wipe_forgets_the_events(tmp_path: Path, standins: Command) -> None:
     async with LocalSystem(tmp_path, command=standins) as system:
         address = system.address
     assert (tmp_path / "broker" / "store").exists()

@@ -19,7 +19,7 @@ from muster_bus import Bus, BusSettings, Records
 from muster_core import events
 from muster_core.models import Job, Node, QueueSpec, Resources, Role, Template
 from muster_events.catalogue import GATEWAY, JOBS_STREAM, POD_LAUNCHER, QUEUES_BUCKET, SPEC_VALIDATOR
-from muster_events.codec import job_message, pool_message, read_job_fact
+from muster_events.codec import job_message, pool_message, read_job_event
 from muster_events.queues import QueuesRecord, decode_queues, encode_queues
 from muster_events.subjects import job_id_of, job_subject
 from muster_local.provision import provision_bus
@@ -100,22 +100,22 @@ async def submit(bus: Bus, name: str, *, queue: str, cpu: int) -> str:
     job = Job(
         name=name, queue=queue, roles=(Role(name="worker", replicas=1, min=1, max=1, template=template),)
     )
-    for fact, source in (
+    for event, source in (
         (events.JobSubmitted(job_id=job_id, request_id=name, spec=job), GATEWAY),
         (events.JobValidated(job=job), SPEC_VALIDATOR),
     ):
-        await bus.publish_once(job_message(job_id, fact, source=source))
+        await bus.publish_once(job_message(job_id, event, source=source))
     return job_id
 
 
-async def last(bus: Bus, job_id: str, names: Sequence[str]) -> events.JobFact:
-    """The first of the facts that there is."""
+async def last(bus: Bus, job_id: str, names: Sequence[str]) -> events.JobEvent:
+    """The first of the events that there is."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             for name in names:
                 message = await bus.last(JOBS_STREAM, job_subject(job_id, name))
                 if message is not None:
-                    return read_job_fact(message).fact
+                    return read_job_event(message).event
             await asyncio.sleep(0.02)
 
 

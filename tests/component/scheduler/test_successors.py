@@ -17,7 +17,7 @@ from muster_core.models import Job, Reason, Role, Template
 from muster_events import spans
 from muster_events.catalogue import GATEWAY, SCALER, SCHEDULER, SPEC_VALIDATOR
 from muster_events.codec import job_message
-from muster_events.recent import recent_facts
+from muster_events.recent import recent_events
 from muster_events.subjects import job_id_of
 from muster_local.provision import provision_bus
 from muster_service.telemetry import span_ref, trace_ref
@@ -40,13 +40,13 @@ async def say(broker: Broker, bus: Bus) -> None:
     """What gateway, spec-validator, scaler and scheduler said of the job before the leaders died."""
     await provision_bus(BusSettings(url=broker.url))
     job = Job(name="gives", roles=(Role(name="worker", replicas=2, min=1, max=2, template=Template()),))
-    for fact, source in (
+    for event, source in (
         (events.JobSubmitted(job_id=JOB, request_id="succession", spec=job), GATEWAY),
         (events.JobValidated(job=job), SPEC_VALIDATOR),
         (PROPOSED, SCALER),
         (RESIZED, SCHEDULER),
     ):
-        await bus.publish_once(job_message(JOB, fact, source=source, traceparent=ROOT.traceparent))
+        await bus.publish_once(job_message(JOB, event, source=source, traceparent=ROOT.traceparent))
 
 
 @asynccontextmanager
@@ -80,11 +80,11 @@ async def service(broker: Broker, module: str, **told: str) -> AsyncGenerator[as
 async def test_only_what_was_said_just_now_is_recent(broker: Broker, bus: Bus) -> None:
     await say(broker, bus)
 
-    (resized,) = await recent_facts(bus, [JobResized], seconds=60)
-    assert (resized.job_id, resized.fact, resized.traceparent) == (JOB, RESIZED, ROOT.traceparent)
-    both = await recent_facts(bus, [JobResized, ScaleProposed], seconds=60)
-    assert [one.fact for one in both] == [PROPOSED, RESIZED]
-    assert await recent_facts(bus, [JobResized], seconds=0) == []
+    (resized,) = await recent_events(bus, [JobResized], seconds=60)
+    assert (resized.job_id, resized.event, resized.traceparent) == (JOB, RESIZED, ROOT.traceparent)
+    both = await recent_events(bus, [JobResized, ScaleProposed], seconds=60)
+    assert [one.event for one in both] == [PROPOSED, RESIZED]
+    assert await recent_events(bus, [JobResized], seconds=0) == []
 
 
 async def test_successors_tell_the_spans_that_their_predecessors_may_not_have_sent(

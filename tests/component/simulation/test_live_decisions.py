@@ -1,4 +1,4 @@
-"""What a running scheduler decided comes out again when its facts are replayed: the simulator and the system decide alike.
+"""What a running scheduler decided comes out again when its events are replayed: the simulator and the system decide alike.
 
 The scheduler is a process of its own on a real broker; submitters, runtime and life cycle are played.
 """
@@ -18,8 +18,8 @@ from muster_core import events
 from muster_core.models import Job, Node, Resources, Role, Template
 from muster_core.simulation import Entry, NodeSaid, replay
 from muster_events.catalogue import JOBS_STREAM
-from muster_events.codec import read_job_fact
-from muster_events.subjects import JOB_FACTS, job_id_of
+from muster_events.codec import read_job_event
+from muster_events.subjects import JOB_EVENTS, job_id_of
 from muster_local.provision import provision_bus
 from muster_testing.broker import Broker
 from muster_testing.fixtures import broker, bus
@@ -59,14 +59,14 @@ async def scheduler(bus_url: str) -> AsyncGenerator[None]:
 
 
 async def stream_of(bus: Bus) -> list[events.Stamped]:
-    """Every fact of jobs, in order."""
+    """Every event of jobs, in order."""
     through = await bus.last_sequence(JOBS_STREAM)
-    stretch = Stretch(stream=JOBS_STREAM, filters=[JOB_FACTS], after=0, through=through)
-    return [read_job_fact(incoming) async for chunk in read_stretch(bus, stretch) for incoming in chunk]
+    stretch = Stretch(stream=JOBS_STREAM, filters=[JOB_EVENTS], after=0, through=through)
+    return [read_job_event(incoming) async for chunk in read_stretch(bus, stretch) for incoming in chunk]
 
 
 @pytest.mark.timeout(180)
-async def test_the_facts_of_a_running_scheduler_give_its_decisions_again(broker: Broker, bus: Bus) -> None:
+async def test_the_events_of_a_running_scheduler_give_its_decisions_again(broker: Broker, bus: Bus) -> None:
     await provision_bus(BusSettings(url=broker.url, request_timeout_s=30))
     ended: set[str] = set()
     names = [f"gang-{number}" for number in range(60)]
@@ -84,7 +84,7 @@ async def test_the_facts_of_a_running_scheduler_give_its_decisions_again(broker:
     seen: list[Entry] = [NodeSaid(0, events.NodeChanged(pool=POOL, node=node)) for node in NODES]
     replayed = replay([*seen, *said], pool=POOL)
     assert replayed.divergences == ()
-    placed = [one for one in said if isinstance(one.fact, events.JobPlaced)]
-    waited = [one for one in said if isinstance(one.fact, events.JobWaiting)]
+    placed = [one for one in said if isinstance(one.event, events.JobPlaced)]
+    waited = [one for one in said if isinstance(one.event, events.JobWaiting)]
     assert (len(placed), replayed.decisions) == (len(names), len(placed) + len(waited))
     assert waited

@@ -11,7 +11,7 @@ from muster_bus import BucketSpec, Bus, Records, provision
 from muster_core.events import JobSubmitted, JobValidated, Stamped
 from muster_core.models import Job, Role, Template
 from muster_events.catalogue import GATEWAY, JOBS_STREAM, STREAMS
-from muster_events.codec import job_message, read_job_fact
+from muster_events.codec import job_message, read_job_event
 from muster_events.subjects import job_id_of, job_subject
 from muster_formats.capabilities import limits_of
 from muster_formats.defaults import CategoryDefaults, PlatformDefaults
@@ -42,19 +42,19 @@ def pool(name: str) -> PlatformDefaults:
 async def submit(bus: Bus, request_id: str) -> Stamped:
     role = Role(name="worker", replicas=1, min=1, max=1, template=Template(command=("true",)))
     job = Job(name="train", roles=(role,))
-    fact = JobSubmitted(job_id=job_id_of(request_id), request_id=request_id, spec=job, parts=1)
-    await bus.publish_once(job_message(fact.job_id, fact, source=GATEWAY, expected_last=0))
-    stored = await bus.last(JOBS_STREAM, job_subject(fact.job_id, "JobSubmitted"))
+    event = JobSubmitted(job_id=job_id_of(request_id), request_id=request_id, spec=job, parts=1)
+    await bus.publish_once(job_message(event.job_id, event, source=GATEWAY, expected_last=0))
+    stored = await bus.last(JOBS_STREAM, job_subject(event.job_id, "JobSubmitted"))
     assert stored is not None
-    return read_job_fact(stored)
+    return read_job_event(stored)
 
 
 async def verdict(bus: Bus, job_id: str) -> JobValidated:
     stored = await bus.last(JOBS_STREAM, job_subject(job_id, "JobValidated"))
     assert stored is not None
-    fact = read_job_fact(stored).fact
-    assert isinstance(fact, JobValidated)
-    return fact
+    event = read_job_event(stored).event
+    assert isinstance(event, JobValidated)
+    return event
 
 
 async def test_the_first_verdict_stands_whatever_is_in_force_later(

@@ -68,10 +68,10 @@ class Jobs:
         command = events.CommandRequested(command=events.Command.CANCEL, request_id=request, by="ann")
         await self._say(job_id, command, GATEWAY)
 
-    async def _say(self, job_id: str, fact: events.JobFact, source: str) -> None:
+    async def _say(self, job_id: str, event: events.JobEvent, source: str) -> None:
         trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
         await self._bus.publish_once(
-            job_message(job_id, fact, source=source, traceparent=trace, after=next(self._steps))
+            job_message(job_id, event, source=source, traceparent=trace, after=next(self._steps))
         )
 
 

@@ -1,4 +1,4 @@
-"""One sample of every fact, and of a job's record, with every field set: what the files in ``v1`` hold.
+"""One sample of every event, and of a job's record, with every field set: what the files in ``v1`` hold.
 
 ``python tests/golden/events/samples.py`` writes the files that are missing. A file that is there is never written again: it is what was
 published, and stays readable for ever. A field that is added later gets a sample of its own, beside the old one.
@@ -105,7 +105,7 @@ JOB = Job(
     preemptible=False,
     kind=JobKind.SERVICE,
     framework=Framework.TENSORFLOW,
-    dialect="kubeflow",
+    format="kubeflow",
     min_available=1,
     placement=PlacementPolicy(
         strategy=Strategy.SPREAD, topology="zone", topology_required=True, gpu_topology=True
@@ -286,7 +286,7 @@ SAMPLES: dict[str, msgspec.Struct] = {
         name="mnist",
         job=JOB,
         submitter="ann",
-        dialect="kubeflow",
+        format="kubeflow",
         trace="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
         problems=(WARNING,),
         reason=WHY,
@@ -308,7 +308,7 @@ SAMPLES: dict[str, msgspec.Struct] = {
         finished_at=AT + 7,
         resized_at=AT + 8,
         history=(
-            HistoryEntry(at=AT, fact="JobSubmitted", source="gateway", reason="Submitted", message="by ann"),
+            HistoryEntry(at=AT, event="JobSubmitted", source="gateway", reason="Submitted", message="by ann"),
         ),
     ),
     "JobRecord.built": JobRecord(

@@ -12,8 +12,8 @@ import pytest
 
 from muster_bus.messages import Incoming
 from muster_core.models import JobRecord
-from muster_events.catalogue import FACTS
-from muster_events.codec import decode_record, encode_record, read_job_fact, read_pool_fact
+from muster_events.catalogue import EVENTS
+from muster_events.codec import decode_record, encode_record, read_job_event, read_pool_event
 from muster_events.subjects import job_subject
 
 HERE = Path(__file__).parent
@@ -22,7 +22,7 @@ SAMPLES = cast("dict[str, msgspec.Struct]", _samples["SAMPLES"])
 encode = cast("Callable[[msgspec.Struct], bytes]", _samples["encode"])
 
 FILES = sorted((HERE / "v1").glob("*.json"))
-JOB_FACTS = {spec.name for spec in FACTS if "{job_id}" in spec.subject}
+JOB_EVENTS = {spec.name for spec in EVENTS if "{job_id}" in spec.subject}
 
 
 def read(name: str, data: bytes) -> msgspec.Struct:
@@ -30,10 +30,10 @@ def read(name: str, data: bytes) -> msgspec.Struct:
     kind = name.partition(".")[0]
     if kind == JobRecord.__name__:
         return decode_record(data)
-    if kind in JOB_FACTS:
+    if kind in JOB_EVENTS:
         incoming = Incoming(subject=job_subject("j-abcdefghijklmnop", kind), data=data, stream_sequence=1)
-        return read_job_fact(incoming).fact
-    return read_pool_fact(data)
+        return read_job_event(incoming).event
+    return read_pool_event(data)
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
@@ -48,10 +48,10 @@ def test_what_is_written_today_is_what_was_published(name: str) -> None:
     assert path.read_bytes() == encode(SAMPLES[name]), "published events never change: add a sample instead"
 
 
-def test_every_fact_and_the_record_has_a_file() -> None:
+def test_every_event_and_the_record_has_a_file() -> None:
     kinds = {path.stem.partition(".")[0] for path in FILES}
 
-    assert kinds == {spec.name for spec in FACTS} | {JobRecord.__name__}
+    assert kinds == {spec.name for spec in EVENTS} | {JobRecord.__name__}
     assert {path.stem for path in FILES} == set(SAMPLES)
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from muster_formats.fields import FieldRow, field_rows, table_rows
+from muster_formats.format import Format
 from muster_formats.metadata import KubernetesMetadataKeys
 from muster_formats.pods.keys import AffinityKeys, ContainerKeys, PodKeys, TemplateKeys
 from muster_formats.pods.scheduling_keys import TolerationKeys
-from muster_formats.registry import all_dialects
+from muster_formats.registry import all_formats
 from muster_formats.table import Effect, Table
 
 HERE = Path(__file__).parent
@@ -54,8 +55,8 @@ def _covered(path: str, known: set[str], inner: set[str]) -> bool:
 
 @pytest.mark.parametrize(("kind", "name"), KINDS.items(), ids=KINDS.values())
 def test_every_published_field_of_a_kind_is_known(kind: tuple[str, str], name: str) -> None:
-    (dialect,) = [dialect for dialect in all_dialects() if (dialect.version, dialect.kind) == kind]
-    assert unknown(name, field_rows(dialect)) == []
+    (known,) = [one for one in all_formats() if (one.version, one.kind) == kind]
+    assert unknown(name, field_rows(known)) == []
 
 
 @pytest.mark.parametrize(("name", "table"), PARTS.items(), ids=PARTS)
@@ -72,9 +73,8 @@ def test_a_field_that_nobody_declared_is_found_out() -> None:
     assert unknown("podspec", rows) == ["dnsPolicy"]
 
 
-@pytest.mark.parametrize("dialect", all_dialects(), ids=lambda dialect: dialect.words)
-def test_every_field_says_what_it_is_and_why_it_has_no_effect(dialect: object) -> None:
-    (known,) = [one for one in all_dialects() if one is dialect]
+@pytest.mark.parametrize("known", all_formats(), ids=lambda known: known.words)
+def test_every_field_says_what_it_is_and_why_it_has_no_effect(known: Format) -> None:
     rows = list(field_rows(known))
     assert [row.path for row in rows if not row.doc and row.effect is Effect.ACTED_UPON] == []
     idle = [row for row in rows if row.effect in (Effect.WARNED, Effect.REFUSED)]

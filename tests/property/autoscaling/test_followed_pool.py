@@ -1,4 +1,4 @@
-"""A pool that is worked out now and then is the pool that is worked out with every fact."""
+"""A pool that is worked out now and then is the pool that is worked out with every event."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_looking_now_and_then_ends_in_the_same_pool(pool: VirtualPool, looks: se
 
 @settings(max_examples=40, deadline=None)
 @given(pool=_pools(), share=st.floats(0, 1))
-def test_a_fact_that_is_seen_again_changes_nothing(pool: VirtualPool, share: float) -> None:
+def test_a_event_that_is_seen_again_changes_nothing(pool: VirtualPool, share: float) -> None:
     followed = _follow(pool, looks={int(share * len(pool.stream))})
     seen: list[Stamped] = list(pool.stream)
     assert [followed.observe(stamped) for stamped in seen] == [None] * len(seen)

@@ -53,8 +53,8 @@ def test_a_job_is_the_same_in_a_typed_spec_in_a_native_document_and_in_the_store
 def test_a_stored_job_keeps_everything_in_the_store_and_on_the_wire(job: Job) -> None:
     record = JobRecord(job_id="j-1", folded=1, job=job, built_by="j-2")
     assert msgspec.json.decode(msgspec.json.encode(record), type=JobRecord) == record
-    for fact in (JobValidated(job=job, built_by="j-2"), JobSubmitted(job_id="j", request_id="r", spec=job)):
-        assert msgspec.json.decode(msgspec.json.encode(fact), type=type(fact)) == fact
+    for event in (JobValidated(job=job, built_by="j-2"), JobSubmitted(job_id="j", request_id="r", spec=job)):
+        assert msgspec.json.decode(msgspec.json.encode(event), type=type(event)) == event
     wire = job_to_proto(job).SerializeToString()
     assert job_from_proto(job_pb2.JobSpec.FromString(wire)) == job
 
@@ -72,12 +72,12 @@ def test_a_build_and_the_job_that_waits_for_it_are_one_document(build: Job, job:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_a_document_of_any_dialect_can_be_written_natively(path: Path) -> None:
+def test_a_document_of_any_format_can_be_written_natively(path: Path) -> None:
     jobs = parse(path.read_text(), name=path.stem).jobs
     assert jobs
     read = parse(convert(jobs, "native").text).jobs
     told = [replace(job, warnings=()) for job in read]
-    assert told == [replace(job, dialect="native", warnings=()) for job in jobs]
+    assert told == [replace(job, format="native", warnings=()) for job in jobs]
 
 
 def test_a_share_of_a_gpu_survives_the_native_form() -> None:
@@ -96,7 +96,7 @@ def test_a_share_of_a_gpu_survives_the_native_form() -> None:
     parsed = parse(json.dumps(document))
     assert [problem.severity for problem in parsed.problems] == [Severity.WARNING]
     (job,) = parsed.jobs
-    assert read_back(job) == replace(job, dialect="native", warnings=())
+    assert read_back(job) == replace(job, format="native", warnings=())
 
 
 def structs_of(annotation: object) -> set[type[msgspec.Struct]]:

@@ -117,11 +117,11 @@ class JobOnARuntime(RuleBasedStateMachine):
         """Status-tracker says what follows."""
         for instruction in decide(self.record, self.now):
             if isinstance(instruction, Finish | Restart):
-                self._tell(instruction.fact)
+                self._tell(instruction.event)
 
     @rule(reports=st.booleans())
     def work(self, reports: bool) -> None:
-        """The launcher acts; without ``reports`` it is killed between its effects and their fact."""
+        """The launcher acts; without ``reports`` it is killed between its effects and their event."""
         self.now += SECOND
         steps = reconcile(self.record, tuple(self.runs.values()), self.now)
         for step in steps:
@@ -193,9 +193,9 @@ class JobOnARuntime(RuleBasedStateMachine):
             if self.runs[run].state not in ENDED_STATES:
                 self.runs[run] = msgspec.structs.replace(self.runs[run], state=ReplicaState.REMOVED)
 
-    def _tell(self, fact: events.JobFact) -> None:
+    def _tell(self, event: events.JobEvent) -> None:
         sequence = self.known.folded + 1 if self.known else 1
-        told = fold(self.known, Stamped(job_id="j-1", fact=fact, sequence=sequence, at=self.now))
+        told = fold(self.known, Stamped(job_id="j-1", event=event, sequence=sequence, at=self.now))
         assert told.illegal is None, told.illegal
         self.known = told.record
 

@@ -1,4 +1,4 @@
-"""Ten thousand facts, delivered late, twice and to readers that restart, end where the same facts in order end."""
+"""Ten thousand events, delivered late, twice and to readers that restart, end where the same events in order end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from muster_core.models import JobRecord, Phase
 from muster_events.codec import decode_record, encode_record
 from muster_testing.long_walk import Walk
 
-FACTS = 10_000
+EVENTS = 10_000
 JOBS = 250
 _LATEST = 40
 
@@ -56,10 +56,10 @@ class Reader:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_facts_that_come_late_and_twice_end_where_the_same_facts_in_order_end(seed: int) -> None:
-    walk = Walk(seed=seed, jobs=JOBS, length=FACTS)
+def test_events_that_come_late_and_twice_end_where_the_same_events_in_order_end(seed: int) -> None:
+    walk = Walk(seed=seed, jobs=JOBS, length=EVENTS)
     chance = Random(seed)
-    late = sorted(range(FACTS), key=lambda index: index + chance.uniform(0, _LATEST))
+    late = sorted(range(EVENTS), key=lambda index: index + chance.uniform(0, _LATEST))
     reader = Reader(walk.stream)
     kept_at = 0
     for number, index in enumerate(late):
@@ -76,11 +76,11 @@ def test_facts_that_come_late_and_twice_end_where_the_same_facts_in_order_end(se
 
 
 def test_the_walk_goes_everywhere_and_what_is_out_of_place_is_counted() -> None:
-    walk = Walk(seed=1, jobs=JOBS, length=FACTS)
-    told = Counter(type(stamped.fact).__name__ for stamped in walk.stream)
+    walk = Walk(seed=1, jobs=JOBS, length=EVENTS)
+    told = Counter(type(stamped.event).__name__ for stamped in walk.stream)
     reader = Reader(walk.stream)
     phases: Counter[Phase] = Counter()
-    for index in range(FACTS):
+    for index in range(EVENTS):
         reader.deliver(index)
         record = reader.records.get(walk.stream[index].job_id)
         if record is not None:

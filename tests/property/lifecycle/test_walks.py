@@ -1,4 +1,4 @@
-"""Random lives of small jobs: late, stale, repeated and contradictory facts, and what holds of the record after each."""
+"""Random lives of small jobs: late, stale, repeated and contradictory events, and what holds of the record after each."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def jobs(draw: st.DrawFn) -> Job:
     )
 
 
-def _placed(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobFact:
+def _placed(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobEvent:
     gang = tuple(
         Assignment(role=role.name, index=index, node=draw(st.sampled_from(("n1", "n2"))), gpus=(index,))
         for role in job.roles
@@ -84,7 +84,7 @@ def _placed(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobFact:
     return events.JobPlaced(attempt=base.attempt + 1, generation=1, pool="local", replicas=gang)
 
 
-def _resized(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobFact:
+def _resized(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobEvent:
     """As the scheduler computes it: only free indices below the maximum are added, never the first removed."""
     workers = [r for r in base.replicas if r.role == "worker" and r.attempt == base.attempt]
     taken = {r.index for r in workers if not (r.leaving and r.ended)}
@@ -102,7 +102,7 @@ def _resized(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobFact:
     )
 
 
-def _seen(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobFact:
+def _seen(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobEvent:
     """Reports on runs that are known, or never were."""
     known = [(r.role, r.index, r.attempt, r.restart) for r in base.replicas]
     some = st.sampled_from(known) if known else st.nothing()
@@ -126,7 +126,7 @@ def _seen(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobFact:
     return events.ReplicasChanged(changes=tuple(changes))
 
 
-def _restarting(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobFact:
+def _restarting(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobEvent:
     scope = draw(st.sampled_from(RestartScope))
     keys = sorted({r.key for r in base.replicas}) or [("worker", 0)]
     named = draw(st.lists(st.sampled_from(keys), unique=True, max_size=2))
@@ -139,15 +139,15 @@ def _restarting(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobFact:
     )
 
 
-def _decided(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobFact:
+def _decided(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobEvent:
     """What status-tracker would say of the record that it knows."""
     for instruction in decide(base, START + draw(st.integers(0, 200)) * SECOND):
         if isinstance(instruction, Finish | Restart):
-            return instruction.fact
+            return instruction.event
     return events.JobWaiting(reason=WHY)
 
 
-Maker = Callable[[st.DrawFn, JobRecord, Job], events.JobFact]
+Maker = Callable[[st.DrawFn, JobRecord, Job], events.JobEvent]
 MAKERS: tuple[Maker, ...] = (
     _placed,
     _resized,
@@ -174,24 +174,24 @@ MAKERS: tuple[Maker, ...] = (
 
 @st.composite
 def walks(draw: st.DrawFn) -> list[Stamped]:
-    """The facts of one job, most of them told on its latest record, some on one that is out of date."""
+    """The events of one job, most of them told on its latest record, some on one that is out of date."""
     job = draw(jobs())
-    beginning: list[events.JobFact] = [
+    beginning: list[events.JobEvent] = [
         events.JobSubmitted(job_id="j-1", request_id="r", spec=job),
         events.JobValidated(job=job),
     ]
     told: list[Stamped] = []
     known: list[JobRecord] = []
 
-    def tell(fact: events.JobFact) -> None:
+    def tell(event: events.JobEvent) -> None:
         at = START + len(told) * draw(st.sampled_from((1, SECOND)))
-        told.append(Stamped(job_id="j-1", fact=fact, sequence=3 * len(told) + 2, at=at, source="test"))
+        told.append(Stamped(job_id="j-1", event=event, sequence=3 * len(told) + 2, at=at, source="test"))
         record = fold(known[-1] if known else None, told[-1]).record
         if record is not None:
             known.append(record)
 
-    for fact in beginning[: draw(st.sampled_from((2, 2, 2, 1)))]:
-        tell(fact)
+    for event in beginning[: draw(st.sampled_from((2, 2, 2, 1)))]:
+        tell(event)
     for make in draw(st.lists(st.sampled_from(MAKERS), max_size=25)):
         behind = draw(st.sampled_from((0, 0, 0, 0, 1, 3)))
         tell(make(draw, known[-1 - min(behind, len(known) - 1)], job))
@@ -209,7 +209,7 @@ def folded(record: JobRecord | None, walk: Sequence[Stamped]) -> JobRecord | Non
 
 @walking
 @given(walks())
-def test_a_record_holds_together_after_every_fact(walk: list[Stamped]) -> None:
+def test_a_record_holds_together_after_every_event(walk: list[Stamped]) -> None:
     folded(None, walk)
 
 
@@ -250,7 +250,7 @@ def test_a_run_only_goes_forward(walk: list[Stamped]) -> None:
 
 @walking
 @given(walks(), st.data())
-def test_facts_that_are_delivered_again_change_nothing(walk: list[Stamped], data: st.DataObject) -> None:
+def test_events_that_are_delivered_again_change_nothing(walk: list[Stamped], data: st.DataObject) -> None:
     delivered: list[Stamped] = []
     for position, stamped in enumerate(walk):
         again = data.draw(st.lists(st.integers(0, position), max_size=2))
@@ -288,8 +288,8 @@ def test_a_decision_is_always_legal_and_never_repeats_itself(walk: list[Stamped]
         assert len(instructions) <= 1
         assert instructions == decide(record, now)
         match instructions:
-            case [Finish(fact=fact) | Restart(fact=fact)]:
-                told = Stamped(job_id="j-1", fact=fact, sequence=record.folded + 1, at=now)
+            case [Finish(event=event) | Restart(event=event)]:
+                told = Stamped(job_id="j-1", event=event, sequence=record.folded + 1, at=now)
                 step = fold(record, told)
                 assert step.illegal is None
                 assert step.record is not None
@@ -321,7 +321,7 @@ def test_what_was_seen_is_reported_once(walk: list[Stamped], data: st.DataObject
     now = START + 500 * SECOND
     reports = tuple(s.change for s in reconcile(record, seen, now) if isinstance(s, Report))
 
-    fact = events.ReplicasChanged(changes=reports)
-    after = fold(record, Stamped(job_id="j-1", fact=fact, sequence=record.folded + 1, at=now)).record
+    event = events.ReplicasChanged(changes=reports)
+    after = fold(record, Stamped(job_id="j-1", event=event, sequence=record.folded + 1, at=now)).record
 
     assert not [s for s in reconcile(after, seen, now) if isinstance(s, Report)]

@@ -28,8 +28,8 @@ def state(phase: job_pb2.Phase.ValueType, told: int, *, running: int = 0) -> job
     job.status.phase = phase
     job.status.reason.message = "so it is"
     job.status.submitted_at.seconds = START_S
-    for offset, (fact, code, message) in enumerate(HISTORY[:told]):
-        entry = job.status.history.add(fact=fact, reason=code, message=message)
+    for offset, (event, code, message) in enumerate(HISTORY[:told]):
+        entry = job.status.history.add(event=event, reason=code, message=message)
         entry.at.seconds = START_S + offset
     for index in range(running):
         job.status.replicas.add(role="worker", index=index, state=job_pb2.REPLICA_STATE_RUNNING)
@@ -40,7 +40,7 @@ def told(story: Story, job: job_pb2.Job) -> list[tuple[str, str]]:
     return [(line.word, line.text) for line in story.tell(job)]
 
 
-def test_facts_between_two_looks_are_not_missed():
+def test_events_between_two_looks_are_not_missed():
     story = Story(from_start=True)
     assert told(story, state(job_pb2.PHASE_SUBMITTED, 1)) == [("submitted", "by ann")]
     assert told(story, state(job_pb2.PHASE_RUNNING, 4, running=1)) == [

@@ -29,9 +29,9 @@ class Wire:
             timestamp_ns=self.sequence * 1_000_000_000,
         )
 
-    def send(self, fact: events.JobFact, *, job_id: str = JOB_ID) -> Incoming:
-        """A job's fact as its readers receive it."""
-        return self.carry(job_message(job_id, fact, source="test", traceparent="00-a-b-01"))
+    def send(self, event: events.JobEvent, *, job_id: str = JOB_ID) -> Incoming:
+        """A job's event as its readers receive it."""
+        return self.carry(job_message(job_id, event, source="test", traceparent="00-a-b-01"))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from muster_core.models import Node, Reason, Resources
 from muster_events.catalogue import (
     BUCKETS,
     DURABLES,
-    FACTS,
+    EVENTS,
     GATEWAY,
     JOBS_STREAM,
     POD_LAUNCHER,
@@ -24,12 +24,12 @@ from muster_events.catalogue import (
     SPEC_VALIDATOR,
     STATUS_TRACKER,
     STREAMS,
-    FactSpec,
-    lane_reader,
+    EventSpec,
+    partition_reader,
     pool_reader,
 )
 from muster_events.codec import job_message, pool_message
-from muster_events.subjects import LANES, SHARDS, job_subject, leader_subject
+from muster_events.subjects import PARTITIONS, SHARDS, job_subject, leader_subject
 
 WRITERS = {
     "JobSubmitted": GATEWAY,
@@ -63,8 +63,8 @@ def covers(wide: str, narrow: str) -> bool:
     return len(parts) == len(others)
 
 
-def pattern(spec: FactSpec) -> str:
-    """The subject of a fact with a wildcard for each placeholder."""
+def pattern(spec: EventSpec) -> str:
+    """The subject of an event with a wildcard for each placeholder."""
     return ".".join("*" if part.startswith("{") else part for part in spec.subject.split("."))
 
 
@@ -73,22 +73,22 @@ def reads(durable: ConsumerSpec, subject: str) -> bool:
     return any(covers(wanted, subject) for wanted in durable.filters)
 
 
-def test_every_fact_stands_in_the_catalogue_once_with_its_one_writer() -> None:
-    known = {kind.__name__ for kind in (*get_args(events.JobFact), *get_args(events.PoolFact))}
+def test_every_event_stands_in_the_catalogue_once_with_its_one_writer() -> None:
+    known = {kind.__name__ for kind in (*get_args(events.JobEvent), *get_args(events.PoolEvent))}
 
-    assert Counter(spec.name for spec in FACTS) == Counter(known)
-    assert {spec.name: spec.writer for spec in FACTS} == WRITERS
+    assert Counter(spec.name for spec in EVENTS) == Counter(known)
+    assert {spec.name: spec.writer for spec in EVENTS} == WRITERS
 
 
-@pytest.mark.parametrize("spec", FACTS, ids=lambda spec: spec.name)
-def test_writers_and_readers_are_services_and_nobody_reads_a_fact_twice(spec: FactSpec) -> None:
+@pytest.mark.parametrize("spec", EVENTS, ids=lambda spec: spec.name)
+def test_writers_and_readers_are_services_and_nobody_reads_a_event_twice(spec: EventSpec) -> None:
     assert {spec.writer, *spec.readers} <= set(SERVICES)
     assert spec.readers
     assert len(set(spec.readers)) == len(spec.readers)
 
 
-@pytest.mark.parametrize("spec", FACTS, ids=lambda spec: spec.name)
-def test_a_fact_has_its_place_in_exactly_the_stream_that_it_names(spec: FactSpec) -> None:
+@pytest.mark.parametrize("spec", EVENTS, ids=lambda spec: spec.name)
+def test_a_event_has_its_place_in_exactly_the_stream_that_it_names(spec: EventSpec) -> None:
     holding = [s.name for s in STREAMS if any(covers(subject, pattern(spec)) for subject in s.subjects)]
 
     assert holding == [spec.stream]
@@ -101,7 +101,7 @@ def test_no_two_streams_want_the_same_subject() -> None:
         assert not [o for o, other in subjects if o != name and covers(other, subject)]
 
 
-def test_the_codec_sends_each_fact_where_the_catalogue_says() -> None:
+def test_the_codec_sends_each_event_where_the_catalogue_says() -> None:
     why = Reason(code="Why")
     node = Node(name="n1", allocatable=Resources())
     sent = {
@@ -115,7 +115,7 @@ def test_the_codec_sends_each_fact_where_the_catalogue_says() -> None:
         ),
     }
 
-    for spec in FACTS:
+    for spec in EVENTS:
         if spec.name in sent:
             assert covers(pattern(spec), sent[spec.name].subject)
         if spec.stream == JOBS_STREAM:
@@ -131,7 +131,7 @@ def test_a_durable_asks_for_what_its_stream_has(durable: ConsumerSpec) -> None:
 
 
 def test_submissions_wait_for_spec_validator() -> None:
-    [submitted] = [spec for spec in FACTS if spec.name == "JobSubmitted"]
+    [submitted] = [spec for spec in EVENTS if spec.name == "JobSubmitted"]
 
     assert len([d for d in DURABLES if d.durable == SPEC_VALIDATOR and reads(d, pattern(submitted))]) == 1
 
@@ -140,7 +140,7 @@ def test_the_writer_of_the_records_has_one_durable_for_every_job() -> None:
     """The other readers rebuild from the records, so they have no place of their own to remember."""
     writers = [d for d in DURABLES if d.durable in RECORD_WRITERS]
 
-    for spec in FACTS:
+    for spec in EVENTS:
         if spec.stream == JOBS_STREAM:
             for shard in range(SHARDS):
                 subject = pattern(spec).replace("*", str(shard), 1)
@@ -150,7 +150,7 @@ def test_the_writer_of_the_records_has_one_durable_for_every_job() -> None:
 def test_readers_have_names_of_their_own() -> None:
     names = [
         *(d.durable for d in DURABLES),
-        *(lane_reader(POD_LAUNCHER, lane) for lane in range(LANES)),
+        *(partition_reader(POD_LAUNCHER, partition) for partition in range(PARTITIONS)),
         *(pool_reader(service, pool) for service in (SCHEDULER, SCALER) for pool in ("a", "b")),
     ]
 

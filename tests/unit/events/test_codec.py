@@ -1,4 +1,4 @@
-"""Facts to bytes and back: whatever they hold, whoever is older, and what cannot be read."""
+"""Events to bytes and back: whatever they hold, whoever is older, and what cannot be read."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from muster_events.codec import (
     encode_record,
     job_message,
     pool_message,
-    read_job_fact,
-    read_pool_fact,
+    read_job_event,
+    read_pool_event,
 )
 from muster_events.subjects import job_subject
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from .conftest import Wire
 
 JOB_ID = "j-abcdefghijklmnop"
-JOB_FACTS: tuple[type[events.JobFact], ...] = get_args(events.JobFact)
-POOL_FACTS: tuple[type[events.PoolFact], ...] = get_args(events.PoolFact)
+JOB_EVENTS: tuple[type[events.JobEvent], ...] = get_args(events.JobEvent)
+POOL_EVENTS: tuple[type[events.PoolEvent], ...] = get_args(events.PoolEvent)
 WHY = Reason(code="Why")
 
 several = settings(
@@ -89,20 +89,20 @@ def any_of(kind: type[msgspec.Struct]) -> st.SearchStrategy[object]:
     return values(msgspec.inspect.type_info(kind))
 
 
-@pytest.mark.parametrize("kind", JOB_FACTS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", JOB_EVENTS, ids=lambda kind: kind.__name__)
 @several
 @given(data=st.data())
-def test_a_jobs_fact_comes_back_as_it_was_sent(
-    wire: Wire, kind: type[events.JobFact], data: st.DataObject
+def test_a_jobs_event_comes_back_as_it_was_sent(
+    wire: Wire, kind: type[events.JobEvent], data: st.DataObject
 ) -> None:
-    fact = data.draw(any_of(kind))
-    assert isinstance(fact, kind)
+    event = data.draw(any_of(kind))
+    assert isinstance(event, kind)
 
-    stamped = read_job_fact(wire.send(fact))
+    stamped = read_job_event(wire.send(event))
 
     assert stamped == events.Stamped(
         job_id=JOB_ID,
-        fact=fact,
+        event=event,
         sequence=wire.sequence,
         at=wire.sequence * 1_000_000,
         source="test",
@@ -110,14 +110,14 @@ def test_a_jobs_fact_comes_back_as_it_was_sent(
     )
 
 
-@pytest.mark.parametrize("kind", POOL_FACTS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", POOL_EVENTS, ids=lambda kind: kind.__name__)
 @several
 @given(data=st.data())
-def test_a_pools_fact_comes_back_as_it_was_sent(kind: type[events.PoolFact], data: st.DataObject) -> None:
-    fact = data.draw(any_of(kind))
-    assert isinstance(fact, kind)
+def test_a_pools_event_comes_back_as_it_was_sent(kind: type[events.PoolEvent], data: st.DataObject) -> None:
+    event = data.draw(any_of(kind))
+    assert isinstance(event, kind)
 
-    assert read_pool_fact(msgspec.json.encode(fact)) == fact
+    assert read_pool_event(msgspec.json.encode(event)) == event
 
 
 @several
@@ -126,7 +126,7 @@ def test_a_record_comes_back_as_it_was_kept(record: JobRecord) -> None:
     assert decode_record(encode_record(record)) == record
 
 
-@pytest.mark.parametrize("kind", (*JOB_FACTS, *POOL_FACTS, JobRecord), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", (*JOB_EVENTS, *POOL_EVENTS, JobRecord), ids=lambda kind: kind.__name__)
 @several
 @given(data=st.data())
 def test_what_a_newer_writer_adds_is_skipped(kind: type[msgspec.Struct], data: st.DataObject) -> None:
@@ -137,7 +137,7 @@ def test_what_a_newer_writer_adds_is_skipped(kind: type[msgspec.Struct], data: s
     assert _read(kind, newer) == sent
 
 
-@pytest.mark.parametrize("kind", (*JOB_FACTS, *POOL_FACTS, JobRecord), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", (*JOB_EVENTS, *POOL_EVENTS, JobRecord), ids=lambda kind: kind.__name__)
 @several
 @given(data=st.data())
 def test_what_an_older_writer_does_not_know_has_its_default(
@@ -166,19 +166,19 @@ def test_what_an_older_writer_does_not_know_has_its_default(
         (b"not json", "malformed"),
         (b"\xff\xfe", "malformed"),
         (b"[]", "Expected `object`"),
-        (b"{}", "missing required field `fact`"),
-        (b'{"fact":"JobVanished"}', "JobVanished"),
-        (b'{"fact":"JobEvicted","attempt":"one","reason":{"code":"x"}}', "$.attempt"),
-        (b'{"fact":"JobEvicted","attempt":1}', "reason"),
-        (b'{"fact":"NodeChanged"}', "NodeChanged"),
-        (b'{"fact":"JobEvicted","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "recursion"),
+        (b"{}", "missing required field `event`"),
+        (b'{"event":"JobVanished"}', "JobVanished"),
+        (b'{"event":"JobEvicted","attempt":"one","reason":{"code":"x"}}', "$.attempt"),
+        (b'{"event":"JobEvicted","attempt":1}', "reason"),
+        (b'{"event":"NodeChanged"}', "NodeChanged"),
+        (b'{"event":"JobEvicted","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "recursion"),
     ],
 )
 def test_what_cannot_be_read_names_its_place_in_the_stream(data: bytes, says: str) -> None:
     incoming = Incoming(subject=job_subject(JOB_ID, "JobEvicted"), data=data, stream_sequence=77)
 
     with pytest.raises(UnreadableEvent) as refused:
-        read_job_fact(incoming)
+        read_job_event(incoming)
 
     assert str(refused.value).startswith(f"{incoming.subject} at 77: ")
     assert says in str(refused.value)
@@ -188,27 +188,27 @@ def test_what_cannot_be_read_names_its_place_in_the_stream(data: bytes, says: st
     "subject",
     ["muster.v1.job.x", "muster.v1.job.3.j-1", "muster.v1.job.3.j-1.JobEvicted.more", "other.a.b.c.d.e"],
 )
-def test_a_subject_that_is_no_jobs_facts_cannot_be_read(subject: str) -> None:
+def test_a_subject_that_is_no_jobs_events_cannot_be_read(subject: str) -> None:
     data = msgspec.json.encode(events.JobEvicted(attempt=1, reason=WHY))
 
-    with pytest.raises(UnreadableEvent, match="is not the subject of a job's fact"):
-        read_job_fact(Incoming(subject=subject, data=data, stream_sequence=77))
+    with pytest.raises(UnreadableEvent, match="is not the subject of a job's event"):
+        read_job_event(Incoming(subject=subject, data=data, stream_sequence=77))
 
 
-def test_a_fact_under_the_subject_of_another_is_nobodys_word() -> None:
+def test_a_event_under_the_subject_of_another_is_nobodys_word() -> None:
     data = msgspec.json.encode(events.JobFinished(outcome=events.Outcome.FAILED, reason=WHY))
     subject = job_subject(JOB_ID, "CommandRequested")
 
     with pytest.raises(UnreadableEvent, match="the subject says CommandRequested, the body JobFinished"):
-        read_job_fact(Incoming(subject=subject, data=data, stream_sequence=77))
+        read_job_event(Incoming(subject=subject, data=data, stream_sequence=77))
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[" * 100_000, b'{"fact":"JobEvicted"}', b'{"job_id":1}'])
-def test_unreadable_records_and_pool_facts_say_so(data: bytes) -> None:
+@pytest.mark.parametrize("data", [b"", b"{", b"[" * 100_000, b'{"event":"JobEvicted"}', b'{"job_id":1}'])
+def test_unreadable_records_and_pool_events_say_so(data: bytes) -> None:
     with pytest.raises(UnreadableEvent):
         decode_record(data)
     with pytest.raises(UnreadableEvent):
-        read_pool_fact(data)
+        read_pool_event(data)
 
 
 def test_a_record_of_defaults_is_short() -> None:
@@ -217,9 +217,9 @@ def test_a_record_of_defaults_is_short() -> None:
 
 
 def test_the_headers_are_those_of_cloudevents() -> None:
-    fact = events.JobEvicted(attempt=2, reason=WHY)
+    event = events.JobEvicted(attempt=2, reason=WHY)
 
-    message = job_message(JOB_ID, fact, source="scheduler", traceparent="00-a-b-01", expected_last=0)
+    message = job_message(JOB_ID, event, source="scheduler", traceparent="00-a-b-01", expected_last=0)
 
     check_subject(message.subject)
     assert message.expected_last == 0
@@ -232,7 +232,7 @@ def test_the_headers_are_those_of_cloudevents() -> None:
         "content-type": "application/json",
         "traceparent": "00-a-b-01",
     }
-    assert "traceparent" not in job_message(JOB_ID, fact, source="scheduler").headers
+    assert "traceparent" not in job_message(JOB_ID, event, source="scheduler").headers
 
 
 def test_a_nodes_last_word_goes_to_its_own_subject() -> None:
@@ -248,6 +248,6 @@ def test_a_nodes_last_word_goes_to_its_own_subject() -> None:
 def _read(kind: type[msgspec.Struct], data: bytes) -> msgspec.Struct:
     if kind is JobRecord:
         return decode_record(data)
-    if kind in POOL_FACTS:
-        return read_pool_fact(data)
-    return read_job_fact(Incoming(subject=job_subject(JOB_ID, kind.__name__), data=data)).fact
+    if kind in POOL_EVENTS:
+        return read_pool_event(data)
+    return read_job_event(Incoming(subject=job_subject(JOB_ID, kind.__name__), data=data)).event

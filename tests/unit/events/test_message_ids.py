@@ -50,7 +50,7 @@ def _command(request_id: str) -> events.CommandRequested:
     return events.CommandRequested(command=events.Command.SCALE, request_id=request_id)
 
 
-STEPS: tuple[tuple[events.JobFact, int], ...] = (
+STEPS: tuple[tuple[events.JobEvent, int], ...] = (
     (events.JobSubmitted(job_id=JOB_ID, request_id="r"), 0),
     (events.JobValidated(job=Job(name="demo", roles=())), 0),
     (events.JobWaiting(reason=WHY), 5),
@@ -90,9 +90,9 @@ STEPS: tuple[tuple[events.JobFact, int], ...] = (
 )
 
 
-def id_of(fact: events.JobFact, after: int, job_id: str = JOB_ID) -> str:
+def id_of(event: events.JobEvent, after: int, job_id: str = JOB_ID) -> str:
     """The message id of a step."""
-    return job_message(job_id, fact, source="test", after=after).msg_id
+    return job_message(job_id, event, source="test", after=after).msg_id
 
 
 def test_distinct_steps_have_distinct_ids() -> None:
@@ -102,15 +102,15 @@ def test_distinct_steps_have_distinct_ids() -> None:
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: type(step[0]).__name__)
-def test_a_repeated_step_has_the_same_id(step: tuple[events.JobFact, int]) -> None:
-    fact, after = step
-    again = msgspec.json.decode(msgspec.json.encode(fact), type=events.JobFact)
+def test_a_repeated_step_has_the_same_id(step: tuple[events.JobEvent, int]) -> None:
+    event, after = step
+    again = msgspec.json.decode(msgspec.json.encode(event), type=events.JobEvent)
 
-    assert id_of(again, after) == id_of(fact, after)
+    assert id_of(again, after) == id_of(event, after)
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: type(step[0]).__name__)
-def test_the_same_step_of_another_job_has_another_id(step: tuple[events.JobFact, int]) -> None:
+def test_the_same_step_of_another_job_has_another_id(step: tuple[events.JobEvent, int]) -> None:
     assert id_of(*step) != id_of(*step, job_id="j-ponmlkjihgfedcba")
 
 
@@ -129,7 +129,7 @@ def test_a_job_has_one_verdict_and_one_end() -> None:
         (_placed(1), events.JobPlaced(attempt=1, generation=1, pool="local", replicas=(), reason=OTHER)),
     ],
 )
-def test_a_step_is_taken_once_however_it_is_worded(one: events.JobFact, other: events.JobFact) -> None:
+def test_a_step_is_taken_once_however_it_is_worded(one: events.JobEvent, other: events.JobEvent) -> None:
     assert id_of(one, 1) == id_of(other, 2)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from muster_events.catalogue import BUCKETS, DURABLES, FACTS, STREAMS
+from muster_events.catalogue import BUCKETS, DURABLES, EVENTS, STREAMS
 from muster_events.reference import asyncapi, markdown
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -51,15 +51,15 @@ def test_every_reference_resolves(document: dict[str, Any]) -> None:
             value = value[part]
 
 
-def test_every_fact_has_a_channel_a_message_a_schema_and_its_operations(document: dict[str, Any]) -> None:
+def test_every_event_has_a_channel_a_message_a_schema_and_its_operations(document: dict[str, Any]) -> None:
     assert document["asyncapi"] == "3.0.0"
-    for spec in FACTS:
+    for spec in EVENTS:
         channel = document["channels"][spec.name]
         assert channel["address"] == spec.subject
         assert set(channel["parameters"]) == {p[1:-1] for p in spec.subject.split(".") if p[0] == "{"}
         assert spec.name in document["components"]["messages"]
         schema = document["components"]["schemas"][spec.name]
-        assert schema["properties"]["fact"] == {"enum": [spec.name]}
+        assert schema["properties"]["event"] == {"enum": [spec.name]}
         senders = [
             name
             for name, operation in document["operations"].items()
@@ -70,16 +70,16 @@ def test_every_fact_has_a_channel_a_message_a_schema_and_its_operations(document
             assert f"{reader}.receives.{spec.name}" in document["operations"]
 
 
-def test_nothing_is_described_that_no_fact_uses(document: dict[str, Any]) -> None:
+def test_nothing_is_described_that_no_event_uses(document: dict[str, Any]) -> None:
     used = {reference.rpartition("/")[2] for reference in references()}
 
     assert set(document["components"]["schemas"]) <= used
 
 
-def test_the_page_names_every_fact_stream_durable_and_bucket() -> None:
+def test_the_page_names_every_event_stream_durable_and_bucket() -> None:
     page = markdown()
 
-    for spec in FACTS:
+    for spec in EVENTS:
         assert f"### {spec.name}\n" in page
         assert f"| `{spec.name}` | {spec.writer} | {', '.join(spec.readers)} |" in page
     for name in (*(s.name for s in STREAMS), *(d.durable for d in DURABLES), *(b.name for b in BUCKETS)):

@@ -54,7 +54,7 @@ def test_a_token_that_would_reach_into_others_subjects_is_refused(token: str) ->
     for name in (
         lambda: subjects.job_subject(token, "JobPlaced"),
         lambda: subjects.job_subject("j-abcdefghijklmnop", token),
-        lambda: subjects.job_facts(token),
+        lambda: subjects.job_events(token),
         lambda: subjects.leader_subject(token),
         lambda: subjects.node_subject(token, "n1"),
         lambda: subjects.pool_nodes(token),
@@ -77,22 +77,22 @@ def test_the_subjects_are_those_of_the_contract() -> None:
     shard = subjects.shard_of(job_id)
 
     assert subjects.job_subject(job_id, "JobPlaced") == f"muster.v1.job.{shard}.{job_id}.JobPlaced"
-    assert subjects.shard_facts(shard) == f"muster.v1.job.{shard}.>"
-    assert subjects.job_facts("JobSubmitted") == "muster.v1.job.*.*.JobSubmitted"
+    assert subjects.shard_events(shard) == f"muster.v1.job.{shard}.>"
+    assert subjects.job_events("JobSubmitted") == "muster.v1.job.*.*.JobSubmitted"
     assert subjects.leader_subject("local") == "muster.v1.leader.local"
     assert subjects.pool_nodes("local") == "muster.v1.node.local.*"
     assert subjects.capacity_subject("local") == "muster.v1.capacity.local"
     assert subjects.record_key(job_id) == f"{shard}.{job_id}"
 
 
-def test_every_shard_is_in_one_lane_with_its_jobs_and_their_records() -> None:
+def test_every_shard_is_in_one_partition_with_its_jobs_and_their_records() -> None:
     job_id = "j-abcdefghijklmnop"
-    lane = subjects.lane_of(job_id)
+    partition = subjects.partition_of(job_id)
 
-    assert sorted(s for n in range(subjects.LANES) for s in subjects.shards_of(n)) == [*range(SHARDS)]
-    assert subjects.shard_of(job_id) in subjects.shards_of(lane)
-    assert subjects.shard_facts(subjects.shard_of(job_id)) in subjects.lane_facts(lane)
-    assert f"{subjects.shard_of(job_id)}.*" in subjects.lane_records(lane)
+    assert sorted(s for n in range(subjects.PARTITIONS) for s in subjects.shards_of(n)) == [*range(SHARDS)]
+    assert subjects.shard_of(job_id) in subjects.shards_of(partition)
+    assert subjects.shard_events(subjects.shard_of(job_id)) in subjects.partition_events(partition)
+    assert f"{subjects.shard_of(job_id)}.*" in subjects.partition_records(partition)
 
 
 def test_the_shard_of_a_job_never_changes() -> None:

@@ -1,4 +1,4 @@
-"""The records in memory: begun from the bucket, kept by the facts behind it."""
+"""The records in memory: begun from the bucket, kept by the events behind it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def entry(record: JobRecord, revision: int = 1) -> Entry:
     return Entry(key=record_key(record.job_id), value=encode_record(record), revision=revision)
 
 
-def test_facts_add_up_to_a_record(wire: Wire) -> None:
+def test_events_add_up_to_a_record(wire: Wire) -> None:
     view = JobsView()
 
     first = view.apply(wire.send(SUBMITTED))
@@ -39,12 +39,12 @@ def test_facts_add_up_to_a_record(wire: Wire) -> None:
 
     assert (first.before, first.after) == (None, second.before)
     assert second.after is view.records[JOB_ID]
-    assert second.stamped.fact == VALIDATED
+    assert second.stamped.event == VALIDATED
     assert view.records[JOB_ID].phase is Phase.QUEUED
 
 
 def test_a_view_from_the_bucket_is_the_view_that_read_everything(wire: Wire) -> None:
-    stream = [wire.send(fact) for fact in (SUBMITTED, VALIDATED, CANCELLED)]
+    stream = [wire.send(event) for event in (SUBMITTED, VALIDATED, CANCELLED)]
     whole, kept = JobsView(), JobsView()
     for incoming in stream:
         whole.apply(incoming)
@@ -108,7 +108,7 @@ def test_an_illegal_move_is_counted_and_said(wire: Wire, caplog: pytest.LogCaptu
     assert JOB_ID in caplog.text
 
 
-def test_a_late_fact_of_a_job_that_is_forgotten_is_no_mistake(wire: Wire) -> None:
+def test_a_late_event_of_a_job_that_is_forgotten_is_no_mistake(wire: Wire) -> None:
     view = JobsView()
 
     change = view.apply(wire.send(VALIDATED))
@@ -118,7 +118,7 @@ def test_a_late_fact_of_a_job_that_is_forgotten_is_no_mistake(wire: Wire) -> Non
     assert (view.records, view.illegal_moves) == ({}, 0)
 
 
-def test_what_is_no_fact_is_poison_and_changes_nothing(wire: Wire) -> None:
+def test_what_is_no_event_is_poison_and_changes_nothing(wire: Wire) -> None:
     view = JobsView()
     view.apply(wire.send(SUBMITTED))
     before = dict(view.records)

@@ -44,7 +44,7 @@ def test_a_good_document_is_named_after_its_file_or_folder(path: Path) -> None:
     assert below(read(path), "metadata", "name") in (path.stem, path.parent.name)
 
 
-def test_there_are_bad_documents_of_at_least_ten_kinds_in_both_dialects() -> None:
+def test_there_are_bad_documents_of_at_least_ten_kinds_in_both_formats() -> None:
     texts = [path.read_text() for path in BAD]
     assert len(texts) >= 10
     assert any("kubeflow.org/v1" in text for text in texts)

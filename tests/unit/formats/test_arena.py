@@ -79,14 +79,14 @@ def test_distributed_tensorflow_with_code_and_tensorboard() -> None:
     assert golden("distributed-tensorflow") == (
         Job(
             name="tf-dist-git",
-            dialect="arena",
+            format="arena",
             framework=Framework.TENSORFLOW,
             roles=(role("ps", 1, ps), role("worker", 2, worker)),
             run=RunPolicy(backoff_limit=0, clean_pod_policy=CleanPodPolicy.RUNNING),
         ),
         Job(
             name="tf-dist-git-tensorboard",
-            dialect="arena",
+            format="arena",
             kind=JobKind.SERVICE,
             category=Category.JOBS,
             roles=(role("tensorboard", 1, board, restart_policy=RestartPolicy.ON_FAILURE),),
@@ -135,7 +135,7 @@ def test_an_estimator_with_everything_that_a_role_may_have_of_its_own() -> None:
             priority=10,
             labels={"team": "vision"},
             annotations={"example.com/owner": "Zoe"},
-            dialect="arena",
+            format="arena",
             framework=Framework.TENSORFLOW,
             options=FrameworkOptions(evaluator_in_cluster=True),
             roles=(
@@ -171,7 +171,7 @@ def test_elastic_horovod_is_told_its_bounds() -> None:
     )
     assert job == Job(
         name="elastic-training",
-        dialect="arena",
+        format="arena",
         framework=Framework.HOROVOD,
         roles=(role("launcher", 1, launcher), role("worker", 3, worker, min=1, max=9)),
         run=RunPolicy(backoff_limit=6, clean_pod_policy=CleanPodPolicy.RUNNING),
@@ -196,7 +196,7 @@ def test_the_older_mode_runs_a_program_of_this_machine() -> None:
     assert golden("older-mode") == (
         Job(
             name="older",
-            dialect="arena",
+            format="arena",
             framework=Framework.TENSORFLOW,
             roles=(role("ps", 1, base), role("worker", 2, worker)),
             run=RunPolicy(backoff_limit=0, clean_pod_policy=CleanPodPolicy.RUNNING),
@@ -273,7 +273,7 @@ def test_what_is_said_natively_means_the_same() -> None:
     for name in ("distributed-tensorflow", "estimator", "elastic-horovod", "older-mode"):
         for job in parse((GOLDEN / f"{name}.sh").read_text()).jobs:
             (again,) = parse(native_text(job)).jobs
-            assert replace(again, warnings=(), dialect="") == replace(job, warnings=(), dialect="")
+            assert replace(again, warnings=(), format="") == replace(job, warnings=(), format="")
 
 
 def test_volumes_shared_memory_and_code_are_for_kubernetes() -> None:

@@ -35,7 +35,7 @@ def test_a_job_is_one_role_of_no_framework_and_keeps_what_has_ended() -> None:
     read = parsed()
     assert read.problems == ()
     (job,) = read.jobs
-    assert (job.framework, job.dialect, job.run.backoff_limit) == (Framework.PLAIN, "batchjob", 6)
+    assert (job.framework, job.format, job.run.backoff_limit) == (Framework.PLAIN, "batchjob", 6)
     assert job.run.clean_pod_policy is CleanPodPolicy.RUNNING
     assert job.roles[0].name == "worker"
 

@@ -30,7 +30,7 @@ from muster_core.models import (
 )
 from muster_formats import parse
 from muster_formats.export import TARGETS, convert
-from muster_formats.registry import all_dialects
+from muster_formats.registry import all_formats
 
 TEMPLATE = Template(
     image="trainer",
@@ -355,7 +355,7 @@ def test_a_build_and_the_job_that_waits_for_it_stay_one_native_document() -> Non
     assert parse(convert([build, job], "native").text).jobs == (build, job)
 
 
-def test_the_targets_are_called_as_their_dialects() -> None:
-    assert TARGETS.keys() <= {dialect.name for dialect in all_dialects()}
+def test_the_targets_are_called_as_their_formats() -> None:
+    assert TARGETS.keys() <= {known.name for known in all_formats()}
     with pytest.raises(KeyError):
         convert([PLAIN], "cronjob")

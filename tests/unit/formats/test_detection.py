@@ -1,4 +1,4 @@
-"""Which dialect a document is written in, and what somebody is told whose document is in none."""
+"""Which format a document is written in, and what somebody is told whose document is in none."""
 
 import pytest
 

@@ -8,7 +8,7 @@ from muster_formats.fields import FieldRow, Link, field_rows, table_rows
 from muster_formats.kinds import Ignored, ListOf, MapOf, Text
 from muster_formats.native.kinds import PodTemplate
 from muster_formats.pods.keys import TemplateKeys
-from muster_formats.registry import all_dialects
+from muster_formats.registry import all_formats
 from muster_formats.table import Effect, Field, Nested, Table
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -71,10 +71,8 @@ def test_a_template_is_described_where_it_stands() -> None:
     assert Link("template", TemplateKeys) in list(table_rows(_Holder, apart=[TemplateKeys]))
 
 
-def test_every_dialect_that_is_taken_describes_its_fields() -> None:
-    assert [
-        dialect.words for dialect in all_dialects() if dialect.taken and not list(field_rows(dialect))
-    ] == []
+def test_every_format_that_is_taken_describes_its_fields() -> None:
+    assert [known.words for known in all_formats() if known.taken and not list(field_rows(known))] == []
 
 
 def _page() -> tuple[str, str]:

@@ -53,7 +53,7 @@ def iris() -> Job:
     return Job(
         name="xgboost-dist-iris-train",
         framework=Framework.XGBOOST,
-        dialect="xgboostjob",
+        format="xgboostjob",
         roles=(role("master", 1, template), role("worker", 2, template, RestartPolicy.EXIT_CODE)),
         run=KEPT,
     )
@@ -86,7 +86,7 @@ def paddle() -> Job:
         name="paddle-simple-gpu",
         namespace="kubeflow",
         framework=Framework.PADDLE,
-        dialect="paddlejob",
+        format="paddlejob",
         roles=(role("worker", 2, template, RestartPolicy.ON_FAILURE),),
         run=KEPT,
     )
@@ -100,7 +100,7 @@ def jax() -> Job:
         name="jaxjob-simple",
         namespace="kubeflow",
         framework=Framework.JAX,
-        dialect="jaxjob",
+        format="jaxjob",
         roles=(role("worker", 2, template, RestartPolicy.ON_FAILURE),),
         run=KEPT,
     )
@@ -137,7 +137,7 @@ def mnist() -> Job:
     return Job(
         name="mxnet-job",
         framework=Framework.MXNET,
-        dialect="mxjob",
+        format="mxjob",
         roles=(role("scheduler", 1, waiting), role("server", 1, waiting), role("worker", 1, working)),
         run=KEPT,
     )
@@ -150,7 +150,7 @@ def tuning() -> Job:
     return Job(
         name="auto-tuning-job",
         framework=Framework.MXNET,
-        dialect="mxjob",
+        format="mxjob",
         roles=(
             role("tunertracker", 1, template),
             role("tunerserver", 2, template),
@@ -166,7 +166,7 @@ def pi() -> Job:
     template = Template(image="perl:5.34.0", command=tuple(command), pod=pod(container))
     return Job(
         name="pi",
-        dialect="batchjob",
+        format="batchjob",
         roles=(role("worker", 1, template, RestartPolicy.ON_FAILURE),),
         run=RunPolicy(backoff_limit=4),
     )
@@ -188,7 +188,7 @@ def indexed() -> Job:
     )
     return Job(
         name="indexed-job",
-        dialect="batchjob",
+        format="batchjob",
         roles=(role("worker", 5, template, RestartPolicy.ON_FAILURE),),
         run=RunPolicy(backoff_limit=6, active_deadline_s=600, ttl_s=100),
     )
@@ -200,7 +200,7 @@ def queue() -> Job:
     template = Template(image=image, env={"BROKER_URL": broker}, pod=pod(container))
     return Job(
         name="job-wq-2",
-        dialect="batchjob",
+        format="batchjob",
         roles=(role("worker", 2, template),),
         run=RunPolicy(backoff_limit=0),
     )
@@ -239,7 +239,7 @@ def patched() -> Job:
         name="runtime-patches-example",
         framework=Framework.PYTORCH,
         options=FrameworkOptions(processes="4"),
-        dialect="trainjob",
+        format="trainjob",
         roles=(role("worker", 2, template, RestartPolicy.ON_FAILURE),),
         run=RunPolicy(backoff_limit=6),
     )
@@ -266,7 +266,7 @@ def hello() -> Job:
         name="hello-world",
         labels={"app": "training", "team": "vision"},
         framework=Framework.JAX,
-        dialect="trainjob",
+        format="trainjob",
         roles=(role("worker", 1, template, RestartPolicy.ON_FAILURE),),
         run=RunPolicy(backoff_limit=6, active_deadline_s=60),
     )

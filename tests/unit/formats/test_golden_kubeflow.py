@@ -62,7 +62,7 @@ def dist_mnist() -> Job:
         name="dist-mnist",
         framework=Framework.TENSORFLOW,
         options=FrameworkOptions(evaluator_in_cluster=True),
-        dialect="tfjob",
+        format="tfjob",
         roles=(
             role("ps", 2, template, RestartPolicy.NEVER),
             role("worker", 4, template, RestartPolicy.NEVER),
@@ -113,7 +113,7 @@ def dragon() -> Job:
         name="job1",
         annotations={"DRAGON_KUBESHARE": "true"},
         framework=Framework.TENSORFLOW,
-        dialect="tfjob",
+        format="tfjob",
         roles=(
             role("ps", 1, ps, RestartPolicy.ON_FAILURE),
             role("worker", 2, shared, RestartPolicy.ON_FAILURE, low=1, high=4),
@@ -141,7 +141,7 @@ def keras() -> Job:
         namespace="kubeflow",
         framework=Framework.TENSORFLOW,
         options=FrameworkOptions(evaluator_in_cluster=True, sparse_cluster=True),
-        dialect="tfjob",
+        format="tfjob",
         min_available=2,
         roles=(role("worker", 3, template, RestartPolicy.NEVER, low=2),),
         run=RunPolicy(clean_pod_policy=CleanPodPolicy.NONE, success_policy=SuccessPolicy.ALL_WORKERS),
@@ -173,7 +173,7 @@ def gloo() -> Job:
     return Job(
         name="pytorch-dist-mnist-gloo",
         framework=Framework.PYTORCH,
-        dialect="pytorchjob",
+        format="pytorchjob",
         roles=(
             role("master", 1, template, RestartPolicy.ON_FAILURE),
             role("worker", 1, template, RestartPolicy.ON_FAILURE),
@@ -207,7 +207,7 @@ def imagenet() -> Job:
         name="elastic-example-imagenet",
         framework=Framework.PYTORCH,
         options=FrameworkOptions(processes="2", rendezvous=rendezvous),
-        dialect="pytorchjob",
+        format="pytorchjob",
         roles=(role("worker", 2, template, RestartPolicy.ON_FAILURE, low=1, high=3),),
         run=KEPT,
     )
@@ -222,7 +222,7 @@ def echo() -> Job:
         name="elastic-example-echo",
         framework=Framework.PYTORCH,
         options=FrameworkOptions(rendezvous=Rendezvous(backend="etcd-v2", host="etcd-service", port=2379)),
-        dialect="pytorchjob",
+        format="pytorchjob",
         roles=(role("worker", 2, template, RestartPolicy.ON_FAILURE),),
         run=KEPT,
     )
@@ -262,7 +262,7 @@ def horovod() -> Job:
         namespace="kubeflow",
         framework=Framework.MPI,
         options=FrameworkOptions(processes="2"),
-        dialect="mpijob",
+        format="mpijob",
         roles=(
             role("launcher", 1, first, RestartPolicy.NEVER),
             role("worker", 2, other, RestartPolicy.NEVER),
@@ -309,7 +309,7 @@ def pi() -> Job:
         name="pi",
         framework=Framework.MPI,
         options=FrameworkOptions(processes="1"),
-        dialect="mpijob",
+        format="mpijob",
         roles=(
             role("launcher", 1, first, RestartPolicy.ON_FAILURE),
             role("worker", 2, other, RestartPolicy.NEVER),

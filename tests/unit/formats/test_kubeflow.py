@@ -65,7 +65,7 @@ def test_a_small_document_of_each_kind_is_taken_without_a_word(kind: str) -> Non
     read = parsed(kind)
     assert read.problems == ()
     job = read.jobs[0]
-    assert (job.dialect, job.run.clean_pod_policy) == (kind.lower(), CleanPodPolicy.NONE)
+    assert (job.format, job.run.clean_pod_policy) == (kind.lower(), CleanPodPolicy.NONE)
     assert [role.name for role in job.roles] == [name.lower() for name in KINDS[kind][2]]
 
 

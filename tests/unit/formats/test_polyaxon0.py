@@ -48,7 +48,7 @@ WITHOUT_GPU = trains(amounts(1000, 256), amounts(2000, 1024))
 
 DISTRIBUTED = Job(
     name="mnist",
-    dialect="polyaxon-0",
+    format="polyaxon-0",
     category=Category.EXPERIMENTS,
     framework=Framework.TENSORFLOW,
     options=FrameworkOptions(conventions=(Convention.POLYAXON,), model_dir="outputs/mnist"),
@@ -67,7 +67,7 @@ DISTRIBUTED = Job(
 EVERYTHING = (Toleration(operator="Exists"),)
 OLDER = Job(
     name="older",
-    dialect="polyaxon-0",
+    format="polyaxon-0",
     category=Category.EXPERIMENTS,
     framework=Framework.TENSORFLOW,
     options=FrameworkOptions(conventions=(Convention.POLYAXON,), model_dir="outputs/older"),
@@ -110,7 +110,7 @@ DECLARED = "--num_steps=500 --learning_rate=0.001 --dropout=0.25 --num_epochs=1 
 
 CLIENT = Job(
     name="declarations-build",
-    dialect="polyaxon-0",
+    format="polyaxon-0",
     kind=JobKind.BUILD,
     category=Category.BUILDS,
     build=Build(base=TF_IMAGE, image="declarations:5daed5156813", steps=STEPS),
@@ -118,7 +118,7 @@ CLIENT = Job(
 )
 DECLARATIONS = Job(
     name="declarations",
-    dialect="polyaxon-0",
+    format="polyaxon-0",
     category=Category.EXPERIMENTS,
     built_by="declarations-build",
     options=FrameworkOptions(
@@ -145,7 +145,7 @@ DECLARATIONS = Job(
 
 TYPED = Job(
     name="typed-inputs",
-    dialect="polyaxon-0",
+    format="polyaxon-0",
     category=Category.EXPERIMENTS,
     options=FrameworkOptions(
         conventions=(Convention.POLYAXON,),
@@ -170,7 +170,7 @@ KEYS = {"KEY1": "VALUE1", "KEY2": "VALUE2"}
 PIP = ("pip install PILLOW", "pip install scikit-learn")
 BUILD = Job(
     name="image",
-    dialect="polyaxon-0",
+    format="polyaxon-0",
     kind=JobKind.BUILD,
     category=Category.BUILDS,
     options=OPTIONS,
@@ -183,7 +183,7 @@ BUILD = Job(
 JUPYTER = "exec jupyter notebook --no-browser --allow-root --ip=0.0.0.0 --port=$MUSTER_PORT"
 NOTEBOOK = Job(
     name="notebook",
-    dialect="polyaxon-0",
+    format="polyaxon-0",
     kind=JobKind.SERVICE,
     category=Category.JOBS,
     options=OPTIONS,
@@ -236,7 +236,7 @@ PREPARE_POD = {
 }
 PREPARE = Job(
     name="prepare",
-    dialect="polyaxon-0",
+    format="polyaxon-0",
     category=Category.JOBS,
     options=OPTIONS,
     annotations={"polyaxon.com/tags": "foo,bar"},
@@ -295,7 +295,7 @@ def test_a_documented_example_is_the_job_that_it_describes(name: str) -> None:
 def test_its_native_form_says_the_same(name: str) -> None:
     parsed = parse("---\n".join(native_text(job) for job in JOBS[name]))
     assert [p for p in parsed.problems if p.severity is Severity.ERROR] == []
-    said = [msgspec.structs.replace(job, warnings=(), dialect="polyaxon-0") for job in parsed.jobs]
+    said = [msgspec.structs.replace(job, warnings=(), format="polyaxon-0") for job in parsed.jobs]
     assert said == list(JOBS[name])
 
 

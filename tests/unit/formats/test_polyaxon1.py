@@ -42,7 +42,7 @@ def pod(**container: Any) -> dict[str, Any]:
 
 PREPROCESS = Job(
     name="preprocess",
-    dialect="polyaxon-1",
+    format="polyaxon-1",
     queue="batch",
     priority=10,
     category=Category.JOBS,
@@ -101,7 +101,7 @@ NOTEBOOK_ARGS = (
 )
 NOTEBOOK = Job(
     name="my-notebook",
-    dialect="polyaxon-1",
+    format="polyaxon-1",
     kind=JobKind.SERVICE,
     category=Category.JOBS,
     options=OPTIONS,
@@ -143,7 +143,7 @@ ARGS = (
 )
 PARAMETERS = Job(
     name="train",
-    dialect="polyaxon-1",
+    format="polyaxon-1",
     category=Category.JOBS,
     run=RUN,
     options=msgspec.structs.replace(
@@ -191,7 +191,7 @@ RAY_WORKER = (
 RAY_PORTS = {"gcs-server": 6379, "dashboard": 8265, "client": 10001, "serve": 8000}
 RAY = Job(
     name="ray",
-    dialect="polyaxon-1",
+    format="polyaxon-1",
     kind=JobKind.SERVICE,
     category=Category.EXPERIMENTS,
     run=RunPolicy(clean_pod_policy=CleanPodPolicy.ALL),
@@ -243,7 +243,7 @@ DASK_WORKER = (
 DASK_PORTS = {"tcp-comm": 8786, "http-dashboard": 8787}
 DASK = Job(
     name="dask",
-    dialect="polyaxon-1",
+    format="polyaxon-1",
     kind=JobKind.SERVICE,
     category=Category.EXPERIMENTS,
     run=RunPolicy(clean_pod_policy=CleanPodPolicy.ALL),

@@ -57,7 +57,7 @@ TRAIN = ["video_prediction_train", "--model=DNA"]
 
 TENSORFLOW = Job(
     name="video-prediction",
-    dialect="polyaxon-1",
+    format="polyaxon-1",
     queue="research",
     framework=Framework.TENSORFLOW,
     category=Category.EXPERIMENTS,
@@ -147,7 +147,7 @@ TENSORFLOW = Job(
 
 PYTORCH = Job(
     name="resnet",
-    dialect="polyaxon-1",
+    format="polyaxon-1",
     framework=Framework.PYTORCH,
     category=Category.EXPERIMENTS,
     run=RUN,
@@ -191,7 +191,7 @@ PYTORCH = Job(
 BENCHMARKS = "mpioperator/tensorflow-benchmarks:latest"
 MPI = Job(
     name="benchmarks",
-    dialect="polyaxon-1",
+    format="polyaxon-1",
     framework=Framework.MPI,
     category=Category.EXPERIMENTS,
     run=RUN,
@@ -251,7 +251,7 @@ PADDLE_TEMPLATE = plain_roles(
 )
 PADDLE = Job(
     name="paddle",
-    dialect="polyaxon-1",
+    format="polyaxon-1",
     framework=Framework.PADDLE,
     category=Category.EXPERIMENTS,
     run=RunPolicy(backoff_limit=0, ttl_s=12, clean_pod_policy=CleanPodPolicy.RUNNING),
@@ -265,7 +265,7 @@ PADDLE = Job(
 XGB_TEMPLATE = plain_roles("xgboost", Port(name="xgboostjob-port", number=9999), ("python", "main.py"))
 XGBOOST = Job(
     name="iris",
-    dialect="polyaxon-1",
+    format="polyaxon-1",
     framework=Framework.XGBOOST,
     category=Category.EXPERIMENTS,
     run=RUN,
@@ -276,7 +276,7 @@ XGBOOST = Job(
 MX_TEMPLATE = plain_roles("mxnet", Port(name="mxjob-port", number=9091), ("python", "train.py"))
 MXNET = Job(
     name="mnist",
-    dialect="polyaxon-1",
+    format="polyaxon-1",
     framework=Framework.MXNET,
     category=Category.EXPERIMENTS,
     run=RUN,

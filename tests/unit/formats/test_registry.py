@@ -4,8 +4,8 @@ import importlib
 import subprocess
 import sys
 
-from muster_formats.dialect import Dialect, Heading
-from muster_formats.registry import KNOWN, all_dialects
+from muster_formats.format import Format, Heading
+from muster_formats.registry import KNOWN, all_formats
 
 _READS_A_TFJOB = """
 import sys
@@ -16,19 +16,19 @@ print(" ".join(name for name in sys.modules if name.startswith("muster_formats."
 """
 
 
-def headings(of: tuple[Heading, ...] | tuple[Dialect, ...]) -> set[tuple[str, str, str, bool]]:
+def headings(of: tuple[Heading, ...] | tuple[Format, ...]) -> set[tuple[str, str, str, bool]]:
     return {(one.version_key, one.version, one.kind, one.taken) for one in of}
 
 
 def test_what_is_known_is_what_the_readers_say_of_themselves() -> None:
-    assert headings(all_dialects()) == headings(KNOWN)
+    assert headings(all_formats()) == headings(KNOWN)
 
 
 def test_no_reader_has_a_kind_that_is_not_known() -> None:
     modules = {known.module for known in KNOWN}
-    read: list[Dialect] = []
+    read: list[Format] = []
     for module in modules:
-        read += importlib.import_module(f"muster_formats.{module}").DIALECTS
+        read += importlib.import_module(f"muster_formats.{module}").FORMATS
     assert headings(tuple(read)) == headings(KNOWN)
     assert len(read) == len(KNOWN)
 

@@ -128,7 +128,7 @@ def test_a_job_in_dragon_s_form_with_shares_of_gpus_is_understood_whole() -> Non
         name="job1",
         annotations={"DRAGON_KUBESHARE": "true"},
         framework=Framework.TENSORFLOW,
-        dialect="tfjob",
+        format="tfjob",
         run=RunPolicy(clean_pod_policy=CleanPodPolicy.ALL),
         roles=(
             Role(

@@ -121,9 +121,9 @@ def test_an_exit_code_of_zero_is_told_apart_from_no_exit():
 
 
 def test_a_list_carries_no_history():
-    line = HistoryEntry(at=SUBMITTED, fact="JobSubmitted", source="gateway", reason="Submitted")
+    line = HistoryEntry(at=SUBMITTED, event="JobSubmitted", source="gateway", reason="Submitted")
     told = record(history=(line,))
-    assert [entry.fact for entry in record_to_proto(told).status.history] == ["JobSubmitted"]
+    assert [entry.event for entry in record_to_proto(told).status.history] == ["JobSubmitted"]
     assert not record_to_proto(told, history=False).status.history
 
 
@@ -151,10 +151,10 @@ def test_a_failed_condition_says_why():
     assert failed.status.reason.numbers["failures"] == 4
 
 
-def test_a_pause_is_dated_by_the_fact_that_caused_it():
+def test_a_pause_is_dated_by_the_event_that_caused_it():
     entries = (
-        HistoryEntry(at=SUBMITTED + 5 * SECOND, fact="JobRestarting", source="status-tracker"),
-        HistoryEntry(at=SUBMITTED + 6 * SECOND, fact="ReplicasChanged", source="pod-launcher"),
+        HistoryEntry(at=SUBMITTED + 5 * SECOND, event="JobRestarting", source="status-tracker"),
+        HistoryEntry(at=SUBMITTED + 6 * SECOND, event="ReplicasChanged", source="pod-launcher"),
     )
     message = record_to_proto(record(phase=Phase.RESTARTING, history=entries))
     restarting = message.status.conditions[-1]

@@ -39,7 +39,7 @@ def test_what_is_not_said_has_the_defaults_of_the_proto():
     assert worker.template == Template(grace_s=30)
     assert job == Job(name="demo", roles=(worker,))
     assert (job.namespace, job.preemptible, job.kind) == ("default", True, JobKind.BATCH)
-    assert (job.framework, job.min_available, job.dialect) == (Framework.PLAIN, None, "native")
+    assert (job.framework, job.min_available, job.format) == (Framework.PLAIN, None, "native")
     assert (job.category, job.options, job.build, job.built_by) == (None, FrameworkOptions(), None, "")
     assert job.placement.strategy is Strategy.PACK
     assert job.run.backoff_limit == 3

@@ -46,8 +46,8 @@ def submitted(*parts: str, part: int = 0, said: int | None = None, source: str =
     )
 
 
-def validated(fact: JobSubmitted, applied: Applied = NONE_APPLIED) -> JobValidated:
-    verdict = judge(fact, applied)
+def validated(event: JobSubmitted, applied: Applied = NONE_APPLIED) -> JobValidated:
+    verdict = judge(event, applied)
     assert isinstance(verdict, JobValidated), verdict
     return verdict
 
@@ -94,9 +94,9 @@ def test_a_typed_spec_gets_the_defaults_too() -> None:
         name="train",
         roles=(Role(name="worker", replicas=1, min=1, max=1, template=Template(command=("true",))),),
     )
-    fact = JobSubmitted(job_id=job_id_of("r"), request_id="r", spec=job, parts=1)
+    event = JobSubmitted(job_id=job_id_of("r"), request_id="r", spec=job, parts=1)
 
-    assert validated(fact, GPU_NODES).job.roles[0].template.node_selector == {"pool": "gpu"}
+    assert validated(event, GPU_NODES).job.roles[0].template.node_selector == {"pool": "gpu"}
 
 
 def test_a_question_sees_the_defaults_as_a_submission_does() -> None:

@@ -1,4 +1,4 @@
-"""A lane of status-tracker with a bucket in memory that fails, and waits, where a test says so."""
+"""A partition of status-tracker with a bucket in memory that fails, and waits, where a test says so."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from muster_core.events import (
     Command,
     CommandRequested,
-    JobFact,
+    JobEvent,
     JobFinished,
     JobRestarting,
     JobSubmitted,
@@ -20,7 +20,7 @@ from muster_core.events import (
 )
 from muster_core.lifecycle import Retention
 from muster_core.models import Job, JobRecord, Reason, Role, RunPolicy, Template
-from muster_status_tracker.handlers import LaneHandler
+from muster_status_tracker.handlers import PartitionHandler
 from muster_status_tracker.shelf import Shelf
 
 SECOND = 1_000_000
@@ -67,9 +67,9 @@ class Life:
         self._bucket = bucket
         self.published: list[tuple[JobRecord | None, JobFinished | JobRestarting]] = []
 
-    async def publish(self, record: JobRecord, fact: JobFinished | JobRestarting) -> None:
-        """See ``LifeFacts``."""
-        self.published.append((self._bucket.kept.get(record.job_id), fact))
+    async def publish(self, record: JobRecord, event: JobFinished | JobRestarting) -> None:
+        """See ``LifeEvents``."""
+        self.published.append((self._bucket.kept.get(record.job_id), event))
 
 
 class Untold:
@@ -79,8 +79,8 @@ class Untold:
         """See ``Story``."""
 
 
-class Lane:
-    """A handler with its surroundings; ``facts`` are stamped one after another, a second apart."""
+class Partition:
+    """A handler with its surroundings; ``events`` are stamped one after another, a second apart."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -88,7 +88,7 @@ class Lane:
         self.bucket = Bucket()
         self.life = Life(self.bucket)
         self.shelf = Shelf()
-        self.handler = LaneHandler(
+        self.handler = PartitionHandler(
             shelf=self.shelf,
             bucket=self.bucket,
             life=self.life,
@@ -98,9 +98,9 @@ class Lane:
             count_illegal=lambda: None,
         )
 
-    async def hear(self, *facts: JobFact, job_id: str = "j-1") -> None:
-        """The handler is given the facts as one batch."""
-        await self.handler.handle([self._stamped(fact, job_id) for fact in facts], live=True)
+    async def hear(self, *events: JobEvent, job_id: str = "j-1") -> None:
+        """The handler is given the events as one batch."""
+        await self.handler.handle([self._stamped(event, job_id) for event in events], live=True)
 
     async def submit(self, job_id: str = "j-1") -> None:
         """A job is submitted."""
@@ -127,12 +127,12 @@ class Lane:
         kept = self.bucket.kept.get(job_id)
         return kept.folded if kept else 0
 
-    def _stamped(self, fact: JobFact, job_id: str) -> Stamped:
+    def _stamped(self, event: JobEvent, job_id: str) -> Stamped:
         self.sequence += 1
         self.now += SECOND
-        return Stamped(job_id=job_id, fact=fact, sequence=self.sequence, at=self.now)
+        return Stamped(job_id=job_id, event=event, sequence=self.sequence, at=self.now)
 
 
 @pytest.fixture
-def lane() -> Lane:
-    return Lane()
+def partition() -> Partition:
+    return Partition()

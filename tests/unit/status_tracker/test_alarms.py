@@ -1,4 +1,4 @@
-"""Jobs that are due without any fact: each rings once, the earliest first, and whoever waits is woken when another becomes the earliest."""
+"""The deadlines of jobs: each fires once, the earliest first, and a waiting reader wakes when an earlier one is set."""
 
 from __future__ import annotations
 

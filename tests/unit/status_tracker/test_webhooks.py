@@ -31,11 +31,11 @@ def receiver(**given: object) -> Receiver:
     return msgspec.convert({"name": "ci", "url": "https://ci/", "secretFile": "x"} | given, Receiver)
 
 
-def story(*told: events.JobFact) -> list[events.Stamped]:
+def story(*told: events.JobEvent) -> list[events.Stamped]:
     submitted = events.JobSubmitted(job_id=JOB_ID, request_id="r")
     return [
-        events.Stamped(job_id=JOB_ID, fact=fact, sequence=10 * number, at=number * US)
-        for number, fact in enumerate((submitted, events.JobValidated(job=JOB), *told), start=1)
+        events.Stamped(job_id=JOB_ID, event=event, sequence=10 * number, at=number * US)
+        for number, event in enumerate((submitted, events.JobValidated(job=JOB), *told), start=1)
     ]
 
 
@@ -96,13 +96,13 @@ async def test_a_reader_that_begins_anywhere_tells_what_one_from_the_beginning_t
 
 
 async def test_nothing_is_told_of_a_job_that_nobody_knows() -> None:
-    stranger = events.Stamped(job_id="j-bbbbbbbbbbbbbbbb", fact=PLACED, sequence=5, at=US)
+    stranger = events.Stamped(job_id="j-bbbbbbbbbbbbbbbb", event=PLACED, sequence=5, at=US)
     changes = Changes(Library([]))
     assert await changes.read(stranger) is None
     assert await changes.read(stranger) is None
 
 
-async def test_an_event_names_its_fact_its_instant_and_its_job() -> None:
+async def test_an_event_names_its_event_its_instant_and_its_job() -> None:
     (_, queued), _ = await changes_from(story(), 0)
     event = json.loads(event_of(queued, source="https://muster.example.org"))
     assert event | {"data": None} == {

@@ -55,7 +55,7 @@ def _find(state: State, given: Given, whom: str) -> Finding:
 def _summary(job: Job) -> str:
     lines = [
         ("Name", f"{job.name} in {job.namespace}"),
-        ("Kind", f"{job.kind.value}, {job.framework.value} ({job.dialect})"),
+        ("Kind", f"{job.kind.value}, {job.framework.value} ({job.format})"),
         ("Queue", job.queue or "(the namespace's own)"),
     ]
     for role in job.roles:

@@ -142,7 +142,7 @@ def _header(
 
 def _framework(spec: job_pb2.JobSpec) -> str:
     name = job_pb2.Framework.Name(spec.framework).removeprefix("FRAMEWORK_").lower()
-    return f"{name} ({spec.dialect})" if spec.dialect not in {"", "native", name} else name
+    return f"{name} ({spec.format})" if spec.format not in {"", "native", name} else name
 
 
 def _defaults(applied: job_pb2.AppliedDefaults) -> str:
@@ -236,7 +236,7 @@ def _history(job: job_pb2.Job, now: float) -> Table:
             clock(entry.at),
             f"+{words.duration(words.instant(entry.at) - first)}",
             entry.source,
-            entry.fact,
+            entry.event,
             _what(entry),
         )
         for entry in job.status.history
@@ -245,7 +245,7 @@ def _history(job: job_pb2.Job, now: float) -> Table:
 
 
 def _what(entry: job_pb2.HistoryEntry) -> str:
-    if entry.fact == "CommandRequested":
+    if entry.event == "CommandRequested":
         return f"{entry.reason} {entry.message}".strip()
     return entry.message or entry.reason
 

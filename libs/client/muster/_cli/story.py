@@ -1,6 +1,6 @@
 """A job's story as it unfolds: what is new since the last time it was seen, line by line.
 
-The lines come from the job's history and not from the changes of its phase: several facts may have come between two looks, and none of
+The lines come from the job's history and not from the changes of its phase: several events may have come between two looks, and none of
 them should be missing from the story.
 """
 
@@ -83,7 +83,7 @@ class Story:
         self._phase, self._attempt = job.status.phase, job.status.attempt
 
     def _has_come_up(self, job: job_pb2.Job) -> bool:
-        """Whether the gang runs since the last state: no fact says so, it follows from the replicas' own."""
+        """Whether the gang runs since the last state: no event says so, it follows from the replicas' own."""
         was = (self._phase, self._attempt)
         now = (job_pb2.PHASE_RUNNING, job.status.attempt)
         return job.status.phase == job_pb2.PHASE_RUNNING and was != now
@@ -102,19 +102,19 @@ def _reason_of(job: job_pb2.Job) -> str:
 
 
 def _moment(entry: job_pb2.HistoryEntry) -> Moment:
-    return (entry.at.ToMicroseconds(), entry.fact, entry.message)
+    return (entry.at.ToMicroseconds(), entry.event, entry.message)
 
 
 def _line(entry: job_pb2.HistoryEntry) -> Line:
-    word = _WORDS.get(entry.fact, entry.fact)
+    word = _WORDS.get(entry.event, entry.event)
     text = entry.message
-    if entry.fact in _REASONED:
+    if entry.event in _REASONED:
         text = (
             f"{entry.message} ({entry.reason})"
             if entry.message and entry.reason
             else entry.message or entry.reason
         )
-    elif entry.fact == "CommandRequested":
+    elif entry.event == "CommandRequested":
         text = f"{entry.reason} {entry.message}".strip()
     if not text and entry.reason.lower() != word:
         text = entry.reason

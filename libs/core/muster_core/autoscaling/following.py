@@ -1,7 +1,7 @@
-"""A pool that is followed fact by fact, and worked out only where somebody has to look at it.
+"""A pool that is followed event by event, and worked out only where somebody has to look at it.
 
-Most pools have no job whose size may change for most of the time. What a fact means for queues, nodes and waiting lines is then nobody's
-question, and to find it out costs several times as much as the fact itself.
+Most pools have no job whose size may change for most of the time. What an event means for queues, nodes and waiting lines is then nobody's
+question, and to find it out costs several times as much as the event itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SETTLED_KEPT = 50_000
 
 
 class FollowedPool:
-    """The jobs of ``pool`` that are not settled, by their facts, and with ``state`` all that follows from them."""
+    """The jobs of ``pool`` that are not settled, by their events, and with ``state`` all that follows from them."""
 
     def __init__(self, *, pool: str) -> None:
         self._state = PoolState(pool=pool)
@@ -37,7 +37,7 @@ class FollowedPool:
         return self._records.get(job_id)
 
     def restore(self, records: Iterable[JobRecord]) -> None:
-        """Start from the records that were folded elsewhere; facts up to each record's sequence then change nothing."""
+        """Start from the records that were folded elsewhere; events up to each record's sequence then change nothing."""
         settled: list[JobRecord] = []
         for record in records:
             if record.settled:
@@ -47,7 +47,7 @@ class FollowedPool:
         self._state.restore(settled)
 
     def observe(self, stamped: Stamped) -> str | None:
-        """Fold one fact, as ``PoolState.observe`` does."""
+        """Fold one event, as ``PoolState.observe`` does."""
         before = self._records.get(stamped.job_id)
         if stamped.job_id in self._settled or (before is not None and stamped.sequence <= before.folded):
             return None
@@ -65,7 +65,7 @@ class FollowedPool:
         return self._state.apply_queues(specs)
 
     def state(self) -> PoolState:
-        """The pool as all facts so far have made it; valid until the next one."""
+        """The pool as all events so far have made it; valid until the next one."""
         for job_id in self._late:
             self._state.take(self._records[job_id])
         self._late.clear()

@@ -47,7 +47,7 @@ def plan(view: PoolView, now: int, settings: ElasticSettings | None = None) -> l
 
 
 def next_check(view: PoolView, now: int, settings: ElasticSettings | None = None) -> int | None:
-    """The next instant (µs) at which ``plan`` may propose what it does not propose at ``now``, or None where only facts change that."""
+    """The next instant (µs) at which ``plan`` may propose what it does not propose at ``now``, or None where only events change that."""
     chosen = settings or ElasticSettings()
     trial = Trial(index=view.index, feasible=view.feasible, now=now)
     heads = heads_of(trial)

@@ -28,8 +28,8 @@ class ScaleProposal(msgspec.Struct, frozen=True, kw_only=True):
     for_job: str = ""
     givers: int = 0
 
-    def to_fact(self) -> ScaleProposed:
-        """The fact that it becomes."""
+    def to_event(self) -> ScaleProposed:
+        """The event that it becomes."""
         return ScaleProposed(
             role=self.role,
             size=self.size,

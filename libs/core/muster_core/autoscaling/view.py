@@ -1,6 +1,6 @@
 """The pool as elasticity sees it: what a scheduler's state sees, read and tried on, never changed.
 
-Whoever plans keeps such a state of its own from the same facts, so that what it proposes is judged by the rules that it was made by.
+Whoever plans keeps such a state of its own from the same events, so that what it proposes is judged by the rules that it was made by.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The life of a job: how facts add up to a record, what status-tracker decides on it, what pod-launcher does about it."""
+"""The life of a job: how events add up to a record, what status-tracker decides on it, what pod-launcher does about it."""
 
 from muster_core.lifecycle.decide import Finish, Forget, LifeInstruction, Restart, decide, next_deadline
 from muster_core.lifecycle.fold import Folded, fold

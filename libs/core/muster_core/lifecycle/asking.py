@@ -10,22 +10,22 @@ from muster_core.lifecycle.starting import START_TIMEOUT
 from muster_core.models import JobRecord
 
 
-def with_size_asked(record: JobRecord, fact: CommandRequested) -> JobRecord:
+def with_size_asked(record: JobRecord, event: CommandRequested) -> JobRecord:
     """The record with what was asked for; a job that has no membership starts with the size that its document says."""
-    if record.phase not in ACTIVE_PHASES or fact.target is None:
+    if record.phase not in ACTIVE_PHASES or event.target is None:
         return record
-    return msgspec.structs.replace(record, asked={**record.asked, fact.role: fact.target})
+    return msgspec.structs.replace(record, asked={**record.asked, event.role: event.target})
 
 
-def after_resize(record: JobRecord, fact: JobResized) -> JobRecord:
+def after_resize(record: JobRecord, event: JobResized) -> JobRecord:
     """The record after a change of its membership: what is reached is no longer asked for, nor what was decided otherwise.
 
     A policy decides so, and so does the time that those who joined had to start.
     """
     if not record.asked:
         return record
-    touched = {one.role for one in (*fact.added, *fact.removed)}
-    by_others = fact.policy not in ("", BY_HAND) or fact.reason.code == START_TIMEOUT
+    touched = {one.role for one in (*event.added, *event.removed)}
+    by_others = event.policy not in ("", BY_HAND) or event.reason.code == START_TIMEOUT
     overruled = touched if by_others else set[str]()
     sizes = {role: sum(1 for one in record.members() if one.role == role) for role in record.asked}
     asked = {

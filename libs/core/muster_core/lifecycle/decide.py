@@ -1,7 +1,7 @@
 """What status-tracker decides on a job's record: whether it has ended, is to be restarted, or may be forgotten.
 
-The answer depends on the record and the instant alone, so asking again after a crash gives the same answer, and the fact that comes
-of it is the same fact.
+The answer depends on the record and the instant alone, so asking again after a crash gives the same answer, and the event that comes
+of it is the same event.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _SHELL_WORDS = {
 class Finish(msgspec.Struct, frozen=True):
     """The job has ended."""
 
-    fact: JobFinished
+    event: JobFinished
 
 
 class Restart(msgspec.Struct, frozen=True):
     """Replicas are started again."""
 
-    fact: JobRestarting
+    event: JobRestarting
 
 
 class Forget(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ LifeInstruction = Finish | Restart | Forget
 
 
 def decide(record: JobRecord, now: int, retention: Retention | None = None) -> list[LifeInstruction]:
-    """What is to be done about the job at ``now`` (µs); at most one instruction, the rest follows from its fact.
+    """What is to be done about the job at ``now`` (µs); at most one instruction, the rest follows from its event.
 
     Without ``retention`` a finished job without a time to live of its own is kept for ever.
     """
@@ -86,7 +86,7 @@ def decide(record: JobRecord, now: int, retention: Retention | None = None) -> l
 
 
 def next_deadline(record: JobRecord, retention: Retention | None = None) -> int | None:
-    """The next instant (µs) at which ``decide`` may answer otherwise without a new fact."""
+    """The next instant (µs) at which ``decide`` may answer otherwise without a new event."""
     if record.terminal:
         return ttl_end(record, retention) if record.settled else None
     return min((one.due for one in deadlines_of(record)), default=None)

@@ -1,6 +1,6 @@
-"""How the facts of a job add up to its record.
+"""How the events of a job add up to its record.
 
-Every service folds the same facts in the same order with this function, so two of them can never disagree about a job. A fact
+Every service folds the same events in the same order with this function, so two of them can never disagree about a job. An event
 that arrives twice, late, or for a past attempt changes nothing but the sequence: races between writers (a cancel against a
 placement, a failure against a growth) are settled here, by their order in the stream, and nowhere else.
 """
@@ -53,18 +53,18 @@ _BEFORE_RUNNING = frozenset({ReplicaState.PLACED, ReplicaState.LAUNCHED})
 
 
 class Folded(msgspec.Struct, frozen=True):
-    """The record after a fact; ``illegal`` says why the fact moved nothing, where it should not have been."""
+    """The record after an event; ``illegal`` says why the event moved nothing, where it should not have been."""
 
     record: JobRecord | None
     illegal: str | None = None
 
 
 def fold(record: JobRecord | None, stamped: events.Stamped) -> Folded:
-    """Add one fact to a job's record (``None``: the job is not known yet)."""
+    """Add one event to a job's record (``None``: the job is not known yet)."""
     if record is None:
-        if isinstance(stamped.fact, events.JobSubmitted):
-            return Folded(_submitted(stamped, stamped.fact))
-        return Folded(None, f"{_name(stamped.fact)} of a job that was never submitted")
+        if isinstance(stamped.event, events.JobSubmitted):
+            return Folded(_submitted(stamped, stamped.event))
+        return Folded(None, f"{_name(stamped.event)} of a job that was never submitted")
     if stamped.sequence <= record.folded:
         return Folded(record)
     moved, illegal = _moved(record, stamped)
@@ -74,16 +74,16 @@ def fold(record: JobRecord | None, stamped: events.Stamped) -> Folded:
     return Folded(moved, illegal)
 
 
-def _name(fact: events.JobFact) -> str:
-    return type(fact).__name__
+def _name(event: events.JobEvent) -> str:
+    return type(event).__name__
 
 
-def _submitted(stamped: events.Stamped, fact: events.JobSubmitted) -> JobRecord:
+def _submitted(stamped: events.Stamped, event: events.JobSubmitted) -> JobRecord:
     record = JobRecord(
         job_id=stamped.job_id,
         folded=stamped.sequence,
-        name=fact.spec.name if fact.spec else "",
-        submitter=fact.submitter,
+        name=event.spec.name if event.spec else "",
+        submitter=event.submitter,
         trace=stamped.traceparent,
         reason=Reason(code="Submitted", message="waits to be validated"),
         submitted_at=stamped.at,
@@ -92,63 +92,63 @@ def _submitted(stamped: events.Stamped, fact: events.JobSubmitted) -> JobRecord:
 
 
 def _moved(record: JobRecord, stamped: events.Stamped) -> tuple[JobRecord, str | None]:
-    fact = stamped.fact
-    if record.phase not in LEGAL_PHASES[type(fact)]:
-        return record, f"{_name(fact)} in phase {record.phase}"
-    match fact:
+    event = stamped.event
+    if record.phase not in LEGAL_PHASES[type(event)]:
+        return record, f"{_name(event)} in phase {record.phase}"
+    match event:
         case events.JobSubmitted():
             return record, "JobSubmitted of a job that is known"
         case events.JobValidated():
-            return _validated(record, fact, stamped.at), None
+            return _validated(record, event, stamped.at), None
         case events.JobRejected():
-            return _rejected(record, fact, stamped.at), None
+            return _rejected(record, event, stamped.at), None
         case events.JobWaiting():
-            return _waiting(record, fact, stamped.at), None
+            return _waiting(record, event, stamped.at), None
         case events.JobPlaced():
-            return _placed(record, fact, stamped.at)
+            return _placed(record, event, stamped.at)
         case events.JobResized():
-            return _resized(record, fact, stamped.at)
+            return _resized(record, event, stamped.at)
         case events.JobEvicted():
-            return _evicted(record, fact, stamped.at)
+            return _evicted(record, event, stamped.at)
         case events.ReplicasChanged():
-            return _replicas_changed(record, fact, stamped.at), None
+            return _replicas_changed(record, event, stamped.at), None
         case events.JobRestarting():
-            return _restarting(record, fact, stamped.at)
+            return _restarting(record, event, stamped.at)
         case events.JobFinished():
-            return _finished(record, fact, stamped.at), None
+            return _finished(record, event, stamped.at), None
         case events.CommandRequested():
-            return _commanded(record, fact, stamped.at), None
+            return _commanded(record, event, stamped.at), None
         case events.ScaleProposed():
             return record, None
         case events.ProgressReported():
-            return with_progress(record, fact, stamped.at), None
+            return with_progress(record, event, stamped.at), None
         case _:
-            assert_never(fact)
+            assert_never(event)
 
 
-def _validated(record: JobRecord, fact: events.JobValidated, at: int) -> JobRecord:
+def _validated(record: JobRecord, event: events.JobValidated, at: int) -> JobRecord:
     queued = msgspec.structs.replace(
         record,
         phase=Phase.QUEUED,
-        name=fact.job.name,
-        job=fact.job,
-        dialect=fact.job.dialect,
-        built_by=fact.built_by,
+        name=event.job.name,
+        job=event.job,
+        format=event.job.format,
+        built_by=event.built_by,
         reason=Reason(code=NOT_LOOKED_AT, message="waits for the scheduler's first look"),
         validated_at=at,
         queued_at=at,
         waiting_since=at,
     )
-    return suspend(queued, at) if wants_suspension(record, fact.job.run.suspend) else queued
+    return suspend(queued, at) if wants_suspension(record, event.job.run.suspend) else queued
 
 
-def _rejected(record: JobRecord, fact: events.JobRejected, at: int) -> JobRecord:
-    errors = sum(1 for p in fact.problems if p.severity == "error")
+def _rejected(record: JobRecord, event: events.JobRejected, at: int) -> JobRecord:
+    errors = sum(1 for p in event.problems if p.severity == "error")
     return msgspec.structs.replace(
         record,
         phase=Phase.REJECTED,
-        name=fact.name or record.name,
-        problems=fact.problems,
+        name=event.name or record.name,
+        problems=event.problems,
         reason=Reason(
             code="Rejected",
             message=f"the document has {errors} error{'s' if errors != 1 else ''}",
@@ -158,29 +158,29 @@ def _rejected(record: JobRecord, fact: events.JobRejected, at: int) -> JobRecord
     )
 
 
-def _waiting(record: JobRecord, fact: events.JobWaiting, at: int) -> JobRecord:
-    waiting = msgspec.structs.replace(record, phase=Phase.QUEUED, reason=fact.reason)
+def _waiting(record: JobRecord, event: events.JobWaiting, at: int) -> JobRecord:
+    waiting = msgspec.structs.replace(record, phase=Phase.QUEUED, reason=event.reason)
     if awaits_build(record) and not awaits_build(waiting):
         # Only now does it wait for room.
         return msgspec.structs.replace(waiting, waiting_since=at)
     return waiting
 
 
-def _placed(record: JobRecord, fact: events.JobPlaced, at: int) -> tuple[JobRecord, str | None]:
-    if fact.attempt != record.attempt + 1:
-        return record, f"JobPlaced for attempt {fact.attempt} after attempt {record.attempt}"
-    nodes = len({assignment.node for assignment in fact.replicas})
-    reason = fact.reason or Reason(
+def _placed(record: JobRecord, event: events.JobPlaced, at: int) -> tuple[JobRecord, str | None]:
+    if event.attempt != record.attempt + 1:
+        return record, f"JobPlaced for attempt {event.attempt} after attempt {record.attempt}"
+    nodes = len({assignment.node for assignment in event.replicas})
+    reason = event.reason or Reason(
         code="Placed",
-        message=f"{len(fact.replicas)} replicas on {nodes} node{'s' if nodes != 1 else ''}",
-        numbers={"replicas": len(fact.replicas), "nodes": nodes},
+        message=f"{len(event.replicas)} replicas on {nodes} node{'s' if nodes != 1 else ''}",
+        numbers={"replicas": len(event.replicas), "nodes": nodes},
     )
     return msgspec.structs.replace(
         record,
         phase=Phase.PLACED,
-        attempt=fact.attempt,
-        generation=fact.generation,
-        replicas=place_members(record, fact, at),
+        attempt=event.attempt,
+        generation=event.generation,
+        replicas=place_members(record, event, at),
         reason=reason,
         placed_at=at,
         resized_by="",
@@ -188,45 +188,45 @@ def _placed(record: JobRecord, fact: events.JobPlaced, at: int) -> tuple[JobReco
     ), None
 
 
-def _resized(record: JobRecord, fact: events.JobResized, at: int) -> tuple[JobRecord, str | None]:
-    if (fact.attempt, fact.generation) != (record.attempt, record.generation + 1):
+def _resized(record: JobRecord, event: events.JobResized, at: int) -> tuple[JobRecord, str | None]:
+    if (event.attempt, event.generation) != (record.attempt, record.generation + 1):
         return record, (
-            f"JobResized to generation {fact.generation} of attempt {fact.attempt} "
+            f"JobResized to generation {event.generation} of attempt {event.attempt} "
             f"at generation {record.generation} of attempt {record.attempt}"
         )
-    missed = with_miss(record, fact.avoid, at) if fact.avoid else record
-    replicas = resize_members(record, fact, at, comes_back_at(missed) if fact.avoid else 0)
+    missed = with_miss(record, event.avoid, at) if event.avoid else record
+    replicas = resize_members(record, event, at, comes_back_at(missed) if event.avoid else 0)
     if replicas is None:
         return record, "JobResized adds a replica that is still there"
     resized = msgspec.structs.replace(
         missed,
-        generation=fact.generation,
+        generation=event.generation,
         replicas=replicas,
         resized_at=at,
         # A size set by hand stays so when nodes take members of it.
-        resized_by=fact.policy or record.resized_by,
-        reason=fact.reason,
+        resized_by=event.policy or record.resized_by,
+        reason=event.reason,
     )
-    return after_resize(resized, fact), None
+    return after_resize(resized, event), None
 
 
-def _evicted(record: JobRecord, fact: events.JobEvicted, at: int) -> tuple[JobRecord, str | None]:
-    if fact.attempt != record.attempt:
-        return record, f"JobEvicted for attempt {fact.attempt} at attempt {record.attempt}"
-    missed = with_miss(record, fact.avoid, at) if fact.avoid else record
+def _evicted(record: JobRecord, event: events.JobEvicted, at: int) -> tuple[JobRecord, str | None]:
+    if event.attempt != record.attempt:
+        return record, f"JobEvicted for attempt {event.attempt} at attempt {record.attempt}"
+    missed = with_miss(record, event.avoid, at) if event.avoid else record
     return msgspec.structs.replace(
         missed,
         phase=Phase.EVICTED,
         replicas=send_away(record),
         evictions=record.evictions + 1,
-        reason=fact.reason,
+        reason=event.reason,
         waiting_since=at,
-        not_before=comes_back_at(missed) if fact.avoid else 0,
+        not_before=comes_back_at(missed) if event.avoid else 0,
     ), None
 
 
-def _replicas_changed(record: JobRecord, fact: events.ReplicasChanged, at: int) -> JobRecord:
-    record = msgspec.structs.replace(record, replicas=change_replicas(record, fact, at))
+def _replicas_changed(record: JobRecord, event: events.ReplicasChanged, at: int) -> JobRecord:
+    record = msgspec.structs.replace(record, replicas=change_replicas(record, event, at))
     members = record.members()
     seen = [r for r in members if r.state is not ReplicaState.PLACED]
     ran = [r for r in members if r.running_at]
@@ -279,20 +279,20 @@ def _started_words(members: int) -> str:
     return "its replica has started" if members == 1 else f"all {members} replicas have started"
 
 
-def _restarting(record: JobRecord, fact: events.JobRestarting, at: int) -> tuple[JobRecord, str | None]:
-    if fact.attempt != record.attempt:
-        return record, f"JobRestarting for attempt {fact.attempt} at attempt {record.attempt}"
-    not_before = at + fact.delay_ms * _US_PER_MS
-    is_gang = fact.scope is RestartScope.GANG
-    replicas = send_away(record) if is_gang else restart_members(record, fact, not_before)
+def _restarting(record: JobRecord, event: events.JobRestarting, at: int) -> tuple[JobRecord, str | None]:
+    if event.attempt != record.attempt:
+        return record, f"JobRestarting for attempt {event.attempt} at attempt {record.attempt}"
+    not_before = at + event.delay_ms * _US_PER_MS
+    is_gang = event.scope is RestartScope.GANG
+    replicas = send_away(record) if is_gang else restart_members(record, event, not_before)
     if replicas is None:
         return record, "JobRestarting of a replica that has not ended"
-    failed = 1 if is_gang else len(fact.replicas)
-    restarted = msgspec.structs.replace(record, replicas=replicas, reason=fact.reason)
-    if fact.reason.code != RESTART_REQUESTED:
+    failed = 1 if is_gang else len(event.replicas)
+    restarted = msgspec.structs.replace(record, replicas=replicas, reason=event.reason)
+    if event.reason.code != RESTART_REQUESTED:
         restarted = msgspec.structs.replace(
             restarted,
-            failures=failures_at(record, at) + failed - fact.uncounted,
+            failures=failures_at(record, at) + failed - event.uncounted,
             restarts=restarts_at(record, at) + 1,
             restarted_at=not_before,
         )
@@ -303,19 +303,19 @@ def _restarting(record: JobRecord, fact: events.JobRestarting, at: int) -> tuple
     ), None
 
 
-def _finished(record: JobRecord, fact: events.JobFinished, at: int) -> JobRecord:
+def _finished(record: JobRecord, event: events.JobFinished, at: int) -> JobRecord:
     keeps = record.job is not None and record.job.run.clean_pod_policy is CleanPodPolicy.NONE
-    by_itself = fact.outcome in (events.Outcome.SUCCEEDED, events.Outcome.FAILED)
+    by_itself = event.outcome in (events.Outcome.SUCCEEDED, events.Outcome.FAILED)
     replicas = send_idle_away(record) if keeps and by_itself else send_away(record)
     return msgspec.structs.replace(
-        record, phase=_FINAL_PHASE[fact.outcome], reason=fact.reason, replicas=replicas, finished_at=at
+        record, phase=_FINAL_PHASE[event.outcome], reason=event.reason, replicas=replicas, finished_at=at
     )
 
 
-def _commanded(record: JobRecord, fact: events.CommandRequested, at: int) -> JobRecord:
-    match fact.command:
+def _commanded(record: JobRecord, event: events.CommandRequested, at: int) -> JobRecord:
+    match event.command:
         case events.Command.CANCEL:
-            words = record.cancelled or _who_asked(fact)
+            words = record.cancelled or _who_asked(event)
             return msgspec.structs.replace(record, cancel_requested=True, cancelled=words)
         case events.Command.DELETE:
             replicas = send_away(record) if record.terminal else record.replicas
@@ -323,20 +323,20 @@ def _commanded(record: JobRecord, fact: events.CommandRequested, at: int) -> Job
                 record,
                 cancel_requested=True,
                 delete_requested=True,
-                cancelled=record.cancelled or _who_asked(fact),
+                cancelled=record.cancelled or _who_asked(event),
                 replicas=replicas,
             )
         case events.Command.SUSPEND | events.Command.RESUME:
-            return suspension_commanded(record, fact, at)
+            return suspension_commanded(record, event, at)
         case events.Command.RESTART:
-            return restart_commanded(record, fact, at)
+            return restart_commanded(record, event, at)
         case events.Command.SCALE:
-            return with_size_asked(record, fact)
+            return with_size_asked(record, event)
         case _:
-            assert_never(fact.command)
+            assert_never(event.command)
 
 
-def _who_asked(fact: events.CommandRequested) -> str:
-    if not fact.by:
-        return fact.message or "its user asked for it"
-    return f"{fact.by} asked for it" + (f": {fact.message}" if fact.message else "")
+def _who_asked(event: events.CommandRequested) -> str:
+    if not event.by:
+        return event.message or "its user asked for it"
+    return f"{event.by} asked for it" + (f": {event.message}" if event.message else "")

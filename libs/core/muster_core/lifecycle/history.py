@@ -1,4 +1,4 @@
-"""A job's story in words: one line a fact, bounded."""
+"""A job's story in words: one line an event, bounded."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def with_history(record: JobRecord, stamped: events.Stamped) -> JobRecord:
 
     Progress is no line: it would soon be the whole story.
     """
-    if isinstance(stamped.fact, events.ProgressReported):
+    if isinstance(stamped.event, events.ProgressReported):
         return record
-    code, message = _words(stamped.fact)
+    code, message = _words(stamped.event)
     entry = HistoryEntry(
-        at=stamped.at, fact=type(stamped.fact).__name__, source=stamped.source, reason=code, message=message
+        at=stamped.at, event=type(stamped.event).__name__, source=stamped.source, reason=code, message=message
     )
     history = (*record.history, entry)
     if len(history) > _KEPT_FIRST + _KEPT_LAST:
@@ -31,55 +31,55 @@ def with_history(record: JobRecord, stamped: events.Stamped) -> JobRecord:
     return msgspec.structs.replace(record, history=history)
 
 
-def _words(fact: events.JobFact) -> tuple[str, str]:
-    match fact:
+def _words(event: events.JobEvent) -> tuple[str, str]:
+    match event:
         case events.JobSubmitted():
-            return "Submitted", f"by {fact.submitter}" if fact.submitter else ""
+            return "Submitted", f"by {event.submitter}" if event.submitter else ""
         case events.JobValidated():
-            roles = ", ".join(f"{role.replicas} {role.name}" for role in fact.job.roles)
-            return "Validated", f"{fact.job.dialect}: {roles}"
+            roles = ", ".join(f"{role.replicas} {role.name}" for role in event.job.roles)
+            return "Validated", f"{event.job.format}: {roles}"
         case events.JobRejected():
-            return "Rejected", "; ".join(p.message for p in fact.problems[:_NAMED])
+            return "Rejected", "; ".join(p.message for p in event.problems[:_NAMED])
         case events.JobPlaced():
-            return "Placed", _placement(fact)
+            return "Placed", _placement(event)
         case events.JobResized():
-            return fact.reason.code, fact.reason.message
+            return event.reason.code, event.reason.message
         case events.JobWaiting() | events.JobEvicted() | events.JobRestarting() | events.JobFinished():
-            return fact.reason.code, fact.reason.message
+            return event.reason.code, event.reason.message
         case events.ScaleProposed():
-            return fact.policy, fact.reason.message
+            return event.policy, event.reason.message
         case events.ProgressReported():
-            return "Progress", f"step {fact.step}"
+            return "Progress", f"step {event.step}"
         case events.ReplicasChanged():
-            return "ReplicasChanged", _changes(fact)
+            return "ReplicasChanged", _changes(event)
         case events.CommandRequested():
-            by = f"by {fact.by}" if fact.by else ""
-            return fact.command.value, " ".join(filter(None, (_object(fact), by, fact.message)))
+            by = f"by {event.by}" if event.by else ""
+            return event.command.value, " ".join(filter(None, (_object(event), by, event.message)))
         case _:
-            assert_never(fact)
+            assert_never(event)
 
 
-def _placement(fact: events.JobPlaced) -> str:
+def _placement(event: events.JobPlaced) -> str:
     nodes: dict[str, list[str]] = {}
-    for assignment in fact.replicas:
+    for assignment in event.replicas:
         nodes.setdefault(assignment.node, []).append(f"{assignment.role}-{assignment.index}")
     parts = [f"{node}: {_listed(names)}" for node, names in sorted(nodes.items())]
-    return f"attempt {fact.attempt}; " + _listed(parts, "; ")
+    return f"attempt {event.attempt}; " + _listed(parts, "; ")
 
 
-def _object(fact: events.CommandRequested) -> str:
+def _object(event: events.CommandRequested) -> str:
     """What a command is about, where it is not the whole job."""
-    if fact.target is None:
+    if event.target is None:
         return ""
     return (
-        f"{fact.role} to {fact.target}"
-        if fact.command is events.Command.SCALE
-        else f"{fact.role}-{fact.target}"
+        f"{event.role} to {event.target}"
+        if event.command is events.Command.SCALE
+        else f"{event.role}-{event.target}"
     )
 
 
-def _changes(fact: events.ReplicasChanged) -> str:
-    return _listed([_change(change) for change in fact.changes])
+def _changes(event: events.ReplicasChanged) -> str:
+    return _listed([_change(change) for change in event.changes])
 
 
 def _change(change: events.ReplicaChange) -> str:

@@ -1,4 +1,4 @@
-"""What must hold of every record, whatever facts it was folded from; tests call it after each step."""
+"""What must hold of every record, whatever events it was folded from; tests call it after each step."""
 
 from __future__ import annotations
 

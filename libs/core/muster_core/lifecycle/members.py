@@ -1,4 +1,4 @@
-"""How facts change the replicas of a record."""
+"""How events change the replicas of a record."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ def is_news(change: ReplicaChange, known: ReplicaRecord) -> bool:
     return _RANK[change.state] > _RANK[known.state]
 
 
-def place_members(record: JobRecord, fact: JobPlaced, at: int) -> tuple[ReplicaRecord, ...]:
+def place_members(record: JobRecord, event: JobPlaced, at: int) -> tuple[ReplicaRecord, ...]:
     """The replicas of a new attempt, behind those of earlier ones whose end is not confirmed."""
     unended = tuple(r for r in record.replicas if not r.ended)
     return unended + tuple(
         ReplicaRecord(
             role=a.role,
             index=a.index,
-            attempt=fact.attempt,
-            generation=fact.generation,
+            attempt=event.attempt,
+            generation=event.generation,
             node=a.node,
             gpus=a.gpus,
             placed_at=at,
         )
-        for a in fact.replicas
+        for a in event.replicas
     )
 
 
 def resize_members(
-    record: JobRecord, fact: JobResized, at: int, not_before: int = 0
+    record: JobRecord, event: JobResized, at: int, not_before: int = 0
 ) -> tuple[ReplicaRecord, ...] | None:
     """The replicas after a change of membership; ``None`` if an added one is still there.
 
     Those who join are held back until ``not_before`` (µs).
     """
-    removed = {(ref.role, ref.index) for ref in fact.removed}
-    added = {(a.role, a.index): a for a in fact.added}
+    removed = {(ref.role, ref.index) for ref in event.removed}
+    added = {(a.role, a.index): a for a in event.added}
     restarts = dict.fromkeys(added, 0)
     kept: list[ReplicaRecord] = []
     for replica in record.replicas:
-        if replica.attempt == fact.attempt and replica.key in added:
+        if replica.attempt == event.attempt and replica.key in added:
             if not replica.ended:
                 return None
             restarts[replica.key] = replica.restart + 1
-        elif replica.attempt == fact.attempt and replica.key in removed:
-            kept.append(msgspec.structs.replace(replica, leaving=True, leaves_for=fact.for_job))
+        elif replica.attempt == event.attempt and replica.key in removed:
+            kept.append(msgspec.structs.replace(replica, leaving=True, leaves_for=event.for_job))
         elif replica.leaves_for and replica.ended:
             # A gift counts until the next change of size, so that nobody claims it long afterwards.
             kept.append(msgspec.structs.replace(replica, leaves_for=""))
@@ -69,8 +69,8 @@ def resize_members(
         ReplicaRecord(
             role=a.role,
             index=a.index,
-            attempt=fact.attempt,
-            generation=fact.generation,
+            attempt=event.attempt,
+            generation=event.generation,
             restart=restarts[key],
             node=a.node,
             gpus=a.gpus,
@@ -83,13 +83,13 @@ def resize_members(
 
 
 def restart_members(
-    record: JobRecord, fact: JobRestarting, not_before: int
+    record: JobRecord, event: JobRestarting, not_before: int
 ) -> tuple[ReplicaRecord, ...] | None:
     """The named replicas placed again where they were; ``None`` if one of them has not ended."""
-    named = {(ref.role, ref.index) for ref in fact.replicas}
+    named = {(ref.role, ref.index) for ref in event.replicas}
     replicas: list[ReplicaRecord] = []
     for replica in record.replicas:
-        if replica.attempt != fact.attempt or replica.key not in named:
+        if replica.attempt != event.attempt or replica.key not in named:
             replicas.append(replica)
             continue
         if not replica.ended or replica.leaving:
@@ -128,11 +128,11 @@ def send_idle_away(record: JobRecord) -> tuple[ReplicaRecord, ...]:
     )
 
 
-def change_replicas(record: JobRecord, fact: ReplicasChanged, at: int) -> tuple[ReplicaRecord, ...]:
+def change_replicas(record: JobRecord, event: ReplicasChanged, at: int) -> tuple[ReplicaRecord, ...]:
     """What the runtime saw, applied to the runs that it speaks of; old news and unknown runs change nothing."""
-    # One run may have several changes in one fact: it was seen running and ended.
+    # One run may have several changes in one event: it was seen running and ended.
     changes: dict[tuple[int, str, int, int], list[ReplicaChange]] = {}
-    for change in fact.changes:
+    for change in event.changes:
         changes.setdefault((change.attempt, change.role, change.index, change.restart), []).append(change)
     return tuple(
         _apply(r, changes.get((r.attempt, r.role, r.index, r.restart), []), at) for r in record.replicas

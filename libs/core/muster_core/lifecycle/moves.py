@@ -1,10 +1,10 @@
-"""Which facts may move a job in which phase. Anything else is an illegal move: said, counted, and no move."""
+"""Which events may move a job in which phase. Anything else is an illegal move: said, counted, and no move."""
 
 from __future__ import annotations
 
 from muster_core.events import (
     CommandRequested,
-    Fact,
+    Event,
     JobEvicted,
     JobFinished,
     JobPlaced,
@@ -29,7 +29,7 @@ ACTIVE_PHASES = frozenset({Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING})
 _LIVING_PHASES = frozenset(Phase) - TERMINAL_PHASES
 _EVERY_PHASE = frozenset(Phase)
 
-LEGAL_PHASES: dict[type[Fact], frozenset[Phase]] = {
+LEGAL_PHASES: dict[type[Event], frozenset[Phase]] = {
     JobSubmitted: frozenset(),
     JobValidated: frozenset({Phase.SUBMITTED}),
     JobRejected: frozenset({Phase.SUBMITTED}),
@@ -45,4 +45,4 @@ LEGAL_PHASES: dict[type[Fact], frozenset[Phase]] = {
     ScaleProposed: _EVERY_PHASE,
     ProgressReported: _EVERY_PHASE,
 }
-"""The phases in which each fact is legal."""
+"""The phases in which each event is legal."""

@@ -19,35 +19,35 @@ _WINDOW_US = 600_000_000
 """What is known of a size speaks of about so long, so that a program that changes is seen to."""
 
 
-def with_progress(record: JobRecord, fact: ProgressReported, at: int) -> JobRecord:
+def with_progress(record: JobRecord, event: ProgressReported, at: int) -> JobRecord:
     """The record after a report that was stored at ``at`` (µs); one of another attempt, or of a replica that has left, changes nothing.
 
     One replica speaks for the job. What lies between two of its reports within one generation is a measurement; the first one of a
     generation only begins it, because the change of size itself takes its time.
     """
     speakers = {member.key for member in record.members() if not member.ended}
-    if fact.attempt != record.attempt or (fact.role, fact.index) not in speakers:
+    if event.attempt != record.attempt or (event.role, event.index) not in speakers:
         return record
     before = record.progress
-    same_attempt = before is not None and before.attempt == fact.attempt
-    if before is not None and same_attempt and (before.role, before.index) != (fact.role, fact.index):
-        if (before.role, before.index) in speakers and fact.at < before.at + _SILENCE_US:
+    same_attempt = before is not None and before.attempt == event.attempt
+    if before is not None and same_attempt and (before.role, before.index) != (event.role, event.index):
+        if (before.role, before.index) in speakers and event.at < before.at + _SILENCE_US:
             return record
         before = None
-    if before is not None and same_attempt and fact.at <= before.at:
+    if before is not None and same_attempt and event.at <= before.at:
         return record
     throughput = record.throughput
     if before is not None and same_attempt and before.generation == record.generation:
         workers = sum(1 for member in record.members() if computes(member.role))
-        throughput = _measured(throughput, workers, fact.step - before.step, fact.at - before.at)
+        throughput = _measured(throughput, workers, event.step - before.step, event.at - before.at)
     progress = Progress(
-        role=fact.role,
-        index=fact.index,
-        attempt=fact.attempt,
+        role=event.role,
+        index=event.index,
+        attempt=event.attempt,
         generation=record.generation,
-        step=fact.step,
-        at=min(fact.at, at),
-        metrics=fact.metrics,
+        step=event.step,
+        at=min(event.at, at),
+        metrics=event.metrics,
     )
     return msgspec.structs.replace(record, progress=progress, throughput=throughput)
 

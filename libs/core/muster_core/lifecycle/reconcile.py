@@ -1,6 +1,6 @@
 """What pod-launcher does about a job: the difference between what its record wants and what its runtime sees.
 
-Level-triggered: the answer depends on the two states alone, so a launcher that crashed between an effect and its fact finds the
+Level-triggered: the answer depends on the two states alone, so a launcher that crashed between an effect and its event finds the
 rest of its work by asking again.
 """
 

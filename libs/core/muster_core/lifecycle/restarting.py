@@ -16,31 +16,31 @@ RESTART_REQUESTED = "RestartRequested"
 """The code of what is started again because its user wants it so."""
 
 
-def restart_commanded(record: JobRecord, fact: CommandRequested, at: int) -> JobRecord:
+def restart_commanded(record: JobRecord, event: CommandRequested, at: int) -> JobRecord:
     """What becomes of a job that is told to start again; one that does not run, or is about to end, takes no notice."""
     if record.phase not in ACTIVE_PHASES or record.cancel_requested:
         return record
-    return _restart_replica(record, fact) if fact.role else _restart_gang(record, fact, at)
+    return _restart_replica(record, event) if event.role else _restart_gang(record, event, at)
 
 
-def _restart_gang(record: JobRecord, fact: CommandRequested, at: int) -> JobRecord:
+def _restart_gang(record: JobRecord, event: CommandRequested, at: int) -> JobRecord:
     return msgspec.structs.replace(
         record,
         phase=Phase.RESTARTING,
         replicas=send_away(record),
-        reason=Reason(code=RESTART_REQUESTED, message=f"{fact.by or 'its user'} has it started again"),
+        reason=Reason(code=RESTART_REQUESTED, message=f"{event.by or 'its user'} has it started again"),
         waiting_since=at,
         not_before=0,
     )
 
 
-def _restart_replica(record: JobRecord, fact: CommandRequested) -> JobRecord:
+def _restart_replica(record: JobRecord, event: CommandRequested) -> JobRecord:
     """The replica is asked to end; that it has ended is told by the runtime, and starting it again follows from that."""
-    key = (fact.role, fact.target)
+    key = (event.role, event.target)
     named = [m for m in record.members() if m.key == key and _runs(m.state)]
     if not named:
         return record
-    words = f"{fact.by or 'its user'} has {fact.role}-{fact.target} started again"
+    words = f"{event.by or 'its user'} has {event.role}-{event.target} started again"
     return msgspec.structs.replace(
         record,
         replicas=tuple(

@@ -54,13 +54,13 @@ def resume(record: JobRecord, at: int) -> JobRecord:
     )
 
 
-def suspension_commanded(record: JobRecord, fact: CommandRequested, at: int) -> JobRecord:
+def suspension_commanded(record: JobRecord, event: CommandRequested, at: int) -> JobRecord:
     """What becomes of a job that is told to be held or to go on; one that has ended, or is about to, takes no notice."""
     if record.terminal or record.cancel_requested:
         return record
-    hold = fact.command is Command.SUSPEND
+    hold = event.command is Command.SUSPEND
     if record.phase is Phase.SUBMITTED:
         return msgspec.structs.replace(record, suspended=hold)
     if hold is (record.phase is Phase.SUSPENDED):
         return record
-    return suspend(record, at, fact.by) if hold else resume(record, at)
+    return suspend(record, at, event.by) if hold else resume(record, at)

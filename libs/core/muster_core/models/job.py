@@ -1,4 +1,4 @@
-"""The one model that every dialect becomes: what a user wants to run, with nothing of the dialect left.
+"""The one model that every format becomes: what a user wants to run, with nothing of the format left.
 
 Fields whose meaning needs a decision elsewhere (elastic policies, topology levels, deadlines) are here from the beginning, so
 that stored jobs never need a migration when the part that acts on them arrives.
@@ -138,7 +138,7 @@ class Template(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
 class Role(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Replicas of one sort. ``min <= replicas <= max``: the gang's floor, what is asked for at the start, the ceiling.
 
-    ``overrides`` replace the whole template of single indices; dialects that merge field by field have merged already.
+    ``overrides`` replace the whole template of single indices; formats that merge field by field have merged already.
     """
 
     name: str
@@ -257,7 +257,7 @@ class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tru
     build: Build | None = None
     built_by: str = ""
     defaults: AppliedDefaults | None = None
-    dialect: str = "native"
+    format: str = "native"
     min_available: int | None = None
     placement: PlacementPolicy = PlacementPolicy()
     elastic: ElasticPolicy = ElasticPolicy()

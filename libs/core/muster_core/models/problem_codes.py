@@ -57,7 +57,7 @@ class Code(enum.StrEnum):
     NOTHING_TO_RUN = "NothingToRun"
     """Neither an image nor a command, or no replica at all."""
     NOT_TAKEN = "NotTaken"
-    """A field that its dialect has, and that cannot be followed here."""
+    """A field that its format has, and that cannot be followed here."""
     MISSPELT = "Misspelt"
     """Warning: a key that published documents write wrongly, read as what they mean."""
     NOT_ACTED_UPON = "NotActedUpon"

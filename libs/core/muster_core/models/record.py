@@ -1,6 +1,6 @@
-"""The folded record of a job: everything that its facts add up to.
+"""The folded record of a job: everything that its events add up to.
 
-Status-tracker keeps it, and every other service folds the same facts with the same function, so that there is no second opinion
+Status-tracker keeps it, and every other service folds the same events with the same function, so that there is no second opinion
 about where a job stands.
 """
 
@@ -104,10 +104,10 @@ class ReplicaRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_de
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """One line of a job's story: a fact, who said it and when, in words."""
+    """One line of a job's story: an event, who said it and when, in words."""
 
     at: int
-    fact: str
+    event: str
     source: str
     reason: str = ""
     message: str = ""
@@ -137,7 +137,7 @@ class Progress(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
 
 
 class JobRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """Everything known of a job after the fact at stream sequence ``folded``.
+    """Everything known of a job after the event at stream sequence ``folded``.
 
     ``replicas`` holds the replicas of the current attempt, and those of earlier ones until their end is confirmed. ``job`` is absent
     until the job is validated. ``trace`` is the traceparent of the submission. ``built_by`` is the id of the build job that must have
@@ -157,7 +157,7 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
     name: str = ""
     job: Job | None = None
     submitter: str = ""
-    dialect: str = ""
+    format: str = ""
     trace: str = ""
     built_by: str = ""
     problems: tuple[Problem, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from muster_core.events import JobFact, ProgressReported
+from muster_core.events import JobEvent, ProgressReported
 from muster_core.models import JobRecord, Phase, ReplicaRecord, ReplicaState
 from muster_core.scheduling.placement.roles import is_anchor
 from muster_core.simulation.agenda import Agenda
@@ -21,7 +21,7 @@ class Site(Protocol):
         """The record of an unsettled job."""
         ...
 
-    def report(self, job_id: str, fact: JobFact) -> None:
+    def report(self, job_id: str, event: JobEvent) -> None:
         """Say something of a job."""
         ...
 
@@ -126,14 +126,14 @@ class Computing:
         if (record.attempt, record.generation) != membership or speaker is None:
             return
         now = self._clock()
-        fact = ProgressReported(
+        event = ProgressReported(
             role=speaker.role,
             index=speaker.index,
             attempt=record.attempt,
             step=progress.steps_at(now),
             at=now,
         )
-        self._site.report(job_id, fact)
+        self._site.report(job_id, event)
 
 
 def _computing(record: JobRecord, running: list[ReplicaRecord], *, fixed: bool) -> int:

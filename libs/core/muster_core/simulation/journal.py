@@ -8,10 +8,10 @@ from muster_core.events import NodeChanged, Stamped
 
 
 class NodeSaid(msgspec.Struct, frozen=True):
-    """A fact of a node, and the instant (µs since the epoch) at which it was read."""
+    """An event of a node, and the instant (µs since the epoch) at which it was read."""
 
     at: int
-    fact: NodeChanged
+    event: NodeChanged
 
 
 Entry = Stamped | NodeSaid
@@ -25,11 +25,11 @@ class Journal:
         self._kept = kept
 
     @property
-    def facts(self) -> list[Stamped]:
-        """The facts of jobs, in order."""
+    def events(self) -> list[Stamped]:
+        """The events of jobs, in order."""
         return [entry for entry in self.entries if isinstance(entry, Stamped)]
 
     def said(self, entry: Entry) -> None:
-        """Keep a fact."""
+        """Keep an event."""
         if self._kept:
             self.entries.append(entry)

@@ -1,7 +1,7 @@
-"""The same facts decided again: whether a scheduler that is given them says what was said.
+"""The same events decided again: whether a scheduler that is given them says what was said.
 
 The stream of a running system and the journal of a simulated one are read alike: what the scheduler said is taken out of the stream
-and has to come out of the decisions. A running scheduler may have decided before it had read the latest facts; it never decides again
+and has to come out of the decisions. A running scheduler may have decided before it had read the latest events; it never decides again
 before it has read its own.
 """
 
@@ -17,14 +17,14 @@ from muster_core.scheduling.queues import PoolState
 from muster_core.simulation.journal import Entry, NodeSaid
 
 DECISIONS = (events.JobPlaced, events.JobResized, events.JobEvicted, events.JobWaiting)
-"""The facts whose writer is the scheduler."""
+"""The events whose writer is the scheduler."""
 
-Said = tuple[str, events.JobFact]
+Said = tuple[str, events.JobEvent]
 """A job's id, and what was said of it."""
 
 
 class Divergence(msgspec.Struct, frozen=True, kw_only=True):
-    """At entry ``position`` (from 0) the scheduler ``said`` what the same facts do not give (None: it left out what they give).
+    """At entry ``position`` (from 0) the scheduler ``said`` what the same events do not give (None: it left out what they give).
 
     ``decided`` is what they give.
     """
@@ -68,17 +68,17 @@ class _Replaying:
 
     def read(self, position: int, entry: Entry) -> None:
         """Take in an entry."""
-        if isinstance(entry, NodeSaid) or not isinstance(entry.fact, DECISIONS):
+        if isinstance(entry, NodeSaid) or not isinstance(entry.event, DECISIONS):
             self._unread.append(entry)
             return
         self.decisions += 1
-        said = (entry.job_id, entry.fact)
+        said = (entry.job_id, entry.event)
         open_ = _with(said, self._open)
         could_be_over = not self._open or any(not _must_be_said(decided) for decided in self._open)
         if not open_:
             self.close(position)
         if not open_ or (could_be_over and self._unread):
-            # What the last decision left unsaid may be said by the next one, which may have been worked out before the latest facts.
+            # What the last decision left unsaid may be said by the next one, which may have been worked out before the latest events.
             fresh = self._alternatives(entry.at)
             open_ += _with(said, fresh)
             if not open_:
@@ -95,7 +95,7 @@ class _Replaying:
         self._open = []
 
     def _alternatives(self, at: int) -> list[list[Said]]:
-        """What is decided on none of the unread facts, on the first, on the first two, ...; afterwards all of them are read."""
+        """What is decided on none of the unread events, on the first, on the first two, ...; afterwards all of them are read."""
         found = [self._decided(at)]
         while self._unread:
             self._observe(self._unread.pop(0))
@@ -105,7 +105,7 @@ class _Replaying:
         return found
 
     def _decided(self, at: int) -> list[Said]:
-        return [(one.job_id, one.to_fact(self._pool)) for one in self._state.decide(at)]
+        return [(one.job_id, one.to_event(self._pool)) for one in self._state.decide(at)]
 
     def _catch_up(self) -> None:
         while self._unread:
@@ -113,7 +113,7 @@ class _Replaying:
 
     def _observe(self, entry: Entry) -> None:
         if isinstance(entry, NodeSaid):
-            self._state.observe_node(entry.fact)
+            self._state.observe_node(entry.event)
         else:
             self._state.observe(entry)
 

@@ -33,7 +33,7 @@ class Scaler:
         return self._settings.policy == NONE
 
     def look(self, state: PoolState, now: int) -> list[tuple[str, ScaleProposed]]:
-        """The proposals at ``now`` (µs), by job; ``next_look`` then is when to look again without any fact, if ever."""
+        """The proposals at ``now`` (µs), by job; ``next_look`` then is when to look again without any event, if ever."""
         view = view_of_state(state)
         proposals: list[tuple[str, ScaleProposed]] = []
         again: list[int] = []
@@ -43,7 +43,7 @@ class Scaler:
                 again.append(due)
                 continue
             self._asked[proposal.job_id] = (_what(proposal), now)
-            proposals.append((proposal.job_id, proposal.to_fact()))
+            proposals.append((proposal.job_id, proposal.to_event()))
         if (at := next_check(view, now, self._settings)) is not None:
             again.append(at)
         self.next_look = min(again, default=None)

@@ -16,7 +16,7 @@ class WorldSettings(msgspec.Struct, frozen=True, kw_only=True):
     every ``checkpoint_us`` (0: loses nothing). A job whose size matters reports how fast it is ``report_us`` after every change of its size
     (0: never). ``policy`` is the elasticity policy. With ``renewals`` jobs that wait are told again
     whenever the numbers of their reason changed, as the running scheduler does; without, once for every reason. ``journal`` keeps every
-    fact; ``checks`` looks at the invariants after each. The world begins at ``epoch_us``.
+    event; ``checks`` looks at the invariants after each. The world begins at ``epoch_us``.
     """
 
     pool: str = "simulated"

@@ -43,7 +43,7 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class Chronicle:
-    """Everybody's story, told by the facts; ``clock`` gives µs since the beginning."""
+    """Everybody's story, told by the events; ``clock`` gives µs since the beginning."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self.jobs: dict[str, JobStory] = {}
@@ -65,11 +65,11 @@ class Chronicle:
         now = self._clock()
         self.jobs[job_id] = JobStory(job_id=job_id, submitted_at=now)
 
-    def note(self, job_id: str, fact: events.JobFact, record: JobRecord | None) -> None:
-        """A fact was folded into ``record`` (None: the job is settled)."""
+    def note(self, job_id: str, event: events.JobEvent, record: JobRecord | None) -> None:
+        """An event was folded into ``record`` (None: the job is settled)."""
         story = self.jobs[job_id]
         now = self._clock()
-        match fact:
+        match event:
             case events.JobValidated():
                 self._waits[job_id] = now
             case events.JobPlaced():

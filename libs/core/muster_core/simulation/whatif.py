@@ -27,7 +27,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it under ``policy``: the measures, every job's story, the pool over time, and how many facts that took.
+    """What came of it under ``policy``: the measures, every job's story, the pool over time, and how many events that took.
 
     ``gpus`` are the cluster's, in milli-GPU.
     """
@@ -37,7 +37,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     stories: tuple[JobStory, ...]
     moments: tuple[Moment, ...]
     gpus: int
-    facts: int
+    events: int
 
 
 def simulate(
@@ -72,7 +72,7 @@ def simulate(
         stories=stories,
         moments=moments,
         gpus=gpus,
-        facts=world.facts_said,
+        events=world.events_said,
     )
 
 

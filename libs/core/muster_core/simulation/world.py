@@ -76,8 +76,8 @@ class World:
         return self._clock - self.settings.epoch_us
 
     @property
-    def facts_said(self) -> int:
-        """How many facts of jobs there were."""
+    def events_said(self) -> int:
+        """How many events of jobs there were."""
         return self._sequence
 
     @property
@@ -183,9 +183,9 @@ class World:
         """The record of a job, or None where it is settled or not known."""
         return self.pool.record(job_id)
 
-    def report(self, job_id: str, fact: events.JobFact) -> None:
+    def report(self, job_id: str, event: events.JobEvent) -> None:
         """A replica tells how far its job has come."""
-        self._say(job_id, fact, "pod-launcher")
+        self._say(job_id, event, "pod-launcher")
 
     def end(self, job_id: str, runs: list[Run]) -> None:
         """Replicas that run end well."""
@@ -237,7 +237,7 @@ class World:
                 continue
             for instruction in decide(record, self._clock):
                 if isinstance(instruction, Finish | Restart):
-                    self._say(job_id, instruction.fact, "status-tracker")
+                    self._say(job_id, instruction.event, "status-tracker")
             record = self.pool.record(job_id)
             if record is None:
                 continue
@@ -257,7 +257,7 @@ class World:
         for instruction in instructions:
             if isinstance(instruction, Wait) and self._is_known(instruction):
                 continue
-            self._say(instruction.job_id, instruction.to_fact(self.settings.pool), "scheduler")
+            self._say(instruction.job_id, instruction.to_event(self.settings.pool), "scheduler")
             # Placing and telling follow from this very pass; it would not say more if it were made again.
             self._to_decide |= isinstance(instruction, Resize | Evict)
         wake = self.pool.next_wake(self._clock)
@@ -273,13 +273,13 @@ class World:
 
     def _scale(self) -> None:
         self._to_scale = False
-        for job_id, fact in self._scaler.look(self.pool, self._clock):
-            self._say(job_id, fact, "scaler")
+        for job_id, event in self._scaler.look(self.pool, self._clock):
+            self._say(job_id, event, "scaler")
 
-    def _say(self, job_id: str, fact: events.JobFact, source: str) -> None:
+    def _say(self, job_id: str, event: events.JobEvent, source: str) -> None:
         self._sequence += 1
         stamped = events.Stamped(
-            job_id=job_id, fact=fact, sequence=self._sequence, at=self._clock, source=source
+            job_id=job_id, event=event, sequence=self._sequence, at=self._clock, source=source
         )
         illegal = self.pool.observe(stamped)
         if illegal is not None:
@@ -287,26 +287,26 @@ class World:
         self.journal.said(stamped)
         if self.settings.checks:
             self.pool.check_invariants()
-        self.chronicle.note(job_id, fact, self.pool.record(job_id))
-        self._wake(job_id, fact, source)
-        if not isinstance(fact, events.JobWaiting | events.ScaleProposed | events.ProgressReported):
+        self.chronicle.note(job_id, event, self.pool.record(job_id))
+        self._wake(job_id, event, source)
+        if not isinstance(event, events.JobWaiting | events.ScaleProposed | events.ProgressReported):
             self._touch(job_id)
 
-    def _wake(self, job_id: str, fact: events.JobFact, source: str) -> None:
+    def _wake(self, job_id: str, event: events.JobEvent, source: str) -> None:
         if source == "scheduler":
             return
-        if isinstance(fact, events.ProgressReported):
+        if isinstance(event, events.ProgressReported):
             return
         self._to_scale = True
-        self._to_decide |= self._concerns_somebody(job_id, fact)
+        self._to_decide |= self._concerns_somebody(job_id, event)
 
-    def _concerns_somebody(self, job_id: str, fact: events.JobFact) -> bool:
+    def _concerns_somebody(self, job_id: str, event: events.JobEvent) -> bool:
         """Whether there may be something new to decide: asking in vain is what a simulation would spend most of its time on."""
-        if isinstance(fact, events.CommandRequested | events.ScaleProposed):
+        if isinstance(event, events.CommandRequested | events.ScaleProposed):
             self._sizes_change = True
-        if self._sizes_change or not isinstance(fact, events.ReplicasChanged | events.JobFinished):
+        if self._sizes_change or not isinstance(event, events.ReplicasChanged | events.JobFinished):
             return True
-        changes = fact.changes if isinstance(fact, events.ReplicasChanged) else ()
+        changes = event.changes if isinstance(event, events.ReplicasChanged) else ()
         states = {change.state for change in changes}
         if ReplicaState.REJECTED in states:
             return True

@@ -52,7 +52,7 @@ def board_of(line: Line, job: Job) -> Job | None:
         annotations=job.annotations,
         kind=JobKind.SERVICE,
         category=Category.JOBS,
-        dialect=NAME,
+        format=NAME,
         roles=(role,),
         run=RunPolicy(clean_pod_policy=CleanPodPolicy.ALL),
     )

@@ -18,7 +18,7 @@ from muster_formats.arena.jobs import SORTS, Sort
 from muster_formats.arena.line import Line, flags_of, read_flags, skip_globals
 from muster_formats.arena.parts import NAME
 from muster_formats.cursor import Cursor, nearest
-from muster_formats.dialect import Dialect, Given
+from muster_formats.format import Format, Given
 from muster_formats.places import Place, Places
 from muster_formats.problems import Problems, Spot, shown
 from muster_formats.rules import apply_rules
@@ -81,7 +81,7 @@ def read_arena(cursor: Cursor, given: Given) -> tuple[Job, ...]:
     return _jobs(line, sort, given)
 
 
-DIALECT = Dialect(name=NAME, version=NAME, kind=_SUBMIT, read=read_arena, version_key="")
+FORMAT = Format(name=NAME, version=NAME, kind=_SUBMIT, read=read_arena, version_key="")
 """What is read here. Its documents are command lines, and are known by their first word."""
 
 

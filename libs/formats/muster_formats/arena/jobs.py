@@ -42,7 +42,7 @@ from muster_formats.arena.parts import (
 )
 from muster_formats.arena.replicas import Replica, mounts_on_launcher, template, worker_count
 from muster_formats.arena.tensorflow import read_tensorflow
-from muster_formats.dialect import Given
+from muster_formats.format import Given
 from muster_formats.places import Place, Places
 from muster_formats.rules import MAX_ROLES
 from muster_formats.table import Table

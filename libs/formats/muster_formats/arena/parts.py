@@ -22,11 +22,11 @@ from muster_formats.arena.kinds import Flag
 from muster_formats.arena.line import Line
 from muster_formats.arena.replicas import Replica, check_sync
 from muster_formats.cursor import warn_idle
-from muster_formats.dialect import Given
+from muster_formats.format import Given
 from muster_formats.places import Place, Places
 
 NAME = "arena"
-"""What jobs call this dialect."""
+"""What jobs call this format."""
 
 
 def job_of(line: Line, given: Given, framework: Framework, roles: tuple[Role, ...], run: RunPolicy) -> Job:
@@ -54,7 +54,7 @@ def job_of(line: Line, given: Given, framework: Framework, roles: tuple[Role, ..
         labels=line.map(flags.label),
         annotations=line.map(flags.annotation),
         framework=framework,
-        dialect=NAME,
+        format=NAME,
         placement=PlacementPolicy(gpu_topology=line.get(flags.gpu_topology) or False),
         roles=roles,
         run=run,

@@ -22,7 +22,7 @@ from muster_formats.arena.parts import (
 )
 from muster_formats.arena.replicas import Replica, template, worker_count
 from muster_formats.cursor import warn_idle
-from muster_formats.dialect import Given
+from muster_formats.format import Given
 from muster_formats.places import Places
 
 _FLAGS = TensorFlowFlags

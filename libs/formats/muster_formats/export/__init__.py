@@ -67,7 +67,7 @@ TARGETS: Mapping[str, Target] = {
     BATCHJOB: Target("a Kubernetes Job", write_batchjob),
     TRAINJOB: Target("a TrainJob", write_trainjob),
 }
-"""Every form that jobs can be written in, by the name that its dialect has."""
+"""Every form that jobs can be written in, by the name that its format has."""
 
 
 def convert(jobs: Sequence[Job], target: str) -> Converted:

@@ -19,7 +19,7 @@ from muster_core.models import (
     SuccessPolicy,
 )
 from muster_formats.cursor import Cursor
-from muster_formats.dialect import Dialect, Given
+from muster_formats.format import Format, Given
 from muster_formats.kubeflow.keys import API_VERSION, KubeflowKeys, SchedulingKeys
 from muster_formats.kubeflow.roles import Bounds, Gang, read_roles
 from muster_formats.kubeflow.run import RunReader
@@ -71,13 +71,13 @@ class KubeflowKind:
         """What jobs call it."""
         return self.kind.lower()
 
-    def dialect(self, particulars: Callable[[Section, Places], Particulars]) -> Dialect:
-        """Its dialect; ``particulars`` reads what is its own from ``spec``, and notes the places of it."""
+    def format(self, particulars: Callable[[Section, Places], Particulars]) -> Format:
+        """Its format; ``particulars`` reads what is its own from ``spec``, and notes the places of it."""
 
         def read(cursor: Cursor, given: Given) -> tuple[Job, ...]:
             return _read(self, cursor, given, particulars)
 
-        return Dialect(name=self.name, version=self.version, kind=self.kind, read=read, table=self.table)
+        return Format(name=self.name, version=self.version, kind=self.kind, read=read, table=self.table)
 
 
 def nothing_of_its_own(spec: Section, places: Places) -> Particulars:
@@ -119,7 +119,7 @@ def _read(
         annotations=metadata.annotations,
         framework=kind.framework,
         options=own.options,
-        dialect=kind.name,
+        format=kind.name,
         queue=run.scheduled(SchedulingKeys.queue) or "",
         min_available=gang.min_available,
         roles=read_roles(gang, spec, kind.replica_specs, run, places),

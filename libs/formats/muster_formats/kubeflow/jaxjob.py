@@ -34,5 +34,5 @@ JAXJOB = KubeflowKind(
 )
 """How a JAXJob differs from the others."""
 
-DIALECTS = (JAXJOB.dialect(nothing_of_its_own),)
+FORMATS = (JAXJOB.format(nothing_of_its_own),)
 """What is read here."""

@@ -123,5 +123,5 @@ def _particulars_v2(spec: Section, places: Places) -> Particulars:
     return Particulars(options=_options(spec, places))
 
 
-DIALECTS = (MPIJOB.dialect(_particulars), MPIJOB_V2.dialect(_particulars_v2))
+FORMATS = (MPIJOB.format(_particulars), MPIJOB_V2.format(_particulars_v2))
 """What is read here."""

@@ -85,5 +85,5 @@ def _particulars(spec: Section, places: Places) -> Particulars:
     return Particulars()
 
 
-DIALECTS = (MXJOB.dialect(_particulars),)
+FORMATS = (MXJOB.format(_particulars),)
 """What is read here."""

@@ -48,5 +48,5 @@ def _particulars(spec: Section, places: Places) -> Particulars:
     return Particulars(options=FrameworkOptions(rendezvous=rendezvous), bounds=read_bounds(elastic))
 
 
-DIALECTS = (PADDLEJOB.dialect(_particulars),)
+FORMATS = (PADDLEJOB.format(_particulars),)
 """What is read here."""

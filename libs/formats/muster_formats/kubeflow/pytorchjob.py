@@ -71,5 +71,5 @@ def _processes(spec: Section, elastic: Section | None, places: Places) -> str:
     return said or ""
 
 
-DIALECTS = (PYTORCHJOB.dialect(_particulars),)
+FORMATS = (PYTORCHJOB.format(_particulars),)
 """What is read here."""

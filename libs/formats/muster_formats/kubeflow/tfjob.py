@@ -86,5 +86,5 @@ def _particulars(spec: Section, places: Places) -> Particulars:
     )
 
 
-DIALECTS = (TFJOB.dialect(_particulars),)
+FORMATS = (TFJOB.format(_particulars),)
 """What is read here."""

@@ -35,5 +35,5 @@ XGBOOSTJOB = KubeflowKind(
 )
 """How an XGBoostJob differs from the others."""
 
-DIALECTS = (XGBOOSTJOB.dialect(nothing_of_its_own),)
+FORMATS = (XGBOOSTJOB.format(nothing_of_its_own),)
 """What is read here."""

@@ -1,4 +1,4 @@
-"""The native form -> ``Job``: the shortest way to say what every other dialect says."""
+"""The native form -> ``Job``: the shortest way to say what every other format says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from muster_core.models import (
 )
 from muster_formats.builds import build_role
 from muster_formats.cursor import Cursor
-from muster_formats.dialect import Dialect, Given
+from muster_formats.format import Format, Given
 from muster_formats.metadata import Metadata, MetadataKeys, read_metadata
 from muster_formats.native.keys import (
     API_VERSION,
@@ -52,7 +52,7 @@ def read_native(cursor: Cursor, given: Given) -> tuple[Job, ...]:
     return (job,)
 
 
-DIALECTS = (Dialect(name=NAME, version=API_VERSION, kind=KIND, read=read_native, table=JobKeys),)
+FORMATS = (Format(name=NAME, version=API_VERSION, kind=KIND, read=read_native, table=JobKeys),)
 """What is read here."""
 
 

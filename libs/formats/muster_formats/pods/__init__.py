@@ -1,1 +1,1 @@
-"""Kubernetes pod templates, as every dialect that has them reads them."""
+"""Kubernetes pod templates, as every format that has them reads them."""

@@ -1,6 +1,6 @@
 """Which container of a replica's template decides how it ends, and on which port it waits for the others, by framework.
 
-Source: the training operators' documented container and port names. Every dialect with templates agrees on them, so that a job means
+Source: the training operators' documented container and port names. Every format with templates agrees on them, so that a job means
 the same whichever way it was written.
 """
 

@@ -1,4 +1,4 @@
-"""The Kubernetes words for where a replica may stand and what it is given: shared by every dialect that uses them."""
+"""The Kubernetes words for where a replica may stand and what it is given: shared by every format that uses them."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from muster_core.models import Category, Framework, Job, JobKind, Port, RestartP
 from muster_core.models.problem_codes import Code
 from muster_formats.builds import BUILD_ROLE
 from muster_formats.cursor import Cursor, warn_idle
-from muster_formats.dialect import Dialect, Given, Read
+from muster_formats.format import Format, Given, Read
 from muster_formats.placeholders import Placeholders
 from muster_formats.places import Place, Places
 from muster_formats.polyaxon_v0.build import Image, read_image
@@ -168,16 +168,16 @@ def refuse_document(kind: str, cursor: Cursor, given: Given) -> tuple[Job, ...]:
     return ()
 
 
-def _dialect(kind: str, read: Read, *, taken: bool) -> Dialect:
+def _format(kind: str, read: Read, *, taken: bool) -> Format:
     table = TABLES.get(kind)
-    return Dialect(
+    return Format(
         name=NAME, version_key="version", version=VERSION, kind=kind, read=read, taken=taken, table=table
     )
 
 
-DIALECTS = (
-    *(_dialect(kind, functools.partial(read_document, kind), taken=True) for kind in _KINDS),
-    *(_dialect(kind, functools.partial(refuse_document, kind), taken=False) for kind in _REFUSED),
+FORMATS = (
+    *(_format(kind, functools.partial(read_document, kind), taken=True) for kind in _KINDS),
+    *(_format(kind, functools.partial(refuse_document, kind), taken=False) for kind in _REFUSED),
 )
 """What is read here."""
 

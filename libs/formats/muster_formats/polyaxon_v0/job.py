@@ -23,7 +23,7 @@ from muster_core.models import (
 from muster_core.models.problem_codes import Code
 from muster_formats.builds import build_role
 from muster_formats.capabilities import Limits
-from muster_formats.dialect import Given
+from muster_formats.format import Given
 from muster_formats.names import DNS_1035
 from muster_formats.places import Place, Places
 from muster_formats.polyaxon_v0.build import Image
@@ -82,7 +82,7 @@ class Op:
             ),
             build=build,
             built_by=built_by,
-            dialect=NAME,
+            format=NAME,
             run=run,
             annotations=_annotations(self.section, framework),
         )
@@ -97,7 +97,7 @@ class Op:
             kind=JobKind.BUILD,
             category=Category.BUILDS,
             build=build,
-            dialect=NAME,
+            format=NAME,
             run=run_policy(image.env),
         )
 

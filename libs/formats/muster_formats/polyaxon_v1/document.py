@@ -14,7 +14,7 @@ import msgspec
 from muster_core.models import CleanPodPolicy, Convention, Job, JobKind, RunPolicy
 from muster_core.models.problem_codes import Code
 from muster_formats.cursor import Cursor
-from muster_formats.dialect import Dialect, Given
+from muster_formats.format import Format, Given
 from muster_formats.kinds import Text
 from muster_formats.names import DNS_1035, DNS_1123, QUEUE
 from muster_formats.places import Place, Places
@@ -66,8 +66,8 @@ def read_component(cursor: Cursor, given: Given) -> tuple[Job, ...]:
     return _Reader(Compiled(operation=None, component=component, moved=moved), given).read()
 
 
-DIALECTS = tuple(
-    Dialect(name=NAME, version=VERSION, kind=kind, read=read, version_key=_VERSION_KEY, table=table)
+FORMATS = tuple(
+    Format(name=NAME, version=VERSION, kind=kind, read=read, version_key=_VERSION_KEY, table=table)
     for kind, read, table in (
         ("operation", read_operation, OperationKeys),
         ("component", read_component, ComponentKeys),
@@ -139,7 +139,7 @@ class _Reader:
             options=msgspec.structs.replace(
                 run.options, conventions=(Convention.POLYAXON,), parameters=values.plain
             ),
-            dialect=NAME,
+            format=NAME,
             min_available=run.min_available,
             roles=run.roles,
             annotations=self._annotations(),

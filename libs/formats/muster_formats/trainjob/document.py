@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from muster_core.models import Framework, FrameworkOptions, Job, RestartPolicy, Role, RunPolicy, Template
 from muster_core.models.problem_codes import Code
 from muster_formats.cursor import Cursor
-from muster_formats.dialect import Dialect, Given
+from muster_formats.format import Format, Given
 from muster_formats.metadata import Metadata, MetadataKeys, read_metadata
 from muster_formats.places import Place, Places
 from muster_formats.pods.framework_pods import main_of
@@ -84,7 +84,7 @@ def read_trainjob(cursor: Cursor, given: Given) -> tuple[Job, ...]:
         annotations={**metadata.annotations, **(spec.get(SpecKeys.annotations) or {})},
         framework=framework,
         options=FrameworkOptions(processes=processes or ""),
-        dialect=NAME,
+        format=NAME,
         roles=(role,),
         run=RunPolicy(
             backoff_limit=BACKOFF,
@@ -96,7 +96,7 @@ def read_trainjob(cursor: Cursor, given: Given) -> tuple[Job, ...]:
     return (job,)
 
 
-DIALECTS = (Dialect(name=NAME, version=API_VERSION, kind=KIND, read=read_trainjob, table=DocumentKeys),)
+FORMATS = (Format(name=NAME, version=API_VERSION, kind=KIND, read=read_trainjob, table=DocumentKeys),)
 """What is read here."""
 
 

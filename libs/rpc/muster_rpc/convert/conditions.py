@@ -56,9 +56,9 @@ def _lost_at(record: JobRecord) -> int:
     return record.finished_at or _last(record, "JobRestarting", "JobEvicted", "CommandRequested")
 
 
-def _last(record: JobRecord, *facts: str) -> int:
-    """When the last of these facts (of any, when none is named) was said; 0 when the bounded history has lost it."""
-    return max((entry.at for entry in record.history if not facts or entry.fact in facts), default=0)
+def _last(record: JobRecord, *events: str) -> int:
+    """When the last of these events (of any, when none is named) was said; 0 when the bounded history has lost it."""
+    return max((entry.at for entry in record.history if not events or entry.event in events), default=0)
 
 
 def _of_phase(kind: str, record: JobRecord, *, at: int, held: bool = True) -> job_pb2.Condition:

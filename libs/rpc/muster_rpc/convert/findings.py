@@ -21,7 +21,7 @@ class Findings:
         return tuple(self._problems)
 
     def report(self, code: str, path: str, message: str, *, found: str, allowed: str) -> None:
-        """Note one value that is none; ``code`` is one of the table that the dialects share."""
+        """Note one value that is none; ``code`` is one of the table that the formats share."""
         self._problems.append(Problem(code=code, path=path, message=message, found=found, allowed=allowed))
 
     def member(self, pair: EnumPair[CoreT, ProtoT], number: int, path: str) -> CoreT | None:

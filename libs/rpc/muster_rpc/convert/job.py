@@ -59,7 +59,7 @@ def job_from_proto(spec: job_pb2.JobSpec) -> Job:
         roles=tuple(
             _role_from_proto(role, kind, findings, f"roles[{i}]") for i, role in enumerate(spec.roles)
         ),
-        dialect=spec.dialect or "native",
+        format=spec.format or "native",
         min_available=spec.min_available or None,
         placement=placement_from_proto(spec.placement, findings),
         elastic=elastic_from_proto(spec.elastic, findings),
@@ -95,7 +95,7 @@ def job_to_proto(job: Job) -> job_pb2.JobSpec:
         run=run_to_proto(job.run),
         labels=job.labels,
         annotations=job.annotations,
-        dialect=job.dialect,
+        format=job.format,
         warnings=[problem_to_proto(warning) for warning in job.warnings],
     )
 

@@ -116,7 +116,7 @@ def _role_status(role: str, members: Iterable[ReplicaRecord]) -> job_pb2.RoleSta
 def _entry(entry: HistoryEntry) -> job_pb2.HistoryEntry:
     return job_pb2.HistoryEntry(
         at=timestamp_to_proto(entry.at),
-        fact=entry.fact,
+        event=entry.event,
         source=entry.source,
         reason=entry.reason,
         message=entry.message,

@@ -1211,7 +1211,7 @@ Global___AppliedDefaults: _TypeAlias = AppliedDefaults  # noqa: Y015
 
 @_typing.final
 class JobSpec(_message.Message):
-    """A training job, normalised: what every dialect becomes."""
+    """A training job, normalised: what every format becomes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1269,7 +1269,7 @@ class JobSpec(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     ANNOTATIONS_FIELD_NUMBER: _builtins.int
-    DIALECT_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     CATEGORY_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
@@ -1292,8 +1292,8 @@ class JobSpec(_message.Message):
     """Plain unless said."""
     min_available: _builtins.int
     """At least this many replicas of all roles together; 0: the sum of the roles' floors."""
-    dialect: _builtins.str
-    """The dialect that it came in; set by Muster."""
+    format: _builtins.str
+    """The format that it came in; set by Muster."""
     category: Global___Category.ValueType
     """The kind's own unless said."""
     built_by: _builtins.str
@@ -1355,7 +1355,7 @@ class JobSpec(_message.Message):
         run: Global___RunPolicy | None = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         annotations: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        dialect: _builtins.str = ...,
+        format: _builtins.str = ...,
         warnings: _abc.Iterable[Global___Problem] | None = ...,
         category: Global___Category.ValueType = ...,
         options: Global___FrameworkOptions | None = ...,
@@ -1365,7 +1365,7 @@ class JobSpec(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_preemptible", b"_preemptible", "build", b"build", "defaults", b"defaults", "elastic", b"elastic", "options", b"options", "placement", b"placement", "preemptible", b"preemptible", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_preemptible", b"_preemptible", "annotations", b"annotations", "build", b"build", "built_by", b"built_by", "category", b"category", "defaults", b"defaults", "dialect", b"dialect", "elastic", b"elastic", "framework", b"framework", "kind", b"kind", "labels", b"labels", "min_available", b"min_available", "name", b"name", "namespace", b"namespace", "options", b"options", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "queue", b"queue", "roles", b"roles", "run", b"run", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_preemptible", b"_preemptible", "annotations", b"annotations", "build", b"build", "built_by", b"built_by", "category", b"category", "defaults", b"defaults", "elastic", b"elastic", "format", b"format", "framework", b"framework", "kind", b"kind", "labels", b"labels", "min_available", b"min_available", "name", b"name", "namespace", b"namespace", "options", b"options", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "queue", b"queue", "roles", b"roles", "run", b"run", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__preemptible: _TypeAlias = _typing.Literal["preemptible"]  # noqa: Y015
     _WhichOneofArgType__preemptible: _TypeAlias = _typing.Literal["_preemptible", b"_preemptible"]  # noqa: Y015
@@ -1533,12 +1533,12 @@ class HistoryEntry(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     AT_FIELD_NUMBER: _builtins.int
-    FACT_FIELD_NUMBER: _builtins.int
+    EVENT_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
-    fact: _builtins.str
-    """The fact, e.g. "JobPlaced"."""
+    event: _builtins.str
+    """The event, e.g. "JobPlaced"."""
     source: _builtins.str
     """The service that said it."""
     reason: _builtins.str
@@ -1553,14 +1553,14 @@ class HistoryEntry(_message.Message):
         self,
         *,
         at: _timestamp_pb2.Timestamp | None = ...,
-        fact: _builtins.str = ...,
+        event: _builtins.str = ...,
         source: _builtins.str = ...,
         reason: _builtins.str = ...,
         message: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "fact", b"fact", "message", b"message", "reason", b"reason", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "event", b"event", "message", b"message", "reason", b"reason", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1920,7 +1920,7 @@ class Job(_message.Message):
     trace_id: _builtins.str
     """The trace of its whole life, as 32 hexadecimal digits."""
     sequence: _builtins.int
-    """The stream sequence of the last fact in this answer: give it back to read no older state."""
+    """The stream sequence of the last event in this answer: give it back to read no older state."""
     submitter: _builtins.str
     """Who submitted it."""
     built_by: _builtins.str

@@ -24,7 +24,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Document(_message.Message):
-    """A document in any dialect."""
+    """A document in any format."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

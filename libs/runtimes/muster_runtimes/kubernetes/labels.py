@@ -108,9 +108,9 @@ def replica_of(metadata: Metadata) -> ReplicaId | None:
     return ReplicaId(job_id=job_id, attempt=attempt, role=role, index=index, restart=restart)
 
 
-def of_lane(pool: str, lane: int) -> str:
-    """The selector for what belongs to the jobs of a lane."""
-    return f"{POOL}={pool},{JOB_ID},{SHARD} in ({','.join(map(str, shards_of(lane)))})"
+def of_partition(pool: str, partition: int) -> str:
+    """The selector for what belongs to the jobs of a partition."""
+    return f"{POOL}={pool},{JOB_ID},{SHARD} in ({','.join(map(str, shards_of(partition)))})"
 
 
 def of_job(job_id: str) -> str:

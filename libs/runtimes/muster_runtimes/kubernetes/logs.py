@@ -60,9 +60,9 @@ class LogReader:
                         yield LogChunk(replica=replica, data=data)
             return
         queue: asyncio.Queue[LogChunk | None] = asyncio.Queue(maxsize=64)
-        lanes: dict[tuple[str, int], list[ReplicaId]] = {}
+        partitions: dict[tuple[str, int], list[ReplicaId]] = {}
         for replica in replicas:
-            lanes.setdefault((replica.role, replica.index), []).append(replica)
+            partitions.setdefault((replica.role, replica.index), []).append(replica)
 
         async def pump(runs: Sequence[ReplicaId]) -> None:
             try:
@@ -72,7 +72,7 @@ class LogReader:
             finally:
                 await queue.put(None)
 
-        tasks = [asyncio.create_task(pump(runs)) for runs in lanes.values()]
+        tasks = [asyncio.create_task(pump(runs)) for runs in partitions.values()]
         try:
             left = len(tasks)
             while left:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from muster_core.models import ENDED_STATES
-from muster_events.subjects import lane_of
+from muster_events.subjects import partition_of
 from muster_runtimes.changes import Changes, Listener
 from muster_runtimes.kubernetes.labels import replica_of
 from muster_runtimes.kubernetes.objects import Pod
@@ -242,9 +242,9 @@ class Runs:
         """Know nothing of the job until something is said of its pods again."""
         self._runs.pop(job_id, None)
 
-    def give_up(self, lane: int) -> None:
-        """Know nothing of the jobs of a lane any more: others look after them."""
-        for job_id in [job_id for job_id in self._runs if lane_of(job_id) == lane]:
+    def give_up(self, partition: int) -> None:
+        """Know nothing of the jobs of a partition any more: others look after them."""
+        for job_id in [job_id for job_id in self._runs if partition_of(job_id) == partition]:
             del self._runs[job_id]
 
     def _run(self, replica: ReplicaId) -> Run:

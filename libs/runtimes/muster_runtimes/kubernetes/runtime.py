@@ -22,10 +22,10 @@ from muster_runtimes.kubernetes.config import (
 )
 from muster_runtimes.kubernetes.errors import ApiError
 from muster_runtimes.kubernetes.farewell import Farewell
-from muster_runtimes.kubernetes.lanes import Lanes
 from muster_runtimes.kubernetes.logs import LogReader
 from muster_runtimes.kubernetes.node_watch import NodeWatch
 from muster_runtimes.kubernetes.objects import Metadata, Pod
+from muster_runtimes.kubernetes.partitions import Partitions
 from muster_runtimes.kubernetes.progress import ProgressLines
 from muster_runtimes.kubernetes.reach import PodReach
 from muster_runtimes.kubernetes.runs import Runs
@@ -75,12 +75,14 @@ class KubernetesRuntime:
         self.reach = PodReach(api=api, runs=self._runs)
         """The way into pods."""
         self._farewell = Farewell(runs=self._runs, writer=self._writer, logs=self._logs)
-        self._lanes = Lanes(api=api, pool=options.pool, namespace=options.namespace, runs=self._runs)
+        self._partitions = Partitions(
+            api=api, pool=options.pool, namespace=options.namespace, runs=self._runs
+        )
         self._starts = Starts(
             clock=clock,
             nodes=self._nodes,
             runs=self._runs,
-            lanes=self._lanes,
+            partitions=self._partitions,
             writer=self._writer,
             claims=self._claims,
             pool=options.pool,
@@ -92,28 +94,28 @@ class KubernetesRuntime:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._nodes.run())
-                tasks.create_task(self._lanes.run())
+                tasks.create_task(self._partitions.run())
                 tasks.create_task(self._farewell.run())
                 tasks.create_task(self._tick())
                 tasks.create_task(self._sweep())
         finally:
-            await self._lanes.aclose()
+            await self._partitions.aclose()
             await self._logs.aclose()
             await self._claims.aclose()
 
-    async def take(self, lane: int) -> None:
-        """Look after the jobs of a lane; returns once every pod of theirs is known."""
+    async def take(self, partition: int) -> None:
+        """Look after the jobs of a partition; returns once every pod of theirs is known."""
         await self._nodes.synced()
-        await self._lanes.take(lane)
+        await self._partitions.take(partition)
 
-    async def give_up(self, lane: int) -> None:
-        """Look after the jobs of a lane no more."""
-        await self._lanes.give_up(lane)
-        self._starts.forget_lane(lane)
+    async def give_up(self, partition: int) -> None:
+        """Look after the jobs of a partition no more."""
+        await self._partitions.give_up(partition)
+        self._starts.forget_partition(partition)
 
     def visit(self, job_id: str) -> AbstractAsyncContextManager[None]:
-        """Know the replicas of a job while it is entered; those of other lanes are watched for it."""
-        return self._lanes.visit(job_id)
+        """Know the replicas of a job while it is entered; those of other partitions are watched for it."""
+        return self._partitions.visit(job_id)
 
     def know(self, job_id: str, job: Job) -> None:
         """What a job is; said before anything is asked for it."""
@@ -129,7 +131,7 @@ class KubernetesRuntime:
 
     def jobs(self) -> Collection[str]:
         """The ids of the jobs of which anything is there, whether or not it ever ran."""
-        return {*self._runs.job_ids(), *self._lanes.anchors()}
+        return {*self._runs.job_ids(), *self._partitions.anchors()}
 
     async def hold_build(self, job_id: str, build: str) -> None:
         """Images are kept by whoever keeps images: there is nothing to hold."""
@@ -217,7 +219,7 @@ class KubernetesRuntime:
 
     async def forget(self, job_id: str) -> None:
         """Remove everything of a job whose replicas have all ended. The config map goes last: it is how a job is found again."""
-        anchor = self._lanes.anchor(job_id)
+        anchor = self._partitions.anchor(job_id)
         known = self._starts.known(job_id)
         namespaces = {pod.metadata.namespace for pod in self._runs.pods_of(job_id)}
         namespaces |= {anchor.metadata.namespace} if anchor else set()
@@ -235,7 +237,7 @@ class KubernetesRuntime:
             )
         await self._archive.forget(job_id)
         self._runs.forget(job_id)
-        self._lanes.forget(job_id)
+        self._partitions.forget(job_id)
         self._starts.forget(job_id)
 
     def _node_moved(self, node: str) -> None:

@@ -17,14 +17,14 @@ import msgspec
 
 from muster_core.frameworks import ConfigFile
 from muster_core.models import Job, ReplicaState
-from muster_events.subjects import lane_of
+from muster_events.subjects import partition_of
 from muster_runtimes.kubernetes.claims import Claims
 from muster_runtimes.kubernetes.config import needs_config, node_as_owner, owner
 from muster_runtimes.kubernetes.errors import ApiError, NotFound, Refused
 from muster_runtimes.kubernetes.labels import GENERATION, is_addressed, replica_of
-from muster_runtimes.kubernetes.lanes import Lanes
 from muster_runtimes.kubernetes.node_watch import NodeWatch
 from muster_runtimes.kubernetes.objects import Pod
+from muster_runtimes.kubernetes.partitions import Partitions
 from muster_runtimes.kubernetes.pods import PodOptions, make_pod, why_not
 from muster_runtimes.kubernetes.requests import requests_of, total
 from muster_runtimes.kubernetes.runs import Runs
@@ -81,7 +81,7 @@ class Starts:
         clock: Callable[[], int],
         nodes: NodeWatch,
         runs: Runs,
-        lanes: Lanes,
+        partitions: Partitions,
         writer: Writer,
         claims: Claims,
         pool: str,
@@ -90,7 +90,7 @@ class Starts:
         self._clock = clock
         self._nodes = nodes
         self._runs = runs
-        self._lanes = lanes
+        self._partitions = partitions
         self._writer = writer
         self._claims = claims
         self._pool = pool
@@ -118,9 +118,11 @@ class Starts:
         """A job is no more."""
         self._jobs.pop(job_id, None)
 
-    def forget_lane(self, lane: int) -> None:
-        """Somebody else looks after the jobs of a lane."""
-        self._jobs = {job_id: known for job_id, known in self._jobs.items() if lane_of(job_id) != lane}
+    def forget_partition(self, partition: int) -> None:
+        """Somebody else looks after the jobs of a partition."""
+        self._jobs = {
+            job_id: known for job_id, known in self._jobs.items() if partition_of(job_id) != partition
+        }
 
     async def start(self, launch: Launch) -> Observation:
         """Have the pod of a run; what stands now. What no pod can be made of has EXITED, what the cluster does not take is REJECTED."""
@@ -162,7 +164,7 @@ class Starts:
         known = self._jobs[job_id]
         known.members = content
         # One that has a config map keeps it, whoever wrote it.
-        if known.uid or needs_config(known.job) or self._lanes.anchor(job_id) is not None:
+        if known.uid or needs_config(known.job) or self._partitions.anchor(job_id) is not None:
             await self._write(job_id, known)
 
     async def write_config(self, job_id: str, files: Mapping[str, ConfigFile]) -> None:
@@ -202,7 +204,7 @@ class Starts:
         grace_s = launch.template.grace_s
         pod = await self._writer.pod(content, replica, grace_s=grace_s, unless=none_is_refused)
         self._claims.follow(pod_template, name=launch.name, namespace=job.namespace, node=launch.node)
-        self._lanes.put(replica.job_id, pod)
+        self._partitions.put(replica.job_id, pod)
 
     def _check_node(self, launch: Launch, known: Known) -> None:
         """Raise where others have taken the node's room meanwhile: a kubelet would refuse the pod, and not every node has one that does.

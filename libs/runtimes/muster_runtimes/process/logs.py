@@ -93,12 +93,12 @@ class LogReader:
         ``tail`` limits what was written before to its last lines. Without ``follow`` one replica comes after the other.
         """
         taps = [Tap(replica, self._path_of(replica), tail=tail) for replica in _runs_in_order(replicas)]
-        lanes = _lanes(taps) if follow else [taps]
+        partitions = _partitions(taps) if follow else [taps]
         try:
-            while lanes := [lane for lane in lanes if lane]:
+            while partitions := [partition for partition in partitions if partition]:
                 idle = True
-                for lane in lanes:
-                    tap = lane[0]
+                for partition in partitions:
+                    tap = partition[0]
                     # Asked before the read, so that nothing written in between is missed.
                     ended = not follow or self._ended(tap.replica)
                     if data := tap.read():
@@ -106,7 +106,7 @@ class LogReader:
                         idle = False
                     elif ended:
                         tap.close()
-                        del lane[0]
+                        del partition[0]
                         idle = False
                 await asyncio.sleep(_LOOK_S if idle else 0)
         finally:
@@ -120,11 +120,11 @@ def _runs_in_order(replicas: Sequence[ReplicaId]) -> list[ReplicaId]:
     return sorted(set(replicas), key=lambda run: (rank[run.role, run.index], run.attempt, run.restart))
 
 
-def _lanes(taps: Sequence[Tap]) -> list[list[Tap]]:
-    lanes: dict[tuple[str, int], list[Tap]] = {}
+def _partitions(taps: Sequence[Tap]) -> list[list[Tap]]:
+    partitions: dict[tuple[str, int], list[Tap]] = {}
     for tap in taps:
-        lanes.setdefault((tap.replica.role, tap.replica.index), []).append(tap)
-    return list(lanes.values())
+        partitions.setdefault((tap.replica.role, tap.replica.index), []).append(tap)
+    return list(partitions.values())
 
 
 def _data_from(descriptor: int, offset: int) -> int:

@@ -109,11 +109,11 @@ class ProcessRuntime:
         self._starter.close()
         await self._watcher.aclose()
 
-    async def take(self, lane: int) -> None:
-        """Every lane's folders are known from construction on."""
+    async def take(self, partition: int) -> None:
+        """Every partition's folders are known from construction on."""
 
-    async def give_up(self, lane: int) -> None:
-        """Folders of other lanes are known as well, and left alone."""
+    async def give_up(self, partition: int) -> None:
+        """Folders of other partitions are known as well, and left alone."""
 
     def visit(self, job_id: str) -> AbstractAsyncContextManager[None]:
         """Every job's folder is known."""

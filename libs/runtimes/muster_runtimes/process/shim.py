@@ -271,10 +271,10 @@ class Shim:
             return None
         return cast("dict[str, float]", self._read("stop.json"))["grace_s"]
 
-    def _record(self, state: str, **facts: object) -> None:
+    def _record(self, state: str, **events: object) -> None:
         draft = self._file("state.json.draft")
         descriptor = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
-        os.write(descriptor, json.dumps({"state": state, "at": _now(), **self._identity, **facts}).encode())
+        os.write(descriptor, json.dumps({"state": state, "at": _now(), **self._identity, **events}).encode())
         os.close(descriptor)
         draft.replace(self._file("state.json"))
 

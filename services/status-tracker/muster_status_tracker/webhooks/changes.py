@@ -1,6 +1,6 @@
-"""From facts to changes of phase, beginning anywhere in the stream.
+"""From events to changes of phase, beginning anywhere in the stream.
 
-A job that was there before the beginning is rebuilt from its own facts at the first one that concerns it, as it stood just before. So a
+A job that was there before the beginning is rebuilt from its own events at the first one that concerns it, as it stood just before. So a
 reader starts at its place at once, however many jobs there are, and tells of each change what the one before it would have told.
 """
 
@@ -15,8 +15,8 @@ from muster_core.events import JobSubmitted, Stamped
 from muster_core.lifecycle import fold
 from muster_core.models import JobRecord
 from muster_events.catalogue import JOBS_BUCKET, JOBS_STREAM
-from muster_events.codec import UnreadableEvent, decode_record, read_job_fact
-from muster_events.subjects import job_facts_of, record_key
+from muster_events.codec import UnreadableEvent, decode_record, read_job_event
+from muster_events.subjects import job_events_of, record_key
 from muster_service.logs import fields
 from muster_status_tracker.webhooks.events import PhaseChange
 
@@ -42,14 +42,14 @@ class StreamPast:
 
     async def record_before(self, job_id: str, sequence: int) -> JobRecord | None:
         """See ``Past``. Where the record is newer than asked for, the changes that it has passed are not told."""
-        stretch = Stretch(stream=JOBS_STREAM, filters=[job_facts_of(job_id)], after=0, through=sequence - 1)
+        stretch = Stretch(stream=JOBS_STREAM, filters=[job_events_of(job_id)], after=0, through=sequence - 1)
         record: JobRecord | None = None
         async for chunk in read_stretch(self._bus, stretch):
             for incoming in chunk:
                 try:
-                    record = fold(record, read_job_fact(incoming)).record
+                    record = fold(record, read_job_event(incoming)).record
                 except UnreadableEvent as error:
-                    log.warning("a fact is passed over: %s", error, extra=fields(job_id=job_id))
+                    log.warning("an event is passed over: %s", error, extra=fields(job_id=job_id))
         if record is not None:
             return record
         entry = await self._records.get(record_key(job_id))
@@ -57,7 +57,7 @@ class StreamPast:
 
 
 class Changes:
-    """The jobs that live, as they stood at the last fact that was read."""
+    """The jobs that live, as they stood at the last event that was read."""
 
     def __init__(self, past: Past) -> None:
         self._past = past
@@ -65,12 +65,12 @@ class Changes:
         self._ended: OrderedDict[str, None] = OrderedDict()
 
     async def read(self, stamped: Stamped) -> PhaseChange | None:
-        """The change that a fact made; facts must be read in their order."""
+        """The change that an event made; events must be read in their order."""
         job_id = stamped.job_id
         if job_id in self._ended:
             return None
         before = self._living.get(job_id)
-        if before is None and not isinstance(stamped.fact, JobSubmitted):
+        if before is None and not isinstance(stamped.event, JobSubmitted):
             before = await self._past.record_before(job_id, stamped.sequence)
             if before is None or before.terminal:
                 self._end(job_id)

@@ -21,7 +21,7 @@ _NS = 1e9
 
 
 class Parcel(msgspec.Struct, frozen=True, kw_only=True):
-    """An event on its way; ``subject``, ``sequence`` and ``at_ns`` are those of the fact that it tells of."""
+    """An event on its way; ``subject``, ``sequence`` and ``at_ns`` are those of the event that it tells of."""
 
     job_id: str
     sequence: int
@@ -31,7 +31,7 @@ class Parcel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Desk:
-    """One receiver's events in this copy, of all lanes."""
+    """One receiver's events in this copy, of all partitions."""
 
     def __init__(self, *, bus: Bus, courier: Courier) -> None:
         self._bus = bus

@@ -13,7 +13,7 @@ _US = 1_000_000
 
 
 class PhaseChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact that moved a job: the record after it, the phase before (None: there was no job), the fact's instant (µs)."""
+    """An event that moved a job: the record after it, the phase before (None: there was no job), the event's instant (µs)."""
 
     before: Phase | None
     after: JobRecord
@@ -21,7 +21,7 @@ class PhaseChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sequence(self) -> int:
-        """The fact's sequence in the stream of all jobs."""
+        """The event's sequence in the stream of all jobs."""
         return self.after.folded
 
 
@@ -44,7 +44,7 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     reason: Reason | None
     replicas: ReplicaCounts
     queue: str = ""
-    dialect: str = ""
+    format: str = ""
     submitter: str = ""
     attempt: int = 0
     generation: int = 0
@@ -72,7 +72,7 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def event_of(change: PhaseChange, *, source: str) -> bytes:
-    """The event's JSON. The same fact gives the same bytes, whoever derives them."""
+    """The event's JSON. The same event gives the same bytes, whoever derives them."""
     record = change.after
     return msgspec.json.encode(
         CloudEvent(
@@ -105,7 +105,7 @@ def _summary(change: PhaseChange) -> JobSummary:
             running=sum(1 for member in members if member.state is ReplicaState.RUNNING), total=len(members)
         ),
         queue=record.job.queue if record.job else "",
-        dialect=record.dialect,
+        format=record.format,
         submitter=record.submitter,
         attempt=record.attempt,
         generation=record.generation,

@@ -1,4 +1,4 @@
-"""When there may be something to tell: this copy folds the facts of its lanes itself, so it knows at once."""
+"""When there may be something to tell: this copy folds the events of its partitions itself, so it knows at once."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from muster_events.subjects import lane_of
+from muster_events.subjects import partition_of
 from muster_status_tracker.shelf import Shelf
 
 
 class News:
-    """Wakes those who read a lane when a record of it has changed."""
+    """Wakes those who read a partition when a record of it has changed."""
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
         self._readers: dict[int, set[asyncio.Event]] = {}
 
     @contextmanager
-    def of(self, lane: int) -> Generator[asyncio.Event]:
-        """An event that is set at each change of the lane; whoever reads clears it first."""
+    def of(self, partition: int) -> Generator[asyncio.Event]:
+        """An event that is set at each change of the partition; whoever reads clears it first."""
         event = asyncio.Event()
-        readers = self._readers.setdefault(lane, set())
+        readers = self._readers.setdefault(partition, set())
         readers.add(event)
         try:
             yield event
@@ -31,5 +31,5 @@ class News:
     async def run(self) -> None:
         """Wake readers until cancelled."""
         async for job_id, _ in self._shelf.changes():
-            for event in self._readers.get(lane_of(job_id), ()):
+            for event in self._readers.get(partition_of(job_id), ()):
                 event.set()

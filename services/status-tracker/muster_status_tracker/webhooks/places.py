@@ -1,4 +1,4 @@
-"""How far each receiver was told of each lane: a record that the lane's holder writes by compare-and-set."""
+"""How far each receiver was told of each partition: a record that the partition's holder writes by compare-and-set."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Places:
-    """The place of one receiver in one lane."""
+    """The place of one receiver in one partition."""
 
-    def __init__(self, bus: Bus, *, receiver: str, lane: int) -> None:
+    def __init__(self, bus: Bus, *, receiver: str, partition: int) -> None:
         self._bus = bus
         self._records = Records(bus, WEBHOOKS_BUCKET)
-        self._key = f"{receiver}.{lane}"
+        self._key = f"{receiver}.{partition}"
         self._revision = 0
 
     async def load(self) -> Place:
@@ -39,7 +39,7 @@ class Places:
         return place
 
     async def save(self, place: Place) -> None:
-        """Keep it. Raises ``WrongSequence`` where another copy has the lane now, ``BusUnavailable``."""
+        """Keep it. Raises ``WrongSequence`` where another copy has the partition now, ``BusUnavailable``."""
         self._revision = await self._records.put(
             self._key, msgspec.json.encode(place), expected=self._revision
         )

@@ -1,4 +1,4 @@
-"""Telling one receiver of one lane: read on, deliver each job's events in their order, keep the place.
+"""Telling one receiver of one partition: read on, deliver each job's events in their order, keep the place.
 
 Jobs do not wait for one another: an event that is tried again holds up its own job only. How far reading runs ahead of delivering is
 bounded.
@@ -13,8 +13,8 @@ from contextlib import aclosing, suppress
 from muster_bus import Bus, BusError, Incoming, Stretch, read_stretch
 from muster_core.models import JobRecord
 from muster_events.catalogue import JOBS_STREAM
-from muster_events.codec import UnreadableEvent, read_job_fact
-from muster_events.subjects import lane_facts
+from muster_events.codec import UnreadableEvent, read_job_event
+from muster_events.subjects import partition_events
 from muster_service.logs import fields
 from muster_status_tracker.shelf import namespace_of
 from muster_status_tracker.webhooks.changes import Changes, StreamPast
@@ -49,19 +49,19 @@ class Teller:
     """See the module. ``source`` is what events call this Muster; ``began`` is set once the place is known and kept."""
 
     def __init__(
-        self, *, bus: Bus, receiver: Receiver, lane: int, source: str, desk: Desk, news: News
+        self, *, bus: Bus, receiver: Receiver, partition: int, source: str, desk: Desk, news: News
     ) -> None:
         self._bus = bus
         self._receiver = receiver
-        self._lane = lane
+        self._partition = partition
         self._source = source
         self._desk = desk
         self._news = news
-        self._places = Places(bus, receiver=receiver.name, lane=lane)
+        self._places = Places(bus, receiver=receiver.name, partition=partition)
         self.began = asyncio.Event()
 
     async def run(self) -> None:
-        """Tell until cancelled; waits out a broker that is away, and begins again where another copy had the lane meanwhile."""
+        """Tell until cancelled; waits out a broker that is away, and begins again where another copy had the partition meanwhile."""
         while True:
             try:
                 place = await self._places.load()
@@ -71,14 +71,14 @@ class Teller:
                 log.info(
                     "webhooks begin again: %s",
                     errors.exceptions[0],
-                    extra=fields(receiver=self._receiver.name, lane=self._lane),
+                    extra=fields(receiver=self._receiver.name, partition=self._partition),
                 )
             await asyncio.sleep(_PAUSE_S)
 
     async def _tell(self, place: Place) -> None:
         window = Window(place)
         try:
-            with self._news.of(self._lane) as news:
+            with self._news.of(self._partition) as news:
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self._read(window, news, tasks))
                     tasks.create_task(self._keep_place(window, place))
@@ -92,7 +92,7 @@ class Teller:
             news.clear()
             stretch = Stretch(
                 stream=JOBS_STREAM,
-                filters=lane_facts(self._lane),
+                filters=partition_events(self._partition),
                 after=window.read_through,
                 through=await self._bus.last_sequence(JOBS_STREAM),
             )
@@ -116,7 +116,7 @@ class Teller:
 
     async def _parcel(self, changes: Changes, incoming: Incoming) -> Parcel | None:
         try:
-            stamped = read_job_fact(incoming)
+            stamped = read_job_event(incoming)
         except UnreadableEvent:
             # Whoever folds it sets it aside, and says so.
             return None

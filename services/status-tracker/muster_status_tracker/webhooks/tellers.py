@@ -1,4 +1,4 @@
-"""Every receiver's tellers in this copy: one for each lane that is the copy's."""
+"""Every receiver's tellers in this copy: one for each partition that is the copy's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from muster_status_tracker.webhooks.teller import Teller
 
 
 class Tellers:
-    """Tells ``receivers`` of the lanes that ``own`` names; ``on_ready`` is called when nothing that happens from then on is missed."""
+    """Tells ``receivers`` of the partitions that ``own`` names; ``on_ready`` is called when nothing that happens from then on is missed."""
 
     def __init__(
         self,
@@ -40,9 +40,9 @@ class Tellers:
         self._owned: frozenset[int] = frozenset()
         self._changed = asyncio.Event()
 
-    def own(self, lanes: frozenset[int]) -> None:
-        """Take exactly these lanes."""
-        self._owned = lanes
+    def own(self, partitions: frozenset[int]) -> None:
+        """Take exactly these partitions."""
+        self._owned = partitions
         self._changed.set()
 
     async def run(self) -> None:
@@ -54,22 +54,22 @@ class Tellers:
             while True:
                 await self._changed.wait()
                 self._changed.clear()
-                for lane in self._tasks.keys() - self._owned:
-                    for task in self._tasks.pop(lane):
+                for partition in self._tasks.keys() - self._owned:
+                    for task in self._tasks.pop(partition):
                         task.cancel()
-                tellers = {lane: self._of(lane) for lane in self._owned - self._tasks.keys()}
-                for lane, fresh in tellers.items():
-                    self._tasks[lane] = [tasks.create_task(teller.run()) for teller in fresh]
+                tellers = {partition: self._of(partition) for partition in self._owned - self._tasks.keys()}
+                for partition, fresh in tellers.items():
+                    self._tasks[partition] = [tasks.create_task(teller.run()) for teller in fresh]
                 for teller in itertools.chain.from_iterable(tellers.values()):
                     await teller.began.wait()
                 self._on_ready()
 
-    def _of(self, lane: int) -> list[Teller]:
+    def _of(self, partition: int) -> list[Teller]:
         return [
             Teller(
                 bus=self._bus,
                 receiver=receiver,
-                lane=lane,
+                partition=partition,
                 source=self._source,
                 desk=desk,
                 news=self._news,

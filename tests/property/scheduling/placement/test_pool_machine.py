@@ -109,7 +109,7 @@ class PoolMachine(RuleBasedStateMachine):
         # A proposal that found no room is dropped for good, which the stream does not tell.
         assert _unproposed(again.decide(self.now)) == _unproposed(instructions)
         for instruction in instructions:
-            assert self._say(instruction.job_id, instruction.to_fact("here")) is None
+            assert self._say(instruction.job_id, instruction.to_event("here")) is None
             if isinstance(instruction, Place | Resize):
                 assert all(one.node in self.nodes for one in self._added(instruction))
 
@@ -185,13 +185,13 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(data=st.data(), delay=st.integers(0, 5))
     def restart_gang(self, data: st.DataObject, delay: int) -> None:
         record = data.draw(st.sampled_from(self._running()))
-        fact = events.JobRestarting(
+        event = events.JobRestarting(
             scope=RestartScope.GANG,
             attempt=record.attempt,
             reason=Reason(code="ReplicaFailed"),
             delay_ms=delay * 1000,
         )
-        self._say(record.job_id, fact)
+        self._say(record.job_id, event)
 
     @rule(data=st.data())
     def restart_replica(self, data: st.DataObject) -> None:
@@ -204,13 +204,13 @@ class PoolMachine(RuleBasedStateMachine):
         ]
         if failed:
             record, one = data.draw(st.sampled_from(failed))
-            fact = events.JobRestarting(
+            event = events.JobRestarting(
                 scope=RestartScope.REPLICA,
                 attempt=record.attempt,
                 reason=Reason(code="ReplicaFailed"),
                 replicas=(events.ReplicaRef(role=one.role, index=one.index),),
             )
-            assert self._say(record.job_id, fact) is None
+            assert self._say(record.job_id, event) is None
 
     @precondition(lambda self: bool(self.pool.records))
     @rule(data=st.data(), outcome=st.sampled_from(events.Outcome))
@@ -259,8 +259,8 @@ class PoolMachine(RuleBasedStateMachine):
             again.observe(stamped)
         return again
 
-    def _say(self, job_id: str, fact: events.JobFact) -> str | None:
-        stamped = events.Stamped(job_id=job_id, fact=fact, sequence=len(self.stream) + 1, at=self.now)
+    def _say(self, job_id: str, event: events.JobEvent) -> str | None:
+        stamped = events.Stamped(job_id=job_id, event=event, sequence=len(self.stream) + 1, at=self.now)
         self.stream.append(stamped)
         return self.pool.observe(stamped)
 

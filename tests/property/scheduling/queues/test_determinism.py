@@ -1,4 +1,4 @@
-"""The same facts give the same decisions, byte for byte: in every process, in whatever order dicts and nodes came, for every heir."""
+"""The same events give the same decisions, byte for byte: in every process, in whatever order dicts and nodes came, for every heir."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from muster_core.scheduling.queues import Evict, Place, Resize, Wait
 from muster_testing.recording import (
     Asked,
     Decided,
-    FactSeen,
+    EventSeen,
     NodeSeen,
     RecordedPool,
     Recording,
@@ -153,7 +153,7 @@ def fail(pool: RecordedPool, rng: random.Random) -> None:
     for known in pool.records():
         for one in lifecycle.decide(known, pool.now):
             if isinstance(one, lifecycle.Finish | lifecycle.Restart):
-                pool.say(known.job_id, one.fact)
+                pool.say(known.job_id, one.event)
 
 
 def ask(pool: RecordedPool, rng: random.Random) -> None:
@@ -243,7 +243,7 @@ def test_the_order_in_which_nodes_are_learnt_does_not_matter(walks: Sequence[Rec
 
 
 @pytest.mark.parametrize("part", [0.25, 0.5, 0.8])
-def test_an_heir_that_read_the_records_decides_as_one_that_read_every_fact(
+def test_an_heir_that_read_the_records_decides_as_one_that_read_every_event(
     walks: Sequence[RecordedPool], part: float
 ) -> None:
     """But for when somebody was told last, which is in no record: new numbers may be told sooner."""
@@ -264,7 +264,7 @@ def split(walk: RecordedPool, part: float) -> tuple[Sequence[Step], Sequence[Ste
 
 def saved(steps: Sequence[Step]) -> Sequence[JobRecord]:
     pool = RecordedPool()
-    pool.stream = [step.stamped for step in steps if isinstance(step, FactSeen)]
+    pool.stream = [step.stamped for step in steps if isinstance(step, EventSeen)]
     return pool.saved()
 
 

@@ -183,19 +183,19 @@ class QueueMachine(RuleBasedStateMachine):
         for record in self.pool.records():
             for one in lifecycle.decide(record, self.pool.now):
                 if isinstance(one, lifecycle.Finish | lifecycle.Restart):
-                    assert self.pool.say(record.job_id, one.fact) is None
+                    assert self.pool.say(record.job_id, one.event) is None
 
     @precondition(lambda self: bool(self.pool.in_phase(*ACTIVE)))
     @rule(data=st.data())
     def restart_gang(self, data: st.DataObject) -> None:
         record = data.draw(st.sampled_from(self.pool.in_phase(*ACTIVE)))
-        fact = events.JobRestarting(
+        event = events.JobRestarting(
             scope=RestartScope.GANG,
             attempt=record.attempt,
             reason=Reason(code="ReplicaFailed"),
             delay_ms=2000,
         )
-        self.pool.say(record.job_id, fact)
+        self.pool.say(record.job_id, event)
 
     @precondition(lambda self: bool(self.pool.in_phase(Phase.RUNNING)))
     @rule(data=st.data(), size=st.integers(1, 6))

@@ -100,7 +100,7 @@ class ScaledPool(VirtualPool):
         return proposals
 
     def next_look(self) -> float | None:
-        """In how many seconds a look without any fact may show more, or None."""
+        """In how many seconds a look without any event may show more, or None."""
         at = next_check(view_of_state(self.state), self.now, self.settings)
         return None if at is None else (at - self.now) / SECOND
 
@@ -108,7 +108,7 @@ class ScaledPool(VirtualPool):
         """Look and propose."""
         proposals = self.look()
         for one in proposals:
-            assert self.say(one.job_id, one.to_fact()) is None
+            assert self.say(one.job_id, one.to_event()) is None
         return proposals
 
     def scale(self) -> list[Resize]:

@@ -49,15 +49,15 @@ def test_a_proposal_says_what_was_idle_and_what_is_gained(empty: ScaledPool) -> 
         "speed_up.to": 2816,
         "serial": 140,
     }
-    fact = proposal.to_fact()
-    assert (fact.role, fact.size, fact.target, fact.policy, fact.gain) == (
+    event = proposal.to_event()
+    assert (event.role, event.size, event.target, event.policy, event.gain) == (
         "worker",
         1,
         4,
         "marginal_gain",
         1816,
     )
-    assert (fact.attempt, fact.generation) == (1, 1)
+    assert (event.attempt, event.generation) == (1, 1)
 
 
 def test_nobody_grows_before_the_pool_was_quiet(pool: ScaledPool) -> None:

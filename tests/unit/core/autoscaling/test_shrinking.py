@@ -32,10 +32,10 @@ def test_a_proposal_says_for_whom_and_how_long_he_has_waited(pool: ScaledPool) -
     assert proposal.reason.message == (
         "2 replicas of 8 on n2 make room for b (b), which has waited 32 s: shrink worker to 6 (min 2)"
     )
-    fact = proposal.to_fact()
-    assert (fact.size, fact.target, fact.for_job, fact.givers) == (8, 6, "b", 1)
-    assert [ref.index for ref in fact.removed] == [7, 6]
-    assert fact.gain < 0
+    event = proposal.to_event()
+    assert (event.size, event.target, event.for_job, event.givers) == (8, 6, "b", 1)
+    assert [ref.index for ref in event.removed] == [7, 6]
+    assert event.gain < 0
 
 
 def test_jobs_share_the_loss(pool: ScaledPool) -> None:

@@ -1,4 +1,4 @@
-"""A job whose facts are told one after another, each a second after the last, so that a test reads as its history."""
+"""A job whose events are told one after another, each a second after the last, so that a test reads as its history."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WHY = Reason(code="Why", message="because")
 
 
 class Story:
-    """One job: ``record`` is what its facts add up to, ``now`` (µs) when the last of them was stored."""
+    """One job: ``record`` is what its events add up to, ``now`` (µs) when the last of them was stored."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -44,19 +44,19 @@ class Story:
         assert self.known is not None
         return self.known
 
-    def tell(self, fact: events.JobFact, *, after_s: float = 1) -> Folded:
-        """Fold one more fact, ``after_s`` seconds after the last; what must always hold is checked."""
+    def tell(self, event: events.JobEvent, *, after_s: float = 1) -> Folded:
+        """Fold one more event, ``after_s`` seconds after the last; what must always hold is checked."""
         self.now += round(after_s * SECOND)
         self.sequence += 1
-        folded = fold(self.known, self.stamped(fact))
+        folded = fold(self.known, self.stamped(event))
         self.known = folded.record
         if self.known is not None:
             check_record(self.known)
         return folded
 
-    def stamped(self, fact: events.JobFact) -> events.Stamped:
-        """The fact as it stands in the stream at the present sequence."""
-        return events.Stamped(job_id="j-1", fact=fact, sequence=self.sequence, at=self.now, source="test")
+    def stamped(self, event: events.JobEvent) -> events.Stamped:
+        """The event as it stands in the stream at the present sequence."""
+        return events.Stamped(job_id="j-1", event=event, sequence=self.sequence, at=self.now, source="test")
 
     def queued(self) -> Story:
         """Submitted and validated."""

@@ -68,7 +68,7 @@ def test_a_cancelled_job_is_cancelled_whatever_became_of_its_build(story: Storie
     [finish] = decide(told.record, told.now)
 
     assert isinstance(finish, Finish)
-    assert finish.fact.outcome is events.Outcome.CANCELLED
+    assert finish.event.outcome is events.Outcome.CANCELLED
 
 
 def test_a_deadline_in_the_queue_does_not_count_the_build(story: Stories, second: int) -> None:
@@ -84,7 +84,7 @@ def test_a_deadline_in_the_queue_does_not_count_the_build(story: Stories, second
     assert next_deadline(told.record) == told.now + 60 * second
     [finish] = decide(told.record, told.now + 60 * second)
     assert isinstance(finish, Finish)
-    assert finish.fact.reason.code == "QueueDeadline"
+    assert finish.event.reason.code == "QueueDeadline"
 
 
 def test_a_build_succeeds_as_any_job_does(story: Stories) -> None:
@@ -93,4 +93,4 @@ def test_a_build_succeeds_as_any_job_does(story: Stories) -> None:
     [finish] = decide(told.record, told.now)
 
     assert isinstance(finish, Finish)
-    assert finish.fact.outcome is events.Outcome.SUCCEEDED
+    assert finish.event.outcome is events.Outcome.SUCCEEDED

@@ -32,7 +32,7 @@ def again(story: Story, role: str = "", index: int | None = None) -> None:
 def restarting(story: Story) -> events.JobRestarting:
     (instruction,) = decide(story.record, story.now)
     assert isinstance(instruction, Restart)
-    return instruction.fact
+    return instruction.event
 
 
 def seen(story: Story, index: int, state: ReplicaState) -> events.ReplicaChange:
@@ -85,9 +85,9 @@ def test_one_replica_is_asked_to_end_and_then_started_again(story: Stories) -> N
     ]
     assert decide(told.record, told.now) == []
     told.end("worker", 1, signal=15)
-    fact = restarting(told)
-    assert (fact.delay_ms, fact.uncounted, [ref.index for ref in fact.replicas]) == (0, 1, [1])
-    told.tell(fact)
+    event = restarting(told)
+    assert (event.delay_ms, event.uncounted, [ref.index for ref in event.replicas]) == (0, 1, [1])
+    told.tell(event)
 
     record = told.record
     run = told.replica("worker", 1)
@@ -130,7 +130,7 @@ def test_one_that_failed_meanwhile_still_fails_the_job(story: Stories) -> None:
     (finish,) = decide(told.record, told.now)
 
     assert isinstance(finish, Finish)
-    assert finish.fact.reason.message == "worker-2 on n1 exited with 1"
+    assert finish.event.reason.message == "worker-2 on n1 exited with 1"
 
 
 def test_a_replica_that_has_ended_or_is_not_there_is_left_alone(story: Stories) -> None:

@@ -26,8 +26,8 @@ LIVING = [
 def ended(story: Story, at: int) -> tuple[Outcome, str] | None:
     """How the job ends at ``at``, if it does, and the code of the reason."""
     match decide(story.record, at):
-        case [Finish(fact=fact)]:
-            return fact.outcome, fact.reason.code
+        case [Finish(event=event)]:
+            return event.outcome, event.reason.code
         case _:
             return None
 
@@ -105,7 +105,7 @@ def test_a_deleted_job_is_ended_then_forgotten(story: Stories, phase: Phase) -> 
     told.command(events.Command.DELETE)
     [finish] = decide(told.record, told.now)
     assert isinstance(finish, Finish)
-    told.tell(finish.fact)
+    told.tell(finish.event)
     if told.record.replicas:
         assert decide(told.record, told.now) == []
     gone(told)

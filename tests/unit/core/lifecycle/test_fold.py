@@ -1,4 +1,4 @@
-"""What each fact does to the record beyond its phase."""
+"""What each event does to the record beyond its phase."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def test_a_delete_removes_even_what_was_to_be_kept(story: Stories) -> None:
     assert all(r.leaving for r in told.record.replicas)
 
 
-def test_the_history_tells_every_fact_and_stays_bounded(story: Stories) -> None:
+def test_the_history_tells_every_event_and_stays_bounded(story: Stories) -> None:
     told = story().running()
     for _ in range(300):
         told.tell(
@@ -289,7 +289,7 @@ def test_the_history_tells_every_fact_and_stays_bounded(story: Stories) -> None:
 
     history = told.record.history
     assert len(history) == 200
-    assert history[0].fact == "JobSubmitted"
+    assert history[0].event == "JobSubmitted"
     assert (history[-1].at, history[-1].source) == (told.now, "test")
     assert (history[-1].reason, history[-1].message) == ("scale", "by ann grow")
 
@@ -299,7 +299,7 @@ def test_the_history_names_nodes_and_ends(story: Stories) -> None:
     told.end("worker", 0, signal=9)
     told.see("worker", 1, S.EXITED, exit_code=3, reason="Error")
 
-    words = {entry.fact: entry.message for entry in told.record.history if entry.fact == "JobPlaced"}
+    words = {entry.event: entry.message for entry in told.record.history if entry.event == "JobPlaced"}
     assert words == {"JobPlaced": "attempt 1; n1: ps-0, worker-0, worker-1, worker-2 and 2 more"}
     assert told.record.history[-2].message == "worker-0 exited by signal 9"
     assert told.record.history[-1].message == "worker-1 exited with 3 (Error)"

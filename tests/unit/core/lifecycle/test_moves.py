@@ -1,4 +1,4 @@
-"""Every phase times every fact: what is legal moves the job as the table says, all else leaves it as it was and says so."""
+"""Every phase times every event: what is legal moves the job as the table says, all else leaves it as it was and says so."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ MOVES: dict[str, dict[Phase, Phase]] = {
     "ScaleProposed": {phase: phase for phase in Phase},
     "ProgressReported": {phase: phase for phase in Phase},
 }
-"""Fact -> phase before -> phase after; a pair that is not here is illegal."""
+"""Event -> phase before -> phase after; a pair that is not here is illegal."""
 
 
-def fitting(name: str, record: JobRecord) -> events.JobFact:
-    """The fact of that name as its writer would have told it of this record."""
+def fitting(name: str, record: JobRecord) -> events.JobEvent:
+    """The event of that name as its writer would have told it of this record."""
     attempt, generation = record.attempt, record.generation
     placed = tuple(
         events.Assignment(role=role, index=i, node="n1")
         for role, i in (("ps", 0), ("worker", 0), ("worker", 1))
     )
     seen = events.ReplicaChange(role="worker", index=1, attempt=attempt, state=ReplicaState.LAUNCHED)
-    samples: tuple[events.JobFact, ...] = (
+    samples: tuple[events.JobEvent, ...] = (
         events.JobSubmitted(job_id="j-1", request_id="again"),
         events.JobValidated(job=record.job or Job(name="demo", roles=())),
         events.JobRejected(problems=()),
@@ -62,12 +62,12 @@ def fitting(name: str, record: JobRecord) -> events.JobFact:
         events.JobRestarting(scope=RestartScope.GANG, attempt=attempt, reason=WHY),
         events.JobFinished(outcome=events.Outcome.FAILED, reason=WHY, attempt=attempt),
     )
-    return next(fact for fact in samples if type(fact).__name__ == name)
+    return next(event for event in samples if type(event).__name__ == name)
 
 
 @pytest.mark.parametrize("phase", Phase)
 @pytest.mark.parametrize("name", MOVES)
-def test_a_fact_moves_the_job_as_the_table_says(story: Stories, phase: Phase, name: str) -> None:
+def test_a_event_moves_the_job_as_the_table_says(story: Stories, phase: Phase, name: str) -> None:
     told = story().told(phase)
     before = told.record
 
@@ -82,7 +82,7 @@ def test_a_fact_moves_the_job_as_the_table_says(story: Stories, phase: Phase, na
             assert after.history == before.history
         else:
             assert after.history[:-1] == before.history
-            assert after.history[-1].fact == name
+            assert after.history[-1].event == name
     else:
         assert folded.illegal is not None
         assert name in folded.illegal
@@ -91,7 +91,7 @@ def test_a_fact_moves_the_job_as_the_table_says(story: Stories, phase: Phase, na
 
 @pytest.mark.parametrize("phase", Phase)
 @pytest.mark.parametrize("name", MOVES)
-def test_a_fact_that_is_delivered_again_changes_nothing_at_all(
+def test_a_event_that_is_delivered_again_changes_nothing_at_all(
     story: Stories, phase: Phase, name: str
 ) -> None:
     told = story().told(phase)
@@ -106,7 +106,7 @@ def test_a_fact_that_is_delivered_again_changes_nothing_at_all(
 
 
 @pytest.mark.parametrize("name", [name for name in MOVES if name != "JobSubmitted"])
-def test_a_fact_of_a_job_that_was_never_submitted_is_illegal(story: Stories, name: str) -> None:
+def test_a_event_of_a_job_that_was_never_submitted_is_illegal(story: Stories, name: str) -> None:
     folded = story().tell(fitting(name, JobRecord(job_id="j-1", folded=0)))
 
     assert folded.record is None
@@ -125,8 +125,8 @@ def test_what_a_job_ended_as_never_changes(story: Stories, phase: Phase, name: s
     assert (after.phase, after.reason, after.finished_at) == (phase, before.reason, before.finished_at)
 
 
-def test_the_table_names_every_fact_of_a_job() -> None:
-    known = {kind.__name__ for kind in get_args(events.JobFact)}
+def test_the_table_names_every_event_of_a_job() -> None:
+    known = {kind.__name__ for kind in get_args(events.JobEvent)}
 
     assert set(MOVES) == known
     assert {kind.__name__ for kind in LEGAL_PHASES} == known

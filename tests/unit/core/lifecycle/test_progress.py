@@ -33,8 +33,8 @@ def _said(
     record: JobRecord, step: int, at_s: float, *, index: int = 0, attempt: int = 1, **metrics: str
 ) -> JobRecord:
     at = int(at_s * SECOND)
-    fact = ProgressReported(role="worker", index=index, attempt=attempt, step=step, at=at, metrics=metrics)
-    return with_progress(record, fact, at + SECOND)
+    event = ProgressReported(role="worker", index=index, attempt=attempt, step=step, at=at, metrics=metrics)
+    return with_progress(record, event, at + SECOND)
 
 
 def test_the_last_word_counts() -> None:

@@ -18,10 +18,10 @@ GANG = RunPolicy(restart_scope=RestartScope.GANG, backoff_limit=20)
 
 
 def decided(story: Story) -> JobRestarting | JobFinished | None:
-    """The fact that follows now, if any."""
+    """The event that follows now, if any."""
     match decide(story.record, story.now):
-        case [Finish(fact=fact) | Restart(fact=fact)]:
-            return fact
+        case [Finish(event=event) | Restart(event=event)]:
+            return event
         case _:
             return None
 
@@ -60,15 +60,15 @@ def test_the_restart_policy_decides_on_the_exit(
     told = story(policy=policy, run=RunPolicy(restart_scope=scope)).running()
     told.end("worker", 1, code, signal=signal)
 
-    fact = decided(told)
+    event = decided(told)
 
     if not restarts:
-        assert isinstance(fact, JobFinished)
-        assert (fact.outcome, fact.reason.code, fact.attempt) == (Outcome.FAILED, "ReplicaFailed", 1)
+        assert isinstance(event, JobFinished)
+        assert (event.outcome, event.reason.code, event.attempt) == (Outcome.FAILED, "ReplicaFailed", 1)
         return
-    assert isinstance(fact, JobRestarting)
-    assert (fact.scope, fact.attempt, fact.delay_ms) == (scope, 1, 1000)
-    named = [(ref.role, ref.index) for ref in fact.replicas]
+    assert isinstance(event, JobRestarting)
+    assert (event.scope, event.attempt, event.delay_ms) == (scope, 1, 1000)
+    named = [(ref.role, ref.index) for ref in event.replicas]
     assert named == ([("worker", 1)] if scope is RestartScope.REPLICA else [])
 
 
@@ -120,28 +120,28 @@ def test_the_gang_is_restarted_where_a_lost_member_stalls_the_others(
 ) -> None:
     told = story(2, ps=0, framework=framework).running().end("worker", 1, 1)
 
-    fact = decided(told)
+    event = decided(told)
 
-    assert isinstance(fact, JobRestarting)
-    assert fact.scope is scope
+    assert isinstance(event, JobRestarting)
+    assert event.scope is scope
 
 
 def test_an_elastic_job_restarts_the_replica_alone(story: Stories) -> None:
     told = story(2, most=4, ps=0, framework=Framework.PYTORCH).running().end("worker", 1, 1)
 
-    fact = decided(told)
+    event = decided(told)
 
-    assert isinstance(fact, JobRestarting)
-    assert fact.scope is RestartScope.REPLICA
+    assert isinstance(event, JobRestarting)
+    assert event.scope is RestartScope.REPLICA
 
 
 def test_jax_is_restarted_as_a_whole_even_where_it_may_grow(story: Stories) -> None:
     told = story(2, most=4, ps=0, framework=Framework.JAX).running().end("worker", 1, 1)
 
-    fact = decided(told)
+    event = decided(told)
 
-    assert isinstance(fact, JobRestarting)
-    assert fact.scope is RestartScope.GANG
+    assert isinstance(event, JobRestarting)
+    assert event.scope is RestartScope.GANG
 
 
 def test_the_delay_doubles_from_a_second_to_five_minutes(story: Stories) -> None:
@@ -149,10 +149,10 @@ def test_the_delay_doubles_from_a_second_to_five_minutes(story: Stories) -> None
     delays: list[int] = []
     for _ in range(12):
         told.place().end("worker", 1, 1)
-        fact = decided(told)
-        assert isinstance(fact, JobRestarting)
-        delays.append(fact.delay_ms // 1000)
-        told.tell(fact)
+        event = decided(told)
+        assert isinstance(event, JobRestarting)
+        delays.append(event.delay_ms // 1000)
+        told.tell(event)
 
     assert delays == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
 
@@ -162,9 +162,9 @@ def test_after_as_many_restarts_as_the_limit_the_job_fails(story: Stories, limit
     told = story(run=RunPolicy(backoff_limit=limit)).running()
     for _ in range(limit):
         told.end("worker", 1, 1)
-        fact = decided(told)
-        assert isinstance(fact, JobRestarting)
-        told.tell(fact)
+        event = decided(told)
+        assert isinstance(event, JobRestarting)
+        told.tell(event)
 
     told.end("worker", 1, 1)
     last = decided(told)
@@ -180,32 +180,32 @@ def test_evictions_are_not_counted(story: Stories) -> None:
         told.place().evict()
     told.place().end("worker", 1, 1)
 
-    fact = decided(told)
+    event = decided(told)
 
-    assert isinstance(fact, JobRestarting)
-    assert fact.delay_ms == 1000
+    assert isinstance(event, JobRestarting)
+    assert event.delay_ms == 1000
 
 
 def test_all_that_failed_are_restarted_together_and_counted_each(story: Stories) -> None:
     told = story(3).running().end("worker", 1, 1).end("worker", 2, 1)
 
-    fact = decided(told)
+    event = decided(told)
 
-    assert isinstance(fact, JobRestarting)
-    assert [ref.index for ref in fact.replicas] == [1, 2]
-    assert fact.reason.numbers == {"failures": 2, "limit": 3}
-    assert "2 failed replicas are started again in 1 s" in fact.reason.message
-    told.tell(fact)
+    assert isinstance(event, JobRestarting)
+    assert [ref.index for ref in event.replicas] == [1, 2]
+    assert event.reason.numbers == {"failures": 2, "limit": 3}
+    assert "2 failed replicas are started again in 1 s" in event.reason.message
+    told.tell(event)
     assert told.record.failures == 2
 
 
 def test_the_first_to_fail_is_named_not_the_first_by_index(story: Stories) -> None:
     told = story(3, policy=P.NEVER).running().end("worker", 2, 7).end("worker", 1, 1)
 
-    fact = decided(told)
+    event = decided(told)
 
-    assert isinstance(fact, JobFinished)
-    assert fact.reason.message == "worker-2 on n1 exited with 7"
+    assert isinstance(event, JobFinished)
+    assert event.reason.message == "worker-2 on n1 exited with 7"
 
 
 def test_asked_again_the_decision_is_the_same(story: Stories) -> None:
@@ -230,27 +230,27 @@ def test_the_reason_of_an_exit_is_told_where_there_is_one(story: Stories, reason
     told = story(policy=P.NEVER).running()
     told.see("worker", 1, ReplicaState.EXITED, exit_code=3, reason=reason)
 
-    fact = decided(told)
+    event = decided(told)
 
-    assert isinstance(fact, JobFinished)
-    assert fact.reason.message == words
+    assert isinstance(event, JobFinished)
+    assert event.reason.message == words
 
 
 @pytest.mark.parametrize(
     ("code", "words"), [(126, "a command could not be run"), (127, "a command was not found")]
 )
 def test_what_a_shell_means_by_its_code_is_told_in_words(story: Stories, code: int, words: str) -> None:
-    fact = decided(story(policy=P.NEVER).running().end("worker", 1, code))
+    event = decided(story(policy=P.NEVER).running().end("worker", 1, code))
 
-    assert isinstance(fact, JobFinished)
-    assert fact.reason.message == f"worker-1 on n1 exited with {code}: {words}, see its log"
+    assert isinstance(event, JobFinished)
+    assert event.reason.message == f"worker-1 on n1 exited with {code}: {words}, see its log"
 
 
 def test_the_way_of_a_loss_is_told_in_words(story: Stories) -> None:
     told = story(policy=P.NEVER).running()
     told.see("worker", 1, ReplicaState.LOST, reason="the node is gone")
 
-    fact = decided(told)
+    event = decided(told)
 
-    assert isinstance(fact, JobFinished)
-    assert fact.reason.message == "worker-1 on n1 was lost: the node is gone"
+    assert isinstance(event, JobFinished)
+    assert event.reason.message == "worker-1 on n1 was lost: the node is gone"

@@ -63,8 +63,8 @@ def test_a_job_that_is_deleted_stops_whatever_runs_of_it_in_every_phase(story: S
     told = story(run=RunPolicy(clean_pod_policy=CleanPodPolicy.NONE)).told(phase)
     told.command(events.Command.DELETE)
     match decide(told.record, told.now):
-        case [Finish(fact=fact)]:
-            told.tell(fact)
+        case [Finish(event=event)]:
+            told.tell(event)
         case _:
             pass
 
@@ -112,4 +112,4 @@ def test_a_cancelled_job_says_who_wanted_it(story: Stories, by: str, message: st
     (finish,) = decide(told.record, told.now)
 
     assert isinstance(finish, Finish)
-    assert (finish.fact.reason.code, finish.fact.reason.message) == ("Cancelled", words)
+    assert (finish.event.reason.code, finish.event.reason.message) == ("Cancelled", words)

@@ -35,8 +35,8 @@ def service(story: Stories, policy: RestartPolicy = P.ALWAYS, *, workers: int = 
 
 def decided(story: Story) -> JobRestarting | JobFinished | None:
     match decide(story.record, story.now):
-        case [Finish(fact=fact) | Restart(fact=fact)]:
-            return fact
+        case [Finish(event=event) | Restart(event=event)]:
+            return event
         case _:
             return None
 
@@ -45,10 +45,10 @@ def restart(story: Story, code: int, *, after_s: float = 1) -> JobRestarting:
     """The replica ends after it ran so long, and is started again."""
     story.see("worker", 0, ReplicaState.RUNNING, after_s=0)
     story.see("worker", 0, ReplicaState.EXITED, after_s=after_s, exit_code=code)
-    fact = decided(story)
-    assert isinstance(fact, JobRestarting), fact
-    assert story.tell(fact).illegal is None
-    return fact
+    event = decided(story)
+    assert isinstance(event, JobRestarting), event
+    assert story.tell(event).illegal is None
+    return event
 
 
 def test_a_service_that_ends_well_is_started_again_and_that_is_no_failure(story: Stories) -> None:
@@ -58,7 +58,7 @@ def test_a_service_that_ends_well_is_started_again_and_that_is_no_failure(story:
 
     assert told.record.failures == 0
     assert told.record.phase is Phase.RUNNING
-    assert [fact.delay_ms for fact in restarts] == [1000, 2000, 4000, 8000, 16000]
+    assert [event.delay_ms for event in restarts] == [1000, 2000, 4000, 8000, 16000]
     assert restarts[0].reason.code == "ReplicaEnded"
     assert restarts[0].reason.message == ("worker-0 on n1 exited with 0; the replica is started again in 1 s")
 
@@ -70,10 +70,10 @@ def test_a_service_that_keeps_failing_ends_at_its_limit(story: Stories) -> None:
     told.see("worker", 0, ReplicaState.RUNNING, after_s=0)
     told.end("worker", 0, 1)
 
-    fact = decided(told)
+    event = decided(told)
 
-    assert isinstance(fact, JobFinished)
-    assert (fact.outcome, fact.reason.code) == (Outcome.FAILED, "BackoffLimitExceeded")
+    assert isinstance(event, JobFinished)
+    assert (event.outcome, event.reason.code) == (Outcome.FAILED, "BackoffLimitExceeded")
 
 
 def test_ten_quiet_minutes_forgive_a_service_its_failures_and_its_delay(story: Stories) -> None:
@@ -109,9 +109,9 @@ def test_a_service_that_is_not_always_restarted_succeeds_when_all_of_it_ends_wel
 
     told.end("worker", 1)
 
-    fact = decided(told)
-    assert isinstance(fact, JobFinished)
-    assert fact.outcome is Outcome.SUCCEEDED
+    event = decided(told)
+    assert isinstance(event, JobFinished)
+    assert event.outcome is Outcome.SUCCEEDED
 
 
 @pytest.mark.parametrize(("policy", "restarts"), [(P.NEVER, False), (P.ON_FAILURE, True), (P.ALWAYS, True)])
@@ -127,20 +127,20 @@ def test_what_ended_well_beside_a_failure_is_restarted_and_not_counted(story: St
     told = service(story, workers=3)
     told.end("worker", 1).end("worker", 2, 1)
 
-    fact = decided(told)
+    event = decided(told)
 
-    assert isinstance(fact, JobRestarting)
-    assert fact.reason.message.startswith("worker-2 on n1 exited with 1; the 2 replicas are started")
-    told.tell(fact)
+    assert isinstance(event, JobRestarting)
+    assert event.reason.message.startswith("worker-2 on n1 exited with 1; the 2 replicas are started")
+    told.tell(event)
     assert told.record.failures == 1
 
 
 def test_a_service_starts_again_where_it_was_with_its_address(story: Stories) -> None:
     told = service(story)
     told.see("worker", 0, ReplicaState.EXITED, exit_code=0, address="127.0.0.1:21003")
-    fact = decided(told)
-    assert isinstance(fact, JobRestarting)
-    told.tell(fact)
+    event = decided(told)
+    assert isinstance(event, JobRestarting)
+    told.tell(event)
 
     assert told.replica("worker", 0).address == "127.0.0.1:21003"
     assert told.replica("worker", 0).node == "n1"

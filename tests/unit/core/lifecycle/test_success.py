@@ -29,8 +29,8 @@ ALL = RunPolicy(success_policy=SuccessPolicy.ALL_WORKERS)
 def outcome(story: Story) -> Outcome | None:
     """How the job ends now, if it does."""
     match decide(story.record, story.now):
-        case [Finish(fact=fact)]:
-            return fact.outcome
+        case [Finish(event=event)]:
+            return event.outcome
         case _:
             return None
 
@@ -186,4 +186,4 @@ def test_the_reason_says_who_succeeded(story: Stories) -> None:
     [finish] = decide(told.record, told.now)
 
     assert isinstance(finish, Finish)
-    assert finish.fact.reason.message == "all 2 replicas of worker exited with 0"
+    assert finish.event.reason.message == "all 2 replicas of worker exited with 0"

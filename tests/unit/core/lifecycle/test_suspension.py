@@ -92,7 +92,7 @@ def test_a_held_job_can_be_cancelled(story: Stories) -> None:
     told.command(Command.CANCEL)
     (instruction,) = decide(told.record, told.now)
     assert isinstance(instruction, Finish)
-    assert instruction.fact.outcome is Outcome.CANCELLED
+    assert instruction.event.outcome is Outcome.CANCELLED
 
 
 def test_the_active_deadline_starts_anew_when_the_job_runs_again(story: Stories, second: int) -> None:
@@ -166,7 +166,7 @@ def test_a_held_job_that_is_deleted_is_ended_first(story: Stories) -> None:
     told.command(Command.DELETE)
     (instruction,) = decide(told.record, told.now)
     assert isinstance(instruction, Finish)
-    told.tell(instruction.fact)
+    told.tell(instruction.event)
     for replica in told.record.replicas:
         told.see(replica.role, replica.index, ReplicaState.EXITED, exit_code=0)
     assert [type(one) for one in decide(told.record, told.now)] == [Forget]

@@ -1,4 +1,4 @@
-"""A world of two nodes, 16 CPUs and 4 GPUs each, that looks at its invariants after every fact."""
+"""A world of two nodes, 16 CPUs and 4 GPUs each, that looks at its invariants after every event."""
 
 from __future__ import annotations
 

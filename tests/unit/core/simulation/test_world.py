@@ -112,7 +112,7 @@ def test_a_gang_whose_node_is_lost_starts_again_elsewhere_from_its_checkpoint(
     pool.run(until=60 * SECOND)
     assert set(pool.where("a")) == {"n2"}
     pool.run()
-    first, second = (one.at for one in pool.journal.facts if isinstance(one.fact, JobPlaced))
+    first, second = (one.at for one in pool.journal.events if isinstance(one.event, JobPlaced))
     again_after = (second - first) / SECOND
     assert again_after >= 40
     assert story(pool, "a")[2] == again_after + 70
@@ -192,8 +192,8 @@ def test_its_journal_decides_alike_when_it_is_replayed(world: MakeWorld, job: Ma
     pool.run()
     replayed = replay(pool.journal.entries, pool=pool.settings.pool)
     assert replayed.divergences == ()
-    said = [one.fact for one in pool.journal.facts]
-    assert replayed.decisions == sum(isinstance(fact, JobPlaced | JobWaiting) for fact in said)
+    said = [one.event for one in pool.journal.events]
+    assert replayed.decisions == sum(isinstance(event, JobPlaced | JobWaiting) for event in said)
     assert replayed.decisions > 40
 
 
@@ -203,14 +203,14 @@ def test_a_replay_says_where_a_stream_was_changed(world: MakeWorld, job: MakeJob
     pool.submit(job("b", 6), at=5 * SECOND, work=fixed(20))
     pool.run()
     stream = [
-        entry for entry in pool.journal.entries if not isinstance(getattr(entry, "fact", None), JobPlaced)
+        entry for entry in pool.journal.entries if not isinstance(getattr(entry, "event", None), JobPlaced)
     ]
     replayed = replay(stream, pool=pool.settings.pool)
     assert replayed.divergences[0].said is None
     assert [job_id for job_id, _ in replayed.divergences[0].decided] == ["a"]
 
 
-def test_a_decision_may_say_what_the_one_before_left_unsaid_and_not_know_the_latest_facts(
+def test_a_decision_may_say_what_the_one_before_left_unsaid_and_not_know_the_latest_events(
     world: MakeWorld, job: MakeJob
 ) -> None:
     pool = world()
@@ -219,9 +219,9 @@ def test_a_decision_may_say_what_the_one_before_left_unsaid_and_not_know_the_lat
         pool.submit(job(name, 5), at=(1 + number) * SECOND, work=fixed(20))
     pool.run()
     entries = list(pool.journal.entries)
-    facts = pool.journal.facts
-    waits = {one.job_id: one for one in facts if isinstance(one.fact, JobWaiting)}
-    (end,) = (one for one in facts if isinstance(one.fact, JobFinished) and one.job_id == "a")
+    events = pool.journal.events
+    waits = {one.job_id: one for one in events if isinstance(one.event, JobWaiting)}
+    (end,) = (one for one in events if isinstance(one.event, JobFinished) and one.job_id == "a")
     # The first decision says why b waits and not why c does; the second says it of c and e, before it has read that a has ended.
     b, c, after = (entries.index(one) for one in (waits["b"], waits["c"], end))
     stream = [

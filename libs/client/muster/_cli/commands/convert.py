@@ -32,7 +32,7 @@ Examples:
 @click.pass_obj
 @click.pass_context
 def convert(ctx: click.Context, state: State, *, file: str, target: str, namespace: str) -> None:
-    """Write a document of any dialect in another form. Nobody is asked, and nothing is submitted.
+    """Write a document of any format in another form. Nobody is asked, and nothing is submitted.
 
     What the form cannot say is told; where the job would mean something else without it, nothing is written and the code is 3.
     """

@@ -229,7 +229,7 @@ def _run(
         result = run(arrivals, nodes, policy=policy, queues=queues, settings=settings, until_us=until_us)
         results.append(result)
         if not state.for_programs:
-            state.note(f"{policy}: {result.facts} facts in {time.monotonic() - began:.1f} s")
+            state.note(f"{policy}: {result.events} events in {time.monotonic() - began:.1f} s")
     return results
 
 

@@ -35,7 +35,7 @@ _HERE = frozenset({"", "default"})
 
 
 @click.command(cls=FlagsCommand, epilog=_EXAMPLES)
-@click.option("-f", "--file", metavar="FILE|-", help="The document, in any dialect; - is standard input.")
+@click.option("-f", "--file", metavar="FILE|-", help="The document, in any format; - is standard input.")
 @click.option(
     "--follow", is_flag=True, help="Show what happens and what the replicas write, until the job has ended."
 )

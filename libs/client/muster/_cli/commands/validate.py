@@ -31,7 +31,7 @@ Examples:
 def validate(
     ctx: click.Context, state: State, *, files: tuple[str, ...], more: tuple[str, ...], online: bool
 ) -> None:
-    """Say all that is wrong with documents, in any dialect. Exits 3 when one of them would be refused."""
+    """Say all that is wrong with documents, in any format. Exits 3 when one of them would be refused."""
     names = (*files, *more)
     if not names:
         raise click.UsageError("name a file, or - for standard input")

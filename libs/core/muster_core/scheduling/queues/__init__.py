@@ -1,6 +1,6 @@
 """Who starts when: the queue of a pool, and the decisions over it.
 
-``PoolState`` is the whole of a scheduler apart from its bus: facts in, instructions out.
+``PoolState`` is the whole of a scheduler apart from its bus: events in, instructions out.
 """
 
 from muster_core.events import BY_HAND

@@ -34,7 +34,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a pass decided.
 
     ``refused`` are the jobs whose proposals found no room, or gave none that helps; ``wake_at`` is the instant (µs) at which there may be
-    more to decide or to tell without any fact, if any. ``reservations`` are those that were not fulfilled, by job id.
+    more to decide or to tell without any event, if any. ``reservations`` are those that were not fulfilled, by job id.
     """
 
     instructions: tuple[Instruction, ...]

@@ -1,6 +1,6 @@
 """When what runs is expected to end: by its deadline, and by how long jobs of the same name took before.
 
-A memory of the facts that were read, no more: who has read fewer of them knows fewer durations, and waits where another would plan.
+A memory of the events that were read, no more: who has read fewer of them knows fewer durations, and waits where another would plan.
 """
 
 from __future__ import annotations
@@ -65,5 +65,5 @@ class Durations:
         return max(min(ends), now) if ends else None
 
     def is_fixed(self, record: JobRecord) -> bool:
-        """Whether the expected end of a running job is an instant that only facts can move, until it is past."""
+        """Whether the expected end of a running job is an instant that only events can move, until it is past."""
         return bool(record.active_from) and record.phase is Phase.RUNNING

@@ -48,7 +48,7 @@ class Ending(_Gradual):
     """Running jobs by their expected end; those of whom nobody knows come last, the oldest of them first.
 
     Services stay up, and what a finished job has left behind may stay as long as it likes: nobody waits for those. ``until`` is the
-    instant (µs) up to which the order and the ends stay as they are without any fact, None: for ever.
+    instant (µs) up to which the order and the ends stay as they are without any event, None: for ever.
     """
 
     def __init__(self, index: PoolIndex, durations: Durations, now: int) -> None:

@@ -1,6 +1,6 @@
 """What the replicas of a record hold of the pool.
 
-Allocations are kept nowhere else: they are the fold of the facts, so that they cannot disagree with them.
+Allocations are kept nowhere else: they are the fold of the events, so that they cannot disagree with them.
 """
 
 from __future__ import annotations

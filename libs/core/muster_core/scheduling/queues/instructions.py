@@ -1,4 +1,4 @@
-"""What a pool's scheduler decides, in the imperative; each becomes a fact once it is committed."""
+"""What a pool's scheduler decides, in the imperative; each becomes an event once it is committed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     replicas: tuple[Assignment, ...]
     reason: Reason
 
-    def to_fact(self, pool: str) -> JobPlaced:
-        """The fact that it becomes."""
+    def to_event(self, pool: str) -> JobPlaced:
+        """The event that it becomes."""
         return JobPlaced(
             attempt=self.attempt,
             generation=self.generation,
@@ -44,8 +44,8 @@ class Resize(msgspec.Struct, frozen=True, kw_only=True):
     for_job: str = ""
     avoid: tuple[str, ...] = ()
 
-    def to_fact(self, pool: str) -> JobResized:
-        """The fact that it becomes; ``pool`` does not show in it."""
+    def to_event(self, pool: str) -> JobResized:
+        """The event that it becomes; ``pool`` does not show in it."""
         del pool
         return JobResized(
             attempt=self.attempt,
@@ -67,8 +67,8 @@ class Evict(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason
     avoid: tuple[str, ...] = ()
 
-    def to_fact(self, pool: str) -> JobEvicted:
-        """The fact that it becomes; ``pool`` does not show in it."""
+    def to_event(self, pool: str) -> JobEvicted:
+        """The event that it becomes; ``pool`` does not show in it."""
         del pool
         return JobEvicted(attempt=self.attempt, reason=self.reason, avoid=self.avoid)
 
@@ -79,8 +79,8 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str
     reason: Reason
 
-    def to_fact(self, pool: str) -> JobWaiting:
-        """The fact that it becomes; ``pool`` does not show in it."""
+    def to_event(self, pool: str) -> JobWaiting:
+        """The event that it becomes; ``pool`` does not show in it."""
         del pool
         return JobWaiting(reason=self.reason)
 

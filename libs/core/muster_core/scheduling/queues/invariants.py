@@ -1,4 +1,4 @@
-"""What must hold of a pool after every fact, whatever happened; tests check it, production counts it."""
+"""What must hold of a pool after every event, whatever happened; tests check it, production counts it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 That a gang does not fit is known at once; why, in numbers, costs several times as much, and numbers that nobody is told yet are of no
 use. So a line is looked at again only so often that all lines together cost little. What is not looked at is not told either: whatever is
-said is so at that instant, and who decides again on the same facts, looking at everything, finds it again.
+said is so at that instant, and who decides again on the same events, looking at everything, finds it again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The state of one pool's scheduler: facts in, instructions out, and nothing else.
+"""The state of one pool's scheduler: events in, instructions out, and nothing else.
 
-State, stimulus, instructions: facts change the state through ``observe`` and ``observe_node``; ``decide`` says what should
-happen and changes nothing, because a decision counts only once its facts are committed and come back.
+State, stimulus, instructions: events change the state through ``observe`` and ``observe_node``; ``decide`` says what should
+happen and changes nothing, because a decision counts only once its events are committed and come back.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class PoolState:
         return self._index.records.get(job_id)
 
     def restore(self, records: Iterable[JobRecord]) -> None:
-        """Start from the records that were folded elsewhere; facts up to each record's sequence then change nothing.
+        """Start from the records that were folded elsewhere; events up to each record's sequence then change nothing.
 
         Of the settled ones only builds are of interest: others may wait for them.
         """
@@ -105,9 +105,9 @@ class PoolState:
         self._lowered = self._index.ledger.over_limit()
 
     def observe(self, stamped: Stamped) -> str | None:
-        """Fold one fact. Facts of a job come in the order of their sequences; one that was seen before changes nothing.
+        """Fold one event. Events of a job come in the order of their sequences; one that was seen before changes nothing.
 
-        Returns why the fact moved nothing where it should not have been, else None.
+        Returns why the event moved nothing where it should not have been, else None.
         """
         job_id = stamped.job_id
         before = self._index.records.get(job_id)
@@ -122,12 +122,12 @@ class PoolState:
         return folded.illegal
 
     def take(self, record: JobRecord) -> None:
-        """Take in what a job has become, however many facts have made it so; for those who look, and do not decide."""
+        """Take in what a job has become, however many events have made it so; for those who look, and do not decide."""
         self._decided_at = max(self._decided_at, record.placed_at, record.resized_at)
         self._put(record)
 
     def observe_node(self, changed: NodeChanged) -> None:
-        """Take in what a node of this pool offers; facts of other pools change nothing."""
+        """Take in what a node of this pool offers; events of other pools change nothing."""
         if changed.pool != self.pool:
             return
         if changed.gone:
@@ -174,7 +174,7 @@ class PoolState:
         return list(outcome.instructions)
 
     def next_wake(self, now: int) -> int | None:
-        """The next instant at which ``decide`` may say something new without any fact, or None; it may lie in the past."""
+        """The next instant at which ``decide`` may say something new without any event, or None; it may lie in the past."""
         # What was due at the last decision has been decided on, unless the clock was set back since.
         decided = min(self._now, now)
         instants = [ready for ready in self._index.delayed.values() if ready > decided]
@@ -243,7 +243,7 @@ class PoolState:
                 del self._settled[next(iter(self._settled))]
 
     def _note(self, stamped: Stamped) -> None:
-        match stamped.fact:
+        match stamped.event:
             case JobPlaced() | JobResized():
                 self._decided_at = max(self._decided_at, stamped.at)
             case JobWaiting():

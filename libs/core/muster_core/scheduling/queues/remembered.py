@@ -1,6 +1,6 @@
 """The reservations of the last pass, for as long as nothing that they follow from has changed.
 
-To derive them costs milliseconds on a large pool, and most passes follow facts that free or take no room: another submission, a
+To derive them costs milliseconds on a large pool, and most passes follow events that free or take no room: another submission, a
 reason that was told. What is remembered is what would be derived again, so that it makes no difference to what is decided.
 """
 

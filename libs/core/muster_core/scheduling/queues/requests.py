@@ -25,7 +25,7 @@ class Requests:
     def note(self, stamped: Stamped) -> None:
         """Take in a proposal, or the answer to one; ``settle`` has to follow."""
         job_id = stamped.job_id
-        match stamped.fact:
+        match stamped.event:
             case ScaleProposed() as proposal:
                 self.refuse(job_id)
                 self.proposals[job_id] = proposal

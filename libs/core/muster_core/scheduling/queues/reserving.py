@@ -1,6 +1,6 @@
 """Who gets a reservation: who may take room by force, then for whom others gave it up, then who has waited too long.
 
-All are found from the facts and the clock alone, so that a new leader keeps the same room for the same jobs.
+All are found from the events and the clock alone, so that a new leader keeps the same room for the same jobs.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Reserving:
         index.remembered.note(conditions, at=now, until=self._holds_until(), kept=self._kept.all)
 
     def _holds_until(self) -> int | None:
-        """The instant (µs) before which the same would be derived from the same facts, None where time does not matter."""
+        """The instant (µs) before which the same would be derived from the same events, None where time does not matter."""
         now = self._trial.now
         if any(one.expected_at == now for one in self._kept.reservations):
             return now + 1

@@ -1,4 +1,4 @@
-"""A pool whose decisions come back as facts, with a runtime that does what it is told to."""
+"""A pool whose decisions come back as events, with a runtime that does what it is told to."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SECOND = 1_000_000
 
 
 class World:
-    """A pool, its clock (``now``, µs) and its stream of facts."""
+    """A pool, its clock (``now``, µs) and its stream of events."""
 
     def __init__(self) -> None:
         self.pool = PoolState(pool="here")
@@ -75,9 +75,9 @@ class World:
         self.nodes[name] = node
         self.pool.observe_node(events.NodeChanged(pool="here", node=node, gone=gone))
 
-    def say(self, job_id: str, fact: events.JobFact) -> str | None:
-        """A fact stands in the stream; why it moved nothing, if it did not."""
-        stamped = events.Stamped(job_id=job_id, fact=fact, sequence=len(self.stream) + 1, at=self.now)
+    def say(self, job_id: str, event: events.JobEvent) -> str | None:
+        """An event stands in the stream; why it moved nothing, if it did not."""
+        stamped = events.Stamped(job_id=job_id, event=event, sequence=len(self.stream) + 1, at=self.now)
         self.stream.append(stamped)
         illegal = self.pool.observe(stamped)
         self.pool.check_invariants()
@@ -99,7 +99,7 @@ class World:
         instructions = self.pool.decide(self.now)
         assert self.pool.decide(self.now) == instructions
         for instruction in instructions:
-            assert self.say(instruction.job_id, instruction.to_fact("here")) is None
+            assert self.say(instruction.job_id, instruction.to_event("here")) is None
         return instructions
 
     def after(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""The same facts, and the same clock, give the same decisions in every process, whatever its hash seed."""
+"""The same events, and the same clock, give the same decisions in every process, whatever its hash seed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from muster_core.scheduling.queues import PoolState
 
 pool, now, sequence = PoolState(pool="here"), 10**9, 0
 
-def say(job_id, fact):
+def say(job_id, event):
     global sequence
     sequence += 1
-    pool.observe(events.Stamped(job_id=job_id, fact=fact, sequence=sequence, at=now))
+    pool.observe(events.Stamped(job_id=job_id, event=event, sequence=sequence, at=now))
 
 def decide():
     decided = pool.decide(now)
     for one in decided:
-        say(one.job_id, one.to_fact("here"))
+        say(one.job_id, one.to_event("here"))
     return decided
 
 for number in range(6):

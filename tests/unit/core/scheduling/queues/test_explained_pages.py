@@ -1,4 +1,4 @@
-"""Every code for which a job waits, from the facts to the page that ``muster explain`` prints of it."""
+"""Every code for which a job waits, from the events to the page that ``muster explain`` prints of it."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_room_is_free_only_when_the_end_is_confirmed(world: World) -> None:
     assert world.placed() == []
 
 
-def test_the_same_fact_twice_changes_nothing(world: World) -> None:
+def test_the_same_event_twice_changes_nothing(world: World) -> None:
     world.run(world.job("a", 4))
     before = world.record("a")
     for stamped in list(world.stream):
@@ -150,10 +150,10 @@ def test_the_same_fact_twice_changes_nothing(world: World) -> None:
     assert world.pool.records == {}
 
 
-def test_an_illegal_fact_is_said_and_moves_nothing(world: World) -> None:
+def test_an_illegal_event_is_said_and_moves_nothing(world: World) -> None:
     world.submit(world.job("a", 1))
-    fact = events.JobPlaced(attempt=7, generation=1, pool="here", replicas=())
-    assert world.say("a", fact) is not None
+    event = events.JobPlaced(attempt=7, generation=1, pool="here", replicas=())
+    assert world.say("a", event) is not None
     assert world.record("a").phase is Phase.QUEUED
 
 

@@ -159,9 +159,9 @@ def test_an_end_that_nobody_witnessed_is_a_failure_and_keeps_its_room(world: Wor
 
     assert world.decide() == []
     (restart,) = decide(world.record("a"), world.now)
-    fact = getattr(restart, "fact", None)
-    assert isinstance(fact, events.JobRestarting)
-    assert fact.reason.code == "ReplicaFailed"
+    event = getattr(restart, "event", None)
+    assert isinstance(event, events.JobRestarting)
+    assert event.reason.code == "ReplicaFailed"
 
 
 def test_ten_quiet_minutes_of_running_forgive_what_nodes_did(world: World) -> None:

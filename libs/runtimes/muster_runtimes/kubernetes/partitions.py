@@ -1,4 +1,4 @@
-"""The pods and config maps of the jobs that this copy looks after: a watch of each for every lane."""
+"""The pods and config maps of the jobs that this copy looks after: a watch of each for every partition."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from muster_events.subjects import lane_of
+from muster_events.subjects import partition_of
 from muster_runtimes.kubernetes import labels
 from muster_runtimes.kubernetes.api import METADATA_LIST_ONLY, METADATA_ONLY, Api
 from muster_runtimes.kubernetes.events import PROTOBUF_EVENTS
@@ -23,13 +23,13 @@ from muster_runtimes.kubernetes.writer import collection
 _STRANGE_S = 5.0
 
 
-class _Lane(msgspec.Struct, frozen=True):
+class _Partition(msgspec.Struct, frozen=True):
     pods: Reflector[Pod]
     anchors: Reflector[Anchor]
     tasks: list[asyncio.Task[None]]
 
 
-class Lanes:
+class Partitions:
     """Watches what is Muster's in ``namespace`` (empty: in all), and tells ``runs``."""
 
     def __init__(self, *, api: Api, pool: str, namespace: str, runs: Runs) -> None:
@@ -37,7 +37,7 @@ class Lanes:
         self._pool = pool
         self._namespace = namespace
         self._runs = runs
-        self._lanes: dict[int, _Lane] = {}
+        self._partitions: dict[int, _Partition] = {}
         self._anchors: dict[str, Anchor] = {}
         self._visits: Counter[str] = Counter()
         self._failed: asyncio.Queue[BaseException] = asyncio.Queue()
@@ -48,28 +48,28 @@ class Lanes:
 
     async def aclose(self) -> None:
         """Watch no more."""
-        for lane in list(self._lanes):
-            await self._end(lane)
+        for partition in list(self._partitions):
+            await self._end(partition)
 
-    async def take(self, lane: int) -> None:
-        """Watch a lane; returns once everything of it is known."""
-        if lane not in self._lanes:
-            self._lanes[lane] = self._watch(lane)
-        there = self._lanes[lane]
+    async def take(self, partition: int) -> None:
+        """Watch a partition; returns once everything of it is known."""
+        if partition not in self._partitions:
+            self._partitions[partition] = self._watch(partition)
+        there = self._partitions[partition]
         await there.pods.synced.wait()
         await there.anchors.synced.wait()
 
-    async def give_up(self, lane: int) -> None:
-        """Watch a lane no more, and know nothing of it."""
-        await self._end(lane)
-        self._runs.give_up(lane)
-        for job_id in [job_id for job_id in self._anchors if lane_of(job_id) == lane]:
+    async def give_up(self, partition: int) -> None:
+        """Watch a partition no more, and know nothing of it."""
+        await self._end(partition)
+        self._runs.give_up(partition)
+        for job_id in [job_id for job_id in self._anchors if partition_of(job_id) == partition]:
             del self._anchors[job_id]
 
     @asynccontextmanager
     async def visit(self, job_id: str) -> AsyncGenerator[None]:
         """Know the pods of a job while it is entered, whoever looks after it."""
-        if lane_of(job_id) in self._lanes:
+        if partition_of(job_id) in self._partitions:
             yield
             return
         pods = self._pods(labels.of_job(job_id))
@@ -84,13 +84,13 @@ class Lanes:
             self._visits[job_id] -= 1
             if not self._visits[job_id]:
                 del self._visits[job_id]
-                if lane_of(job_id) not in self._lanes:
+                if partition_of(job_id) not in self._partitions:
                     self._runs.drop(job_id)
 
     def put(self, job_id: str, pod: Pod) -> None:
         """Take a pod that was just written; its watch will say so, too, a little later."""
-        if (lane := self._lanes.get(lane_of(job_id))) is not None:
-            lane.pods.put(pod)
+        if (partition := self._partitions.get(partition_of(job_id))) is not None:
+            partition.pods.put(pod)
 
     def anchors(self) -> Collection[str]:
         """The jobs that have a config map."""
@@ -104,8 +104,8 @@ class Lanes:
         """The config map of a job has been removed."""
         self._anchors.pop(job_id, None)
 
-    def _watch(self, lane: int) -> _Lane:
-        selector = labels.of_lane(self._pool, lane)
+    def _watch(self, partition: int) -> _Partition:
+        selector = labels.of_partition(self._pool, partition)
         pods = self._pods(selector)
         anchors = Reflector(
             api=self._api,
@@ -118,7 +118,7 @@ class Lanes:
             kind=Anchor,
             changed=self._anchor_changed,
         )
-        return _Lane(pods, anchors, [self._task(pods.run), self._task(anchors.run)])
+        return _Partition(pods, anchors, [self._task(pods.run), self._task(anchors.run)])
 
     def _pods(self, selector: str) -> Reflector[Pod]:
         return Reflector(
@@ -139,8 +139,8 @@ class Lanes:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failed.put_nowait(error)
 
-    async def _end(self, lane: int) -> None:
-        there = self._lanes.pop(lane, None)
+    async def _end(self, partition: int) -> None:
+        there = self._partitions.pop(partition, None)
         if there is not None:
             for task in there.tasks:
                 task.cancel()

@@ -14,7 +14,7 @@ from muster_bus import (
 )
 
 
-class Lane:
+class Partition:
     """A stream named ``name`` with the subjects ``<name>.>``, and the stream of dead letters beside it."""
 
     def __init__(self, *, bus: Bus, name: str) -> None:
@@ -23,7 +23,7 @@ class Lane:
         self._sent = 0
 
     @classmethod
-    async def open(cls, bus: Bus, name: str) -> "Lane":
+    async def open(cls, bus: Bus, name: str) -> "Partition":
         """Create the stream."""
         stream = StreamSpec(name=name, subjects=[f"{name}.>"], max_bytes=64 << 20)
         await provision(bus, streams=[stream, dead_letter_stream()])

@@ -1,4 +1,4 @@
-"""What a dialect is: how its documents are known, and who reads them."""
+"""What a format is: how its documents are known, and who reads them."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class Heading:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dialect(Heading):
+class Format(Heading):
     """One kind of document and its reader.
 
-    ``name`` is what jobs call it (``Job.dialect``); several kinds may share one.
+    ``name`` is what jobs call it (``Job.format``); several kinds may share one.
     """
 
     name: str
