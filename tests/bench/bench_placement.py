@@ -13,9 +13,9 @@ from measuring import Measurement
 
 from muster_core.models import Job, Node, PlacementPolicy, Resources, Role, Taint, Template, Toleration
 from muster_core.scheduling.placement import (
+    Allocation,
+    AllocationKey,
     Gang,
-    Hold,
-    HoldKey,
     Placement,
     Shortfall,
     Snapshot,
@@ -165,11 +165,11 @@ def _rate(snapshot: Snapshot, shapes: Sequence[Gang]) -> float:
     return placed / (time.process_time() - began)
 
 
-def _holds(turn: int, gang: Gang, placement: Placement) -> Iterable[tuple[HoldKey, Hold]]:
+def _holds(turn: int, gang: Gang, placement: Placement) -> Iterable[tuple[AllocationKey, Allocation]]:
     demands = {role.name: role.slot.demand for role in gang.roles}
     job = f"job-{turn}"
     return [
-        ((job, 1, one.role, one.index), Hold(one.node, demands[one.role], one.gpus))
+        ((job, 1, one.role, one.index), Allocation(one.node, demands[one.role], one.gpus))
         for one in placement.replicas
     ]
 

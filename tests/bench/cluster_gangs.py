@@ -120,7 +120,9 @@ def _job(shape: Shape, name: str) -> Job:
 def _pod(job: Job, index: int, *, node: str, uid: str, group: str) -> Json:
     job_id = job_id_of(request_id(job.name))
     replica = ReplicaRecord(role=_ROLE, index=index, attempt=1, generation=1, node=node)
-    record = JobRecord(job_id=job_id, folded=1, job=job, attempt=1, generation=1, replicas=(replica,))
+    record = JobRecord(
+        job_id=job_id, applied_sequence=1, job=job, attempt=1, generation=1, replicas=(replica,)
+    )
     site = Site(addresses={}, members_path="/etc/muster/members.json", config_folder="/etc/mpi")
     launch = Launch(
         replica=ReplicaId(job_id=job_id, attempt=1, role=_ROLE, index=index),

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from muster_bus import Bus
 from muster_bus.reader import Stretch, read_stretch
-from muster_core.events import JobEvicted, JobResized, JobRestarting, Stamped
-from muster_core.lifecycle import fold
+from muster_core.events import JobEvicted, JobResized, JobRestarting, StoredEvent
+from muster_core.lifecycle import apply_event
 from muster_core.models import JobRecord, Phase
 from muster_events.catalogue import JOBS_STREAM
 from muster_events.codec import read_job_event
@@ -17,7 +17,7 @@ from muster_events.subjects import JOB_EVENTS
 _ACTIVE = (Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING)
 
 
-async def read_history(bus: Bus) -> list[Stamped]:
+async def read_history(bus: Bus) -> list[StoredEvent]:
     """Everything that has happened to jobs, in total order."""
     last = await bus.last_sequence(JOBS_STREAM)
     stretch = Stretch(stream=JOBS_STREAM, filters=[JOB_EVENTS], after=0, through=last)
@@ -35,20 +35,20 @@ class ElasticHistory:
         self.resizes: dict[str, list[JobResized]] = defaultdict(list)
         self._nodes = nodes
 
-    def take(self, stamped: Stamped) -> None:
+    def take(self, stored: StoredEvent) -> None:
         """Fold one event.
 
         Raises:
             AssertionError: a size is out of bounds, a survivor is not who it was, or a node holds more than it has.
         """
-        before = self.records.get(stamped.job_id)
-        folded = fold(before, stamped)
-        assert folded.record is not None, folded.illegal
-        after = self.records[stamped.job_id] = folded.record
-        assert not isinstance(stamped.event, JobRestarting | JobEvicted), f"{after.name}: {stamped.event}"
-        if isinstance(stamped.event, JobResized):
-            assert folded.illegal is None, f"{after.name}: {folded.illegal}"
-            self.resizes[stamped.job_id].append(stamped.event)
+        before = self.records.get(stored.job_id)
+        applied_sequence = apply_event(before, stored)
+        assert applied_sequence.record is not None, applied_sequence.illegal
+        after = self.records[stored.job_id] = applied_sequence.record
+        assert not isinstance(stored.event, JobRestarting | JobEvicted), f"{after.name}: {stored.event}"
+        if isinstance(stored.event, JobResized):
+            assert applied_sequence.illegal is None, f"{after.name}: {applied_sequence.illegal}"
+            self.resizes[stored.job_id].append(stored.event)
         _assert_in_bounds(after)
         if before is not None:
             _assert_survivors_stay(before, after)

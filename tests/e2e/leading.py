@@ -145,8 +145,8 @@ def refold(messages: Iterable[Incoming], nodes: Iterable[Node]) -> PoolState:
     for incoming in messages:
         if incoming.subject == leader_subject(POOL):
             continue
-        stamped = read_job_event(incoming)
-        illegal = pool.observe(stamped)
-        assert illegal is None or not isinstance(stamped.event, events.JobPlaced), illegal
+        stored = read_job_event(incoming)
+        illegal = pool.observe(stored)
+        assert illegal is None or not isinstance(stored.event, events.JobPlaced), illegal
         pool.check_invariants()
     return pool

@@ -24,7 +24,7 @@ from muster import AsyncClient, Unavailable
 from muster._trace.fetch import fetch_trace
 from muster._trace.spans import Span
 from muster_bus import Bus, BusSettings
-from muster_core.events import JobResized, Stamped
+from muster_core.events import JobResized, StoredEvent
 from muster_core.models import Phase
 from muster_local.system import LocalSystem
 from muster_rpc.v1 import job_pb2, job_service_pb2
@@ -65,8 +65,8 @@ async def test_thirty_elastic_jobs_pass_through_a_small_pool_while_services_die(
         over.set()
         kills = await killing
         await system.until_ready()
-        for stamped in await events_of(system):
-            history.take(stamped)
+        for stored in await events_of(system):
+            history.take(stored)
         await asyncio.gather(*(assert_told(system, job, history.resizes[job.job_id]) for job in jobs))
         left = system.running_replicas()
 
@@ -163,7 +163,7 @@ async def kill_until(over: asyncio.Event, system: LocalSystem, chance: random.Ra
     return killed
 
 
-async def events_of(system: LocalSystem) -> list[Stamped]:
+async def events_of(system: LocalSystem) -> list[StoredEvent]:
     """Everything that has happened to jobs."""
     bus = await Bus.connect(BusSettings(url=system.bus_url), name="witness")
     try:

@@ -186,10 +186,10 @@ async def kill_at_random(schedulers: Schedulers, chance: random.Random) -> Count
 def assert_nothing_is_lost_or_twice(messages: list[Incoming], crowd: Crowd, hands: Hands) -> None:
     """Every job was placed once and has ended, unless it is to stay; what is held is what runs."""
     pool = refold(messages, NODES)
-    stamped = [read_job_event(one) for one in messages if ".job." in one.subject]
-    placed = Counter(one.job_id for one in stamped if isinstance(one.event, events.JobPlaced))
+    stored = [read_job_event(one) for one in messages if ".job." in one.subject]
+    placed = Counter(one.job_id for one in stored if isinstance(one.event, events.JobPlaced))
     assert placed == Counter(crowd.ids)
-    finished = {one.job_id for one in stamped if isinstance(one.event, events.JobFinished)}
+    finished = {one.job_id for one in stored if isinstance(one.event, events.JobFinished)}
     assert finished == set(crowd.ids) - crowd.stay
     assert set(pool.records) == crowd.stay
     running = {

@@ -95,7 +95,7 @@ def resolvers(
         ReplicaRecord(role=role, index=index, attempt=1, generation=1, node="n1")
         for role, index in listed_replicas(job)
     )
-    record = JobRecord(job_id="j-1", folded=1, job=job, attempt=1, generation=1, replicas=members)
+    record = JobRecord(job_id="j-1", applied_sequence=1, job=job, attempt=1, generation=1, replicas=members)
     site = Site(addresses=addresses(job, local=local), members_path="/m", config_folder="/c")
     return {
         member.key: TFConfigClusterResolver(environment(record, job, member, site=site, traceparent=""))

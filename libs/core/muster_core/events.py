@@ -81,7 +81,7 @@ class ReplicaRef(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     index: int
 
 
-BY_HAND = "manual"
+MANUAL_POLICY = "manual"
 """The policy's name of a size that a user asked for."""
 
 
@@ -275,7 +275,7 @@ PoolEvent = NodeChanged | CapacityChanged
 """The events of a pool: last value per subject counts."""
 
 
-class Stamped(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class StoredEvent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A job event as it stands in the stream: ``sequence`` orders it, ``at`` (µs) is the broker's own clock, so it never runs backwards."""
 
     job_id: str

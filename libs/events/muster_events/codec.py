@@ -74,7 +74,7 @@ def pool_message(event: events.PoolEvent, *, source: str) -> Outgoing:
     return Outgoing(subject=subject, data=data, msg_id="", headers=_headers(event, event_id, source, about))
 
 
-def read_job_event(incoming: Incoming) -> events.Stamped:
+def read_job_event(incoming: Incoming) -> events.StoredEvent:
     """A job's event as it stands in the stream; raises ``UnreadableEvent``.
 
     The subject must name the very event: who may publish what is granted by subject, so a body that says otherwise is nobody's word.
@@ -87,7 +87,7 @@ def read_job_event(incoming: Incoming) -> events.Stamped:
         raise UnreadableEvent(f"{where}: {error}") from error
     if type(event).__name__ != name:
         raise UnreadableEvent(f"{where}: the subject says {name}, the body {type(event).__name__}")
-    return events.Stamped(
+    return events.StoredEvent(
         job_id=job_id,
         event=event,
         sequence=incoming.stream_sequence,

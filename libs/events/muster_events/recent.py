@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from muster_bus import Bus, BusUnavailable
 from muster_bus.reader import Stretch, read_stretch
-from muster_core.events import JobEvent, Stamped
+from muster_core.events import JobEvent, StoredEvent
 from muster_events.catalogue import JOBS_STREAM
 from muster_events.codec import UnreadableEvent, read_job_event
 from muster_events.subjects import job_events
@@ -22,10 +22,10 @@ _MOST = 20_000
 """How far back at most, in events of all jobs: under a flood a little is lost sooner than much is read again."""
 
 
-async def recent_events(bus: Bus, kinds: Sequence[type[JobEvent]], *, seconds: float) -> list[Stamped]:
+async def recent_events(bus: Bus, kinds: Sequence[type[JobEvent]], *, seconds: float) -> list[StoredEvent]:
     """The events of these ``kinds`` that were said in the last ``seconds``, in their order; none where the broker is away."""
     since = time.time_ns() // 1000 - round(seconds * 1_000_000)
-    found: list[Stamped] = []
+    found: list[StoredEvent] = []
     try:
         last = await bus.last_sequence(JOBS_STREAM)
         stretch = Stretch(
@@ -37,12 +37,12 @@ async def recent_events(bus: Bus, kinds: Sequence[type[JobEvent]], *, seconds: f
         async for chunk in read_stretch(bus, stretch):
             for message in chunk:
                 try:
-                    stamped = read_job_event(message)
+                    stored = read_job_event(message)
                 except UnreadableEvent:
                     # Whoever works with it sets it aside.
                     continue
-                if stamped.at >= since:
-                    found.append(stamped)
+                if stored.at >= since:
+                    found.append(stored)
     except BusUnavailable as error:
         log.info("what was said last cannot be read: %s", error)
     return found

@@ -14,8 +14,8 @@ import msgspec
 from muster_bus.errors import Poison
 from muster_bus.messages import Incoming
 from muster_bus.records import Entry
-from muster_core.events import Stamped
-from muster_core.lifecycle import fold
+from muster_core.events import StoredEvent
+from muster_core.lifecycle import apply_event
 from muster_core.models import JobRecord
 from muster_events.codec import UnreadableEvent, decode_record, read_job_event
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 class Change(msgspec.Struct, frozen=True):
     """What one event did to a job's record."""
 
-    stamped: Stamped
+    stored: StoredEvent
     before: JobRecord | None
     after: JobRecord | None
     illegal: str | None
@@ -42,7 +42,7 @@ def restore(entries: Iterable[Entry]) -> list[JobRecord]:
     return records
 
 
-def stamp(incoming: Incoming) -> Stamped:
+def stamp(incoming: Incoming) -> StoredEvent:
     """The event in a message; raises ``Poison`` when there is none to be read, so that it is set aside."""
     try:
         return read_job_event(incoming)
@@ -67,19 +67,19 @@ class JobsView:
 
     def apply(self, incoming: Incoming) -> Change:
         """Fold one message; raises ``Poison`` when it is no event."""
-        stamped = stamp(incoming)
-        before = self.records.get(stamped.job_id)
-        folded = fold(before, stamped)
-        if folded.illegal:
-            self._note_illegal(stamped, folded.illegal)
-        if folded.record is not None and self._keep(folded.record):
-            self.records[stamped.job_id] = folded.record
+        stored = stamp(incoming)
+        before = self.records.get(stored.job_id)
+        applied_sequence = apply_event(before, stored)
+        if applied_sequence.illegal:
+            self._note_illegal(stored, applied_sequence.illegal)
+        if applied_sequence.record is not None and self._keep(applied_sequence.record):
+            self.records[stored.job_id] = applied_sequence.record
         else:
-            self.records.pop(stamped.job_id, None)
-        return Change(stamped, before, folded.record, folded.illegal)
+            self.records.pop(stored.job_id, None)
+        return Change(stored, before, applied_sequence.record, applied_sequence.illegal)
 
-    def _note_illegal(self, stamped: Stamped, illegal: str) -> None:
+    def _note_illegal(self, stored: StoredEvent, illegal: str) -> None:
         # A late event about a job that is forgotten is what a rebuild from an early position looks like, no mistake.
-        if stamped.job_id in self.records:
+        if stored.job_id in self.records:
             self.illegal_moves += 1
-            log.warning("illegal move of %s at %d: %s", stamped.job_id, stamped.sequence, illegal)
+            log.warning("illegal move of %s at %d: %s", stored.job_id, stored.sequence, illegal)

@@ -100,10 +100,10 @@ class Hands:
         async def handle(batch: list[Incoming], *, live: bool) -> None:
             del live
             for incoming in batch:
-                stamped = read_job_event(incoming)
-                if isinstance(stamped.event, events.JobPlaced) and stamped.job_id not in self.placed:
-                    self.placed[stamped.job_id] = (stamped.event, incoming)
-                    self.run_on(stamped.job_id, stamped.event)
+                stored = read_job_event(incoming)
+                if isinstance(stored.event, events.JobPlaced) and stored.job_id not in self.placed:
+                    self.placed[stored.job_id] = (stored.event, incoming)
+                    self.run_on(stored.job_id, stored.event)
 
         await Feed(
             self._bus,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from muster_core import events
-from muster_core.events import Assignment, ReplicaChange, ReplicaRef, Stamped
-from muster_core.lifecycle import Finish, Restart, decide, fold
+from muster_core.events import Assignment, ReplicaChange, ReplicaRef, StoredEvent
+from muster_core.lifecycle import Finish, Restart, apply_event, decide
 from muster_core.lifecycle.moves import ACTIVE_PHASES, WAITING_PHASES
 from muster_core.models import (
     CleanPodPolicy,
@@ -37,7 +37,7 @@ class Walk:
         self._random = Random(seed)  # noqa: S311 - the same walk every time
         self._records: dict[str, list[JobRecord]] = {}
         self._now = START
-        self.stream: list[Stamped] = []
+        self.stream: list[StoredEvent] = []
         self.illegal = 0
         ids = [f"j-{number}" for number in range(jobs)]
         while len(self.stream) < length:
@@ -63,13 +63,13 @@ class Walk:
     def _tell(self, job_id: str, event: events.JobEvent) -> None:
         # Other streams' messages lie between: sequences have gaps.
         sequence = (self.stream[-1].sequence if self.stream else 0) + self._random.choice((1, 1, 2, 5))
-        stamped = Stamped(job_id=job_id, event=event, sequence=sequence, at=self._now, source="test")
-        self.stream.append(stamped)
+        stored = StoredEvent(job_id=job_id, event=event, sequence=sequence, at=self._now, source="test")
+        self.stream.append(stored)
         known = self._records.setdefault(job_id, [])
-        folded = fold(known[-1] if known else None, stamped)
-        self.illegal += folded.illegal is not None
-        if folded.record is not None:
-            known.append(folded.record)
+        applied_sequence = apply_event(known[-1] if known else None, stored)
+        self.illegal += applied_sequence.illegal is not None
+        if applied_sequence.record is not None:
+            known.append(applied_sequence.record)
             del known[:-8]
 
     def _job(self) -> Job:

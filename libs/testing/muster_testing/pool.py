@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from muster_core import events
-from muster_core.lifecycle import fold
+from muster_core.lifecycle import apply_event
 from muster_core.lifecycle.moves import ACTIVE_PHASES
 from muster_core.models import Job, JobRecord, Node, Phase, QueueSpec, Reason, ReplicaRecord, ReplicaState
 from muster_core.scheduling.queues import Instruction, Place, PoolState
@@ -36,7 +36,7 @@ class VirtualPool:
     def __init__(self, *, check: Check = PoolState.check_invariants, now: int = 1_000 * SECOND) -> None:
         self.state = PoolState(pool=POOL)
         self.now = now
-        self.stream: list[events.Stamped] = []
+        self.stream: list[events.StoredEvent] = []
         self.nodes: dict[str, Node] = {}
         self.specs: tuple[QueueSpec, ...] = ()
         self._check = check
@@ -67,9 +67,9 @@ class VirtualPool:
 
     def say(self, job_id: str, event: events.JobEvent) -> str | None:
         """An event stands in the stream; why it moved nothing where it should not have been."""
-        stamped = events.Stamped(job_id=job_id, event=event, sequence=len(self.stream) + 1, at=self.now)
-        self.stream.append(stamped)
-        illegal = self.state.observe(stamped)
+        stored = events.StoredEvent(job_id=job_id, event=event, sequence=len(self.stream) + 1, at=self.now)
+        self.stream.append(stored)
+        illegal = self.state.observe(stored)
         self._check(self.state)
         return illegal
 
@@ -215,27 +215,27 @@ class VirtualPool:
 
     def saved(self) -> Sequence[JobRecord]:
         """Every record as the tracker's bucket has it, by key, the settled ones included: written and read again."""
-        folded: dict[str, JobRecord] = {}
-        for stamped in self.stream:
-            record = fold(folded.get(stamped.job_id), stamped).record
+        applied_sequence: dict[str, JobRecord] = {}
+        for stored in self.stream:
+            record = apply_event(applied_sequence.get(stored.job_id), stored).record
             if record is not None:
-                folded[stamped.job_id] = record
-        written = msgspec.json.encode([folded[job_id] for job_id in sorted(folded)])
+                applied_sequence[stored.job_id] = record
+        written = msgspec.json.encode([applied_sequence[job_id] for job_id in sorted(applied_sequence)])
         return msgspec.json.decode(written, type=tuple[JobRecord, ...])
 
     def reread(self) -> PoolState:
         """A state that read the whole stream after a restart, and the nodes in another order."""
         again = self._elsewhere()
-        for stamped in self.stream:
-            again.observe(stamped)
+        for stored in self.stream:
+            again.observe(stored)
         return again
 
     def restored(self, records: Iterable[JobRecord], *, after: int) -> PoolState:
         """A state that was given ``records``, folded up to the sequence ``after``, and read the rest of the stream."""
         again = self._elsewhere()
         again.restore(records)
-        for stamped in self.stream[after:]:
-            again.observe(stamped)
+        for stored in self.stream[after:]:
+            again.observe(stored)
         return again
 
     def _elsewhere(self) -> PoolState:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from muster_core.events import JobEvent, NodeChanged, Stamped
+from muster_core.events import JobEvent, NodeChanged, StoredEvent
 from muster_core.models import JobRecord, Node, QueueSpec
 from muster_core.scheduling.queues import Instruction, PoolState, Reservation
 from muster_testing.pool import POOL, VirtualPool
@@ -33,7 +33,7 @@ class QueuesApplied(msgspec.Struct, frozen=True, tag=True):
 class EventSeen(msgspec.Struct, frozen=True, tag=True):
     """An event came back from the stream."""
 
-    stamped: Stamped
+    stored: StoredEvent
 
 
 class Asked(msgspec.Struct, frozen=True, tag=True):
@@ -100,8 +100,8 @@ def play(steps: Iterable[Step], *, heir: PoolState | None = None) -> list[Decide
                 pool.observe_node(change)
             case QueuesApplied(specs):
                 pool.apply_queues(specs)
-            case EventSeen(stamped):
-                pool.observe(stamped)
+            case EventSeen(stored):
+                pool.observe(stored)
             case Asked(now):
                 instructions = tuple(pool.decide(now))
                 decided.append(Decided(instructions, pool.reservations))

@@ -12,8 +12,8 @@ import random
 
 from muster_core.models import GPU_MILLI, Job, Node, Resources, Role, Template
 from muster_core.scheduling.placement import (
+    Allocation,
     Gang,
-    Hold,
     Placement,
     Snapshot,
     demand_of,
@@ -112,7 +112,9 @@ def allocated_share(*, seed: int, asked: float = 1.3) -> float:
         found = place(gangs[drawn], cluster, feasible=True, workload=workload)
         if isinstance(found, Placement):
             (one,) = found.replicas
-            cluster.hold((str(number), 1, one.role, 0), Hold(one.node, demand_of(requests[drawn]), one.gpus))
+            cluster.hold(
+                (str(number), 1, one.role, 0), Allocation(one.node, demand_of(requests[drawn]), one.gpus)
+            )
             allocated += requests[drawn].gpu
         else:
             full.add(drawn)

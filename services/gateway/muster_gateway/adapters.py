@@ -113,11 +113,11 @@ class BusSubmissions:
         incoming = await self._bus.last(JOBS_STREAM, message.subject)
         if incoming is None:
             raise LookupError(f"{message.subject} was recorded before but is not there")
-        stamped = read_job_event(incoming)
-        if not isinstance(stamped.event, events.JobSubmitted):
+        stored = read_job_event(incoming)
+        if not isinstance(stored.event, events.JobSubmitted):
             raise LookupError(f"{message.subject} holds no submission")
         return Recorded(
-            event=stamped.event, sequence=stamped.sequence, traceparent=stamped.traceparent, duplicate=True
+            event=stored.event, sequence=stored.sequence, traceparent=stored.traceparent, duplicate=True
         )
 
     async def _look_up(self, job_id: str) -> Verdict | None:

@@ -157,7 +157,7 @@ class Launcher:
                 if live and change.after is not None:
                     self._story.moved(change.before, change.after)
                 if live:
-                    self._turns.touch(change.stamped.job_id)
+                    self._turns.touch(change.stored.job_id)
 
         return Feed(
             self._bus,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from muster_core.autoscaling import Asked, ElasticSettings, FollowedPool, next_check, plan, view_of_state
-from muster_core.events import CapacityChanged, NodeChanged, Stamped
+from muster_core.events import CapacityChanged, NodeChanged, StoredEvent
 from muster_core.models import QueueSpec
 from muster_scaler.ports import Proposals
 from muster_service.logs import fields
@@ -42,10 +42,10 @@ class Term:
         self._woken = asyncio.Event()
         self._took_s = 0.0
 
-    def observe(self, batch: Sequence[Stamped]) -> None:
+    def observe(self, batch: Sequence[StoredEvent]) -> None:
         """Fold events of jobs."""
-        for stamped in batch:
-            self.pool.observe(stamped)
+        for stored in batch:
+            self.pool.observe(stored)
         self.wake()
 
     def observe_pool(self, event: NodeChanged | CapacityChanged) -> None:

@@ -67,7 +67,9 @@ class BusProposals:
         """See ``Proposals``."""
         event = proposal.to_event()
         await self._bus.publish_once(
-            job_message(record.job_id, event, source=SCALER, traceparent=record.trace, after=record.folded)
+            job_message(
+                record.job_id, event, source=SCALER, traceparent=record.trace, after=record.applied_sequence
+            )
         )
         self._proposed.labels(event.policy, event.reason.code).inc()
         self.tell(record, event, began_ns, time.time_ns())
@@ -149,7 +151,7 @@ class Scaler:
     async def _retell(self, proposals: BusProposals, pool: FollowedPool) -> None:
         for said in await recent_events(self._bus, [ScaleProposed], seconds=_UNSENT_S):
             known = pool.record(said.job_id)
-            record = known or JobRecord(job_id=said.job_id, folded=0, trace=said.traceparent)
+            record = known or JobRecord(job_id=said.job_id, applied_sequence=0, trace=said.traceparent)
             if isinstance(said.event, ScaleProposed):
                 proposals.tell(record, said.event, said.at * 1000, said.at * 1000)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from muster_bus import Bus, Fence
 from muster_core.events import CapacityChanged, JobResized
 from muster_core.models import JobRecord, Reason
-from muster_core.scheduling.queues import BY_HAND, Instruction, Place, Resize, Wait
+from muster_core.scheduling.queues import MANUAL_POLICY, Instruction, Place, Resize, Wait
 from muster_events import spans
 from muster_events.catalogue import SCHEDULER
 from muster_events.codec import job_message, pool_message
@@ -40,7 +40,7 @@ class FencedDecisions:
                 instruction.to_event(self._pool),
                 source=SCHEDULER,
                 traceparent=record.trace,
-                after=record.folded,
+                after=record.applied_sequence,
             )
             for record, instruction in decided
         ]
@@ -126,7 +126,7 @@ class TraceStory:
         proposed = span_ref(root, spans.propose(record.job_id, change.attempt, change.generation - 1, why))
         self._telemetry.record(
             "resize",
-            parent=root if change.policy == BY_HAND else proposed,
+            parent=root if change.policy == MANUAL_POLICY else proposed,
             key=spans.resize(record.job_id, change.attempt, change.generation),
             start_ns=began_ns,
             end_ns=ended_ns,

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from muster_bus import Refused
-from muster_core.events import CapacityChanged, NodeChanged, Stamped
+from muster_core.events import CapacityChanged, NodeChanged, StoredEvent
 from muster_core.models import JobRecord, Node, QueueSpec
 from muster_core.scheduling.queues import Instruction, Place, PoolState, QueueReport, Resize, Wait
 from muster_scheduler.ports import Decisions, Story, Totals
@@ -87,11 +87,11 @@ class Term:
             self._queue_report = report
         return self._queue_report
 
-    async def observe(self, batch: Sequence[Stamped]) -> None:
+    async def observe(self, batch: Sequence[StoredEvent]) -> None:
         """Fold events of jobs."""
         async with self._thinking.turn() as state:
-            for stamped in batch:
-                state.observe(stamped)
+            for stored in batch:
+                state.observe(stored)
         self.wake()
 
     async def observe_node(self, event: NodeChanged) -> None:

@@ -138,7 +138,7 @@ class Scheduler:
     async def _retell(self, story: TraceStory, state: PoolState) -> None:
         for said in await recent_events(self._bus, [JobResized], seconds=_UNSENT_S):
             known = state.record(said.job_id)
-            record = known or JobRecord(job_id=said.job_id, folded=0, trace=said.traceparent)
+            record = known or JobRecord(job_id=said.job_id, applied_sequence=0, trace=said.traceparent)
             if isinstance(said.event, JobResized):
                 story.retell(record, said.event, said.at * 1000)
 

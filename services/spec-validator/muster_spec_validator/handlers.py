@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from muster_core.events import JobRejected, JobSubmitted, JobValidated, Stamped
+from muster_core.events import JobRejected, JobSubmitted, JobValidated, StoredEvent
 from muster_core.models import Problem
 from muster_formats import Parsed
 from muster_formats.capabilities import Limits
@@ -27,7 +27,7 @@ class SubmissionHandler:
         self._defaults = defaults
         self._limits = limits
 
-    async def handle(self, submission: Stamped) -> None:
+    async def handle(self, submission: StoredEvent) -> None:
         """Judge one submission."""
         if not isinstance(submission.event, JobSubmitted):
             return

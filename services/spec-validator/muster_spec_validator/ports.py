@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from muster_core.events import JobRejected, JobValidated, Stamped
+from muster_core.events import JobRejected, JobValidated, StoredEvent
 from muster_formats.defaults import PlatformDefaults
 from muster_spec_validator.judging import Applied
 
@@ -12,7 +12,7 @@ from muster_spec_validator.judging import Applied
 class Verdicts(Protocol):
     """Where the outcome of a validation goes."""
 
-    async def publish(self, submission: Stamped, verdict: JobValidated | JobRejected) -> bool:
+    async def publish(self, submission: StoredEvent, verdict: JobValidated | JobRejected) -> bool:
         """Publish it, once however often it is asked; returns when it is durable.
 
         Answers False where the submission was judged before: then that verdict stands, whatever this one says.

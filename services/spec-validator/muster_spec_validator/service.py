@@ -6,7 +6,7 @@ import time
 
 from muster_bus import Bus, GroupCommit, Incoming, Queue, Records
 from muster_bus.service_bus import connect_bus
-from muster_core.events import JobRejected, JobValidated, Stamped
+from muster_core.events import JobRejected, JobValidated, StoredEvent
 from muster_events import spans
 from muster_events.catalogue import DEFAULTS_BUCKET, JOBS_STREAM, SPEC_VALIDATOR
 from muster_events.codec import job_message
@@ -35,7 +35,7 @@ class BusVerdicts:
         self._verdicts = metrics.counter("muster_verdicts", "submissions judged", ("verdict",))
         self._telemetry = telemetry
 
-    async def publish(self, submission: Stamped, verdict: JobValidated | JobRejected) -> bool:
+    async def publish(self, submission: StoredEvent, verdict: JobValidated | JobRejected) -> bool:
         """See ``Verdicts``."""
         message = job_message(
             submission.job_id,

@@ -54,7 +54,7 @@ class JobsBucket:
     async def _newer_is_there(self, key: str, record: JobRecord) -> bool:
         entry = await self._records.get(key)
         self._revisions[key] = entry.revision if entry else 0
-        return entry is not None and decode_record(entry.value).folded >= record.folded
+        return entry is not None and decode_record(entry.value).applied_sequence >= record.applied_sequence
 
     async def _was_forgotten(self, key: str, record: JobRecord) -> bool:
         """Whether the record was removed during the life that it tells of: only a later submission may write over that."""

@@ -9,8 +9,8 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from muster_bus import BusUnavailable, StreamFull
-from muster_core.events import Stamped
-from muster_core.lifecycle import Finish, Forget, Restart, Retention, decide, fold, next_deadline
+from muster_core.events import StoredEvent
+from muster_core.lifecycle import Finish, Forget, Restart, Retention, apply_event, decide, next_deadline
 from muster_core.models import JobRecord
 from muster_service.logs import fields
 from muster_status_tracker.alarms import Alarms
@@ -61,11 +61,11 @@ class PartitionHandler:
             self._shelf.put(record)
             self.alarms.set(record.job_id, next_deadline(record, self._retention))
 
-    async def handle(self, batch: Sequence[Stamped], *, live: bool) -> None:
+    async def handle(self, batch: Sequence[StoredEvent], *, live: bool) -> None:
         """Fold a batch, and (once the past is read) decide. The records are kept by ``settle``, or before they lead to anything."""
         steps: dict[str, tuple[JobRecord | None, JobRecord]] = {}
-        for stamped in batch:
-            self._fold(stamped, steps)
+        for stored in batch:
+            self._fold(stored, steps)
         for job_id, (_, after) in steps.items():
             self._records[job_id] = after
             self._unkept.setdefault(job_id, 0)
@@ -106,19 +106,19 @@ class PartitionHandler:
             if record is not None and record.settled:
                 await self._forget(record, "others have ended since, and no more are kept")
 
-    def _fold(self, stamped: Stamped, steps: dict[str, tuple[JobRecord | None, JobRecord]]) -> None:
-        known = self._records.get(stamped.job_id)
-        before, current = steps.get(stamped.job_id, (known, known))
-        folded = fold(current, stamped)
-        if folded.illegal and current is not None:
+    def _fold(self, stored: StoredEvent, steps: dict[str, tuple[JobRecord | None, JobRecord]]) -> None:
+        known = self._records.get(stored.job_id)
+        before, current = steps.get(stored.job_id, (known, known))
+        applied_sequence = apply_event(current, stored)
+        if applied_sequence.illegal and current is not None:
             self._count_illegal()
             log.warning(
                 "illegal move: %s",
-                folded.illegal,
-                extra=fields(job_id=stamped.job_id, sequence=stamped.sequence),
+                applied_sequence.illegal,
+                extra=fields(job_id=stored.job_id, sequence=stored.sequence),
             )
-        if folded.record is not None and folded.record is not current:
-            steps[stamped.job_id] = (before, folded.record)
+        if applied_sequence.record is not None and applied_sequence.record is not current:
+            steps[stored.job_id] = (before, applied_sequence.record)
 
     async def _keep(self, job_ids: Sequence[str]) -> None:
         if not job_ids:

@@ -70,8 +70,8 @@ class RecordServicer(internal_service_pb2_grpc.RecordServiceServicer):
             await context.send_initial_metadata(OPEN)
             sent = request.after_sequence
             while True:
-                if record.folded > sent:
-                    sent = record.folded
+                if record.applied_sequence > sent:
+                    sent = record.applied_sequence
                     yield pb.WatchRecordResponse(job=self._told(record))
                 if _over(record):
                     return
@@ -90,8 +90,8 @@ class RecordServicer(internal_service_pb2_grpc.RecordServiceServicer):
         """See the proto."""
         await context.send_initial_metadata(OPEN)
         with self._shelf.watcher() as changes:
-            present = [r for r in self._shelf.newest_first() if r.folded > request.after_sequence]
-            for record in sorted(present, key=lambda r: r.folded):
+            present = [r for r in self._shelf.newest_first() if r.applied_sequence > request.after_sequence]
+            for record in sorted(present, key=lambda r: r.applied_sequence):
                 if request.namespace in ("", namespace_of(record)):
                     yield pb.WatchRecordsResponse(job=self._told(record, history=False))
             while True:
@@ -119,7 +119,7 @@ class RecordServicer(internal_service_pb2_grpc.RecordServiceServicer):
         record = self._known(ref)
         # A job that was just acknowledged is looked for even if its client forgot to say how far it is.
         unknown = record is None and is_job_id(ref.job_id)
-        if unknown or (ref.min_sequence and (record is None or record.folded < ref.min_sequence)):
+        if unknown or (ref.min_sequence and (record is None or record.applied_sequence < ref.min_sequence)):
             try:
                 caught_up = await self._catches_up(ref, record)
             except BusUnavailable:
@@ -150,7 +150,7 @@ class RecordServicer(internal_service_pb2_grpc.RecordServiceServicer):
 
         def is_there() -> bool:
             present = self._shelf.get(job_id)
-            return wanted == 0 or (present is not None and present.folded >= wanted)
+            return wanted == 0 or (present is not None and present.applied_sequence >= wanted)
 
         if record is None and await self._progress.forgotten(job_id):
             return True

@@ -38,7 +38,7 @@ class Shelf:
     def put(self, record: JobRecord) -> None:
         """Keep a record unless a newer one is here."""
         known = self._records.get(record.job_id)
-        if known is not None and known.folded >= record.folded:
+        if known is not None and known.applied_sequence >= record.applied_sequence:
             return
         self._records[record.job_id] = record
         place = (record.submitted_at, record.job_id)

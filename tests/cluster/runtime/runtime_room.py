@@ -135,7 +135,9 @@ class KubeRoom:
         record = ReplicaRecord(
             role=replica.role, index=replica.index, attempt=replica.attempt, generation=1, node=node
         )
-        members = JobRecord(job_id=replica.job_id, folded=1, name=job.name, job=job, replicas=(record,))
+        members = JobRecord(
+            job_id=replica.job_id, applied_sequence=1, name=job.name, job=job, replicas=(record,)
+        )
         keys = [(role.name, index) for role in job.roles for index in range(role.max)]
         addresses = await runtime.addresses(replica.job_id, keys, job=job.name, namespace=job.namespace)
         site = runtime.site(replica.job_id, addresses)

@@ -40,13 +40,13 @@ def thinking() -> Thinking:
 async def test_nobody_has_his_turn_while_something_is_worked_out(thinking: Thinking) -> None:
     long = Long()
 
-    async def fold() -> bool:
+    async def apply_event() -> bool:
         async with thinking.turn():
             return long.may_end.is_set()
 
     answer = asyncio.create_task(thinking.about(long))
     await long.begun()
-    folding = asyncio.create_task(fold())
+    folding = asyncio.create_task(apply_event())
     await asyncio.sleep(0)
     assert not folding.done()
     assert thinking.glance(lambda state: state.pool) is None

@@ -58,7 +58,7 @@ async def scheduler(bus_url: str) -> AsyncGenerator[None]:
         await process.wait()
 
 
-async def stream_of(bus: Bus) -> list[events.Stamped]:
+async def stream_of(bus: Bus) -> list[events.StoredEvent]:
     """Every event of jobs, in order."""
     through = await bus.last_sequence(JOBS_STREAM)
     stretch = Stretch(stream=JOBS_STREAM, filters=[JOB_EVENTS], after=0, through=through)

@@ -8,7 +8,7 @@ from typing import cast
 import pytest_asyncio
 
 from muster_bus import BucketSpec, Bus, Records, provision
-from muster_core.events import JobSubmitted, JobValidated, Stamped
+from muster_core.events import JobSubmitted, JobValidated, StoredEvent
 from muster_core.models import Job, Role, Template
 from muster_events.catalogue import GATEWAY, JOBS_STREAM, STREAMS
 from muster_events.codec import job_message, read_job_event
@@ -39,7 +39,7 @@ def pool(name: str) -> PlatformDefaults:
     return PlatformDefaults(experiments=CategoryDefaults(node_selector={"pool": name}))
 
 
-async def submit(bus: Bus, request_id: str) -> Stamped:
+async def submit(bus: Bus, request_id: str) -> StoredEvent:
     role = Role(name="worker", replicas=1, min=1, max=1, template=Template(command=("true",)))
     job = Job(name="train", roles=(role,))
     event = JobSubmitted(job_id=job_id_of(request_id), request_id=request_id, spec=job, parts=1)

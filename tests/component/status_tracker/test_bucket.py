@@ -23,14 +23,16 @@ async def records(shared_bus: Bus, fresh: str) -> Records:
     return Records(shared_bus, fresh)
 
 
-def record(*, folded: int = 1, submitted_s_ago: float = 60) -> JobRecord:
+def record(*, applied_sequence: int = 1, submitted_s_ago: float = 60) -> JobRecord:
     return JobRecord(
-        job_id=JOB_ID, folded=folded, submitted_at=time.time_ns() // 1000 - round(submitted_s_ago * US)
+        job_id=JOB_ID,
+        applied_sequence=applied_sequence,
+        submitted_at=time.time_ns() // 1000 - round(submitted_s_ago * US),
     )
 
 
 def later(known: JobRecord) -> JobRecord:
-    return msgspec.structs.replace(known, folded=known.folded + 1)
+    return msgspec.structs.replace(known, applied_sequence=known.applied_sequence + 1)
 
 
 async def test_a_job_that_another_copy_forgot_is_not_brought_back(records: Records) -> None:
@@ -60,7 +62,7 @@ async def test_a_job_that_is_submitted_anew_after_it_was_forgotten_is_kept(recor
     assert await bucket.write(record())
     await bucket.remove(JOB_ID)
 
-    anew = record(folded=9, submitted_s_ago=-60)
+    anew = record(applied_sequence=9, submitted_s_ago=-60)
     assert await bucket.write(anew)
     assert await bucket.write(later(anew))
     entry = await records.get(record_key(JOB_ID))

@@ -281,7 +281,7 @@ SAMPLES: dict[str, msgspec.Struct] = {
     ),
     "JobRecord": JobRecord(
         job_id="j-abcdefghijklmnop",
-        folded=42,
+        applied_sequence=42,
         phase=Phase.RUNNING,
         name="mnist",
         job=JOB,
@@ -312,11 +312,15 @@ SAMPLES: dict[str, msgspec.Struct] = {
         ),
     ),
     "JobRecord.built": JobRecord(
-        job_id="j-abcdefghijklmnop", folded=9, built_by="j-2345672345672345", restarts=2, restarted_at=AT
+        job_id="j-abcdefghijklmnop",
+        applied_sequence=9,
+        built_by="j-2345672345672345",
+        restarts=2,
+        restarted_at=AT,
     ),
     "JobRecord.held": JobRecord(
         job_id="j-abcdefghijklmnop",
-        folded=11,
+        applied_sequence=11,
         phase=Phase.SUSPENDED,
         active_from=AT + 5,
         asked={"worker": 4},
@@ -330,7 +334,7 @@ SAMPLES: dict[str, msgspec.Struct] = {
     ),
     "JobRecord.measured": JobRecord(
         job_id="j-abcdefghijklmnop",
-        folded=12,
+        applied_sequence=12,
         replicas=(msgspec.structs.replace(REPLICA, leaves_for="j-2345672345672345"),),
         resized_by="marginal_gain",
         progress=Progress(

@@ -118,7 +118,7 @@ def test_nobody_shrinks_unless_the_waiting_gang_then_fits(
             index.snapshot.release(key)
         assert len(heads) > 1 or _fits(gang, index.snapshot)
         for key in keys if alone else ():
-            index.snapshot.hold(key, index.holdings[key[0]][key])
+            index.snapshot.hold(key, index.allocations[key[0]][key])
             assert not _fits(gang, index.snapshot)
             index.snapshot.release(key)
         index.snapshot.rollback(mark)

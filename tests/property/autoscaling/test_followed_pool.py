@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster_core.autoscaling import FollowedPool, plan, view_of_state
-from muster_core.events import NodeChanged, Stamped
+from muster_core.events import NodeChanged, StoredEvent
 from muster_core.lifecycle.moves import ACTIVE_PHASES
 from muster_core.models import Job, Node, QueueSpec, Resources, Role, Template
 from muster_core.scheduling.queues import PoolState
@@ -46,8 +46,8 @@ def _follow(pool: VirtualPool, *, looks: set[int]) -> FollowedPool:
     followed.apply_queues(pool.specs)
     for node in pool.nodes.values():
         followed.observe_node(NodeChanged(pool=POOL, node=node))
-    for place, stamped in enumerate(pool.stream):
-        followed.observe(stamped)
+    for place, stored in enumerate(pool.stream):
+        followed.observe(stored)
         if place in looks:
             followed.state()
     return followed
@@ -57,7 +57,7 @@ def _told(state: PoolState) -> tuple[object, ...]:
     index = state.index
     return (
         dict(index.records),
-        index.holdings,
+        index.allocations,
         index.waiting,
         index.homeless,
         index.draining,
@@ -93,8 +93,8 @@ def test_looking_now_and_then_ends_in_the_same_pool(pool: VirtualPool, looks: se
 @given(pool=_pools(), share=st.floats(0, 1))
 def test_a_event_that_is_seen_again_changes_nothing(pool: VirtualPool, share: float) -> None:
     followed = _follow(pool, looks={int(share * len(pool.stream))})
-    seen: list[Stamped] = list(pool.stream)
-    assert [followed.observe(stamped) for stamped in seen] == [None] * len(seen)
+    seen: list[StoredEvent] = list(pool.stream)
+    assert [followed.observe(stored) for stored in seen] == [None] * len(seen)
     assert _told(followed.state()) == _told(pool.reread())
 
 
@@ -107,6 +107,6 @@ def test_it_starts_from_records_and_reads_on(pool: VirtualPool, share: float) ->
         heir.observe_node(NodeChanged(pool=POOL, node=node))
     heir.restore(pool.saved())
     after = int(share * len(pool.stream))
-    for stamped in pool.stream[after:]:
-        heir.observe(stamped)
+    for stored in pool.stream[after:]:
+        heir.observe(stored)
     assert _told(heir.state()) == _told(pool.restored(pool.saved(), after=after))

@@ -51,7 +51,7 @@ def test_a_job_is_the_same_in_a_typed_spec_in_a_native_document_and_in_the_store
 @settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
 @given(stored_jobs())
 def test_a_stored_job_keeps_everything_in_the_store_and_on_the_wire(job: Job) -> None:
-    record = JobRecord(job_id="j-1", folded=1, job=job, built_by="j-2")
+    record = JobRecord(job_id="j-1", applied_sequence=1, job=job, built_by="j-2")
     assert msgspec.json.decode(msgspec.json.encode(record), type=JobRecord) == record
     for event in (JobValidated(job=job, built_by="j-2"), JobSubmitted(job_id="j", request_id="r", spec=job)):
         assert msgspec.json.decode(msgspec.json.encode(event), type=type(event)) == event

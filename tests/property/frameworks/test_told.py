@@ -100,7 +100,7 @@ def record_of(job: Job, workers: int | None = None) -> JobRecord:
         for role, count in counts.items()
         for index in range(count)
     )
-    return JobRecord(job_id="j-1", folded=1, job=job, attempt=1, generation=1, replicas=replicas)
+    return JobRecord(job_id="j-1", applied_sequence=1, job=job, attempt=1, generation=1, replicas=replicas)
 
 
 def told(record: JobRecord, job: Job, *, local: bool) -> dict[tuple[str, int], dict[str, str]]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from muster_core import events
-from muster_core.events import Assignment, ReplicaChange, ReplicaRef, Stamped
+from muster_core.events import Assignment, ReplicaChange, ReplicaRef, StoredEvent
 from muster_core.lifecycle import (
     Finish,
     Forget,
@@ -16,9 +16,9 @@ from muster_core.lifecycle import (
     Restart,
     Start,
     Stop,
+    apply_event,
     check_record,
     decide,
-    fold,
     reconcile,
 )
 from muster_core.models import (
@@ -194,8 +194,8 @@ class JobOnARuntime(RuleBasedStateMachine):
                 self.runs[run] = msgspec.structs.replace(self.runs[run], state=ReplicaState.REMOVED)
 
     def _tell(self, event: events.JobEvent) -> None:
-        sequence = self.known.folded + 1 if self.known else 1
-        told = fold(self.known, Stamped(job_id="j-1", event=event, sequence=sequence, at=self.now))
+        sequence = self.known.applied_sequence + 1 if self.known else 1
+        told = apply_event(self.known, StoredEvent(job_id="j-1", event=event, sequence=sequence, at=self.now))
         assert told.illegal is None, told.illegal
         self.known = told.record
 

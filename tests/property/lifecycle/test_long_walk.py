@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from muster_core.events import Stamped
-from muster_core.lifecycle import check_record, fold
+from muster_core.events import StoredEvent
+from muster_core.lifecycle import apply_event, check_record
 from muster_core.models import JobRecord, Phase
 from muster_events.codec import decode_record, encode_record
 from muster_testing.long_walk import Walk
@@ -21,7 +21,7 @@ _LATEST = 40
 class Reader:
     """Reads as a feed does: what is delivered early makes it read what lies before from the stream; what it knows is folded once more."""
 
-    def __init__(self, stream: list[Stamped]) -> None:
+    def __init__(self, stream: list[StoredEvent]) -> None:
         self.records: dict[str, JobRecord] = {}
         self.bucket: dict[str, bytes] = {}
         self.illegal = 0
@@ -46,13 +46,13 @@ class Reader:
         """The records are durable."""
         self.bucket = {job_id: encode_record(record) for job_id, record in self.records.items()}
 
-    def _fold(self, stamped: Stamped) -> None:
-        before = self.records.get(stamped.job_id)
-        folded = fold(before, stamped)
-        self.illegal += folded.illegal is not None
-        if folded.record is not None:
-            check_record(folded.record)
-            self.records[stamped.job_id] = folded.record
+    def _fold(self, stored: StoredEvent) -> None:
+        before = self.records.get(stored.job_id)
+        applied_sequence = apply_event(before, stored)
+        self.illegal += applied_sequence.illegal is not None
+        if applied_sequence.record is not None:
+            check_record(applied_sequence.record)
+            self.records[stored.job_id] = applied_sequence.record
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -77,7 +77,7 @@ def test_events_that_come_late_and_twice_end_where_the_same_events_in_order_end(
 
 def test_the_walk_goes_everywhere_and_what_is_out_of_place_is_counted() -> None:
     walk = Walk(seed=1, jobs=JOBS, length=EVENTS)
-    told = Counter(type(stamped.event).__name__ for stamped in walk.stream)
+    told = Counter(type(stored.event).__name__ for stored in walk.stream)
     reader = Reader(walk.stream)
     phases: Counter[Phase] = Counter()
     for index in range(EVENTS):

@@ -8,8 +8,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from muster_core import events
-from muster_core.events import Assignment, ReplicaChange, ReplicaRef, Stamped
-from muster_core.lifecycle import Finish, Forget, Report, Restart, check_record, decide, fold, reconcile
+from muster_core.events import Assignment, ReplicaChange, ReplicaRef, StoredEvent
+from muster_core.lifecycle import (
+    Finish,
+    Forget,
+    Report,
+    Restart,
+    apply_event,
+    check_record,
+    decide,
+    reconcile,
+)
 from muster_core.models import (
     CleanPodPolicy,
     Framework,
@@ -173,20 +182,20 @@ MAKERS: tuple[Maker, ...] = (
 
 
 @st.composite
-def walks(draw: st.DrawFn) -> list[Stamped]:
+def walks(draw: st.DrawFn) -> list[StoredEvent]:
     """The events of one job, most of them told on its latest record, some on one that is out of date."""
     job = draw(jobs())
     beginning: list[events.JobEvent] = [
         events.JobSubmitted(job_id="j-1", request_id="r", spec=job),
         events.JobValidated(job=job),
     ]
-    told: list[Stamped] = []
+    told: list[StoredEvent] = []
     known: list[JobRecord] = []
 
     def tell(event: events.JobEvent) -> None:
         at = START + len(told) * draw(st.sampled_from((1, SECOND)))
-        told.append(Stamped(job_id="j-1", event=event, sequence=3 * len(told) + 2, at=at, source="test"))
-        record = fold(known[-1] if known else None, told[-1]).record
+        told.append(StoredEvent(job_id="j-1", event=event, sequence=3 * len(told) + 2, at=at, source="test"))
+        record = apply_event(known[-1] if known else None, told[-1]).record
         if record is not None:
             known.append(record)
 
@@ -198,10 +207,10 @@ def walks(draw: st.DrawFn) -> list[Stamped]:
     return told
 
 
-def folded(record: JobRecord | None, walk: Sequence[Stamped]) -> JobRecord | None:
+def applied_sequence(record: JobRecord | None, walk: Sequence[StoredEvent]) -> JobRecord | None:
     """The record after a walk, what must always hold checked after each step."""
-    for stamped in walk:
-        record = fold(record, stamped).record
+    for stored in walk:
+        record = apply_event(record, stored).record
         if record is not None:
             check_record(record)
     return record
@@ -209,16 +218,16 @@ def folded(record: JobRecord | None, walk: Sequence[Stamped]) -> JobRecord | Non
 
 @walking
 @given(walks())
-def test_a_record_holds_together_after_every_event(walk: list[Stamped]) -> None:
-    folded(None, walk)
+def test_a_record_holds_together_after_every_event(walk: list[StoredEvent]) -> None:
+    applied_sequence(None, walk)
 
 
 @walking
 @given(walks())
-def test_what_has_ended_stays_as_it_ended(walk: list[Stamped]) -> None:
+def test_what_has_ended_stays_as_it_ended(walk: list[StoredEvent]) -> None:
     before: JobRecord | None = None
-    for stamped in walk:
-        after = fold(before, stamped).record
+    for stored in walk:
+        after = apply_event(before, stored).record
         if before is not None and after is not None and before.terminal:
             assert (after.phase, after.reason, after.finished_at) == (
                 before.phase,
@@ -230,10 +239,10 @@ def test_what_has_ended_stays_as_it_ended(walk: list[Stamped]) -> None:
 
 @walking
 @given(walks())
-def test_a_run_only_goes_forward(walk: list[Stamped]) -> None:
+def test_a_run_only_goes_forward(walk: list[StoredEvent]) -> None:
     before: JobRecord | None = None
-    for stamped in walk:
-        after = fold(before, stamped).record
+    for stored in walk:
+        after = apply_event(before, stored).record
         if before is not None and after is not None:
             runs_after = {(r.attempt, r.key, r.restart): r for r in after.replicas}
             for old in before.replicas:
@@ -250,37 +259,37 @@ def test_a_run_only_goes_forward(walk: list[Stamped]) -> None:
 
 @walking
 @given(walks(), st.data())
-def test_events_that_are_delivered_again_change_nothing(walk: list[Stamped], data: st.DataObject) -> None:
-    delivered: list[Stamped] = []
-    for position, stamped in enumerate(walk):
+def test_events_that_are_delivered_again_change_nothing(walk: list[StoredEvent], data: st.DataObject) -> None:
+    delivered: list[StoredEvent] = []
+    for position, stored in enumerate(walk):
         again = data.draw(st.lists(st.integers(0, position), max_size=2))
-        delivered += [stamped, *(walk[i] for i in again)]
+        delivered += [stored, *(walk[i] for i in again)]
 
-    once = folded(None, walk)
+    once = applied_sequence(None, walk)
 
-    assert folded(None, delivered) == once
-    assert folded(once, walk) is once
+    assert applied_sequence(None, delivered) == once
+    assert applied_sequence(once, walk) is once
 
 
 @walking
 @given(walks(), st.data())
 def test_a_record_restored_from_its_bucket_goes_on_as_if_nothing_had_happened(
-    walk: list[Stamped], data: st.DataObject
+    walk: list[StoredEvent], data: st.DataObject
 ) -> None:
     cut = data.draw(st.integers(1, len(walk)))
-    kept = folded(None, walk[:cut])
+    kept = applied_sequence(None, walk[:cut])
     assert kept is not None
 
     restored = decode_record(encode_record(kept))
 
     assert restored == kept
-    assert folded(restored, walk) == folded(None, walk)
+    assert applied_sequence(restored, walk) == applied_sequence(None, walk)
 
 
 @walking
 @given(walks(), st.integers(0, 200))
-def test_a_decision_is_always_legal_and_never_repeats_itself(walk: list[Stamped], seconds: int) -> None:
-    record = folded(None, walk)
+def test_a_decision_is_always_legal_and_never_repeats_itself(walk: list[StoredEvent], seconds: int) -> None:
+    record = applied_sequence(None, walk)
     assert record is not None
     now = START + seconds * SECOND
     for _ in range(3):
@@ -289,8 +298,8 @@ def test_a_decision_is_always_legal_and_never_repeats_itself(walk: list[Stamped]
         assert instructions == decide(record, now)
         match instructions:
             case [Finish(event=event) | Restart(event=event)]:
-                told = Stamped(job_id="j-1", event=event, sequence=record.folded + 1, at=now)
-                step = fold(record, told)
+                told = StoredEvent(job_id="j-1", event=event, sequence=record.applied_sequence + 1, at=now)
+                step = apply_event(record, told)
                 assert step.illegal is None
                 assert step.record is not None
                 record = step.record
@@ -304,8 +313,8 @@ def test_a_decision_is_always_legal_and_never_repeats_itself(walk: list[Stamped]
 
 @walking
 @given(walks(), st.data())
-def test_what_was_seen_is_reported_once(walk: list[Stamped], data: st.DataObject) -> None:
-    record = folded(None, walk)
+def test_what_was_seen_is_reported_once(walk: list[StoredEvent], data: st.DataObject) -> None:
+    record = applied_sequence(None, walk)
     assert record is not None
     seen = [
         ReplicaChange(
@@ -322,6 +331,8 @@ def test_what_was_seen_is_reported_once(walk: list[Stamped], data: st.DataObject
     reports = tuple(s.change for s in reconcile(record, seen, now) if isinstance(s, Report))
 
     event = events.ReplicasChanged(changes=reports)
-    after = fold(record, Stamped(job_id="j-1", event=event, sequence=record.folded + 1, at=now)).record
+    after = apply_event(
+        record, StoredEvent(job_id="j-1", event=event, sequence=record.applied_sequence + 1, at=now)
+    ).record
 
     assert not [s for s in reconcile(after, seen, now) if isinstance(s, Report)]

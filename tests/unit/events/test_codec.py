@@ -98,9 +98,9 @@ def test_a_jobs_event_comes_back_as_it_was_sent(
     event = data.draw(any_of(kind))
     assert isinstance(event, kind)
 
-    stamped = read_job_event(wire.send(event))
+    stored = read_job_event(wire.send(event))
 
-    assert stamped == events.Stamped(
+    assert stored == events.StoredEvent(
         job_id=JOB_ID,
         event=event,
         sequence=wire.sequence,
@@ -212,8 +212,10 @@ def test_unreadable_records_and_pool_events_say_so(data: bytes) -> None:
 
 
 def test_a_record_of_defaults_is_short() -> None:
-    assert encode_record(JobRecord(job_id="j-1", folded=3)) == b'{"job_id":"j-1","folded":3}'
-    assert decode_record(b'{"job_id":"j-1","folded":3}').phase is Phase.SUBMITTED
+    assert (
+        encode_record(JobRecord(job_id="j-1", applied_sequence=3)) == b'{"job_id":"j-1","applied_sequence":3}'
+    )
+    assert decode_record(b'{"job_id":"j-1","applied_sequence":3}').phase is Phase.SUBMITTED
 
 
 def test_the_headers_are_those_of_cloudevents() -> None:

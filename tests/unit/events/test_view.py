@@ -39,7 +39,7 @@ def test_events_add_up_to_a_record(wire: Wire) -> None:
 
     assert (first.before, first.after) == (None, second.before)
     assert second.after is view.records[JOB_ID]
-    assert second.stamped.event == VALIDATED
+    assert second.stored.event == VALIDATED
     assert view.records[JOB_ID].phase is Phase.QUEUED
 
 
@@ -62,7 +62,7 @@ def test_a_view_from_the_bucket_is_the_view_that_read_everything(wire: Wire) -> 
 
 def test_loading_adds_to_what_is_there() -> None:
     view = JobsView()
-    one, other = JobRecord(job_id=JOB_ID, folded=1), JobRecord(job_id=OTHER, folded=2)
+    one, other = JobRecord(job_id=JOB_ID, applied_sequence=1), JobRecord(job_id=OTHER, applied_sequence=2)
 
     view.load([entry(one)])
     view.load([entry(other)])
@@ -71,7 +71,7 @@ def test_loading_adds_to_what_is_there() -> None:
 
 
 def test_a_record_that_cannot_be_read_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    good = JobRecord(job_id=JOB_ID, folded=1)
+    good = JobRecord(job_id=JOB_ID, applied_sequence=1)
     bad = Entry(key="3.j-bad", value=b"{", revision=9)
 
     with caplog.at_level(logging.ERROR):
@@ -83,7 +83,7 @@ def test_a_record_that_cannot_be_read_holds_up_no_other(caplog: pytest.LogCaptur
 
 def test_records_that_are_of_no_interest_are_not_kept(wire: Wire) -> None:
     view = JobsView(keep=lambda record: not record.terminal)
-    ended = JobRecord(job_id=OTHER, folded=1, phase=Phase.SUCCEEDED, finished_at=1)
+    ended = JobRecord(job_id=OTHER, applied_sequence=1, phase=Phase.SUCCEEDED, finished_at=1)
     view.load([entry(ended)])
     assert not view.records
 

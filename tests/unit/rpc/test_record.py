@@ -48,7 +48,7 @@ def replica(role: str, index: int, state: ReplicaState, **more: object) -> Repli
 def record(**more: object) -> JobRecord:
     base = JobRecord(
         job_id="j-aaaaaaaaaaaaaaaa",
-        folded=42,
+        applied_sequence=42,
         name="demo",
         job=job(),
         trace="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",

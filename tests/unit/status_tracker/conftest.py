@@ -16,7 +16,7 @@ from muster_core.events import (
     JobSubmitted,
     JobValidated,
     Outcome,
-    Stamped,
+    StoredEvent,
 )
 from muster_core.lifecycle import Retention
 from muster_core.models import Job, JobRecord, Reason, Role, RunPolicy, Template
@@ -122,15 +122,15 @@ class Partition:
         why = Reason(code="Why", message="because")
         await self.hear(JobFinished(outcome=Outcome.CANCELLED, reason=why, attempt=0))
 
-    def folded(self, job_id: str = "j-1") -> int:
+    def applied_sequence(self, job_id: str = "j-1") -> int:
         """The last sequence that the job's record in the bucket knows; 0 where there is none."""
         kept = self.bucket.kept.get(job_id)
-        return kept.folded if kept else 0
+        return kept.applied_sequence if kept else 0
 
-    def _stamped(self, event: JobEvent, job_id: str) -> Stamped:
+    def _stamped(self, event: JobEvent, job_id: str) -> StoredEvent:
         self.sequence += 1
         self.now += SECOND
-        return Stamped(job_id=job_id, event=event, sequence=self.sequence, at=self.now)
+        return StoredEvent(job_id=job_id, event=event, sequence=self.sequence, at=self.now)
 
 
 @pytest.fixture

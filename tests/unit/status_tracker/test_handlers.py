@@ -23,7 +23,7 @@ async def test_a_record_is_kept_when_the_partition_settles_and_not_before(partit
     assert partition.shelf.get("j-1") is not None
 
     await partition.handler.settle()
-    assert partition.folded() == 1
+    assert partition.applied_sequence() == 1
 
 
 async def test_several_events_of_a_job_are_one_write(partition: Partition) -> None:
@@ -32,7 +32,10 @@ async def test_several_events_of_a_job_are_one_write(partition: Partition) -> No
     await partition.submit("j-2")
     await partition.handler.settle()
 
-    assert [(record.job_id, record.folded) for record in partition.bucket.written] == [("j-1", 2), ("j-2", 3)]
+    assert [(record.job_id, record.applied_sequence) for record in partition.bucket.written] == [
+        ("j-1", 2),
+        ("j-2", 3),
+    ]
 
 
 async def test_a_partition_in_which_nothing_changed_writes_nothing(partition: Partition) -> None:
@@ -48,7 +51,7 @@ async def test_a_decision_is_published_after_its_record_was_kept(partition: Part
 
     ((kept, event),) = partition.life.published
     assert kept is not None
-    assert kept.folded == 2
+    assert kept.applied_sequence == 2
     assert isinstance(event, JobFinished)
     assert event.outcome is Outcome.CANCELLED
 
@@ -74,7 +77,7 @@ async def test_a_deadline_that_passes_is_acted_on_after_the_record_was_kept(part
 
     ((kept, event),) = partition.life.published
     assert kept is not None
-    assert kept.folded == 2
+    assert kept.applied_sequence == 2
     assert isinstance(event, JobFinished)
     assert event.outcome is Outcome.TIMED_OUT
 
@@ -88,10 +91,10 @@ async def test_a_write_that_fails_is_tried_again_at_the_next_settle(
     partition.bucket.failures.append(failure)
     with pytest.raises(type(failure)):
         await partition.handler.settle()
-    assert partition.folded("j-2") == 2
+    assert partition.applied_sequence("j-2") == 2
 
     await partition.handler.settle()
-    assert partition.folded() == 1
+    assert partition.applied_sequence() == 1
 
 
 @pytest.mark.parametrize("failure", FAILURES)
@@ -122,7 +125,7 @@ async def test_what_happens_while_a_record_is_written_is_kept_next(partition: Pa
         await validating
 
     await partition.handler.settle()
-    assert [record.folded for record in partition.bucket.written] == [1, 2]
+    assert [record.applied_sequence for record in partition.bucket.written] == [1, 2]
 
 
 async def test_a_record_that_cannot_be_kept_five_times_is_given_up(
@@ -155,7 +158,7 @@ async def test_a_record_that_was_given_up_is_tried_anew_with_the_next_event(part
 
     await partition.validate()
     await partition.handler.settle()
-    assert partition.folded() == 2
+    assert partition.applied_sequence() == 2
 
 
 async def test_a_record_for_which_there_is_no_room_is_tried_until_there_is(partition: Partition) -> None:
@@ -165,7 +168,7 @@ async def test_a_record_for_which_there_is_no_room_is_tried_until_there_is(parti
         with pytest.raises(StreamFull):
             await partition.handler.settle()
     await partition.handler.settle()
-    assert partition.folded() == 1
+    assert partition.applied_sequence() == 1
 
 
 async def test_a_job_that_was_forgotten_meanwhile_is_dropped(partition: Partition) -> None:

@@ -33,7 +33,7 @@ async def test_a_partition_is_not_settled_while_a_deadline_still_writes_a_record
 
     await asyncio.wait({expiring, settling})
     assert isinstance(expiring.exception(), StreamFull)
-    assert settling.exception() is not None or partition.folded() == 2
+    assert settling.exception() is not None or partition.applied_sequence() == 2
 
 
 async def test_a_deadline_that_passes_while_a_write_fails_is_acted_on_later(partition: Partition) -> None:
@@ -93,4 +93,4 @@ async def test_a_record_that_changes_during_its_last_try_is_tried_once_more(part
     await asyncio.wait({expiring, ending})
 
     await partition.handler.settle()
-    assert partition.folded() == 3
+    assert partition.applied_sequence() == 3

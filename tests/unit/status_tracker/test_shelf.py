@@ -8,8 +8,8 @@ from muster_core.models import Job, JobRecord, Phase
 from muster_status_tracker.shelf import Shelf
 
 SPEC = Job(name="demo", namespace="ml", roles=())
-SUBMITTED = JobRecord(job_id="j-1", folded=1, name="demo", submitted_at=1)
-VALIDATED = msgspec.structs.replace(SUBMITTED, folded=2, job=SPEC)
+SUBMITTED = JobRecord(job_id="j-1", applied_sequence=1, name="demo", submitted_at=1)
+VALIDATED = msgspec.structs.replace(SUBMITTED, applied_sequence=2, job=SPEC)
 
 
 def test_a_typed_job_moves_to_its_namespace_when_it_is_validated():
@@ -37,7 +37,7 @@ def test_the_name_of_a_job_that_is_gone_is_the_next_newest_ones():
 
 def finished(number: int, at: int) -> JobRecord:
     return JobRecord(
-        job_id=f"j-{number}", folded=9, phase=Phase.SUCCEEDED, submitted_at=number, finished_at=at
+        job_id=f"j-{number}", applied_sequence=9, phase=Phase.SUCCEEDED, submitted_at=number, finished_at=at
     )
 
 
@@ -56,7 +56,7 @@ def test_a_job_that_changes_after_its_end_is_counted_once():
     shelf = Shelf()
     ended = finished(2, at=30)
     shelf.put(ended)
-    shelf.put(msgspec.structs.replace(ended, folded=10))
+    shelf.put(msgspec.structs.replace(ended, applied_sequence=10))
 
     assert shelf.finished_beyond(0) == ["j-2"]
     shelf.drop("j-2")

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from muster_core import events
-from muster_core.lifecycle import fold
+from muster_core.lifecycle import apply_event
 from muster_core.models import Job, JobRecord, Phase, Reason, Role, Template
 from muster_status_tracker.webhooks.changes import Changes
 from muster_status_tracker.webhooks.courier import Verdict, judge, pause_after
@@ -31,10 +31,10 @@ def receiver(**given: object) -> Receiver:
     return msgspec.convert({"name": "ci", "url": "https://ci/", "secretFile": "x"} | given, Receiver)
 
 
-def story(*told: events.JobEvent) -> list[events.Stamped]:
+def story(*told: events.JobEvent) -> list[events.StoredEvent]:
     submitted = events.JobSubmitted(job_id=JOB_ID, request_id="r")
     return [
-        events.Stamped(job_id=JOB_ID, event=event, sequence=10 * number, at=number * US)
+        events.StoredEvent(job_id=JOB_ID, event=event, sequence=10 * number, at=number * US)
         for number, event in enumerate((submitted, events.JobValidated(job=JOB), *told), start=1)
     ]
 
@@ -56,23 +56,23 @@ CANCELLED = events.JobFinished(outcome=events.Outcome.CANCELLED, reason=Reason(c
 class Library:
     """A past that is held in memory, and counts who asks for it."""
 
-    def __init__(self, stampeds: list[events.Stamped]) -> None:
+    def __init__(self, stampeds: list[events.StoredEvent]) -> None:
         self.asked = 0
         self._stampeds = stampeds
 
     async def record_before(self, job_id: str, sequence: int) -> JobRecord | None:
         self.asked += 1
         record: JobRecord | None = None
-        for stamped in self._stampeds:
-            if stamped.job_id == job_id and stamped.sequence < sequence:
-                record = fold(record, stamped).record
+        for stored in self._stampeds:
+            if stored.job_id == job_id and stored.sequence < sequence:
+                record = apply_event(record, stored).record
         return record
 
 
-async def changes_from(stampeds: list[events.Stamped], start: int) -> tuple[list[PhaseChange], Library]:
+async def changes_from(stampeds: list[events.StoredEvent], start: int) -> tuple[list[PhaseChange], Library]:
     library = Library(stampeds)
     changes = Changes(library)
-    found = [await changes.read(stamped) for stamped in stampeds[start:]]
+    found = [await changes.read(stored) for stored in stampeds[start:]]
     return [change for change in found if change is not None], library
 
 
@@ -96,7 +96,7 @@ async def test_a_reader_that_begins_anywhere_tells_what_one_from_the_beginning_t
 
 
 async def test_nothing_is_told_of_a_job_that_nobody_knows() -> None:
-    stranger = events.Stamped(job_id="j-bbbbbbbbbbbbbbbb", event=PLACED, sequence=5, at=US)
+    stranger = events.StoredEvent(job_id="j-bbbbbbbbbbbbbbbb", event=PLACED, sequence=5, at=US)
     changes = Changes(Library([]))
     assert await changes.read(stranger) is None
     assert await changes.read(stranger) is None

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from muster_core.events import NodeChanged, Stamped
-from muster_core.lifecycle import fold
+from muster_core.events import NodeChanged, StoredEvent
+from muster_core.lifecycle import apply_event
 from muster_core.models import JobKind, JobRecord, Problem, QueueSpec
 from muster_core.scheduling.placement.roles import is_pinned
 from muster_core.scheduling.queues import PoolState
@@ -46,15 +46,17 @@ class FollowedPool:
                 self._take(record)
         self._state.restore(settled)
 
-    def observe(self, stamped: Stamped) -> str | None:
+    def observe(self, stored: StoredEvent) -> str | None:
         """Fold one event, as ``PoolState.observe`` does."""
-        before = self._records.get(stamped.job_id)
-        if stamped.job_id in self._settled or (before is not None and stamped.sequence <= before.folded):
+        before = self._records.get(stored.job_id)
+        if stored.job_id in self._settled or (
+            before is not None and stored.sequence <= before.applied_sequence
+        ):
             return None
-        folded = fold(before, stamped)
-        if folded.record is not None:
-            self._take(folded.record)
-        return folded.illegal
+        applied_sequence = apply_event(before, stored)
+        if applied_sequence.record is not None:
+            self._take(applied_sequence.record)
+        return applied_sequence.illegal
 
     def observe_node(self, changed: NodeChanged) -> None:
         """Take in what a node of this pool offers."""

@@ -12,7 +12,7 @@ from muster_core.events import ReplicaRef
 from muster_core.scheduling.placement.roles import is_anchor
 from muster_core.scheduling.queues.giving import Gift
 from muster_core.scheduling.queues.sizes import dearest_amounts
-from muster_core.scheduling.queues.trial import Trial
+from muster_core.scheduling.queues.transaction import Transaction
 
 
 class Giver:
@@ -61,17 +61,19 @@ class Giver:
 class Givers:
     """Every job that could give for a job in ``queue``, by job id, and the nodes on which they could."""
 
-    def __init__(self, trial: Trial, settings: ElasticSettings, queue: str, policy: Policy) -> None:
+    def __init__(
+        self, transaction: Transaction, settings: ElasticSettings, queue: str, policy: Policy
+    ) -> None:
         self.by_job: dict[str, Giver] = {}
         self.on_node: dict[str, list[Giver]] = defaultdict(list)
         self._queue = queue
-        self._trial = trial
-        tree = trial.index.tree
-        for job_id, record in trial.index.records.items():
+        self._trial = transaction
+        tree = transaction.index.tree
+        for job_id, record in transaction.index.records.items():
             elastic = may_give(record, tree, settings)
-            if elastic is None or job_id in trial.touched or elastic.cool_at > trial.now:
+            if elastic is None or job_id in transaction.touched or elastic.cool_at > transaction.now:
                 continue
-            giver = _giver(elastic, trial, policy)
+            giver = _giver(elastic, transaction, policy)
             if giver is not None:
                 self.by_job[job_id] = giver
                 for node in giver.gifts:
@@ -98,9 +100,9 @@ class Givers:
                 some.remove(giver)
 
 
-def _giver(elastic: Elastic, trial: Trial, policy: Policy) -> Giver | None:
+def _giver(elastic: Elastic, transaction: Transaction, policy: Policy) -> Giver | None:
     record, role = elastic.record, elastic.role
-    held = trial.index.holdings.get(record.job_id, {})
+    held = transaction.index.allocations.get(record.job_id, {})
     gifts: list[Gift] = []
     for member in record.members():
         key = (record.job_id, record.attempt, member.role, member.index)
@@ -110,5 +112,5 @@ def _giver(elastic: Elastic, trial: Trial, policy: Policy) -> Giver | None:
         return None
     beside = {member.node for member in record.members() if is_anchor(member.role) and not member.ended}
     lonely = frozenset(gift.hold.node for gift in gifts) - beside
-    standing = standing_of(record, role, spare_of(record, role), elastic.numbers, trial.index)
+    standing = standing_of(record, role, spare_of(record, role), elastic.numbers, transaction.index)
     return Giver(elastic, standing, gifts, lonely, policy)

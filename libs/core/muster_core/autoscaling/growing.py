@@ -27,7 +27,7 @@ from muster_core.scheduling.placement.field import Field
 from muster_core.scheduling.placement.slot import slot_of
 from muster_core.scheduling.queues.avoiding import kept_off, known_among
 from muster_core.scheduling.queues.sizes import dearest_amounts
-from muster_core.scheduling.queues.trial import Trial
+from muster_core.scheduling.queues.transaction import Transaction
 
 POLICIES: dict[str, Policy] = {policy.name: policy for policy in (MarginalGain(), Dragon(), MaxMin())}
 """The policies by name; ``none`` is not among them, for it decides nothing."""
@@ -78,29 +78,29 @@ class _Turn:
         return heapq.heappop(self._waiting)[1] if self._waiting else None
 
 
-def growths(trial: Trial, decided_at: int, settings: ElasticSettings) -> list[ScaleProposal]:
-    """Every job that can grow into what is idle and not kept, to the size that fits; nothing is left held in ``trial``."""
+def growths(transaction: Transaction, decided_at: int, settings: ElasticSettings) -> list[ScaleProposal]:
+    """Every job that can grow into what is idle and not kept, to the size that fits; nothing is left held in ``transaction``."""
     turns: dict[str, _Turn] = {}
-    for elastic in growers(trial, settings):
-        if grows_at(elastic, decided_at) > trial.now:
+    for elastic in growers(transaction, settings):
+        if grows_at(elastic, decided_at) > transaction.now:
             continue
         record, role = elastic.record, elastic.role
-        standing = standing_of(record, role, spare_of(record, role), elastic.numbers, trial.index)
+        standing = standing_of(record, role, spare_of(record, role), elastic.numbers, transaction.index)
         turn = turns.setdefault(elastic.numbers.policy, _Turn(POLICIES[elastic.numbers.policy]))
         turn.put(_Grower(elastic, standing))
-    mark = trial.checkpoint()
+    mark = transaction.checkpoint()
     try:
-        grown = _give(turns, trial)
+        grown = _give(turns, transaction)
     finally:
-        trial.rollback(mark)
-    return [_proposal(one, trial) for one in grown]
+        transaction.rollback(mark)
+    return [_proposal(one, transaction) for one in grown]
 
 
-def growers(trial: Trial, settings: ElasticSettings) -> list[Elastic]:
+def growers(transaction: Transaction, settings: ElasticSettings) -> list[Elastic]:
     """The jobs that may grow, now or once it has been quiet for long enough."""
-    tree = trial.index.tree
-    found = (may_grow(record, tree, settings) for record in trial.index.records.values())
-    return [one for one in found if one is not None and one.record.job_id not in trial.touched]
+    tree = transaction.index.tree
+    found = (may_grow(record, tree, settings) for record in transaction.index.records.values())
+    return [one for one in found if one is not None and one.record.job_id not in transaction.touched]
 
 
 def grows_at(elastic: Elastic, decided_at: int) -> int:
@@ -115,7 +115,7 @@ def forgives_at(elastic: Elastic, now: int) -> int | None:
     return min((at for at in ends if at > now), default=None)
 
 
-def _give(turns: dict[str, _Turn], trial: Trial) -> list[_Grower]:
+def _give(turns: dict[str, _Turn], transaction: Transaction) -> list[_Grower]:
     grown: dict[str, _Grower] = {}
     while turns:
         turn = min(turns.values(), key=lambda one: (one.given, one.policy.name))
@@ -123,10 +123,10 @@ def _give(turns: dict[str, _Turn], trial: Trial) -> list[_Grower]:
         if grower is None:
             del turns[turn.policy.name]
             continue
-        added = _one_more(grower, trial)
+        added = _one_more(grower, transaction)
         if added is None:
             continue
-        trial.hold(grower.elastic.record, grower.elastic.record.attempt, (added,))
+        transaction.hold(grower.elastic.record, grower.elastic.record.attempt, (added,))
         grower.take(added)
         grown[grower.standing.job_id] = grower
         turn.given += grower.standing.share
@@ -134,26 +134,26 @@ def _give(turns: dict[str, _Turn], trial: Trial) -> list[_Grower]:
     return list(grown.values())
 
 
-def _one_more(grower: _Grower, trial: Trial) -> Assignment | None:
+def _one_more(grower: _Grower, transaction: Transaction) -> Assignment | None:
     """Where one replica more goes; None where it has no room, or its queue may not have it. Nothing frees room later, so it is out."""
     record, role = grower.elastic.record, grower.elastic.role
     if record.job is None:
         return None
-    queue = trial.index.tree.account_of(record)[0]
-    if trial.ledger.barrier(queue, dearest_amounts(role)) is not None:
+    queue = transaction.index.tree.account_of(record)[0]
+    if transaction.ledger.barrier(queue, dearest_amounts(role)) is not None:
         return None
     if not role.overrides:
         slot = slot_of(role.template, record.job.placement, record.job.namespace)
-        if not Field(trial.snapshot, [slot]).fits(slot).total:
+        if not Field(transaction.snapshot, [slot]).fits(slot).total:
             return None
     target = grower.standing.size + 1
-    avoided = known_among(avoided_at(record, trial.now), trial.snapshot)
-    with kept_off(avoided, record.job_id, trial.snapshot):
-        added = place_more(record.job, grower.members, role.name, target, trial.snapshot)
+    avoided = known_among(avoided_at(record, transaction.now), transaction.snapshot)
+    with kept_off(avoided, record.job_id, transaction.snapshot):
+        added = place_more(record.job, grower.members, role.name, target, transaction.snapshot)
     return added[0] if added else None
 
 
-def _proposal(grower: _Grower, trial: Trial) -> ScaleProposal:
+def _proposal(grower: _Grower, transaction: Transaction) -> ScaleProposal:
     record, role, numbers, _ = grower.elastic
     before, after = grower.before, grower.standing
     gain = after.speed_up.at(after.workers) - before.speed_up.at(before.workers)
@@ -165,6 +165,6 @@ def _proposal(grower: _Grower, trial: Trial) -> ScaleProposal:
         policy=numbers.policy,
         attempt=record.attempt,
         generation=record.generation,
-        reason=idle_reason(grower.elastic, before, after, trial.snapshot),
+        reason=idle_reason(grower.elastic, before, after, transaction.snapshot),
         gain=int(gain * MILLI),
     )

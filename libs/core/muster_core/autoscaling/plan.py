@@ -20,7 +20,7 @@ from muster_core.scheduling.queues.giving import Beside, Gift, foreseen
 from muster_core.scheduling.queues.keeping import KeptRoom
 from muster_core.scheduling.queues.lines import Line
 from muster_core.scheduling.queues.reserving import Reserving
-from muster_core.scheduling.queues.trial import Trial
+from muster_core.scheduling.queues.transaction import Transaction
 
 _MOST_HEADS = 8
 """Jobs that are made room for at once."""
@@ -29,34 +29,34 @@ _MOST_HEADS = 8
 def plan(view: PoolView, now: int, settings: ElasticSettings | None = None) -> list[ScaleProposal]:
     """Every change of size that is worth it at ``now`` (µs); the view is as before afterwards, and the same view gives the same answer."""
     chosen = settings or ElasticSettings()
-    trial = Trial(index=view.index, feasible=view.feasible, now=now)
-    mark = trial.checkpoint()
+    transaction = Transaction(index=view.index, feasible=view.feasible, now=now)
+    mark = transaction.checkpoint()
     try:
-        kept = KeptRoom(trial.snapshot)
-        Reserving(trial, kept, view.durations).run()
-        heads = heads_of(trial)
+        kept = KeptRoom(transaction.snapshot)
+        Reserving(transaction, kept, view.durations).run()
+        heads = heads_of(transaction)
         starving = starved(heads, now)
         if starving:
-            helping = _Helping(trial, kept, chosen)
+            helping = _Helping(transaction, kept, chosen)
             helping.run(starving)
             if helping.proposals or helping.awaited:
                 return helping.proposals
-        return [] if is_forestalled(heads, now) else growths(trial, view.decided_at, chosen)
+        return [] if is_forestalled(heads, now) else growths(transaction, view.decided_at, chosen)
     finally:
-        trial.rollback(mark)
+        transaction.rollback(mark)
 
 
 def next_check(view: PoolView, now: int, settings: ElasticSettings | None = None) -> int | None:
     """The next instant (µs) at which ``plan`` may propose what it does not propose at ``now``, or None where only events change that."""
     chosen = settings or ElasticSettings()
-    trial = Trial(index=view.index, feasible=view.feasible, now=now)
-    heads = heads_of(trial)
-    elastic = growers(trial, chosen)
+    transaction = Transaction(index=view.index, feasible=view.feasible, now=now)
+    heads = heads_of(transaction)
+    elastic = growers(transaction, chosen)
     instants = [grows_at(one, view.decided_at) for one in elastic]
     instants += [at for one in elastic if (at := forgives_at(one, now)) is not None]
     if heads:
-        tree = trial.index.tree
-        givers = (may_give(record, tree, chosen) for record in trial.index.records.values())
+        tree = transaction.index.tree
+        givers = (may_give(record, tree, chosen) for record in transaction.index.records.values())
         instants += [giver.cool_at for giver in givers if giver is not None]
     starves_at = starves_next(heads, now)
     if starves_at is not None:
@@ -70,10 +70,10 @@ class _Helping:
     ``awaited`` says that somebody only waits for what is on its way out already.
     """
 
-    def __init__(self, trial: Trial, kept: KeptRoom, settings: ElasticSettings) -> None:
+    def __init__(self, transaction: Transaction, kept: KeptRoom, settings: ElasticSettings) -> None:
         self.proposals: list[ScaleProposal] = []
         self.awaited = False
-        self._trial = trial
+        self._trial = transaction
         self._kept = kept
         self._settings = settings
         self._used: set[str] = set()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from muster_core.autoscaling.settings import NONE, ElasticSettings, Numbers, numbers_of
-from muster_core.events import BY_HAND
+from muster_core.events import MANUAL_POLICY
 from muster_core.models import JobKind, JobRecord, Role
 from muster_core.scheduling.placement.roles import is_pinned
 from muster_core.scheduling.queues.resizing import reachable, resizable, size_of
@@ -26,7 +26,7 @@ class Elastic(NamedTuple):
 
 def may_grow(record: JobRecord, tree: QueueTree, settings: ElasticSettings) -> Elastic | None:
     """The job by the role by which it may grow, the first that is below its maximum; None where it may not."""
-    if record.resized_by == BY_HAND:
+    if record.resized_by == MANUAL_POLICY:
         return None
     return _elastic(record, tree, settings, growing=True)
 

@@ -16,7 +16,7 @@ from muster_core.scheduling.placement.room import count
 from muster_core.scheduling.placement.slot import Slot
 from muster_core.scheduling.queues.giving import Beside, Gift
 from muster_core.scheduling.queues.sizes import dearest_amounts, gang_amounts
-from muster_core.scheduling.queues.trial import Trial
+from muster_core.scheduling.queues.transaction import Transaction
 
 Bundle = tuple[Gift, ...]
 
@@ -24,8 +24,8 @@ Bundle = tuple[Gift, ...]
 class Shrinking:
     """The search for what must leave so that the gang of ``beside`` fits; use it within ``foreseen``."""
 
-    def __init__(self, trial: Trial, beside: Beside, givers: Givers) -> None:
-        self._trial = trial
+    def __init__(self, transaction: Transaction, beside: Beside, givers: Givers) -> None:
+        self._trial = transaction
         self._beside = beside
         self._givers = givers
         self._numbers = _numbers_of(beside.gang)

@@ -55,7 +55,7 @@ def standing_of(record: JobRecord, role: Role, spare: int, numbers: Numbers, ind
         spare=spare,
         workers=workers if computes(role.name) else 0,
         share=max(_dominant(dearest_amounts(role), capacity), 1),
-        held=_dominant(amounts_of(index.holdings.get(record.job_id, {}).values()), capacity),
+        held=_dominant(amounts_of(index.allocations.get(record.job_id, {}).values()), capacity),
         speed_up=speed_up_of(record.throughput),
         min_gain=numbers.min_gain,
     )

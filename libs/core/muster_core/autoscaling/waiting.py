@@ -8,7 +8,7 @@ from muster_core.models import JobRecord, QueuePolicy
 from muster_core.scheduling.queues.lines import Line
 from muster_core.scheduling.queues.order import QueueKey
 from muster_core.scheduling.queues.sizes import gang_amounts, smallest
-from muster_core.scheduling.queues.trial import Trial
+from muster_core.scheduling.queues.transaction import Transaction
 
 _US = 1_000_000
 _FROM_ONE_LINE = 8
@@ -23,26 +23,26 @@ class Head(NamedTuple):
     line: Line
 
 
-def heads_of(trial: Trial) -> dict[str, list[Head]]:
+def heads_of(transaction: Transaction) -> dict[str, list[Head]]:
     """By queue, whoever waits for nothing but room that the empty pool would have, in the order of the queue.
 
     Of equal gangs only a few are looked at; in a strict queue nobody but the first.
     """
     heads: dict[str, list[Head]] = {}
-    for line in trial.index.lines:
+    for line in transaction.index.lines:
         shape = line.shape
-        if trial.ledger.barrier(shape.queue, gang_amounts(smallest(shape.gang))) is not None:
+        if transaction.ledger.barrier(shape.queue, gang_amounts(smallest(shape.gang))) is not None:
             continue
-        if not trial.could_start(shape.gang):
+        if not transaction.could_start(shape.gang):
             continue
-        patience = trial.index.tree.specs[shape.queue].starvation_after_s * _US
-        for key in [key for key in line.keys[:_FROM_ONE_LINE] if trial.may_start(key[2])]:
-            record = trial.index.records[key[2]]
+        patience = transaction.index.tree.specs[shape.queue].starvation_after_s * _US
+        for key in [key for key in line.keys[:_FROM_ONE_LINE] if transaction.may_start(key[2])]:
+            record = transaction.index.records[key[2]]
             head = Head(record.waiting_since + patience, key, record, line)
             heads.setdefault(shape.queue, []).append(head)
     for queue, waiting in heads.items():
         waiting.sort(key=lambda head: head.key)
-        if trial.index.tree.specs[queue].policy is QueuePolicy.STRICT_FIFO:
+        if transaction.index.tree.specs[queue].policy is QueuePolicy.STRICT_FIFO:
             del waiting[1:]
     return heads
 

@@ -1,10 +1,10 @@
 """The life of a job: how events add up to a record, what status-tracker decides on it, what pod-launcher does about it."""
 
 from muster_core.lifecycle.decide import Finish, Forget, LifeInstruction, Restart, decide, next_deadline
-from muster_core.lifecycle.fold import Folded, fold
 from muster_core.lifecycle.invariants import check_record
 from muster_core.lifecycle.misses import avoided_at, was_taken
 from muster_core.lifecycle.reconcile import Report, Start, Step, Stop, next_work, reconcile
+from muster_core.lifecycle.reducer import Folded, apply_event
 from muster_core.lifecycle.retention import Retention
 from muster_core.lifecycle.starting import late_joiners, start_due, start_timeout_of, unstarted
 
@@ -19,10 +19,10 @@ __all__ = [
     "Start",
     "Step",
     "Stop",
+    "apply_event",
     "avoided_at",
     "check_record",
     "decide",
-    "fold",
     "late_joiners",
     "next_deadline",
     "next_work",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from muster_core.events import BY_HAND, CommandRequested, JobResized
+from muster_core.events import MANUAL_POLICY, CommandRequested, JobResized
 from muster_core.lifecycle.moves import ACTIVE_PHASES
 from muster_core.lifecycle.starting import START_TIMEOUT
 from muster_core.models import JobRecord
@@ -25,7 +25,7 @@ def after_resize(record: JobRecord, event: JobResized) -> JobRecord:
     if not record.asked:
         return record
     touched = {one.role for one in (*event.added, *event.removed)}
-    by_others = event.policy not in ("", BY_HAND) or event.reason.code == START_TIMEOUT
+    by_others = event.policy not in ("", MANUAL_POLICY) or event.reason.code == START_TIMEOUT
     overruled = touched if by_others else set[str]()
     sizes = {role: sum(1 for one in record.members() if one.role == role) for role in record.asked}
     asked = {

@@ -14,16 +14,16 @@ _KEPT_LAST = 180
 _NAMED = 4
 
 
-def with_history(record: JobRecord, stamped: events.Stamped) -> JobRecord:
+def with_history(record: JobRecord, stored: events.StoredEvent) -> JobRecord:
     """The record with one more line; the first lines and the latest ones are kept.
 
     Progress is no line: it would soon be the whole story.
     """
-    if isinstance(stamped.event, events.ProgressReported):
+    if isinstance(stored.event, events.ProgressReported):
         return record
-    code, message = _words(stamped.event)
+    code, message = _words(stored.event)
     entry = HistoryEntry(
-        at=stamped.at, event=type(stamped.event).__name__, source=stamped.source, reason=code, message=message
+        at=stored.at, event=type(stored.event).__name__, source=stored.source, reason=code, message=message
     )
     history = (*record.history, entry)
     if len(history) > _KEPT_FIRST + _KEPT_LAST:

@@ -137,7 +137,7 @@ class Progress(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
 
 
 class JobRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """Everything known of a job after the event at stream sequence ``folded``.
+    """Everything known of a job after the event at stream sequence ``applied_sequence``.
 
     ``replicas`` holds the replicas of the current attempt, and those of earlier ones until their end is confirmed. ``job`` is absent
     until the job is validated. ``trace`` is the traceparent of the submission. ``built_by`` is the id of the build job that must have
@@ -152,7 +152,7 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
     """
 
     job_id: str
-    folded: int
+    applied_sequence: int
     phase: Phase = Phase.SUBMITTED
     name: str = ""
     job: Job | None = None

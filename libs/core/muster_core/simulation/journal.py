@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from muster_core.events import NodeChanged, Stamped
+from muster_core.events import NodeChanged, StoredEvent
 
 
 class NodeSaid(msgspec.Struct, frozen=True):
@@ -14,7 +14,7 @@ class NodeSaid(msgspec.Struct, frozen=True):
     event: NodeChanged
 
 
-Entry = Stamped | NodeSaid
+Entry = StoredEvent | NodeSaid
 
 
 class Journal:
@@ -25,9 +25,9 @@ class Journal:
         self._kept = kept
 
     @property
-    def events(self) -> list[Stamped]:
+    def events(self) -> list[StoredEvent]:
         """The events of jobs, in order."""
-        return [entry for entry in self.entries if isinstance(entry, Stamped)]
+        return [entry for entry in self.entries if isinstance(entry, StoredEvent)]
 
     def said(self, entry: Entry) -> None:
         """Keep an event."""

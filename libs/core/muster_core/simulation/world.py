@@ -278,13 +278,13 @@ class World:
 
     def _say(self, job_id: str, event: events.JobEvent, source: str) -> None:
         self._sequence += 1
-        stamped = events.Stamped(
+        stored = events.StoredEvent(
             job_id=job_id, event=event, sequence=self._sequence, at=self._clock, source=source
         )
-        illegal = self.pool.observe(stamped)
+        illegal = self.pool.observe(stored)
         if illegal is not None:
             self.illegal.append(illegal)
-        self.journal.said(stamped)
+        self.journal.said(stored)
         if self.settings.checks:
             self.pool.check_invariants()
         self.chronicle.note(job_id, event, self.pool.record(job_id))

@@ -34,7 +34,7 @@ def record_to_proto(record: JobRecord, *, history: bool = True, queue: str = "")
         spec=job_to_proto(job) if job else None,
         status=_status(record, history=history, queue=queue),
         trace_id=_trace_id(record.trace),
-        sequence=record.folded,
+        sequence=record.applied_sequence,
         submitter=record.submitter,
         built_by=record.built_by,
     )

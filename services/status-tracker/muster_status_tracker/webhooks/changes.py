@@ -11,8 +11,8 @@ from collections import OrderedDict
 from typing import Protocol
 
 from muster_bus import Bus, Records, Stretch, read_stretch
-from muster_core.events import JobSubmitted, Stamped
-from muster_core.lifecycle import fold
+from muster_core.events import JobSubmitted, StoredEvent
+from muster_core.lifecycle import apply_event
 from muster_core.models import JobRecord
 from muster_events.catalogue import JOBS_BUCKET, JOBS_STREAM
 from muster_events.codec import UnreadableEvent, decode_record, read_job_event
@@ -47,7 +47,7 @@ class StreamPast:
         async for chunk in read_stretch(self._bus, stretch):
             for incoming in chunk:
                 try:
-                    record = fold(record, read_job_event(incoming)).record
+                    record = apply_event(record, read_job_event(incoming)).record
                 except UnreadableEvent as error:
                     log.warning("an event is passed over: %s", error, extra=fields(job_id=job_id))
         if record is not None:
@@ -64,18 +64,18 @@ class Changes:
         self._living: dict[str, JobRecord] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
 
-    async def read(self, stamped: Stamped) -> PhaseChange | None:
+    async def read(self, stored: StoredEvent) -> PhaseChange | None:
         """The change that an event made; events must be read in their order."""
-        job_id = stamped.job_id
+        job_id = stored.job_id
         if job_id in self._ended:
             return None
         before = self._living.get(job_id)
-        if before is None and not isinstance(stamped.event, JobSubmitted):
-            before = await self._past.record_before(job_id, stamped.sequence)
+        if before is None and not isinstance(stored.event, JobSubmitted):
+            before = await self._past.record_before(job_id, stored.sequence)
             if before is None or before.terminal:
                 self._end(job_id)
                 return None
-        after = fold(before, stamped).record
+        after = apply_event(before, stored).record
         if after is None:
             return None
         if after.terminal:
@@ -84,7 +84,7 @@ class Changes:
             self._living[job_id] = after
         if before is not None and before.phase is after.phase:
             return None
-        return PhaseChange(before=before.phase if before else None, after=after, at=stamped.at)
+        return PhaseChange(before=before.phase if before else None, after=after, at=stored.at)
 
     def _end(self, job_id: str) -> None:
         self._living.pop(job_id, None)

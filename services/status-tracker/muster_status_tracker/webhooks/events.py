@@ -22,7 +22,7 @@ class PhaseChange(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sequence(self) -> int:
         """The event's sequence in the stream of all jobs."""
-        return self.after.folded
+        return self.after.applied_sequence
 
 
 class ReplicaCounts(msgspec.Struct, frozen=True):

@@ -116,11 +116,11 @@ class Teller:
 
     async def _parcel(self, changes: Changes, incoming: Incoming) -> Parcel | None:
         try:
-            stamped = read_job_event(incoming)
+            stored = read_job_event(incoming)
         except UnreadableEvent:
             # Whoever folds it sets it aside, and says so.
             return None
-        change = await changes.read(stamped)
+        change = await changes.read(stored)
         if change is None or not concerns(self._receiver, change.after):
             return None
         return Parcel(

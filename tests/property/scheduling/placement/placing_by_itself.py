@@ -11,9 +11,9 @@ from muster_core.models import Job, Node, PlacementPolicy, Resources, Role, Stra
 from muster_core.scheduling.placement import (
     Placement,
     Snapshot,
+    allocation_of,
     demand_of,
     gang_of,
-    hold_of,
     place,
     to_reason,
     workload_of,
@@ -44,7 +44,10 @@ def main() -> None:
         found = place(gang_of(job), snapshot, workload=workload if number % 2 else None)
         if isinstance(found, Placement):
             snapshot.hold_all(
-                ((str(number), 1, one.role, one.index), hold_of(job, one.role, one.index, one.node, one.gpus))
+                (
+                    (str(number), 1, one.role, one.index),
+                    allocation_of(job, one.role, one.index, one.node, one.gpus),
+                )
                 for one in found.replicas
             )
             sys.stdout.write(msgspec.json.encode(found).decode() + "\n")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster_core.models import Job, Node, Resources, Role, Taint, Template, Toleration
-from muster_core.scheduling.placement import Gang, Hold, Snapshot, gang_of
+from muster_core.scheduling.placement import Allocation, Gang, Snapshot, gang_of
 from muster_core.scheduling.placement.field import Field
 from muster_core.scheduling.placement.fits import Fits
 
@@ -62,7 +62,7 @@ def _happen(event: str, position: int, turn: int, snapshot: Snapshot) -> None:
     name = f"n{position:02d}"
     if event == "hold":
         snapshot.hold(
-            (f"job-{turn}", 1, "worker", position), Hold(name, GANG.roles[0].slot.demand, (turn % 4,))
+            (f"job-{turn}", 1, "worker", position), Allocation(name, GANG.roles[0].slot.demand, (turn % 4,))
         )
     elif event == "release":
         for key in [key for key, hold in snapshot.holds.items() if hold.node == name]:

@@ -28,8 +28,8 @@ from muster_core.scheduling.placement import (
     Placement,
     Shortfall,
     Snapshot,
+    allocation_of,
     gang_of,
-    hold_of,
     place,
     place_more,
     to_reason,
@@ -129,7 +129,8 @@ def test_what_is_placed_fits_and_keeps_its_rules(nodes: tuple[Node, ...], queue:
         assert gang.floor <= len(found.replicas) <= gang.full
         for one in found.replicas:
             snapshot.hold(
-                (str(number), 1, one.role, one.index), hold_of(job, one.role, one.index, one.node, one.gpus)
+                (str(number), 1, one.role, one.index),
+                allocation_of(job, one.role, one.index, one.node, one.gpus),
             )
         assert snapshot.overfull() == []
         _check(job, found, snapshot)
@@ -177,7 +178,9 @@ def test_spread_gangs_differ_by_one_between_nodes_that_have_room(
         return
     numbers = Counter(one.node for one in found.replicas)
     for one in found.replicas:
-        snapshot.hold(("j", 1, "worker", one.index), hold_of(job, one.role, one.index, one.node, one.gpus))
+        snapshot.hold(
+            ("j", 1, "worker", one.index), allocation_of(job, one.role, one.index, one.node, one.gpus)
+        )
     for node in nodes:
         open_ = all(taint.effect != "NoSchedule" for taint in node.taints)
         room = snapshot.room(node.name)
@@ -198,7 +201,10 @@ def test_what_is_remembered_between_decisions_never_shows(
         found = place(gang_of(job), snapshot)
         if isinstance(found, Placement):
             snapshot.hold_all(
-                ((str(number), 1, one.role, one.index), hold_of(job, one.role, one.index, one.node, one.gpus))
+                (
+                    (str(number), 1, one.role, one.index),
+                    allocation_of(job, one.role, one.index, one.node, one.gpus),
+                )
                 for one in found.replicas
             )
         if data.draw(st.booleans()):
@@ -252,7 +258,7 @@ def test_growth_keeps_the_rules_of_the_start(nodes: tuple[Node, ...], job: Job, 
         for one in found.replicas
     ]
     snapshot.hold_all(
-        (("j", 1, one.role, one.index), hold_of(job, one.role, one.index, one.node, one.gpus))
+        (("j", 1, one.role, one.index), allocation_of(job, one.role, one.index, one.node, one.gpus))
         for one in found.replicas
     )
     before = dict(snapshot.holds)
@@ -260,7 +266,7 @@ def test_growth_keeps_the_rules_of_the_start(nodes: tuple[Node, ...], job: Job, 
     assert snapshot.holds == before
     assert added == place_more(job, members, "worker", elastic.max, _again(nodes, snapshot))
     snapshot.hold_all(
-        (("j", 1, one.role, one.index), hold_of(job, one.role, one.index, one.node, one.gpus))
+        (("j", 1, one.role, one.index), allocation_of(job, one.role, one.index, one.node, one.gpus))
         for one in added
     )
     assert snapshot.overfull() == []

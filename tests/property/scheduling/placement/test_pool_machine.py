@@ -64,7 +64,7 @@ class PoolMachine(RuleBasedStateMachine):
         super().__init__()
         self.pool = PoolState(pool="here")
         self.now = 1_000 * SECOND
-        self.stream: list[events.Stamped] = []
+        self.stream: list[events.StoredEvent] = []
         self.nodes: dict[str, Node] = {}
 
     @initialize(
@@ -255,14 +255,14 @@ class PoolMachine(RuleBasedStateMachine):
         again = PoolState(pool="here")
         for name in sorted(self.nodes, reverse=True):
             again.observe_node(events.NodeChanged(pool="here", node=self.nodes[name]))
-        for stamped in self.stream:
-            again.observe(stamped)
+        for stored in self.stream:
+            again.observe(stored)
         return again
 
     def _say(self, job_id: str, event: events.JobEvent) -> str | None:
-        stamped = events.Stamped(job_id=job_id, event=event, sequence=len(self.stream) + 1, at=self.now)
-        self.stream.append(stamped)
-        return self.pool.observe(stamped)
+        stored = events.StoredEvent(job_id=job_id, event=event, sequence=len(self.stream) + 1, at=self.now)
+        self.stream.append(stored)
+        return self.pool.observe(stored)
 
     def _change(
         self, record: JobRecord, state: ReplicaState, replicas: list[ReplicaRecord], code: int | None = None

@@ -264,7 +264,7 @@ def split(walk: RecordedPool, part: float) -> tuple[Sequence[Step], Sequence[Ste
 
 def saved(steps: Sequence[Step]) -> Sequence[JobRecord]:
     pool = RecordedPool()
-    pool.stream = [step.stamped for step in steps if isinstance(step, EventSeen)]
+    pool.stream = [step.stored for step in steps if isinstance(step, EventSeen)]
     return pool.saved()
 
 

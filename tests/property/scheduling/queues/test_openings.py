@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from muster_core.models import Job, JobRecord, Node, Resources, Role, Template
 from muster_core.scheduling.placement import (
+    Allocation,
+    AllocationKey,
     Gang,
-    Hold,
-    HoldKey,
     Placement,
     Snapshot,
     demand_of,
@@ -54,9 +54,9 @@ def full_pool(draw: st.DrawFn) -> tuple[Snapshot, list[Leaver]]:
         asked = draw(requests())
         found = find_room(gang(size, asked), snapshot)
         if found is not None:
-            record = JobRecord(job_id=f"j{number}", folded=0)
-            holds: list[tuple[HoldKey, Hold]] = [
-                ((record.job_id, 1, one.role, one.index), Hold(one.node, demand_of(asked), one.gpus))
+            record = JobRecord(job_id=f"j{number}", applied_sequence=0)
+            holds: list[tuple[AllocationKey, Allocation]] = [
+                ((record.job_id, 1, one.role, one.index), Allocation(one.node, demand_of(asked), one.gpus))
                 for one in found.replicas
             ]
             snapshot.hold_all(holds)

@@ -133,11 +133,13 @@ def renamed(job: Job, number: int) -> Job:
 
 def expected(pool: VirtualPool) -> Iterator[Leaver]:
     """Everything that ends some day, found by going over all that runs."""
-    for job_id, holdings in pool.state.index.holdings.items():
+    for job_id, allocations in pool.state.index.allocations.items():
         record = pool.state.index.records[job_id]
         service = record.job is None or record.job.kind is JobKind.SERVICE
         if record.phase in ACTIVE_PHASES and not service:
-            yield Leaver(record, tuple(holdings.items()), pool.state.durations.expected_end(record, pool.now))
+            yield Leaver(
+                record, tuple(allocations.items()), pool.state.durations.expected_end(record, pool.now)
+            )
 
 
 def order(leaver: Leaver) -> tuple[bool, int, str]:

@@ -36,7 +36,7 @@ class Scene:
     def record(self, *replicas: ReplicaRecord) -> JobRecord:
         """A running job in attempt 2, generation 4."""
         return JobRecord(
-            job_id="j-1", folded=9, phase=Phase.RUNNING, attempt=2, generation=4, replicas=replicas
+            job_id="j-1", applied_sequence=9, phase=Phase.RUNNING, attempt=2, generation=4, replicas=replicas
         )
 
     def addresses(self, job: Job) -> Addresses:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from muster_core import events
-from muster_core.lifecycle import Folded, check_record, fold
+from muster_core.lifecycle import Folded, apply_event, check_record
 from muster_core.models import (
     Framework,
     Job,
@@ -48,15 +48,17 @@ class Story:
         """Fold one more event, ``after_s`` seconds after the last; what must always hold is checked."""
         self.now += round(after_s * SECOND)
         self.sequence += 1
-        folded = fold(self.known, self.stamped(event))
-        self.known = folded.record
+        applied_sequence = apply_event(self.known, self.stored(event))
+        self.known = applied_sequence.record
         if self.known is not None:
             check_record(self.known)
-        return folded
+        return applied_sequence
 
-    def stamped(self, event: events.JobEvent) -> events.Stamped:
+    def stored(self, event: events.JobEvent) -> events.StoredEvent:
         """The event as it stands in the stream at the present sequence."""
-        return events.Stamped(job_id="j-1", event=event, sequence=self.sequence, at=self.now, source="test")
+        return events.StoredEvent(
+            job_id="j-1", event=event, sequence=self.sequence, at=self.now, source="test"
+        )
 
     def queued(self) -> Story:
         """Submitted and validated."""

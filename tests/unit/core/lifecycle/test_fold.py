@@ -19,7 +19,7 @@ def test_a_submission_begins_the_record(story: Stories) -> None:
     told = story().told(Phase.SUBMITTED)
 
     record = told.record
-    assert (record.job_id, record.folded, record.submitted_at) == ("j-1", 1, told.now)
+    assert (record.job_id, record.applied_sequence, record.submitted_at) == ("j-1", 1, told.now)
     assert record.reason is not None
     assert record.reason.code == "Submitted"
 
@@ -222,9 +222,9 @@ def test_a_replicas_restart_keeps_its_place_and_its_address(story: Stories) -> N
 def test_a_restart_of_a_replica_that_still_runs_moves_nothing(story: Stories) -> None:
     told = story().running().end("worker", 1, 1)
 
-    folded = told.restart(("worker", 0), ("worker", 1))
+    applied_sequence = told.restart(("worker", 0), ("worker", 1))
 
-    assert folded.illegal == "JobRestarting of a replica that has not ended"
+    assert applied_sequence.illegal == "JobRestarting of a replica that has not ended"
     assert told.replica("worker", 1).state is S.EXITED
     assert told.record.failures == 0
 

@@ -71,12 +71,12 @@ def test_a_event_moves_the_job_as_the_table_says(story: Stories, phase: Phase, n
     told = story().told(phase)
     before = told.record
 
-    folded = told.tell(fitting(name, before))
+    applied_sequence = told.tell(fitting(name, before))
 
     after = told.record
-    assert after.folded == told.sequence
+    assert after.applied_sequence == told.sequence
     if phase in MOVES[name]:
-        assert folded.illegal is None
+        assert applied_sequence.illegal is None
         assert after.phase is MOVES[name][phase]
         if name == "ProgressReported":
             assert after.history == before.history
@@ -84,9 +84,9 @@ def test_a_event_moves_the_job_as_the_table_says(story: Stories, phase: Phase, n
             assert after.history[:-1] == before.history
             assert after.history[-1].event == name
     else:
-        assert folded.illegal is not None
-        assert name in folded.illegal
-        assert msgspec.structs.replace(after, folded=before.folded) == before
+        assert applied_sequence.illegal is not None
+        assert name in applied_sequence.illegal
+        assert msgspec.structs.replace(after, applied_sequence=before.applied_sequence) == before
 
 
 @pytest.mark.parametrize("phase", Phase)
@@ -99,18 +99,18 @@ def test_a_event_that_is_delivered_again_changes_nothing_at_all(
     once = told.record
 
     told.sequence -= 1
-    folded = told.tell(fitting(name, once))
+    applied_sequence = told.tell(fitting(name, once))
 
-    assert folded.record is once
-    assert folded.illegal is None
+    assert applied_sequence.record is once
+    assert applied_sequence.illegal is None
 
 
 @pytest.mark.parametrize("name", [name for name in MOVES if name != "JobSubmitted"])
 def test_a_event_of_a_job_that_was_never_submitted_is_illegal(story: Stories, name: str) -> None:
-    folded = story().tell(fitting(name, JobRecord(job_id="j-1", folded=0)))
+    applied_sequence = story().tell(fitting(name, JobRecord(job_id="j-1", applied_sequence=0)))
 
-    assert folded.record is None
-    assert folded.illegal == f"{name} of a job that was never submitted"
+    assert applied_sequence.record is None
+    assert applied_sequence.illegal == f"{name} of a job that was never submitted"
 
 
 @pytest.mark.parametrize("phase", sorted(TERMINAL_PHASES))
@@ -136,9 +136,9 @@ def test_the_table_names_every_event_of_a_job() -> None:
 def test_a_placement_for_another_attempt_than_the_next_is_illegal(story: Stories, attempt: int) -> None:
     told = story().told(Phase.EVICTED)
 
-    folded = told.tell(events.JobPlaced(attempt=attempt, generation=1, pool="local", replicas=()))
+    applied_sequence = told.tell(events.JobPlaced(attempt=attempt, generation=1, pool="local", replicas=()))
 
-    assert folded.illegal == f"JobPlaced for attempt {attempt} after attempt 1"
+    assert applied_sequence.illegal == f"JobPlaced for attempt {attempt} after attempt 1"
     assert told.record.phase is Phase.EVICTED
 
 
@@ -147,10 +147,10 @@ def test_a_resize_of_another_membership_is_illegal(story: Stories, attempt: int,
     told = story().running()
     before = told.record
 
-    folded = told.tell(events.JobResized(attempt=attempt, generation=generation, reason=WHY))
+    applied_sequence = told.tell(events.JobResized(attempt=attempt, generation=generation, reason=WHY))
 
-    assert folded.illegal is not None
-    assert msgspec.structs.replace(told.record, folded=before.folded) == before
+    assert applied_sequence.illegal is not None
+    assert msgspec.structs.replace(told.record, applied_sequence=before.applied_sequence) == before
 
 
 @pytest.mark.parametrize("attempt", [0, 2])

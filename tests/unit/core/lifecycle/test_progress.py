@@ -20,7 +20,7 @@ def _running(workers: int, *, generation: int = 1) -> JobRecord:
     )
     return JobRecord(
         job_id="a",
-        folded=1,
+        applied_sequence=1,
         phase=Phase.RUNNING,
         job=Job(name="a", roles=()),
         attempt=1,

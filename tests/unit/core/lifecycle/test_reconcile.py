@@ -41,7 +41,7 @@ def one(state: ReplicaState, *, leaving: bool = False, not_before: int = 0) -> J
         not_before=not_before,
         ended_at=1 if state in ENDED_STATES else 0,
     )
-    return JobRecord(job_id="j-1", folded=1, phase=Phase.RUNNING, attempt=1, replicas=(replica,))
+    return JobRecord(job_id="j-1", applied_sequence=1, phase=Phase.RUNNING, attempt=1, replicas=(replica,))
 
 
 def saw(state: ReplicaState, **rest: object) -> ReplicaChange:
@@ -91,7 +91,7 @@ def test_a_replica_that_the_runtime_sees(state: ReplicaState, seen: ReplicaState
 @pytest.mark.parametrize("seen", STATES[1:])
 @pytest.mark.parametrize(
     "record",
-    [None, JobRecord(job_id="j-1", folded=1), one(S.RUNNING)],
+    [None, JobRecord(job_id="j-1", applied_sequence=1), one(S.RUNNING)],
     ids=["no job", "no replicas", "another attempt"],
 )
 def test_what_is_not_wanted_is_stopped(record: JobRecord | None, seen: ReplicaState) -> None:

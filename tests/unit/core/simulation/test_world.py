@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from muster_core.events import Command, JobFinished, JobPlaced, JobWaiting, Outcome, Stamped
+from muster_core.events import Command, JobFinished, JobPlaced, JobWaiting, Outcome, StoredEvent
 from muster_core.models import Node, Phase, RestartPolicy, RestartScope, RunPolicy
 from muster_core.simulation import SECOND, World, fixed, replay, scalable
 
@@ -233,7 +233,7 @@ def test_a_decision_may_say_what_the_one_before_left_unsaid_and_not_know_the_lat
         *entries[after + 1 :],
     ]
     numbered = [
-        msgspec.structs.replace(one, sequence=number) if isinstance(one, Stamped) else one
+        msgspec.structs.replace(one, sequence=number) if isinstance(one, StoredEvent) else one
         for number, one in enumerate(stream, 1)
     ]
     assert replay(numbered, pool=pool.settings.pool).divergences == ()

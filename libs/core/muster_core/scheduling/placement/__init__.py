@@ -3,7 +3,8 @@
 Pure and deterministic: the same job on the same nodes goes to the same place on every machine.
 """
 
-from muster_core.scheduling.placement.capacity import Hold, HoldKey, Snapshot
+from muster_core.scheduling.placement.allocation import allocation_of
+from muster_core.scheduling.placement.capacity import Allocation, AllocationKey, Snapshot
 from muster_core.scheduling.placement.demand import Demand, demand_of
 from muster_core.scheduling.placement.fragments import TYPICAL, Workload, workload_of
 from muster_core.scheduling.placement.gang import (
@@ -17,26 +18,25 @@ from muster_core.scheduling.placement.gang import (
     place,
 )
 from muster_core.scheduling.placement.growth import place_more
-from muster_core.scheduling.placement.holding import hold_of
 from muster_core.scheduling.placement.shortfall import Shortfall, to_reason
 
 __all__ = [
     "TYPICAL",
+    "Allocation",
+    "AllocationKey",
     "Demand",
     "Gang",
     "GangRole",
-    "Hold",
-    "HoldKey",
     "Placement",
     "Shortfall",
     "Snapshot",
     "Workload",
+    "allocation_of",
     "demand_of",
     "feasible_when_empty",
     "find_room",
     "gang_of",
     "has_chance",
-    "hold_of",
     "place",
     "place_more",
     "to_reason",

@@ -29,7 +29,7 @@ from muster_core.scheduling.placement.room import (
 )
 from muster_core.scheduling.placement.verdicts import Verdicts
 
-HoldKey = tuple[str, int, str, int]
+AllocationKey = tuple[str, int, str, int]
 """Who holds room: job id, attempt, role, index."""
 
 _NAMED = frozenset({"cpu", "memory", "gpu", "gpu_memory", "ephemeral_storage"})
@@ -39,7 +39,7 @@ _FEWEST_VERDICTS_KEPT = 16
 _JUDGED_KEPT = 2_000_000
 
 
-class Hold(NamedTuple):
+class Allocation(NamedTuple):
     """What one replica takes of a node, and what it is to others where that is known."""
 
     node: str
@@ -74,8 +74,8 @@ class Snapshot:
         self._rooms: dict[str, Room] = {}
         self._empty_rooms: dict[str, Room] = {}
         self._barring: dict[str, tuple[Taint, ...]] = {}
-        self._holds: dict[HoldKey, Hold] = {}
-        self._on_node: dict[str, dict[HoldKey, Hold]] = {}
+        self._holds: dict[AllocationKey, Allocation] = {}
+        self._on_node: dict[str, dict[AllocationKey, Allocation]] = {}
         self._classes: dict[tuple[int, Room], NodeClass] = {}
         self._class_of: dict[str, NodeClass] = {}
         self._taint_numbers: dict[tuple[Taint, ...], int] = {}
@@ -86,7 +86,7 @@ class Snapshot:
         self._emptied: Snapshot | None = None
         self._allocatable: Resources | None = None
         self._reach: tuple[int, Reach] | None = None
-        self._log: list[tuple[HoldKey, Hold, bool, Room | None]] = []
+        self._log: list[tuple[AllocationKey, Allocation, bool, Room | None]] = []
         self._open = 0
         self.changes = Changes()
         self.views: dict[Hashable, View] = {}
@@ -99,7 +99,7 @@ class Snapshot:
         return self._nodes
 
     @property
-    def holds(self) -> Mapping[HoldKey, Hold]:
+    def holds(self) -> Mapping[AllocationKey, Allocation]:
         """Everything held, also on nodes that are not (or no longer) known."""
         return self._holds
 
@@ -145,11 +145,11 @@ class Snapshot:
         for verdicts in self._verdicts.values():
             verdicts.forget(name)
 
-    def hold(self, key: HoldKey, hold: Hold) -> None:
+    def hold(self, key: AllocationKey, hold: Allocation) -> None:
         """Take room; raises ValueError where ``key`` holds room already."""
         self.hold_all(((key, hold),))
 
-    def hold_all(self, holds: Iterable[tuple[HoldKey, Hold]]) -> None:
+    def hold_all(self, holds: Iterable[tuple[AllocationKey, Allocation]]) -> None:
         """Take room for several at once, which costs less than one by one.
 
         Raises ValueError where a key holds room already or comes twice; then nothing is taken.
@@ -173,7 +173,7 @@ class Snapshot:
             # Others are taken to use GPUs that no replica uses: which ones, depends on all that is held.
             self._replace_room(name, self._room_from_scratch(node) if node.foreign.gpu else room)
 
-    def release(self, key: HoldKey) -> None:
+    def release(self, key: AllocationKey) -> None:
         """Give room back; raises KeyError where ``key`` holds none."""
         hold = self._holds.pop(key)
         self._remember(key, hold, added=False, before=self._rooms.get(hold.node))
@@ -217,7 +217,7 @@ class Snapshot:
         """What is free on a node; raises KeyError where the node is not known."""
         return self._rooms[name]
 
-    def room_without(self, name: str, gone: Container[HoldKey]) -> Room:
+    def room_without(self, name: str, gone: Container[AllocationKey]) -> Room:
         """What would be free on a node if ``gone`` held nothing there; raises KeyError where the node is not known."""
         return self._room_from_scratch(self._nodes[name], gone)
 
@@ -308,7 +308,7 @@ class Snapshot:
         node = self._nodes[name]
         return node.ready and not node.unschedulable
 
-    def _room_from_scratch(self, node: Node, gone: Container[HoldKey] = ()) -> Room:
+    def _room_from_scratch(self, node: Node, gone: Container[AllocationKey] = ()) -> Room:
         room = self._empty_rooms.get(node.name)
         if room is None:
             room = self._empty_rooms[node.name] = empty_room(node, self._axes)
@@ -367,7 +367,7 @@ class Snapshot:
             for one in self._classes.values():
                 one.slack = None
 
-    def _remember(self, key: HoldKey, hold: Hold, *, added: bool, before: Room | None) -> None:
+    def _remember(self, key: AllocationKey, hold: Allocation, *, added: bool, before: Room | None) -> None:
         if self._open:
             self._log.append((key, hold, added, before))
 

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 
 from muster_core.events import Assignment
 from muster_core.models import Job, ReplicaRecord, Role, Strategy
+from muster_core.scheduling.placement.allocation import allocation_of
 from muster_core.scheduling.placement.capacity import Snapshot
 from muster_core.scheduling.placement.field import Cost, Field, Spot
 from muster_core.scheduling.placement.fits import Fits, pack_among
 from muster_core.scheduling.placement.fragments import Workload
-from muster_core.scheduling.placement.holding import hold_of
 from muster_core.scheduling.placement.neighbourhood import Neighbourhood
 from muster_core.scheduling.placement.roles import is_anchor
 from muster_core.scheduling.placement.room import choose_gpus, count
@@ -86,7 +86,7 @@ class _Growth:
         if node is None:
             return False
         gpus = choose_gpus(self._snapshot.room(node), self._snapshot.need(slot.demand))
-        hold = hold_of(self._job, self._role.name, index, node, gpus)
+        hold = allocation_of(self._job, self._role.name, index, node, gpus)
         self._snapshot.hold(("", len(self.added), self._role.name, index), hold)
         self.added.append(Assignment(role=self._role.name, index=index, node=node, gpus=gpus))
         return True

@@ -44,9 +44,9 @@ def lay_out_one_by_one(groups: Sequence[Group], field: Field, *, spread: bool) -
 
 def most_one_by_one(groups: Sequence[Group], field: Field, *, spread: bool) -> int:
     """How many of the replicas find room, all of them or not."""
-    trial = _Trial(groups, field, spread=spread)
-    trial.layout()
-    return trial.placed
+    transaction = _Trial(groups, field, spread=spread)
+    transaction.layout()
+    return transaction.placed
 
 
 class _Trial:

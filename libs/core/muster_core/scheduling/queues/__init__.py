@@ -3,7 +3,7 @@
 ``PoolState`` is the whole of a scheduler apart from its bus: events in, instructions out.
 """
 
-from muster_core.events import BY_HAND
+from muster_core.events import MANUAL_POLICY
 from muster_core.scheduling.queues.changing import PoolUse, QueueChanges, change_queues
 from muster_core.scheduling.queues.checks import problems_of
 from muster_core.scheduling.queues.explanation import Explanation, RoleSize, RuledOut
@@ -14,7 +14,7 @@ from muster_core.scheduling.queues.pool import PoolState
 from muster_core.scheduling.queues.report import QueueReport
 
 __all__ = [
-    "BY_HAND",
+    "MANUAL_POLICY",
     "Evict",
     "Explanation",
     "Instruction",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
-from muster_core.scheduling.placement import Demand, Hold, Snapshot
+from muster_core.scheduling.placement import Allocation, Demand, Snapshot
 from muster_core.scheduling.placement.demand import PODS
 
 Avoided = tuple[str, ...]
@@ -26,7 +26,7 @@ def kept_off(nodes: Avoided, job_id: str, snapshot: Snapshot) -> Generator[None]
     holds = [
         (
             (f"avoided/{job_id}", 0, node, 0),
-            Hold(node, Demand(amounts=((PODS, snapshot.free_of(snapshot.room(node), PODS)),))),
+            Allocation(node, Demand(amounts=((PODS, snapshot.free_of(snapshot.room(node), PODS)),))),
         )
         for node in nodes
     ]

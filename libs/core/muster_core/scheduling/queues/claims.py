@@ -15,7 +15,7 @@ from muster_core.scheduling.queues.lines import Shape
 from muster_core.scheduling.queues.order import QueueKey
 from muster_core.scheduling.queues.reasons import PREEMPTED, RECLAIMED
 from muster_core.scheduling.queues.sizes import gang_amounts, smallest
-from muster_core.scheduling.queues.trial import Trial
+from muster_core.scheduling.queues.transaction import Transaction
 
 
 class Claim(NamedTuple):
@@ -38,33 +38,33 @@ class _Rival(NamedTuple):
     since: int | None
 
 
-def claims_of(trial: Trial, most: int) -> list[Claim]:
+def claims_of(transaction: Transaction, most: int) -> list[Claim]:
     """The first jobs in line that are entitled to room, up to ``most``: guarantees first, then by priority and arrival.
 
     Whoever may take room of another's jobs goes before him: else the two would take turns, the one placed first and evicted for the other.
     """
-    specs = trial.index.tree.specs
-    if not any(spec.preempts_within or trial.ledger.guaranteed(name) for name, spec in specs.items()):
+    specs = transaction.index.tree.specs
+    if not any(spec.preempts_within or transaction.ledger.guaranteed(name) for name, spec in specs.items()):
         return []
-    rivals = _rivals(trial)
+    rivals = _rivals(transaction)
     claims: list[tuple[bool, _Standing, QueueKey, Claim]] = []
-    for line in trial.index.lines:
+    for line in transaction.index.lines:
         shape = line.shape
         needed = gang_amounts(smallest(shape.gang))
         spec = specs[shape.queue]
         covered = frozenset(
             name
-            for name in trial.index.tree.path(shape.queue)
-            if spec.reclaims and trial.ledger.within_guarantee(name, needed)
+            for name in transaction.index.tree.path(shape.queue)
+            if spec.reclaims and transaction.ledger.within_guarantee(name, needed)
         )
-        if not (covered or spec.preempts_within) or not trial.could_start(shape.gang):
+        if not (covered or spec.preempts_within) or not transaction.could_start(shape.gang):
             continue
-        for key in islice((key for key in line.keys if trial.may_start(key[2])), most):
-            record = trial.index.records[key[2]]
+        for key in islice((key for key in line.keys if transaction.may_start(key[2])), most):
+            record = transaction.index.records[key[2]]
             within = spec.preempts_within and _outranks(record, rivals.get(shape.queue, []))
             if covered or within:
                 claim = Claim(record, shape, needed, covered, within)
-                standing = _standing(trial.index.tree.path(shape.queue), covered)
+                standing = _standing(transaction.index.tree.path(shape.queue), covered)
                 claims.append((not covered, standing, key, claim))
     claims.sort(key=lambda one: one[:3])
     return [claim for *_, claim in claims[:most]]
@@ -75,31 +75,31 @@ def _standing(path: tuple[str, ...], covered: frozenset[str]) -> _Standing:
     return (*(0 if name in covered else 1 for name in path), 1)
 
 
-def right_over(claim: Claim, victim: JobRecord, trial: Trial) -> str | None:
+def right_over(claim: Claim, victim: JobRecord, transaction: Transaction) -> str | None:
     """The code of the reason for which ``claim`` may take room of ``victim`` now, or None where it may not."""
     if victim.job is None or not victim.job.preemptible:
         return None
-    queue, other = claim.shape.queue, trial.index.tree.account_of(victim)[0]
+    queue, other = claim.shape.queue, transaction.index.tree.account_of(victim)[0]
     if queue == other:
         return PREEMPTED if claim.within and victim.job.priority < _priority(claim.record) else None
-    ours, theirs = trial.index.tree.path(queue), trial.index.tree.path(other)
+    ours, theirs = transaction.index.tree.path(queue), transaction.index.tree.path(other)
     common = next(
         (i for i, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]),
         min(len(ours), len(theirs)),
     )
     if common == len(ours) or ours[common] not in claim.covered:
         return None
-    held = amounts_of(trial.index.holdings.get(victim.job_id, {}).values())
-    disputed = [name for name in trial.ledger.contested(claim.needed) if held.get(name)]
-    borrows = all(trial.ledger.borrows(name, disputed) for name in theirs[common:])
+    held = amounts_of(transaction.index.allocations.get(victim.job_id, {}).values())
+    disputed = [name for name in transaction.ledger.contested(claim.needed) if held.get(name)]
+    borrows = all(transaction.ledger.borrows(name, disputed) for name in theirs[common:])
     return RECLAIMED if disputed and borrows else None
 
 
-def _rivals(trial: Trial) -> dict[str, list[_Rival]]:
+def _rivals(transaction: Transaction) -> dict[str, list[_Rival]]:
     """By queue that preempts within: who holds room and may lose it, and who has lost it."""
     rivals: dict[str, list[_Rival]] = {}
-    tree = trial.index.tree
-    for record in trial.index.records.values():
+    tree = transaction.index.tree
+    for record in transaction.index.records.values():
         queue = tree.account_of(record)[0]
         if record.job is None or not tree.specs[queue].preempts_within:
             continue

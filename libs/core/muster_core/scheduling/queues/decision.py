@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from muster_core.events import BY_HAND
+from muster_core.events import MANUAL_POLICY
 from muster_core.lifecycle import Finish, decide
 from muster_core.models import JobRecord
 from muster_core.scheduling.placement import Gang
@@ -27,7 +27,7 @@ from muster_core.scheduling.queues.reserving import Reserving
 from muster_core.scheduling.queues.resizing import given_up, reachable, resizable, shrink, size_of
 from muster_core.scheduling.queues.serving import Serving
 from muster_core.scheduling.queues.telling import Telling
-from muster_core.scheduling.queues.trial import Trial
+from muster_core.scheduling.queues.transaction import Transaction
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class Decision:
         self._index = index
         self._requests = requests
         self._told_at = told_at
-        self._trial = Trial(index=index, feasible=feasible, now=now)
+        self._trial = Transaction(index=index, feasible=feasible, now=now)
         self._look_every_us = look_every_us
         self._kept = KeptRoom(self._trial.snapshot)
         self._reserving = Reserving(self._trial, self._kept, durations)
@@ -123,9 +123,9 @@ class Decision:
             size = size_of(record, role)
             if wanted > size:
                 wanted = self._allowed(record, role, wanted)
-                self._resize(record, grown(record, role, wanted, self._trial, policy=BY_HAND))
+                self._resize(record, grown(record, role, wanted, self._trial, policy=MANUAL_POLICY))
             elif wanted < size:
-                self._resize(record, shrink(record, role, wanted, policy=BY_HAND))
+                self._resize(record, shrink(record, role, wanted, policy=MANUAL_POLICY))
 
     def _weigh_shrinkages(self) -> None:
         for taker, group in self._requests.shrinkages().items():

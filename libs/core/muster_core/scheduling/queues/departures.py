@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from muster_core.lifecycle.moves import ACTIVE_PHASES
 from muster_core.models import JobKind, JobRecord
-from muster_core.scheduling.placement import Hold, HoldKey
+from muster_core.scheduling.placement import Allocation, AllocationKey
 
-Holds = tuple[tuple[HoldKey, Hold], ...]
+Allocations = tuple[tuple[AllocationKey, Allocation], ...]
 Name = tuple[str, str]
 """A job's namespace and name."""
 
@@ -21,8 +21,8 @@ Name = tuple[str, str]
 class Departure(NamedTuple):
     """What a job holds: ``leaving`` is on its way out, ``ending`` is given back when the job ends; nobody waits for the rest."""
 
-    leaving: Holds
-    ending: Holds
+    leaving: Allocations
+    ending: Allocations
     placed_at: int
     has_deadline: bool
     name: Name
@@ -66,11 +66,11 @@ class Departures:
         """The departure of a job; raises KeyError where it holds nothing."""
         return self._of[job_id]
 
-    def put(self, record: JobRecord, holdings: Mapping[HoldKey, Hold]) -> bool:
+    def put(self, record: JobRecord, allocations: Mapping[AllocationKey, Allocation]) -> bool:
         """Take in what a job holds now; answers whether its departure is another than before."""
         job_id = record.job_id
         before = self._of.get(job_id)
-        departure = _departure(record, holdings) if holdings else None
+        departure = _departure(record, allocations) if allocations else None
         if departure == before:
             return False
         if before is not None:
@@ -102,18 +102,18 @@ class Departures:
                 del self._by_name[departure.name]
 
 
-def _departure(record: JobRecord, holdings: Mapping[HoldKey, Hold]) -> Departure:
+def _departure(record: JobRecord, allocations: Mapping[AllocationKey, Allocation]) -> Departure:
     gone = {(record.job_id, r.attempt, r.role, r.index) for r in record.replicas if r.leaving and not r.ended}
     job = record.job
     ends = job is not None and job.kind is not JobKind.SERVICE and record.phase in ACTIVE_PHASES
     return Departure(
-        leaving=_among(holdings.items(), gone) if gone else (),
-        ending=tuple(one for one in holdings.items() if one[0] not in gone) if ends else (),
+        leaving=_among(allocations.items(), gone) if gone else (),
+        ending=tuple(one for one in allocations.items() if one[0] not in gone) if ends else (),
         placed_at=record.placed_at,
         has_deadline=job is not None and job.run.active_deadline_s is not None,
         name=(job.namespace, job.name) if job else ("", record.name),
     )
 
 
-def _among(holdings: Iterable[tuple[HoldKey, Hold]], keys: Set[HoldKey]) -> Holds:
-    return tuple(one for one in holdings if one[0] in keys)
+def _among(allocations: Iterable[tuple[AllocationKey, Allocation]], keys: Set[AllocationKey]) -> Allocations:
+    return tuple(one for one in allocations if one[0] in keys)

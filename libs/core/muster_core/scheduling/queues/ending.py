@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Container, Sequence
 from typing import overload
 
-from muster_core.scheduling.placement import HoldKey
+from muster_core.scheduling.placement import AllocationKey
 from muster_core.scheduling.queues.durations import Durations
 from muster_core.scheduling.queues.index import PoolIndex
 from muster_core.scheduling.queues.leavers import Leaver
@@ -81,7 +81,7 @@ class Ending(_Gradual):
 class StillHeld(_Gradual):
     """The same leavers with what of their holds is in ``held`` when each is looked up first."""
 
-    def __init__(self, leavers: Sequence[Leaver], held: Container[HoldKey]) -> None:
+    def __init__(self, leavers: Sequence[Leaver], held: Container[AllocationKey]) -> None:
         super().__init__(len(leavers))
         self._leavers = leavers
         self._held = held

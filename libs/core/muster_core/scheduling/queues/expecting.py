@@ -69,9 +69,9 @@ class Expecting:
     def _on(self, kept: Reservation) -> Iterator[tuple[JobRecord, int | None]]:
         """What runs on the nodes of a reservation, and when it is expected to end."""
         nodes = frozenset(kept.nodes)
-        for job_id, holdings in sorted(self._index.holdings.items()):
+        for job_id, allocations in sorted(self._index.allocations.items()):
             record = self._index.records[job_id]
-            if _ends_some_time(record) and any(hold.node in nodes for hold in holdings.values()):
+            if _ends_some_time(record) and any(hold.node in nodes for hold in allocations.values()):
                 yield record, self._durations.expected_end(record, self._now)
 
     def _is_deadline(self, record: JobRecord, end: int) -> bool:

@@ -28,7 +28,7 @@ from muster_core.scheduling.queues.remedies import remedies, remedies_for_room
 from muster_core.scheduling.queues.reserving import Reserving
 from muster_core.scheduling.queues.roles import role_sizes
 from muster_core.scheduling.queues.serving import allowed_size, exceeds_alone
-from muster_core.scheduling.queues.trial import Trial
+from muster_core.scheduling.queues.transaction import Transaction
 from muster_core.scheduling.queues.whatif import WhatIf
 
 _AHEAD_NAMED = 20
@@ -116,41 +116,41 @@ class Explaining:
         tree = self._index.tree
         if tree.specs[shape.queue].policy is not QueuePolicy.STRICT_FIFO:
             return None
-        trial = self._trial()
+        transaction = self._trial()
         own = self._index.waiting[record.job_id]
         keys = [
             key
             for line in self._index.lines
             if line.shape.account == shape.account
-            and trial.could_start(line.shape.gang)
-            and not exceeds_alone(line.shape, trial.ledger)
+            and transaction.could_start(line.shape.gang)
+            and not exceeds_alone(line.shape, transaction.ledger)
             for key in line.keys
-            if key < own and trial.may_start(key[2])
+            if key < own and transaction.may_start(key[2])
         ]
         return self._index.records[min(keys)[2]] if keys else None
 
     def _for_room(self, record: JobRecord, said: Explanation) -> Explanation:
         """Explain a job that room, a limit or a reservation keeps from starting."""
-        trial = self._trial()
+        transaction = self._trial()
         shape = self._index.lines.line_of(record.job_id).shape
-        mark = trial.checkpoint()
+        mark = transaction.checkpoint()
         try:
-            kept = KeptRoom(trial.snapshot)
+            kept = KeptRoom(transaction.snapshot)
             if self._reservations:
-                Reserving(trial, kept, self._durations).run()
-            chance = Chance(trial, kept, record, shape)
-            gang = allowed_size(shape, trial.ledger)
+                Reserving(transaction, kept, self._durations).run()
+            chance = Chance(transaction, kept, record, shape)
+            gang = allowed_size(shape, transaction.ledger)
             found = gang if isinstance(gang, Reason) else chance.try_out(gang)
             behind = None
             if isinstance(found, Shortfall) and isinstance(gang, Gang) and kept.reservations:
-                behind, found = self._behind_whom(kept.reservations, place(gang, trial.snapshot), found)
+                behind, found = self._behind_whom(kept.reservations, place(gang, transaction.snapshot), found)
             contested = said.position > 1 or any(
                 line.shape.queue != shape.queue for line in self._index.lines
             )
             what_if = WhatIf(chance, contested=contested and record.job_id not in self._reservations)
             return self._with_room(said, what_if, found, behind)
         finally:
-            trial.rollback(mark)
+            transaction.rollback(mark)
 
     def _behind_whom(
         self, reservations: Sequence[Reservation], free: Placement | Shortfall, short: Shortfall
@@ -219,17 +219,17 @@ class Explaining:
         )
 
     def _sizes(self, record: JobRecord) -> tuple[RoleSize, ...]:
-        trial = self._trial()
-        mark = trial.checkpoint()
+        transaction = self._trial()
+        mark = transaction.checkpoint()
         try:
             if self._reservations:
-                Reserving(trial, KeptRoom(trial.snapshot), self._durations).run()
-            return role_sizes(record, trial)
+                Reserving(transaction, KeptRoom(transaction.snapshot), self._durations).run()
+            return role_sizes(record, transaction)
         finally:
-            trial.rollback(mark)
+            transaction.rollback(mark)
 
-    def _trial(self) -> Trial:
-        return Trial(index=self._index, feasible=self._feasible, now=self._now)
+    def _trial(self) -> Transaction:
+        return Transaction(index=self._index, feasible=self._feasible, now=self._now)
 
 
 def _queue_of(job_id: str, index: PoolIndex) -> str:

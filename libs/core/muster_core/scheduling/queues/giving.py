@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 from muster_core.events import ReplicaRef, ScaleProposed
 from muster_core.models import JobRecord
-from muster_core.scheduling.placement import Hold, HoldKey, Placement, find_room
+from muster_core.scheduling.placement import Allocation, AllocationKey, Placement, find_room
 from muster_core.scheduling.placement.roles import is_pinned
 from muster_core.scheduling.queues.keeping import KeptRoom
 from muster_core.scheduling.queues.leavers import leaving
 from muster_core.scheduling.queues.lines import Shape
 from muster_core.scheduling.queues.resizing import reachable, resizable, size_of
 from muster_core.scheduling.queues.sizes import gang_amounts, smallest
-from muster_core.scheduling.queues.trial import Trial
+from muster_core.scheduling.queues.transaction import Transaction
 
 
 class Gift(NamedTuple):
@@ -26,17 +26,17 @@ class Gift(NamedTuple):
 
     record: JobRecord
     ref: ReplicaRef
-    key: HoldKey
-    hold: Hold
+    key: AllocationKey
+    hold: Allocation
 
 
 class Beside:
     """The room for a waiting job beside what is kept for others; use it within ``foreseen``."""
 
-    def __init__(self, trial: Trial, kept: KeptRoom, job_id: str) -> None:
-        self.shape: Shape = trial.index.lines.line_of(job_id).shape
+    def __init__(self, transaction: Transaction, kept: KeptRoom, job_id: str) -> None:
+        self.shape: Shape = transaction.index.lines.line_of(job_id).shape
         self.gang = smallest(self.shape.gang)
-        self._trial = trial
+        self._trial = transaction
         self._kept = kept
         self._job_id = job_id
 
@@ -76,23 +76,23 @@ class Beside:
 
 
 @contextmanager
-def foreseen(trial: Trial, kept: KeptRoom) -> Generator[None]:
+def foreseen(transaction: Transaction, kept: KeptRoom) -> Generator[None]:
     """Inside, what is on its way out has gone; afterwards everything is as it was, and room is kept as it was."""
     kept.lift_all()
-    mark = trial.checkpoint()
+    mark = transaction.checkpoint()
     try:
-        for leaver in leaving(trial.index, trial.now):
-            trial.release(leaver.record, leaver.holds)
+        for leaver in leaving(transaction.index, transaction.now):
+            transaction.release(leaver.record, leaver.holds)
         yield
     finally:
         kept.lift_all()
-        trial.rollback(mark)
+        transaction.rollback(mark)
         kept.stand()
 
 
-def gifts_of(record: JobRecord, proposal: ScaleProposed, trial: Trial) -> list[Gift]:
+def gifts_of(record: JobRecord, proposal: ScaleProposed, transaction: Transaction) -> list[Gift]:
     """What a valid proposal to shrink would have leave, as far as it still holds room."""
-    held = trial.index.holdings.get(record.job_id, {})
+    held = transaction.index.allocations.get(record.job_id, {})
     keys = [(ref, (record.job_id, record.attempt, ref.role, ref.index)) for ref in proposal.removed]
     return [Gift(record, ref, key, held[key]) for ref, key in keys if key in held]
 
@@ -115,17 +115,24 @@ def may_leave(record: JobRecord, proposal: ScaleProposed) -> bool:
 
 
 def weigh(
-    job_id: str, proposals: Sequence[tuple[JobRecord, ScaleProposed]], trial: Trial, kept: KeptRoom
+    job_id: str,
+    proposals: Sequence[tuple[JobRecord, ScaleProposed]],
+    transaction: Transaction,
+    kept: KeptRoom,
 ) -> dict[str, tuple[ReplicaRef, ...]] | None:
     """Who of those proposed must leave for ``job_id`` to start, by giver; None where it does not wait for that, or it would not help."""
-    if job_id in trial.touched or job_id not in trial.index.lines or not trial.may_start(job_id):
+    if (
+        job_id in transaction.touched
+        or job_id not in transaction.index.lines
+        or not transaction.may_start(job_id)
+    ):
         return None
-    with foreseen(trial, kept):
-        beside = Beside(trial, kept, job_id)
+    with foreseen(transaction, kept):
+        beside = Beside(transaction, kept, job_id)
         if beside.find() is not None:
             return None
         kept.lift_all()
-        gifts = [gift for record, proposal in proposals for gift in gifts_of(record, proposal, trial)]
+        gifts = [gift for record, proposal in proposals for gift in gifts_of(record, proposal, transaction)]
         for gift in gifts:
             beside.give(gift)
         found = beside.find()

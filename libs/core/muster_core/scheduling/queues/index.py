@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from muster_core.lifecycle import start_due, was_taken
 from muster_core.lifecycle.moves import ACTIVE_PHASES, WAITING_PHASES
 from muster_core.models import JobRecord, Phase
-from muster_core.scheduling.placement import Hold, HoldKey, Snapshot, gang_of
+from muster_core.scheduling.placement import Allocation, AllocationKey, Snapshot, gang_of
+from muster_core.scheduling.queues.allocations import allocations_of
 from muster_core.scheduling.queues.builds import Builds
 from muster_core.scheduling.queues.departures import Departures
-from muster_core.scheduling.queues.holdings import holdings_of
 from muster_core.scheduling.queues.ledger import Ledger, amounts_of
 from muster_core.scheduling.queues.lines import Shape, WaitingLines
 from muster_core.scheduling.queues.order import QueueKey, drained, queue_key, ready_at
@@ -31,7 +31,7 @@ class PoolIndex:
     ``builds`` those that wait for their build, ``homeless`` those whose queue is not there, ``draining`` those that wait for the end of
     an earlier attempt. ``delayed`` has the instants (µs) before which jobs in ``lines`` must not start. ``disrupted`` are the active
     jobs with a member that its node has taken, ``starting`` those of which not all has started, with the instants (µs) by which it must
-    have. ``holdings`` has what every job holds, ``departures`` what of it becomes free when; ``version`` changes whenever one of them
+    have. ``allocations`` has what every job holds, ``departures`` what of it becomes free when; ``version`` changes whenever one of them
     or a node does. ``gifts`` are, by job that gave replicas up, the waiting jobs for which it did. ``remembered`` is the room that the
     last pass kept.
     """
@@ -46,7 +46,7 @@ class PoolIndex:
         self.delayed: dict[str, int] = {}
         self.disrupted: set[str] = set()
         self.starting: dict[str, int] = {}
-        self.holdings: dict[str, dict[HoldKey, Hold]] = {}
+        self.allocations: dict[str, dict[AllocationKey, Allocation]] = {}
         self.departures = Departures()
         self.version = 0
         self.remembered = Remembered()
@@ -79,7 +79,7 @@ class PoolIndex:
         self.tree = tree
         self.version += 1
         self.ledger = Ledger(tree, self.capacity)
-        for job_id, holds in self.holdings.items():
+        for job_id, holds in self.allocations.items():
             self.ledger.add(tree.account_of(self._records[job_id]), amounts_of(holds.values()))
         for record in self._records.values():
             self._reindex_waiting(record)
@@ -125,9 +125,9 @@ class PoolIndex:
         return min(ahead, key=lambda other: (other.queued_at, other.job_id)).job_id if ahead else None
 
     def _reindex_holdings(self, before: JobRecord | None, record: JobRecord) -> None:
-        held = self.holdings.get(record.job_id, {})
+        held = self.allocations.get(record.job_id, {})
         same_job = before is not None and before.job is record.job
-        holds = {} if record.settled else holdings_of(record, held if same_job else {})
+        holds = {} if record.settled else allocations_of(record, held if same_job else {})
         released = [key for key, hold in held.items() if holds.get(key) != hold]
         taken = [(key, hold) for key, hold in holds.items() if held.get(key) != hold]
         for key in released:
@@ -138,9 +138,9 @@ class PoolIndex:
             self.ledger.take(account, amounts_of(held[key] for key in released))
             self.ledger.add(account, amounts_of(hold for _, hold in taken))
         if holds:
-            self.holdings[record.job_id] = holds
+            self.allocations[record.job_id] = holds
         else:
-            self.holdings.pop(record.job_id, None)
+            self.allocations.pop(record.job_id, None)
         if self.departures.put(record, holds) or released or taken:
             self.version += 1
 

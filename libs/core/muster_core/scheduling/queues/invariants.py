@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from muster_core.lifecycle.moves import ACTIVE_PHASES
 from muster_core.models import JobRecord
-from muster_core.scheduling.placement import HoldKey
-from muster_core.scheduling.queues.holdings import holdings_of
+from muster_core.scheduling.placement import AllocationKey
+from muster_core.scheduling.queues.allocations import allocations_of
 from muster_core.scheduling.queues.index import PoolIndex
 from muster_core.scheduling.queues.ledger import Ledger, amounts_of
 
@@ -23,11 +23,11 @@ def violations(index: PoolIndex, *, shrunk: frozenset[str], lowered: frozenset[s
     already: those may be overfull.
     """
     found = [f"node {name} is over its capacity" for name in index.snapshot.overfull() if name not in shrunk]
-    held: set[HoldKey] = set()
+    held: set[AllocationKey] = set()
     for record in index.records.values():
         found.extend(_of_membership(record))
         found.extend(_of_presence(record))
-        held |= holdings_of(record).keys()
+        held |= allocations_of(record).keys()
     if held != set(index.snapshot.holds):
         found.append("what is held is not what the records say")
     found.extend(f"queue {name} is over its limit" for name in sorted(index.ledger.over_limit() - lowered))
@@ -37,7 +37,7 @@ def violations(index: PoolIndex, *, shrunk: frozenset[str], lowered: frozenset[s
 
 def _of_ledger(index: PoolIndex) -> Iterator[str]:
     fresh = Ledger(index.tree, index.capacity)
-    for job_id, holds in index.holdings.items():
+    for job_id, holds in index.allocations.items():
         fresh.add(index.tree.account_of(index.records[job_id]), amounts_of(holds.values()))
     for name in index.tree.specs:
         if fresh.held((name,)) != index.ledger.held((name,)):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from muster_core.models import GPU_MILLI
-from muster_core.scheduling.placement import Demand, Hold, HoldKey, Placement, Snapshot
+from muster_core.scheduling.placement import Allocation, AllocationKey, Demand, Placement, Snapshot
 from muster_core.scheduling.queues.lines import Shape
 
 LAUNCH_MARGIN_US = 30_000_000
@@ -60,7 +60,7 @@ class Kept:
         at = self.reservation.expected_at
         return bound_s is not None and at is not None and now + bound_s * _US + LAUNCH_MARGIN_US <= at
 
-    def holds(self, snapshot: Snapshot) -> Iterator[tuple[HoldKey, Hold]]:
+    def holds(self, snapshot: Snapshot) -> Iterator[tuple[AllocationKey, Allocation]]:
         """What must not be given to others of what is free in ``snapshot``."""
         name = f"reserved/{self.reservation.job_id}"
         for node, rest in self._rests.items():
@@ -68,12 +68,12 @@ class Kept:
             kept = {what: snapshot.free_of(room, what) - amount for what, amount in rest.amounts.items()}
             amounts = tuple((what, amount) for what, amount in sorted(kept.items()) if amount > 0)
             if amounts:
-                yield (name, 0, node, -1), Hold(node, Demand(amounts=amounts))
+                yield (name, 0, node, -1), Allocation(node, Demand(amounts=amounts))
             for gpu, milli in enumerate(room.gpus):
                 demand = _of_gpu(milli - rest.gpus[gpu], room.gpu_memory[gpu] - rest.gpu_memory[gpu])
                 # Of a GPU without free compute nobody can take the memory.
                 if milli > 0 and demand is not None:
-                    yield (name, 0, node, gpu), Hold(node, demand, (gpu,))
+                    yield (name, 0, node, gpu), Allocation(node, demand, (gpu,))
 
 
 class KeptRoom:
@@ -82,7 +82,7 @@ class KeptRoom:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._kept: dict[str, Kept] = {}
-        self._standing: dict[str, list[HoldKey]] = {}
+        self._standing: dict[str, list[AllocationKey]] = {}
 
     @property
     def reservations(self) -> tuple[Reservation, ...]:

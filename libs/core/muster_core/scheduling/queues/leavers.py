@@ -7,18 +7,18 @@ from typing import NamedTuple
 
 from muster_core.models import JobRecord
 from muster_core.scheduling.placement import Gang, Placement
-from muster_core.scheduling.queues.departures import Holds
+from muster_core.scheduling.queues.departures import Allocations
 from muster_core.scheduling.queues.index import PoolIndex
 from muster_core.scheduling.queues.ledger import amounts_of
 from muster_core.scheduling.queues.sizes import gang_amounts
-from muster_core.scheduling.queues.trial import Trial
+from muster_core.scheduling.queues.transaction import Transaction
 
 
 class Leaver(NamedTuple):
     """Room that a job gives back together: at ``end`` (µs), or nobody knows when."""
 
     record: JobRecord
-    holds: Holds
+    holds: Allocations
     end: int | None
 
 
@@ -31,7 +31,7 @@ def leaving(index: PoolIndex, now: int) -> list[Leaver]:
 
 
 def first_fit(
-    trial: Trial, leavers: Sequence[Leaver], gang: Gang, fits: Callable[[], Placement | None]
+    transaction: Transaction, leavers: Sequence[Leaver], gang: Gang, fits: Callable[[], Placement | None]
 ) -> tuple[int, Placement] | None:
     """The fewest of the first ``leavers`` after whom ``gang`` fits, and where; their room stays released inside the open transaction.
 
@@ -40,10 +40,10 @@ def first_fit(
     found = fits()
     if found is not None:
         return 0, found
-    enough = _enough_in_all(trial, leavers, gang)
+    enough = _enough_in_all(transaction, leavers, gang)
     if enough is None:
         return None
-    way = _Way(trial, leavers)
+    way = _Way(transaction, leavers)
     try:
         low, high, step = 0, enough, 1
         way.go_to(high)
@@ -72,8 +72,8 @@ def first_fit(
 class _Way:
     """How far the leavers have been released, with the way back."""
 
-    def __init__(self, trial: Trial, leavers: Sequence[Leaver]) -> None:
-        self._trial = trial
+    def __init__(self, transaction: Transaction, leavers: Sequence[Leaver]) -> None:
+        self._trial = transaction
         self._leavers = leavers
         self._at = 0
         self._marks: list[tuple[int, tuple[int, int]]] = []
@@ -96,9 +96,9 @@ class _Way:
             self._trial.commit(self._marks.pop()[1])
 
 
-def _enough_in_all(trial: Trial, leavers: Sequence[Leaver], gang: Gang) -> int | None:
+def _enough_in_all(transaction: Transaction, leavers: Sequence[Leaver], gang: Gang) -> int | None:
     """After how many leavers there is enough of everything in all, wherever it lies; None where there never is. At least 1."""
-    free = trial.snapshot.free_total().amounts()
+    free = transaction.snapshot.free_total().amounts()
     missing = {name: amount - free.get(name, 0) for name, amount in gang_amounts(gang).items()}
     missing = {name: amount for name, amount in missing.items() if amount > 0 and name != "gpu_memory"}
     for number, leaver in enumerate(leavers, 1):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
 from muster_core.models import GPU_MILLI, Resources
-from muster_core.scheduling.placement import Demand, Hold
+from muster_core.scheduling.placement import Allocation, Demand
 from muster_core.scheduling.placement.demand import PODS
 from muster_core.scheduling.queues.tree import Account, QueueTree
 
@@ -143,7 +143,7 @@ class Ledger:
                     held.pop(name, None)
 
 
-def amounts_of(holds: Iterable[Hold]) -> Amounts:
+def amounts_of(holds: Iterable[Allocation]) -> Amounts:
     """What the holds add up to."""
     total: Amounts = {}
     for hold in holds:

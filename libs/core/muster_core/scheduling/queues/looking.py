@@ -15,7 +15,7 @@ from muster_core.scheduling.placement import Gang, Placement, place, to_reason
 from muster_core.scheduling.queues import reasons
 from muster_core.scheduling.queues.keeping import KeptRoom
 from muster_core.scheduling.queues.lines import Line, Look
-from muster_core.scheduling.queues.trial import Trial
+from muster_core.scheduling.queues.transaction import Transaction
 
 LOOK_US_PER_LINE = 10_000
 """How long a line is not looked at again, for each line that there is."""
@@ -36,21 +36,21 @@ class Looked(NamedTuple):
     again_at: int | None
 
 
-def look_at(short: Mapping[Line, Tried], trial: Trial, kept: KeptRoom, every_us: int) -> Looked:
+def look_at(short: Mapping[Line, Tried], transaction: Transaction, kept: KeptRoom, every_us: int) -> Looked:
     """Why the lines of ``short`` have no room for their gangs, as the pool stands now in this pass.
 
     A line is looked at again where room, running jobs or what is kept have changed, and at most once in ``every_us`` for each line that
     there is: with 10 ms, a few shapes are always up to date, a thousand are within ten seconds. One with somebody who has not heard
     anything yet is looked at whenever it is asked for.
     """
-    every = every_us * len(trial.index.lines.shapes)
-    basis = None if trial.done else (trial.index.version, kept.reservations)
+    every = every_us * len(transaction.index.lines.shapes)
+    basis = None if transaction.done else (transaction.index.version, kept.reservations)
     stale = [line for line in short if line.unheard or not _is_known(line.look, basis)]
-    due = [line for line in stale if line.unheard or _is_due(line.look, trial.now, every)]
+    due = [line for line in stale if line.unheard or _is_due(line.look, transaction.now, every)]
     if due:
         kept.lift_all()
         for line in due:
-            line.look = Look(trial.now, basis, _reason(short[line], line, trial, kept))
+            line.look = Look(transaction.now, basis, _reason(short[line], line, transaction, kept))
         kept.stand()
     passed_over = frozenset(stale).difference(due)
     found = {
@@ -71,16 +71,16 @@ def _is_due(look: Look | None, now: int, every: int) -> bool:
     return look is None or look.at >= now or look.at + every <= now
 
 
-def _reason(tried: Tried, line: Line, trial: Trial, kept: KeptRoom) -> Reason | None:
+def _reason(tried: Tried, line: Line, transaction: Transaction, kept: KeptRoom) -> Reason | None:
     """Why a gang has no room while none is kept; or that it is kept, and for whom.
 
     None where there is room, which somebody who has started since the gang was tried has left over: it is for the next pass.
     """
-    found = place(tried.gang, trial.snapshot, feasible=trial.feasible.get(tried.gang))
+    found = place(tried.gang, transaction.snapshot, feasible=transaction.feasible.get(tried.gang))
     if not isinstance(found, Placement):
-        trial.feasible[tried.gang] = found.feasible_when_empty
+        transaction.feasible[tried.gang] = found.feasible_when_empty
         return to_reason(found)
-    first = kept.first_before(tried.job_id, line.shape, trial.now)
+    first = kept.first_before(tried.job_id, line.shape, transaction.now)
     if first is None:
         return None
-    return reasons.behind_reservation(trial.index.records[first.job_id].name, first.nodes)
+    return reasons.behind_reservation(transaction.index.records[first.job_id].name, first.nodes)

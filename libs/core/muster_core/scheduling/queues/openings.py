@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 from muster_core.models import Strategy
-from muster_core.scheduling.placement import Gang, HoldKey, Snapshot
+from muster_core.scheduling.placement import AllocationKey, Gang, Snapshot
 from muster_core.scheduling.placement.field import Field
 from muster_core.scheduling.placement.room import Need, count, whole_gpus
 from muster_core.scheduling.queues.leavers import Leaver
@@ -68,7 +68,7 @@ class _Emptying:
         self._snapshot = snapshot
         self._admitted = admitted
         self._gpus: dict[str, int] = {}
-        self._gone: dict[str, set[HoldKey]] = {}
+        self._gone: dict[str, set[AllocationKey]] = {}
         self._times: dict[str, int] = {}
 
     def after(self, leaver: Leaver) -> Iterable[str]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from muster_core.events import CapacityChanged, JobPlaced, JobResized, JobWaiting, NodeChanged, Stamped
-from muster_core.lifecycle import fold
+from muster_core.events import CapacityChanged, JobPlaced, JobResized, JobWaiting, NodeChanged, StoredEvent
+from muster_core.lifecycle import apply_event
 from muster_core.models import JobRecord, Problem, QueueSpec
 from muster_core.scheduling.placement import Gang, Snapshot, feasible_when_empty
 from muster_core.scheduling.queues.backlog import backlog
@@ -104,22 +104,22 @@ class PoolState:
             self._put(record)
         self._lowered = self._index.ledger.over_limit()
 
-    def observe(self, stamped: Stamped) -> str | None:
+    def observe(self, stored: StoredEvent) -> str | None:
         """Fold one event. Events of a job come in the order of their sequences; one that was seen before changes nothing.
 
         Returns why the event moved nothing where it should not have been, else None.
         """
-        job_id = stamped.job_id
+        job_id = stored.job_id
         before = self._index.records.get(job_id)
-        if job_id in self._settled or (before is not None and stamped.sequence <= before.folded):
+        if job_id in self._settled or (before is not None and stored.sequence <= before.applied_sequence):
             return None
-        folded = fold(before, stamped)
-        if folded.record is None:
-            return folded.illegal
-        if folded.illegal is None:
-            self._note(stamped)
-        self._put(folded.record)
-        return folded.illegal
+        applied_sequence = apply_event(before, stored)
+        if applied_sequence.record is None:
+            return applied_sequence.illegal
+        if applied_sequence.illegal is None:
+            self._note(stored)
+        self._put(applied_sequence.record)
+        return applied_sequence.illegal
 
     def take(self, record: JobRecord) -> None:
         """Take in what a job has become, however many events have made it so; for those who look, and do not decide."""
@@ -242,15 +242,15 @@ class PoolState:
             if len(self._settled) > _SETTLED_KEPT:
                 del self._settled[next(iter(self._settled))]
 
-    def _note(self, stamped: Stamped) -> None:
-        match stamped.event:
+    def _note(self, stored: StoredEvent) -> None:
+        match stored.event:
             case JobPlaced() | JobResized():
-                self._decided_at = max(self._decided_at, stamped.at)
+                self._decided_at = max(self._decided_at, stored.at)
             case JobWaiting():
-                self._told_at[stamped.job_id] = stamped.at
+                self._told_at[stored.job_id] = stored.at
             case _:
                 pass
-        self._requests.note(stamped)
+        self._requests.note(stored)
 
     def _could_start(self, gang: Gang) -> bool:
         known = self._feasible.get(gang)

@@ -16,13 +16,13 @@ from muster_core.scheduling.placement import Placement, find_room
 from muster_core.scheduling.placement.words import counted
 from muster_core.scheduling.queues import reasons
 from muster_core.scheduling.queues.claims import Claim, right_over
-from muster_core.scheduling.queues.departures import Holds
+from muster_core.scheduling.queues.departures import Allocations
 from muster_core.scheduling.queues.instructions import Evict, Resize
 from muster_core.scheduling.queues.leavers import Leaver, first_fit
 from muster_core.scheduling.queues.ledger import amounts_of
 from muster_core.scheduling.queues.sizes import smallest
 from muster_core.scheduling.queues.surplus import surplus
-from muster_core.scheduling.queues.trial import Trial
+from muster_core.scheduling.queues.transaction import Transaction
 
 POLICY = "preemption"
 """The policy's name of a size that a claim has forced."""
@@ -34,12 +34,12 @@ class _Unit(NamedTuple):
     """What is taken at once: one replica above the minimum (``ref``), or all that is left of a gang; ``code`` says by what right."""
 
     record: JobRecord
-    holds: Holds
+    holds: Allocations
     code: str
     ref: ReplicaRef | None
 
 
-def make_room(claim: Claim, trial: Trial) -> Placement | None:
+def make_room(claim: Claim, transaction: Transaction) -> Placement | None:
     """Where the floor of the claim's gang fits, after what is on its way out has left and whoever must leave too; None where nothing helps.
 
     The victims are told; their room stays released inside the open transaction.
@@ -47,55 +47,57 @@ def make_room(claim: Claim, trial: Trial) -> Placement | None:
     gang = smallest(claim.shape.gang)
 
     def fits() -> Placement | None:
-        if trial.ledger.barrier(claim.shape.queue, claim.needed) is not None:
+        if transaction.ledger.barrier(claim.shape.queue, claim.needed) is not None:
             return None
-        return find_room(gang, trial.snapshot)
+        return find_room(gang, transaction.snapshot)
 
     fitting = fits()
     if fitting is not None:
         return fitting
-    units = _units(claim, trial)
+    units = _units(claim, transaction)
     if not units:
         return None
-    mark = trial.checkpoint()
-    found = first_fit(trial, [Leaver(one.record, one.holds, None) for one in units], gang, fits)
+    mark = transaction.checkpoint()
+    found = first_fit(transaction, [Leaver(one.record, one.holds, None) for one in units], gang, fits)
     if found is None:
-        trial.rollback(mark)
+        transaction.rollback(mark)
         return None
     number, fitting = found
-    needed, fitting = _give_back(units[:number], fitting, fits, trial)
-    trial.commit(mark)
-    _tell(claim, needed, trial)
+    needed, fitting = _give_back(units[:number], fitting, fits, transaction)
+    transaction.commit(mark)
+    _tell(claim, needed, transaction)
     return fitting
 
 
-def _units(claim: Claim, trial: Trial) -> list[_Unit]:
+def _units(claim: Claim, transaction: Transaction) -> list[_Unit]:
     """Everything that may be taken, in order; a right is looked at again after each, since a queue may borrow no longer."""
     victims = [
         record
-        for record in trial.index.records.values()
+        for record in transaction.index.records.values()
         if record.phase in ACTIVE_PHASES
         and not record.cancel_requested
-        and record.job_id not in trial.touched
-        and record.job_id in trial.index.holdings
-        and right_over(claim, record, trial) is not None
+        and record.job_id not in transaction.touched
+        and record.job_id in transaction.index.allocations
+        and right_over(claim, record, transaction) is not None
     ]
     victims.sort(key=_victim_order)
     units: list[_Unit] = []
-    mark = trial.ledger.checkpoint()
+    mark = transaction.ledger.checkpoint()
     for above in (True, False):
         for record in victims:
             taken = {key for unit in units if unit.record is record for key, _ in unit.holds}
             for ref, holds in (
-                surplus(record, trial.index.holdings[record.job_id]) if above else _gang(record, taken, trial)
+                surplus(record, transaction.index.allocations[record.job_id])
+                if above
+                else _gang(record, taken, transaction)
             ):
-                code = right_over(claim, record, trial)
+                code = right_over(claim, record, transaction)
                 if code is None or not holds or len(units) >= _MOST_UNITS:
                     break
-                account = trial.index.tree.account_of(record)
-                trial.ledger.take(account, amounts_of(hold for _, hold in holds))
+                account = transaction.index.tree.account_of(record)
+                transaction.ledger.take(account, amounts_of(hold for _, hold in holds))
                 units.append(_Unit(record, holds, code, ref))
-    trial.ledger.rollback(mark)
+    transaction.ledger.rollback(mark)
     return units
 
 
@@ -104,33 +106,33 @@ def _victim_order(record: JobRecord) -> tuple[int, int, str]:
 
 
 def _gang(
-    record: JobRecord, taken: set[tuple[str, int, str, int]], trial: Trial
-) -> Iterator[tuple[None, Holds]]:
+    record: JobRecord, taken: set[tuple[str, int, str, int]], transaction: Transaction
+) -> Iterator[tuple[None, Allocations]]:
     """Whatever the job still holds and is not on its way out."""
-    held = trial.index.holdings[record.job_id]
-    here = trial.snapshot.holds
+    held = transaction.index.allocations[record.job_id]
+    here = transaction.snapshot.holds
     yield None, tuple((key, hold) for key, hold in held.items() if key not in taken and key in here)
 
 
 def _give_back(
-    units: list[_Unit], found: Placement, fits: Callable[[], Placement | None], trial: Trial
+    units: list[_Unit], found: Placement, fits: Callable[[], Placement | None], transaction: Transaction
 ) -> tuple[list[_Unit], Placement]:
     """What of ``units``, all released, is needed for the gang to fit, and where it then goes."""
     needed: list[_Unit] = []
     for unit in reversed(units):
         gone = any(one.record is unit.record and one.ref is None for one in needed)
         if not gone:
-            trial.hold_again(unit.record, unit.holds)
+            transaction.hold_again(unit.record, unit.holds)
             still = fits()
             if still is not None:
                 found = still
                 continue
-            trial.release(unit.record, unit.holds)
+            transaction.release(unit.record, unit.holds)
         needed.append(unit)
     return needed[::-1], found
 
 
-def _tell(claim: Claim, units: list[_Unit], trial: Trial) -> None:
+def _tell(claim: Claim, units: list[_Unit], transaction: Transaction) -> None:
     by_job: dict[str, list[_Unit]] = {}
     for unit in units:
         by_job.setdefault(unit.record.job_id, []).append(unit)
@@ -139,9 +141,9 @@ def _tell(claim: Claim, units: list[_Unit], trial: Trial) -> None:
         removed = tuple(one.ref for one in taken if one.ref is not None)
         if any(one.ref is None for one in taken):
             reason = _reason(taken[-1].code, claim, "all of it")
-            trial.say(Evict(job_id=job_id, attempt=record.attempt, reason=reason))
+            transaction.say(Evict(job_id=job_id, attempt=record.attempt, reason=reason))
             continue
-        trial.say(
+        transaction.say(
             Resize(
                 job_id=job_id,
                 attempt=record.attempt,

@@ -66,7 +66,7 @@ class Relaxing:
         taints = {
             taint
             for name in {one.node for one in found.replicas}
-            for taint in barring(self._chance.trial.snapshot.nodes[name].taints)
+            for taint in barring(self._chance.transaction.snapshot.nodes[name].taints)
             if not all(tolerates(slot.rules.tolerations, (taint,)) for slot in self._slots)
         }
         return sorted(f"{t.key}={t.value}:{t.effect}" if t.value else f"{t.key}:{t.effect}" for t in taints)

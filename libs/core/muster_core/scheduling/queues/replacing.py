@@ -16,7 +16,7 @@ from muster_core.scheduling.queues.allowing import allowed_size
 from muster_core.scheduling.queues.avoiding import Avoided, kept_off, known_among
 from muster_core.scheduling.queues.instructions import Evict, Resize
 from muster_core.scheduling.queues.resizing import reachable, resizable, size_of
-from muster_core.scheduling.queues.trial import Trial
+from muster_core.scheduling.queues.transaction import Transaction
 
 _Key = tuple[str, int]
 
@@ -26,14 +26,14 @@ def taken_from(record: JobRecord) -> tuple[ReplicaRecord, ...]:
     return tuple(member for member in record.members() if was_taken(member))
 
 
-def mended(record: JobRecord, trial: Trial) -> Resize | Evict:
+def mended(record: JobRecord, transaction: Transaction) -> Resize | Evict:
     """What becomes of an active job of which nodes have taken members; room for those who join is not held yet."""
     taken = taken_from(record)
     nodes = tuple(sorted({member.node for member in taken}))
     one_by_one = record.job is not None and restart_scope_of(record.job) is RestartScope.REPLICA
-    added = _placed_again(record, record.job, taken, trial) if one_by_one and record.job else None
+    added = _placed_again(record, record.job, taken, transaction) if one_by_one and record.job else None
     if added is None:
-        reason = reasons.taken(record, taken, trial.snapshot)
+        reason = reasons.taken(record, taken, transaction.snapshot)
         return Evict(job_id=record.job_id, attempt=record.attempt, reason=reason, avoid=nodes)
     again = {(one.role, one.index) for one in added}
     given_up = tuple(member for member in taken if member.key not in again)
@@ -41,7 +41,7 @@ def mended(record: JobRecord, trial: Trial) -> Resize | Evict:
         job_id=record.job_id,
         attempt=record.attempt,
         generation=record.generation + 1,
-        reason=reasons.replaced(record, taken, added, trial.snapshot),
+        reason=reasons.replaced(record, taken, added, transaction.snapshot),
         added=added,
         removed=tuple(ReplicaRef(role=member.role, index=member.index) for member in given_up),
         avoid=nodes,
@@ -49,16 +49,16 @@ def mended(record: JobRecord, trial: Trial) -> Resize | Evict:
 
 
 def _placed_again(
-    record: JobRecord, job: Job, taken: tuple[ReplicaRecord, ...], trial: Trial
+    record: JobRecord, job: Job, taken: tuple[ReplicaRecord, ...], transaction: Transaction
 ) -> tuple[Assignment, ...] | None:
     """Room for those of ``taken`` that find some, elsewhere if there is any; None where the job cannot go on so."""
     if not resizable(record):
         return None
-    gone = {member.node for member in taken} | avoided_at(record, trial.now)
-    elsewhere = known_among(gone, trial.snapshot)
-    added = _room_for(record, job, taken, elsewhere, trial)
+    gone = {member.node for member in taken} | avoided_at(record, transaction.now)
+    elsewhere = known_among(gone, transaction.snapshot)
+    added = _room_for(record, job, taken, elsewhere, transaction)
     if len(added) < len(taken) and elsewhere:
-        added = _room_for(record, job, taken, (), trial)
+        added = _room_for(record, job, taken, (), transaction)
     if len(added) == len(taken):
         return added
     keys = {(one.role, one.index) for one in added}
@@ -67,23 +67,23 @@ def _placed_again(
 
 
 def _room_for(
-    record: JobRecord, job: Job, taken: tuple[ReplicaRecord, ...], avoided: Avoided, trial: Trial
+    record: JobRecord, job: Job, taken: tuple[ReplicaRecord, ...], avoided: Avoided, transaction: Transaction
 ) -> tuple[Assignment, ...]:
     lost = {member.key for member in taken}
     known = [one for one in record.replicas if not (one.attempt == record.attempt and one.key in lost)]
     added: list[Assignment] = []
-    mark = trial.checkpoint()
+    mark = transaction.checkpoint()
     try:
-        with kept_off(avoided, record.job_id, trial.snapshot):
+        with kept_off(avoided, record.job_id, transaction.snapshot):
             for role in sorted({member.role for member in taken}):
                 left = size_of(record, role) - sum(1 for member in taken if member.role == role)
                 # Its limit may have been lowered since it was placed.
-                wanted = allowed_size(record, role, left, size_of(record, role), trial)
-                found = place_more(job, known, role, wanted, trial.snapshot)
-                trial.hold(record, record.attempt, found)
+                wanted = allowed_size(record, role, left, size_of(record, role), transaction)
+                found = place_more(job, known, role, wanted, transaction.snapshot)
+                transaction.hold(record, record.attempt, found)
                 added += found
     finally:
-        trial.rollback(mark)
+        transaction.rollback(mark)
     return tuple(added)
 
 

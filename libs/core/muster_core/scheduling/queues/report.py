@@ -43,7 +43,7 @@ def report(index: PoolIndex) -> tuple[QueueReport, ...]:
     since: dict[str, list[int]] = {name: [] for name in tree.specs}
     for job_id, record in index.records.items():
         for name in tree.path(tree.account_of(record)[0]):
-            running[name] += job_id in index.holdings
+            running[name] += job_id in index.allocations
             if job_id in index.waiting and job_id not in index.homeless:
                 since[name].append(record.waiting_since)
     wants = {name for name in tree.specs if running[name] or since[name]}

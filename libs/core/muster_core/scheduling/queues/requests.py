@@ -5,7 +5,7 @@ Both are bound to one attempt; a proposal also to the generation that it was com
 
 from __future__ import annotations
 
-from muster_core.events import JobResized, ScaleProposed, Stamped
+from muster_core.events import JobResized, ScaleProposed, StoredEvent
 from muster_core.models import JobRecord
 from muster_core.scheduling.queues.giving import may_leave
 from muster_core.scheduling.queues.resizing import reachable, resizable, size_of
@@ -22,10 +22,10 @@ class Requests:
         self.proposals: dict[str, ScaleProposed] = {}
         self.refused = 0
 
-    def note(self, stamped: Stamped) -> None:
+    def note(self, stored: StoredEvent) -> None:
         """Take in a proposal, or the answer to one; ``settle`` has to follow."""
-        job_id = stamped.job_id
-        match stamped.event:
+        job_id = stored.job_id
+        match stored.event:
             case ScaleProposed() as proposal:
                 self.refuse(job_id)
                 self.proposals[job_id] = proposal

@@ -19,7 +19,7 @@ from muster_core.scheduling.queues.openings import is_countable, opening_for
 from muster_core.scheduling.queues.order import QueueKey
 from muster_core.scheduling.queues.preemption import make_room
 from muster_core.scheduling.queues.sizes import gang_amounts, smallest
-from muster_core.scheduling.queues.trial import Trial
+from muster_core.scheduling.queues.transaction import Transaction
 
 _US = 1_000_000
 _MOST = 8
@@ -29,8 +29,8 @@ _MOST = 8
 class Reserving:
     """Gives the reservations of a pass."""
 
-    def __init__(self, trial: Trial, kept: KeptRoom, durations: Durations) -> None:
-        self._trial = trial
+    def __init__(self, transaction: Transaction, kept: KeptRoom, durations: Durations) -> None:
+        self._trial = transaction
         self._kept = kept
         self._durations = durations
         self._ending: Ending | None = None

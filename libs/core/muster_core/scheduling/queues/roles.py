@@ -11,14 +11,16 @@ from muster_core.scheduling.queues.explanation import RoleSize
 from muster_core.scheduling.queues.resizing import resizable, size_of
 from muster_core.scheduling.queues.sizes import dearest_amounts
 from muster_core.scheduling.queues.surplus import surplus
-from muster_core.scheduling.queues.trial import Trial
+from muster_core.scheduling.queues.transaction import Transaction
 
 
-def role_sizes(record: JobRecord, trial: Trial) -> tuple[RoleSize, ...]:
+def role_sizes(record: JobRecord, transaction: Transaction) -> tuple[RoleSize, ...]:
     """Every role of a job that has members, in the job's order."""
     if record.job is None:
         return ()
-    spare = Counter(ref.role for ref, _ in surplus(record, trial.index.holdings.get(record.job_id, {})))
+    spare = Counter(
+        ref.role for ref, _ in surplus(record, transaction.index.allocations.get(record.job_id, {}))
+    )
     return tuple(
         RoleSize(
             role=role.name,
@@ -27,19 +29,21 @@ def role_sizes(record: JobRecord, trial: Trial) -> tuple[RoleSize, ...]:
             wanted=role.replicas,
             max=role.max,
             surplus=spare[role.name],
-            room_for=_room_for(record, role, trial),
+            room_for=_room_for(record, role, transaction),
         )
         for role in record.job.roles
     )
 
 
-def _room_for(record: JobRecord, role: Role, trial: Trial) -> int:
+def _room_for(record: JobRecord, role: Role, transaction: Transaction) -> int:
     """How many more would find room now, as far as the limits of the queue allow."""
     if record.job is None or is_pinned(role.name) or not resizable(record):
         return 0
-    fits = len(place_more(record.job, record.replicas, role.name, role.max, trial.snapshot))
-    queue = trial.index.tree.account_of(record)[0]
+    fits = len(place_more(record.job, record.replicas, role.name, role.max, transaction.snapshot))
+    queue = transaction.index.tree.account_of(record)[0]
     needed = dearest_amounts(role)
-    while fits and trial.ledger.barrier(queue, {name: amount * fits for name, amount in needed.items()}):
+    while fits and transaction.ledger.barrier(
+        queue, {name: amount * fits for name, amount in needed.items()}
+    ):
         fits -= 1
     return fits

@@ -15,8 +15,8 @@ from muster_core.scheduling.queues.ledger import Amounts, Ledger
 from muster_core.scheduling.queues.lines import Line, Shape
 from muster_core.scheduling.queues.looking import LOOK_US_PER_LINE, Tried, look_at
 from muster_core.scheduling.queues.sizes import gang_amounts, reduced, smallest
+from muster_core.scheduling.queues.transaction import Transaction
 from muster_core.scheduling.queues.tree import Account
-from muster_core.scheduling.queues.trial import Trial
 from muster_core.scheduling.queues.turns import Turns
 
 
@@ -24,12 +24,14 @@ class Serving:
     """One round over all who wait. Afterwards ``blocked`` has the reason of every line whose first job in turn found no room, as far as it
     is known by now; ``passed_over`` are those that are to be looked at another time, the first of them at ``look_again_at`` (µs)."""
 
-    def __init__(self, trial: Trial, kept: KeptRoom, *, look_every_us: int = LOOK_US_PER_LINE) -> None:
+    def __init__(
+        self, transaction: Transaction, kept: KeptRoom, *, look_every_us: int = LOOK_US_PER_LINE
+    ) -> None:
         self.blocked: dict[Line, Reason] = {}
         self.passed_over: frozenset[Line] = frozenset()
         self.look_again_at: int | None = None
         self._look_every_us = look_every_us
-        self._trial = trial
+        self._trial = transaction
         self._kept = kept
         self._closed: dict[Account, str] = {}
         self._short: dict[Line, Tried | Reason] = {}

@@ -28,7 +28,7 @@ class Shrinking:
     def __init__(self, gang: Gang, chance: Chance) -> None:
         self._gang = gang
         self._chance = chance
-        self._trial = chance.trial
+        self._trial = chance.transaction
 
     def in_words(self) -> str:
         """``a shrank by 2 workers``; empty where no shrinking helps."""
@@ -46,7 +46,7 @@ class Shrinking:
         held = self._trial.snapshot.holds
         elastic = [
             (-above, job_id)
-            for job_id in index.holdings
+            for job_id in index.allocations
             if (above := _above_minimum(index.records[job_id])) > 0
         ]
         found: list[list[Leaver]] = []
@@ -56,7 +56,7 @@ class Shrinking:
             if number > _MOST_UNITS:
                 break
             record = index.records[job_id]
-            units = [Leaver(record, holds, None) for _, holds in surplus(record, index.holdings[job_id])]
+            units = [Leaver(record, holds, None) for _, holds in surplus(record, index.allocations[job_id])]
             found.append([unit for unit in units if all(key in held for key, _ in unit.holds)])
         return found
 

@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping
 
 from muster_core.events import ReplicaRef
 from muster_core.models import JobRecord
-from muster_core.scheduling.placement import Hold, HoldKey
+from muster_core.scheduling.placement import Allocation, AllocationKey
 from muster_core.scheduling.placement.roles import is_pinned
-from muster_core.scheduling.queues.departures import Holds
+from muster_core.scheduling.queues.departures import Allocations
 from muster_core.scheduling.queues.resizing import reachable, resizable
 
 
-def surplus(record: JobRecord, held: Mapping[HoldKey, Hold]) -> Iterator[tuple[ReplicaRef, Holds]]:
+def surplus(
+    record: JobRecord, held: Mapping[AllocationKey, Allocation]
+) -> Iterator[tuple[ReplicaRef, Allocations]]:
     """The members above the job's minimum that may leave one by one, the newest first; ``held`` is what the job holds."""
     if not resizable(record) or record.job is None:
         return

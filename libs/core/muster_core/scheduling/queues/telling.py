@@ -8,7 +8,7 @@ from muster_core.models import JobRecord, Reason
 from muster_core.scheduling.queues import reasons
 from muster_core.scheduling.queues.instructions import Wait
 from muster_core.scheduling.queues.lines import Line
-from muster_core.scheduling.queues.trial import Trial
+from muster_core.scheduling.queues.transaction import Transaction
 
 _SHORTEST_RETELL_US = 1_000_000
 _RETELL_US_PER_JOB = 5_000
@@ -26,15 +26,15 @@ class Telling:
 
     def __init__(
         self,
-        trial: Trial,
+        transaction: Transaction,
         blocked: Mapping[Line, Reason],
         told_at: Mapping[str, int],
         *,
         passed_over: Container[Line] = (),
     ) -> None:
         self.retell_at: int | None = None
-        self._trial = trial
-        self._index = trial.index
+        self._trial = transaction
+        self._index = transaction.index
         self._blocked = blocked
         self._told_at = told_at
         self._passed_over = passed_over

@@ -32,7 +32,7 @@ class WhatIf:
 
     def __init__(self, chance: Chance, *, contested: bool) -> None:
         self._chance = chance
-        self._trial = chance.trial
+        self._trial = chance.transaction
         self._unless = ", unless another that waits takes it first" if contested else ""
         self._floor = smallest(chance.shape.gang)
         self._fewer = self._find_fewer()

@@ -6,7 +6,15 @@ import random
 from typing import TYPE_CHECKING
 
 from muster_core.models import Job, Node, Resources, Role, Template
-from muster_core.scheduling.placement import Hold, Placement, Shortfall, Snapshot, demand_of, gang_of, place
+from muster_core.scheduling.placement import (
+    Allocation,
+    Placement,
+    Shortfall,
+    Snapshot,
+    demand_of,
+    gang_of,
+    place,
+)
 
 if TYPE_CHECKING:
     from conftest import Scene
@@ -116,7 +124,7 @@ def test_extended_resources_are_counted(scene: Scene) -> None:
 
 def test_what_is_held_is_not_free(scene: Scene) -> None:
     snapshot = scene.two()
-    snapshot.hold(("other", 1, "worker", 0), Hold("n1", demand_of(Resources(cpu=1000, gpu=1000)), (0,)))
+    snapshot.hold(("other", 1, "worker", 0), Allocation("n1", demand_of(Resources(cpu=1000, gpu=1000)), (0,)))
     found = place(gang_of(scene.job(4, floor=4, ps=None)), snapshot)
     assert isinstance(found, Placement)
     assert {one.node for one in found.replicas} == {"n2"}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from muster_core.models import Job, ReplicaRecord, ReplicaState, Resources
-from muster_core.scheduling.placement import Hold, Snapshot, demand_of, place_more
+from muster_core.scheduling.placement import Allocation, Snapshot, demand_of, place_more
 
 if TYPE_CHECKING:
     from conftest import Scene
@@ -27,7 +27,7 @@ def _running(snapshot: Snapshot, job: Job, members: Sequence[ReplicaRecord]) -> 
         demand = demand_of(role.template.requests)
         used = tuple(range(gpus.get(one.node, 0), gpus.get(one.node, 0) + demand.gpus))
         gpus[one.node] = gpus.get(one.node, 0) + demand.gpus
-        snapshot.hold(("job", 1, one.role, one.index), Hold(one.node, demand, used))
+        snapshot.hold(("job", 1, one.role, one.index), Allocation(one.node, demand, used))
     return snapshot
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from muster_core.models import Job, PlacementPolicy, ReplicaRecord, ReplicaState, Resources, Strategy
-from muster_core.scheduling.placement import Snapshot, hold_of, place_more
+from muster_core.scheduling.placement import Snapshot, allocation_of, place_more
 
 if TYPE_CHECKING:
     from conftest import Scene
@@ -25,7 +25,7 @@ def _grown(
         first = used.get(node, 0)
         used[node] = first + size
         gpus = tuple(range(first, first + size))
-        snapshot.hold(("job", 1, "worker", index), hold_of(job, "worker", index, node, gpus))
+        snapshot.hold(("job", 1, "worker", index), allocation_of(job, "worker", index, node, gpus))
         members.append(
             ReplicaRecord(
                 role="worker",

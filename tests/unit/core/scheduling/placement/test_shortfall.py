@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from muster_core.models import Resources, Taint
-from muster_core.scheduling.placement import Hold, Shortfall, Snapshot, demand_of, gang_of, place, to_reason
+from muster_core.scheduling.placement import (
+    Allocation,
+    Shortfall,
+    Snapshot,
+    demand_of,
+    gang_of,
+    place,
+    to_reason,
+)
 from muster_core.scheduling.placement.words import amount_in_words, demand_in_words
 
 if TYPE_CHECKING:
@@ -14,7 +22,7 @@ if TYPE_CHECKING:
 
 def test_a_full_pool_is_short_now_but_could_hold_the_gang(scene: Scene) -> None:
     snapshot = Snapshot([scene.node("n1")])
-    snapshot.hold(("other", 1, "worker", 0), Hold("n1", demand_of(Resources(gpu=4000)), (0, 1, 2, 3)))
+    snapshot.hold(("other", 1, "worker", 0), Allocation("n1", demand_of(Resources(gpu=4000)), (0, 1, 2, 3)))
     found = scene.where(scene.job(2, floor=2), snapshot)
     assert isinstance(found, Shortfall)
     assert found.feasible_when_empty

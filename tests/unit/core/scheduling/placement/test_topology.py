@@ -8,7 +8,7 @@ import pytest
 
 from muster_core.models import Job, Node, PlacementPolicy, Resources
 from muster_core.scheduling.placement import (
-    Hold,
+    Allocation,
     Placement,
     Shortfall,
     Snapshot,
@@ -95,7 +95,7 @@ def test_nodes_without_the_label_are_in_no_required_domain(scene: Scene) -> None
 def test_a_domain_is_as_large_as_what_is_free_in_it(scene: Scene) -> None:
     snapshot = racks(scene, a=2, b=3)
     for number in range(2):
-        hold = Hold(f"b{number}", demand_of(Resources(gpu=4000)), (0, 1, 2, 3))
+        hold = Allocation(f"b{number}", demand_of(Resources(gpu=4000)), (0, 1, 2, 3))
         snapshot.hold(("other", 1, "worker", number), hold)
     assert domains_of(tried(scene.job(8, floor=8, placement=IN_ONE), snapshot), snapshot) == {"a"}
     snapshot.release(("other", 1, "worker", 0))
@@ -122,7 +122,7 @@ def test_islands_are_read_from_a_label(said: str, islands: tuple[tuple[int, ...]
 
 def test_the_gpus_of_a_replica_stay_in_one_island(scene: Scene) -> None:
     snapshot = Snapshot([scene.node("n1", gpu=8, labels={GPU_ISLANDS: "0-3_4-7"})])
-    snapshot.hold(("other", 1, "worker", 0), Hold("n1", demand_of(Resources(gpu=2000)), (0, 1)))
+    snapshot.hold(("other", 1, "worker", 0), Allocation("n1", demand_of(Resources(gpu=2000)), (0, 1)))
     worker = Resources(cpu=1000, gpu=3000)
     together = PlacementPolicy(gpu_topology=True)
     found = tried(scene.job(1, ps=None, worker=worker, placement=together), snapshot)
@@ -136,7 +136,7 @@ def test_the_gpus_of_a_replica_stay_in_one_island(scene: Scene) -> None:
 
 def test_the_fullest_island_that_still_holds_a_replica_is_taken(scene: Scene) -> None:
     snapshot = Snapshot([scene.node("n1", gpu=8, labels={GPU_ISLANDS: "0-3_4-7"})])
-    snapshot.hold(("other", 1, "worker", 0), Hold("n1", demand_of(Resources(gpu=2000)), (4, 5)))
+    snapshot.hold(("other", 1, "worker", 0), Allocation("n1", demand_of(Resources(gpu=2000)), (4, 5)))
     job = scene.job(
         1, ps=None, worker=Resources(cpu=1000, gpu=2000), placement=PlacementPolicy(gpu_topology=True)
     )

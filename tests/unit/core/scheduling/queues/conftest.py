@@ -35,7 +35,7 @@ class World:
     def __init__(self) -> None:
         self.pool = PoolState(pool="here")
         self.now = 1_000 * SECOND
-        self.stream: list[events.Stamped] = []
+        self.stream: list[events.StoredEvent] = []
         self.nodes: dict[str, Node] = {}
 
     def job(
@@ -77,9 +77,9 @@ class World:
 
     def say(self, job_id: str, event: events.JobEvent) -> str | None:
         """An event stands in the stream; why it moved nothing, if it did not."""
-        stamped = events.Stamped(job_id=job_id, event=event, sequence=len(self.stream) + 1, at=self.now)
-        self.stream.append(stamped)
-        illegal = self.pool.observe(stamped)
+        stored = events.StoredEvent(job_id=job_id, event=event, sequence=len(self.stream) + 1, at=self.now)
+        self.stream.append(stored)
+        illegal = self.pool.observe(stored)
         self.pool.check_invariants()
         return illegal
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from muster_core.models import QueueSpec, Resources, Role, Template
 from muster_core.scheduling.queues.allowing import allowed_size
-from muster_core.scheduling.queues.trial import Trial
+from muster_core.scheduling.queues.transaction import Transaction
 
 if TYPE_CHECKING:
     from conftest import World
@@ -16,8 +16,8 @@ TWO_GPUS = Resources(cpu=1000, gpu=2000)
 
 def allowed(world: World, job_id: str, target: int, *, role: str = "worker", size: int = 2) -> int:
     """The size that the limits allow a running job's role."""
-    trial = Trial(index=world.pool.index, feasible={}, now=world.now)
-    return allowed_size(world.record(job_id), role, size, target, trial)
+    transaction = Transaction(index=world.pool.index, feasible={}, now=world.now)
+    return allowed_size(world.record(job_id), role, size, target, transaction)
 
 
 def test_without_a_limit_every_size_is_allowed(world: World) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from muster_core import events
-from muster_core.lifecycle import fold
+from muster_core.lifecycle import apply_event
 from muster_core.models import Job, JobKind, JobRecord, Reason, ReplicaState
 from muster_core.scheduling.queues import PoolState
 
@@ -178,9 +178,9 @@ def test_a_cancelled_job_waits_for_no_build(world: World) -> None:
 
 def settled_record(world: World, job_id: str) -> JobRecord:
     record: JobRecord | None = None
-    for stamped in world.stream:
-        if stamped.job_id == job_id:
-            record = fold(record, stamped).record
+    for stored in world.stream:
+        if stored.job_id == job_id:
+            record = apply_event(record, stored).record
     assert record is not None
     assert record.settled
     return record

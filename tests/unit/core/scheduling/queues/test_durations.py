@@ -15,7 +15,7 @@ def run(number: int, seconds: int) -> JobRecord:
     began = 10**9 + number * 60 * SECOND
     return JobRecord(
         job_id=f"j{number}",
-        folded=1,
+        applied_sequence=1,
         phase=Phase.SUCCEEDED,
         job=Job(name="nightly", roles=()),
         running_at=began,
@@ -25,7 +25,7 @@ def run(number: int, seconds: int) -> JobRecord:
 
 RUNNING = JobRecord(
     job_id="now",
-    folded=1,
+    applied_sequence=1,
     phase=Phase.RUNNING,
     job=Job(name="nightly", roles=()),
     started_at=2 * 10**9,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from muster_core import events
-from muster_core.events import BY_HAND
+from muster_core.events import MANUAL_POLICY
 from muster_core.models import Phase, Reason, ReplicaState, RestartScope, RunPolicy
 from muster_core.scheduling.queues import Evict, PoolState, Resize
 
@@ -147,7 +147,7 @@ def test_a_size_set_by_hand_stays_so_when_some_of_it_is_taken_back(grown: World)
     grown.after(TIMEOUT_S)
     grown.decide()
 
-    assert grown.record("a").resized_by == BY_HAND
+    assert grown.record("a").resized_by == MANUAL_POLICY
     assert grown.record("a").asked == {}
 
 

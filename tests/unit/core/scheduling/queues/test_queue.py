@@ -141,12 +141,12 @@ def test_room_is_free_only_when_the_end_is_confirmed(world: World) -> None:
 def test_the_same_event_twice_changes_nothing(world: World) -> None:
     world.run(world.job("a", 4))
     before = world.record("a")
-    for stamped in list(world.stream):
-        assert world.pool.observe(stamped) is None
+    for stored in list(world.stream):
+        assert world.pool.observe(stored) is None
     assert world.record("a") == before
     world.finish("a")
-    for stamped in list(world.stream):
-        assert world.pool.observe(stamped) is None
+    for stored in list(world.stream):
+        assert world.pool.observe(stored) is None
     assert world.pool.records == {}
 
 
@@ -232,6 +232,6 @@ def test_24_two_large_gangs_never_start_in_part_and_never_block_each_other(world
 
 
 def test_a_record_without_a_job_does_not_matter(world: World) -> None:
-    world.pool.restore([JobRecord(job_id="x", folded=1, name="x")])
+    world.pool.restore([JobRecord(job_id="x", applied_sequence=1, name="x")])
     assert world.decide() == []
     assert world.pool.explain("x") is not None

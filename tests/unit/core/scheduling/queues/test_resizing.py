@@ -195,6 +195,6 @@ def test_a_job_is_resized_only_once_it_runs(world: World) -> None:
 
 def test_a_request_for_an_unknown_job_does_not_matter() -> None:
     pool = PoolState(pool="here")
-    stamped = events.Stamped(job_id="x", event=PROPOSED, sequence=1, at=1)
-    assert pool.observe(stamped) is not None
+    stored = events.StoredEvent(job_id="x", event=PROPOSED, sequence=1, at=1)
+    assert pool.observe(stored) is not None
     assert pool.decide(2) == []

@@ -6,13 +6,20 @@ from collections.abc import Iterable
 
 from muster_core.events import Assignment
 from muster_core.models import JobRecord
-from muster_core.scheduling.placement import Gang, Hold, HoldKey, Snapshot, feasible_when_empty, hold_of
+from muster_core.scheduling.placement import (
+    Allocation,
+    AllocationKey,
+    Gang,
+    Snapshot,
+    allocation_of,
+    feasible_when_empty,
+)
 from muster_core.scheduling.queues.index import PoolIndex
 from muster_core.scheduling.queues.instructions import Instruction
 from muster_core.scheduling.queues.ledger import Ledger, amounts_of
 
 
-class Trial:
+class Transaction:
     """One pass at ``now`` (µs). ``feasible`` remembers which gangs the empty pool could hold; ``touched`` are jobs with an instruction."""
 
     def __init__(self, *, index: PoolIndex, feasible: dict[Gang, bool], now: int) -> None:
@@ -54,20 +61,20 @@ class Trial:
         holds = [
             (
                 (record.job_id, attempt, one.role, one.index),
-                hold_of(record.job, one.role, one.index, one.node, one.gpus),
+                allocation_of(record.job, one.role, one.index, one.node, one.gpus),
             )
             for one in replicas
             if one.role in roles
         ]
         self.hold_again(record, holds)
 
-    def hold_again(self, record: JobRecord, holds: Iterable[tuple[HoldKey, Hold]]) -> None:
+    def hold_again(self, record: JobRecord, holds: Iterable[tuple[AllocationKey, Allocation]]) -> None:
         """Take room for replicas of a job."""
         taken = list(holds)
         self.snapshot.hold_all(taken)
         self.ledger.add(self.index.tree.account_of(record), amounts_of(hold for _, hold in taken))
 
-    def release(self, record: JobRecord, holds: Iterable[tuple[HoldKey, Hold]]) -> None:
+    def release(self, record: JobRecord, holds: Iterable[tuple[AllocationKey, Allocation]]) -> None:
         """Give room of a job's replicas back."""
         given = list(holds)
         for key, _ in given:

@@ -59,18 +59,18 @@ class Folded(msgspec.Struct, frozen=True):
     illegal: str | None = None
 
 
-def fold(record: JobRecord | None, stamped: events.Stamped) -> Folded:
+def apply_event(record: JobRecord | None, stored: events.StoredEvent) -> Folded:
     """Add one event to a job's record (``None``: the job is not known yet)."""
     if record is None:
-        if isinstance(stamped.event, events.JobSubmitted):
-            return Folded(_submitted(stamped, stamped.event))
-        return Folded(None, f"{_name(stamped.event)} of a job that was never submitted")
-    if stamped.sequence <= record.folded:
+        if isinstance(stored.event, events.JobSubmitted):
+            return Folded(_submitted(stored, stored.event))
+        return Folded(None, f"{_name(stored.event)} of a job that was never submitted")
+    if stored.sequence <= record.applied_sequence:
         return Folded(record)
-    moved, illegal = _moved(record, stamped)
-    moved = msgspec.structs.replace(without_membership(moved), folded=stamped.sequence)
+    moved, illegal = _moved(record, stored)
+    moved = msgspec.structs.replace(without_membership(moved), applied_sequence=stored.sequence)
     if illegal is None:
-        moved = with_history(moved, stamped)
+        moved = with_history(moved, stored)
     return Folded(moved, illegal)
 
 
@@ -78,50 +78,50 @@ def _name(event: events.JobEvent) -> str:
     return type(event).__name__
 
 
-def _submitted(stamped: events.Stamped, event: events.JobSubmitted) -> JobRecord:
+def _submitted(stored: events.StoredEvent, event: events.JobSubmitted) -> JobRecord:
     record = JobRecord(
-        job_id=stamped.job_id,
-        folded=stamped.sequence,
+        job_id=stored.job_id,
+        applied_sequence=stored.sequence,
         name=event.spec.name if event.spec else "",
         submitter=event.submitter,
-        trace=stamped.traceparent,
+        trace=stored.traceparent,
         reason=Reason(code="Submitted", message="waits to be validated"),
-        submitted_at=stamped.at,
+        submitted_at=stored.at,
     )
-    return with_history(record, stamped)
+    return with_history(record, stored)
 
 
-def _moved(record: JobRecord, stamped: events.Stamped) -> tuple[JobRecord, str | None]:
-    event = stamped.event
+def _moved(record: JobRecord, stored: events.StoredEvent) -> tuple[JobRecord, str | None]:
+    event = stored.event
     if record.phase not in LEGAL_PHASES[type(event)]:
         return record, f"{_name(event)} in phase {record.phase}"
     match event:
         case events.JobSubmitted():
             return record, "JobSubmitted of a job that is known"
         case events.JobValidated():
-            return _validated(record, event, stamped.at), None
+            return _validated(record, event, stored.at), None
         case events.JobRejected():
-            return _rejected(record, event, stamped.at), None
+            return _rejected(record, event, stored.at), None
         case events.JobWaiting():
-            return _waiting(record, event, stamped.at), None
+            return _waiting(record, event, stored.at), None
         case events.JobPlaced():
-            return _placed(record, event, stamped.at)
+            return _placed(record, event, stored.at)
         case events.JobResized():
-            return _resized(record, event, stamped.at)
+            return _resized(record, event, stored.at)
         case events.JobEvicted():
-            return _evicted(record, event, stamped.at)
+            return _evicted(record, event, stored.at)
         case events.ReplicasChanged():
-            return _replicas_changed(record, event, stamped.at), None
+            return _replicas_changed(record, event, stored.at), None
         case events.JobRestarting():
-            return _restarting(record, event, stamped.at)
+            return _restarting(record, event, stored.at)
         case events.JobFinished():
-            return _finished(record, event, stamped.at), None
+            return _finished(record, event, stored.at), None
         case events.CommandRequested():
-            return _commanded(record, event, stamped.at), None
+            return _commanded(record, event, stored.at), None
         case events.ScaleProposed():
             return record, None
         case events.ProgressReported():
-            return with_progress(record, event, stamped.at), None
+            return with_progress(record, event, stored.at), None
         case _:
             assert_never(event)
 

@@ -10,28 +10,30 @@ from collections.abc import Mapping
 from muster_core.lifecycle.misses import was_taken
 from muster_core.lifecycle.moves import ACTIVE_PHASES
 from muster_core.models import JobKind, JobRecord, ReplicaRecord, ReplicaState, RestartPolicy
-from muster_core.scheduling.placement import Hold, HoldKey, hold_of
+from muster_core.scheduling.placement import Allocation, AllocationKey, allocation_of
 
-_NOTHING: Mapping[HoldKey, Hold] = {}
+_NOTHING: Mapping[AllocationKey, Allocation] = {}
 
 
-def holdings_of(record: JobRecord, known: Mapping[HoldKey, Hold] = _NOTHING) -> dict[HoldKey, Hold]:
+def allocations_of(
+    record: JobRecord, known: Mapping[AllocationKey, Allocation] = _NOTHING
+) -> dict[AllocationKey, Allocation]:
     """What each replica of ``record`` holds, those on their way out included.
 
     ``known`` are holds of the same job as it is, which need not be worked out again.
     """
     if record.job is None:
         return {}
-    holdings: dict[HoldKey, Hold] = {}
+    allocations: dict[AllocationKey, Allocation] = {}
     for replica in record.replicas:
         role = record.job.role(replica.role)
         if role is not None and holds_room(record, replica):
             key = (record.job_id, replica.attempt, replica.role, replica.index)
             hold = known.get(key)
             if hold is None or hold.node != replica.node or hold.gpus != replica.gpus:
-                hold = hold_of(record.job, role.name, replica.index, replica.node, replica.gpus)
-            holdings[key] = hold
-    return holdings
+                hold = allocation_of(record.job, role.name, replica.index, replica.node, replica.gpus)
+            allocations[key] = hold
+    return allocations
 
 
 def holds_room(record: JobRecord, replica: ReplicaRecord) -> bool:
