@@ -19,7 +19,7 @@ pool, now, sequence = PoolState(pool="here"), 10**9, 0
 def say(job_id, event):
     global sequence
     sequence += 1
-    pool.observe(events.Stamped(job_id=job_id, event=event, sequence=sequence, at=now))
+    pool.observe(events.StoredEvent(job_id=job_id, event=event, sequence=sequence, at=now))
 
 def decide():
     decided = pool.decide(now)
