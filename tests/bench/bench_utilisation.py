@@ -12,7 +12,7 @@ import msgspec
 from measuring import Measurement
 
 from muster_core.models import Job, Node, Resources, Role, RunPolicy, Template
-from muster_core.scheduling.queues import Place, PoolState, Wait
+from muster_core.scheduling import Place, PoolState, Wait
 from muster_testing.pool import SECOND, VirtualPool
 
 NAMES = (

@@ -15,7 +15,7 @@ import msgspec
 from muster_bus import Bus, Incoming, Stretch, read_stretch
 from muster_core import events
 from muster_core.models import Job, Node, Resources, Role, Template
-from muster_core.scheduling.queues import PoolState
+from muster_core.scheduling import PoolState
 from muster_events.catalogue import JOBS_STREAM, SCHEDULER
 from muster_events.codec import SOURCE, read_job_event
 from muster_events.subjects import JOB_EVENTS, LEADERS, leader_subject

@@ -14,7 +14,7 @@ from muster_core import events
 from muster_core.lifecycle import apply_event
 from muster_core.lifecycle.moves import ACTIVE_PHASES
 from muster_core.models import Job, JobRecord, Node, Phase, QueueSpec, Reason, ReplicaRecord, ReplicaState
-from muster_core.scheduling.queues import Instruction, Place, PoolState
+from muster_core.scheduling import Instruction, Place, PoolState
 
 SECOND = 1_000_000
 """Instants are in microseconds."""

@@ -17,7 +17,7 @@ from muster_core.models import (
     Template,
     Toleration,
 )
-from muster_core.scheduling.queues import problems_of
+from muster_core.scheduling import problems_of
 
 DRAINED = Taint(key="muster.dev/drained", effect="NoExecute")
 """Some jobs tolerate it."""

@@ -14,7 +14,7 @@ import msgspec
 
 from muster_core.events import JobEvent, NodeChanged, StoredEvent
 from muster_core.models import JobRecord, Node, QueueSpec
-from muster_core.scheduling.queues import Instruction, PoolState, Reservation
+from muster_core.scheduling import Instruction, PoolState, Reservation
 from muster_testing.pool import POOL, VirtualPool
 
 

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from muster_bus import Bus, Fence
-from muster_core.events import CapacityChanged, JobResized
+from muster_core.events import MANUAL_POLICY, CapacityChanged, JobResized
 from muster_core.models import JobRecord, Reason
-from muster_core.scheduling.queues import MANUAL_POLICY, Instruction, Place, Resize, Wait
+from muster_core.scheduling import Instruction, Place, Resize, Wait
 from muster_events import spans
 from muster_events.catalogue import SCHEDULER
 from muster_events.codec import job_message, pool_message

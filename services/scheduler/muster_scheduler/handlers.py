@@ -18,7 +18,7 @@ from typing import TypeVar
 from muster_bus import Refused
 from muster_core.events import CapacityChanged, NodeChanged, StoredEvent
 from muster_core.models import JobRecord, Node, QueueSpec
-from muster_core.scheduling.queues import Instruction, Place, PoolState, QueueReport, Resize, Wait
+from muster_core.scheduling import Instruction, Place, PoolState, QueueReport, Resize, Wait
 from muster_scheduler.ports import Decisions, Story, Totals
 from muster_scheduler.thinking import Thinking
 from muster_service.logs import fields

@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from muster_core.events import CapacityChanged
 from muster_core.models import JobRecord
-from muster_core.scheduling.queues import Evict, Instruction, Place, Resize, Wait
+from muster_core.scheduling import Evict, Instruction, Place, Resize, Wait
 from muster_scheduler.handlers import Term
 from muster_scheduler.ports import Story, Totals
 from muster_service.metrics import Metrics

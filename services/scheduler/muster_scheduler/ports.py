@@ -7,7 +7,7 @@ from typing import Protocol
 
 from muster_core.events import CapacityChanged
 from muster_core.models import JobRecord
-from muster_core.scheduling.queues import Instruction
+from muster_core.scheduling import Instruction
 
 
 class Decisions(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import grpc
 
 from muster_core.models import JobRecord, ReplicaRecord, Resources, replica_name
-from muster_core.scheduling.queues.allocations import holds_room
+from muster_core.scheduling import holds_room
 from muster_rpc.convert import node_replica_to_proto, node_to_proto
 from muster_rpc.convert.explanation import explanation_to_proto
 from muster_rpc.server import ServerContext

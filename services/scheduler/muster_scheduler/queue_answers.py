@@ -11,14 +11,7 @@ import grpc
 
 from muster_bus import BusUnavailable, Fenced
 from muster_core.models import DEFAULT_QUEUE, Problem, QueueChangeKind, QueueSpec
-from muster_core.scheduling.queues import (
-    PoolState,
-    PoolUse,
-    QueueChanges,
-    QueueReport,
-    Reservation,
-    change_queues,
-)
+from muster_core.scheduling import PoolState, PoolUse, QueueChanges, QueueReport, Reservation, change_queues
 from muster_events.queues import QueuesRecord, encode_queues
 from muster_rpc.convert import (
     problem_to_proto,

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from muster_bus import BusUnavailable, Entry, Fenced, NotFound, Records, WrongSequence
-from muster_core.scheduling.queues import problems_of
+from muster_core.scheduling import problems_of
 from muster_events.codec import UnreadableEvent
 from muster_events.queues import NO_QUEUES, QueuesRecord, decode_queues, encode_queues
 from muster_service.logs import fields

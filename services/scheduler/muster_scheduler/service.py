@@ -11,7 +11,7 @@ from muster_bus.service_bus import connect_bus
 from muster_bus.watch import Watch
 from muster_core.events import JobResized, NodeChanged
 from muster_core.models import JobRecord
-from muster_core.scheduling.queues import PoolState
+from muster_core.scheduling import PoolState
 from muster_events.catalogue import (
     JOBS_BUCKET,
     JOBS_STREAM,

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from threading import Event
 from typing import TypeVar
 
-from muster_core.scheduling.queues import PoolState
+from muster_core.scheduling import PoolState
 
 T = TypeVar("T")
 

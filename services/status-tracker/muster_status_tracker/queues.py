@@ -9,8 +9,7 @@ import logging
 
 from muster_bus import Records
 from muster_core.models import JobRecord
-from muster_core.scheduling.queues import problems_of
-from muster_core.scheduling.queues.tree import QueueTree
+from muster_core.scheduling import QueueTree, problems_of
 from muster_events.codec import UnreadableEvent
 from muster_events.queues import decode_queues
 

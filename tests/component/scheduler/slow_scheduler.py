@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from unittest.mock import patch
 
-from muster_core.scheduling.queues import Instruction, PoolState
+from muster_core.scheduling import Instruction, PoolState
 from muster_scheduler.service import build
 from muster_scheduler.settings import SchedulerSettings
 from muster_service.app import run_app

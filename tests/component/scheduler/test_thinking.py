@@ -7,7 +7,7 @@ from threading import Event
 
 import pytest
 
-from muster_core.scheduling.queues import PoolState
+from muster_core.scheduling import PoolState
 from muster_scheduler.thinking import Thinking
 
 PATIENCE_S = 10

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from muster_core.autoscaling import ElasticSettings, ScaleProposal, plan, view_of_state
 from muster_core.lifecycle.moves import ACTIVE_PHASES
 from muster_core.models import Job, Node, Resources, Role, Template
+from muster_core.scheduling import Place, Resize
 from muster_core.scheduling.placement import Gang, Placement, Snapshot, place
 from muster_core.scheduling.placement.roles import is_pinned
-from muster_core.scheduling.queues import Place, Resize
-from muster_core.scheduling.queues.sizes import smallest
+from muster_core.scheduling.queues import smallest
 from muster_testing.pool import VirtualPool
 
 _QUIET_S = 60

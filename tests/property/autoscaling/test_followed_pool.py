@@ -9,7 +9,7 @@ from muster_core.autoscaling import FollowedPool, plan, view_of_state
 from muster_core.events import NodeChanged, StoredEvent
 from muster_core.lifecycle.moves import ACTIVE_PHASES
 from muster_core.models import Job, Node, QueueSpec, Resources, Role, Template
-from muster_core.scheduling.queues import PoolState
+from muster_core.scheduling import PoolState
 from muster_testing.pool import POOL, VirtualPool
 
 

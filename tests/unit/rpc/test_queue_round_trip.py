@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster_core.models import ELASTIC_POLICIES, QueueElastic, QueuePolicy, QueueSpec, Resources
-from muster_core.scheduling.queues import QueueReport, Reservation
+from muster_core.scheduling import QueueReport, Reservation
 from muster_rpc.convert import queue_from_proto, queue_status_to_proto, queue_to_proto
 from muster_rpc.v1 import queue_service_pb2 as pb
 

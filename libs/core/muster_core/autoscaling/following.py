@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from muster_core.events import NodeChanged, StoredEvent
 from muster_core.lifecycle import apply_event
 from muster_core.models import JobKind, JobRecord, Problem, QueueSpec
+from muster_core.scheduling import PoolState
 from muster_core.scheduling.placement.roles import is_pinned
-from muster_core.scheduling.queues import PoolState
 
 _SETTLED_KEPT = 50_000
 

@@ -10,9 +10,9 @@ from muster_core.autoscaling.shell import Elastic, may_give, spare_of
 from muster_core.autoscaling.standing import Standing, standing_of
 from muster_core.events import ReplicaRef
 from muster_core.scheduling.placement.roles import is_anchor
-from muster_core.scheduling.queues.giving import Gift
-from muster_core.scheduling.queues.sizes import dearest_amounts
-from muster_core.scheduling.queues.transaction import Transaction
+from muster_core.scheduling.queues import dearest_amounts
+from muster_core.scheduling.resizing import Gift
+from muster_core.scheduling.state import Transaction
 
 
 class Giver:

@@ -25,9 +25,8 @@ from muster_core.models import ReplicaRecord
 from muster_core.scheduling.placement import place_more
 from muster_core.scheduling.placement.field import Field
 from muster_core.scheduling.placement.slot import slot_of
-from muster_core.scheduling.queues.avoiding import kept_off, known_among
-from muster_core.scheduling.queues.sizes import dearest_amounts
-from muster_core.scheduling.queues.transaction import Transaction
+from muster_core.scheduling.queues import dearest_amounts
+from muster_core.scheduling.state import Transaction, kept_off, known_among
 
 POLICIES: dict[str, Policy] = {policy.name: policy for policy in (MarginalGain(), Dragon(), MaxMin())}
 """The policies by name; ``none`` is not among them, for it decides nothing."""

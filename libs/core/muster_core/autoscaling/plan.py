@@ -16,11 +16,10 @@ from muster_core.autoscaling.telling import room_reason
 from muster_core.autoscaling.view import PoolView
 from muster_core.autoscaling.waiting import Head, heads_of, is_forestalled, starved, starves_next
 from muster_core.lifecycle.speed_up import MILLI
-from muster_core.scheduling.queues.giving import Beside, Gift, foreseen
-from muster_core.scheduling.queues.keeping import KeptRoom
-from muster_core.scheduling.queues.lines import Line
-from muster_core.scheduling.queues.reserving import Reserving
-from muster_core.scheduling.queues.transaction import Transaction
+from muster_core.scheduling.queues import Line
+from muster_core.scheduling.reservations import KeptRoom, Remembered, Reserving
+from muster_core.scheduling.resizing import Beside, Gift, foreseen
+from muster_core.scheduling.state import Transaction
 
 _MOST_HEADS = 8
 """Jobs that are made room for at once."""
@@ -33,7 +32,7 @@ def plan(view: PoolView, now: int, settings: ElasticSettings | None = None) -> l
     mark = transaction.checkpoint()
     try:
         kept = KeptRoom(transaction.snapshot)
-        Reserving(transaction, kept, view.durations).run()
+        Reserving(transaction, kept, view.durations, Remembered()).run()
         heads = heads_of(transaction)
         starving = starved(heads, now)
         if starving:

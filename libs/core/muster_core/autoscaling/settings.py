@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from muster_core.models import ELASTIC_POLICIES, JobRecord, QueueElastic
-from muster_core.scheduling.queues.tree import QueueTree
+from muster_core.scheduling.queues import QueueTree
 
 NONE = "none"
 """The policy of jobs that keep their size."""

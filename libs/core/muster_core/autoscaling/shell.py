@@ -11,8 +11,8 @@ from muster_core.autoscaling.settings import NONE, ElasticSettings, Numbers, num
 from muster_core.events import MANUAL_POLICY
 from muster_core.models import JobKind, JobRecord, Role
 from muster_core.scheduling.placement.roles import is_pinned
-from muster_core.scheduling.queues.resizing import reachable, resizable, size_of
-from muster_core.scheduling.queues.tree import QueueTree
+from muster_core.scheduling.queues import QueueTree
+from muster_core.scheduling.state import reachable, resizable, size_of
 
 
 class Elastic(NamedTuple):

@@ -14,9 +14,9 @@ from muster_core.scheduling.placement import Gang, Placement
 from muster_core.scheduling.placement.field import Field
 from muster_core.scheduling.placement.room import count
 from muster_core.scheduling.placement.slot import Slot
-from muster_core.scheduling.queues.giving import Beside, Gift
-from muster_core.scheduling.queues.sizes import dearest_amounts, gang_amounts
-from muster_core.scheduling.queues.transaction import Transaction
+from muster_core.scheduling.queues import dearest_amounts, gang_amounts
+from muster_core.scheduling.resizing import Beside, Gift
+from muster_core.scheduling.state import Transaction
 
 Bundle = tuple[Gift, ...]
 

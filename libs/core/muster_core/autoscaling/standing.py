@@ -9,10 +9,8 @@ from muster_core.autoscaling.settings import Numbers
 from muster_core.frameworks import computes
 from muster_core.lifecycle.speed_up import SpeedUp, speed_up_of
 from muster_core.models import JobRecord, Role
-from muster_core.scheduling.queues.index import PoolIndex
-from muster_core.scheduling.queues.ledger import SHARE_UNIT, Amounts, amounts_of
-from muster_core.scheduling.queues.resizing import size_of
-from muster_core.scheduling.queues.sizes import dearest_amounts
+from muster_core.scheduling.queues import SHARE_UNIT, Amounts, amounts_of, dearest_amounts
+from muster_core.scheduling.state import PoolIndex, size_of
 
 _NOT_SHARED = frozenset({"gpu_memory"})
 

@@ -12,7 +12,7 @@ from muster_core.models import Reason
 from muster_core.scheduling.placement import Snapshot
 from muster_core.scheduling.placement.admission import rules_of
 from muster_core.scheduling.placement.words import counted, demand_in_words
-from muster_core.scheduling.queues.giving import Gift
+from muster_core.scheduling.resizing import Gift
 
 IDLE = "Idle"
 """The code of growth into what nobody uses."""

@@ -11,10 +11,10 @@ import msgspec
 
 from muster_core.events import CapacityChanged, NodeChanged
 from muster_core.models import JobRecord, Node, QueueSpec
+from muster_core.scheduling import PoolState
 from muster_core.scheduling.placement import Gang
-from muster_core.scheduling.queues import PoolState
-from muster_core.scheduling.queues.durations import Durations
-from muster_core.scheduling.queues.index import PoolIndex
+from muster_core.scheduling.reservations import Durations
+from muster_core.scheduling.state import PoolIndex
 
 _HERE = "here"
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from muster_core.models import JobRecord, QueuePolicy
-from muster_core.scheduling.queues.lines import Line
-from muster_core.scheduling.queues.order import QueueKey
-from muster_core.scheduling.queues.sizes import gang_amounts, smallest
-from muster_core.scheduling.queues.transaction import Transaction
+from muster_core.scheduling.queues import Line, QueueKey, gang_amounts, smallest
+from muster_core.scheduling.state import Transaction
 
 _US = 1_000_000
 _FROM_ONE_LINE = 8

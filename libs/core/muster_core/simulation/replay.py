@@ -13,7 +13,7 @@ import msgspec
 
 from muster_core import events
 from muster_core.models import QueueSpec
-from muster_core.scheduling.queues import PoolState
+from muster_core.scheduling import PoolState
 from muster_core.simulation.journal import Entry, NodeSaid
 
 DECISIONS = (events.JobPlaced, events.JobResized, events.JobEvicted, events.JobWaiting)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from muster_core.autoscaling import ElasticSettings, ScaleProposal, next_check, plan, view_of_state
 from muster_core.events import ScaleProposed
 from muster_core.models import ELASTIC_POLICIES
-from muster_core.scheduling.queues import PoolState
+from muster_core.scheduling import PoolState
 
 NONE = "none"
 _ASK_AGAIN_US = 15_000_000

@@ -8,7 +8,7 @@ import msgspec
 
 from muster_core import events
 from muster_core.models import GPU_MILLI, JobRecord
-from muster_core.scheduling.queues.allocations import holds_room
+from muster_core.scheduling import holds_room
 
 
 class JobStory(msgspec.Struct, kw_only=True):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from muster_core import events
 from muster_core.lifecycle import Finish, Restart, decide, next_deadline
 from muster_core.models import Job, JobRecord, Node, Problem, QueueSpec, ReplicaState
-from muster_core.scheduling.queues import Evict, Place, PoolState, Resize, Wait
+from muster_core.scheduling import Evict, Place, PoolState, Resize, Wait
 from muster_core.simulation.agenda import Agenda, Event
 from muster_core.simulation.computing import Computing
 from muster_core.simulation.hands import Hands, Run

@@ -6,7 +6,7 @@ import enum
 
 from muster_core.models import QueuePolicy
 from muster_core.quantities import parse_cpu
-from muster_core.scheduling.queues.checks import MAX_WEIGHT
+from muster_core.scheduling import MAX_WEIGHT
 from muster_formats.kinds import Amount, Choice, Duration, Ignored, ListOf, Text, Truth, Whole
 from muster_formats.names import DNS_1123
 from muster_formats.native.keys import AmountKeys, ApiVersion

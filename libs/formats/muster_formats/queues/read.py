@@ -8,7 +8,7 @@ import msgspec
 
 from muster_core.models import Problem, QueueElastic, QueuePolicy, QueueSpec, Resources
 from muster_core.models.problem_codes import Code
-from muster_core.scheduling.queues.checks import problems_of
+from muster_core.scheduling import problems_of
 from muster_formats.cursor import Cursor
 from muster_formats.native.keys import API_VERSION
 from muster_formats.native.roles import read_amounts

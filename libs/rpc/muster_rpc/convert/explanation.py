@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from muster_core.scheduling.queues import Explanation
+from muster_core.scheduling import Explanation
 from muster_rpc.convert.enums import phase_to_proto
 from muster_rpc.convert.instants import timestamp_to_proto
 from muster_rpc.convert.record import reason_to_proto

@@ -15,7 +15,7 @@ from muster_rpc.v1 import queue_service_pb2 as pb
 
 if TYPE_CHECKING:
     # The command line should not load the whole of scheduling to show a table.
-    from muster_core.scheduling.queues import QueueReport, Reservation
+    from muster_core.scheduling import QueueReport, Reservation
 
 
 def queue_to_proto(spec: QueueSpec) -> pb.QueueSpec:

@@ -21,7 +21,7 @@ from muster_core.models import (
     Role,
     Template,
 )
-from muster_core.scheduling.queues import Instruction, Place, PoolState, Resize
+from muster_core.scheduling import Instruction, Place, PoolState, Resize
 
 SECOND = 1_000_000
 ACTIVE = (Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING)

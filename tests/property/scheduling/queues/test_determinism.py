@@ -30,7 +30,7 @@ from muster_core.models import (
     Strategy,
     Template,
 )
-from muster_core.scheduling.queues import Evict, Place, Resize, Wait
+from muster_core.scheduling import Evict, Place, Resize, Wait
 from muster_testing.recording import (
     Asked,
     Decided,

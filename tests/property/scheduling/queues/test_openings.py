@@ -18,8 +18,7 @@ from muster_core.scheduling.placement import (
     find_room,
     gang_of,
 )
-from muster_core.scheduling.queues.leavers import Leaver
-from muster_core.scheduling.queues.openings import is_countable, opening_for
+from muster_core.scheduling.reservations import Leaver, is_countable, opening_for
 
 NODES = 3
 GIB = 2**30

@@ -24,7 +24,7 @@ from muster_core.models import (
     Resources,
     RestartScope,
 )
-from muster_core.scheduling.queues import Evict, Instruction, Place, Resize, Wait
+from muster_core.scheduling import Evict, Instruction, Place, Resize, Wait
 from muster_testing.pool import VirtualPool
 from muster_testing.queues import DRAINED, foreign, queues, rivals, small_node
 

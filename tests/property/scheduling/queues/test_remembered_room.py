@@ -23,9 +23,7 @@ from muster_core.models import (
     RunPolicy,
     Template,
 )
-from muster_core.scheduling.queues.ending import Ending, StillHeld
-from muster_core.scheduling.queues.leavers import Leaver
-from muster_core.scheduling.queues.remembered import Remembered
+from muster_core.scheduling.reservations import Ending, Leaver, Remembered, StillHeld
 from muster_testing.pool import SECOND, VirtualPool
 
 NODES = 3
@@ -63,7 +61,7 @@ def test_room_that_is_remembered_is_room_that_would_be_derived_again(steps: list
     for number, step in enumerate(steps):
         take(pool, number, step)
         decided, kept = pool.state.decide(pool.now), pool.state.reservations
-        pool.state.index.remembered = Remembered()
+        pool.state.remembered = Remembered()
         assert pool.state.decide(pool.now) == decided
         assert pool.state.reservations == kept
         pool.commit(decided)

@@ -10,7 +10,7 @@ import pytest
 from muster_core import events
 from muster_core.autoscaling import ElasticSettings, ScaleProposal, next_check, plan, view_of_state
 from muster_core.models import Job, Node, ReplicaState, Resources, Role, Template, Throughput
-from muster_core.scheduling.queues import Instruction, Resize
+from muster_core.scheduling import Instruction, Resize
 from muster_testing.pool import SECOND, VirtualPool
 
 CPU = Resources(cpu=1000)

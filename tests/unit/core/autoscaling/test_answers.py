@@ -11,7 +11,7 @@ from muster_core import events
 from muster_core.autoscaling import ElasticSettings
 from muster_core.frameworks import Site, environment, service_addresses
 from muster_core.models import Framework, Phase, Reason, Resources
-from muster_core.scheduling.queues import Resize
+from muster_core.scheduling import Resize
 
 if TYPE_CHECKING:
     from conftest import ScaledPool

@@ -10,7 +10,7 @@ import pytest
 from muster_core import events
 from muster_core.autoscaling import ElasticSettings
 from muster_core.models import ElasticPolicy, Phase, QueueElastic, QueueSpec, Resources, Throughput
-from muster_core.scheduling.queues import Resize
+from muster_core.scheduling import Resize
 
 if TYPE_CHECKING:
     from conftest import ScaledPool

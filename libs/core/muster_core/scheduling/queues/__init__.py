@@ -1,34 +1,73 @@
-"""Who starts when: the queue of a pool, and the decisions over it.
+"""The queues of a pool: the tree, quotas and shares, waiting jobs, and what operators do with queues.
 
-``PoolState`` is the whole of a scheduler apart from its bus: events in, instructions out.
+``quota`` has the queue tree and the ledger (usage, guarantees, limits, dominant shares), ``waiting`` the waiting jobs by
+scheduling class and their order, ``administration`` the validation of queue documents, changes to them, and reports.
 """
 
-from muster_core.events import MANUAL_POLICY
-from muster_core.scheduling.queues.changing import PoolUse, QueueChanges, change_queues
-from muster_core.scheduling.queues.checks import problems_of
-from muster_core.scheduling.queues.explanation import Explanation, RoleSize, RuledOut
-from muster_core.scheduling.queues.instructions import Evict, Instruction, Place, Resize, Wait
-from muster_core.scheduling.queues.invariants import InvariantBroken
-from muster_core.scheduling.queues.keeping import Reservation
-from muster_core.scheduling.queues.pool import PoolState
-from muster_core.scheduling.queues.report import QueueReport
+from muster_core.scheduling.queues.administration import (
+    MAX_WEIGHT,
+    PoolUse,
+    QueueChanges,
+    QueueReport,
+    change_queues,
+    problems_of,
+    queue_reports,
+)
+from muster_core.scheduling.queues.quota import (
+    SHARE_UNIT,
+    Account,
+    Amounts,
+    Ledger,
+    QueueTree,
+    amounts_of,
+    dearest_amounts,
+    gang_amounts,
+    reduced,
+    smallest,
+)
+from muster_core.scheduling.queues.waiting import (
+    Builds,
+    Line,
+    Look,
+    QueueKey,
+    Shape,
+    Turns,
+    WaitingLines,
+    drained,
+    exceeds_alone,
+    gang_within_limits,
+    queue_key,
+    ready_at,
+)
 
 __all__ = [
-    "MANUAL_POLICY",
-    "Evict",
-    "Explanation",
-    "Instruction",
-    "InvariantBroken",
-    "Place",
-    "PoolState",
+    "MAX_WEIGHT",
+    "SHARE_UNIT",
+    "Account",
+    "Amounts",
+    "Builds",
+    "Ledger",
+    "Line",
+    "Look",
     "PoolUse",
     "QueueChanges",
+    "QueueKey",
     "QueueReport",
-    "Reservation",
-    "Resize",
-    "RoleSize",
-    "RuledOut",
-    "Wait",
+    "QueueTree",
+    "Shape",
+    "Turns",
+    "WaitingLines",
+    "amounts_of",
     "change_queues",
+    "dearest_amounts",
+    "drained",
+    "exceeds_alone",
+    "gang_amounts",
+    "gang_within_limits",
     "problems_of",
+    "queue_key",
+    "queue_reports",
+    "ready_at",
+    "reduced",
+    "smallest",
 ]

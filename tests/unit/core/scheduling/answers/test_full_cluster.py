@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from muster_core.models import Job, Resources, RunPolicy
-from muster_core.scheduling.queues import Place, Reservation
+from muster_core.scheduling import Place, Reservation
 
 if TYPE_CHECKING:
     from conftest import Scenario

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from muster_core.models import Job, Phase, Resources
-from muster_core.scheduling.queues import Wait
+from muster_core.scheduling import Wait
 from muster_formats import parse
 
 if TYPE_CHECKING:

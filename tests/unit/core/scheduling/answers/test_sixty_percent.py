@@ -9,7 +9,7 @@ import pytest
 
 from muster_core import events
 from muster_core.models import Job, Phase, ReplicaState, Resources
-from muster_core.scheduling.queues import Instruction, Place
+from muster_core.scheduling import Instruction, Place
 
 if TYPE_CHECKING:
     from conftest import Scenario

@@ -23,7 +23,7 @@ from muster_core.models import (
     Role,
     Template,
 )
-from muster_core.scheduling.queues import Instruction, Place, PoolState, Resize, Wait
+from muster_core.scheduling import Instruction, Place, PoolState, Resize, Wait
 
 WORKER = Resources(cpu=1000, gpu=1000)
 SECOND = 1_000_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from muster_core.models import QueueSpec, Resources, Role, Template
-from muster_core.scheduling.queues.allowing import allowed_size
-from muster_core.scheduling.queues.transaction import Transaction
+from muster_core.scheduling.resizing import size_within_limits
+from muster_core.scheduling.state import Transaction
 
 if TYPE_CHECKING:
     from conftest import World
@@ -17,7 +17,7 @@ TWO_GPUS = Resources(cpu=1000, gpu=2000)
 def allowed(world: World, job_id: str, target: int, *, role: str = "worker", size: int = 2) -> int:
     """The size that the limits allow a running job's role."""
     transaction = Transaction(index=world.pool.index, feasible={}, now=world.now)
-    return allowed_size(world.record(job_id), role, size, target, transaction)
+    return size_within_limits(world.record(job_id), role, size, target, transaction)
 
 
 def test_without_a_limit_every_size_is_allowed(world: World) -> None:

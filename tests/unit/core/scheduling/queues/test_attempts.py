@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from muster_core import events
 from muster_core.models import Phase, Reason, ReplicaState, RestartPolicy, RestartScope
-from muster_core.scheduling.queues import Evict
+from muster_core.scheduling import Evict
 
 if TYPE_CHECKING:
     from conftest import World

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from muster_core.models import QueueChangeKind, QueueSpec, Resources
-from muster_core.scheduling.queues import PoolUse, QueueReport, change_queues
+from muster_core.scheduling import PoolUse, QueueReport, change_queues
 
 A, B, C = QueueSpec(name="a"), QueueSpec(name="b", parent="a"), QueueSpec(name="c")
 HEAVY = QueueSpec(name="a", weight=2)

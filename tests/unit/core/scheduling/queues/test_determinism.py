@@ -12,7 +12,7 @@ SCRIPT = """
 import hashlib, msgspec
 from muster_core import events
 from muster_core.models import Job, Node, QueuePolicy, QueueSpec, ReplicaState, Resources, Role, Template
-from muster_core.scheduling.queues import PoolState
+from muster_core.scheduling import PoolState
 
 pool, now, sequence = PoolState(pool="here"), 10**9, 0
 

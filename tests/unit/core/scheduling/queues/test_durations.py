@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from muster_core.models import Job, JobRecord, Phase
-from muster_core.scheduling.queues.durations import Durations
+from muster_core.scheduling.reservations import Durations
 
 SECOND = 1_000_000
 

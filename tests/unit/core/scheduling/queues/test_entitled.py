@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from muster_core.models import Phase, QueuePolicy, QueueSpec, ReplicaState, Resources
-from muster_core.scheduling.queues import Evict, Place
+from muster_core.scheduling import Evict, Place
 
 if TYPE_CHECKING:
     from conftest import World

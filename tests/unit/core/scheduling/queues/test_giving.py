@@ -9,7 +9,7 @@ import pytest
 
 from muster_core import events
 from muster_core.models import Phase, Reason, ReplicaState, Resources
-from muster_core.scheduling.queues import Place, Resize
+from muster_core.scheduling import Place, Resize
 
 if TYPE_CHECKING:
     from conftest import World

@@ -9,7 +9,7 @@ import pytest
 from muster_core import events
 from muster_core.events import MANUAL_POLICY
 from muster_core.models import Phase, Reason, ReplicaState, RestartScope, RunPolicy
-from muster_core.scheduling.queues import Evict, PoolState, Resize
+from muster_core.scheduling import Evict, PoolState, Resize
 
 if TYPE_CHECKING:
     from conftest import World

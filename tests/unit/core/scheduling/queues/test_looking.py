@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from muster_core.models import ReplicaState, Resources
-from muster_core.scheduling.queues import Wait
+from muster_core.scheduling import Wait
 
 if TYPE_CHECKING:
     from conftest import World

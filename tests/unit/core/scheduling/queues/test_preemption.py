@@ -9,7 +9,7 @@ import pytest
 
 from muster_core import events
 from muster_core.models import Job, Phase, QueueSpec, ReplicaState, Resources
-from muster_core.scheduling.queues import Evict, Place, Resize
+from muster_core.scheduling import Evict, Place, Resize
 
 if TYPE_CHECKING:
     from conftest import World

@@ -8,7 +8,7 @@ import pytest
 
 from muster_core import events
 from muster_core.models import JobRecord, Phase, ReplicaState, Resources, RunPolicy
-from muster_core.scheduling.queues import Place, PoolState, Wait
+from muster_core.scheduling import Place, PoolState, Wait
 
 if TYPE_CHECKING:
     from conftest import World

@@ -20,7 +20,7 @@ from muster_core.models import (
     Template,
     Toleration,
 )
-from muster_core.scheduling.queues import Explanation
+from muster_core.scheduling import Explanation
 
 if TYPE_CHECKING:
     from conftest import World

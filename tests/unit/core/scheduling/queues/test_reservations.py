@@ -10,7 +10,7 @@ import pytest
 
 from muster_core import events
 from muster_core.models import Job, JobKind, QueueSpec, ReplicaState, Resources, RunPolicy
-from muster_core.scheduling.queues import Place, PoolState, Reservation
+from muster_core.scheduling import Place, PoolState, Reservation
 
 if TYPE_CHECKING:
     from conftest import World

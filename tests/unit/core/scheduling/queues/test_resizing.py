@@ -9,7 +9,7 @@ import pytest
 
 from muster_core import events
 from muster_core.models import Reason, ReplicaState
-from muster_core.scheduling.queues import PoolState
+from muster_core.scheduling import PoolState
 
 if TYPE_CHECKING:
     from conftest import World

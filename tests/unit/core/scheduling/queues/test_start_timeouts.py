@@ -8,7 +8,7 @@ import pytest
 
 from muster_core import events
 from muster_core.models import Job, Phase, Reason, ReplicaState, RestartPolicy, RestartScope, RunPolicy
-from muster_core.scheduling.queues import Evict, Place, PoolState
+from muster_core.scheduling import Evict, Place, PoolState
 
 if TYPE_CHECKING:
     from conftest import World

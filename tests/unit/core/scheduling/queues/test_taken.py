@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from muster_core import events
 from muster_core.lifecycle import Finish, decide
 from muster_core.models import Phase, ReplicaState, RestartPolicy, RestartScope, RunPolicy
-from muster_core.scheduling.queues import Evict, Resize
+from muster_core.scheduling import Evict, Resize
 
 if TYPE_CHECKING:
     from conftest import World

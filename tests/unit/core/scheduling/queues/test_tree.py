@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from muster_core.models import QueueElastic, QueuePolicy, QueueSpec, Resources
-from muster_core.scheduling.queues import problems_of
+from muster_core.scheduling import problems_of
 
 if TYPE_CHECKING:
     from conftest import World
