@@ -90,7 +90,7 @@ class RefusedProposals(Collector):
         """The counter as it stands."""
         counter, term = _refused(), self._term()
         if term is not None:
-            counter.add_metric([], term.state.refused_proposals)
+            counter.add_metric([], term.state.rejected_proposals)
         yield counter
 
 

@@ -12,7 +12,7 @@ from muster_core.models import Job, Node, Resources, Role, Template
 from muster_core.scheduling import Place, Resize
 from muster_core.scheduling.placement import Gang, Placement, Snapshot, place
 from muster_core.scheduling.placement.roles import is_pinned
-from muster_core.scheduling.queues import smallest
+from muster_core.scheduling.queues import minimum_gang
 from muster_testing.pool import VirtualPool
 
 _QUIET_S = 60
@@ -109,7 +109,7 @@ def test_nobody_shrinks_unless_the_waiting_gang_then_fits(
     index = pool.state.index
     for head, proposals in heads.items():
         assert {one.givers for one in proposals} == {len(proposals)}
-        gang = smallest(index.lines.line_of(head).shape.gang)
+        gang = minimum_gang(index.classes.class_of(head).shape.gang)
         keys = [(one.job_id, one.attempt, ref.role, ref.index) for one in proposals for ref in one.removed]
         # Room that is kept for others makes a gang that would fit as it is wait for more.
         alone = len(heads) == 1 and all(one.job_id == head for one in pool.state.reservations)
@@ -135,10 +135,10 @@ def test_what_is_proposed_is_taken_up_and_comes_to_rest(pool: VirtualPool, numbe
         helped |= {one.for_job for one in proposals if one.for_job}
         for one in proposals:
             pool.say(one.job_id, one.to_event())
-        refused = pool.state.refused_proposals
+        refused = pool.state.rejected_proposals
         decided = pool.settle()
         if any(one.for_job for one in proposals):
-            assert pool.state.refused_proposals == refused
+            assert pool.state.rejected_proposals == refused
         for one in decided:
             if isinstance(one, Resize):
                 resized.setdefault(one.job_id, []).append(len(one.added) - len(one.removed))

@@ -59,7 +59,7 @@ def _told(state: PoolState) -> tuple[object, ...]:
         dict(index.records),
         index.allocations,
         index.waiting,
-        index.homeless,
+        index.unknown_queue,
         index.draining,
         index.delayed,
         index.disrupted,

@@ -10,8 +10,8 @@ from muster_core.autoscaling.shell import Elastic, may_give, spare_of
 from muster_core.autoscaling.standing import Standing, standing_of
 from muster_core.events import ReplicaRef
 from muster_core.scheduling.placement.roles import is_anchor
-from muster_core.scheduling.queues import dearest_amounts
-from muster_core.scheduling.resizing import Gift
+from muster_core.scheduling.queues import max_replica_amounts
+from muster_core.scheduling.resizing import DonatedReplica
 from muster_core.scheduling.state import Transaction
 
 
@@ -22,13 +22,18 @@ class Giver:
     """
 
     def __init__(
-        self, elastic: Elastic, standing: Standing, gifts: list[Gift], lonely: frozenset[str], policy: Policy
+        self,
+        elastic: Elastic,
+        standing: Standing,
+        gifts: list[DonatedReplica],
+        lonely: frozenset[str],
+        policy: Policy,
     ) -> None:
         self.elastic = elastic
         self.standing = standing
-        self.gifts: dict[str, list[Gift]] = {}
+        self.gifts: dict[str, list[DonatedReplica]] = {}
         self._before = standing
-        self._all = sorted(gifts, key=lambda one: (one.hold.node not in lonely, -one.ref.index))
+        self._all = sorted(gifts, key=lambda one: (one.allocation.node not in lonely, -one.ref.index))
         self._lonely = lonely
         self._policy = policy
         self._loss: Rank | None = None
@@ -39,11 +44,11 @@ class Giver:
         """How many replicas it could still do without."""
         return self.standing.spare
 
-    def rank(self, gift: Gift) -> tuple[Rank, bool, int]:
+    def rank(self, gift: DonatedReplica) -> tuple[Rank, bool, int]:
         """Whose turn it is among all gifts; lower goes first."""
         if self._loss is None:
             self._loss = self._policy.loss(self.standing)
-        return (self._loss, gift.hold.node not in self._lonely, -gift.ref.index)
+        return (self._loss, gift.allocation.node not in self._lonely, -gift.ref.index)
 
     def change(self, by: int) -> None:
         """It has ``by`` replicas more."""
@@ -55,7 +60,7 @@ class Giver:
         self.standing, self._loss = self._before, None
         self.gifts.clear()
         for gift in self._all:
-            self.gifts.setdefault(gift.hold.node, []).append(gift)
+            self.gifts.setdefault(gift.allocation.node, []).append(gift)
 
 
 class Givers:
@@ -71,7 +76,7 @@ class Givers:
         tree = transaction.index.tree
         for job_id, record in transaction.index.records.items():
             elastic = may_give(record, tree, settings)
-            if elastic is None or job_id in transaction.touched or elastic.cool_at > transaction.now:
+            if elastic is None or job_id in transaction.decided or elastic.cool_at > transaction.now:
                 continue
             giver = _giver(elastic, transaction, policy)
             if giver is not None:
@@ -85,7 +90,7 @@ class Givers:
         tree, ledger = self._trial.index.tree, self._trial.ledger
         ours, theirs = tree.path(self._queue), tree.path(tree.account_of(giver.elastic.record)[0])
         apart = [name for position, name in enumerate(theirs) if ours[position : position + 1] != (name,)]
-        needed = dearest_amounts(giver.elastic.role)
+        needed = max_replica_amounts(giver.elastic.role)
         for name in apart:
             guaranteed = [what for what in ledger.guaranteed(name) if needed.get(what)]
             if guaranteed and not ledger.borrows(name, guaranteed):
@@ -103,14 +108,16 @@ class Givers:
 def _giver(elastic: Elastic, transaction: Transaction, policy: Policy) -> Giver | None:
     record, role = elastic.record, elastic.role
     held = transaction.index.allocations.get(record.job_id, {})
-    gifts: list[Gift] = []
+    gifts: list[DonatedReplica] = []
     for member in record.members():
         key = (record.job_id, record.attempt, member.role, member.index)
         if member.role == role.name and member.index and key in held:
-            gifts.append(Gift(record, ReplicaRef(role=role.name, index=member.index), key, held[key]))
+            gifts.append(
+                DonatedReplica(record, ReplicaRef(role=role.name, index=member.index), key, held[key])
+            )
     if not gifts:
         return None
     beside = {member.node for member in record.members() if is_anchor(member.role) and not member.ended}
-    lonely = frozenset(gift.hold.node for gift in gifts) - beside
+    lonely = frozenset(gift.allocation.node for gift in gifts) - beside
     standing = standing_of(record, role, spare_of(record, role), elastic.numbers, transaction.index)
     return Giver(elastic, standing, gifts, lonely, policy)

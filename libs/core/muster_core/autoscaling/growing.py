@@ -25,8 +25,8 @@ from muster_core.models import ReplicaRecord
 from muster_core.scheduling.placement import place_more
 from muster_core.scheduling.placement.field import Field
 from muster_core.scheduling.placement.slot import slot_of
-from muster_core.scheduling.queues import dearest_amounts
-from muster_core.scheduling.state import Transaction, kept_off, known_among
+from muster_core.scheduling.queues import max_replica_amounts
+from muster_core.scheduling.state import Transaction, excluding_nodes, usable_nodes
 
 POLICIES: dict[str, Policy] = {policy.name: policy for policy in (MarginalGain(), Dragon(), MaxMin())}
 """The policies by name; ``none`` is not among them, for it decides nothing."""
@@ -99,7 +99,7 @@ def growers(transaction: Transaction, settings: ElasticSettings) -> list[Elastic
     """The jobs that may grow, now or once it has been quiet for long enough."""
     tree = transaction.index.tree
     found = (may_grow(record, tree, settings) for record in transaction.index.records.values())
-    return [one for one in found if one is not None and one.record.job_id not in transaction.touched]
+    return [one for one in found if one is not None and one.record.job_id not in transaction.decided]
 
 
 def grows_at(elastic: Elastic, decided_at: int) -> int:
@@ -125,7 +125,7 @@ def _give(turns: dict[str, _Turn], transaction: Transaction) -> list[_Grower]:
         added = _one_more(grower, transaction)
         if added is None:
             continue
-        transaction.hold(grower.elastic.record, grower.elastic.record.attempt, (added,))
+        transaction.allocate(grower.elastic.record, grower.elastic.record.attempt, (added,))
         grower.take(added)
         grown[grower.standing.job_id] = grower
         turn.given += grower.standing.share
@@ -139,15 +139,15 @@ def _one_more(grower: _Grower, transaction: Transaction) -> Assignment | None:
     if record.job is None:
         return None
     queue = transaction.index.tree.account_of(record)[0]
-    if transaction.ledger.barrier(queue, dearest_amounts(role)) is not None:
+    if transaction.ledger.exceeded_limit(queue, max_replica_amounts(role)) is not None:
         return None
     if not role.overrides:
         slot = slot_of(role.template, record.job.placement, record.job.namespace)
         if not Field(transaction.snapshot, [slot]).fits(slot).total:
             return None
     target = grower.standing.size + 1
-    avoided = known_among(avoided_at(record, transaction.now), transaction.snapshot)
-    with kept_off(avoided, record.job_id, transaction.snapshot):
+    avoided = usable_nodes(avoided_at(record, transaction.now), transaction.snapshot)
+    with excluding_nodes(avoided, record.job_id, transaction.snapshot):
         added = place_more(record.job, grower.members, role.name, target, transaction.snapshot)
     return added[0] if added else None
 

@@ -16,9 +16,9 @@ from muster_core.autoscaling.telling import room_reason
 from muster_core.autoscaling.view import PoolView
 from muster_core.autoscaling.waiting import Head, heads_of, is_forestalled, starved, starves_next
 from muster_core.lifecycle.speed_up import MILLI
-from muster_core.scheduling.queues import Line
-from muster_core.scheduling.reservations import KeptRoom, Remembered, Reserving
-from muster_core.scheduling.resizing import Beside, Gift, foreseen
+from muster_core.scheduling.queues import SchedulingClass
+from muster_core.scheduling.reservations import ReservationCache, ReservationPlanner, Reservations
+from muster_core.scheduling.resizing import BeneficiaryFit, DonatedReplica, terminating_released
 from muster_core.scheduling.state import Transaction
 
 _MOST_HEADS = 8
@@ -31,8 +31,8 @@ def plan(view: PoolView, now: int, settings: ElasticSettings | None = None) -> l
     transaction = Transaction(index=view.index, feasible=view.feasible, now=now)
     mark = transaction.checkpoint()
     try:
-        kept = KeptRoom(transaction.snapshot)
-        Reserving(transaction, kept, view.durations, Remembered()).run()
+        kept = Reservations(transaction.snapshot)
+        ReservationPlanner(transaction, kept, view.runtime_estimates, ReservationCache()).run()
         heads = heads_of(transaction)
         starving = starved(heads, now)
         if starving:
@@ -69,7 +69,7 @@ class _Helping:
     ``awaited`` says that somebody only waits for what is on its way out already.
     """
 
-    def __init__(self, transaction: Transaction, kept: KeptRoom, settings: ElasticSettings) -> None:
+    def __init__(self, transaction: Transaction, kept: Reservations, settings: ElasticSettings) -> None:
         self.proposals: list[ScaleProposal] = []
         self.awaited = False
         self._trial = transaction
@@ -77,18 +77,18 @@ class _Helping:
         self._settings = settings
         self._used: set[str] = set()
         self._givers: dict[tuple[str, str], Givers] = {}
-        self._hopeless: set[Line] = set()
+        self._hopeless: set[SchedulingClass] = set()
         self._helped = 0
 
     def run(self, starving: list[Head]) -> None:
-        with foreseen(self._trial, self._kept):
+        with terminating_released(self._trial, self._kept):
             for head in starving:
                 if self._helped < _MOST_HEADS and head.line not in self._hopeless:
                     self._help(head)
 
     def _help(self, head: Head) -> None:
         job_id = head.record.job_id
-        beside = Beside(self._trial, self._kept, job_id)
+        beside = BeneficiaryFit(self._trial, self._kept, job_id)
         found = beside.find()
         self.awaited = self.awaited or found is not None
         policy = self._policy(head)
@@ -104,7 +104,7 @@ class _Helping:
             self._hopeless.add(head.line)
             return
         self._helped += 1
-        self._trial.hold(head.record, head.record.attempt + 1, found.replicas)
+        self._trial.allocate(head.record, head.record.attempt + 1, found.replicas)
         self._kept.fulfil(job_id)
 
     def _givers_for(self, queue: str, policy: Policy) -> Givers:
@@ -124,8 +124,10 @@ class _Helping:
             own = numbers_of_queue(head.line.shape.queue, tree, self._settings).policy
         return POLICIES.get(own)
 
-    def _propose(self, head: Head, given: list[Gift], givers: dict[str, Giver], policy: Policy) -> None:
-        by_giver: dict[str, list[Gift]] = {}
+    def _propose(
+        self, head: Head, given: list[DonatedReplica], givers: dict[str, Giver], policy: Policy
+    ) -> None:
+        by_giver: dict[str, list[DonatedReplica]] = {}
         for gift in given:
             by_giver.setdefault(gift.record.job_id, []).append(gift)
         for job_id, gifts in sorted(by_giver.items()):

@@ -14,25 +14,25 @@ from muster_core.scheduling.placement import Gang, Placement
 from muster_core.scheduling.placement.field import Field
 from muster_core.scheduling.placement.room import count
 from muster_core.scheduling.placement.slot import Slot
-from muster_core.scheduling.queues import dearest_amounts, gang_amounts
-from muster_core.scheduling.resizing import Beside, Gift
+from muster_core.scheduling.queues import gang_amounts, max_replica_amounts
+from muster_core.scheduling.resizing import BeneficiaryFit, DonatedReplica
 from muster_core.scheduling.state import Transaction
 
-Bundle = tuple[Gift, ...]
+Bundle = tuple[DonatedReplica, ...]
 
 
 class Shrinking:
-    """The search for what must leave so that the gang of ``beside`` fits; use it within ``foreseen``."""
+    """The search for what must leave so that the gang of ``beside`` fits; use it within ``terminating_released``."""
 
-    def __init__(self, transaction: Transaction, beside: Beside, givers: Givers) -> None:
+    def __init__(self, transaction: Transaction, beside: BeneficiaryFit, givers: Givers) -> None:
         self._trial = transaction
         self._beside = beside
         self._givers = givers
         self._numbers = _numbers_of(beside.gang)
         self._bundles: dict[tuple[str, Slot], Bundle] = {}
-        self._given: list[Gift] = []
+        self._given: list[DonatedReplica] = []
 
-    def run(self) -> tuple[list[Gift], Placement] | None:
+    def run(self) -> tuple[list[DonatedReplica], Placement] | None:
         """Who must leave, and where the gang then goes, with their room released; None, and nothing changed, where nothing helps.
 
         The givers have given nothing afterwards.
@@ -45,7 +45,7 @@ class Shrinking:
             for job_id in {gift.record.job_id for gift in self._given} & self._givers.by_job.keys():
                 self._givers.by_job[job_id].reset()
 
-    def _search(self) -> tuple[list[Gift], Placement] | None:
+    def _search(self) -> tuple[list[DonatedReplica], Placement] | None:
         while True:
             lacking = [slot for slot, number in self._numbers.items() if self._total(slot) < number]
             found = None if lacking else self._beside.find()
@@ -72,7 +72,7 @@ class Shrinking:
         """Whether everything that could leave would be enough in all, wherever it stands."""
         free = self._trial.snapshot.free_total().amounts()
         for giver in self._givers.by_job.values():
-            for name, amount in dearest_amounts(giver.elastic.role).items():
+            for name, amount in max_replica_amounts(giver.elastic.role).items():
                 free[name] = free.get(name, 0) + amount * giver.left
         needed = gang_amounts(self._beside.gang)
         return all(amount <= free.get(name, 0) for name, amount in needed.items() if name != "gpu_memory")
@@ -81,14 +81,14 @@ class Shrinking:
         fits = Field(self._trial.snapshot, [slot]).fits(slot)
         return fits.total
 
-    def _give(self, gift: Gift) -> None:
+    def _give(self, gift: DonatedReplica) -> None:
         self._beside.give(gift)
         self._given.append(gift)
         giver = self._givers.by_job[gift.record.job_id]
         giver.change(-1)
-        giver.gifts[gift.hold.node].remove(gift)
+        giver.gifts[gift.allocation.node].remove(gift)
         for slot in self._numbers:
-            self._bundles.pop((gift.hold.node, slot), None)
+            self._bundles.pop((gift.allocation.node, slot), None)
 
     def _undo(self) -> None:
         for gift in self._given:
@@ -129,7 +129,7 @@ class Shrinking:
         enough = count(snapshot.room(node), need, 1 << 30) + 1
         mark = snapshot.checkpoint()
         try:
-            taken: list[Gift] = []
+            taken: list[DonatedReplica] = []
             for gift in self._in_turn(node):
                 snapshot.release(gift.key)
                 taken.append(gift)
@@ -137,9 +137,9 @@ class Shrinking:
                     break
             else:
                 return ()
-            needed: list[Gift] = []
+            needed: list[DonatedReplica] = []
             for gift in reversed(taken):
-                snapshot.hold(gift.key, gift.hold)
+                snapshot.hold(gift.key, gift.allocation)
                 if count(snapshot.room(node), need, enough) < enough:
                     snapshot.release(gift.key)
                     needed.append(gift)
@@ -147,10 +147,10 @@ class Shrinking:
         finally:
             snapshot.rollback(mark)
 
-    def _in_turn(self, node: str) -> list[Gift]:
+    def _in_turn(self, node: str) -> list[DonatedReplica]:
         """What could leave ``node``, as far as each giver can do without it, in the policy's order."""
         waiting = [(giver, list(giver.gifts.get(node, ()))) for giver in self._givers.on_node[node]]
-        taken: list[tuple[Giver, Gift]] = []
+        taken: list[tuple[Giver, DonatedReplica]] = []
         while ready := [(giver, some) for giver, some in waiting if some and giver.left > 0]:
             giver, some = min(ready, key=lambda one: one[0].rank(one[1][0]))
             giver.change(-1)

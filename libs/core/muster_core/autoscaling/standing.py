@@ -9,7 +9,7 @@ from muster_core.autoscaling.settings import Numbers
 from muster_core.frameworks import computes
 from muster_core.lifecycle.speed_up import SpeedUp, speed_up_of
 from muster_core.models import JobRecord, Role
-from muster_core.scheduling.queues import SHARE_UNIT, Amounts, amounts_of, dearest_amounts
+from muster_core.scheduling.queues import SHARE_UNIT, Amounts, amounts_of, max_replica_amounts
 from muster_core.scheduling.state import PoolIndex, size_of
 
 _NOT_SHARED = frozenset({"gpu_memory"})
@@ -52,7 +52,7 @@ def standing_of(record: JobRecord, role: Role, spare: int, numbers: Numbers, ind
         size=size_of(record, role.name),
         spare=spare,
         workers=workers if computes(role.name) else 0,
-        share=max(_dominant(dearest_amounts(role), capacity), 1),
+        share=max(_dominant(max_replica_amounts(role), capacity), 1),
         held=_dominant(amounts_of(index.allocations.get(record.job_id, {}).values()), capacity),
         speed_up=speed_up_of(record.throughput),
         min_gain=numbers.min_gain,

@@ -12,7 +12,7 @@ from muster_core.models import Reason
 from muster_core.scheduling.placement import Snapshot
 from muster_core.scheduling.placement.admission import rules_of
 from muster_core.scheduling.placement.words import counted, demand_in_words
-from muster_core.scheduling.resizing import Gift
+from muster_core.scheduling.resizing import DonatedReplica
 
 IDLE = "Idle"
 """The code of growth into what nobody uses."""
@@ -53,12 +53,14 @@ def idle_reason(elastic: Elastic, before: Standing, after: Standing, snapshot: S
     )
 
 
-def room_reason(giver: Elastic, before: Standing, gifts: Sequence[Gift], head: Head, now: int) -> Reason:
+def room_reason(
+    giver: Elastic, before: Standing, gifts: Sequence[DonatedReplica], head: Head, now: int
+) -> Reason:
     """For whom ``gifts`` leave their nodes, and how long he has waited at ``now`` (µs)."""
     role = giver.role
     waited_s = (now - head.record.waiting_since) // _US
     after = before.changed(-len(gifts))
-    nodes = sorted({gift.hold.node for gift in gifts})
+    nodes = sorted({gift.allocation.node for gift in gifts})
     who = f"{head.record.name} ({head.record.job_id})"
     return Reason(
         code=MAKES_ROOM,

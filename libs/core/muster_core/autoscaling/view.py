@@ -13,7 +13,7 @@ from muster_core.events import CapacityChanged, NodeChanged
 from muster_core.models import JobRecord, Node, QueueSpec
 from muster_core.scheduling import PoolState
 from muster_core.scheduling.placement import Gang
-from muster_core.scheduling.reservations import Durations
+from muster_core.scheduling.reservations import RuntimeEstimates
 from muster_core.scheduling.state import PoolIndex
 
 _HERE = "here"
@@ -27,7 +27,7 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
 
     index: PoolIndex
     feasible: dict[Gang, bool]
-    durations: Durations
+    runtime_estimates: RuntimeEstimates
     decided_at: int = 0
 
 
@@ -36,7 +36,7 @@ def view_of_state(state: PoolState, *, capacity: CapacityChanged | None = None) 
     return PoolView(
         index=state.index,
         feasible=state.feasible,
-        durations=state.durations,
+        runtime_estimates=state.runtime_estimates,
         decided_at=max(state.decided_at, capacity.decided_at if capacity else 0),
     )
 

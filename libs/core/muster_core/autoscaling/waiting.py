@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from muster_core.models import JobRecord, QueuePolicy
-from muster_core.scheduling.queues import Line, QueueKey, gang_amounts, smallest
+from muster_core.scheduling.queues import QueueKey, SchedulingClass, gang_amounts, minimum_gang
 from muster_core.scheduling.state import Transaction
 
 _US = 1_000_000
@@ -18,7 +18,7 @@ class Head(NamedTuple):
     starves_at: int
     key: QueueKey
     record: JobRecord
-    line: Line
+    line: SchedulingClass
 
 
 def heads_of(transaction: Transaction) -> dict[str, list[Head]]:
@@ -27,14 +27,14 @@ def heads_of(transaction: Transaction) -> dict[str, list[Head]]:
     Of equal gangs only a few are looked at; in a strict queue nobody but the first.
     """
     heads: dict[str, list[Head]] = {}
-    for line in transaction.index.lines:
+    for line in transaction.index.classes:
         shape = line.shape
-        if transaction.ledger.barrier(shape.queue, gang_amounts(smallest(shape.gang))) is not None:
+        if transaction.ledger.exceeded_limit(shape.queue, gang_amounts(minimum_gang(shape.gang))) is not None:
             continue
-        if not transaction.could_start(shape.gang):
+        if not transaction.is_feasible(shape.gang):
             continue
         patience = transaction.index.tree.specs[shape.queue].starvation_after_s * _US
-        for key in [key for key in line.keys[:_FROM_ONE_LINE] if transaction.may_start(key[2])]:
+        for key in [key for key in line.keys[:_FROM_ONE_LINE] if transaction.is_eligible(key[2])]:
             record = transaction.index.records[key[2]]
             head = Head(record.waiting_since + patience, key, record, line)
             heads.setdefault(shape.queue, []).append(head)

@@ -15,26 +15,32 @@ from muster_core.events import MANUAL_POLICY
 from muster_core.lifecycle import Finish, avoided_at, decide
 from muster_core.models import JobRecord, QueuePolicy, Reason
 from muster_core.scheduling import reasons
-from muster_core.scheduling.explain import LOOK_US_PER_LINE, Telling, Tried, look_at
+from muster_core.scheduling.explain import DIAGNOSIS_US_PER_CLASS, NoFit, WaitReports, diagnose
 from muster_core.scheduling.placement import Gang, Placement, find_room, has_chance
 from muster_core.scheduling.queues import (
     Account,
-    Line,
-    Shape,
-    Turns,
-    exceeds_alone,
+    AdmissionOrder,
+    SchedulingClass,
+    SchedulingKey,
+    exceeds_limit_alone,
     gang_within_limits,
 )
-from muster_core.scheduling.reservations import Durations, KeptRoom, Remembered, Reservation, Reserving
+from muster_core.scheduling.reservations import (
+    Reservation,
+    ReservationCache,
+    ReservationPlanner,
+    Reservations,
+    RuntimeEstimates,
+)
 from muster_core.scheduling.resizing import (
-    Requests,
+    ResizeRequests,
     given_up,
     grown,
-    mended,
+    handle_start_timeout,
+    replace_lost_replicas,
+    required_donations,
     shrink,
     size_within_limits,
-    timed_out,
-    weigh,
 )
 from muster_core.scheduling.state import (
     Instruction,
@@ -42,15 +48,15 @@ from muster_core.scheduling.state import (
     PoolIndex,
     Resize,
     Transaction,
-    kept_off,
-    known_among,
+    excluding_nodes,
     reachable,
     resizable,
     size_of,
+    usable_nodes,
 )
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class CycleResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a pass decided.
 
     ``refused`` are the jobs whose proposals found no room, or gave none that helps; ``wake_at`` is the instant (µs) at which there may be
@@ -63,34 +69,34 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     reservations: dict[str, Reservation]
 
 
-class Decision:
+class SchedulingCycle:
     """A pass over the pool at ``now`` (µs); use once."""
 
     def __init__(
         self,
         *,
         index: PoolIndex,
-        requests: Requests,
+        requests: ResizeRequests,
         feasible: dict[Gang, bool],
-        told_at: dict[str, int],
-        durations: Durations,
+        reported_at: dict[str, int],
+        runtime_estimates: RuntimeEstimates,
         now: int,
-        look_every_us: int,
-        remembered: Remembered,
+        diagnosis_interval_us: int,
+        remembered: ReservationCache,
     ) -> None:
         self._index = index
         self._requests = requests
-        self._told_at = told_at
+        self._told_at = reported_at
         self._trial = Transaction(index=index, feasible=feasible, now=now)
-        self._look_every_us = look_every_us
-        self._kept = KeptRoom(self._trial.snapshot)
-        self._reserving = Reserving(self._trial, self._kept, durations, remembered)
+        self._look_every_us = diagnosis_interval_us
+        self._kept = Reservations(self._trial.snapshot)
+        self._reserving = ReservationPlanner(self._trial, self._kept, runtime_estimates, remembered)
         self._refused: list[str] = []
 
-    def run(self) -> Outcome:
+    def run(self) -> CycleResult:
         """Decide; the index and the snapshot are as before afterwards."""
         mark = self._trial.checkpoint()
-        serving = Serving(self._trial, self._kept, look_every_us=self._look_every_us)
+        serving = Admission(self._trial, self._kept, diagnosis_interval_us=self._look_every_us)
         try:
             self._mend_disrupted()
             self._give_up_overdue()
@@ -101,14 +107,14 @@ class Decision:
             self._weigh_growths()
         finally:
             self._trial.rollback(mark)
-        telling = Telling(self._trial, serving.blocked, self._told_at, passed_over=serving.passed_over)
+        telling = WaitReports(self._trial, serving.blocked, self._told_at, deferred=serving.deferred)
         told = telling.run()
         wakes = [
             at
             for at in (telling.retell_at, serving.look_again_at, self._reserving.starves_at())
             if at is not None
         ]
-        return Outcome(
+        return CycleResult(
             instructions=(*self._trial.done, *told),
             refused=tuple(self._refused),
             wake_at=min(wakes, default=None),
@@ -121,25 +127,25 @@ class Decision:
             if any(isinstance(one, Finish) for one in decide(record, self._trial.now)):
                 # It is about to be said that the job has ended: nobody starts again beside one whose failure is final.
                 continue
-            instruction = mended(record, self._trial)
+            instruction = replace_lost_replicas(record, self._trial)
             if isinstance(instruction, Resize):
                 self._resize(record, instruction)
             else:
-                self._trial.say(instruction)
+                self._trial.emit(instruction)
 
     def _give_up_overdue(self) -> None:
         overdue = (job_id for job_id, due in self._index.starting.items() if due <= self._trial.now)
         for job_id in sorted(overdue):
-            if job_id in self._trial.touched:
+            if job_id in self._trial.decided:
                 continue
             record = self._index.records[job_id]
-            self._trial.say(timed_out(record, self._index.start_timeout_s, self._trial.now))
+            self._trial.emit(handle_start_timeout(record, self._index.start_timeout_s, self._trial.now))
 
     def _follow_hands(self) -> None:
-        for (job_id, role), target in sorted(self._requests.by_hand.items()):
+        for (job_id, role), target in sorted(self._requests.manual.items()):
             record = self._index.records[job_id]
             wanted = reachable(record, role, target)
-            if wanted is None or job_id in self._trial.touched or not resizable(record):
+            if wanted is None or job_id in self._trial.decided or not resizable(record):
                 continue
             size = size_of(record, role)
             if wanted > size:
@@ -150,21 +156,21 @@ class Decision:
 
     def _weigh_shrinkages(self) -> None:
         for taker, group in self._requests.shrinkages().items():
-            if any(giver in self._trial.touched for giver in group):
+            if any(giver in self._trial.decided for giver in group):
                 continue
             proposals = [(self._index.records[giver], one) for giver, one in group.items()]
-            leaving = weigh(taker, proposals, self._trial, self._kept)
+            leaving = required_donations(taker, proposals, self._trial, self._kept)
             if leaving is None:
                 self._refused += group
                 continue
             for record, proposal in proposals:
                 if removed := leaving.get(record.job_id):
-                    self._trial.say(given_up(record, proposal, removed))
+                    self._trial.emit(given_up(record, proposal, removed))
 
     def _weigh_growths(self) -> None:
         for job_id, proposal in self._requests.growths().items():
             record = self._index.records[job_id]
-            if job_id in self._trial.touched:
+            if job_id in self._trial.decided:
                 continue
             resize = grown(
                 record,
@@ -183,33 +189,37 @@ class Decision:
 
     def _resize(self, record: JobRecord, resize: Resize | None) -> None:
         if resize is not None:
-            self._trial.hold(record, resize.attempt, resize.added)
-            self._trial.say(resize)
+            self._trial.allocate(record, resize.attempt, resize.added)
+            self._trial.emit(resize)
 
 
-class Serving:
+class Admission:
     """One round over all who wait. Afterwards ``blocked`` has the reason of every line whose first job in turn found no room, as far as it
-    is known by now; ``passed_over`` are those that are to be looked at another time, the first of them at ``look_again_at`` (µs)."""
+    is known by now; ``deferred`` are those that are to be looked at another time, the first of them at ``look_again_at`` (µs)."""
 
     def __init__(
-        self, transaction: Transaction, kept: KeptRoom, *, look_every_us: int = LOOK_US_PER_LINE
+        self,
+        transaction: Transaction,
+        kept: Reservations,
+        *,
+        diagnosis_interval_us: int = DIAGNOSIS_US_PER_CLASS,
     ) -> None:
-        self.blocked: dict[Line, Reason] = {}
-        self.passed_over: frozenset[Line] = frozenset()
+        self.blocked: dict[SchedulingClass, Reason] = {}
+        self.deferred: frozenset[SchedulingClass] = frozenset()
         self.look_again_at: int | None = None
-        self._look_every_us = look_every_us
+        self._look_every_us = diagnosis_interval_us
         self._trial = transaction
         self._kept = kept
         self._closed: dict[Account, str] = {}
-        self._short: dict[Line, Tried | Reason] = {}
+        self._short: dict[SchedulingClass, NoFit | Reason] = {}
         self._no_room_at: int | None = None
 
     def run(self) -> None:
         """Place whoever fits."""
-        lines = list(self._trial.index.lines)
+        lines = list(self._trial.index.classes)
         self._serve_entitled()
-        for job_id, line in Turns(lines, self._trial.ledger).walk(self._short, self._closed):
-            if self._trial.may_start(job_id) and job_id not in self._trial.touched:
+        for job_id, line in AdmissionOrder(lines, self._trial.ledger).walk(self._short, self._closed):
+            if self._trial.is_eligible(job_id) and job_id not in self._trial.decided:
                 self._try(self._trial.index.records[job_id], line)
         self._say_why()
         for line in lines:
@@ -219,9 +229,9 @@ class Serving:
                 self.blocked[line] = reasons.behind_first(line.shape.queue, record)
 
     def _say_why(self) -> None:
-        without_room = {line: tried for line, tried in self._short.items() if isinstance(tried, Tried)}
-        looked = look_at(without_room, self._trial, self._kept, self._look_every_us)
-        self.passed_over = looked.passed_over
+        without_room = {line: tried for line, tried in self._short.items() if isinstance(tried, NoFit)}
+        looked = diagnose(without_room, self._trial, self._kept, self._look_every_us)
+        self.deferred = looked.deferred
         self.look_again_at = looked.again_at
         self.blocked |= looked.reasons
         self.blocked |= {line: why for line, why in self._short.items() if isinstance(why, Reason)}
@@ -230,10 +240,10 @@ class Serving:
         """Those for whom others were made to leave go first: what was freed may be a limit, which no kept room keeps from their victims."""
         for one in self._kept.reservations:
             if one.forced and self._trial.index.tree.specs[one.queue].policy is not QueuePolicy.STRICT_FIFO:
-                line = self._trial.index.lines.line_of(one.job_id)
+                line = self._trial.index.classes.class_of(one.job_id)
                 self._try(self._trial.index.records[one.job_id], line, first=True)
 
-    def _try(self, record: JobRecord, line: Line, *, first: bool = False) -> None:
+    def _try(self, record: JobRecord, line: SchedulingClass, *, first: bool = False) -> None:
         """Place the job if it fits; where it is not tried ``first``, but in its turn, its line learns that it does not."""
         lifted = self._kept.lift(record.job_id, line.shape, self._trial.now)
         found = self._elsewhere(record, line.shape) or self._find(line.shape)
@@ -241,25 +251,25 @@ class Serving:
             self._start(record, found)
             self._kept.fulfil(record.job_id)
         elif not first:
-            self._short[line] = found if isinstance(found, Reason) else Tried(record.job_id, found)
+            self._short[line] = found if isinstance(found, Reason) else NoFit(record.job_id, found)
             if self._is_strict(line.shape) and self._may_ever_start(line.shape):
                 self._closed[line.shape.account] = record.job_id
         if lifted:
             self._kept.stand()
 
-    def _elsewhere(self, record: JobRecord, shape: Shape) -> Placement | None:
+    def _elsewhere(self, record: JobRecord, shape: SchedulingKey) -> Placement | None:
         """Room on other nodes than those that failed the job lately."""
-        avoided = known_among(avoided_at(record, self._trial.now), self._trial.snapshot)
+        avoided = usable_nodes(avoided_at(record, self._trial.now), self._trial.snapshot)
         if not avoided:
             return None
-        with kept_off(avoided, record.job_id, self._trial.snapshot):
+        with excluding_nodes(avoided, record.job_id, self._trial.snapshot):
             found = self._find(shape)
         return found if isinstance(found, Placement) else None
 
     def _start(self, record: JobRecord, found: Placement) -> None:
         attempt = record.attempt + 1
-        self._trial.hold(record, attempt, found.replicas)
-        self._trial.say(
+        self._trial.allocate(record, attempt, found.replicas)
+        self._trial.emit(
             Place(
                 job_id=record.job_id,
                 attempt=attempt,
@@ -269,7 +279,7 @@ class Serving:
             )
         )
 
-    def _find(self, shape: Shape) -> Placement | Gang | Reason:
+    def _find(self, shape: SchedulingKey) -> Placement | Gang | Reason:
         """Where the gang goes; else as large as its queue's limits allow it, if there is no room, or which limit is in the way."""
         gang = gang_within_limits(shape, self._trial.ledger)
         if isinstance(gang, Reason):
@@ -286,9 +296,9 @@ class Serving:
         self._no_room_at = snapshot.changes.end if found is None else None
         return found
 
-    def _is_strict(self, shape: Shape) -> bool:
+    def _is_strict(self, shape: SchedulingKey) -> bool:
         return self._trial.index.tree.specs[shape.queue].policy is QueuePolicy.STRICT_FIFO
 
-    def _may_ever_start(self, shape: Shape) -> bool:
+    def _may_ever_start(self, shape: SchedulingKey) -> bool:
         """Whether the empty pool could hold it: who can never start keeps nobody back."""
-        return self._trial.could_start(shape.gang) and not exceeds_alone(shape, self._trial.ledger)
+        return self._trial.is_feasible(shape.gang) and not exceeds_limit_alone(shape, self._trial.ledger)

@@ -14,20 +14,20 @@ from typing import NamedTuple
 from muster_core.events import CapacityChanged, JobPlaced, JobResized, JobWaiting, NodeChanged, StoredEvent
 from muster_core.lifecycle import apply_event
 from muster_core.models import JobRecord, Problem, QueueSpec
-from muster_core.scheduling.cycle import Decision
-from muster_core.scheduling.explain import LOOK_US_PER_LINE, Explaining, Explanation
+from muster_core.scheduling.cycle import SchedulingCycle
+from muster_core.scheduling.explain import DIAGNOSIS_US_PER_CLASS, Explainer, Explanation
 from muster_core.scheduling.placement import Gang, Snapshot, feasible_when_empty, gang_of
 from muster_core.scheduling.queues import (
-    Line,
     QueueReport,
     QueueTree,
+    SchedulingClass,
     gang_amounts,
+    minimum_gang,
     problems_of,
     queue_reports,
-    smallest,
 )
-from muster_core.scheduling.reservations import Durations, Remembered, Reservation
-from muster_core.scheduling.resizing import Requests
+from muster_core.scheduling.reservations import Reservation, ReservationCache, RuntimeEstimates
+from muster_core.scheduling.resizing import ResizeRequests
 from muster_core.scheduling.state import Instruction, InvariantBroken, PoolIndex, violations
 
 _SETTLED_KEPT = 50_000
@@ -37,16 +37,18 @@ class PoolState:
     """The jobs that are not settled, the nodes of ``pool``, and what follows from both. Instants are microseconds.
 
     ``start_timeout_s`` is how long a gang, or who joins it, may take to start after its placement, where its job does not say; 0 is no
-    bound. ``look_every_us`` is how long why a shape finds no room is not looked at again, for each shape that waits; with 0 every
+    bound. ``diagnosis_interval_us`` is how long why a shape finds no room is not looked at again, for each shape that waits; with 0 every
     decision looks at all of them.
     """
 
-    def __init__(self, *, pool: str, start_timeout_s: int = 0, look_every_us: int = LOOK_US_PER_LINE) -> None:
+    def __init__(
+        self, *, pool: str, start_timeout_s: int = 0, diagnosis_interval_us: int = DIAGNOSIS_US_PER_CLASS
+    ) -> None:
         self.pool = pool
-        self._look_every_us = look_every_us
+        self._look_every_us = diagnosis_interval_us
         self._snapshot = Snapshot()
         self._index = PoolIndex(self._snapshot, start_timeout_s=start_timeout_s)
-        self._requests = Requests()
+        self._requests = ResizeRequests()
         self._settled: dict[str, None] = {}
         self._shrunk: frozenset[str] = frozenset()
         self._lowered: frozenset[str] = frozenset()
@@ -56,8 +58,8 @@ class PoolState:
         self._reservations: dict[str, Reservation] = {}
         self._kept_since: dict[str, int] = {}
         self._now = 0
-        self._durations = Durations()
-        self.remembered = Remembered()
+        self._durations = RuntimeEstimates()
+        self.remembered = ReservationCache()
         self._decided_at = 0
 
     @property
@@ -71,7 +73,7 @@ class PoolState:
         return self._feasible
 
     @property
-    def durations(self) -> Durations:
+    def runtime_estimates(self) -> RuntimeEstimates:
         """How long jobs took."""
         return self._durations
 
@@ -86,7 +88,7 @@ class PoolState:
         return dict(self._index.records)
 
     @property
-    def refused_proposals(self) -> int:
+    def rejected_proposals(self) -> int:
         """How many proposals were dropped: stale, out of bounds, superseded, or without room."""
         return self._requests.refused
 
@@ -160,14 +162,14 @@ class PoolState:
 
         A proposal that finds no room is dropped and counted, since it would be refused again.
         """
-        outcome = Decision(
+        outcome = SchedulingCycle(
             index=self._index,
             requests=self._requests,
             feasible=self._feasible,
-            told_at=self._told_at,
-            durations=self._durations,
+            reported_at=self._told_at,
+            runtime_estimates=self._durations,
             now=now,
-            look_every_us=self._look_every_us,
+            diagnosis_interval_us=self._look_every_us,
             remembered=self.remembered,
         ).run()
         for job_id in outcome.refused:
@@ -203,11 +205,11 @@ class PoolState:
 
     def explain(self, job_id: str) -> Explanation | None:
         """Why the job is where it is, as of the last decision, or None where it is not known or settled."""
-        return Explaining(
+        return Explainer(
             index=self._index,
             reservations=self._reservations,
             since=self._kept_since,
-            durations=self._durations,
+            runtime_estimates=self._durations,
             feasible=self._feasible,
             now=self._now,
             remembered=self.remembered,
@@ -223,7 +225,7 @@ class PoolState:
             (
                 (queue[job_id], index.records[job_id].waiting_since)
                 for job_id in index.waiting
-                if job_id not in index.homeless
+                if job_id not in index.unknown_queue
             ),
         )
 
@@ -282,25 +284,25 @@ class Backlog(NamedTuple):
     oldest: int | None
 
 
-def backlog(index: PoolIndex, could_start: Callable[[Gang], bool]) -> Backlog:
-    """The jobs that only wait for room, or for an end of their own, and that the empty pool could hold (``could_start``)."""
+def backlog(index: PoolIndex, is_feasible: Callable[[Gang], bool]) -> Backlog:
+    """The jobs that only wait for room, or for an end of their own, and that the empty pool could hold (``is_feasible``)."""
     number = 0
     since: list[int] = []
-    for line in index.lines:
-        needed = gang_amounts(smallest(line.shape.gang))
-        if could_start(line.shape.gang) and index.ledger.barrier(line.shape.queue, needed) is None:
+    for line in index.classes:
+        needed = gang_amounts(minimum_gang(line.shape.gang))
+        if is_feasible(line.shape.gang) and index.ledger.exceeded_limit(line.shape.queue, needed) is None:
             one = _of_line(line, index)
             number += one.number
             since += [] if one.oldest is None else [one.oldest]
     for job_id in index.draining:
         record = index.records[job_id]
-        if record.job is not None and could_start(gang_of(record.job)):
+        if record.job is not None and is_feasible(gang_of(record.job)):
             number += 1
             since.append(record.waiting_since)
     return Backlog(number, min(since, default=None))
 
 
-def _of_line(line: Line, index: PoolIndex) -> Backlog:
+def _of_line(line: SchedulingClass, index: PoolIndex) -> Backlog:
     if line.oldest is not None:
         return Backlog(len(line.keys), line.oldest)
     records = [index.records[job_id] for _, _, job_id in line.keys]

@@ -28,7 +28,7 @@ RECLAIMED = "Reclaimed"
 _NAMED = 4
 
 
-class BuildEnd(msgspec.Struct, frozen=True, kw_only=True):
+class EndedBuild(msgspec.Struct, frozen=True, kw_only=True):
     """How a build ended: its ``name``, and the words of its last reason."""
 
     name: str
@@ -83,7 +83,7 @@ def build_in_hand(build: JobRecord) -> Reason:
     return Reason(code=WAITING_FOR_BUILD, message=message)
 
 
-def build_failed(build: str, end: BuildEnd | None) -> Reason:
+def build_failed(build: str, end: EndedBuild | None) -> Reason:
     """The job's build ended otherwise than well; without an ``end`` it is not there any more."""
     if end is None:
         message = f"its build {build} was deleted before it had succeeded"

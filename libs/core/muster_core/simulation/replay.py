@@ -60,7 +60,7 @@ class _Replaying:
         self.divergences: list[Divergence] = []
         self._pool = pool
         # At other instants than the scheduler, so it may have looked at a line when this has just done so: this one looks always.
-        self._state = PoolState(pool=pool, look_every_us=0)
+        self._state = PoolState(pool=pool, diagnosis_interval_us=0)
         if queues:
             self._state.apply_queues(queues)
         self._unread: list[Entry] = []

@@ -18,7 +18,7 @@ from muster_core.scheduling.placement import (
     find_room,
     gang_of,
 )
-from muster_core.scheduling.reservations import Leaver, is_countable, opening_for
+from muster_core.scheduling.reservations import ExpectedRelease, earliest_fit, has_equal_replicas
 
 NODES = 3
 GIB = 2**30
@@ -45,10 +45,10 @@ def node(draw: st.DrawFn, number: int) -> Node:
 
 
 @st.composite
-def full_pool(draw: st.DrawFn) -> tuple[Snapshot, list[Leaver]]:
+def full_pool(draw: st.DrawFn) -> tuple[Snapshot, list[ExpectedRelease]]:
     """A pool on which jobs stand wherever there was room, in the order in which they will leave."""
     snapshot = Snapshot([draw(node(number)) for number in range(NODES)])
-    leavers: list[Leaver] = []
+    leavers: list[ExpectedRelease] = []
     for number, size in enumerate(draw(st.lists(st.integers(1, 3), max_size=12))):
         asked = draw(requests())
         found = find_room(gang(size, asked), snapshot)
@@ -59,7 +59,7 @@ def full_pool(draw: st.DrawFn) -> tuple[Snapshot, list[Leaver]]:
                 for one in found.replicas
             ]
             snapshot.hold_all(holds)
-            leavers.append(Leaver(record, tuple(holds), None))
+            leavers.append(ExpectedRelease(record, tuple(holds), None))
     return snapshot, draw(st.permutations(leavers))
 
 
@@ -76,7 +76,9 @@ def gang(size: int, asked: Resources, *, sort: str = "") -> Gang:
     return gang_of(Job(name="waits", roles=(role,)))
 
 
-def after(leavers: Sequence[Leaver], waits: Gang, snapshot: Snapshot, on: Sequence[str]) -> Placement | None:
+def after(
+    leavers: Sequence[ExpectedRelease], waits: Gang, snapshot: Snapshot, on: Sequence[str]
+) -> Placement | None:
     """Where the gang goes when what the leavers hold on these nodes is free."""
     mark = snapshot.checkpoint()
     for leaver in leavers:
@@ -91,15 +93,15 @@ def after(leavers: Sequence[Leaver], waits: Gang, snapshot: Snapshot, on: Sequen
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(pool=full_pool(), size=st.integers(1, 5), asked=requests(), sort=st.sampled_from(["", "new"]))
 def test_counting_finds_what_trying_finds(
-    pool: tuple[Snapshot, list[Leaver]], size: int, asked: Resources, sort: str
+    pool: tuple[Snapshot, list[ExpectedRelease]], size: int, asked: Resources, sort: str
 ) -> None:
     snapshot, leavers = pool
     waits = gang(size, asked, sort=sort)
-    assert is_countable(waits)
+    assert has_equal_replicas(waits)
     everywhere = list(snapshot.nodes)
     tried = ((n, after(leavers[:n], waits, snapshot, everywhere)) for n in range(len(leavers) + 1))
     first = next(((number, found) for number, found in tried if found is not None), None)
-    opening = opening_for(waits, leavers, snapshot)
+    opening = earliest_fit(waits, leavers, snapshot)
     assert (opening.number if opening else None) == (first[0] if first else None)
     if opening is not None and first is not None:
         assert after(leavers[: opening.number], waits, snapshot, sorted(opening.nodes)) == first[1]

@@ -271,13 +271,13 @@ class QueueMachine(RuleBasedStateMachine):
             if isinstance(one, Place | Resize):
                 added = one.replicas if isinstance(one, Place) else one.added
                 self._expect_admitted(self.pool.record(one.job_id), added)
-        touched = {
+        decided = {
             one.node
             for instruction in instructions
             if isinstance(instruction, Place | Resize)
             for one in (instruction.replicas if isinstance(instruction, Place) else instruction.added)
         }
-        for name in touched:
+        for name in decided:
             self._expect_no_gpu_twice(name)
 
     def _expect_admitted(self, record: JobRecord, added: Sequence[events.Assignment]) -> None:

@@ -23,7 +23,12 @@ from muster_core.models import (
     RunPolicy,
     Template,
 )
-from muster_core.scheduling.reservations import Ending, Leaver, Remembered, StillHeld
+from muster_core.scheduling.reservations import (
+    ExpectedRelease,
+    ReleaseTimeline,
+    RemainingReleases,
+    ReservationCache,
+)
 from muster_testing.pool import SECOND, VirtualPool
 
 NODES = 3
@@ -61,7 +66,7 @@ def test_room_that_is_remembered_is_room_that_would_be_derived_again(steps: list
     for number, step in enumerate(steps):
         take(pool, number, step)
         decided, kept = pool.state.decide(pool.now), pool.state.reservations
-        pool.state.remembered = Remembered()
+        pool.state.remembered = ReservationCache()
         assert pool.state.decide(pool.now) == decided
         assert pool.state.reservations == kept
         pool.commit(decided)
@@ -74,10 +79,10 @@ def test_departures_are_what_the_records_say(steps: list[Job | str]) -> None:
     for number, step in enumerate(steps):
         take(pool, number, step)
         pool.decide()
-        ending = list(Ending(pool.state.index, pool.state.durations, pool.now))
+        ending = list(ReleaseTimeline(pool.state.index, pool.state.runtime_estimates, pool.now))
         assert ending == sorted(expected(pool), key=order)
-        assert list(StillHeld(ending, pool.state.index.snapshot.holds)) == ending
-        assert pool.state.index.departures.leaving == sorted(
+        assert list(RemainingReleases(ending, pool.state.index.snapshot.holds)) == ending
+        assert pool.state.index.releases.leaving == sorted(
             record.job_id
             for record in pool.state.records.values()
             if any(one.leaving and not one.ended for one in record.replicas)
@@ -129,18 +134,20 @@ def renamed(job: Job, number: int) -> Job:
     return msgspec.structs.replace(job, name=job.name or f"job-{number}")
 
 
-def expected(pool: VirtualPool) -> Iterator[Leaver]:
+def expected(pool: VirtualPool) -> Iterator[ExpectedRelease]:
     """Everything that ends some day, found by going over all that runs."""
     for job_id, allocations in pool.state.index.allocations.items():
         record = pool.state.index.records[job_id]
         service = record.job is None or record.job.kind is JobKind.SERVICE
         if record.phase in ACTIVE_PHASES and not service:
-            yield Leaver(
-                record, tuple(allocations.items()), pool.state.durations.expected_end(record, pool.now)
+            yield ExpectedRelease(
+                record,
+                tuple(allocations.items()),
+                pool.state.runtime_estimates.expected_end(record, pool.now),
             )
 
 
-def order(leaver: Leaver) -> tuple[bool, int, str]:
+def order(leaver: ExpectedRelease) -> tuple[bool, int, str]:
     """Known ends first, then by age."""
     known = leaver.end is not None
     return (

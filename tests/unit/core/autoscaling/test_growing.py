@@ -173,7 +173,7 @@ def test_growth_keeps_the_limits_of_the_queue(pool: ScaledPool) -> None:
     pool.live(QUIET_S)
     assert pool.size("a") == 3
     pool.live(5 * QUIET_S)
-    assert pool.state.refused_proposals == 0
+    assert pool.state.rejected_proposals == 0
 
 
 def test_room_that_is_kept_is_not_grown_into(pool: ScaledPool) -> None:

@@ -4,7 +4,7 @@
 ``what_if`` tries changes on the pool inside a transaction, ``remedies`` describes the changes that help.
 """
 
-from muster_core.scheduling.explain.diagnosis import LOOK_US_PER_LINE, Telling, Tried, look_at
-from muster_core.scheduling.explain.explanation import Explaining, Explanation
+from muster_core.scheduling.explain.diagnosis import DIAGNOSIS_US_PER_CLASS, NoFit, WaitReports, diagnose
+from muster_core.scheduling.explain.explanation import Explainer, Explanation
 
-__all__ = ["LOOK_US_PER_LINE", "Explaining", "Explanation", "Telling", "Tried", "look_at"]
+__all__ = ["DIAGNOSIS_US_PER_CLASS", "Explainer", "Explanation", "NoFit", "WaitReports", "diagnose"]

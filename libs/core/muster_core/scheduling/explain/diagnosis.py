@@ -15,65 +15,69 @@ from typing import NamedTuple
 from muster_core.models import JobRecord, Reason
 from muster_core.scheduling import reasons
 from muster_core.scheduling.placement import Gang, Placement, place, to_reason
-from muster_core.scheduling.queues import Line, Look
-from muster_core.scheduling.reservations import KeptRoom
+from muster_core.scheduling.queues import ClassDiagnosis, SchedulingClass
+from muster_core.scheduling.reservations import Reservations
 from muster_core.scheduling.state import Transaction, Wait
 
-LOOK_US_PER_LINE = 10_000
+DIAGNOSIS_US_PER_CLASS = 10_000
 """How long a line is not looked at again, for each line that there is."""
 
 
-class Tried(NamedTuple):
+class NoFit(NamedTuple):
     """A line's first job in turn, and the gang that found no room: the job's, as large as the limits allow it."""
 
     job_id: str
     gang: Gang
 
 
-class Looked(NamedTuple):
-    """The reasons of lines, those that were ``passed_over``, and the instant (µs) at which one of these is to be looked at, if any."""
+class Diagnoses(NamedTuple):
+    """The reasons of lines, those that were ``deferred``, and the instant (µs) at which one of these is to be looked at, if any."""
 
-    reasons: dict[Line, Reason]
-    passed_over: frozenset[Line]
+    reasons: dict[SchedulingClass, Reason]
+    deferred: frozenset[SchedulingClass]
     again_at: int | None
 
 
-def look_at(short: Mapping[Line, Tried], transaction: Transaction, kept: KeptRoom, every_us: int) -> Looked:
+def diagnose(
+    short: Mapping[SchedulingClass, NoFit], transaction: Transaction, kept: Reservations, every_us: int
+) -> Diagnoses:
     """Why the lines of ``short`` have no room for their gangs, as the pool stands now in this pass.
 
     A line is looked at again where room, running jobs or what is kept have changed, and at most once in ``every_us`` for each line that
     there is: with 10 ms, a few shapes are always up to date, a thousand are within ten seconds. One with somebody who has not heard
     anything yet is looked at whenever it is asked for.
     """
-    every = every_us * len(transaction.index.lines.shapes)
+    every = every_us * len(transaction.index.classes.shapes)
     basis = None if transaction.done else (transaction.index.version, kept.reservations)
     stale = [line for line in short if line.unheard or not _is_known(line.look, basis)]
     due = [line for line in stale if line.unheard or _is_due(line.look, transaction.now, every)]
     if due:
         kept.lift_all()
         for line in due:
-            line.look = Look(transaction.now, basis, _reason(short[line], line, transaction, kept))
+            line.look = ClassDiagnosis(transaction.now, basis, _reason(short[line], line, transaction, kept))
         kept.stand()
-    passed_over = frozenset(stale).difference(due)
+    deferred = frozenset(stale).difference(due)
     found = {
         line: line.look.reason
         for line in short
-        if line not in passed_over and line.look is not None and line.look.reason is not None
+        if line not in deferred and line.look is not None and line.look.reason is not None
     }
-    later = [line.look.at + every for line in passed_over if line.look is not None]
-    return Looked(found, passed_over, min(later, default=None))
+    later = [line.look.at + every for line in deferred if line.look is not None]
+    return Diagnoses(found, deferred, min(later, default=None))
 
 
-def _is_known(look: Look | None, basis: Hashable) -> bool:
+def _is_known(look: ClassDiagnosis | None, basis: Hashable) -> bool:
     return look is not None and basis is not None and look.basis == basis
 
 
-def _is_due(look: Look | None, now: int, every: int) -> bool:
+def _is_due(look: ClassDiagnosis | None, now: int, every: int) -> bool:
     # At one instant everything is said as if for the first time, so that the same question has the same answer.
     return look is None or look.at >= now or look.at + every <= now
 
 
-def _reason(tried: Tried, line: Line, transaction: Transaction, kept: KeptRoom) -> Reason | None:
+def _reason(
+    tried: NoFit, line: SchedulingClass, transaction: Transaction, kept: Reservations
+) -> Reason | None:
     """Why a gang has no room while none is kept; or that it is kept, and for whom.
 
     None where there is room, which somebody who has started since the gang was tried has left over: it is for the next pass.
@@ -96,40 +100,40 @@ _TOLD_IN_WORDS = frozenset({reasons.NAME_IN_USE, reasons.NO_SUCH_QUEUE, reasons.
 """Codes whose words tell what no number does."""
 
 
-class Telling:
-    """What is to be told after a pass; ``told_at`` has when each job was told last, ``retell_at`` when more is to be told, if any.
+class WaitReports:
+    """What is to be told after a pass; ``reported_at`` has when each job was told last, ``retell_at`` when more is to be told, if any.
 
-    ``blocked`` are the reasons of lines whose first job in turn found no room; nobody is told anything of a line that was ``passed_over``.
+    ``blocked`` are the reasons of lines whose first job in turn found no room; nobody is told anything of a line that was ``deferred``.
     """
 
     def __init__(
         self,
         transaction: Transaction,
-        blocked: Mapping[Line, Reason],
-        told_at: Mapping[str, int],
+        blocked: Mapping[SchedulingClass, Reason],
+        reported_at: Mapping[str, int],
         *,
-        passed_over: Container[Line] = (),
+        deferred: Container[SchedulingClass] = (),
     ) -> None:
         self.retell_at: int | None = None
         self._trial = transaction
         self._index = transaction.index
         self._blocked = blocked
-        self._told_at = told_at
-        self._passed_over = passed_over
+        self._told_at = reported_at
+        self._passed_over = deferred
         self._urgent: list[Wait] = []
         self._renewed: list[Wait] = []
 
     def run(self) -> list[Wait]:
         """The reasons to tell now, no more than the bus takes at once."""
         records = self._index.records
-        for job_id in sorted(self._index.homeless):
+        for job_id in sorted(self._index.unknown_queue):
             job = records[job_id].job
             self._consider(records[job_id], reasons.no_such_queue(job.queue if job else ""))
         builds = self._index.builds
         self._urgent += [
             Wait(job_id=job_id, reason=builds.blocked[job_id]) for job_id in sorted(builds.untold)
         ]
-        for line in self._index.lines:
+        for line in self._index.classes:
             if line not in self._passed_over:
                 self._consider_line(line)
         told = (self._urgent + self._renewed)[:_WAITS_AT_ONCE]
@@ -137,7 +141,7 @@ class Telling:
             self.retell_at = self._trial.now
         return told
 
-    def _consider_line(self, line: Line) -> None:
+    def _consider_line(self, line: SchedulingClass) -> None:
         line.unheard = False
         short = self._blocked.get(line)
         if short is not None and line.told is not None and reasons.same(line.told, short):
@@ -148,7 +152,7 @@ class Telling:
             holder = self._index.holder_of_name(record)
             reason = reasons.name_in_use(record, holder) if holder else short
             delayed = self._index.delayed.get(job_id, 0) > self._trial.now
-            if delayed or reason is None or job_id in self._trial.touched:
+            if delayed or reason is None or job_id in self._trial.decided:
                 all_told = False
             elif holder or not reasons.same(record.reason, reason):
                 all_told = False

@@ -21,13 +21,25 @@ from muster_core.lifecycle.moves import ACTIVE_PHASES
 from muster_core.models import JobKind, JobRecord, Phase, QueuePolicy, Reason, Role
 from muster_core.scheduling import reasons
 from muster_core.scheduling.explain.remedies import remedies, remedies_for_room
-from muster_core.scheduling.explain.what_if import Chance, WhatIf
+from muster_core.scheduling.explain.what_if import WhatIf, WhatIfTrial
 from muster_core.scheduling.placement import Gang, Placement, Shortfall, place, place_more, to_reason
 from muster_core.scheduling.placement.roles import is_pinned
 from muster_core.scheduling.placement.shortfall import Miss, constraint_in_words, nearest_miss
 from muster_core.scheduling.placement.words import counted, listed
-from muster_core.scheduling.queues import Shape, dearest_amounts, drained, exceeds_alone, gang_within_limits
-from muster_core.scheduling.reservations import Durations, KeptRoom, Remembered, Reservation, Reserving
+from muster_core.scheduling.queues import (
+    SchedulingKey,
+    drained,
+    exceeds_limit_alone,
+    gang_within_limits,
+    max_replica_amounts,
+)
+from muster_core.scheduling.reservations import (
+    Reservation,
+    ReservationCache,
+    ReservationPlanner,
+    Reservations,
+    RuntimeEstimates,
+)
 from muster_core.scheduling.state import PoolIndex, Transaction, resizable, size_of, surplus
 
 
@@ -96,7 +108,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 _AHEAD_NAMED = 20
 
 
-class Explaining:
+class Explainer:
     """Explains jobs of ``index`` as of the last decision, at ``now`` (µs): ``reservations`` are its, ``since`` (µs) when each began, by
     job id."""
 
@@ -106,15 +118,15 @@ class Explaining:
         index: PoolIndex,
         reservations: Mapping[str, Reservation],
         since: Mapping[str, int],
-        durations: Durations,
+        runtime_estimates: RuntimeEstimates,
         feasible: dict[Gang, bool],
         now: int,
-        remembered: Remembered,
+        remembered: ReservationCache,
     ) -> None:
         self._index = index
         self._reservations = reservations
         self._since = since
-        self._durations = durations
+        self._durations = runtime_estimates
         self._feasible = feasible
         self._now = now
         self._remembered = remembered
@@ -164,18 +176,18 @@ class Explaining:
         job_id, index = record.job_id, self._index
         if job_id in index.builds.blocked:
             return index.builds.explain(record)
-        if job_id in index.homeless and record.job is not None:
+        if job_id in index.unknown_queue and record.job is not None:
             return reasons.no_such_queue(record.job.queue)
-        if job_id not in index.lines:
+        if job_id not in index.classes:
             return _said(record)
         holder = index.holder_of_name(record)
         if holder is not None:
             return reasons.name_in_use(record, holder)
-        shape = index.lines.line_of(job_id).shape
+        shape = index.classes.class_of(job_id).shape
         first = self._strictly_first(record, shape)
         return reasons.behind_first(shape.queue, first) if first is not None else None
 
-    def _strictly_first(self, record: JobRecord, shape: Shape) -> JobRecord | None:
+    def _strictly_first(self, record: JobRecord, shape: SchedulingKey) -> JobRecord | None:
         """The job that nobody passes, where the queue is strict and the job comes after it."""
         tree = self._index.tree
         if tree.specs[shape.queue].policy is not QueuePolicy.STRICT_FIFO:
@@ -184,32 +196,32 @@ class Explaining:
         own = self._index.waiting[record.job_id]
         keys = [
             key
-            for line in self._index.lines
+            for line in self._index.classes
             if line.shape.account == shape.account
-            and transaction.could_start(line.shape.gang)
-            and not exceeds_alone(line.shape, transaction.ledger)
+            and transaction.is_feasible(line.shape.gang)
+            and not exceeds_limit_alone(line.shape, transaction.ledger)
             for key in line.keys
-            if key < own and transaction.may_start(key[2])
+            if key < own and transaction.is_eligible(key[2])
         ]
         return self._index.records[min(keys)[2]] if keys else None
 
     def _for_room(self, record: JobRecord, said: Explanation) -> Explanation:
         """Explain a job that room, a limit or a reservation keeps from starting."""
         transaction = self._trial()
-        shape = self._index.lines.line_of(record.job_id).shape
+        shape = self._index.classes.class_of(record.job_id).shape
         mark = transaction.checkpoint()
         try:
-            kept = KeptRoom(transaction.snapshot)
+            kept = Reservations(transaction.snapshot)
             if self._reservations:
-                Reserving(transaction, kept, self._durations, self._remembered).run()
-            chance = Chance(transaction, kept, record, shape)
+                ReservationPlanner(transaction, kept, self._durations, self._remembered).run()
+            chance = WhatIfTrial(transaction, kept, record, shape)
             gang = gang_within_limits(shape, transaction.ledger)
             found = gang if isinstance(gang, Reason) else chance.try_out(gang)
             behind = None
             if isinstance(found, Shortfall) and isinstance(gang, Gang) and kept.reservations:
                 behind, found = self._behind_whom(kept.reservations, place(gang, transaction.snapshot), found)
             contested = said.position > 1 or any(
-                line.shape.queue != shape.queue for line in self._index.lines
+                line.shape.queue != shape.queue for line in self._index.classes
             )
             what_if = WhatIf(chance, contested=contested and record.job_id not in self._reservations)
             return self._with_room(said, what_if, found, behind)
@@ -287,8 +299,8 @@ class Explaining:
         mark = transaction.checkpoint()
         try:
             if self._reservations:
-                Reserving(
-                    transaction, KeptRoom(transaction.snapshot), self._durations, self._remembered
+                ReservationPlanner(
+                    transaction, Reservations(transaction.snapshot), self._durations, self._remembered
                 ).run()
             return role_sizes(record, transaction)
         finally:
@@ -328,11 +340,15 @@ class Expecting:
     """What is known of the starts of those who wait for room, at ``now`` (µs), with ``reservations`` by job id."""
 
     def __init__(
-        self, index: PoolIndex, reservations: Mapping[str, Reservation], durations: Durations, now: int
+        self,
+        index: PoolIndex,
+        reservations: Mapping[str, Reservation],
+        runtime_estimates: RuntimeEstimates,
+        now: int,
     ) -> None:
         self._index = index
         self._reservations = reservations
-        self._durations = durations
+        self._durations = runtime_estimates
         self._now = now
 
     def known_from(self, record: JobRecord, *, feasible: bool | None, ahead: str) -> str:
@@ -420,8 +436,8 @@ def _room_for(record: JobRecord, role: Role, transaction: Transaction) -> int:
         return 0
     fits = len(place_more(record.job, record.replicas, role.name, role.max, transaction.snapshot))
     queue = transaction.index.tree.account_of(record)[0]
-    needed = dearest_amounts(role)
-    while fits and transaction.ledger.barrier(
+    needed = max_replica_amounts(role)
+    while fits and transaction.ledger.exceeded_limit(
         queue, {name: amount * fits for name, amount in needed.items()}
     ):
         fits -= 1

@@ -42,18 +42,20 @@ from muster_core.scheduling.placement.roles import is_pinned
 from muster_core.scheduling.placement.room import Room, Want, fill, whole_gpus
 from muster_core.scheduling.placement.slot import Slot, without_peer
 from muster_core.scheduling.placement.words import counted, demand_in_words, listed
-from muster_core.scheduling.queues import Amounts, Shape, gang_amounts, reduced, smallest
-from muster_core.scheduling.reservations import KeptRoom, Leaver, first_fit
+from muster_core.scheduling.queues import Amounts, SchedulingKey, gang_amounts, largest_allowed, minimum_gang
+from muster_core.scheduling.reservations import ExpectedRelease, Reservations, earliest_placement
 from muster_core.scheduling.state import Transaction, surplus
 
 
-class Chance:
+class WhatIfTrial:
     """The chances of the job of ``record``, which waits as ``shape``, on the pool of ``transaction``.
 
     Room is kept anew for every question, since what is kept is part of what is free; between questions none of it stands.
     """
 
-    def __init__(self, transaction: Transaction, kept: KeptRoom, record: JobRecord, shape: Shape) -> None:
+    def __init__(
+        self, transaction: Transaction, kept: Reservations, record: JobRecord, shape: SchedulingKey
+    ) -> None:
         kept.lift_all()
         self.transaction = transaction
         self.record = record
@@ -91,7 +93,7 @@ class Chance:
 
     def allows(self, amounts: Amounts) -> bool:
         """Whether the limits of the job's queue, and of those above, allow it so much."""
-        return self.transaction.ledger.barrier(self.shape.queue, amounts) is None
+        return self.transaction.ledger.exceeded_limit(self.shape.queue, amounts) is None
 
 
 _CLOSED_NAMED = 3
@@ -103,11 +105,11 @@ class WhatIf:
     ``contested`` says that others wait who may come first, so that freed room need not be the job's.
     """
 
-    def __init__(self, chance: Chance, *, contested: bool) -> None:
+    def __init__(self, chance: WhatIfTrial, *, contested: bool) -> None:
         self._chance = chance
         self._trial = chance.transaction
         self._unless = ", unless another that waits takes it first" if contested else ""
-        self._floor = smallest(chance.shape.gang)
+        self._floor = minimum_gang(chance.shape.gang)
         self._fewer = self._find_fewer()
 
     @property
@@ -128,7 +130,7 @@ class WhatIf:
         lowered = Gang(roles=roles, policy=self._chance.shape.gang.policy)
         if lowered.floor >= self._floor.full:
             return None
-        allowed = reduced(lowered, self._chance.allows)
+        allowed = largest_allowed(lowered, self._chance.allows)
         return self._chance.place(allowed) if allowed is not None else None
 
     def with_fewer(self) -> Iterator[str]:
@@ -159,10 +161,10 @@ class WhatIf:
         fitting = self._fewer.replicas if self._fewer else ()
         mark = self._trial.checkpoint()
         try:
-            self._trial.hold(self._chance.record, self._chance.record.attempt + 1, fitting)
+            self._trial.allocate(self._chance.record, self._chance.record.attempt + 1, fitting)
             wanted = self._missing(fitting)
             lack = nearest(wanted, self._trial.snapshot, self._chance.nodes_of_others)
-            closed = list(closed_nodes(wanted, self._trial.snapshot))
+            closed = list(unavailable_nodes(wanted, self._trial.snapshot))
         finally:
             self._trial.rollback(mark)
         if lack is not None and lack.amounts:
@@ -174,13 +176,13 @@ class WhatIf:
 
     def with_less_for_others(self) -> Iterator[str]:
         """``if a shrank by 2 workers``."""
-        shrinks = Shrinking(self._floor, self._chance).in_words()
+        shrinks = ShrinkSearch(self._floor, self._chance).in_words()
         if shrinks:
             yield f"if {shrinks}{self._unless}"
 
     def with_fewer_rules(self, shortfall: Shortfall) -> Iterator[str]:
         """``without its node selector disk=ssd``."""
-        yield from Relaxing(self._floor, self._chance).in_words(shortfall)
+        yield from ConstraintRelaxation(self._floor, self._chance).in_words(shortfall)
 
     def _missing(self, fitting: Iterable[Assignment]) -> Wanted:
         """The replicas of the floor that are not among ``fitting``, by what they ask."""
@@ -201,7 +203,7 @@ Wanted = Sequence[tuple[Slot, int]]
 _UNIT = 1_000_000
 
 
-class Lack(NamedTuple):
+class NodeShortage(NamedTuple):
     """What ``node`` lacks, by resource."""
 
     rank: tuple[int, int, str]
@@ -222,7 +224,7 @@ class Lack(NamedTuple):
         return all(offered.get(name, 0) - free[name] >= amount for name, amount in self.amounts)
 
 
-def nearest(wanted: Wanted, snapshot: Snapshot, but: Container[str]) -> Lack | None:
+def nearest(wanted: Wanted, snapshot: Snapshot, but: Container[str]) -> NodeShortage | None:
     """The node that lacks least for all of ``wanted`` at once, of those that admit them; None where none admits them, or what is lacking
     cannot be said as an amount. The nodes ``but`` are left out."""
     field = Field(snapshot, (slot for slot, _ in wanted))
@@ -233,7 +235,7 @@ def nearest(wanted: Wanted, snapshot: Snapshot, but: Container[str]) -> Lack | N
     return min((one for one in found if one is not None), default=None)
 
 
-def closed_nodes(wanted: Wanted, snapshot: Snapshot) -> Iterator[Node]:
+def unavailable_nodes(wanted: Wanted, snapshot: Snapshot) -> Iterator[Node]:
     """The nodes that would take all of ``wanted`` if they were ready and not cordoned, by name."""
     needs = [Want(snapshot.need(slot.demand), number) for slot, number in wanted]
     limits = [want.limit for want in needs]
@@ -251,7 +253,7 @@ def _opened(node: Node) -> Node:
     return Node(name=node.name, allocatable=node.allocatable, labels=node.labels, taints=node.taints)
 
 
-def _lack(name: str, room: Room, wanted: Wanted, snapshot: Snapshot) -> Lack | None:
+def _lack(name: str, room: Room, wanted: Wanted, snapshot: Snapshot) -> NodeShortage | None:
     """What the node lacks; None where more of the resources would not help."""
     if any(slot.demand.together for slot, _ in wanted):
         return None
@@ -268,7 +270,7 @@ def _lack(name: str, room: Room, wanted: Wanted, snapshot: Snapshot) -> Lack | N
     if gpus:
         short["gpu"] = gpus * GPU_MILLI
         relative += gpus * _UNIT
-    return Lack((relative, len(short), name), name, tuple(sorted(short.items())))
+    return NodeShortage((relative, len(short), name), name, tuple(sorted(short.items())))
 
 
 def _gpus_short(name: str, room: Room, wanted: Wanted, snapshot: Snapshot) -> int | None:
@@ -295,10 +297,10 @@ def _gpus_short(name: str, room: Room, wanted: Wanted, snapshot: Snapshot) -> in
 _EVERY_TAINT = (Toleration(operator="Exists"),)
 
 
-class Relaxing:
+class ConstraintRelaxation:
     """Tries ``gang`` with fewer rules."""
 
-    def __init__(self, gang: Gang, chance: Chance) -> None:
+    def __init__(self, gang: Gang, chance: WhatIfTrial) -> None:
         self._gang = gang
         self._chance = chance
         self._slots = slots_of(gang)
@@ -372,10 +374,10 @@ _MOST_GIVEN_BACK = 64
 _NAMED = 3
 
 
-class Shrinking:
+class ShrinkSearch:
     """Tries to make ``gang`` fit."""
 
-    def __init__(self, gang: Gang, chance: Chance) -> None:
+    def __init__(self, gang: Gang, chance: WhatIfTrial) -> None:
         self._gang = gang
         self._chance = chance
         self._trial = chance.transaction
@@ -390,7 +392,7 @@ class Shrinking:
         alone = (self._needed(units) for units in by_job[:_MOST_JOBS])
         return _in_words(min((found for found in alone if found is not None), key=len, default=together))
 
-    def _units(self) -> list[list[Leaver]]:
+    def _units(self) -> list[list[ExpectedRelease]]:
         """What running jobs have above their minimum, by job: those furthest above it first."""
         index = self._trial.index
         held = self._trial.snapshot.holds
@@ -399,22 +401,25 @@ class Shrinking:
             for job_id in index.allocations
             if (above := _above_minimum(index.records[job_id])) > 0
         ]
-        found: list[list[Leaver]] = []
+        found: list[list[ExpectedRelease]] = []
         number = 0
         for above, job_id in sorted(elastic):
             number -= above
             if number > _MOST_UNITS:
                 break
             record = index.records[job_id]
-            units = [Leaver(record, holds, None) for _, holds in surplus(record, index.allocations[job_id])]
+            units = [
+                ExpectedRelease(record, holds, None)
+                for _, holds in surplus(record, index.allocations[job_id])
+            ]
             found.append([unit for unit in units if all(key in held for key, _ in unit.holds)])
         return found
 
-    def _needed(self, units: Sequence[Leaver]) -> list[Leaver] | None:
+    def _needed(self, units: Sequence[ExpectedRelease]) -> list[ExpectedRelease] | None:
         """What of ``units`` must leave for the gang to fit; None where not even all of it helps."""
         mark = self._trial.checkpoint()
         try:
-            found = first_fit(self._trial, units, self._gang, self._fits)
+            found = earliest_placement(self._trial, units, self._gang, self._fits)
             if found is None:
                 return None
             released = units[: found[0]]
@@ -422,11 +427,11 @@ class Shrinking:
         finally:
             self._trial.rollback(mark)
 
-    def _give_back(self, released: Sequence[Leaver]) -> list[Leaver]:
+    def _give_back(self, released: Sequence[ExpectedRelease]) -> list[ExpectedRelease]:
         """Those of ``released`` without whose room it does not fit, the ones to leave last tried first."""
-        needed: list[Leaver] = []
+        needed: list[ExpectedRelease] = []
         for unit in reversed(released):
-            self._trial.hold_again(unit.record, unit.holds)
+            self._trial.add_allocations(unit.record, unit.holds)
             if self._fits() is None:
                 self._trial.release(unit.record, unit.holds)
                 needed.append(unit)
@@ -444,7 +449,7 @@ def _above_minimum(record: JobRecord) -> int:
     return len(record.replicas) - sum(role.min for role in roles)
 
 
-def _in_words(needed: Sequence[Leaver]) -> str:
+def _in_words(needed: Sequence[ExpectedRelease]) -> str:
     by_job: dict[str, dict[str, int]] = {}
     for unit in needed:
         roles = by_job.setdefault(unit.record.name or unit.record.job_id, {})

@@ -26,7 +26,7 @@ from muster_core.models import (
 from muster_core.models.problem_codes import Code
 from muster_core.scheduling.placement.demand import PODS
 from muster_core.scheduling.placement.words import amount_in_words, counted, demand_in_words
-from muster_core.scheduling.queues.quota import SHARE_UNIT, Amounts, Ledger, QueueTree
+from muster_core.scheduling.queues.quota import SHARE_UNIT, Amounts, QueueTree, QuotaLedger
 
 MAX_QUEUES = 1000
 """Queues of one pool."""
@@ -211,7 +211,7 @@ class QueueReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def queue_reports(
-    ledger: Ledger, running_in: Iterable[str], waiting_in: Iterable[tuple[str, int]]
+    ledger: QuotaLedger, running_in: Iterable[str], waiting_in: Iterable[tuple[str, int]]
 ) -> tuple[QueueReport, ...]:
     """Report on every queue, by name.
 
@@ -262,20 +262,20 @@ def _fair_shares(tree: QueueTree, wants: set[str]) -> dict[str, int]:
     return due
 
 
-def _borrowed(queue: str, ledger: Ledger) -> Amounts:
+def _borrowed(queue: str, ledger: QuotaLedger) -> Amounts:
     guaranteed, held = ledger.guaranteed(queue), ledger.held((queue,))
     # What nobody is sure of is nobody's to lend.
     above = {name: held[name] - guaranteed.get(name, 0) for name in ledger.contested(held)}
     return {name: amount for name, amount in above.items() if amount > 0}
 
 
-def _in_use(queue: str, ledger: Ledger) -> Amounts:
+def _in_use(queue: str, ledger: QuotaLedger) -> Amounts:
     held = ledger.held((queue,))
     used = {name: min(amount, held.get(name, 0)) for name, amount in ledger.guaranteed(queue).items()}
     return {name: amount for name, amount in used.items() if amount > 0}
 
 
-def _part(ledger: Ledger, thousandths: int) -> Amounts:
+def _part(ledger: QuotaLedger, thousandths: int) -> Amounts:
     return {name: amount * thousandths // MILLI for name, amount in ledger.capacity().items() if name != PODS}
 
 

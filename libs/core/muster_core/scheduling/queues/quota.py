@@ -77,7 +77,7 @@ class QueueTree:
 Amounts = dict[str, int]
 """Resources by name, as ``Resources.amounts`` names them; what is not there is 0."""
 
-NodeKey = tuple[str, ...]
+ShareKey = tuple[str, ...]
 """Who shares: a queue ``(name,)``, or an account ``(queue, submitter)``."""
 
 SHARE_UNIT = 10**12
@@ -86,13 +86,13 @@ SHARE_UNIT = 10**12
 _NOT_SHARED = frozenset({"gpu_memory"})
 
 
-class Ledger:
+class QuotaLedger:
     """The room held by every queue and account of ``tree``; ``capacity`` tells what the pool offers in all."""
 
     def __init__(self, tree: QueueTree, capacity: Callable[[], Mapping[str, int]]) -> None:
         self.tree = tree
         self.capacity = capacity
-        self._held: dict[NodeKey, Amounts] = {}
+        self._held: dict[ShareKey, Amounts] = {}
         self._log: list[tuple[Account, Amounts, int]] = []
         self._open = 0
         self._guaranteed = {name: _named(spec.guaranteed) for name, spec in tree.specs.items()}
@@ -125,7 +125,7 @@ class Ledger:
             account, amounts, sign = self._log.pop()
             self._apply(account, amounts, -sign)
 
-    def held(self, node: NodeKey) -> Amounts:
+    def held(self, node: ShareKey) -> Amounts:
         """What a queue, with all below it, or an account holds."""
         return self._held.get(node, {})
 
@@ -150,7 +150,7 @@ class Ledger:
         guaranteed, held = self._guaranteed[queue], self.held((queue,))
         return any(held.get(name, 0) > guaranteed.get(name, 0) for name in needed)
 
-    def barrier(self, queue: str, more: Amounts) -> tuple[str, str] | None:
+    def exceeded_limit(self, queue: str, more: Amounts) -> tuple[str, str] | None:
         """The first queue from the top, and its resource, whose limit ``more`` would exceed; None where all limits are kept."""
         for name in self.tree.path(queue):
             held = self.held((name,))
@@ -159,7 +159,7 @@ class Ledger:
                     return name, resource
         return None
 
-    def exceeds_alone(self, queue: str, amounts: Amounts) -> bool:
+    def exceeds_limit_alone(self, queue: str, amounts: Amounts) -> bool:
         """Whether ``amounts`` are above a limit of the queue, or of one above it, whatever is held."""
         return any(
             amounts.get(resource, 0) > limit
@@ -179,7 +179,7 @@ class Ledger:
             if any(self.held((name,)).get(resource, 0) > limit for resource, limit in limits.items())
         )
 
-    def share(self, node: NodeKey) -> int:
+    def share(self, node: ShareKey) -> int:
         """The dominant share: the largest part of any resource of the pool, in ``SHARE_UNIT``."""
         capacity = self.capacity()
         return max(
@@ -230,14 +230,14 @@ def _named(resources: Resources) -> Amounts:
 
 
 @lru_cache(maxsize=4096)
-def smallest(gang: Gang) -> Gang:
+def minimum_gang(gang: Gang) -> Gang:
     """The gang at its floor: what must start together, and no more."""
     while (smaller := _one_less(gang)) is not None:
         gang = smaller
     return gang
 
 
-def reduced(gang: Gang, allowed: Callable[[Amounts], bool]) -> Gang | None:
+def largest_allowed(gang: Gang, allowed: Callable[[Amounts], bool]) -> Gang | None:
     """The largest size of ``gang`` from its floor that is ``allowed``, or None: whoever is furthest above its minimum gives first."""
     while not allowed(gang_amounts(gang)):
         smaller = _one_less(gang)
@@ -259,7 +259,7 @@ def gang_amounts(gang: Gang) -> Amounts:
     return total
 
 
-def dearest_amounts(role: Role) -> Amounts:
+def max_replica_amounts(role: Role) -> Amounts:
     """What a replica of ``role`` may count against its queue, whatever its index: the most of every resource."""
     most: Amounts = {}
     for template in (role.template, *role.overrides.values()):

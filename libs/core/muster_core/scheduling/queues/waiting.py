@@ -30,13 +30,13 @@ from muster_core.scheduling.placement import Gang
 from muster_core.scheduling.queues.quota import (
     Account,
     Amounts,
-    Ledger,
-    NodeKey,
+    QuotaLedger,
+    ShareKey,
     gang_amounts,
-    reduced,
-    smallest,
+    largest_allowed,
+    minimum_gang,
 )
-from muster_core.scheduling.reasons import BuildEnd
+from muster_core.scheduling.reasons import EndedBuild
 
 QueueKey = tuple[int, int, str]
 """Sorts jobs as they are tried: priority descending, then arrival (µs), then job id."""
@@ -57,7 +57,7 @@ def ready_at(record: JobRecord) -> int:
     return record.not_before
 
 
-class Shape(NamedTuple):
+class SchedulingKey(NamedTuple):
     """What jobs of one line have in common. ``bound_s`` is how long each may run at most, None where nothing says so."""
 
     account: Account
@@ -70,7 +70,7 @@ class Shape(NamedTuple):
         return self.account[0]
 
 
-class Look(NamedTuple):
+class ClassDiagnosis(NamedTuple):
     """The ``reason`` for which a line found no room at ``at`` (µs), None where it found some after all; it holds as long as ``basis`` is
     the same, None: for this once."""
 
@@ -79,28 +79,28 @@ class Look(NamedTuple):
     reason: Reason | None
 
 
-class Line:
+class SchedulingClass:
     """Jobs of one shape, in order. ``told`` is the reason that all of them are known to have been told, ``oldest`` the start (µs) of the
     longest wait among them where nothing but room keeps any of them, ``look`` why there was no room when that was looked at last; each
     None where that is not known. ``unheard``: since the line was last considered, somebody has come who was not told anything yet."""
 
     __slots__ = ("keys", "look", "oldest", "shape", "told", "unheard")
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: SchedulingKey) -> None:
         self.shape = shape
         self.keys: list[QueueKey] = []
         self.told: Reason | None = None
         self.oldest: int | None = None
-        self.look: Look | None = None
+        self.look: ClassDiagnosis | None = None
         self.unheard = False
 
 
-class WaitingLines:
+class SchedulingClasses:
     """Every job that may start as soon as it fits, by shape."""
 
     def __init__(self) -> None:
-        self._lines: dict[Shape, Line] = {}
-        self._places: dict[str, tuple[Line, QueueKey]] = {}
+        self._lines: dict[SchedulingKey, SchedulingClass] = {}
+        self._places: dict[str, tuple[SchedulingClass, QueueKey]] = {}
 
     def __len__(self) -> int:
         return len(self._places)
@@ -113,20 +113,20 @@ class WaitingLines:
     def __contains__(self, job_id: str) -> bool:
         return job_id in self._places
 
-    def __iter__(self) -> Iterator[Line]:
+    def __iter__(self) -> Iterator[SchedulingClass]:
         """The lines by their first job."""
         return iter(sorted(self._lines.values(), key=lambda line: line.keys[0]))
 
-    def line_of(self, job_id: str) -> Line:
+    def class_of(self, job_id: str) -> SchedulingClass:
         """The line that a job waits in; raises KeyError where it waits in none."""
         return self._places[job_id][0]
 
-    def put(self, job_id: str, key: QueueKey, shape: Shape, *, heard: bool) -> None:
+    def put(self, job_id: str, key: QueueKey, shape: SchedulingKey, *, heard: bool) -> None:
         """Let a job wait, or renew what it asks for; ``heard`` says whether it was ever told a reason."""
         self.drop(job_id)
         line = self._lines.get(shape)
         if line is None:
-            line = self._lines[shape] = Line(shape)
+            line = self._lines[shape] = SchedulingClass(shape)
         insort(line.keys, key)
         line.told = line.oldest = None
         line.unheard = line.unheard or not heard
@@ -153,7 +153,7 @@ class WaitingLines:
 _ENDS_KEPT = 50_000
 
 
-class Builds:
+class BuildDependencies:
     """``blocked`` has, by job id, the reason of every job that may not start because of its build, ``untold`` those not told of it yet."""
 
     def __init__(self, records: Mapping[str, JobRecord]) -> None:
@@ -161,14 +161,14 @@ class Builds:
         self.untold: set[str] = set()
         self._records = records
         self._users: dict[str, set[str]] = {}
-        self._ends: dict[str, BuildEnd] = {}
+        self._ends: dict[str, EndedBuild] = {}
 
     def note_end(self, record: JobRecord) -> None:
         """Keep how a build ended; other records change nothing."""
         if not record.terminal or not (is_build(record) or record.job_id in self._users):
             return
         message = record.reason.message if record.reason else ""
-        self._ends[record.job_id] = BuildEnd(name=record.name, phase=record.phase, message=message)
+        self._ends[record.job_id] = EndedBuild(name=record.name, phase=record.phase, message=message)
         if len(self._ends) > _ENDS_KEPT:
             del self._ends[next(iter(self._ends))]
 
@@ -215,7 +215,7 @@ class Builds:
         )
 
 
-Rank = tuple[int, int, NodeKey]
+Rank = tuple[int, int, ShareKey]
 """Lower goes first: 0 where guaranteed else 1, the share by weight, the name."""
 
 
@@ -225,18 +225,18 @@ class _Lane:
     def __init__(self, account: Account, above: _Node) -> None:
         self.account = account
         self.above = above
-        self.node: NodeKey = account
-        self._lines: list[Line] = []
+        self.node: ShareKey = account
+        self._lines: list[SchedulingClass] = []
         self._heap: list[tuple[QueueKey, int, int]] = []
 
-    def add(self, line: Line) -> None:
+    def add(self, line: SchedulingClass) -> None:
         heapq.heappush(self._heap, (line.keys[0], len(self._lines), 0))
         self._lines.append(line)
 
-    def first(self) -> Line | None:
+    def first(self) -> SchedulingClass | None:
         return self._lines[self._heap[0][1]] if self._heap else None
 
-    def take(self) -> tuple[QueueKey, Line, int, int]:
+    def take(self) -> tuple[QueueKey, SchedulingClass, int, int]:
         key, position, at = heapq.heappop(self._heap)
         return key, self._lines[position], position, at
 
@@ -255,17 +255,17 @@ class _Node:
     def __init__(self, queue: str, above: _Node | None) -> None:
         self.queue = queue
         self.above = above
-        self.node: NodeKey = (queue,)
+        self.node: ShareKey = (queue,)
         self.children: list[_Node | _Lane] = []
-        self.ranks: dict[NodeKey, Rank | None] = {}
+        self.ranks: dict[ShareKey, Rank | None] = {}
         self.lane: _Lane | None = None
         self.fresh = False
 
 
-class Turns:
+class AdmissionOrder:
     """The turns of one pass over ``lines``; ``ledger`` is what is held, and may change between turns for the account whose turn it was."""
 
-    def __init__(self, lines: Iterable[Line], ledger: Ledger) -> None:
+    def __init__(self, lines: Iterable[SchedulingClass], ledger: QuotaLedger) -> None:
         self._ledger = ledger
         self._nodes: dict[str, _Node] = {"": _Node("", None)}
         lanes: dict[Account, _Lane] = {}
@@ -278,7 +278,9 @@ class Turns:
                 above.children.append(lane)
             lane.add(line)
 
-    def walk(self, blocked: Container[Line], closed: Container[Account]) -> Iterator[tuple[str, Line]]:
+    def walk(
+        self, blocked: Container[SchedulingClass], closed: Container[Account]
+    ) -> Iterator[tuple[str, SchedulingClass]]:
         """Every job (id and line) in the order in which they are tried.
 
         Jobs behind one whose line has been put into ``blocked`` meanwhile are left out, and all of an account in ``closed``.
@@ -332,27 +334,27 @@ class Turns:
         elif isinstance(child, _Lane):
             rank = (1, self._ledger.share(child.node), child.node)
         else:
-            covered = self._ledger.within_guarantee(child.queue, gang_amounts(smallest(line.shape.gang)))
+            covered = self._ledger.within_guarantee(child.queue, gang_amounts(minimum_gang(line.shape.gang)))
             share = self._ledger.share(child.node) // self._ledger.tree.specs[child.queue].weight
             rank = (0 if covered else 1, share, child.node)
         node.ranks[child.node] = rank
         return rank
 
 
-def gang_within_limits(shape: Shape, ledger: Ledger) -> Gang | Reason:
+def gang_within_limits(shape: SchedulingKey, ledger: QuotaLedger) -> Gang | Reason:
     """The gang as large as the limits of its queue allow, or why not even its floor is allowed."""
 
     def allowed(amounts: Amounts) -> bool:
-        return ledger.barrier(shape.queue, amounts) is None
+        return ledger.exceeded_limit(shape.queue, amounts) is None
 
-    return reduced(shape.gang, allowed) or limit_reason(shape, ledger)
+    return largest_allowed(shape.gang, allowed) or limit_reason(shape, ledger)
 
 
-def limit_reason(shape: Shape, ledger: Ledger) -> Reason:
+def limit_reason(shape: SchedulingKey, ledger: QuotaLedger) -> Reason:
     """Which limit keeps the floor of ``shape`` from starting; call it only where one does."""
-    needed = gang_amounts(smallest(shape.gang))
-    barrier = ledger.barrier(shape.queue, needed)
-    queue, resource = barrier or (shape.queue, "")
+    needed = gang_amounts(minimum_gang(shape.gang))
+    exceeded_limit = ledger.exceeded_limit(shape.queue, needed)
+    queue, resource = exceeded_limit or (shape.queue, "")
     return reasons.queue_limit(
         queue,
         resource,
@@ -362,6 +364,6 @@ def limit_reason(shape: Shape, ledger: Ledger) -> Reason:
     )
 
 
-def exceeds_alone(shape: Shape, ledger: Ledger) -> bool:
+def exceeds_limit_alone(shape: SchedulingKey, ledger: QuotaLedger) -> bool:
     """Whether the floor is above a limit even when its queues hold nothing."""
-    return ledger.exceeds_alone(shape.queue, gang_amounts(smallest(shape.gang)))
+    return ledger.exceeds_limit_alone(shape.queue, gang_amounts(minimum_gang(shape.gang)))

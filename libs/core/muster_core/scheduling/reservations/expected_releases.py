@@ -41,7 +41,7 @@ class _Run(NamedTuple):
     taken: int
 
 
-class Durations:
+class RuntimeEstimates:
     """The last run times of jobs that succeeded, by namespace and name. ``version`` changes whenever something is learned.
 
     The last are those that finished last, in whatever order they are told, and however often.
@@ -87,7 +87,7 @@ class Durations:
         return bool(record.active_from) and record.phase is Phase.RUNNING
 
 
-class Leaver(NamedTuple):
+class ExpectedRelease(NamedTuple):
     """Room that a job gives back together: at ``end`` (µs), or nobody knows when."""
 
     record: JobRecord
@@ -95,16 +95,20 @@ class Leaver(NamedTuple):
     end: int | None
 
 
-def leaving(index: PoolIndex, now: int) -> list[Leaver]:
+def leaving(index: PoolIndex, now: int) -> list[ExpectedRelease]:
     """What is on its way out already."""
-    departures = index.departures
+    releases = index.releases
     return [
-        Leaver(index.records[job_id], departures.of(job_id).leaving, now) for job_id in departures.leaving
+        ExpectedRelease(index.records[job_id], releases.of(job_id).leaving, now)
+        for job_id in releases.leaving
     ]
 
 
-def first_fit(
-    transaction: Transaction, leavers: Sequence[Leaver], gang: Gang, fits: Callable[[], Placement | None]
+def earliest_placement(
+    transaction: Transaction,
+    leavers: Sequence[ExpectedRelease],
+    gang: Gang,
+    fits: Callable[[], Placement | None],
 ) -> tuple[int, Placement] | None:
     """The fewest of the first ``leavers`` after whom ``gang`` fits, and where; their room stays released inside the open transaction.
 
@@ -145,7 +149,7 @@ def first_fit(
 class _Way:
     """How far the leavers have been released, with the way back."""
 
-    def __init__(self, transaction: Transaction, leavers: Sequence[Leaver]) -> None:
+    def __init__(self, transaction: Transaction, leavers: Sequence[ExpectedRelease]) -> None:
         self._trial = transaction
         self._leavers = leavers
         self._at = 0
@@ -169,7 +173,7 @@ class _Way:
             self._trial.commit(self._marks.pop()[1])
 
 
-def _enough_in_all(transaction: Transaction, leavers: Sequence[Leaver], gang: Gang) -> int | None:
+def _enough_in_all(transaction: Transaction, leavers: Sequence[ExpectedRelease], gang: Gang) -> int | None:
     """After how many leavers there is enough of everything in all, wherever it lies; None where there never is. At least 1."""
     free = transaction.snapshot.free_total().amounts()
     missing = {name: amount - free.get(name, 0) for name, amount in gang_amounts(gang).items()}
@@ -185,21 +189,21 @@ def _enough_in_all(transaction: Transaction, leavers: Sequence[Leaver], gang: Ga
     return None
 
 
-class _Gradual(Sequence[Leaver]):
+class _Gradual(Sequence[ExpectedRelease]):
     """``length`` leavers, each made when it is asked for and then kept."""
 
     def __init__(self, length: int) -> None:
         self._length = length
-        self._made: list[Leaver] = []
+        self._made: list[ExpectedRelease] = []
 
     def __len__(self) -> int:
         return self._length
 
     @overload
-    def __getitem__(self, at: int) -> Leaver: ...
+    def __getitem__(self, at: int) -> ExpectedRelease: ...
     @overload
-    def __getitem__(self, at: slice) -> Sequence[Leaver]: ...
-    def __getitem__(self, at: int | slice) -> Leaver | Sequence[Leaver]:
+    def __getitem__(self, at: slice) -> Sequence[ExpectedRelease]: ...
+    def __getitem__(self, at: int | slice) -> ExpectedRelease | Sequence[ExpectedRelease]:
         last = at.indices(self._length)[1] if isinstance(at, slice) else at + 1
         if last > self._length:
             raise IndexError(at)
@@ -208,54 +212,54 @@ class _Gradual(Sequence[Leaver]):
         return self._made[at]
 
     @abstractmethod
-    def _make(self) -> Leaver:
+    def _make(self) -> ExpectedRelease:
         """The one after those that are made."""
         ...
 
 
-class Ending(_Gradual):
+class ReleaseTimeline(_Gradual):
     """Running jobs by their expected end; those of whom nobody knows come last, the oldest of them first.
 
     Services stay up, and what a finished job has left behind may stay as long as it likes: nobody waits for those. ``until`` is the
     instant (µs) up to which the order and the ends stay as they are without any event, None: for ever.
     """
 
-    def __init__(self, index: PoolIndex, durations: Durations, now: int) -> None:
-        super().__init__(len(index.departures))
+    def __init__(self, index: PoolIndex, runtime_estimates: RuntimeEstimates, now: int) -> None:
+        super().__init__(len(index.releases))
         self._index = index
         self._known: list[tuple[int, str]] = []
         fixed = True
-        for job_id in (*index.departures.bounded, *index.departures.called(durations.names)):
+        for job_id in (*index.releases.bounded, *index.releases.called(runtime_estimates.names)):
             record = index.records[job_id]
-            end = durations.expected_end(record, now)
+            end = runtime_estimates.expected_end(record, now)
             if end is not None:
                 self._known.append((end, job_id))
-                fixed = fixed and durations.is_fixed(record)
+                fixed = fixed and runtime_estimates.is_fixed(record)
         heapq.heapify(self._known)
         self._with_end = {job_id for _, job_id in self._known}
-        self._without_end = (job_id for _, job_id in index.departures.by_age if job_id not in self._with_end)
+        self._without_end = (job_id for _, job_id in index.releases.by_age if job_id not in self._with_end)
         self.until: int | None = None
         if self._known:
             self.until = max(self._known[0][0], now + 1) if fixed else now + 1
 
-    def _make(self) -> Leaver:
+    def _make(self) -> ExpectedRelease:
         end = None
         if self._known:
             end, job_id = heapq.heappop(self._known)
         else:
             job_id = next(self._without_end)
-        return Leaver(self._index.records[job_id], self._index.departures.of(job_id).ending, end)
+        return ExpectedRelease(self._index.records[job_id], self._index.releases.of(job_id).ending, end)
 
 
-class StillHeld(_Gradual):
+class RemainingReleases(_Gradual):
     """The same leavers with what of their holds is in ``held`` when each is looked up first."""
 
-    def __init__(self, leavers: Sequence[Leaver], held: Container[AllocationKey]) -> None:
+    def __init__(self, leavers: Sequence[ExpectedRelease], held: Container[AllocationKey]) -> None:
         super().__init__(len(leavers))
         self._leavers = leavers
         self._held = held
 
-    def _make(self) -> Leaver:
+    def _make(self) -> ExpectedRelease:
         one = self._leavers[len(self._made)]
         if all(key in self._held for key, _ in one.holds):
             return one
@@ -266,14 +270,14 @@ _AS_OFTEN_AS_IT_FITS = 1 << 30
 _NEVER = -_AS_OFTEN_AS_IT_FITS
 
 
-class Opening(NamedTuple):
+class EarliestFit(NamedTuple):
     """The gang fits after the first ``number`` leavers, and has room on no other than ``nodes`` then."""
 
     number: int
     nodes: frozenset[str]
 
 
-def is_countable(gang: Gang) -> bool:
+def has_equal_replicas(gang: Gang) -> bool:
     """Whether nothing matters for the gang but how many of its replicas each node holds."""
     return (
         len(gang.roles) == 1
@@ -284,7 +288,7 @@ def is_countable(gang: Gang) -> bool:
     )
 
 
-def opening_for(gang: Gang, leavers: Sequence[Leaver], snapshot: Snapshot) -> Opening | None:
+def earliest_fit(gang: Gang, leavers: Sequence[ExpectedRelease], snapshot: Snapshot) -> EarliestFit | None:
     """The fewest of the first ``leavers`` after whom all of a countable ``gang`` fits; None where it does not after all of them."""
     slot = gang.roles[0].slot
     need = snapshot.need(slot.demand)
@@ -304,7 +308,7 @@ def opening_for(gang: Gang, leavers: Sequence[Leaver], snapshot: Snapshot) -> Op
                 total += more
                 holding.add(name)
         number += 1
-    return Opening(number, frozenset(holding))
+    return EarliestFit(number, frozenset(holding))
 
 
 class _Emptying:
@@ -318,7 +322,7 @@ class _Emptying:
         self._gone: dict[str, set[AllocationKey]] = {}
         self._times: dict[str, int] = {}
 
-    def after(self, leaver: Leaver) -> Iterable[str]:
+    def after(self, leaver: ExpectedRelease) -> Iterable[str]:
         """The nodes that this one leaves and that may have the GPUs for a replica then."""
         gpus = self._gpus
         left: dict[str, None] = {}

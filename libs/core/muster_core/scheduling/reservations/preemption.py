@@ -20,17 +20,24 @@ from muster_core.models import JobRecord, Reason
 from muster_core.scheduling import reasons
 from muster_core.scheduling.placement import Placement, find_room
 from muster_core.scheduling.placement.words import counted
-from muster_core.scheduling.queues import Amounts, QueueKey, Shape, amounts_of, gang_amounts, smallest
+from muster_core.scheduling.queues import (
+    Amounts,
+    QueueKey,
+    SchedulingKey,
+    amounts_of,
+    gang_amounts,
+    minimum_gang,
+)
 from muster_core.scheduling.reasons import PREEMPTED, RECLAIMED
-from muster_core.scheduling.reservations.expected_releases import Leaver, first_fit
+from muster_core.scheduling.reservations.expected_releases import ExpectedRelease, earliest_placement
 from muster_core.scheduling.state import Allocations, Evict, Resize, Transaction, surplus
 
 
-class Claim(NamedTuple):
+class Preemptor(NamedTuple):
     """A job that is entitled: ``covered`` are the queues of its path whose guarantee covers it, ``within`` whether its priority counts."""
 
     record: JobRecord
-    shape: Shape
+    shape: SchedulingKey
     needed: Amounts
     covered: frozenset[str]
     within: bool
@@ -46,7 +53,7 @@ class _Rival(NamedTuple):
     since: int | None
 
 
-def claims_of(transaction: Transaction, most: int) -> list[Claim]:
+def preemptors(transaction: Transaction, most: int) -> list[Preemptor]:
     """The first jobs in line that are entitled to room, up to ``most``: guarantees first, then by priority and arrival.
 
     Whoever may take room of another's jobs goes before him: else the two would take turns, the one placed first and evicted for the other.
@@ -55,23 +62,23 @@ def claims_of(transaction: Transaction, most: int) -> list[Claim]:
     if not any(spec.preempts_within or transaction.ledger.guaranteed(name) for name, spec in specs.items()):
         return []
     rivals = _rivals(transaction)
-    claims: list[tuple[bool, _Standing, QueueKey, Claim]] = []
-    for line in transaction.index.lines:
+    claims: list[tuple[bool, _Standing, QueueKey, Preemptor]] = []
+    for line in transaction.index.classes:
         shape = line.shape
-        needed = gang_amounts(smallest(shape.gang))
+        needed = gang_amounts(minimum_gang(shape.gang))
         spec = specs[shape.queue]
         covered = frozenset(
             name
             for name in transaction.index.tree.path(shape.queue)
             if spec.reclaims and transaction.ledger.within_guarantee(name, needed)
         )
-        if not (covered or spec.preempts_within) or not transaction.could_start(shape.gang):
+        if not (covered or spec.preempts_within) or not transaction.is_feasible(shape.gang):
             continue
-        for key in islice((key for key in line.keys if transaction.may_start(key[2])), most):
+        for key in islice((key for key in line.keys if transaction.is_eligible(key[2])), most):
             record = transaction.index.records[key[2]]
             within = spec.preempts_within and _outranks(record, rivals.get(shape.queue, []))
             if covered or within:
-                claim = Claim(record, shape, needed, covered, within)
+                claim = Preemptor(record, shape, needed, covered, within)
                 standing = _standing(transaction.index.tree.path(shape.queue), covered)
                 claims.append((not covered, standing, key, claim))
     claims.sort(key=lambda one: one[:3])
@@ -83,7 +90,7 @@ def _standing(path: tuple[str, ...], covered: frozenset[str]) -> _Standing:
     return (*(0 if name in covered else 1 for name in path), 1)
 
 
-def right_over(claim: Claim, victim: JobRecord, transaction: Transaction) -> str | None:
+def preemption_code(claim: Preemptor, victim: JobRecord, transaction: Transaction) -> str | None:
     """The code of the reason for which ``claim`` may take room of ``victim`` now, or None where it may not."""
     if victim.job is None or not victim.job.preemptible:
         return None
@@ -145,15 +152,15 @@ class _Unit(NamedTuple):
     ref: ReplicaRef | None
 
 
-def make_room(claim: Claim, transaction: Transaction) -> Placement | None:
+def preempt(claim: Preemptor, transaction: Transaction) -> Placement | None:
     """Where the floor of the claim's gang fits, after what is on its way out has left and whoever must leave too; None where nothing helps.
 
     The victims are told; their room stays released inside the open transaction.
     """
-    gang = smallest(claim.shape.gang)
+    gang = minimum_gang(claim.shape.gang)
 
     def fits() -> Placement | None:
-        if transaction.ledger.barrier(claim.shape.queue, claim.needed) is not None:
+        if transaction.ledger.exceeded_limit(claim.shape.queue, claim.needed) is not None:
             return None
         return find_room(gang, transaction.snapshot)
 
@@ -164,7 +171,9 @@ def make_room(claim: Claim, transaction: Transaction) -> Placement | None:
     if not units:
         return None
     mark = transaction.checkpoint()
-    found = first_fit(transaction, [Leaver(one.record, one.holds, None) for one in units], gang, fits)
+    found = earliest_placement(
+        transaction, [ExpectedRelease(one.record, one.holds, None) for one in units], gang, fits
+    )
     if found is None:
         transaction.rollback(mark)
         return None
@@ -175,16 +184,16 @@ def make_room(claim: Claim, transaction: Transaction) -> Placement | None:
     return fitting
 
 
-def _units(claim: Claim, transaction: Transaction) -> list[_Unit]:
+def _units(claim: Preemptor, transaction: Transaction) -> list[_Unit]:
     """Everything that may be taken, in order; a right is looked at again after each, since a queue may borrow no longer."""
     victims = [
         record
         for record in transaction.index.records.values()
         if record.phase in ACTIVE_PHASES
         and not record.cancel_requested
-        and record.job_id not in transaction.touched
+        and record.job_id not in transaction.decided
         and record.job_id in transaction.index.allocations
-        and right_over(claim, record, transaction) is not None
+        and preemption_code(claim, record, transaction) is not None
     ]
     victims.sort(key=_victim_order)
     units: list[_Unit] = []
@@ -197,7 +206,7 @@ def _units(claim: Claim, transaction: Transaction) -> list[_Unit]:
                 if above
                 else _gang(record, taken, transaction)
             ):
-                code = right_over(claim, record, transaction)
+                code = preemption_code(claim, record, transaction)
                 if code is None or not holds or len(units) >= _MOST_UNITS:
                     break
                 account = transaction.index.tree.account_of(record)
@@ -228,7 +237,7 @@ def _give_back(
     for unit in reversed(units):
         gone = any(one.record is unit.record and one.ref is None for one in needed)
         if not gone:
-            transaction.hold_again(unit.record, unit.holds)
+            transaction.add_allocations(unit.record, unit.holds)
             still = fits()
             if still is not None:
                 found = still
@@ -238,7 +247,7 @@ def _give_back(
     return needed[::-1], found
 
 
-def _tell(claim: Claim, units: list[_Unit], transaction: Transaction) -> None:
+def _tell(claim: Preemptor, units: list[_Unit], transaction: Transaction) -> None:
     by_job: dict[str, list[_Unit]] = {}
     for unit in units:
         by_job.setdefault(unit.record.job_id, []).append(unit)
@@ -247,9 +256,9 @@ def _tell(claim: Claim, units: list[_Unit], transaction: Transaction) -> None:
         removed = tuple(one.ref for one in taken if one.ref is not None)
         if any(one.ref is None for one in taken):
             reason = _reason(taken[-1].code, claim, "all of it")
-            transaction.say(Evict(job_id=job_id, attempt=record.attempt, reason=reason))
+            transaction.emit(Evict(job_id=job_id, attempt=record.attempt, reason=reason))
             continue
-        transaction.say(
+        transaction.emit(
             Resize(
                 job_id=job_id,
                 attempt=record.attempt,
@@ -261,7 +270,7 @@ def _tell(claim: Claim, units: list[_Unit], transaction: Transaction) -> None:
         )
 
 
-def _reason(code: str, claim: Claim, what: str) -> Reason:
+def _reason(code: str, claim: Preemptor, what: str) -> Reason:
     job = claim.record.job
     who = f"{claim.record.name} ({claim.record.job_id})"
     priority = job.priority if job else 0

@@ -22,18 +22,18 @@ from muster_core.scheduling.placement import (
     Snapshot,
     find_room,
 )
-from muster_core.scheduling.queues import Line, QueueKey, Shape, gang_amounts, smallest
+from muster_core.scheduling.queues import QueueKey, SchedulingClass, SchedulingKey, gang_amounts, minimum_gang
 from muster_core.scheduling.reservations.expected_releases import (
-    Durations,
-    Ending,
-    Leaver,
-    StillHeld,
-    first_fit,
-    is_countable,
+    ExpectedRelease,
+    ReleaseTimeline,
+    RemainingReleases,
+    RuntimeEstimates,
+    earliest_fit,
+    earliest_placement,
+    has_equal_replicas,
     leaving,
-    opening_for,
 )
-from muster_core.scheduling.reservations.preemption import Claim, claims_of, make_room
+from muster_core.scheduling.reservations.preemption import Preemptor, preempt, preemptors
 from muster_core.scheduling.state import Transaction
 
 LAUNCH_MARGIN_US = 30_000_000
@@ -63,10 +63,12 @@ class _Rest(NamedTuple):
     gpu_memory: tuple[int, ...]
 
 
-class Kept:
+class ReservedCapacity:
     """The room of one reservation, noted when everybody it waits for has left and the gang stands in ``snapshot``."""
 
-    def __init__(self, reservation: Reservation, shape: Shape, found: Placement, snapshot: Snapshot) -> None:
+    def __init__(
+        self, reservation: Reservation, shape: SchedulingKey, found: Placement, snapshot: Snapshot
+    ) -> None:
         self.reservation = reservation
         resources = {
             name
@@ -101,12 +103,12 @@ class Kept:
                     yield (name, 0, node, gpu), Allocation(node, demand, (gpu,))
 
 
-class KeptRoom:
+class Reservations:
     """Every reservation of a pass, standing in ``snapshot`` but where it is lifted."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, ReservedCapacity] = {}
         self._standing: dict[str, list[AllocationKey]] = {}
 
     @property
@@ -115,11 +117,11 @@ class KeptRoom:
         return tuple(kept.reservation for kept in self._kept.values())
 
     @property
-    def all(self) -> tuple[Kept, ...]:
+    def all(self) -> tuple[ReservedCapacity, ...]:
         """The room of each of them."""
         return tuple(self._kept.values())
 
-    def add(self, kept: Kept) -> None:
+    def add(self, kept: ReservedCapacity) -> None:
         """Keep room for one more; ``stand`` has to follow."""
         self._kept[kept.reservation.job_id] = kept
 
@@ -127,7 +129,7 @@ class KeptRoom:
         """The job has started; ``stand`` has to follow."""
         self._kept.pop(job_id, None)
 
-    def lift(self, job_id: str, shape: Shape, now: int) -> bool:
+    def lift(self, job_id: str, shape: SchedulingKey, now: int) -> bool:
         """Lift what does not concern the job: its own reservation, and those before which it has ended. Answers whether any was."""
         lifted = [
             name
@@ -143,7 +145,7 @@ class KeptRoom:
         for name in list(self._standing):
             self._release(name)
 
-    def first_before(self, job_id: str, shape: Shape, now: int) -> Reservation | None:
+    def first_before(self, job_id: str, shape: SchedulingKey, now: int) -> Reservation | None:
         """The first reservation that concerns the job, None where none does."""
         concerning = (kept for kept in self._kept.values() if _concerns(kept, job_id, shape, now))
         first = next(concerning, None)
@@ -163,7 +165,7 @@ class KeptRoom:
             self._snapshot.release(key)
 
 
-def _concerns(kept: Kept, job_id: str, shape: Shape, now: int) -> bool:
+def _concerns(kept: ReservedCapacity, job_id: str, shape: SchedulingKey, now: int) -> bool:
     """Whether a job must leave this room alone: it is another's, and will be needed before the job has certainly ended."""
     return kept.reservation.job_id != job_id and not kept.outlasts(shape.bound_s, now)
 
@@ -181,16 +183,16 @@ _MOST = 8
 """Reservations at once: beyond a handful they keep no more room, since there is none, but cost time."""
 
 
-class Remembered:
+class ReservationCache:
     """What was kept, and under which conditions."""
 
     def __init__(self) -> None:
         self._conditions: Hashable = None
         self._at = 0
         self._until: int | None = None
-        self._kept: tuple[Kept, ...] = ()
+        self._kept: tuple[ReservedCapacity, ...] = ()
 
-    def recall(self, conditions: Hashable, now: int) -> tuple[Kept, ...] | None:
+    def recall(self, conditions: Hashable, now: int) -> tuple[ReservedCapacity, ...] | None:
         """What is to be kept at ``now`` (µs) under the same ``conditions``, or None where that has to be derived."""
         if (
             conditions != self._conditions
@@ -200,7 +202,9 @@ class Remembered:
             return None
         return self._kept
 
-    def note(self, conditions: Hashable, *, at: int, until: int | None, kept: Sequence[Kept]) -> None:
+    def note(
+        self, conditions: Hashable, *, at: int, until: int | None, kept: Sequence[ReservedCapacity]
+    ) -> None:
         """At ``at`` (µs) this was derived; it holds to before ``until``, None: until the conditions change."""
         self._conditions = conditions
         self._at = at
@@ -208,23 +212,27 @@ class Remembered:
         self._kept = tuple(kept)
 
 
-class Reserving:
+class ReservationPlanner:
     """Gives the reservations of a pass."""
 
     def __init__(
-        self, transaction: Transaction, kept: KeptRoom, durations: Durations, remembered: Remembered
+        self,
+        transaction: Transaction,
+        kept: Reservations,
+        runtime_estimates: RuntimeEstimates,
+        remembered: ReservationCache,
     ) -> None:
         self._trial = transaction
         self._kept = kept
-        self._durations = durations
+        self._durations = runtime_estimates
         self._remembered = remembered
-        self._ending: Ending | None = None
+        self._ending: ReleaseTimeline | None = None
         self._may_have_left = False
         self._patient: list[tuple[int, str]] = []
 
     def run(self) -> None:
         """Keep room for whoever is to have it; what is said is who must leave for it."""
-        claims = claims_of(self._trial, _MOST)
+        claims = preemptors(self._trial, _MOST)
         promised = self._promised()
         starved = self._starved()
         if not claims and not promised:
@@ -233,7 +241,7 @@ class Reserving:
             self._derive(claims, promised, starved)
         self._kept.stand()
 
-    def _keep_for(self, starved: Sequence[tuple[JobRecord, Shape]]) -> None:
+    def _keep_for(self, starved: Sequence[tuple[JobRecord, SchedulingKey]]) -> None:
         """Keep room for the starved, where nobody else is entitled to any."""
         if not starved:
             return
@@ -257,9 +265,9 @@ class Reserving:
 
     def _derive(
         self,
-        claims: Sequence[Claim],
-        promised: Sequence[tuple[JobRecord, Shape]],
-        starved: Sequence[tuple[JobRecord, Shape]],
+        claims: Sequence[Preemptor],
+        promised: Sequence[tuple[JobRecord, SchedulingKey]],
+        starved: Sequence[tuple[JobRecord, SchedulingKey]],
     ) -> None:
         mark = self._trial.checkpoint()
         try:
@@ -278,14 +286,14 @@ class Reserving:
 
     def starves_at(self) -> int | None:
         """The next instant (µs) at which somebody who was not placed in this pass has waited too long, if any."""
-        return min((at for at, job_id in self._patient if job_id not in self._trial.touched), default=None)
+        return min((at for at, job_id in self._patient if job_id not in self._trial.decided), default=None)
 
-    def _claim(self, claim: Claim) -> None:
-        found = make_room(claim, self._trial)
+    def _claim(self, claim: Preemptor) -> None:
+        found = preempt(claim, self._trial)
         if found is not None:
             self._keep(claim.record, claim.shape, found, self._trial.now, forced=True)
 
-    def _redeem(self, record: JobRecord, shape: Shape) -> None:
+    def _redeem(self, record: JobRecord, shape: SchedulingKey) -> None:
         """Keep what was given up for a job, once all of it is there."""
         if any(one.job_id == record.job_id for one in self._kept.reservations):
             return
@@ -293,20 +301,22 @@ class Reserving:
         if found is not None:
             self._keep(record, shape, found, self._trial.now, forced=True)
 
-    def _wait_for_room(self, record: JobRecord, shape: Shape, *, is_last: bool) -> None:
+    def _wait_for_room(self, record: JobRecord, shape: SchedulingKey, *, is_last: bool) -> None:
         if any(one.job_id == record.job_id for one in self._kept.reservations):
             return
         if self._ending is None:
-            self._ending = Ending(self._trial.index, self._durations, self._trial.now)
-        leavers: Sequence[Leaver] = self._ending
+            self._ending = ReleaseTimeline(self._trial.index, self._durations, self._trial.now)
+        leavers: Sequence[ExpectedRelease] = self._ending
         if self._may_have_left:
-            leavers = StillHeld(leavers, self._trial.snapshot.holds)
+            leavers = RemainingReleases(leavers, self._trial.snapshot.holds)
         mark = self._trial.checkpoint()
-        gang = smallest(shape.gang)
-        if is_countable(gang):
+        gang = minimum_gang(shape.gang)
+        if has_equal_replicas(gang):
             found = self._counted(gang, leavers, is_last=is_last)
         else:
-            found = first_fit(self._trial, leavers, gang, lambda: find_room(gang, self._trial.snapshot))
+            found = earliest_placement(
+                self._trial, leavers, gang, lambda: find_room(gang, self._trial.snapshot)
+            )
         if found is None:
             self._trial.rollback(mark)
             return
@@ -320,10 +330,10 @@ class Reserving:
         self._keep(record, shape, placement, None if None in known else at, forced=False)
 
     def _counted(
-        self, gang: Gang, leavers: Sequence[Leaver], *, is_last: bool
+        self, gang: Gang, leavers: Sequence[ExpectedRelease], *, is_last: bool
     ) -> tuple[int, Placement] | None:
-        """As ``first_fit``; for the last who waits the only room released is that in question, since nobody looks at the rest."""
-        opening = opening_for(gang, leavers, self._trial.snapshot)
+        """As ``earliest_placement``; for the last who waits the only room released is that in question, since nobody looks at the rest."""
+        opening = earliest_fit(gang, leavers, self._trial.snapshot)
         if opening is None:
             return None
         for leaver in leavers[: opening.number]:
@@ -334,9 +344,9 @@ class Reserving:
         return None if found is None else (opening.number, found)
 
     def _keep(
-        self, record: JobRecord, shape: Shape, found: Placement, at: int | None, *, forced: bool
+        self, record: JobRecord, shape: SchedulingKey, found: Placement, at: int | None, *, forced: bool
     ) -> None:
-        self._trial.hold(record, record.attempt + 1, found.replicas)
+        self._trial.allocate(record, record.attempt + 1, found.replicas)
         reservation = Reservation(
             job_id=record.job_id,
             queue=shape.queue,
@@ -344,29 +354,29 @@ class Reserving:
             expected_at=at,
             forced=forced,
         )
-        self._kept.add(Kept(reservation, shape, found, self._trial.snapshot))
+        self._kept.add(ReservedCapacity(reservation, shape, found, self._trial.snapshot))
 
-    def _room_for(self, shape: Shape) -> Placement | None:
-        return find_room(smallest(shape.gang), self._trial.snapshot)
+    def _room_for(self, shape: SchedulingKey) -> Placement | None:
+        return find_room(minimum_gang(shape.gang), self._trial.snapshot)
 
-    def _promised(self) -> list[tuple[JobRecord, Shape]]:
+    def _promised(self) -> list[tuple[JobRecord, SchedulingKey]]:
         """The waiting jobs for whom others gave up replicas since they wait, whoever waits longest first."""
         index = self._trial.index
-        promised: dict[str, tuple[JobRecord, Shape]] = {}
-        for giver, takers in index.gifts.items():
+        promised: dict[str, tuple[JobRecord, SchedulingKey]] = {}
+        for giver, takers in index.beneficiaries.items():
             given_at = index.records[giver].resized_at
             for taker in takers:
-                if taker in index.lines and self._trial.may_start(taker):
+                if taker in index.classes and self._trial.is_eligible(taker):
                     record = index.records[taker]
                     if record.waiting_since <= given_at:
-                        promised[taker] = (record, index.lines.line_of(taker).shape)
+                        promised[taker] = (record, index.classes.class_of(taker).shape)
         return sorted(promised.values(), key=lambda one: (one[0].waiting_since, one[0].job_id))
 
-    def _starved(self) -> list[tuple[JobRecord, Shape]]:
+    def _starved(self) -> list[tuple[JobRecord, SchedulingKey]]:
         """The first of every queue that has waited too long, whoever waits longest first."""
-        first: dict[str, tuple[QueueKey, int, Line]] = {}
-        for line in self._trial.index.lines:
-            key = next((key for key in line.keys if self._trial.may_start(key[2])), None)
+        first: dict[str, tuple[QueueKey, int, SchedulingClass]] = {}
+        for line in self._trial.index.classes:
+            key = next((key for key in line.keys if self._trial.is_eligible(key[2])), None)
             if key is None:
                 continue
             queue = line.shape.queue
@@ -381,8 +391,8 @@ class Reserving:
         starved = sorted(first.values(), key=lambda one: (one[1], one[0]))
         return [(self._trial.index.records[key[2]], line.shape) for key, _, line in starved]
 
-    def _waits_for_room(self, shape: Shape) -> bool:
+    def _waits_for_room(self, shape: SchedulingKey) -> bool:
         """Whether only room keeps it from starting, and the empty pool would have it."""
-        floor = smallest(shape.gang)
-        allowed = self._trial.ledger.barrier(shape.queue, gang_amounts(floor)) is None
-        return allowed and self._trial.could_start(shape.gang)
+        floor = minimum_gang(shape.gang)
+        allowed = self._trial.ledger.exceeded_limit(shape.queue, gang_amounts(floor)) is None
+        return allowed and self._trial.is_feasible(shape.gang)

@@ -7,23 +7,29 @@
 from muster_core.scheduling.resizing.generations import (
     given_up,
     grown,
-    mended,
+    handle_start_timeout,
+    replace_lost_replicas,
     shrink,
     size_within_limits,
-    timed_out,
 )
-from muster_core.scheduling.resizing.proposals import Beside, Gift, Requests, foreseen, weigh
+from muster_core.scheduling.resizing.proposals import (
+    BeneficiaryFit,
+    DonatedReplica,
+    ResizeRequests,
+    required_donations,
+    terminating_released,
+)
 
 __all__ = [
-    "Beside",
-    "Gift",
-    "Requests",
-    "foreseen",
+    "BeneficiaryFit",
+    "DonatedReplica",
+    "ResizeRequests",
     "given_up",
     "grown",
-    "mended",
+    "handle_start_timeout",
+    "replace_lost_replicas",
+    "required_donations",
     "shrink",
     "size_within_limits",
-    "timed_out",
-    "weigh",
+    "terminating_released",
 ]

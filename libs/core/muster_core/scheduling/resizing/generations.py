@@ -29,17 +29,17 @@ from muster_core.models import Job, JobRecord, Phase, Reason, ReplicaRecord, Res
 from muster_core.scheduling import reasons
 from muster_core.scheduling.placement import Snapshot, place_more
 from muster_core.scheduling.placement.words import counted
-from muster_core.scheduling.queues import dearest_amounts
+from muster_core.scheduling.queues import max_replica_amounts
 from muster_core.scheduling.state import (
     Avoided,
     Evict,
     Resize,
     Transaction,
-    kept_off,
-    known_among,
+    excluding_nodes,
     reachable,
     resizable,
     size_of,
+    usable_nodes,
 )
 
 
@@ -114,10 +114,10 @@ def size_within_limits(record: JobRecord, role: str, size: int, target: int, tra
     if known is None:
         return target
     queue = transaction.index.tree.account_of(record)[0]
-    needed = dearest_amounts(known)
+    needed = max_replica_amounts(known)
     while target > size:
         more = {name: amount * (target - size) for name, amount in needed.items()}
-        if transaction.ledger.barrier(queue, more) is None:
+        if transaction.ledger.exceeded_limit(queue, more) is None:
             break
         target -= 1
     return target
@@ -133,8 +133,8 @@ def grown(
     policy: str,
 ) -> Resize | None:
     """Add as many replicas as fit, up to ``target`` members; None where none fits."""
-    avoided = known_among(avoided_at(record, transaction.now), transaction.snapshot)
-    with kept_off(avoided, record.job_id, transaction.snapshot):
+    avoided = usable_nodes(avoided_at(record, transaction.now), transaction.snapshot)
+    with excluding_nodes(avoided, record.job_id, transaction.snapshot):
         found = grow(record, role, target, transaction.snapshot, reason=reason, policy=policy)
     whole = found is not None and len(found.added) == target - size_of(record, role)
     if whole or not avoided or policy != MANUAL_POLICY:
@@ -145,14 +145,14 @@ def grown(
 _Key = tuple[str, int]
 
 
-def taken_from(record: JobRecord) -> tuple[ReplicaRecord, ...]:
+def lost_replicas(record: JobRecord) -> tuple[ReplicaRecord, ...]:
     """The members that their nodes have taken."""
     return tuple(member for member in record.members() if was_taken(member))
 
 
-def mended(record: JobRecord, transaction: Transaction) -> Resize | Evict:
+def replace_lost_replicas(record: JobRecord, transaction: Transaction) -> Resize | Evict:
     """What becomes of an active job of which nodes have taken members; room for those who join is not held yet."""
-    taken = taken_from(record)
+    taken = lost_replicas(record)
     nodes = tuple(sorted({member.node for member in taken}))
     one_by_one = record.job is not None and restart_scope_of(record.job) is RestartScope.REPLICA
     added = _placed_again(record, record.job, taken, transaction) if one_by_one and record.job else None
@@ -179,7 +179,7 @@ def _placed_again(
     if not resizable(record):
         return None
     gone = {member.node for member in taken} | avoided_at(record, transaction.now)
-    elsewhere = known_among(gone, transaction.snapshot)
+    elsewhere = usable_nodes(gone, transaction.snapshot)
     added = _room_for(record, job, taken, elsewhere, transaction)
     if len(added) < len(taken) and elsewhere:
         added = _room_for(record, job, taken, (), transaction)
@@ -187,7 +187,7 @@ def _placed_again(
         return added
     keys = {(one.role, one.index) for one in added}
     missing = [member for member in taken if member.key not in keys]
-    return added if goes_on_without(record, missing) else None
+    return added if can_run_without(record, missing) else None
 
 
 def _room_for(
@@ -198,20 +198,20 @@ def _room_for(
     added: list[Assignment] = []
     mark = transaction.checkpoint()
     try:
-        with kept_off(avoided, record.job_id, transaction.snapshot):
+        with excluding_nodes(avoided, record.job_id, transaction.snapshot):
             for role in sorted({member.role for member in taken}):
                 left = size_of(record, role) - sum(1 for member in taken if member.role == role)
                 # Its limit may have been lowered since it was placed.
                 wanted = size_within_limits(record, role, left, size_of(record, role), transaction)
                 found = place_more(job, known, role, wanted, transaction.snapshot)
-                transaction.hold(record, record.attempt, found)
+                transaction.allocate(record, record.attempt, found)
                 added += found
     finally:
         transaction.rollback(mark)
     return tuple(added)
 
 
-def goes_on_without(record: JobRecord, missing: Sequence[ReplicaRecord]) -> bool:
+def can_run_without(record: JobRecord, missing: Sequence[ReplicaRecord]) -> bool:
     """Whether every role may be smaller by those who are missing."""
     if any(member.index == 0 for member in missing):
         return False
@@ -222,13 +222,13 @@ def goes_on_without(record: JobRecord, missing: Sequence[ReplicaRecord]) -> bool
     return True
 
 
-def timed_out(record: JobRecord, default_s: int, now: int) -> Resize | Evict:
+def handle_start_timeout(record: JobRecord, default_s: int, now: int) -> Resize | Evict:
     """What becomes of a job whose start, or growth, is overdue at ``now`` (µs); its nodes are avoided for a while."""
     timeout_s = start_timeout_of(record, default_s)
     is_running = record.phase is Phase.RUNNING
     late = late_joiners(record, default_s, now) if is_running else unstarted(record)
     nodes = tuple(sorted({one.node for one in late}))
-    if is_running and goes_on_without(record, late):
+    if is_running and can_run_without(record, late):
         return Resize(
             job_id=record.job_id,
             attempt=record.attempt,

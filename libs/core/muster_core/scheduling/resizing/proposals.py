@@ -17,26 +17,26 @@ from muster_core.events import JobResized, ReplicaRef, ScaleProposed, StoredEven
 from muster_core.models import JobRecord
 from muster_core.scheduling.placement import Allocation, AllocationKey, Placement, find_room
 from muster_core.scheduling.placement.roles import is_pinned
-from muster_core.scheduling.queues import Shape, gang_amounts, smallest
-from muster_core.scheduling.reservations import KeptRoom, leaving
+from muster_core.scheduling.queues import SchedulingKey, gang_amounts, minimum_gang
+from muster_core.scheduling.reservations import Reservations, leaving
 from muster_core.scheduling.state import Transaction, reachable, resizable, size_of
 
 
-class Gift(NamedTuple):
+class DonatedReplica(NamedTuple):
     """One replica that could leave, with the room that it holds."""
 
     record: JobRecord
     ref: ReplicaRef
     key: AllocationKey
-    hold: Allocation
+    allocation: Allocation
 
 
-class Beside:
-    """The room for a waiting job beside what is kept for others; use it within ``foreseen``."""
+class BeneficiaryFit:
+    """The room for a waiting job beside what is kept for others; use it within ``terminating_released``."""
 
-    def __init__(self, transaction: Transaction, kept: KeptRoom, job_id: str) -> None:
-        self.shape: Shape = transaction.index.lines.line_of(job_id).shape
-        self.gang = smallest(self.shape.gang)
+    def __init__(self, transaction: Transaction, kept: Reservations, job_id: str) -> None:
+        self.shape: SchedulingKey = transaction.index.classes.class_of(job_id).shape
+        self.gang = minimum_gang(self.shape.gang)
         self._trial = transaction
         self._kept = kept
         self._job_id = job_id
@@ -45,24 +45,26 @@ class Beside:
         """Where the floor of the job's gang fits now; None where it does not, or its queue may not have so much."""
         self._kept.stand()
         self._kept.lift(self._job_id, self.shape, self._trial.now)
-        if self._trial.ledger.barrier(self.shape.queue, gang_amounts(self.gang)) is not None:
+        if self._trial.ledger.exceeded_limit(self.shape.queue, gang_amounts(self.gang)) is not None:
             return None
         return find_room(self.gang, self._trial.snapshot)
 
-    def give(self, gift: Gift) -> None:
+    def give(self, gift: DonatedReplica) -> None:
         """Let a replica leave."""
-        self._trial.release(gift.record, ((gift.key, gift.hold),))
+        self._trial.release(gift.record, ((gift.key, gift.allocation),))
 
-    def take_back(self, gift: Gift) -> None:
+    def take_back(self, gift: DonatedReplica) -> None:
         """Let a replica stay after all."""
-        self._trial.hold_again(gift.record, ((gift.key, gift.hold),))
+        self._trial.add_allocations(gift.record, ((gift.key, gift.allocation),))
 
-    def needed(self, given: Sequence[Gift], found: Placement) -> tuple[list[Gift], Placement]:
+    def needed(
+        self, given: Sequence[DonatedReplica], found: Placement
+    ) -> tuple[list[DonatedReplica], Placement]:
         """What of ``given``, after which the gang fits as ``found``, it does not fit without; and where it then goes.
 
         The last ones given stay first; the others' room stays taken back.
         """
-        needed: list[Gift] = []
+        needed: list[DonatedReplica] = []
         for gift in reversed(given):
             self._kept.lift_all()
             self.take_back(gift)
@@ -77,7 +79,7 @@ class Beside:
 
 
 @contextmanager
-def foreseen(transaction: Transaction, kept: KeptRoom) -> Generator[None]:
+def terminating_released(transaction: Transaction, kept: Reservations) -> Generator[None]:
     """Inside, what is on its way out has gone; afterwards everything is as it was, and room is kept as it was."""
     kept.lift_all()
     mark = transaction.checkpoint()
@@ -91,14 +93,16 @@ def foreseen(transaction: Transaction, kept: KeptRoom) -> Generator[None]:
         kept.stand()
 
 
-def gifts_of(record: JobRecord, proposal: ScaleProposed, transaction: Transaction) -> list[Gift]:
+def donated_replicas(
+    record: JobRecord, proposal: ScaleProposed, transaction: Transaction
+) -> list[DonatedReplica]:
     """What a valid proposal to shrink would have leave, as far as it still holds room."""
     held = transaction.index.allocations.get(record.job_id, {})
     keys = [(ref, (record.job_id, record.attempt, ref.role, ref.index)) for ref in proposal.removed]
-    return [Gift(record, ref, key, held[key]) for ref, key in keys if key in held]
+    return [DonatedReplica(record, ref, key, held[key]) for ref, key in keys if key in held]
 
 
-def may_leave(record: JobRecord, proposal: ScaleProposed) -> bool:
+def is_valid_scale_down(record: JobRecord, proposal: ScaleProposed) -> bool:
     """Whether a proposal to shrink is within what the job may lose: members of one role that is not pinned, never index 0, never more
     than what it has above its minimum."""
     if record.job is None or not resizable(record) or not record.job.preemptible or is_pinned(proposal.role):
@@ -115,25 +119,27 @@ def may_leave(record: JobRecord, proposal: ScaleProposed) -> bool:
     )
 
 
-def weigh(
+def required_donations(
     job_id: str,
     proposals: Sequence[tuple[JobRecord, ScaleProposed]],
     transaction: Transaction,
-    kept: KeptRoom,
+    kept: Reservations,
 ) -> dict[str, tuple[ReplicaRef, ...]] | None:
     """Who of those proposed must leave for ``job_id`` to start, by giver; None where it does not wait for that, or it would not help."""
     if (
-        job_id in transaction.touched
-        or job_id not in transaction.index.lines
-        or not transaction.may_start(job_id)
+        job_id in transaction.decided
+        or job_id not in transaction.index.classes
+        or not transaction.is_eligible(job_id)
     ):
         return None
-    with foreseen(transaction, kept):
-        beside = Beside(transaction, kept, job_id)
+    with terminating_released(transaction, kept):
+        beside = BeneficiaryFit(transaction, kept, job_id)
         if beside.find() is not None:
             return None
         kept.lift_all()
-        gifts = [gift for record, proposal in proposals for gift in gifts_of(record, proposal, transaction)]
+        gifts = [
+            gift for record, proposal in proposals for gift in donated_replicas(record, proposal, transaction)
+        ]
         for gift in gifts:
             beside.give(gift)
         found = beside.find()
@@ -146,14 +152,14 @@ def weigh(
     return leaving_by_giver
 
 
-class Requests:
-    """Open requests: ``by_hand`` has the size asked for by (job id, role), ``proposals`` the latest proposal by job id.
+class ResizeRequests:
+    """Open requests: ``manual`` has the size asked for by (job id, role), ``proposals`` the latest proposal by job id.
 
     ``refused`` counts the proposals that were dropped. Proposals to give room to the same job stand and fall together.
     """
 
     def __init__(self) -> None:
-        self.by_hand: dict[tuple[str, str], int] = {}
+        self.manual: dict[tuple[str, str], int] = {}
         self.proposals: dict[str, ScaleProposed] = {}
         self.refused = 0
 
@@ -174,11 +180,11 @@ class Requests:
     def settle(self, record: JobRecord) -> None:
         """Take in the sizes that the job is asked to have and has not reached, and drop a proposal that does not hold for it any more."""
         job_id = record.job_id
-        for key in [key for key in self.by_hand if key[0] == job_id]:
-            del self.by_hand[key]
+        for key in [key for key in self.manual if key[0] == job_id]:
+            del self.manual[key]
         for role, target in record.asked.items():
             if reachable(record, role, target) not in (None, size_of(record, role)):
-                self.by_hand[(job_id, role)] = target
+                self.manual[(job_id, role)] = target
         proposal = self.proposals.get(job_id)
         if proposal is not None and not self._valid(proposal, record):
             self.refuse(job_id)
@@ -220,9 +226,9 @@ class Requests:
             role is None
             or not resizable(record)
             or (proposal.attempt, proposal.generation) != (record.attempt, record.generation)
-            or (record.job_id, proposal.role) in self.by_hand
+            or (record.job_id, proposal.role) in self.manual
         ):
             return False
         if proposal.for_job:
-            return may_leave(record, proposal)
+            return is_valid_scale_down(record, proposal)
         return max(role.min, size_of(record, proposal.role) + 1) <= proposal.target <= role.max

@@ -21,8 +21,8 @@ from muster_core.scheduling.state.transaction import (
     Resize,
     Transaction,
     Wait,
-    kept_off,
-    known_among,
+    excluding_nodes,
+    usable_nodes,
 )
 
 __all__ = [
@@ -36,12 +36,12 @@ __all__ = [
     "Resize",
     "Transaction",
     "Wait",
+    "excluding_nodes",
     "holds_room",
-    "kept_off",
-    "known_among",
     "reachable",
     "resizable",
     "size_of",
     "surplus",
+    "usable_nodes",
     "violations",
 ]

@@ -71,7 +71,7 @@ Name = tuple[str, str]
 """A job's namespace and name."""
 
 
-class Departure(NamedTuple):
+class JobReleases(NamedTuple):
     """What a job holds: ``leaving`` is on its way out, ``ending`` is given back when the job ends; nobody waits for the rest."""
 
     leaving: Allocations
@@ -81,11 +81,11 @@ class Departure(NamedTuple):
     name: Name
 
 
-class Departures:
+class ReleaseIndex:
     """The departures of all jobs by id."""
 
     def __init__(self) -> None:
-        self._of: dict[str, Departure] = {}
+        self._of: dict[str, JobReleases] = {}
         self._leaving: set[str] = set()
         self._bounded: set[str] = set()
         self._by_age: list[tuple[int, str]] = []
@@ -115,7 +115,7 @@ class Departures:
         for name in self._by_name.keys() & names:
             yield from self._by_name[name]
 
-    def of(self, job_id: str) -> Departure:
+    def of(self, job_id: str) -> JobReleases:
         """The departure of a job; raises KeyError where it holds nothing."""
         return self._of[job_id]
 
@@ -132,7 +132,7 @@ class Departures:
             self._remember(job_id, departure)
         return True
 
-    def _remember(self, job_id: str, departure: Departure) -> None:
+    def _remember(self, job_id: str, departure: JobReleases) -> None:
         self._of[job_id] = departure
         if departure.leaving:
             self._leaving.add(job_id)
@@ -142,7 +142,7 @@ class Departures:
             insort(self._by_age, (departure.placed_at, job_id))
             self._by_name.setdefault(departure.name, set()).add(job_id)
 
-    def _forget(self, job_id: str, departure: Departure) -> None:
+    def _forget(self, job_id: str, departure: JobReleases) -> None:
         del self._of[job_id]
         self._leaving.discard(job_id)
         if departure.ending and departure.has_deadline:
@@ -155,11 +155,11 @@ class Departures:
                 del self._by_name[departure.name]
 
 
-def _departure(record: JobRecord, allocations: Mapping[AllocationKey, Allocation]) -> Departure:
+def _departure(record: JobRecord, allocations: Mapping[AllocationKey, Allocation]) -> JobReleases:
     gone = {(record.job_id, r.attempt, r.role, r.index) for r in record.replicas if r.leaving and not r.ended}
     job = record.job
     ends = job is not None and job.kind is not JobKind.SERVICE and record.phase in ACTIVE_PHASES
-    return Departure(
+    return JobReleases(
         leaving=_among(allocations.items(), gone) if gone else (),
         ending=tuple(one for one in allocations.items() if one[0] not in gone) if ends else (),
         placed_at=record.placed_at,

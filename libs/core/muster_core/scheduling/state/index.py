@@ -19,18 +19,18 @@ from muster_core.lifecycle.moves import ACTIVE_PHASES, WAITING_PHASES
 from muster_core.models import JobRecord, Phase
 from muster_core.scheduling.placement import Allocation, AllocationKey, Snapshot, gang_of
 from muster_core.scheduling.queues import (
-    Builds,
-    Ledger,
+    BuildDependencies,
     QueueKey,
     QueueTree,
-    Shape,
-    WaitingLines,
+    QuotaLedger,
+    SchedulingClasses,
+    SchedulingKey,
     amounts_of,
     drained,
     queue_key,
     ready_at,
 )
-from muster_core.scheduling.state.allocations import Departures, allocations_of
+from muster_core.scheduling.state.allocations import ReleaseIndex, allocations_of
 
 _PLACELESS_PHASES = WAITING_PHASES | {Phase.SUSPENDED}
 """Phases in which a job whose replicas have gone leaves its name to others."""
@@ -40,33 +40,33 @@ class PoolIndex:
     """Unsettled records, and by them: what is held (in ``snapshot``, by queue in ``ledger``), who waits, whose name is whose.
 
     ``waiting`` has the queue key of every job that wants to be placed. Of those, ``lines`` have the ones that may start when they fit,
-    ``builds`` those that wait for their build, ``homeless`` those whose queue is not there, ``draining`` those that wait for the end of
+    ``builds`` those that wait for their build, ``unknown_queue`` those of an unknown queue, ``draining`` those that wait for the end of
     an earlier attempt. ``delayed`` has the instants (µs) before which jobs in ``lines`` must not start. ``disrupted`` are the active
     jobs with a member that its node has taken, ``starting`` those of which not all has started, with the instants (µs) by which it must
-    have. ``allocations`` has what every job holds, ``departures`` what of it becomes free when; ``version`` changes whenever one of them
+    have. ``allocations`` has what every job holds, ``releases`` what of it becomes free when; ``version`` changes whenever one of them
     or a node does. ``gifts`` are, by job that gave replicas up, the waiting jobs for which it did.
     """
 
     def __init__(self, snapshot: Snapshot, *, start_timeout_s: int = 0) -> None:
         self.snapshot = snapshot
         self.start_timeout_s = start_timeout_s
-        self.lines = WaitingLines()
+        self.classes = SchedulingClasses()
         self.waiting: dict[str, QueueKey] = {}
-        self.homeless: set[str] = set()
+        self.unknown_queue: set[str] = set()
         self.draining: set[str] = set()
         self.delayed: dict[str, int] = {}
         self.disrupted: set[str] = set()
         self.starting: dict[str, int] = {}
         self.allocations: dict[str, dict[AllocationKey, Allocation]] = {}
-        self.departures = Departures()
+        self.releases = ReleaseIndex()
         self.version = 0
-        self.gifts: dict[str, frozenset[str]] = {}
+        self.beneficiaries: dict[str, frozenset[str]] = {}
         self._capacity: dict[str, int] | None = None
         self.tree = QueueTree()
-        self.ledger = Ledger(self.tree, self.capacity)
+        self.ledger = QuotaLedger(self.tree, self.capacity)
         self._records: dict[str, JobRecord] = {}
         self._names: dict[tuple[str, str], set[str]] = {}
-        self.builds = Builds(self._records)
+        self.builds = BuildDependencies(self._records)
 
     @property
     def records(self) -> Mapping[str, JobRecord]:
@@ -88,7 +88,7 @@ class PoolIndex:
         """Put every job into its queue of ``tree``."""
         self.tree = tree
         self.version += 1
-        self.ledger = Ledger(tree, self.capacity)
+        self.ledger = QuotaLedger(tree, self.capacity)
         for job_id, holds in self.allocations.items():
             self.ledger.add(tree.account_of(self._records[job_id]), amounts_of(holds.values()))
         for record in self._records.values():
@@ -151,15 +151,15 @@ class PoolIndex:
             self.allocations[record.job_id] = holds
         else:
             self.allocations.pop(record.job_id, None)
-        if self.departures.put(record, holds) or released or taken:
+        if self.releases.put(record, holds) or released or taken:
             self.version += 1
 
     def _reindex_gifts(self, record: JobRecord) -> None:
         takers = frozenset(one.leaves_for for one in record.replicas if one.leaves_for)
         if takers and record.phase in ACTIVE_PHASES:
-            self.gifts[record.job_id] = takers
+            self.beneficiaries[record.job_id] = takers
         else:
-            self.gifts.pop(record.job_id, None)
+            self.beneficiaries.pop(record.job_id, None)
 
     def _reindex_name(self, before: JobRecord | None, record: JobRecord) -> None:
         name = _name_of(record)
@@ -177,7 +177,7 @@ class PoolIndex:
         else:
             rivals.add(record.job_id)
         for rival in rivals:
-            self.lines.retell(rival)
+            self.classes.retell(rival)
         if rivals:
             self._names[name] = rivals
         else:
@@ -186,10 +186,10 @@ class PoolIndex:
     def _reindex_waiting(self, record: JobRecord) -> None:
         job_id = record.job_id
         self.waiting.pop(job_id, None)
-        self.homeless.discard(job_id)
+        self.unknown_queue.discard(job_id)
         self.draining.discard(job_id)
         self.delayed.pop(job_id, None)
-        self.lines.drop(job_id)
+        self.classes.drop(job_id)
         self.builds.release(record)
         if record.job is None or record.phase not in WAITING_PHASES or record.cancel_requested:
             return
@@ -197,10 +197,12 @@ class PoolIndex:
         if self.builds.block(record):
             return
         if self.tree.queue_of(record.job) is None:
-            self.homeless.add(job_id)
+            self.unknown_queue.add(job_id)
         elif drained(record):
-            shape = Shape(self.tree.account_of(record), gang_of(record.job), record.job.run.active_deadline_s)
-            self.lines.put(job_id, key, shape, heard=record.reason is not None)
+            shape = SchedulingKey(
+                self.tree.account_of(record), gang_of(record.job), record.job.run.active_deadline_s
+            )
+            self.classes.put(job_id, key, shape, heard=record.reason is not None)
             if ready := ready_at(record):
                 self.delayed[job_id] = ready
         else:
@@ -235,7 +237,7 @@ def violations(index: PoolIndex, *, shrunk: frozenset[str], lowered: frozenset[s
 
 
 def _of_ledger(index: PoolIndex) -> Iterator[str]:
-    fresh = Ledger(index.tree, index.capacity)
+    fresh = QuotaLedger(index.tree, index.capacity)
     for job_id, holds in index.allocations.items():
         fresh.add(index.tree.account_of(index.records[job_id]), amounts_of(holds.values()))
     for name in index.tree.specs:

@@ -26,7 +26,7 @@ from muster_core.scheduling.placement import (
     feasible_when_empty,
 )
 from muster_core.scheduling.placement.demand import PODS
-from muster_core.scheduling.queues import Ledger, amounts_of
+from muster_core.scheduling.queues import QuotaLedger, amounts_of
 from muster_core.scheduling.state.index import PoolIndex
 
 
@@ -112,14 +112,14 @@ Instruction = Place | Resize | Evict | Wait
 
 
 class Transaction:
-    """One pass at ``now`` (µs). ``feasible`` remembers which gangs the empty pool could hold; ``touched`` are jobs with an instruction."""
+    """One pass at ``now`` (µs). ``feasible`` remembers which gangs the empty pool could hold; ``decided`` are jobs with an instruction."""
 
     def __init__(self, *, index: PoolIndex, feasible: dict[Gang, bool], now: int) -> None:
         self.index = index
         self.feasible = feasible
         self.now = now
         self.done: list[Instruction] = []
-        self.touched: set[str] = set()
+        self.decided: set[str] = set()
 
     @property
     def snapshot(self) -> Snapshot:
@@ -127,7 +127,7 @@ class Transaction:
         return self.index.snapshot
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> QuotaLedger:
         """What the queues hold."""
         return self.index.ledger
 
@@ -145,7 +145,7 @@ class Transaction:
         self.snapshot.commit(mark[0])
         self.ledger.commit()
 
-    def hold(self, record: JobRecord, attempt: int, replicas: Iterable[Assignment]) -> None:
+    def allocate(self, record: JobRecord, attempt: int, replicas: Iterable[Assignment]) -> None:
         """Let replicas of a job take their room."""
         if record.job is None:
             return
@@ -158,9 +158,9 @@ class Transaction:
             for one in replicas
             if one.role in roles
         ]
-        self.hold_again(record, holds)
+        self.add_allocations(record, holds)
 
-    def hold_again(self, record: JobRecord, holds: Iterable[tuple[AllocationKey, Allocation]]) -> None:
+    def add_allocations(self, record: JobRecord, holds: Iterable[tuple[AllocationKey, Allocation]]) -> None:
         """Take room for replicas of a job."""
         taken = list(holds)
         self.snapshot.hold_all(taken)
@@ -173,19 +173,19 @@ class Transaction:
             self.snapshot.release(key)
         self.ledger.take(self.index.tree.account_of(record), amounts_of(hold for _, hold in given))
 
-    def say(self, instruction: Instruction) -> None:
+    def emit(self, instruction: Instruction) -> None:
         """Decide so."""
         self.done.append(instruction)
-        self.touched.add(instruction.job_id)
+        self.decided.add(instruction.job_id)
 
-    def could_start(self, gang: Gang) -> bool:
+    def is_feasible(self, gang: Gang) -> bool:
         """Whether the empty pool could hold the gang's floor."""
         known = self.feasible.get(gang)
         if known is None:
             known = self.feasible[gang] = feasible_when_empty(gang, self.snapshot)
         return known
 
-    def may_start(self, job_id: str) -> bool:
+    def is_eligible(self, job_id: str) -> bool:
         """Whether nothing but room, its queue and its turn keeps a job in a line from starting."""
         if self.index.delayed.get(job_id, 0) > self.now:
             return False
@@ -196,13 +196,13 @@ Avoided = tuple[str, ...]
 """Names of nodes, sorted."""
 
 
-def known_among(nodes: Iterable[str], snapshot: Snapshot) -> Avoided:
+def usable_nodes(nodes: Iterable[str], snapshot: Snapshot) -> Avoided:
     """Those of ``nodes`` that could take replicas at all."""
     return tuple(sorted(node for node in nodes if snapshot.class_of(node) is not None))
 
 
 @contextmanager
-def kept_off(nodes: Avoided, job_id: str, snapshot: Snapshot) -> Generator[None]:
+def excluding_nodes(nodes: Avoided, job_id: str, snapshot: Snapshot) -> Generator[None]:
     """While it is entered, no replica fits on ``nodes``."""
     holds = [
         (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from muster_core.models import Job, JobRecord, Phase
-from muster_core.scheduling.reservations import Durations
+from muster_core.scheduling.reservations import RuntimeEstimates
 
 SECOND = 1_000_000
 
@@ -37,18 +37,18 @@ RUNS = [run(number, seconds) for number, seconds in enumerate([50, 10, 20, 40, 3
 
 def test_the_order_in_which_runs_are_told_does_not_matter() -> None:
     for told in itertools.permutations(RUNS):
-        durations = Durations()
+        runtime_estimates = RuntimeEstimates()
         for record in told:
-            durations.note(record)
-        assert durations.expected_end(RUNNING, 0) == RUNNING.running_at + 40 * SECOND
+            runtime_estimates.note(record)
+        assert runtime_estimates.expected_end(RUNNING, 0) == RUNNING.running_at + 40 * SECOND
 
 
 def test_who_is_told_twice_learns_nothing_new() -> None:
-    durations = Durations()
+    runtime_estimates = RuntimeEstimates()
     for record in RUNS:
-        durations.note(record)
-    version = durations.version
+        runtime_estimates.note(record)
+    version = runtime_estimates.version
     for record in RUNS[1:] * 3:
-        durations.note(record)
-    assert durations.version == version
-    assert durations.expected_end(RUNNING, 0) == RUNNING.running_at + 40 * SECOND
+        runtime_estimates.note(record)
+    assert runtime_estimates.version == version
+    assert runtime_estimates.expected_end(RUNNING, 0) == RUNNING.running_at + 40 * SECOND

@@ -51,7 +51,7 @@ def test_who_leaves_is_who_was_proposed_and_the_room_is_for_whom_it_was(world: W
     assert world.placed() == []
     world.leave("a", ("worker", 6))
     assert world.placed() == ["b"]
-    assert world.pool.refused_proposals == 0
+    assert world.pool.rejected_proposals == 0
 
 
 def test_more_than_is_needed_does_not_leave(world: World) -> None:
@@ -101,7 +101,7 @@ def test_what_does_not_help_or_may_not_be_is_refused(world: World, proposed: eve
         _wait(world)
     world.say("a", proposed)
     assert world.resizes() == []
-    assert world.pool.refused_proposals == 1
+    assert world.pool.rejected_proposals == 1
     assert world.indices("a") == list(range(8))
 
 
@@ -111,7 +111,7 @@ def test_nobody_leaves_until_everybody_who_must_has_been_proposed(world: World) 
     world.submit(world.job("b", 2, floor=2))
     world.say("a", _give(3, size=4, givers=2))
     assert world.resizes() == []
-    assert world.pool.refused_proposals == 0
+    assert world.pool.rejected_proposals == 0
     world.say("c", _give(3, size=4, givers=2))
     assert {one.job_id for one in world.resizes()} == {"a", "c"}
 
@@ -123,7 +123,7 @@ def test_proposals_that_go_together_fall_together(world: World) -> None:
     world.say("a", _give(3, size=4, givers=2))
     world.say("c", _give(3, size=4, givers=2, generation=7))
     assert world.resizes() == []
-    assert world.pool.refused_proposals == 2
+    assert world.pool.rejected_proposals == 2
 
 
 def test_who_no_longer_waits_gets_nothing(world: World) -> None:
@@ -131,7 +131,7 @@ def test_who_no_longer_waits_gets_nothing(world: World) -> None:
     world.finish("b")
     world.say("a", _give(7, 6))
     assert world.resizes() == []
-    assert world.pool.refused_proposals == 1
+    assert world.pool.rejected_proposals == 1
 
 
 def test_who_only_waits_for_what_is_leaving_gets_nothing_more(world: World) -> None:
@@ -140,7 +140,7 @@ def test_who_only_waits_for_what_is_leaving_gets_nothing_more(world: World) -> N
     assert len(world.resizes()) == 1
     world.say("a", _give(5, 4, size=6, generation=2))
     assert world.resizes() == []
-    assert world.pool.refused_proposals == 1
+    assert world.pool.rejected_proposals == 1
 
 
 def test_a_promise_does_not_outlive_the_wait(world: World) -> None:

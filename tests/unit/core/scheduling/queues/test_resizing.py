@@ -27,7 +27,7 @@ def test_a_proposal_grows_the_job_beside_its_ps(world: World) -> None:
     assert (resize.attempt, resize.generation, resize.policy) == (1, 2, "dragon")
     assert resize.reason == IDLE
     assert world.where("a") == {"n1": {"ps": 1, "worker": 4}}
-    assert world.pool.refused_proposals == 0
+    assert world.pool.rejected_proposals == 0
     assert world.decide() == []
 
 
@@ -57,7 +57,7 @@ def test_a_proposal_that_is_stale_or_out_of_bounds_is_refused(
     world.run(world.job("a", 1, most=4))
     world.say("a", msgspec.structs.replace(PROPOSED, **change))
     assert world.decide() == []
-    assert world.pool.refused_proposals == 1
+    assert world.pool.rejected_proposals == 1
 
 
 def test_a_proposal_without_room_is_refused_for_good(world: World) -> None:
@@ -65,7 +65,7 @@ def test_a_proposal_without_room_is_refused_for_good(world: World) -> None:
     world.run(world.job("a", 1, most=4))
     world.say("a", PROPOSED)
     assert world.decide() == []
-    assert world.pool.refused_proposals == 1
+    assert world.pool.rejected_proposals == 1
     world.finish("full")
     assert world.decide() == []
 
@@ -75,7 +75,7 @@ def test_waiting_gangs_come_before_proposals(world: World) -> None:
     world.submit(world.job("b", 7, floor=7, servers=0))
     world.say("a", PROPOSED)
     assert world.placed() == ["b"]
-    assert world.pool.refused_proposals == 1
+    assert world.pool.rejected_proposals == 1
 
 
 def test_a_job_is_scaled_by_hand(world: World) -> None:
@@ -147,7 +147,7 @@ def test_a_hand_overrides_a_proposal(world: World) -> None:
     world.scale("a", 2)
     world.decide()
     assert world.indices("a") == [0, 1]
-    assert world.pool.refused_proposals == 1
+    assert world.pool.rejected_proposals == 1
 
 
 def test_a_hand_lapses_with_the_attempt(world: World) -> None:
