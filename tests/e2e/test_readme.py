@@ -66,8 +66,8 @@ def parse(words: list[str]) -> None:
         command = found
 
 
-def test_the_readme_quotes_the_client_as_it_is() -> None:
-    assert blocks(README, "python") == [CLIENT.read_text()]
+def test_the_api_page_quotes_the_client() -> None:
+    assert blocks(ROOT / "docs/api.md", "python") == [CLIENT.read_text()]
 
 
 def test_the_client_needs_nothing_of_this_repository() -> None:
