@@ -30,14 +30,14 @@ async def measure(root: Path, *, quick: bool) -> list[Measurement]:
     note = f"{alone} jobs, one at a time, until the event is heard"
     return [
         Measurement(
-            name="submit_to_placed_p50_ms", value=percentile(waits, 0.5), unit="ms", budget=30, note=note
+            name="submit_to_placed_p50_ms", value=percentile(waits, 0.5), unit="ms", budget=20, note=note
         ),
         Measurement(name="submit_to_placed_p99_ms", value=percentile(waits, 0.99), unit="ms"),
         Measurement(
             name="services_rss_mib",
             value=sum(memory.rss for memory in services.values()),
             unit="MiB",
-            budget=600,
+            budget=400,
             note=f"after {_JOBS} jobs, helpers included: {weights}",
         ),
         Measurement(

@@ -46,7 +46,7 @@ async def measure(root: Path, *, quick: bool) -> list[Measurement]:
     rates = {
         number: _fill(number, rounds=1 if quick or number > 5_000 else 3) for number in (500, 5_000, 50_000)
     }
-    budgets = {5_000: max(20_000, rates[500] / 10), 50_000: rates[5_000] / 10}
+    budgets = {5_000: max(35_000, rates[500] / 10), 50_000: rates[5_000] / 10}
     return [
         *(
             Measurement(

@@ -23,7 +23,7 @@ from muster_rpc.convert import phase_from_proto
 SERVICES = ("gateway", "spec-validator", "scheduler", "pod-launcher", "scaler", "status-tracker")
 NAMES = tuple(f"recovery_s.{service}" for service in (*SERVICES, "worst"))
 
-_BUDGET_S = 5.0
+_BUDGET_S = 4.0
 _QUIET_S = 1.0
 _LOOK_S = 0.02
 _UP = frozenset({Phase.RUNNING, Phase.SUCCEEDED})

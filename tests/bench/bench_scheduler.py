@@ -57,7 +57,7 @@ async def _few_shapes(root: Path, seconds: float) -> list[Measurement]:
             name="scheduler_gangs_per_s",
             value=starved.gangs_per_s,
             unit="gangs/s",
-            budget=300,
+            budget=600,
             better="more",
             note=f"{note}; {starved.note}",
         ),

@@ -38,7 +38,7 @@ async def measure(root: Path, *, quick: bool) -> list[Measurement]:
             name="simulate_s.160",
             value=took,
             unit="s",
-            budget=20,
+            budget=5,
             note=f"8 nodes of 8 GPUs; {policy}, the slowest of {len(PLANS)} policies",
         ),
         Measurement(

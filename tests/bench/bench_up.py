@@ -31,7 +31,7 @@ async def measure(root: Path, *, quick: bool) -> list[Measurement]:
             name="up_ready_s",
             value=statistics.median(starts),
             unit="s",
-            budget=5,
+            budget=4,
             note=f"the median of {told}",
         )
     ]

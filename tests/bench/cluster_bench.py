@@ -39,7 +39,7 @@ from muster_local.lifeline import interrupt_nobody
 from muster_local.system import LocalOptions, LocalSystem
 from muster_testing.cluster import ControlPlane
 
-_LEAD, _SHARE = 3.0, 0.6
+_LEAD, _SHARE_APART = 3.0, 0.85
 _CONTENDERS = ("kube", "kube_gang", "muster", "ceiling")
 _IN_NO_RATIO = "kube"
 _GRACE_S = 3600
@@ -157,7 +157,7 @@ async def _measure(
             muster: list[Run] = []
             shapes = [shape for shape in scale.shapes if not only or shape.name in only]
             for shape in shapes:
-                measurements += await _shape(arena, shape, muster, rounds)
+                measurements += await _shape(arena, shape, muster, rounds, apart=bool(cores))
             if not only or "crowded" in only:
                 measurements += await _crowded(arena, scale, muster)
             if not only or "idle" in only:
@@ -169,7 +169,9 @@ async def _measure(
     ]
 
 
-async def _shape(arena: Arena, shape: Shape, muster: list[Run], rounds: int) -> list[Measurement]:
+async def _shape(
+    arena: Arena, shape: Shape, muster: list[Run], rounds: int, *, apart: bool
+) -> list[Measurement]:
     turns: list[dict[str, Run]] = []
     for turn in range(rounds):
         # Muster comes between those that it is compared with, and every other turn goes backwards: the machine's pace drifts.
@@ -180,7 +182,7 @@ async def _shape(arena: Arena, shape: Shape, muster: list[Run], rounds: int) -> 
     return [
         *(_rate([runs[name] for runs in turns if name in runs], name, shape) for name in _CONTENDERS),
         _ratio(turns, "kube_gang", shape, budget=_LEAD),
-        _ratio(turns, "ceiling", shape, budget=_SHARE),
+        _ratio(turns, "ceiling", shape, budget=_SHARE_APART if apart else None),
     ]
 
 
@@ -198,7 +200,7 @@ def _rate(runs: Sequence[Run], contender: str, shape: Shape) -> Measurement:
     )
 
 
-def _ratio(turns: Sequence[Mapping[str, Run]], other: str, shape: Shape, *, budget: float) -> Measurement:
+def _ratio(turns: Sequence[Mapping[str, Run]], other: str, shape: Shape, *, budget: float | None) -> Measurement:
     """Within a turn: from one to the next the machine may have another pace."""
     ratios = sorted(runs["muster"].pods_per_s / runs[other].pods_per_s for runs in turns)
     every = ", ".join(f"{ratio:.2f}" for ratio in ratios)

@@ -13,13 +13,13 @@ UNAVAILABLE = 5
 INTERRUPTED = 130
 
 TABLE = (
-    (OK, "done"),
-    (JOB_FAILED, "the job did not succeed (submit --follow, --wait; watch), or Muster refused or failed"),
-    (USAGE, "the command line is wrong"),
+    (OK, "success"),
+    (JOB_FAILED, "the job did not succeed (`submit --follow`, `--wait`, `watch`), or the request failed"),
+    (USAGE, "usage error"),
     (REFUSED, "the document has errors; nothing was submitted or applied"),
     (NOT_FOUND, "no such job, replica, queue, node or trace"),
-    (UNAVAILABLE, "Muster cannot be reached or is not ready; try again"),
-    (INTERRUPTED, "Ctrl-C; jobs go on"),
+    (UNAVAILABLE, "the server is unavailable; try again"),
+    (INTERRUPTED, "interrupted by Ctrl-C; jobs continue"),
 )
 """Every code and what it means, for ``--help``."""
 
