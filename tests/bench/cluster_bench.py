@@ -200,7 +200,9 @@ def _rate(runs: Sequence[Run], contender: str, shape: Shape) -> Measurement:
     )
 
 
-def _ratio(turns: Sequence[Mapping[str, Run]], other: str, shape: Shape, *, budget: float | None) -> Measurement:
+def _ratio(
+    turns: Sequence[Mapping[str, Run]], other: str, shape: Shape, *, budget: float | None
+) -> Measurement:
     """Within a turn: from one to the next the machine may have another pace."""
     ratios = sorted(runs["muster"].pods_per_s / runs[other].pods_per_s for runs in turns)
     every = ", ".join(f"{ratio:.2f}" for ratio in ratios)
