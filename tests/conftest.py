@@ -1,8 +1,9 @@
-"""Which tests share a worker when several run side by side: those that share what is dear to start."""
+"""Options of every test run: Hypothesis profile, distribution over workers, and the time that each folder took."""
 
 from __future__ import annotations
 
 import signal
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,33 +13,58 @@ from xdist.scheduler import LoadScopeScheduling
 if TYPE_CHECKING:
     from xdist.remote import Producer
 
-# Explaining a failure means tracing every line of every run, which before Python 3.12 takes most of a property's time.
+# The explain phase traces every line, which takes most of a property's time before Python 3.12.
 settings.register_profile("muster", phases=[phase for phase in Phase if phase is not Phase.explain])
 settings.load_profile("muster")
 
-# A shell that starts the tests in the background has SIGINT ignored, and whoever they start would inherit that: no Ctrl-C would be heard.
+# A shell that runs the tests in the background ignores SIGINT, and child processes would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-TOGETHER = (
+SAME_WORKER = (
     "tests/cluster/",
     "tests/frameworks/",
     "tests/e2e/test_answers",
     "tests/property/scheduling/queues/test_determinism",
 )
-"""Beginnings of the names of tests that one worker runs, one after the other; each of the others may run anywhere."""
+"""Prefixes of test ids that run on one worker, one after the other, because they share an expensive fixture."""
+
+_FOLDER_DEPTH = 2
 
 
-class Together(LoadScopeScheduling):
-    """The tests of each beginning go to one worker.
-
-    Pytest-xdist's own groups are told by marks that it writes into the names of tests, which this pytest does not let it write.
-    """
+class PrefixScheduling(LoadScopeScheduling):
+    """Send the tests of each prefix in ``SAME_WORKER`` to one worker; any worker runs the others."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((beginning for beginning in TOGETHER if nodeid.startswith(beginning)), nodeid)
+        return next((prefix for prefix in SAME_WORKER if nodeid.startswith(prefix)), nodeid)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Together:
-    """See pytest-xdist."""
-    return Together(config, log)
+class FolderTimes:
+    """Sums the duration of tests by folder."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._tests: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count set-up, call and tear-down of each test."""
+        folder = "/".join(report.nodeid.split("/")[:_FOLDER_DEPTH])
+        self._seconds[folder] += report.duration
+        self._tests[folder] += report.when == "call"
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the folders, the slowest first."""
+        terminalreporter.section("time by folder (all workers)")
+        for folder, seconds in sorted(self._seconds.items(), key=lambda item: -item[1]):
+            terminalreporter.write_line(f"{seconds:8.1f} s  {self._tests[folder]:5} tests  {folder}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Report times from the process that collects the results of all workers."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FolderTimes(), "folder-times")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> PrefixScheduling:
+    """Distribute tests with ``PrefixScheduling``."""
+    return PrefixScheduling(config, log)
