@@ -20,7 +20,7 @@ from muster.aio import AsyncClient
 from muster_core.models import ENDED_STATES, ReplicaState
 from muster_rpc.convert import replica_state_to_proto
 from muster_rpc.v1 import job_pb2
-from muster_runtimes.ports import ReplicaId
+from muster_runtimes import ReplicaId
 
 LOADS = ("steady", "crowd")
 NAMES = tuple(f"status_lag_{what}_ms.{load}" for load in LOADS for what in ("p50", "p99", "max"))

@@ -21,7 +21,7 @@ import msgspec
 from cluster_gangs import NAMESPACE, NODE_CPU, NODE_GPUS, NODE_MEMORY, Shape
 from cluster_runs import (
     Arena,
-    Run,
+    ReplicaEntry,
     alone,
     bare,
     cancel,
@@ -154,7 +154,7 @@ async def _measure(
             # They do not run on the cores of a control plane, and where they are played at all, as little as may be.
             give_way(cluster.pids["kwok"])
             arena = Arena(cluster=cluster, nodes=await uids_of_nodes(cluster), folder=folder)
-            muster: list[Run] = []
+            muster: list[ReplicaEntry] = []
             shapes = [shape for shape in scale.shapes if not only or shape.name in only]
             for shape in shapes:
                 measurements += await _shape(arena, shape, muster, rounds, apart=bool(cores))
@@ -170,9 +170,9 @@ async def _measure(
 
 
 async def _shape(
-    arena: Arena, shape: Shape, muster: list[Run], rounds: int, *, apart: bool
+    arena: Arena, shape: Shape, muster: list[ReplicaEntry], rounds: int, *, apart: bool
 ) -> list[Measurement]:
-    turns: list[dict[str, Run]] = []
+    turns: list[dict[str, ReplicaEntry]] = []
     for turn in range(rounds):
         # Muster comes between those that it is compared with, and every other turn goes backwards: the machine's pace drifts.
         order = _CONTENDERS if turn % 2 == 0 else _CONTENDERS[::-1]
@@ -186,7 +186,7 @@ async def _shape(
     ]
 
 
-def _rate(runs: Sequence[Run], contender: str, shape: Shape) -> Measurement:
+def _rate(runs: Sequence[ReplicaEntry], contender: str, shape: Shape) -> Measurement:
     runs = sorted(runs, key=lambda run: run.pods_per_s)
     middle = runs[(len(runs) - 1) // 2]
     every = ", ".join(f"{run.pods_per_s:.0f}" for run in runs)
@@ -201,7 +201,7 @@ def _rate(runs: Sequence[Run], contender: str, shape: Shape) -> Measurement:
 
 
 def _ratio(
-    turns: Sequence[Mapping[str, Run]], other: str, shape: Shape, *, budget: float | None
+    turns: Sequence[Mapping[str, ReplicaEntry]], other: str, shape: Shape, *, budget: float | None
 ) -> Measurement:
     """Within a turn: from one to the next the machine may have another pace."""
     ratios = sorted(runs["muster"].pods_per_s / runs[other].pods_per_s for runs in turns)
@@ -216,7 +216,7 @@ def _ratio(
     )
 
 
-async def _one(arena: Arena, contender: str, shape: Shape, *, fits: bool = True) -> Run:
+async def _one(arena: Arena, contender: str, shape: Shape, *, fits: bool = True) -> ReplicaEntry:
     _say(f"{contender} {shape.name}")
     await _renew(arena)
     if contender == "muster":
@@ -273,7 +273,7 @@ async def _idle(arena: Arena, count: int) -> Measurement:
     )
 
 
-async def _crowded(arena: Arena, scale: Scale, muster: list[Run]) -> list[Measurement]:
+async def _crowded(arena: Arena, scale: Scale, muster: list[ReplicaEntry]) -> list[Measurement]:
     shape = scale.crowded
     theirs = {name: await _one(arena, name, shape, fits=False) for name in ("kube", "kube_gang")}
     ours = await _one(arena, "muster", shape, fits=False)
@@ -291,7 +291,7 @@ async def _crowded(arena: Arena, scale: Scale, muster: list[Run]) -> list[Measur
     ]
 
 
-def _sound(muster: Sequence[Run]) -> list[Measurement]:
+def _sound(muster: Sequence[ReplicaEntry]) -> list[Measurement]:
     return [
         Measurement(
             name="cluster_partial_gangs", value=sum(run.partial for run in muster), unit="gangs", budget=0

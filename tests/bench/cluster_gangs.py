@@ -14,9 +14,8 @@ from muster_core.frameworks import Site, environment, membership
 from muster_core.models import Job, JobRecord, ReplicaRecord, Resources, Role, Template, replica_name
 from muster_events.subjects import job_id_of
 from muster_rpc.v1 import job_pb2, job_service_pb2
-from muster_runtimes.kubernetes.config import needs_config, node_as_owner
-from muster_runtimes.kubernetes.pods import Json, PodOptions, make_pod
-from muster_runtimes.ports import Launch, ReplicaId
+from muster_runtimes import Launch, ReplicaId
+from muster_runtimes.kubernetes.manifests import Json, PodOptions, needs_config_map, node_owner, pod_manifest
 
 NAMESPACE = "bench"
 NODE_CPU, NODE_MEMORY, NODE_GPUS = 32, "256Gi", 8
@@ -131,10 +130,12 @@ def _pod(job: Job, index: int, *, node: str, uid: str, group: str) -> Json:
         template=job.roles[0].template,
         env=environment(record, job, replica, site=site, traceparent=_TRACEPARENT),
     )
-    members = membership(record, site.addresses).decode() if not needs_config(job) else None
-    owner = node_as_owner(node or job.name, uid)
+    members = membership(record, site.addresses).decode() if not needs_config_map(job) else None
+    config_map_owner = node_owner(node or job.name, uid)
     options = PodOptions(pool=NAMESPACE)
-    pod = make_pod(launch, job, owner=owner, files={}, options=options, members=members)
+    pod = pod_manifest(
+        launch, job, config_map_owner=config_map_owner, files={}, options=options, members=members
+    )
     if not node:
         # The collector of garbage would take what somebody owns who is not there.
         held = [pod["metadata"].pop("finalizers"), pod["metadata"].pop("ownerReferences")]

@@ -10,10 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from muster_runtimes.ports import ReplicaId
-from muster_runtimes.process.identity import open_process
-from muster_runtimes.process.layout import Layout
-from muster_runtimes.process.records import read_state
+from muster_runtimes import ReplicaId
+from muster_runtimes.process import StateDirectory, open_process, read_state
 
 _LOOK_S = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -26,7 +24,7 @@ class KernelWitness:
     """
 
     def __init__(self, root: Path) -> None:
-        self._layout = Layout(root)
+        self._layout = StateDirectory(root)
         self._thread = threading.Thread(target=self._watch, name="kernel-witness")
         self._stopping = threading.Event()
         self._poller = select.poll()

@@ -1,7 +1,7 @@
 import asyncio
 
 from muster_testing.cluster import Cluster, ControlPlane
-from muster_testing.cluster.rest import ApiError
+from muster_testing.cluster.rest import RestError
 from muster_testing.cluster.views import Named, Node, Pod
 from muster_testing.waiting import answered
 
@@ -142,7 +142,7 @@ async def gone(cluster: Cluster, path: str) -> bool:
     async with cluster.connect() as api:
         try:
             await api.get(path, Named)
-        except ApiError as error:
+        except RestError as error:
             return error.status == 404
     await asyncio.sleep(0.1)
     return False

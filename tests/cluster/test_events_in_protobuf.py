@@ -7,10 +7,10 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from muster_runtimes.kubernetes import Api, Credentials, Limits
-from muster_runtimes.kubernetes.errors import NotFound, Unavailable
-from muster_runtimes.kubernetes.events import PROTOBUF_EVENTS, Event, read_events
+from muster_runtimes.kubernetes import ApiClient, Credentials, RateLimiter
+from muster_runtimes.kubernetes.api_client import ApiUnavailable, ObjectNotFound
 from muster_runtimes.kubernetes.objects import ObjectList, Pod
+from muster_runtimes.kubernetes.reflector import PROTOBUF_EVENTS, ObjectEvent, decode_events
 from muster_testing.cluster import Cluster
 
 AT = "2026-01-02T03:04:05Z"
@@ -18,10 +18,10 @@ LATER = "2026-01-02T03:04:06Z"
 
 
 @pytest_asyncio.fixture
-async def api(cluster: Cluster) -> AsyncGenerator[Api]:
+async def api(cluster: Cluster) -> AsyncGenerator[ApiClient]:
     credentials = Credentials(kubeconfig=cluster.kubeconfig)
     await credentials.read()
-    api = Api(credentials=credentials, limits=Limits(in_flight=4, per_second=0))
+    api = ApiClient(credentials=credentials, limits=RateLimiter(in_flight=4, per_second=0))
     yield api
     await api.aclose()
 
@@ -101,17 +101,17 @@ STATUS = {
 }
 
 
-async def watched(api: Api, path: str, version: str, *, until: Mapping[str, int]) -> dict[str, Pod]:
+async def watched(api: ApiClient, path: str, version: str, *, until: Mapping[str, int]) -> dict[str, Pod]:
     """The pods as a watch in protobuf says them, each as it is last, until they are of these versions."""
     found: dict[str, Pod] = {}
     query = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "30"}
     async with (
         asyncio.timeout(30),
-        api.stream(path, query=query, quiet_s=30, accept=PROTOBUF_EVENTS) as stream,
+        api.stream(path, query=query, idle_timeout_s=30, accept=PROTOBUF_EVENTS) as stream,
     ):
         assert stream.content_type == "application/vnd.kubernetes.protobuf"
-        async for event in read_events(stream, msgspec.json.Decoder(Pod)):
-            assert isinstance(event, Event)
+        async for event in decode_events(stream, msgspec.json.Decoder(Pod)):
+            assert isinstance(event, ObjectEvent)
             pod = event.read()
             assert (pod.metadata.uid, pod.metadata.resource_version) == (event.uid, event.version)
             found[pod.metadata.name] = pod
@@ -121,7 +121,7 @@ async def watched(api: Api, path: str, version: str, *, until: Mapping[str, int]
 
 
 async def test_pods_are_the_same_in_both_forms(
-    cluster: Cluster, namespace: str, runtime_class: str, api: Api
+    cluster: Cluster, namespace: str, runtime_class: str, api: ApiClient
 ) -> None:
     path = f"/api/v1/namespaces/{namespace}/pods"
     async with cluster.connect() as rest:
@@ -151,8 +151,8 @@ async def test_pods_are_the_same_in_both_forms(
     assert seen["deleted"].metadata.deletion_grace_period_seconds is not None
 
 
-async def test_refusals_of_a_watch_in_protobuf_are_understood(namespace: str, api: Api) -> None:
-    with pytest.raises(Unavailable, match="Invalid value"):
+async def test_refusals_of_a_watch_in_protobuf_are_understood(namespace: str, api: ApiClient) -> None:
+    with pytest.raises(ApiUnavailable, match="Invalid value"):
         await watched(api, f"/api/v1/namespaces/{namespace}/pods", "none", until={})
-    with pytest.raises(NotFound, match="could not find the requested resource"):
+    with pytest.raises(ObjectNotFound, match="could not find the requested resource"):
         await watched(api, f"/api/v1/namespaces/{namespace}/nothings", "0", until={})

@@ -8,7 +8,7 @@ import pytest
 from muster_testing.cluster import Cluster, ControlPlane, control_plane_for_tests
 from muster_testing.cluster.access import UnusableKubeconfig, read_kubeconfig
 from muster_testing.cluster.choice import GIVEN
-from muster_testing.cluster.rest import ApiError
+from muster_testing.cluster.rest import RestError
 from muster_testing.cluster.views import Node
 
 
@@ -58,7 +58,7 @@ async def test_a_kubeconfig_with_a_token_is_enough(own_control_plane: ControlPla
     cluster = Cluster(access=read_kubeconfig(file, folder=tmp_path / "read"), folder=tmp_path)
 
     async with cluster.connect() as api:
-        with pytest.raises(ApiError) as refusal:
+        with pytest.raises(RestError) as refusal:
             await api.items("/api/v1/nodes", Node)
 
     assert refusal.value.status == 401

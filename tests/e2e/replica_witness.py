@@ -14,10 +14,8 @@ from pathlib import Path
 from muster import AsyncClient, Job
 from muster_local.system import LocalSystem
 from muster_rpc.v1 import job_pb2
-from muster_runtimes.ports import ReplicaId
-from muster_runtimes.process.identity import boot_id, stat
-from muster_runtimes.process.layout import Layout
-from muster_runtimes.process.records import State, read_state
+from muster_runtimes import ReplicaId
+from muster_runtimes.process import ShimState, StateDirectory, boot_id, read_state, stat
 
 _LOOK_S = 0.05
 _PATIENCE_S = 60
@@ -35,7 +33,7 @@ class Witness:
 
     def __init__(self, muster: AsyncClient, root: Path) -> None:
         self._muster = muster
-        self._layout = Layout(root)
+        self._layout = StateDirectory(root)
         self._boot = boot_id()
         self._latest: dict[str, Job] = {}
         self._news = asyncio.Event()
@@ -86,7 +84,7 @@ class Witness:
                     found.add(replica)
         return found
 
-    def _lives(self, state: State) -> bool:
+    def _lives(self, state: ShimState) -> bool:
         process = stat(state.pid)
         return (
             state.boot == self._boot

@@ -20,7 +20,7 @@ from watching import when
 
 from muster import AsyncClient, AsyncExecution, Job, NotFound, Refused, Size
 from muster_rpc.v1 import job_pb2
-from muster_runtimes.process.descriptors import Descriptor
+from muster_runtimes.process import AsyncDescriptor
 
 PATIENCE_S = 30
 MUSTER = Path(sys.executable).with_name("muster")
@@ -253,11 +253,11 @@ async def test_the_command_passes_both_outputs_on_and_says_when_the_connection_i
 @asynccontextmanager
 async def on_a_terminal(
     *arguments: str,
-) -> AsyncGenerator[tuple[asyncio.subprocess.Process, Descriptor, int, list[object]]]:
+) -> AsyncGenerator[tuple[asyncio.subprocess.Process, AsyncDescriptor, int, list[object]]]:
     """The command on a terminal: its process, our end, its end, and how that was set before."""
     ours, theirs = os.openpty()
     before = termios.tcgetattr(theirs)
-    terminal = Descriptor(ours)
+    terminal = AsyncDescriptor(ours)
     process = await asyncio.create_subprocess_exec(
         MUSTER, *arguments, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
     )
@@ -270,7 +270,7 @@ async def on_a_terminal(
         os.close(theirs)
 
 
-async def until_written(terminal: Descriptor, words: bytes) -> None:
+async def until_written(terminal: AsyncDescriptor, words: bytes) -> None:
     seen = b""
     try:
         async with asyncio.timeout(PATIENCE_S):

@@ -13,14 +13,14 @@ import muster_core.events
 import muster_core.models
 import muster_core.scheduling.placement.demand
 import muster_runtimes.kubernetes.objects
-import muster_runtimes.ports
+import muster_runtimes.protocols
 
 _MODULES = (
     muster_core.events,
     muster_core.models,
     muster_core.scheduling.placement.demand,
     muster_runtimes.kubernetes.objects,
-    muster_runtimes.ports,
+    muster_runtimes.protocols,
 )
 
 

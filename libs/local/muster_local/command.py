@@ -48,7 +48,7 @@ def _check_nodes(
 ) -> tuple[str, ...]:
     """Refuse what pod-launcher would refuse, before anything is started."""
     if specs:
-        from muster_runtimes.process.nodes import NodeSpecError, parse_nodes  # noqa: PLC0415
+        from muster_runtimes.process import NodeSpecError, parse_nodes  # noqa: PLC0415
 
         try:
             parse_nodes(specs)

@@ -12,9 +12,15 @@ from pathlib import Path
 
 import msgspec
 
-from muster_runtimes.process.identity import boot_id, end_session, open_process
-from muster_runtimes.process.layout import Layout
-from muster_runtimes.process.records import STOP, State, Stop, read_state, replace
+from muster_runtimes.process import (
+    ShimState,
+    StateDirectory,
+    boot_id,
+    end_session,
+    open_process,
+    read_state,
+    request_stop,
+)
 
 _GRACE_S = 2.0
 _PATIENCE_S = 5.0
@@ -24,12 +30,12 @@ class Running(msgspec.Struct, frozen=True):
     """A replica whose shim lives, and its folder."""
 
     folder: Path
-    state: State
+    state: ShimState
 
 
 def running_replicas(root: Path) -> list[Running]:
     """The replicas under `root` that have begun, have not ended, and whose shim is alive."""
-    layout = Layout(root)
+    layout = StateDirectory(root)
     boot = boot_id()
     found: list[Running] = []
     for job_id in layout.job_ids():
@@ -63,7 +69,7 @@ async def _end(replica: Running, grace_s: float) -> None:
     ended = asyncio.Event()
     loop.add_reader(descriptor, ended.set)
     try:
-        replace(replica.folder / STOP, msgspec.json.encode(Stop(grace_s=grace_s)))
+        request_stop(replica.folder, grace_s=grace_s)
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(descriptor, signal.SIGTERM)
         async with asyncio.timeout(grace_s + _PATIENCE_S):

@@ -35,7 +35,7 @@ from muster_core.models import (
 )
 from muster_pod_launcher.holding import COMING, Holding
 from muster_pod_launcher.ports import ReplicaEvents, Run, Story
-from muster_runtimes.ports import Launch, Observation, ReplicaId, Runtime
+from muster_runtimes import Launch, Observation, ReplicaId, Runtime
 from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class Hands:
     def _is_idle(self, job_id: str, record: JobRecord) -> bool:
         """Whether the job waits, and nothing of it is there: what is said of it then is not for hands."""
         is_wanted = bool(record.replicas or record.terminal or record.built_by)
-        return not is_wanted and not self._runtime.observed_of(job_id)
+        return not is_wanted and not self._runtime.job_observations(job_id)
 
     async def _act(self, job_id: str, record: JobRecord | None) -> None:
         steps = reconcile(record, self._seen(job_id), self._clock())
@@ -106,9 +106,9 @@ class Hands:
         if record is None or record.job is None:
             await self._stop(job_id, record, stops)
             return
-        self._runtime.know(job_id, record.job)
+        self._runtime.register_job(job_id, record.job)
         if record.built_by and not record.terminal:
-            await self._runtime.hold_build(job_id, record.built_by)
+            await self._runtime.retain_build(job_id, record.built_by)
         await self._tell_members(record, record.job)
         # First: a replica that starts may have the name of one that stops.
         await self._stop(job_id, record, stops)
@@ -182,7 +182,7 @@ class Hands:
     async def _report(self, job_id: str, record: JobRecord) -> int | None:
         """Tell what is new; answers the instant (µs) until which it is held back, None where nothing is."""
         said = self._said.setdefault(job_id, set())
-        began = {_run(o): o.started_at for o in self._runtime.observed_of(job_id)}
+        began = {_run(o): o.started_at for o in self._runtime.job_observations(job_id)}
         steps = reconcile(record, self._seen(job_id), self._clock())
         changes: list[ReplicaChange] = []
         for step in steps:
@@ -204,7 +204,7 @@ class Hands:
         return None
 
     def _everyone_runs(self, job_id: str, record: JobRecord) -> bool:
-        observed = self._runtime.observed_of(job_id)
+        observed = self._runtime.job_observations(job_id)
         running = {_run(seen) for seen in observed if seen.state is ReplicaState.RUNNING}
         return all(_run_of(member) in running for member in record.members() if not member.ended)
 
@@ -215,7 +215,7 @@ class Hands:
         known = {_run_of(replica) for replica in record.replicas}
         free = [
             seen.replica
-            for seen in self._runtime.observed_of(job_id)
+            for seen in self._runtime.job_observations(job_id)
             if seen.state in ENDED_STATES
             # A run that the record has dropped had ended before.
             and (
@@ -224,14 +224,14 @@ class Hands:
                 or (*_run(seen), seen.state, bool(seen.reason)) in said
             )
         ]
-        self._runtime.recorded(job_id, free)
+        self._runtime.confirm_recorded(job_id, free)
         leaves_nothing = record.job is not None and record.job.run.clean_pod_policy is CleanPodPolicy.ALL
         if leaves_nothing and record.settled and job_id not in self._cleaned:
-            await self._runtime.clean(job_id)
+            await self._runtime.remove_replicas(job_id)
             self._cleaned.add(job_id)
 
     def _is_over(self, job_id: str, record: JobRecord | None) -> bool:
-        if any(o.state not in ENDED_STATES for o in self._runtime.observed_of(job_id)):
+        if any(o.state not in ENDED_STATES for o in self._runtime.job_observations(job_id)):
             return False
         if record is None:
             return True
@@ -252,7 +252,7 @@ class Hands:
             log.info("forgotten", extra=fields(job=record.name, job_id=job_id))
 
     def _seen(self, job_id: str) -> list[ReplicaChange]:
-        return [_change(observation) for observation in self._runtime.observed_of(job_id)]
+        return [_change(observation) for observation in self._runtime.job_observations(job_id)]
 
 
 def _log(record: JobRecord, news: Sequence[ReplicaChange]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from muster_core.events import ReplicasChanged
 from muster_core.models import JobRecord, ReplicaRecord, ReplicaState
 from muster_pod_launcher.ports import Run, Story
-from muster_runtimes.ports import Runtime
+from muster_runtimes import Runtime
 from muster_service.metrics import Metrics
 
 _US = 1_000_000
@@ -43,7 +43,7 @@ def show_replicas(runtime: Runtime, metrics: Metrics) -> None:
     gauge = metrics.gauge("muster_replicas", "replicas that the runtime knows, by state", ("state",))
 
     def count(state: ReplicaState) -> int:
-        return sum(1 for observation in runtime.observed() if observation.state is state)
+        return sum(1 for observation in runtime.observations() if observation.state is state)
 
     for state in ReplicaState:
         gauge.labels(state.value).set_function(lambda state=state: count(state))

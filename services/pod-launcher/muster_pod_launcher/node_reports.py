@@ -21,7 +21,7 @@ from muster_core.models import Node
 from muster_events.catalogue import NODES_STREAM, POD_LAUNCHER
 from muster_events.codec import UnreadableEvent, pool_message, read_pool_event
 from muster_events.subjects import pool_nodes
-from muster_runtimes.ports import Runtime
+from muster_runtimes import Runtime
 from muster_service.logs import fields
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from muster_core.models import JobRecord
 from muster_events.catalogue import POD_LAUNCHER
 from muster_events.codec import job_message
 from muster_events.subjects import partition_of
-from muster_runtimes.ports import ProgressReader, ProgressSeen
+from muster_runtimes import ProgressReader, ProgressReport
 from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class ProgressReports:
         """Report until cancelled, for the jobs of ``partitions``."""
         while True:
             await asyncio.sleep(self._every_s)
-            by_job: dict[str, list[ProgressSeen]] = {}
+            by_job: dict[str, list[ProgressReport]] = {}
             for seen in await self._reader.progress():
                 if partition_of(seen.replica.job_id) in partitions:
                     by_job.setdefault(seen.replica.job_id, []).append(seen)
@@ -46,7 +46,7 @@ class ProgressReports:
                         # The next that it says counts as much.
                         log.info("progress is not told: %s", error, extra=fields(job=record.name))
 
-    async def _publish(self, record: JobRecord, some: Sequence[ProgressSeen]) -> None:
+    async def _publish(self, record: JobRecord, some: Sequence[ProgressReport]) -> None:
         current = [seen for seen in some if seen.replica.attempt == record.attempt]
         if not current:
             return
@@ -66,5 +66,5 @@ class ProgressReports:
         )
 
 
-def _key(seen: ProgressSeen) -> tuple[str, int]:
+def _key(seen: ProgressReport) -> tuple[str, int]:
     return (seen.replica.role, seen.replica.index)

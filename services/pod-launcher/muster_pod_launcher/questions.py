@@ -13,7 +13,7 @@ from muster_rpc.convert import timestamp_to_proto
 from muster_rpc.server import ServerContext
 from muster_rpc.v1 import internal_service_pb2 as pb
 from muster_rpc.v1 import internal_service_pb2_grpc
-from muster_runtimes.ports import LogChunk, ReplicaId, Runtime
+from muster_runtimes import LogChunk, ReplicaId, Runtime
 
 _LOOK_EVERY_S = 0.3
 
@@ -29,7 +29,7 @@ class LogServicer(internal_service_pb2_grpc.LogServiceServicer):
         self, request: pb.ReadLogsRequest, context: ServerContext
     ) -> AsyncIterator[pb.ReadLogsResponse]:
         """See the proto."""
-        async with self._runtime.visit(request.job_id):
+        async with self._runtime.watch_job(request.job_id):
             async for response in self._read_logs(request, context):
                 yield response
 
@@ -37,7 +37,7 @@ class LogServicer(internal_service_pb2_grpc.LogServiceServicer):
         self, request: pb.ReadLogsRequest, context: ServerContext
     ) -> AsyncIterator[pb.ReadLogsResponse]:
         record = self._records.get(request.job_id)
-        if record is None and not self._runtime.observed_of(request.job_id):
+        if record is None and not self._runtime.job_observations(request.job_id):
             await context.abort(
                 grpc.StatusCode.NOT_FOUND, f"no logs of job {request.name or request.job_id} are kept here"
             )
@@ -104,6 +104,6 @@ class LogServicer(internal_service_pb2_grpc.LogServiceServicer):
         return record is None or record.settled
 
     def _wanted(self, request: pb.ReadLogsRequest) -> list[ReplicaId]:
-        known = sorted(o.replica for o in self._runtime.observed_of(request.job_id))
+        known = sorted(o.replica for o in self._runtime.job_observations(request.job_id))
         wanted = set(request.replicas)
         return [r for r in known if not wanted or r.role in wanted or f"{r.role}-{r.index}" in wanted]

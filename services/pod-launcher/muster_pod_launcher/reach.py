@@ -13,14 +13,14 @@ from muster_rpc.server import ServerContext
 from muster_rpc.v1 import internal_service_pb2 as pb
 from muster_rpc.v1 import internal_service_pb2_grpc
 from muster_rpc.v1 import job_service_pb2 as public
-from muster_runtimes.ports import ReplicaId
-from muster_runtimes.reach import (
-    CannotReach,
-    Command,
-    Connection,
-    Execution,
-    ReachableRuntime,
-    Size,
+from muster_runtimes import (
+    AccessibleRuntime,
+    ExecCommand,
+    ExecSession,
+    PortConnection,
+    ReplicaId,
+    ReplicaUnreachable,
+    TerminalSize,
 )
 
 RequestT = TypeVar("RequestT", pb.ExecReplicaRequest, pb.ConnectReplicaRequest)
@@ -29,7 +29,7 @@ RequestT = TypeVar("RequestT", pb.ExecReplicaRequest, pb.ConnectReplicaRequest)
 class ReachServicer(internal_service_pb2_grpc.ReachServiceServicer):
     """Commands and connections by way of the runtime, whichever copy looks after the job."""
 
-    def __init__(self, *, runtime: ReachableRuntime) -> None:
+    def __init__(self, *, runtime: AccessibleRuntime) -> None:
         self._runtime = runtime
 
     async def ExecReplica(  # pyright: ignore[reportIncompatibleMethodOverride] (it writes its answers itself)
@@ -38,14 +38,14 @@ class ReachServicer(internal_service_pb2_grpc.ReachServiceServicer):
         """See the proto."""
         start = (await _first(request_iterator, context)).start
         try:
-            async with self._runtime.visit(start.run.job_id):
+            async with self._runtime.watch_job(start.run.job_id):
                 command = _command(start.command)
-                async with self._runtime.reach.execute(_replica(start.run), command) as execution:
+                async with self._runtime.access.execute(_replica(start.run), command) as execution:
                     started = public.ExecStarted(replica=f"{start.run.role}-{start.run.index}")
                     await context.write(pb.ExecReplicaResponse(started=started))
                     async with _beside(_feed(execution, request_iterator)):
                         await _tell(execution, context)
-        except CannotReach as error:
+        except ReplicaUnreachable as error:
             await _abort(error, context)
 
     async def ConnectReplica(  # pyright: ignore[reportIncompatibleMethodOverride] (it writes its answers itself)
@@ -56,8 +56,8 @@ class ReachServicer(internal_service_pb2_grpc.ReachServiceServicer):
         is_open = False
         try:
             async with (
-                self._runtime.visit(start.run.job_id),
-                self._runtime.reach.connect(_replica(start.run), start.port) as connection,
+                self._runtime.watch_job(start.run.job_id),
+                self._runtime.access.connect(_replica(start.run), start.port) as connection,
             ):
                 opened = public.ForwardPortOpened(
                     replica=f"{start.run.role}-{start.run.index}", port=start.port
@@ -65,10 +65,10 @@ class ReachServicer(internal_service_pb2_grpc.ReachServiceServicer):
                 await context.write(pb.ConnectReplicaResponse(opened=opened))
                 is_open = True
                 await _exchange(connection, request_iterator, context)
-        except CannotReach as error:
+        except ReplicaUnreachable as error:
             if not is_open:
                 await _abort(error, context)
-            await context.write(_failed(str(error), passing=error.is_away))
+            await context.write(_failed(str(error), passing=error.is_unavailable))
         except ConnectionError as error:
             words = str(error) or "the replica broke the connection"
             if not is_open:
@@ -76,7 +76,7 @@ class ReachServicer(internal_service_pb2_grpc.ReachServiceServicer):
             await context.write(_failed(words))
 
 
-async def _feed(execution: Execution, requests: AsyncIterator[pb.ExecReplicaRequest]) -> None:
+async def _feed(execution: ExecSession, requests: AsyncIterator[pb.ExecReplicaRequest]) -> None:
     async for request in requests:
         part = request.input
         match part.WhichOneof("part"):
@@ -85,12 +85,12 @@ async def _feed(execution: Execution, requests: AsyncIterator[pb.ExecReplicaRequ
             case "end":
                 await execution.end_input()
             case "size":
-                await execution.resize(Size(part.size.rows, part.size.columns))
+                await execution.resize(TerminalSize(part.size.rows, part.size.columns))
             case None:
                 pass
 
 
-async def _tell(execution: Execution, context: ServerContext) -> None:
+async def _tell(execution: ExecSession, context: ServerContext) -> None:
     async for written in execution.output():
         name = "stderr" if written.is_error else "stdout"
         output = public.ExecOutput(**{name: written.data})
@@ -101,7 +101,7 @@ async def _tell(execution: Execution, context: ServerContext) -> None:
 
 
 async def _exchange(
-    connection: Connection, requests: AsyncIterator[pb.ConnectReplicaRequest], context: ServerContext
+    connection: PortConnection, requests: AsyncIterator[pb.ConnectReplicaRequest], context: ServerContext
 ) -> None:
     async def send() -> None:
         async for request in requests:
@@ -144,8 +144,8 @@ async def _first(requests: AsyncIterator[RequestT], context: ServerContext) -> R
     return first
 
 
-async def _abort(error: CannotReach, context: ServerContext) -> None:
-    code = grpc.StatusCode.UNAVAILABLE if error.is_away else grpc.StatusCode.FAILED_PRECONDITION
+async def _abort(error: ReplicaUnreachable, context: ServerContext) -> None:
+    code = grpc.StatusCode.UNAVAILABLE if error.is_unavailable else grpc.StatusCode.FAILED_PRECONDITION
     await context.abort(code, str(error))
 
 
@@ -153,9 +153,9 @@ def _failed(words: str, *, passing: bool = False) -> pb.ConnectReplicaResponse:
     return pb.ConnectReplicaResponse(failed=public.ForwardPortFailed(message=words, passing=passing))
 
 
-def _command(asked: public.ExecCommand) -> Command:
-    size = Size(asked.terminal.rows, asked.terminal.columns) if asked.HasField("terminal") else None
-    return Command(words=tuple(asked.words), has_input=asked.stdin, terminal=size)
+def _command(asked: public.ExecCommand) -> ExecCommand:
+    size = TerminalSize(asked.terminal.rows, asked.terminal.columns) if asked.HasField("terminal") else None
+    return ExecCommand(argv=tuple(asked.words), has_input=asked.stdin, terminal=size)
 
 
 def _replica(run: pb.ReplicaRun) -> ReplicaId:

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from muster_core.models import Node
 from muster_pod_launcher.settings import PodLauncherSettings
-from muster_runtimes.process import ProcessRuntime
-from muster_runtimes.process.nodes import NodeSpecError, parse_nodes
-from muster_runtimes.reach import ReachableRuntime
+from muster_runtimes import AccessibleRuntime
+from muster_runtimes.process import NodeSpecError, ProcessRuntime, parse_nodes
 from muster_service.app import Context
 
 log = logging.getLogger(__name__)
@@ -24,12 +23,12 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
-async def make_runtime(settings: PodLauncherSettings, ctx: Context) -> ReachableRuntime:
+async def make_runtime(settings: PodLauncherSettings, ctx: Context) -> AccessibleRuntime:
     """The runtime. Exits with 2 where the settings cannot be used."""
     return await _kubernetes(settings, ctx) if settings.runtime == "kubernetes" else _process(settings)
 
 
-def _process(settings: PodLauncherSettings) -> ReachableRuntime:
+def _process(settings: PodLauncherSettings) -> AccessibleRuntime:
     return ProcessRuntime(
         root=settings.process_root,
         nodes=_nodes(settings.nodes),
@@ -39,7 +38,7 @@ def _process(settings: PodLauncherSettings) -> ReachableRuntime:
     )
 
 
-async def _kubernetes(settings: PodLauncherSettings, ctx: Context) -> ReachableRuntime:
+async def _kubernetes(settings: PodLauncherSettings, ctx: Context) -> AccessibleRuntime:
     # Here and not at the top: who runs processes need not pay for the client's import.
     from muster_runtimes import kubernetes  # noqa: PLC0415
 
@@ -49,18 +48,18 @@ async def _kubernetes(settings: PodLauncherSettings, ctx: Context) -> ReachableR
     )
     try:
         await credentials.read()
-    except kubernetes.NoCredentials as error:
+    except kubernetes.CredentialsError as error:
         log.error("the cluster cannot be used: %s", error)
         raise SystemExit(_BAD_SETTINGS) from error
-    api = kubernetes.Api(
+    api = kubernetes.ApiClient(
         credentials=credentials,
-        limits=kubernetes.Limits(in_flight=settings.kube_in_flight, per_second=settings.kube_per_second),
+        limits=kubernetes.RateLimiter(in_flight=settings.kube_in_flight, per_second=settings.kube_per_second),
         timeout_s=settings.kube_timeout_seconds,
     )
     ctx.on_close(api.aclose)
     return kubernetes.KubernetesRuntime(
         api=api,
-        archive=kubernetes.Archive(root=settings.log_root, most_bytes=settings.log_bytes),
+        archive=kubernetes.LogArchive(root=settings.log_root, most_bytes=settings.log_bytes),
         clock=now,
         options=kubernetes.KubernetesOptions(
             pool=settings.pool,

@@ -33,7 +33,7 @@ from muster_pod_launcher.settings import PodLauncherSettings
 from muster_pod_launcher.story import TraceStory
 from muster_pod_launcher.turns import Turns
 from muster_rpc.v1 import internal_service_pb2_grpc
-from muster_runtimes.ports import ProgressReader, Runtime
+from muster_runtimes import ProgressReader, Runtime
 from muster_service.app import Context
 
 log = logging.getLogger(__name__)
@@ -179,10 +179,10 @@ class Launcher:
                 tasks.create_task(self._report_nodes())
             # Both: who has not seen all that runs would take what runs for lost.
             await feed.caught_up.wait()
-            await self._runtime.take(partition)
+            await self._runtime.acquire_partition(partition)
             everything.set()
             # What happened while nobody looked: every job that is known to either side is compared once.
-            known = {*self._runtime.jobs(), *self.view.records}
+            known = {*self._runtime.job_ids(), *self.view.records}
             for job_id in known:
                 if partition_of(job_id) == partition:
                     self._turns.touch(job_id)
@@ -200,13 +200,13 @@ class Launcher:
         await asyncio.gather(task, return_exceptions=True)
         # What is still under way would remember afterwards what it has done, and take it for done when the partition comes back.
         await self._turns.stop(lambda job_id: partition_of(job_id) == partition)
-        await self._runtime.give_up(partition)
+        await self._runtime.release_partition(partition)
         for job_id in [j for j in self.view.records if partition_of(j) == partition]:
             del self.view.records[job_id]
             self._hands.give_up(job_id)
 
     async def _follow_runtime(self) -> None:
-        async for job_id in self._runtime.changes():
+        async for job_id in self._runtime.job_changes():
             if partition_of(job_id) in self._owned:
                 self._turns.touch(job_id)
 

@@ -33,7 +33,7 @@ class Request(msgspec.Struct, frozen=True):
         return self.verb not in {"get", "list", "watch"}
 
 
-class Answer(msgspec.Struct, frozen=True):
+class HttpResponse(msgspec.Struct, frozen=True):
     """The server answers with this status; ``after``: it has done what it was asked for all the same."""
 
     status: int
@@ -74,14 +74,14 @@ class Call(msgspec.Struct, frozen=True):
     after: bool
 
 
-Fault = Answer | Silence | Break | Late | Delay | Call
+Fault = HttpResponse | Silence | Break | Late | Delay | Call
 Script = Callable[[Request], Fault | None]
 
-CONFLICT = Answer(409, "Conflict")
-EXPIRED = Answer(410, "Expired")
-BUSY = Answer(429, "TooManyRequests", retry_after_s=1)
-BROKEN = Answer(500, "InternalError")
-BROKEN_AFTER_ALL = Answer(500, "InternalError", after=True)
+CONFLICT = HttpResponse(409, "Conflict")
+EXPIRED = HttpResponse(410, "Expired")
+BUSY = HttpResponse(429, "TooManyRequests", retry_after_s=1)
+BROKEN = HttpResponse(500, "InternalError")
+BROKEN_AFTER_ALL = HttpResponse(500, "InternalError", after=True)
 
 
 def request_of(method: str, path: str, *, watch: bool) -> Request:

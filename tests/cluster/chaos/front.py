@@ -16,7 +16,7 @@ from pathlib import Path
 
 import aiohttp
 from aiohttp import web
-from faults import Answer, Break, Call, Delay, Late, Request, Script, Silence, nothing, request_of
+from faults import Break, Call, Delay, HttpResponse, Late, Request, Script, Silence, nothing, request_of
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from muster_testing.cluster import Cluster
@@ -28,7 +28,7 @@ _OF_A_HOP = frozenset(
 _PATIENCE = aiohttp.ClientTimeout(total=None, sock_connect=5)
 
 
-Failure = Answer | Silence | Break | Late | Call
+Failure = HttpResponse | Silence | Break | Late | Call
 
 
 class Front:
@@ -83,18 +83,18 @@ class Front:
         return len(watching)
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
-        asked = request_of(request.method, request.path, watch="watch" in request.query)
-        self.seen[asked.what] += 1
+        stop_requested = request_of(request.method, request.path, watch="watch" in request.query)
+        self.seen[stop_requested.what] += 1
         body = await request.read()
-        fault = self.script(asked)
+        fault = self.script(stop_requested)
         try:
-            if isinstance(fault, Break) and asked.verb == "watch":
+            if isinstance(fault, Break) and stop_requested.verb == "watch":
                 asyncio.get_running_loop().call_later(fault.seconds, _abort, request)
             elif isinstance(fault, Delay):
                 await asyncio.sleep(fault.seconds)
             elif fault is not None:
                 return await self._fail(request, body, fault)
-            return await self._pass_on(request, body, asked)
+            return await self._pass_on(request, body, stop_requested)
         except (aiohttp.ClientError, ConnectionError, TimeoutError):
             # The server is away, or whoever asked is: neither gets an answer.
             _abort(request)
@@ -107,7 +107,7 @@ class Front:
             task.add_done_callback(self._late.discard)
         elif fault.after:
             await self._do(request, body)
-        if isinstance(fault, Answer):
+        if isinstance(fault, HttpResponse):
             return _answer(fault)
         if isinstance(fault, Silence):
             await asyncio.Event().wait()
@@ -124,9 +124,11 @@ class Front:
         async with self._ask(request, body) as answer:
             await answer.read()
 
-    async def _pass_on(self, request: web.Request, body: bytes, asked: Request) -> web.StreamResponse:
+    async def _pass_on(
+        self, request: web.Request, body: bytes, stop_requested: Request
+    ) -> web.StreamResponse:
         async with self._ask(request, body) as answer:
-            if asked.verb != "watch" and "follow" not in request.query:
+            if stop_requested.verb != "watch" and "follow" not in request.query:
                 return web.Response(
                     status=answer.status, headers=_kept(answer.headers), body=await answer.read()
                 )
@@ -156,7 +158,7 @@ def _kept(headers: CIMultiDict[str] | CIMultiDictProxy[str]) -> CIMultiDict[str]
     return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in _OF_A_HOP)
 
 
-def _answer(fault: Answer) -> web.Response:
+def _answer(fault: HttpResponse) -> web.Response:
     said = {"kind": "Status", "code": fault.status, "reason": fault.reason, "message": "so the script has it"}
     patience = {} if fault.retry_after_s is None else {"Retry-After": str(fault.retry_after_s)}
     return web.json_response(said, status=fault.status, headers=patience)

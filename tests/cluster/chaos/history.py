@@ -17,17 +17,17 @@ import aiohttp
 import msgspec
 
 from muster_core.models import Resources
+from muster_runtimes import ReplicaId
 from muster_runtimes.kubernetes.labels import JOB_ID, POOL, replica_of
+from muster_runtimes.kubernetes.nodes import pod_requests
 from muster_runtimes.kubernetes.objects import ObjectList, Pod, Status, WatchEvent
-from muster_runtimes.kubernetes.requests import requests_of
-from muster_runtimes.ports import ReplicaId
 from muster_testing.cluster import Cluster
 
 _ENDED = ("Succeeded", "Failed")
 _PAUSE_S = 0.2
 
 
-class Event(msgspec.Struct, frozen=True):
+class ObjectEvent(msgspec.Struct, frozen=True):
     """A pod as it was stored at ``version``; ``gone``: that was its end. ``at`` is when this process heard of it (Unix seconds)."""
 
     version: int
@@ -73,7 +73,7 @@ class History:
     """Every event of every pod since ``kept`` began."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[ObjectEvent] = []
         self._there: dict[str, Pod] = {}
 
     @classmethod
@@ -122,7 +122,7 @@ class History:
         Of the pods of others those count that had been there for ``known_after_s`` when ours was ``placed`` (or came, if that is not
         said), or none: nobody can know of what comes at the same moment.
         """
-        standing: defaultdict[str, dict[str, Event]] = defaultdict(dict)
+        standing: defaultdict[str, dict[str, ObjectEvent]] = defaultdict(dict)
         wrong: list[str] = []
         for event in sorted(self.events, key=lambda event: event.version):
             uid, node = event.pod.metadata.uid, event.pod.spec.node_name
@@ -139,7 +139,7 @@ class History:
                     for other in standing[node].values()
                     if other.is_ours or (known_after_s is not None and decided - other.at >= known_after_s)
                 ]
-                used = sum((requests_of(other.pod.spec) for other in there), Resources())
+                used = sum((pod_requests(other.pod.spec) for other in there), Resources())
                 if not used.fits_in(offered[node]):
                     names = sorted(other.pod.metadata.name for other in there)
                     wrong.append(f"{event.version}: {node} offers {offered[node]}, {names} use {used}")
@@ -208,10 +208,10 @@ class History:
             self._there.pop(pod.metadata.uid, None)
         else:
             self._there[pod.metadata.uid] = pod
-        self.events.append(Event(version or pod.metadata.version, time.time(), pod, gone))
+        self.events.append(ObjectEvent(version or pod.metadata.version, time.time(), pod, gone))
 
 
-def _decided(event: Event, placed: Placements) -> float:
+def _decided(event: ObjectEvent, placed: Placements) -> float:
     """When it was decided that the pod comes to its node."""
     replica = replica_of(event.pod.metadata)
     times = placed.get((replica.job_id, replica.attempt), ()) if replica is not None else ()

@@ -21,7 +21,7 @@ from history import placements_in
 
 from muster_core.models import Resources
 from muster_testing.cluster import ControlPlane
-from muster_testing.cluster.rest import ApiError, Rest
+from muster_testing.cluster.rest import Rest, RestError
 from muster_testing.cluster.silent import SilentNodes
 from muster_testing.cluster.views import Pod
 
@@ -129,7 +129,7 @@ async def drain(api: Rest, node: str) -> None:
         name = pod.metadata.name
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
         # The answer is a status and no object; and the pod may have gone meanwhile.
-        with suppress(msgspec.ValidationError, ApiError):
+        with suppress(msgspec.ValidationError, RestError):
             await api.create(f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{name}/eviction", eviction)
 
 
@@ -160,10 +160,10 @@ async def come_and_go(world: World, nodes: Sequence[str], chance: random.Random)
             number += 1
             name = f"other-{number}"
             pod = someone(name, chance.choice(nodes), cpu=chance.choice(["250m", "1", "3"]))
-            with suppress(ApiError):
+            with suppress(RestError):
                 await api.create(OTHERS, pod)
                 standing.append(name)
             if len(standing) > NODES // 10:
-                with suppress(ApiError):
+                with suppress(RestError):
                     await api.delete(f"{OTHERS}/{standing.pop(0)}")
             await asyncio.sleep(0.1)

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from history import Event, History, Placements, placements_in
+from history import History, ObjectEvent, Placements, placements_in
 
 from muster_core.models import Resources
 from muster_runtimes.kubernetes.labels import ATTEMPT, INDEX, JOB_ID, POOL, RESTART, ROLE
-from muster_runtimes.kubernetes.objects import Container, Metadata, Pod, PodSpec, PodStatus
+from muster_runtimes.kubernetes.objects import Container, ObjectMeta, Pod, PodSpec, PodStatus
 
 OFFERED = {"n": Resources(cpu=4000)}
 
 
 def event(
     version: int, name: str, *, cpu: str = "3", phase: str = "", gone: bool = False, ours: bool = True
-) -> Event:
+) -> ObjectEvent:
     labels = {POOL: "p", JOB_ID: "j-aaaaaaaaaaaaaaaa", ROLE: "w", ATTEMPT: "1", INDEX: "0", RESTART: "0"}
-    metadata = Metadata(name=name, uid=name, labels=labels if ours else {})
+    metadata = ObjectMeta(name=name, uid=name, labels=labels if ours else {})
     spec = PodSpec(node_name="n", containers=(Container(resources={"requests": {"cpu": cpu}}),))
     pod = Pod(metadata=metadata, spec=spec, status=PodStatus(phase=phase))
-    return Event(version, float(version), pod, gone)
+    return ObjectEvent(version, float(version), pod, gone)
 
 
-def found(*events: Event, known_after_s: float | None = 0.0, placed: Placements | None = None) -> int:
+def found(*events: ObjectEvent, known_after_s: float | None = 0.0, placed: Placements | None = None) -> int:
     history = History()
     history.events += events
     return len(history.overcommitted(OFFERED, known_after_s=known_after_s, placed=placed))

@@ -27,16 +27,16 @@ from muster_core.models import (
     replica_name,
 )
 from muster_events.subjects import PARTITIONS, job_id_of
+from muster_runtimes import Launch, Observation, ReplicaId
 from muster_runtimes.kubernetes import (
-    Api,
-    Archive,
+    ApiClient,
     Credentials,
     KubernetesOptions,
     KubernetesRuntime,
-    Limits,
+    LogArchive,
+    RateLimiter,
 )
 from muster_runtimes.kubernetes.objects import Pod
-from muster_runtimes.ports import Launch, Observation, ReplicaId
 from muster_testing.cluster import Cluster
 from muster_testing.cluster.views import Named
 
@@ -83,10 +83,10 @@ class KubeRoom:
         """A runtime that looks after every partition, or the first ``partitions``."""
         credentials = Credentials(kubeconfig=self.kubeconfig)
         await credentials.read()
-        api = Api(credentials=credentials, limits=Limits(in_flight=16, per_second=0))
+        api = ApiClient(credentials=credentials, limits=RateLimiter(in_flight=16, per_second=0))
         runtime = KubernetesRuntime(
             api=api,
-            archive=Archive(root=self.path / "logs", most_bytes=1_000_000),
+            archive=LogArchive(root=self.path / "logs", most_bytes=1_000_000),
             clock=now,
             options=msgspec.convert({"pool": self.pool, **options}, KubernetesOptions),
         )
@@ -94,7 +94,7 @@ class KubeRoom:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 for partition in range(partitions):
-                    await runtime.take(partition)
+                    await runtime.acquire_partition(partition)
             yield runtime
         finally:
             task.cancel()
@@ -119,7 +119,7 @@ class KubeRoom:
 
     async def prepare(self, runtime: KubernetesRuntime, job: Job) -> None:
         """What comes before the first start."""
-        runtime.know(self.job_id, job)
+        runtime.register_job(self.job_id, job)
         await runtime.write_members(self.job_id, MEMBERS_AT_FIRST)
 
     async def launch(
@@ -159,7 +159,7 @@ class KubeRoom:
         """The first observation of the replica that ``holds``."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                for seen in runtime.observed_of(replica.job_id):
+                for seen in runtime.job_observations(replica.job_id):
                     if seen.replica == replica and holds(seen):
                         return seen
                 await asyncio.sleep(0.05)

@@ -12,9 +12,9 @@ from runtime_room import PATIENCE_S, KubeRoom
 from test_runtime_rights import kubeconfig_of_the_launcher
 
 from muster_core.models import Job, ReplicaState
-from muster_runtimes.kubernetes.claims import SELECTED_NODE
+from muster_runtimes.kubernetes.volume_claims import SELECTED_NODE_ANNOTATION
 from muster_testing.cluster import Cluster
-from muster_testing.cluster.rest import ApiError
+from muster_testing.cluster.rest import RestError
 
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 
@@ -60,7 +60,7 @@ def asked_for(storage_class: str) -> dict[str, object]:
 async def selected(room: KubeRoom, name: str) -> str:
     async with room.cluster.connect() as api:
         path = f"/api/v1/namespaces/{room.namespace}/persistentvolumeclaims/{name}"
-        return (await api.get(path, _Claim)).metadata.annotations.get(SELECTED_NODE, "")
+        return (await api.get(path, _Claim)).metadata.annotations.get(SELECTED_NODE_ANNOTATION, "")
 
 
 def mounting(job: Job, *volumes: dict[str, Any]) -> Job:
@@ -114,7 +114,7 @@ async def test_a_claim_of_the_pod_s_own_is_told_as_soon_as_it_is_there(
 async def told(room: KubeRoom, name: str) -> str:
     try:
         return await selected(room, name)
-    except ApiError:
+    except RestError:
         return ""
 
 

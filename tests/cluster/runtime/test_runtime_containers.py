@@ -8,8 +8,8 @@ import msgspec
 from runtime_room import MEMBERS_AT_FIRST, KubeRoom
 
 from muster_core.models import Framework, Job, ReplicaState
+from muster_runtimes import ReplicaId
 from muster_runtimes.kubernetes import KubernetesRuntime
-from muster_runtimes.ports import ReplicaId
 from muster_testing.cluster.images import PYTHON_IMAGE
 from muster_testing.cluster.node import RealNode
 
@@ -75,9 +75,9 @@ async def test_a_log_is_kept_after_its_pod_until_the_job_is_forgotten(
         await room.launch(runtime, job, room.replica(), node=real_node.name)
         end = await room.ended(runtime, room.replica())
         assert (end.state, end.exit_code) == (ReplicaState.EXITED, 3)
-        runtime.recorded(room.job_id, [room.replica()])
+        runtime.confirm_recorded(room.job_id, [room.replica()])
         await room.until_let_go()
-        await runtime.clean(room.job_id)
+        await runtime.remove_replicas(room.job_id)
         await room.until_gone("pods")
 
         assert await written(runtime, [room.replica()]) == "one\ntwo\n"
@@ -100,7 +100,7 @@ async def test_a_replica_that_is_stopped_is_given_its_grace(room: KubeRoom, real
         await runtime.stop(room.replica(), grace_s=20)
         assert b"".join([chunk.data async for chunk in chunks]) == b"saved\n"
         end = await room.ended(runtime, room.replica())
-        runtime.recorded(room.job_id, [room.replica()])
+        runtime.confirm_recorded(room.job_id, [room.replica()])
         await room.until_gone("pods")
         assert await written(runtime, [room.replica()]) == "up\nsaved\n"
     assert (end.state, end.exit_code) == (ReplicaState.EXITED, 0)
@@ -119,6 +119,6 @@ async def test_a_copy_that_does_not_look_after_a_job_can_read_its_logs(
 ) -> None:
     async with room.runtime() as runtime, room.runtime(partitions=0) as other:
         await room.launch(runtime, python(room.job(), "print('hello')"), room.replica(), node=real_node.name)
-        async with other.visit(room.job_id):
+        async with other.watch_job(room.job_id):
             assert await written(other, [room.replica()], follow=True) == "hello\n"
-        assert list(other.observed_of(room.job_id)) == []
+        assert list(other.job_observations(room.job_id)) == []

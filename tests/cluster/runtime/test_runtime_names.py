@@ -7,15 +7,15 @@ import asyncio
 from runtime_room import PATIENCE_S, KubeRoom
 
 from muster_core.models import ReplicaState
+from muster_runtimes import ReplicaId
 from muster_runtimes.kubernetes import KubernetesRuntime
-from muster_runtimes.kubernetes.labels import ASKED_FOR, FINALIZER, JOB_ID
-from muster_runtimes.ports import ReplicaId
+from muster_runtimes.kubernetes.labels import FINALIZER, JOB_ID, MANIFEST_HASH
 
 
 async def until_placed(room: KubeRoom, runtime: KubernetesRuntime, replica: ReplicaId, *, node: str) -> None:
     """Start a replica again and again, as its job is looked at, until its name is free."""
     job = room.job()
-    changes = runtime.changes()
+    changes = runtime.job_changes()
     async with asyncio.timeout(PATIENCE_S):
         while (await room.launch(runtime, job, replica, node=node)).state is ReplicaState.PLACED:
             await anext(changes)
@@ -37,7 +37,7 @@ async def test_a_name_is_waited_for_while_an_earlier_pod_is_held(room: KubeRoom,
 
         # As long as nobody has recorded how the first ended, the second does not begin.
         assert not waiting.done()
-        runtime.recorded(room.job_id, [room.replica()])
+        runtime.confirm_recorded(room.job_id, [room.replica()])
         await waiting
         await room.running(runtime, again)
 
@@ -65,7 +65,7 @@ async def test_who_waited_for_its_name_does_not_start_where_others_have_taken_th
         async with asyncio.timeout(PATIENCE_S):
             while next(one.foreign.cpu for one in runtime.nodes() if one.name == node) < 7850:
                 await asyncio.sleep(0.05)
-        runtime.recorded(room.job_id, [room.replica()])
+        runtime.confirm_recorded(room.job_id, [room.replica()])
         await until_placed(room, runtime, again, node=node)
         end = await room.ended(runtime, again)
         reporting.cancel()
@@ -102,7 +102,7 @@ async def test_a_pod_of_the_same_run_that_was_not_asked_for_makes_way(room: Kube
         await until_placed(room, runtime, room.replica(), node=node)
         await room.running(runtime, room.replica())
         (pod,) = await room.pods()
-    assert pod.metadata.annotations[ASKED_FOR] == ours.metadata.annotations[ASKED_FOR]
+    assert pod.metadata.annotations[MANIFEST_HASH] == ours.metadata.annotations[MANIFEST_HASH]
 
 
 async def test_a_gang_of_which_one_is_refused_leaves_no_pod(room: KubeRoom, node: str) -> None:
@@ -123,7 +123,7 @@ async def test_a_gang_of_which_one_is_refused_leaves_no_pod(room: KubeRoom, node
         assert {end.state for end in ends} == {ReplicaState.REJECTED}
         reasons = {end.reason.rpartition(", ")[2] for index, end in enumerate(ends) if index != 3}
         assert reasons == {"since another of its gang was refused"}
-        runtime.recorded(room.job_id, replicas)
+        runtime.confirm_recorded(room.job_id, replicas)
         async with asyncio.timeout(PATIENCE_S):
             while {pod.metadata.name for pod in await room.pods()} != {"mnist-worker-3"}:
                 await asyncio.sleep(0.05)
@@ -146,7 +146,7 @@ async def test_a_pod_that_comes_after_its_job_was_forgotten_goes(room: KubeRoom,
             },
             "spec": {"nodeName": node, "containers": [{"name": "c", "image": "localhost/none:1"}]},
         }
-        changes = runtime.changes()
+        changes = runtime.job_changes()
         async with room.cluster.connect() as api:
             await api.create(f"/api/v1/namespaces/{room.namespace}/pods", late)
         assert pod.metadata.labels[JOB_ID] == room.job_id

@@ -79,7 +79,7 @@ async def test_a_replica_whose_node_is_scrapped_is_placed_elsewhere(
         end = await room.ended(runtime, room.replica())
         assert end.state is ReplicaState.REJECTED
 
-        runtime.recorded(room.job_id, [room.replica()])
+        runtime.confirm_recorded(room.job_id, [room.replica()])
         await room.until_gone("pods")
 
 

@@ -9,7 +9,7 @@ import pytest
 from runtime_room import KubeRoom
 
 from muster_core.models import ReplicaState
-from muster_runtimes.kubernetes import ApiError
+from muster_runtimes.kubernetes import KubernetesApiError
 from muster_testing.cluster import ControlPlane
 
 
@@ -23,11 +23,11 @@ async def test_an_end_during_an_outage_of_the_api_server_is_seen_after_it(
         await room.launch(runtime, room.job(workers=2, run_for="2s"), room.replica(), node=node)
         await room.running(runtime, room.replica())
         own_control_plane.kill_api_server()
-        with pytest.raises(ApiError):
+        with pytest.raises(KubernetesApiError):
             await room.launch(runtime, room.job(workers=2), room.replica(1), node=node)
         await asyncio.sleep(0)
         # Nobody takes for lost what he cannot ask about.
-        assert runtime.observed_of(room.job_id)[0].state is ReplicaState.RUNNING
+        assert runtime.job_observations(room.job_id)[0].state is ReplicaState.RUNNING
         await own_control_plane.restart_api_server()
         end = await room.ended(runtime, room.replica())
         assert (end.state, end.exit_code) == (ReplicaState.EXITED, 0)

@@ -68,9 +68,9 @@ async def test_a_pod_is_held_until_its_end_is_on_record(room: KubeRoom, node: st
 
         (held,) = await room.pods()
         assert FINALIZER in held.metadata.finalizers
-        runtime.recorded(room.job_id, [room.replica()])
+        runtime.confirm_recorded(room.job_id, [room.replica()])
         await room.until_gone("pods")
-        (end,) = runtime.observed_of(room.job_id)
+        (end,) = runtime.job_observations(room.job_id)
     assert (end.state, end.exit_code) == (ReplicaState.EXITED, 0)
 
 
@@ -116,11 +116,11 @@ async def test_a_later_run_takes_the_name_of_an_earlier_one(room: KubeRoom, node
         await room.launch(runtime, job, room.replica(), node=node)
         await room.ended(runtime, room.replica())
         (first,) = await room.pods()
-        runtime.recorded(room.job_id, [room.replica()])
+        runtime.confirm_recorded(room.job_id, [room.replica()])
         await room.until_let_go()
 
         again = room.replica(restart=1)
-        changes = runtime.changes()
+        changes = runtime.job_changes()
         while (await room.launch(runtime, job, again, node=node)).state is ReplicaState.PLACED:
             await anext(changes)
         end = await room.ended(runtime, again)
@@ -179,13 +179,13 @@ async def test_a_service_that_somebody_deleted_is_there_when_its_replica_starts_
         job = room.job(framework=Framework.TENSORFLOW, run_for="100ms")
         await room.launch(runtime, job, room.replica(), node=node)
         await room.ended(runtime, room.replica())
-        runtime.recorded(room.job_id, [room.replica()])
+        runtime.confirm_recorded(room.job_id, [room.replica()])
         await room.until_let_go()
         async with room.cluster.connect() as api:
             await api.delete(f"/api/v1/namespaces/{room.namespace}/services/mnist-worker-0")
 
         again = room.replica(restart=1)
-        changes = runtime.changes()
+        changes = runtime.job_changes()
         while (await room.launch(runtime, job, again, node=node)).state is ReplicaState.PLACED:
             await anext(changes)
         await room.ended(runtime, again)
@@ -200,7 +200,7 @@ async def test_nothing_outlives_a_job_that_is_forgotten(room: KubeRoom, node: st
         await runtime.forget(room.job_id)
         for kind in ("pods", "services", "configmaps"):
             await room.until_gone(kind)
-        assert list(runtime.jobs()) == []
+        assert list(runtime.job_ids()) == []
 
 
 async def test_a_job_of_which_only_the_config_map_is_left_is_known_and_forgotten(
@@ -209,7 +209,7 @@ async def test_a_job_of_which_only_the_config_map_is_left_is_known_and_forgotten
     async with room.runtime() as runtime:
         await room.prepare(runtime, room.job(framework=Framework.TENSORFLOW))
     async with room.runtime() as successor:
-        assert list(successor.jobs()) == [room.job_id]
+        assert list(successor.job_ids()) == [room.job_id]
         await successor.forget(room.job_id)
         await room.until_gone("configmaps")
 
@@ -226,16 +226,16 @@ async def test_a_fixed_plain_gang_is_pods_alone_which_go_with_their_node(room: K
             assert pod.metadata.annotations[MEMBERS] == MEMBERS_AT_FIRST.decode()
             assert await room.owners(pod) == [("Node", node)]
     async with room.runtime() as successor:
-        assert list(successor.jobs()) == [room.job_id]
+        assert list(successor.job_ids()) == [room.job_id]
         await room.end(successor, room.replica(0), room.replica(1))
         await successor.forget(room.job_id)
         await room.until_gone("pods")
-        assert list(successor.jobs()) == []
+        assert list(successor.job_ids()) == []
 
 
 async def test_a_job_that_has_a_config_map_keeps_it(room: KubeRoom, node: str) -> None:
     async with room.runtime() as earlier:
-        earlier.know(room.job_id, room.job())
+        earlier.register_job(room.job_id, room.job())
         await earlier.write_config(room.job_id, {"hostfile": ConfigFile(content=b"n1")})
     async with room.runtime() as runtime:
         await room.launch(runtime, room.job(), room.replica(), node=node)
@@ -260,4 +260,4 @@ async def test_two_pools_of_one_cluster_leave_each_other_alone(room: KubeRoom, n
     async with room.runtime() as runtime:
         await room.launch(runtime, room.job(), room.replica(), node=node)
         async with room.runtime(pool="another") as other:
-            assert list(other.jobs()) == []
+            assert list(other.job_ids()) == []

@@ -8,8 +8,8 @@ import msgspec
 from runtime_room import KubeRoom
 
 from muster_core.models import Job
+from muster_runtimes import ProgressReport
 from muster_runtimes.kubernetes import KubernetesRuntime
-from muster_runtimes.ports import ProgressSeen
 from muster_testing.cluster.images import PYTHON_IMAGE
 from muster_testing.cluster.node import RealNode
 
@@ -39,7 +39,7 @@ def telling(job: Job, program: str, *, most: int) -> Job:
     )
 
 
-async def told(runtime: KubernetesRuntime) -> ProgressSeen:
+async def told(runtime: KubernetesRuntime) -> ProgressReport:
     """The next thing that is told."""
     async with asyncio.timeout(PATIENCE_S):
         while True:

@@ -15,8 +15,8 @@ from test_runtime_system import runs, system_on, when
 
 from muster import AsyncClient, InvalidDocument, Refused
 from muster_core.models import Job, Port
+from muster_runtimes import ExecCommand, ExecResult, ExecSession, ReplicaUnreachable, TerminalSize
 from muster_runtimes.kubernetes import KubernetesRuntime
-from muster_runtimes.reach import CannotReach, Command, Ended, Execution, Size
 from muster_testing.cluster import Cluster
 from muster_testing.cluster.images import PYTHON_IMAGE
 from muster_testing.cluster.node import RealNode
@@ -77,9 +77,9 @@ async def listening(room: KubeRoom, runtime: KubernetesRuntime, node: str) -> No
 
 async def ran(
     runtime: KubernetesRuntime, room: KubeRoom, words: Sequence[str], *, stdin: bytes | None = None
-) -> tuple[bytes, bytes, Ended]:
-    command = Command(words=tuple(words), has_input=stdin is not None)
-    async with runtime.reach.execute(room.replica(), command) as execution:
+) -> tuple[bytes, bytes, ExecResult]:
+    command = ExecCommand(argv=tuple(words), has_input=stdin is not None)
+    async with runtime.access.execute(room.replica(), command) as execution:
 
         async def feed() -> None:
             await execution.write(stdin or b"")
@@ -91,7 +91,7 @@ async def ran(
         return out, err, ended
 
 
-async def said(execution: Execution) -> tuple[bytes, bytes, Ended]:
+async def said(execution: ExecSession) -> tuple[bytes, bytes, ExecResult]:
     out, err = b"", b""
     async with asyncio.timeout(PATIENCE_S):
         async for written in execution.output():
@@ -110,14 +110,14 @@ async def test_commands_and_connections_need_no_more_than_the_deployment_gives(
         await listening(room, runtime, real_node.name)
 
         line = "echo $MUSTER_ROLE; echo oh >&2; exit 7"
-        assert await ran(runtime, room, ["sh", "-c", line]) == (b"worker\n", b"oh\n", Ended(7))
+        assert await ran(runtime, room, ["sh", "-c", line]) == (b"worker\n", b"oh\n", ExecResult(7))
         much = b"some words\n" * 20_000
         out, _, ended = await ran(runtime, room, ["python3", "-c", UPPER], stdin=much)
-        assert (out == much.upper(), ended) == (True, Ended(0))
+        assert (out == much.upper(), ended) == (True, ExecResult(0))
 
         # Whatever of its input is on its way when a command ends.
         for _ in range(5):
-            assert (await ran(runtime, room, ["sh", "-c", "exit 3"], stdin=much[:50_000]))[2] == Ended(3)
+            assert (await ran(runtime, room, ["sh", "-c", "exit 3"], stdin=much[:50_000]))[2] == ExecResult(3)
 
         _, _, ended = await ran(runtime, room, ["no-such-program"])
         assert ended.exit_code == 127
@@ -125,11 +125,11 @@ async def test_commands_and_connections_need_no_more_than_the_deployment_gives(
         _, _, ended = await ran(runtime, room, ["/etc"])
         assert ended.exit_code == 126
 
-        terminal = Command(words=("python3", "-c", SIZE), has_input=True, terminal=Size(50, 132))
-        async with runtime.reach.execute(room.replica(), terminal) as execution:
-            assert await said(execution) == (b"132 50\r\n", b"", Ended(0))
+        terminal = ExecCommand(argv=("python3", "-c", SIZE), has_input=True, terminal=TerminalSize(50, 132))
+        async with runtime.access.execute(room.replica(), terminal) as execution:
+            assert await said(execution) == (b"132 50\r\n", b"", ExecResult(0))
 
-        async with runtime.reach.connect(room.replica(), 8888) as connection, asyncio.timeout(PATIENCE_S):
+        async with runtime.access.connect(room.replica(), 8888) as connection, asyncio.timeout(PATIENCE_S):
             for words in (b"hello", much, b"good bye"):
                 sending = asyncio.create_task(connection.write(words))
                 heard = b""
@@ -140,7 +140,7 @@ async def test_commands_and_connections_need_no_more_than_the_deployment_gives(
             assert await connection.read() == b""
 
         async with asyncio.timeout(PATIENCE_S):
-            async with runtime.reach.connect(room.replica(), 22) as connection:
+            async with runtime.access.connect(room.replica(), 22) as connection:
                 with pytest.raises(ConnectionError, match="nothing listens there in the pod"):
                     await connection.read()
 
@@ -150,10 +150,10 @@ async def test_a_copy_that_does_not_look_after_the_job_reaches_it_as_well(
 ) -> None:
     async with room.runtime() as runtime, room.runtime(partitions=0) as other:
         await listening(room, runtime, real_node.name)
-        with pytest.raises(CannotReach, match="worker-0 does not run"):
+        with pytest.raises(ReplicaUnreachable, match="worker-0 does not run"):
             await ran(other, room, ["true"])
-        async with other.visit(room.job_id):
-            assert await ran(other, room, ["echo", "here"]) == (b"here\n", b"", Ended(0))
+        async with other.watch_job(room.job_id):
+            assert await ran(other, room, ["echo", "here"]) == (b"here\n", b"", ExecResult(0))
 
 
 async def test_a_user_needs_nothing_but_the_gateway(

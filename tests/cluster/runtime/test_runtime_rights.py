@@ -12,7 +12,7 @@ import yaml
 from runtime_room import KubeRoom
 
 from muster_core.models import Framework, ReplicaState
-from muster_runtimes.kubernetes import Credentials, NoCredentials
+from muster_runtimes.kubernetes import Credentials, CredentialsError
 from muster_testing.cluster import Cluster
 from muster_testing.cluster.cluster import suppress_status
 from muster_testing.cluster.credentials import write_kubeconfig
@@ -95,15 +95,15 @@ async def test_what_was_deleted_by_force_has_its_room_until_it_is_said_to_be_ove
         (pod,) = await room.pods()
         assert (pod.status.phase, pod.metadata.deletion_grace_period_seconds) == ("Failed", 0)
         assert (end.state, end.reason) == (ReplicaState.REJECTED, "its pod was deleted")
-        runtime.recorded(room.job_id, [room.replica()])
+        runtime.confirm_recorded(room.job_id, [room.replica()])
         await room.until_gone("pods")
 
 
 async def test_credentials_that_cannot_be_read_are_said(tmp_path: Path) -> None:
-    with pytest.raises(NoCredentials, match="there is no kubeconfig"):
+    with pytest.raises(CredentialsError, match="there is no kubeconfig"):
         await Credentials(kubeconfig=tmp_path / "missing").read()
     (tmp_path / "odd").write_text("[]")
-    with pytest.raises(NoCredentials, match="cannot be used"):
+    with pytest.raises(CredentialsError, match="cannot be used"):
         await Credentials(kubeconfig=tmp_path / "odd").read()
 
 
@@ -111,5 +111,5 @@ async def test_without_a_service_account_there_are_no_credentials_within_a_pod(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(NoCredentials, match="service account"):
+    with pytest.raises(CredentialsError, match="service account"):
         await Credentials(kubeconfig=None).read()

@@ -18,7 +18,7 @@ from muster_events.catalogue import SERVICES
 from muster_gateway.settings import GatewaySettings
 from muster_local.provision import ProvisionSettings
 from muster_pod_launcher.settings import PodLauncherSettings
-from muster_runtimes.process.nodes import parse_nodes
+from muster_runtimes.process import parse_nodes
 from muster_scaler.settings import ScalerSettings
 from muster_scheduler.settings import SchedulerSettings
 from muster_service.settings import load_settings, misspelt_variables

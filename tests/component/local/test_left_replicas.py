@@ -8,10 +8,8 @@ from pathlib import Path
 from muster_core.models import Node, Resources, Template
 from muster_local.replicas import end_replicas, running_replicas
 from muster_local.system import LocalSystem
-from muster_runtimes.ports import Launch, ReplicaId
-from muster_runtimes.process.layout import Layout
-from muster_runtimes.process.records import Stage, read_state
-from muster_runtimes.process.runtime import ProcessRuntime
+from muster_runtimes import Launch, ReplicaId
+from muster_runtimes.process import ProcessRuntime, Stage, StateDirectory, read_state
 
 DEAF = "trap '' TERM; while :; do sleep 1; done"
 
@@ -55,7 +53,7 @@ async def test_replicas_without_a_launcher_are_found_and_ended(tmp_path: Path) -
     assert len(running_replicas(root)) == 2
     assert await end_replicas(root, grace_s=0.2) == 2
     assert running_replicas(root) == []
-    state = read_state(Layout(root).replica(replica(0)))
+    state = read_state(StateDirectory(root).replica(replica(0)))
     assert state is not None
     assert state.state is Stage.EXITED
 

@@ -1,19 +1,25 @@
-"""The Kubernetes runtime: replicas as pods, which are written with their node's name and watched from there on."""
+"""The Kubernetes runtime: replicas as pods that are written with their node's name and watched from there on.
 
-from muster_runtimes.kubernetes.api import Api
-from muster_runtimes.kubernetes.archive import Archive
-from muster_runtimes.kubernetes.auth import Credentials, NoCredentials
-from muster_runtimes.kubernetes.errors import ApiError
-from muster_runtimes.kubernetes.limits import Limits
+``runtime`` is the ``KubernetesRuntime``. ``gang_starter`` creates the pods of a gang, all or none: ``manifests`` builds
+the objects, ``writer`` and ``volume_claims`` write them. ``informers`` keep the pods and config maps of the owned
+partitions with the help of ``reflector``, and ``pod_status`` turns a pod into an observation. ``nodes`` are the pool.
+``pod_cleanup`` removes finalizers, ``logs`` reads and archives logs, ``access`` is exec and port-forward over
+``websocket``. ``api_client``, ``http_client`` and ``auth`` talk to the API server, ``labels`` and ``objects`` are what
+they exchange.
+"""
+
+from muster_runtimes.kubernetes.api_client import ApiClient, KubernetesApiError, RateLimiter
+from muster_runtimes.kubernetes.auth import Credentials, CredentialsError
+from muster_runtimes.kubernetes.logs import LogArchive
 from muster_runtimes.kubernetes.runtime import KubernetesOptions, KubernetesRuntime
 
 __all__ = [
-    "Api",
-    "ApiError",
-    "Archive",
+    "ApiClient",
     "Credentials",
+    "CredentialsError",
+    "KubernetesApiError",
     "KubernetesOptions",
     "KubernetesRuntime",
-    "Limits",
-    "NoCredentials",
+    "LogArchive",
+    "RateLimiter",
 ]

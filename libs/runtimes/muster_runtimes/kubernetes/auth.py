@@ -22,7 +22,7 @@ from kubernetes.aio.config.kube_config import (
 _RENEW_AFTER_S = 600.0
 
 
-class NoCredentials(Exception):
+class CredentialsError(Exception):
     """Neither the kubeconfig nor the pod's service account can be used; the message says why."""
 
 
@@ -36,7 +36,7 @@ class Credentials:
         self._read_at = float("-inf")
 
     async def read(self) -> None:
-        """Read them. Raises ``NoCredentials``."""
+        """Read them. Raises ``CredentialsError``."""
         configuration = Configuration()
         try:
             if self._kubeconfig is None:
@@ -49,10 +49,10 @@ class Credentials:
                     persist_config=False,
                 )
             else:
-                raise NoCredentials(f"there is no kubeconfig {self._kubeconfig}")
+                raise CredentialsError(f"there is no kubeconfig {self._kubeconfig}")
         except (ConfigException, OSError, TypeError, KeyError) as error:
             where = str(self._kubeconfig or "the service account of this pod")
-            raise NoCredentials(f"{where} cannot be used: {error}") from error
+            raise CredentialsError(f"{where} cannot be used: {error}") from error
         self._configuration = configuration
         self._read_at = time.monotonic()
 

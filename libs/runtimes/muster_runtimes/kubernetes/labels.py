@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from muster_core.models import Framework, Job
 from muster_events.subjects import is_job_id, shard_of, shards_of
-from muster_runtimes.kubernetes.objects import Metadata
-from muster_runtimes.ports import ReplicaId
+from muster_runtimes.kubernetes.objects import ObjectMeta
+from muster_runtimes.protocols import ReplicaId
 
 POOL = "muster.dev/pool"
 JOB = "muster.dev/job"
@@ -31,7 +31,7 @@ FINALIZER = "muster.dev/exit-recorded"
 MAIN_CONTAINER = "kubectl.kubernetes.io/default-container"
 """The annotation that names the container which decides; ``kubectl logs`` and ``kubectl exec`` read it as well."""
 
-ASKED_FOR = "muster.dev/asked-for"
+MANIFEST_HASH = "muster.dev/asked-for"
 """The annotation of a pod with a digest of what was asked for. One of the same run that has another makes way."""
 
 MEMBERS = "muster.dev/members"
@@ -97,7 +97,7 @@ def address_labels(job_id: str, role: str, index: int) -> dict[str, str]:
     return {JOB_ID: job_id, ROLE: role, INDEX: str(index)}
 
 
-def replica_of(metadata: Metadata) -> ReplicaId | None:
+def replica_of(metadata: ObjectMeta) -> ReplicaId | None:
     """Which run an object is of; None for what is not Muster's."""
     labels: Mapping[str, str] = metadata.labels
     job_id, role = labels.get(JOB_ID, ""), labels.get(ROLE, "")

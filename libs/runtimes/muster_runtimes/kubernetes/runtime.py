@@ -11,27 +11,23 @@ import msgspec
 
 from muster_core.frameworks import Addresses, ConfigFile, RemoteShell, Site, service_addresses
 from muster_core.models import Job, Node, ReplicaState
-from muster_runtimes.kubernetes.api import Api
-from muster_runtimes.kubernetes.archive import Archive
-from muster_runtimes.kubernetes.claims import Claims
-from muster_runtimes.kubernetes.config import (
-    FILES_FOLDER,
+from muster_runtimes.kubernetes.access import PodAccess
+from muster_runtimes.kubernetes.api_client import ApiClient, KubernetesApiError
+from muster_runtimes.kubernetes.gang_starter import GangStarter
+from muster_runtimes.kubernetes.informers import PartitionInformers, ReplicaStore
+from muster_runtimes.kubernetes.logs import LogArchive, LogProgressReader, PodLogReader
+from muster_runtimes.kubernetes.manifests import (
+    FILES_DIRECTORY,
     MEMBERS_PATH,
     REMOTE_SHELL,
-    config_name,
+    config_map_name,
 )
-from muster_runtimes.kubernetes.errors import ApiError
-from muster_runtimes.kubernetes.farewell import Farewell
-from muster_runtimes.kubernetes.logs import LogReader
-from muster_runtimes.kubernetes.node_watch import NodeWatch
-from muster_runtimes.kubernetes.objects import Metadata, Pod
-from muster_runtimes.kubernetes.partitions import Partitions
-from muster_runtimes.kubernetes.progress import ProgressLines
-from muster_runtimes.kubernetes.reach import PodReach
-from muster_runtimes.kubernetes.runs import Runs
-from muster_runtimes.kubernetes.starts import Starts
-from muster_runtimes.kubernetes.writer import Writer
-from muster_runtimes.ports import Launch, LogChunk, Observation, ProgressSeen, ReplicaId
+from muster_runtimes.kubernetes.nodes import NodeInformer
+from muster_runtimes.kubernetes.objects import ObjectMeta, Pod
+from muster_runtimes.kubernetes.pod_cleanup import PodFinalizer
+from muster_runtimes.kubernetes.volume_claims import VolumeClaims
+from muster_runtimes.kubernetes.writer import ObjectWriter
+from muster_runtimes.protocols import Launch, LogChunk, Observation, ProgressReport, ReplicaId
 from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
@@ -59,26 +55,28 @@ class KubernetesRuntime:
     """The ``Runtime`` of a cluster. Everything but the constructor needs ``run`` to run."""
 
     def __init__(
-        self, *, api: Api, archive: Archive, clock: Callable[[], int], options: KubernetesOptions
+        self, *, api: ApiClient, archive: LogArchive, clock: Callable[[], int], options: KubernetesOptions
     ) -> None:
         self._clock = clock
         self._options = options
         self._archive = archive
-        self._nodes = NodeWatch(
+        self._nodes = NodeInformer(
             api=api, pool=options.pool, selector=options.node_selector, moved=self._node_moved
         )
-        self._runs = Runs(clock=clock, node_away=self._nodes.is_away, start_s=options.start_s)
-        self._writer = Writer(api=api, pool=options.pool)
-        self._logs = LogReader(api=api, runs=self._runs, archive=archive)
-        self._claims = Claims(api=api)
-        self._progress = ProgressLines(api=api, runs=self._runs)
-        self.reach = PodReach(api=api, runs=self._runs)
+        self._runs = ReplicaStore(
+            clock=clock, node_unavailable=self._nodes.is_unavailable, start_s=options.start_s
+        )
+        self._writer = ObjectWriter(api=api, pool=options.pool)
+        self._logs = PodLogReader(api=api, runs=self._runs, archive=archive)
+        self._claims = VolumeClaims(api=api)
+        self._progress = LogProgressReader(api=api, runs=self._runs)
+        self.access = PodAccess(api=api, runs=self._runs)
         """The way into pods."""
-        self._farewell = Farewell(runs=self._runs, writer=self._writer, logs=self._logs)
-        self._partitions = Partitions(
+        self._farewell = PodFinalizer(runs=self._runs, writer=self._writer, logs=self._logs)
+        self._partitions = PartitionInformers(
             api=api, pool=options.pool, namespace=options.namespace, runs=self._runs
         )
-        self._starts = Starts(
+        self._starts = GangStarter(
             clock=clock,
             nodes=self._nodes,
             runs=self._runs,
@@ -103,23 +101,23 @@ class KubernetesRuntime:
             await self._logs.aclose()
             await self._claims.aclose()
 
-    async def take(self, partition: int) -> None:
+    async def acquire_partition(self, partition: int) -> None:
         """Look after the jobs of a partition; returns once every pod of theirs is known."""
         await self._nodes.synced()
         await self._partitions.take(partition)
 
-    async def give_up(self, partition: int) -> None:
+    async def release_partition(self, partition: int) -> None:
         """Look after the jobs of a partition no more."""
-        await self._partitions.give_up(partition)
+        await self._partitions.release_partition(partition)
         self._starts.forget_partition(partition)
 
-    def visit(self, job_id: str) -> AbstractAsyncContextManager[None]:
+    def watch_job(self, job_id: str) -> AbstractAsyncContextManager[None]:
         """Know the replicas of a job while it is entered; those of other partitions are watched for it."""
-        return self._partitions.visit(job_id)
+        return self._partitions.watch_job(job_id)
 
-    def know(self, job_id: str, job: Job) -> None:
+    def register_job(self, job_id: str, job: Job) -> None:
         """What a job is; said before anything is asked for it."""
-        self._starts.know(job_id, job)
+        self._starts.register_job(job_id, job)
 
     def nodes(self) -> Sequence[Node]:
         """The nodes of the pool, with what others use of each."""
@@ -129,24 +127,24 @@ class KubernetesRuntime:
         """Whenever ``nodes`` has changed, and once at the beginning."""
         return self._nodes.changes()
 
-    def jobs(self) -> Collection[str]:
+    def job_ids(self) -> Collection[str]:
         """The ids of the jobs of which anything is there, whether or not it ever ran."""
-        return {*self._runs.job_ids(), *self._partitions.anchors()}
+        return {*self._runs.job_ids(), *self._partitions.config_maps()}
 
-    async def hold_build(self, job_id: str, build: str) -> None:
+    async def retain_build(self, job_id: str, build: str) -> None:
         """Images are kept by whoever keeps images: there is nothing to hold."""
 
-    def observed(self) -> Sequence[Observation]:
+    def observations(self) -> Sequence[Observation]:
         """Everything that is known."""
-        return self._runs.observed()
+        return self._runs.observations()
 
-    def observed_of(self, job_id: str) -> Sequence[Observation]:
+    def job_observations(self, job_id: str) -> Sequence[Observation]:
         """The same for one job."""
-        return self._runs.observed_of(job_id)
+        return self._runs.job_observations(job_id)
 
-    def changes(self) -> AsyncIterator[str]:
+    def job_changes(self) -> AsyncIterator[str]:
         """The ids of jobs as they change."""
-        return self._runs.listen()
+        return self._runs.subscribe()
 
     async def addresses(
         self, job_id: str, replicas: Sequence[tuple[str, int]], *, job: str, namespace: str
@@ -170,21 +168,21 @@ class KubernetesRuntime:
             await self._writer.delete_pod(pod.metadata, grace_s=max(int(grace_s), _LEAST_GRACE_S))
         elif self._runs.observation(replica) is None:
             words = "stopped before it ran"
-            self._runs.settle(
+            self._runs.record(
                 Observation(replica=replica, state=ReplicaState.REMOVED, at=self._clock(), reason=words)
             )
 
-    def recorded(self, job_id: str, replicas: Collection[ReplicaId]) -> None:
+    def confirm_recorded(self, job_id: str, replicas: Collection[ReplicaId]) -> None:
         """How these ended is on the bus: their pods may go, once their logs are kept."""
         for replica in replicas:
             self._farewell.bid(replica)
 
-    async def clean(self, job_id: str) -> None:
+    async def remove_replicas(self, job_id: str) -> None:
         """Remove the pods and services of a job whose replicas have all ended; what they wrote stays readable."""
         namespaces = {pod.metadata.namespace for pod in self._runs.pods_of(job_id)}
         await self._farewell.done(job_id)
         for namespace in namespaces:
-            await self._writer.remove_all(job_id, namespace)
+            await self._writer.delete_job_objects(job_id, namespace)
 
     async def write_members(self, job_id: str, content: bytes) -> str:
         """Have the job's config map say who its members are, or each of its pods; the path at which replicas find it."""
@@ -201,7 +199,7 @@ class KubernetesRuntime:
         return Site(
             addresses=addresses,
             members_path=MEMBERS_PATH,
-            config_folder=FILES_FOLDER,
+            config_folder=FILES_DIRECTORY,
             remote_shell=RemoteShell(script=REMOTE_SHELL),
         )
 
@@ -209,31 +207,31 @@ class KubernetesRuntime:
         self, job_id: str, replicas: Sequence[ReplicaId], *, follow: bool, tail: int | None
     ) -> AsyncIterator[LogChunk]:
         """What the replicas of one job wrote; no replicas means all that are known."""
-        chosen = replicas or sorted(seen.replica for seen in self._runs.observed_of(job_id))
+        chosen = replicas or sorted(seen.replica for seen in self._runs.job_observations(job_id))
         wanted = [replica for replica in chosen if replica.job_id == job_id]
         return self._logs.read(wanted, follow=follow, tail=tail)
 
-    async def progress(self) -> Sequence[ProgressSeen]:
+    async def progress(self) -> Sequence[ProgressReport]:
         """What the programs of jobs whose size may change have said since the last time."""
         return await self._progress.read(self._starts.jobs())
 
     async def forget(self, job_id: str) -> None:
         """Remove everything of a job whose replicas have all ended. The config map goes last: it is how a job is found again."""
-        anchor = self._partitions.anchor(job_id)
+        config_map = self._partitions.config_map(job_id)
         known = self._starts.known(job_id)
         namespaces = {pod.metadata.namespace for pod in self._runs.pods_of(job_id)}
-        namespaces |= {anchor.metadata.namespace} if anchor else set()
+        namespaces |= {config_map.metadata.namespace} if config_map else set()
         namespaces |= {known.job.namespace} if known and known.uid else set()
-        for seen in self._runs.observed_of(job_id):
+        for seen in self._runs.job_observations(job_id):
             self._farewell.bid(seen.replica)
         await self._farewell.done(job_id)
         for namespace in namespaces:
-            await self._writer.remove_all(job_id, namespace)
-        if anchor is not None:
-            await self._writer.remove_config(anchor.metadata)
+            await self._writer.delete_job_objects(job_id, namespace)
+        if config_map is not None:
+            await self._writer.delete_config_map(config_map.metadata)
         elif known is not None and known.uid:
-            await self._writer.remove_config(
-                Metadata(name=config_name(known.job.name), namespace=known.job.namespace, uid=known.uid)
+            await self._writer.delete_config_map(
+                ObjectMeta(name=config_map_name(known.job.name), namespace=known.job.namespace, uid=known.uid)
             )
         await self._archive.forget(job_id)
         self._runs.forget(job_id)
@@ -241,13 +239,13 @@ class KubernetesRuntime:
         self._starts.forget(job_id)
 
     def _node_moved(self, node: str) -> None:
-        self._runs.look_at_node(node)
+        self._runs.recheck_node(node)
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            self._runs.look_again()
-            for replica, pod in self._runs.leaving():
+            self._runs.recheck_due()
+            for replica, pod in self._runs.terminating():
                 self._logs.capture(replica, pod)
 
     async def _sweep(self) -> None:
@@ -256,18 +254,18 @@ class KubernetesRuntime:
         """
         while True:
             await asyncio.sleep(_TICK_S)
-            company = self._runs.half_over()
+            company = self._runs.main_ended()
             for replica, _ in company:
                 self._runs.ask(replica)
             deletions = [self._end(pod, grace_s=_LEAST_GRACE_S) for _, pod in company]
-            deletions += [self._end(pod, grace_s=None) for _, pod in self._runs.unwanted()]
-            endings = [self._close(pod) for pod in self._runs.orphaned()]
+            deletions += [self._end(pod, grace_s=None) for _, pod in self._runs.to_delete()]
+            endings = [self._close(pod) for pod in self._runs.force_deleted_overdue()]
             await asyncio.gather(*deletions, *endings)
 
     async def _close(self, pod: Pod) -> None:
         try:
             await self._writer.close(pod.metadata)
-        except ApiError as error:
+        except KubernetesApiError as error:
             log.warning(
                 "a pod deleted by force is not over yet: %s", error, extra=fields(pod=pod.metadata.name)
             )
@@ -275,5 +273,5 @@ class KubernetesRuntime:
     async def _end(self, pod: Pod, *, grace_s: int | None) -> None:
         try:
             await self._writer.delete_pod(pod.metadata, grace_s=grace_s)
-        except ApiError as error:
+        except KubernetesApiError as error:
             log.warning("a pod does not end yet: %s", error, extra=fields(pod=pod.metadata.name))

@@ -18,48 +18,50 @@ import msgspec
 
 from muster_core.frameworks import ConfigFile
 from muster_core.models import Job
-from muster_runtimes.kubernetes.api import METADATA_ONLY, STRATEGIC_MERGE, Api
-from muster_runtimes.kubernetes.config import config_map, config_name
-from muster_runtimes.kubernetes.errors import (
+from muster_runtimes.kubernetes.api_client import (
+    METADATA_ONLY,
+    STRATEGIC_MERGE,
     AlreadyExists,
+    ApiClient,
     Conflict,
-    MayHaveHappened,
-    NotFound,
-    Refused,
+    ObjectNotFound,
+    OutcomeUnknown,
+    RequestRejected,
 )
 from muster_runtimes.kubernetes.labels import (
-    ASKED_FOR,
     FINALIZER,
     JOB,
     JOB_ID,
+    MANIFEST_HASH,
     POOL,
     of_job,
     of_start,
     replica_of,
 )
-from muster_runtimes.kubernetes.objects import Anchor, Metadata, Pod, PodSpec
-from muster_runtimes.ports import ReplicaId
+from muster_runtimes.kubernetes.manifests import config_map_manifest, config_map_name
+from muster_runtimes.kubernetes.objects import ObjectMeta, PartialObjectMetadata, Pod, PodSpec
+from muster_runtimes.protocols import ReplicaId
 
 log = logging.getLogger(__name__)
 
 _TRIES = 4
 _UNCHECKED = "fieldValidation=Ignore"
 """Looking for fields that it does not know costs the API server a second decoding, and nobody here reads what it would say of them."""
-_BLANK = f'"{ASKED_FOR}":""'.encode()
+_BLANK = f'"{MANIFEST_HASH}":""'.encode()
 
 
-class InTheWay(Exception):
+class NameTerminating(Exception):
     """The name is taken by an object that is on its way out: to be tried again soon."""
 
 
-class Taken(Exception):
+class NameTaken(Exception):
     """The name is taken by an object that is not Muster's, or another job's; the message names it."""
 
 
-class Writer:
+class ObjectWriter:
     """Writes objects of one pool."""
 
-    def __init__(self, *, api: Api, pool: str) -> None:
+    def __init__(self, *, api: ApiClient, pool: str) -> None:
         self._api = api
         self._pool = pool
 
@@ -68,80 +70,89 @@ class Writer:
     ) -> str:
         """Have the job's config map hold this; its uid. ``uid`` is the one that is known (empty: none).
 
-        Raises ``Taken``, and ``Refused`` or ``NotFound`` where the namespace does not take it.
+        Raises ``NameTaken``, and ``RequestRejected`` or ``ObjectNotFound`` where the namespace does not take it.
         """
-        content = config_map(job_id, job, pool=self._pool, members=members, files=files)
-        folder = collection(job.namespace, "configmaps")
-        path = f"{folder}/{config_name(job.name)}"
+        content = config_map_manifest(job_id, job, pool=self._pool, members=members, files=files)
+        folder = collection_path(job.namespace, "configmaps")
+        path = f"{folder}/{config_map_name(job.name)}"
         for _ in range(_TRIES):
             try:
                 if not uid:
                     return (
-                        await self._api.create(folder, content, Anchor, accept=METADATA_ONLY)
+                        await self._api.create(folder, content, PartialObjectMetadata, accept=METADATA_ONLY)
                     ).metadata.uid
                 change = {"metadata": {"uid": uid}, "binaryData": content["binaryData"]}
-                return (await self._api.patch(path, change, Anchor, accept=METADATA_ONLY)).metadata.uid
-            except (AlreadyExists, MayHaveHappened):
+                return (
+                    await self._api.patch(path, change, PartialObjectMetadata, accept=METADATA_ONLY)
+                ).metadata.uid
+            except (AlreadyExists, OutcomeUnknown):
                 uid = await self._own_uid(path, content["metadata"]["labels"])
-            except (Conflict, NotFound):
+            except (Conflict, ObjectNotFound):
                 if not uid:
                     raise
                 uid = ""
-        raise InTheWay(path)
+        raise NameTerminating(path)
 
     async def service(self, content: dict[str, Any]) -> None:
-        """Have this service. Raises ``Taken``, ``InTheWay``, ``Refused``."""
+        """Have this service. Raises ``NameTaken``, ``NameTerminating``, ``RequestRejected``."""
         metadata = content["metadata"]
-        folder = collection(metadata["namespace"], "services")
+        folder = collection_path(metadata["namespace"], "services")
         for _ in range(_TRIES):
             try:
-                await self._api.create(folder, content, Anchor, accept=METADATA_ONLY)
-            except (AlreadyExists, MayHaveHappened):
+                await self._api.create(folder, content, PartialObjectMetadata, accept=METADATA_ONLY)
+            except (AlreadyExists, OutcomeUnknown):
                 if not await self._own_uid(f"{folder}/{metadata['name']}", metadata["labels"]):
                     continue
             return
-        raise InTheWay(metadata["name"])
+        raise NameTerminating(metadata["name"])
 
     async def pod(
-        self, content: dict[str, Any], replica: ReplicaId, *, grace_s: int, unless: Callable[[], None]
+        self, content: dict[str, Any], replica: ReplicaId, *, grace_s: int, before_send: Callable[[], None]
     ) -> Pod:
-        """Have this pod, and answer it as it stands. ``unless`` is called just before it is asked for, and may raise instead.
+        """Have this pod, and answer it as it stands. ``before_send`` is called just before it is asked for, and may raise instead.
 
-        Raises ``Taken``, ``InTheWay``, ``Refused``.
+        Raises ``NameTaken``, ``NameTerminating``, ``RequestRejected``.
         """
         metadata = content["metadata"]
-        asked, digest = _with_digest(content)
-        folder = collection(metadata["namespace"], "pods")
+        stop_requested, digest = _with_digest(content)
+        folder = collection_path(metadata["namespace"], "pods")
         path = f"{folder}/{metadata['name']}"
         for _ in range(_TRIES):
             try:
                 # What was asked for is known: only who it has become is told.
                 created = await self._api.create(
-                    f"{folder}?{_UNCHECKED}", asked, Anchor, accept=METADATA_ONLY, unless=unless
+                    f"{folder}?{_UNCHECKED}",
+                    stop_requested,
+                    PartialObjectMetadata,
+                    accept=METADATA_ONLY,
+                    before_send=before_send,
                 )
                 return Pod(metadata=created.metadata, spec=_spec_of(content))
-            except (AlreadyExists, MayHaveHappened):
+            except (AlreadyExists, OutcomeUnknown):
                 pass
             try:
                 found = await self._api.get(path, Pod)
-            except NotFound:
+            except ObjectNotFound:
                 continue
-            if replica_of(found.metadata) == replica and found.metadata.annotations.get(ASKED_FOR) == digest:
+            if (
+                replica_of(found.metadata) == replica
+                and found.metadata.annotations.get(MANIFEST_HASH) == digest
+            ):
                 return found
             self._check_makes_way(found.metadata, metadata["labels"][JOB])
             if found.metadata.deletion_timestamp:
-                raise InTheWay(path)
+                raise NameTerminating(path)
             await self.delete_pod(found.metadata, grace_s=grace_s)
-        raise InTheWay(path)
+        raise NameTerminating(path)
 
-    async def delete_pod(self, metadata: Metadata, *, grace_s: int | None) -> None:
+    async def delete_pod(self, metadata: ObjectMeta, *, grace_s: int | None) -> None:
         """Ask for a pod's end, within ``grace_s`` seconds (0: its node is not asked; None: the pod's own grace)."""
         grace = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
         options = {**grace, "preconditions": {"uid": metadata.uid}}
         path = _path(metadata, "pods")
         try:
             await self._api.delete(path, options=options)
-        except NotFound:
+        except ObjectNotFound:
             return
         except Conflict:
             if await self._is_there(path, metadata.uid):
@@ -150,47 +161,47 @@ class Writer:
     async def delete_start(self, replica: ReplicaId, namespace: str, *, generation: int) -> None:
         """Ask for the end of all pods that were to start together with a replica, in one request."""
         query = {"labelSelector": of_start(replica, generation)}
-        with suppress(NotFound):
-            await self._api.delete(collection(namespace, "pods"), query=query)
+        with suppress(ObjectNotFound):
+            await self._api.delete(collection_path(namespace, "pods"), query=query)
 
-    async def close(self, metadata: Metadata) -> None:
+    async def close(self, metadata: ObjectMeta) -> None:
         """Say that a pod is over of which no kubelet will."""
         change = {"metadata": {"uid": metadata.uid}, "status": {"phase": "Failed"}}
         await self._change(metadata, "/status", change)
 
-    async def release(self, metadata: Metadata) -> None:
+    async def release(self, metadata: ObjectMeta) -> None:
         """Let a pod go whose end is on record."""
         change = {"metadata": {"uid": metadata.uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]}}
         await self._change(metadata, "", change)
 
-    async def remove_all(self, job_id: str, namespace: str) -> None:
+    async def delete_job_objects(self, job_id: str, namespace: str) -> None:
         """Remove the pods and services of a job, which have ended."""
         query = {"labelSelector": of_job(job_id)}
         for kind in ("pods", "services"):
             try:
-                await self._api.delete(collection(namespace, kind), query=query)
-            except NotFound:
+                await self._api.delete(collection_path(namespace, kind), query=query)
+            except ObjectNotFound:
                 continue
 
-    async def remove_config(self, metadata: Metadata) -> None:
+    async def delete_config_map(self, metadata: ObjectMeta) -> None:
         """Remove a job's config map, and with it whatever it still owns."""
         options = {"preconditions": {"uid": metadata.uid}, "propagationPolicy": "Background"}
         path = _path(metadata, "configmaps")
         try:
             await self._api.delete(path, options=options)
-        except NotFound:
+        except ObjectNotFound:
             return
         except Conflict:
             if await self._is_there(path, metadata.uid):
                 raise
 
-    async def _change(self, metadata: Metadata, subresource: str, change: dict[str, Any]) -> None:
+    async def _change(self, metadata: ObjectMeta, subresource: str, change: dict[str, Any]) -> None:
         path = _path(metadata, "pods")
         try:
             await self._api.patch(
-                path + subresource, change, Anchor, patch=STRATEGIC_MERGE, accept=METADATA_ONLY
+                path + subresource, change, PartialObjectMetadata, patch=STRATEGIC_MERGE, accept=METADATA_ONLY
             )
-        except NotFound:
+        except ObjectNotFound:
             return
         except Conflict:
             if await self._is_there(path, metadata.uid):
@@ -199,40 +210,42 @@ class Writer:
     async def _is_there(self, path: str, uid: str) -> bool:
         """Whether the object is there still: a conflict may say that it is another one, or merely that something else was written."""
         try:
-            return (await self._api.get(path, Anchor, accept=METADATA_ONLY)).metadata.uid == uid
-        except NotFound:
+            return (
+                await self._api.get(path, PartialObjectMetadata, accept=METADATA_ONLY)
+            ).metadata.uid == uid
+        except ObjectNotFound:
             return False
 
-    def _check_makes_way(self, metadata: Metadata, job: str) -> None:
-        """Raise ``Taken`` unless the object is of this pool and of a job called ``job``."""
-        owner = metadata.labels.get(JOB, "")
+    def _check_makes_way(self, metadata: ObjectMeta, job: str) -> None:
+        """Raise ``NameTaken`` unless the object is of this pool and of a job called ``job``."""
+        config_map_owner = metadata.labels.get(JOB, "")
         if metadata.labels.get(POOL) != self._pool or JOB_ID not in metadata.labels:
-            raise Taken(f"{metadata.name} is in the way, which is not of this pool")
-        if owner != job:
-            raise Taken(f"{metadata.name} is in the way, which is of the job {owner}")
+            raise NameTaken(f"{metadata.name} is in the way, which is not of this pool")
+        if config_map_owner != job:
+            raise NameTaken(f"{metadata.name} is in the way, which is of the job {config_map_owner}")
 
     async def _own_uid(self, path: str, labels: Mapping[str, str]) -> str:
         """The uid of what has the name, where it is of the job with these labels; empty where the name is free now."""
         try:
-            metadata = (await self._api.get(path, Anchor, accept=METADATA_ONLY)).metadata
-        except NotFound:
+            metadata = (await self._api.get(path, PartialObjectMetadata, accept=METADATA_ONLY)).metadata
+        except ObjectNotFound:
             return ""
-        owner = metadata.labels.get(JOB_ID, "")
-        if owner == labels[JOB_ID]:
+        config_map_owner = metadata.labels.get(JOB_ID, "")
+        if config_map_owner == labels[JOB_ID]:
             return metadata.uid
         self._check_makes_way(metadata, labels[JOB])
-        log.info("%s of job %s, which has ended, makes way", path, owner)
-        with suppress(NotFound, Conflict, MayHaveHappened):
+        log.info("%s of job %s, which has ended, makes way", path, config_map_owner)
+        with suppress(ObjectNotFound, Conflict, OutcomeUnknown):
             await self._api.delete(path, options={"preconditions": {"uid": metadata.uid}})
         return ""
 
 
-def collection(namespace: str, kind: str) -> str:
+def collection_path(namespace: str, kind: str) -> str:
     """The path of a namespace's objects of a kind; all namespaces' where none is given."""
     return f"/api/v1/namespaces/{quote(namespace)}/{kind}" if namespace else f"/api/v1/{kind}"
 
 
-def is_for_later(refusal: Refused) -> bool:
+def is_quota_exceeded(refusal: RequestRejected) -> bool:
     """Whether what was refused may be accepted another time: a quota is used up now, and will not be."""
     return "exceeded quota" in str(refusal)
 
@@ -252,11 +265,14 @@ def _with_digest(content: dict[str, Any]) -> tuple[msgspec.Raw, str]:
     an object's metadata comes before its spec, and annotations before labels.
     """
     metadata = content["metadata"]
-    blank = {**content, "metadata": {**metadata, "annotations": {**metadata["annotations"], ASKED_FOR: ""}}}
+    blank = {
+        **content,
+        "metadata": {**metadata, "annotations": {**metadata["annotations"], MANIFEST_HASH: ""}},
+    }
     encoded = msgspec.json.encode(blank, order="deterministic")
     digest = hashlib.blake2b(encoded, digest_size=8).hexdigest()
     return msgspec.Raw(encoded.replace(_BLANK, _BLANK[:-1] + f'{digest}"'.encode(), 1)), digest
 
 
-def _path(metadata: Metadata, kind: str) -> str:
-    return f"{collection(metadata.namespace, kind)}/{quote(metadata.name)}"
+def _path(metadata: ObjectMeta, kind: str) -> str:
+    return f"{collection_path(metadata.namespace, kind)}/{quote(metadata.name)}"

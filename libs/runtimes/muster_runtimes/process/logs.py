@@ -1,19 +1,21 @@
-"""What replicas wrote, read from their files while they may still write."""
+"""DOC."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 
-from muster_runtimes.ports import LogChunk, ReplicaId
+import msgspec
+
+from muster_runtimes.protocols import LogChunk, ProgressReport, ReplicaId
 
 CHUNK_BYTES = 64 * 1024
 _LOOK_S = 0.15
 
 
-class Tap:
+class LogTail:
     """Reads one file onwards from some point, also before the file exists."""
 
     def __init__(self, replica: ReplicaId, path: Path, *, tail: int | None) -> None:
@@ -78,7 +80,7 @@ class Tap:
         return 0
 
 
-class LogReader:
+class LogFileReader:
     """Reads the logs of many replicas; ``ended`` says whether a replica writes no more."""
 
     def __init__(self, *, path_of: Callable[[ReplicaId], Path], ended: Callable[[ReplicaId], bool]) -> None:
@@ -92,7 +94,7 @@ class LogReader:
 
         ``tail`` limits what was written before to its last lines. Without ``follow`` one replica comes after the other.
         """
-        taps = [Tap(replica, self._path_of(replica), tail=tail) for replica in _runs_in_order(replicas)]
+        taps = [LogTail(replica, self._path_of(replica), tail=tail) for replica in _runs_in_order(replicas)]
         partitions = _partitions(taps) if follow else [taps]
         try:
             while partitions := [partition for partition in partitions if partition]:
@@ -120,8 +122,8 @@ def _runs_in_order(replicas: Sequence[ReplicaId]) -> list[ReplicaId]:
     return sorted(set(replicas), key=lambda run: (rank[run.role, run.index], run.attempt, run.restart))
 
 
-def _partitions(taps: Sequence[Tap]) -> list[list[Tap]]:
-    partitions: dict[tuple[str, int], list[Tap]] = {}
+def _partitions(taps: Sequence[LogTail]) -> list[list[LogTail]]:
+    partitions: dict[tuple[str, int], list[LogTail]] = {}
     for tap in taps:
         partitions.setdefault((tap.replica.role, tap.replica.index), []).append(tap)
     return list(partitions.values())
@@ -133,3 +135,68 @@ def _data_from(descriptor: int, offset: int) -> int:
         return os.lseek(descriptor, offset, os.SEEK_DATA)
     except OSError:
         return offset
+
+
+PROGRESS_VARIABLE = "MUSTER_PROGRESS_FILE"
+"""The variable that tells a replica where to write."""
+
+_LARGEST = 16 * 1024
+_MOST_METRICS = 32
+_LONGEST_VALUE = 64
+
+
+class _Written(msgspec.Struct, frozen=True):
+    """The file: ``at`` is in seconds since 1970; without one the file's own time counts."""
+
+    step: int
+    at: float | None = None
+    metrics: dict[str, bool | int | float | str | None] = {}
+
+
+_decoder = msgspec.json.Decoder(_Written)
+
+
+class ProgressFileReader:
+    """Reads the files of runs, each once for every change. What is no progress is passed over: it is the program's own affair."""
+
+    def __init__(self) -> None:
+        self._seen: dict[ReplicaId, int] = {}
+
+    def read(self, runs: Iterable[tuple[ReplicaId, Path]]) -> list[ProgressReport]:
+        """What has been written since the last time; ``runs`` are all that run, with their files."""
+        known, self._seen = self._seen, {}
+        found: list[ProgressReport] = []
+        for replica, path in runs:
+            try:
+                changed = path.stat().st_mtime_ns
+            except OSError:
+                continue
+            self._seen[replica] = changed
+            if known.get(replica) != changed and (seen := _read(replica, path, changed)) is not None:
+                found.append(seen)
+        return found
+
+
+def _read(replica: ReplicaId, path: Path, changed_ns: int) -> ProgressReport | None:
+    try:
+        # A link or a pipe that a program has put there leads nowhere.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            content = file.read(_LARGEST)
+    except OSError:
+        return None
+    return parse_progress(replica, content, changed_at=changed_ns // 1000)
+
+
+def parse_progress(replica: ReplicaId, content: bytes, *, changed_at: int) -> ProgressReport | None:
+    """What a replica says in ``content``; None where it is no progress. ``changed_at`` (µs) is when, where it does not say so itself."""
+    try:
+        written = _decoder.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    at = changed_at if written.at is None else round(written.at * 1_000_000)
+    if written.step < 0 or at <= 0:
+        return None
+    some = list(written.metrics.items())[:_MOST_METRICS]
+    metrics = {name[:_LONGEST_VALUE]: str(value)[:_LONGEST_VALUE] for name, value in some}
+    return ProgressReport(replica=replica, step=written.step, at=at, metrics=metrics)

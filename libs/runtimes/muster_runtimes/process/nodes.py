@@ -17,7 +17,7 @@ import msgspec
 
 from muster_core.models import GPU_MILLI, Node, Resources
 from muster_core.quantities import QuantityError, parse_bytes, parse_cpu, parse_gpu
-from muster_runtimes.process.addresses import LOOPBACK
+from muster_runtimes.process.ports import LOOPBACK
 
 PODS = 250
 """Replicas that a node holds where its description does not say."""

@@ -1,12 +1,10 @@
-"""Replicas as process groups on this machine, for one person's machine: loopback only, no shell, no privileges, no images.
-
-The truth is in the folders and in the kernel; what is kept here is a view of it. A shim per replica writes the folder and outlives
-the launcher. A successor, or another copy on the same root, reads the same folders and sees the same replicas.
-"""
+"""DOC."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
@@ -15,30 +13,74 @@ import msgspec
 
 from muster_core.frameworks import Addresses, ConfigFile, Site, local_addresses
 from muster_core.models import ENDED_STATES, Job, Node, ReplicaState
-from muster_runtimes.ports import Launch, LogChunk, Observation, ProgressSeen, ReplicaId
-from muster_runtimes.process.addresses import LOOPBACK, LOOPBACK_INTERFACE, PortBook
-from muster_runtimes.process.builds import hold_build, prepare_build, sweep_builds
-from muster_runtimes.process.command import Refusal, base_environment, specify
-from muster_runtimes.process.config import remote_shell, write_config
-from muster_runtimes.process.folder import ask_to_stop, settle
-from muster_runtimes.process.layout import Layout
-from muster_runtimes.process.logs import LogReader
-from muster_runtimes.process.progress import ProgressFiles
-from muster_runtimes.process.reach import ProcessReach
-from muster_runtimes.process.records import (
-    OUTPUT,
-    STOP,
-    Spec,
-    Stage,
-    State,
-    Stop,
-    read_state,
-    replace,
+from muster_runtimes.process.access import ProcessAccess
+from muster_runtimes.process.fork_server import ReplicaStarter
+from muster_runtimes.process.logs import LogFileReader, ProgressFileReader
+from muster_runtimes.process.ports import LOOPBACK, LOOPBACK_INTERFACE, PortAllocator
+from muster_runtimes.process.replica_spec import (
+    LaunchRejection,
+    base_environment,
+    make_spec,
+    remote_shell,
+    write_config,
 )
-from muster_runtimes.process.removal import remove_job, sweep
 from muster_runtimes.process.shim import CANNOT_RUN
-from muster_runtimes.process.starter import Starter
-from muster_runtimes.process.watcher import Watcher
+from muster_runtimes.process.state_files import (
+    LOCK,
+    OUTPUT,
+    ReplicaSpec,
+    ShimState,
+    Stage,
+    StateDirectory,
+    finish_unstarted,
+    held_build,
+    locked,
+    prepare_build,
+    read_state,
+    record_loss,
+    release_build,
+    replace,
+    request_stop,
+    retain_build,
+    signal_stop,
+    sweep_builds,
+)
+from muster_runtimes.process.watcher import ReplicaWatcher
+from muster_runtimes.protocols import Launch, LogChunk, Observation, ProgressReport, ReplicaId
+
+
+class StillRunningError(RuntimeError):
+    """A job cannot be forgotten while one of its replicas runs."""
+
+
+def remove_job(job_id: str, *, layout: StateDirectory, book: PortAllocator, at: int) -> None:
+    """Remove the job's folder, what its build made where no other job holds that, and give back its ports.
+
+    A job that is not there is removed already.
+    Raises ``StillRunningError`` while one of its replicas runs, ``UnsafeNameError`` for a name that is none.
+    """
+    folder = layout.job(job_id)
+    if not folder.exists():
+        return
+    for replica in layout.replicas(job_id):
+        state = record_loss(layout.replica(replica), at=at)
+        if state is not None and not state.final:
+            raise StillRunningError(f"{layout.name(replica)} still runs")
+        with locked(layout.replica(replica) / LOCK) as idle:
+            if state is None and not idle:
+                raise StillRunningError(f"{layout.name(replica)} is about to run")
+    build = held_build(layout, job_id)
+    book.release(job_id)
+    folder.rename(layout.trash / f"{job_id}.{at}.{os.getpid()}")
+    if build is not None:
+        release_build(layout, build, at=at)
+    sweep(layout)
+
+
+def sweep(layout: StateDirectory) -> None:
+    """Empty the trash."""
+    for folder in layout.trash.iterdir():
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,21 +119,21 @@ class ProcessRuntime:
         self._workdir = workdir.absolute()
         self._environment = base_environment(environ)
         self._clock = clock
-        self._layout = Layout(root.absolute())
+        self._layout = StateDirectory(root.absolute())
         self._layout.prepare()
         sweep_builds(self._layout, at=clock())
         sweep(self._layout)
         span = range(self._options.first_port, self._options.last_port + 1)
-        self._book = PortBook(layout=self._layout, span=span)
-        self._watcher = Watcher(layout=self._layout, ports_of=self._book.known, clock=clock)
-        self._starter = Starter(
+        self._book = PortAllocator(layout=self._layout, span=span)
+        self._watcher = ReplicaWatcher(layout=self._layout, ports_of=self._book.known, clock=clock)
+        self._starter = ReplicaStarter(
             layout=self._layout, watcher=self._watcher, clock=clock, parallel=self._options.parallel_starts
         )
-        self._logs = LogReader(
+        self._logs = LogFileReader(
             path_of=lambda replica: self._layout.replica(replica) / OUTPUT, ended=self._ended
         )
-        self._progress = ProgressFiles()
-        self.reach = ProcessReach(layout=self._layout, refresh=self._watcher.refresh)
+        self._progress = ProgressFileReader()
+        self.access = ProcessAccess(layout=self._layout, refresh=self._watcher.refresh)
         """The way into what runs."""
         self._watcher.look()
 
@@ -109,17 +151,17 @@ class ProcessRuntime:
         self._starter.close()
         await self._watcher.aclose()
 
-    async def take(self, partition: int) -> None:
+    async def acquire_partition(self, partition: int) -> None:
         """Every partition's folders are known from construction on."""
 
-    async def give_up(self, partition: int) -> None:
+    async def release_partition(self, partition: int) -> None:
         """Folders of other partitions are known as well, and left alone."""
 
-    def visit(self, job_id: str) -> AbstractAsyncContextManager[None]:
+    def watch_job(self, job_id: str) -> AbstractAsyncContextManager[None]:
         """Every job's folder is known."""
         return nullcontext()
 
-    def know(self, job_id: str, job: Job) -> None:
+    def register_job(self, job_id: str, job: Job) -> None:
         """What a folder needs to be told comes with each launch."""
 
     def nodes(self) -> Sequence[Node]:
@@ -130,30 +172,30 @@ class ProcessRuntime:
         """Once: they stay as they are."""
         yield
 
-    def jobs(self) -> Collection[str]:
+    def job_ids(self) -> Collection[str]:
         """The ids of the jobs of which anything is kept, whether or not it ever ran."""
         return tuple(self._layout.job_ids())
 
-    async def hold_build(self, job_id: str, build: str) -> None:
+    async def retain_build(self, job_id: str, build: str) -> None:
         """Keep what a build makes until the job that will run in it is forgotten."""
-        await asyncio.to_thread(hold_build, self._layout, job_id, build)
+        await asyncio.to_thread(retain_build, self._layout, job_id, build)
 
-    def observed(self) -> Sequence[Observation]:
+    def observations(self) -> Sequence[Observation]:
         """Everything that is known, ended replicas included until their job is forgotten."""
-        return self._watcher.observed()
+        return self._watcher.observations()
 
-    def observed_of(self, job_id: str) -> Sequence[Observation]:
+    def job_observations(self, job_id: str) -> Sequence[Observation]:
         """The same for one job."""
-        return self._watcher.observed_of(job_id)
+        return self._watcher.job_observations(job_id)
 
-    def changes(self) -> AsyncIterator[str]:
+    def job_changes(self) -> AsyncIterator[str]:
         """The ids of jobs as they change, from this call on; the jobs that are known already come first."""
-        return self._watcher.listen()
+        return self._watcher.subscribe()
 
     async def addresses(
         self, job_id: str, replicas: Sequence[tuple[str, int]], *, job: str, namespace: str
     ) -> Mapping[tuple[str, int], str]:
-        """``127.0.0.1:port`` for each (role, index), the same for the job's whole life. Raises ``NoPortLeftError``."""
+        """``127.0.0.1:port`` for each (role, index), the same for the job's whole life. Raises ``NoFreePortError``."""
         del job, namespace
         ports = await asyncio.to_thread(self._book.draw, job_id, tuple(replicas))
         self._watcher.renumber(job_id)
@@ -169,9 +211,11 @@ class ProcessRuntime:
         if seen is not None:
             return seen
         spec = await asyncio.to_thread(self._specify, launch) if launch.build else self._specify(launch)
-        if isinstance(spec, Refusal):
+        if isinstance(spec, LaunchRejection):
             stage = Stage.REJECTED if spec.exit_code is None else Stage.EXITED
-            return await self._starter.settle(launch.replica, stage, spec.reason, exit_code=spec.exit_code)
+            return await self._starter.finish_unstarted(
+                launch.replica, stage, spec.reason, exit_code=spec.exit_code
+            )
         return await self._starter.start(launch.replica, spec)
 
     async def stop(self, replica: ReplicaId, *, grace_s: float) -> None:
@@ -181,26 +225,26 @@ class ProcessRuntime:
         if state is None or not state.final:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             # Before the state is read again: a shim that has not written it yet looks for this file after it has.
-            replace(folder / STOP, msgspec.json.encode(Stop(grace_s=grace_s)))
-            removed = State(state=Stage.REMOVED, at=self._clock(), reason="stopped before it ran")
-            state = settle(folder, removed)
+            request_stop(folder, grace_s=grace_s)
+            removed = ShimState(state=Stage.REMOVED, at=self._clock(), reason="stopped before it ran")
+            state = finish_unstarted(folder, removed)
             if state is not None and not state.final:
-                ask_to_stop(state)
+                signal_stop(state)
         self._watcher.refresh(replica)
 
-    async def progress(self) -> Sequence[ProgressSeen]:
+    async def progress(self) -> Sequence[ProgressReport]:
         """What running replicas have written of their progress since the last time."""
         runs = [
             (seen.replica, self._layout.progress(seen.replica))
-            for seen in self._watcher.observed()
+            for seen in self._watcher.observations()
             if seen.state is ReplicaState.RUNNING
         ]
         return await asyncio.to_thread(self._progress.read, runs)
 
-    def recorded(self, job_id: str, replicas: Collection[ReplicaId]) -> None:
+    def confirm_recorded(self, job_id: str, replicas: Collection[ReplicaId]) -> None:
         """An end is in the replica's folder, which stays until the job is forgotten."""
 
-    async def clean(self, job_id: str) -> None:
+    async def remove_replicas(self, job_id: str) -> None:
         """Of what has ended there is nothing but its folder, which has its log."""
 
     async def write_members(self, job_id: str, content: bytes) -> str:
@@ -241,18 +285,18 @@ class ProcessRuntime:
         await asyncio.to_thread(remove_job, job_id, layout=self._layout, book=self._book, at=self._clock())
         self._watcher.drop(job_id)
 
-    def _specify(self, launch: Launch) -> Spec | Refusal:
+    def _specify(self, launch: Launch) -> ReplicaSpec | LaunchRejection:
         build = self._layout.build(launch.build) if launch.build else None
         if build is not None and launch.is_build:
             source = self._workdir / launch.template.working_dir
             try:
                 prepare_build(self._layout, launch.build, source)
             except OSError as error:
-                return Refusal(f"cannot build in {source}: {error.strerror}", exit_code=CANNOT_RUN)
+                return LaunchRejection(f"cannot build in {source}: {error.strerror}", exit_code=CANNOT_RUN)
         elif build is not None and not build.exists():
             words = f"what its build {launch.build} made is not there any more"
-            return Refusal(words, exit_code=CANNOT_RUN)
-        return specify(
+            return LaunchRejection(words, exit_code=CANNOT_RUN)
+        return make_spec(
             launch,
             nodes=self._nodes,
             base=self._environment,

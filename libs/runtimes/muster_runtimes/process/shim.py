@@ -1,17 +1,17 @@
-"""The fork server and its shims: what stands between the launcher and the replicas, so that the launcher may die.
+"""The fork server and its shims: the processes between pod-launcher and the replicas, so that pod-launcher may die.
 
-One shim waits for one replica and records its end, whether or not a launcher is there to see it. This file imports nothing but the
-standard library and its neighbour ``attendant.py``, and is run alone (``python -I -S -X utf8 shim.py ROOT``), so that a shim is small and
-does not break when the installation under it is upgraded. Shims are forked from one warmed-up server: a fork costs about a
-millisecond, an interpreter of its own costs thirty, and a gang starts many at once.
+One shim waits for one replica and records its end, whether or not a pod-launcher observes it. This file imports only the standard library
+and its neighbour ``remote_shell.py``, and runs alone (``python -I -S -X utf8 shim.py ROOT``), so that a shim is small and an upgrade of the
+installation does not break it. One warmed-up server forks the shims: a fork costs about a millisecond, a new interpreter thirty, and a
+gang starts many at once.
 
-The server reads one replica folder a line (relative to ROOT) from stdin and ends when stdin closes. A shim answers on stdout with
-``folder<TAB>`` once the folder says what became of the start, or ``folder<TAB>problem`` if it fails before that; so does the
+The server reads one replica directory a line (relative to ROOT) from stdin and ends when stdin closes. A shim answers on stdout with
+``directory<TAB>`` once the directory shows the result of the start, or ``directory<TAB>problem`` if it fails before that; so does the
 server if it cannot fork.
 
-In a replica's folder: ``spec.json`` is what to run; ``lock`` is held by the shim for its whole life, so that a free lock proves a
-dead shim; ``state.json`` is written only by who holds the lock; ``stop.json`` asks for an end within a grace; ``output.log`` is what
-the replica wrote.
+Files of a replica's directory: ``spec.json`` is what to run; ``lock`` is held by the shim for its whole life, so that a free lock proves
+a dead shim; ``state.json`` is written only by the holder of the lock; ``stop.json`` asks for an end within a grace period; ``output.log``
+is the replica's output.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LOG_BLOCK = 4096
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Spec(TypedDict):
+class ShimSpec(TypedDict):
     """``spec.json``: the fields that a shim reads. ``log_bytes`` bounds what is kept of the output, 0 for no bound."""
 
     argv: list[str]
@@ -56,14 +56,14 @@ class Spec(TypedDict):
     takes_commands: bool
 
 
-class Attendant(Protocol):
-    """``attendant.py``, which is found beside this file: the installation's own modules are out of reach here."""
+class CommandServer(Protocol):
+    """``command_server.py``, which is found beside this file: the installation's own modules are out of reach here."""
 
     def listen(self, folder: Path) -> socket.socket:
         """Where callers come in."""
         ...
 
-    def attend(
+    def serve_commands(
         self, server: socket.socket, *, group: int, env: Mapping[str, str], cwd: str, folder: Path
     ) -> NoReturn:
         """Answer callers for ever."""
@@ -83,7 +83,7 @@ def serve(root: str) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for signum in (signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
-    attendant = _load_attendant()
+    command_server = _load_command_server()
     _run_as_usual()
     gc.disable()
     gc.freeze()
@@ -95,7 +95,7 @@ def serve(root: str) -> None:
             _tell(name, f"cannot fork: {error.strerror}")
             continue
         if pid == 0:
-            _run_shim(root, name, attendant)
+            _run_shim(root, name, command_server)
 
 
 def _run_as_usual() -> None:
@@ -104,19 +104,19 @@ def _run_as_usual() -> None:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
-def _load_attendant() -> Attendant:
+def _load_command_server() -> CommandServer:
     # Behind the standard library, so that nothing that lies here can take the place of a part of it.
     sys.path.append(str(Path(__file__).parent))
-    return cast("Attendant", importlib.import_module("attendant"))
+    return cast("CommandServer", importlib.import_module("remote_shell"))
 
 
-def _run_shim(root: str, name: str, attendant: Attendant) -> NoReturn:
+def _run_shim(root: str, name: str, command_server: CommandServer) -> NoReturn:
     folder = Path(root, name)
     status = 1
     try:
         os.setsid()
         _point_at_null(0)
-        Shim(folder, name, attendant).run()
+        Shim(folder, name, command_server).run()
         status = 0
     except BaseException as error:
         _tell(name, f"its shim failed: {error!r}")
@@ -142,9 +142,9 @@ def _point_at_null(descriptor: int) -> None:
 class Shim:
     """Runs the replica of one folder, at most once ever."""
 
-    def __init__(self, folder: Path, name: str, attendant: Attendant) -> None:
+    def __init__(self, folder: Path, name: str, command_server: CommandServer) -> None:
         self._folder = folder
-        self._attendant = attendant
+        self._command_server = command_server
         self._name = name
         self._pid = os.getpid()
         self._identity: dict[str, object] = {
@@ -159,7 +159,7 @@ class Shim:
         if lock is None or self._file("state.json").exists():
             self._answer()
             return
-        spec = cast("Spec", self._read("spec.json"))
+        spec = cast("ShimSpec", self._read("spec.json"))
         # Blocked and waited for rather than handled: a stop can then come at no wrong moment.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
@@ -178,12 +178,14 @@ class Shim:
             self._record("exited", exit_code=CANNOT_RUN, reason=str(error))
             self._answer()
             return
-        attendant = self._attend(spec, pid) if spec.get("takes_commands") else None
+        command_server = self._start_command_server(spec, pid) if spec.get("takes_commands") else None
         child: dict[str, object] = {"pid": pid, "start": _start_ticks(pid), "started_at": started_at}
         self._record("running", **child)
         self._answer()
-        output = Output(log, spec["log_bytes"])
-        status = Supervisor(pid, spec["grace_s"], self._grace, output, attendant=attendant).wait()
+        output = ReplicaLog(log, spec["log_bytes"])
+        status = ProcessGroupSupervisor(
+            pid, spec["grace_s"], self._grace, output, command_server=command_server
+        ).wait()
         output.trim()
         if os.WIFSIGNALED(status):
             self._record("exited", **child, signal=os.WTERMSIG(status))
@@ -205,7 +207,7 @@ class Shim:
             else:
                 return descriptor
 
-    def _spawn(self, spec: Spec, log: int) -> int:
+    def _spawn(self, spec: ShimSpec, log: int) -> int:
         problem_out, problem_in = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -224,14 +226,14 @@ class Shim:
             raise CannotRunError(problem)
         return pid
 
-    def _attend(self, spec: Spec, group: int) -> int:
+    def _start_command_server(self, spec: ShimSpec, group: int) -> int:
         """Take commands from now on; the pid of the attendant, a child that ends with the replica."""
-        server = self._attendant.listen(self._folder)
+        server = self._command_server.listen(self._folder)
         pid = os.fork()
         if pid == 0:
             try:
                 _point_at_null(1)
-                self._attendant.attend(
+                self._command_server.serve_commands(
                     server, group=group, env=spec["env"], cwd=spec["cwd"], folder=self._folder
                 )
             finally:
@@ -239,7 +241,7 @@ class Shim:
         server.close()
         return pid
 
-    def _become(self, spec: Spec, log: int) -> NoReturn:
+    def _become(self, spec: ShimSpec, log: int) -> NoReturn:
         """Turn into the replica: its own process group, its own folder, nothing inherited but its output."""
         os.setpgid(0, 0)
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -289,7 +291,7 @@ class Shim:
         return self._folder / name
 
 
-class Output:
+class ReplicaLog:
     """The replica's log, of which the newest ``keep`` bytes stay (0: everything).
 
     The oldest blocks are punched out of the file, so that the replica writes straight to it, offsets stay true for who follows,
@@ -320,20 +322,20 @@ class Output:
             self._keep = 0
 
 
-class Supervisor:
-    """Waits for the process group of ``pid``, and ends it when told to; with an ``attendant``, whose commands then have the same grace."""
+class ProcessGroupSupervisor:
+    """Waits for the process group of ``pid`` and stops it on SIGTERM; the commands of a ``command_server`` get the same grace period."""
 
     def __init__(
         self,
         pid: int,
         grace_s: float,
         asked_grace: Callable[[], float | None],
-        output: Output,
+        output: ReplicaLog,
         *,
-        attendant: int | None,
+        command_server: int | None,
     ) -> None:
         self._pid = pid
-        self._attendant = attendant
+        self._command_server = command_server
         self._status: int | None = None
         self._grace_s = grace_s
         self._asked_grace = asked_grace
@@ -345,7 +347,7 @@ class Supervisor:
         """The wait status of ``pid``, once nothing of its group and no other descendant is left."""
         while True:
             self._reap()
-            if self._status is not None and not self._attends():
+            if self._status is not None and not self._commands_may_finish():
                 self._kill_rest()
                 return self._status
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
@@ -373,12 +375,12 @@ class Supervisor:
         # A group that is suspended would not see the SIGTERM before it is continued.
         for signum in (signal.SIGTERM, signal.SIGCONT):
             _signal_group(self._pid, signum)
-        if self._attendant is not None:
-            _signal(self._attendant, signal.SIGTERM)
+        if self._command_server is not None:
+            _signal(self._command_server, signal.SIGTERM)
 
-    def _attends(self) -> bool:
+    def _commands_may_finish(self) -> bool:
         """Whether commands may still use their grace; the attendant of a replica that was stopped ends with the last of them."""
-        return self._stopping and self._attendant is not None and self._kill_at is not None
+        return self._stopping and self._command_server is not None and self._kill_at is not None
 
     def _reap(self) -> None:
         while True:
@@ -390,8 +392,8 @@ class Supervisor:
                 return
             if pid == self._pid:
                 self._status = status
-            elif pid == self._attendant:
-                self._attendant = None
+            elif pid == self._command_server:
+                self._command_server = None
 
     def _kill_all(self) -> None:
         _signal_group(self._pid, signal.SIGKILL)

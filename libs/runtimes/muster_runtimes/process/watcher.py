@@ -11,12 +11,19 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from muster_core.models import ENDED_STATES, ReplicaState
-from muster_runtimes.changes import Changes, Listener
-from muster_runtimes.ports import Observation, ReplicaId
-from muster_runtimes.process.addresses import LOOPBACK
-from muster_runtimes.process.folder import ask_to_stop, conclude, open_shim
-from muster_runtimes.process.layout import Layout
-from muster_runtimes.process.records import STOP, Stage, State, read_state
+from muster_runtimes.notifier import ChangeListener, ChangeNotifier
+from muster_runtimes.process.ports import LOOPBACK
+from muster_runtimes.process.state_files import (
+    STOP,
+    ShimState,
+    Stage,
+    StateDirectory,
+    open_shim,
+    read_state,
+    record_loss,
+    signal_stop,
+)
+from muster_runtimes.protocols import Observation, ReplicaId
 
 _BATCH = 64
 
@@ -30,13 +37,13 @@ _STATES = {
 }
 
 
-class Watcher:
+class ReplicaWatcher:
     """The observations of one runtime. All methods but the constructor and ``look`` need the running event loop."""
 
     def __init__(
         self,
         *,
-        layout: Layout,
+        layout: StateDirectory,
         ports_of: Callable[[str], Mapping[tuple[str, int], int]],
         clock: Callable[[], int],
     ) -> None:
@@ -46,13 +53,13 @@ class Watcher:
         self._seen: dict[str, dict[ReplicaId, Observation]] = {}
         self._shims: dict[ReplicaId, int] = {}
         self._mourning: dict[ReplicaId, asyncio.Task[None]] = {}
-        self._changes = Changes()
+        self._changes = ChangeNotifier()
 
-    def observed(self) -> Sequence[Observation]:
+    def observations(self) -> Sequence[Observation]:
         """Everything known."""
         return [seen for replicas in self._seen.values() for seen in replicas.values()]
 
-    def observed_of(self, job_id: str) -> Sequence[Observation]:
+    def job_observations(self, job_id: str) -> Sequence[Observation]:
         """Everything known of one job."""
         return list(self._seen.get(job_id, {}).values())
 
@@ -60,9 +67,9 @@ class Watcher:
         """What is known of one replica."""
         return self._seen.get(replica.job_id, {}).get(replica)
 
-    def listen(self) -> Listener:
+    def subscribe(self) -> ChangeListener:
         """Ids of jobs as they change, those that are known already first."""
-        return self._changes.listen(self._seen)
+        return self._changes.subscribe(self._seen)
 
     def look(self) -> None:
         """Read every folder once; without an event loop nothing is watched yet."""
@@ -101,7 +108,7 @@ class Watcher:
         """Know nothing of the job any more."""
         for replica in self._seen.pop(job_id, {}):
             self._unwatch(replica)
-        self._changes.tell(job_id)
+        self._changes.notify(job_id)
 
     def renumber(self, job_id: str) -> None:
         """The job has drawn ports: say so in what is known of it."""
@@ -123,7 +130,7 @@ class Watcher:
             return True
         return seen.state not in ENDED_STATES and replica not in self._shims
 
-    def _watch(self, replica: ReplicaId, state: State) -> None:
+    def _watch(self, replica: ReplicaId, state: ShimState) -> None:
         shim = open_shim(state)
         if shim is None:
             self._mourn(replica)
@@ -132,7 +139,7 @@ class Watcher:
         asyncio.get_running_loop().add_reader(shim, self._ended, replica)
         if (self._layout.replica(replica) / STOP).exists():
             # Its launcher may have died between writing this and telling the shim.
-            ask_to_stop(state)
+            signal_stop(state)
 
     def _unwatch(self, replica: ReplicaId) -> None:
         shim = self._shims.pop(replica, None)
@@ -149,13 +156,13 @@ class Watcher:
 
     async def _conclude(self, replica: ReplicaId) -> None:
         try:
-            state = await asyncio.to_thread(conclude, self._layout.replica(replica), at=self._clock())
+            state = await asyncio.to_thread(record_loss, self._layout.replica(replica), at=self._clock())
         finally:
             del self._mourning[replica]
         if state is not None and state.final:
             self._note(replica, state)
 
-    def _note(self, replica: ReplicaId, state: State) -> None:
+    def _note(self, replica: ReplicaId, state: ShimState) -> None:
         port = self._ports_of(replica.job_id).get((replica.role, replica.index))
         seen = Observation(
             replica=replica,
@@ -171,4 +178,4 @@ class Watcher:
         known = self._seen.setdefault(replica.job_id, {})
         if known.get(replica) != seen:
             known[replica] = seen
-            self._changes.tell(replica.job_id)
+            self._changes.notify(replica.job_id)

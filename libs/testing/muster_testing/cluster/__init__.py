@@ -8,15 +8,15 @@ from muster_testing.cluster.choice import control_plane_for_tests
 from muster_testing.cluster.cluster import Cluster
 from muster_testing.cluster.control_plane import ControlPlane
 from muster_testing.cluster.program import ProgramFailed
-from muster_testing.cluster.rest import ApiError, Rest
+from muster_testing.cluster.rest import Rest, RestError
 from muster_testing.cluster.tools import MissingTool
 
 __all__ = [
-    "ApiError",
     "Cluster",
     "ControlPlane",
     "MissingTool",
     "ProgramFailed",
     "Rest",
+    "RestError",
     "control_plane_for_tests",
 ]

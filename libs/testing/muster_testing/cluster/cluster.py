@@ -6,7 +6,7 @@ from pathlib import Path
 
 from muster_testing.cluster.access import Access
 from muster_testing.cluster.kwok import LEASE_S, Kwok, add_nodes
-from muster_testing.cluster.rest import ApiError, Rest
+from muster_testing.cluster.rest import Rest, RestError
 from muster_testing.cluster.views import Taint
 
 _NOT_FOUND = 404
@@ -147,12 +147,12 @@ class Cluster:
 
 
 class suppress_status(suppress):  # noqa: N801 - it is used like the function that it extends
-    """Ignore an ``ApiError`` of one HTTP status."""
+    """Ignore an ``RestError`` of one HTTP status."""
 
     def __init__(self, status: int) -> None:
-        super().__init__(ApiError)
+        super().__init__(RestError)
         self._status = status
 
     def __exit__(self, kind: object, error: object, trace: object) -> bool:
         """Whether the error is the expected one."""
-        return isinstance(error, ApiError) and error.status == self._status
+        return isinstance(error, RestError) and error.status == self._status

@@ -21,7 +21,7 @@ from muster_testing.cluster.cluster import NODE_GRACE_S, Cluster, suppress_statu
 from muster_testing.cluster.credentials import write_kubeconfig, write_tokens
 from muster_testing.cluster.loops import run_beside
 from muster_testing.cluster.program import Program, free_port
-from muster_testing.cluster.rest import ApiError
+from muster_testing.cluster.rest import RestError
 from muster_testing.cluster.tools import require
 from muster_testing.cluster.views import Named
 
@@ -166,7 +166,7 @@ class ControlPlane(Cluster):
             async with self.connect() as api:
                 await api.text("/readyz")
                 await api.get("/api/v1/namespaces/default", Named)
-        except (ApiError, aiohttp.ClientError, OSError):
+        except (RestError, aiohttp.ClientError, OSError):
             return False
         return True
 
@@ -175,7 +175,7 @@ class ControlPlane(Cluster):
         try:
             async with self.connect() as api:
                 await api.get(_OF_EVERY_NAMESPACE, Named)
-        except (ApiError, aiohttp.ClientError, OSError):
+        except (RestError, aiohttp.ClientError, OSError):
             return False
         return True
 

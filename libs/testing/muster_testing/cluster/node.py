@@ -20,7 +20,7 @@ from muster_testing.cluster.cluster import Cluster
 from muster_testing.cluster.credentials import write_kubeconfig
 from muster_testing.cluster.images import PAUSE_IMAGE, write_archive
 from muster_testing.cluster.program import ProgramFailed, free_port
-from muster_testing.cluster.rest import ApiError
+from muster_testing.cluster.rest import RestError
 from muster_testing.cluster.tools import require
 from muster_testing.cluster.views import Node
 
@@ -167,7 +167,7 @@ class RealNode:
                 try:
                     if (await api.get(f"/api/v1/nodes/{self.name}", Node)).ready:
                         break
-                except ApiError:
+                except RestError:
                     pass
                 await asyncio.sleep(_POLL_S)
             else:

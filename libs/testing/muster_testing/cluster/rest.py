@@ -20,7 +20,7 @@ _TIMEOUT = aiohttp.ClientTimeout(total=30)
 _BAD_REQUEST = 400
 
 
-class ApiError(Exception):
+class RestError(Exception):
     """The API server refused; ``status`` is the HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -29,7 +29,7 @@ class ApiError(Exception):
 
 
 class Rest:
-    """Requests of one session; paths start with ``/api`` or ``/apis``. All raise ``ApiError``."""
+    """Requests of one session; paths start with ``/api`` or ``/apis``. All raise ``RestError``."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
@@ -75,7 +75,7 @@ class Rest:
         ) as response:
             answer = await response.read()
             if response.status >= _BAD_REQUEST:
-                raise ApiError(response.status, answer.decode(errors="replace"))
+                raise RestError(response.status, answer.decode(errors="replace"))
             return answer
 
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from muster_core.models import Node, Resources, Template
-from muster_runtimes.ports import Launch, ReplicaId
+from muster_runtimes import Launch, ReplicaId
 from muster_runtimes.process import ProcessRuntime
 
 

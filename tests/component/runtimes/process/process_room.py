@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from muster_core.models import ENDED_STATES, Node, Resources, Template
-from muster_runtimes.ports import Launch, Observation, ReplicaId
+from muster_runtimes import Launch, Observation, ReplicaId
 from muster_runtimes.process import ProcessOptions, ProcessRuntime
-from muster_runtimes.process.layout import Layout
-from muster_runtimes.process.records import State, read_state
+from muster_runtimes.process.state_files import ShimState, StateDirectory, read_state
 
 Found = TypeVar("Found")
 
@@ -38,7 +37,7 @@ class Room:
         self.root = path / "root"
         self.workdir = path / "work"
         self.workdir.mkdir()
-        self.layout = Layout(self.root)
+        self.layout = StateDirectory(self.root)
         self._watching: dict[ProcessRuntime, asyncio.Task[None]] = {}
 
     def runtime(self, options: ProcessOptions | None = None) -> ProcessRuntime:
@@ -79,7 +78,7 @@ class Room:
         """The observation of the replica's end, once it comes."""
 
         def find() -> Observation | None:
-            seen = {one.replica: one for one in runtime.observed_of(replica.job_id)}.get(replica)
+            seen = {one.replica: one for one in runtime.job_observations(replica.job_id)}.get(replica)
             return seen if seen is not None and seen.state in ENDED_STATES else None
 
         return await told(runtime, find)
@@ -100,7 +99,7 @@ class Room:
         chunks = runtime.logs(job_id, replicas, follow=False, tail=tail)
         return b"".join([chunk.data async for chunk in chunks])
 
-    def state(self, replica: ReplicaId) -> State:
+    def state(self, replica: ReplicaId) -> ShimState:
         """What the replica's folder says."""
         state = read_state(self.layout.replica(replica))
         assert state is not None
@@ -138,7 +137,7 @@ class Room:
 async def told(runtime: ProcessRuntime, find: Callable[[], Found | None]) -> Found:
     """What ``find`` gives, looked for again whenever the runtime says that something changed."""
     async with asyncio.timeout(PATIENCE_S):
-        changes = runtime.changes()
+        changes = runtime.job_changes()
         while (found := find()) is None:
             await anext(changes)
         return found

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from process_room import PATIENCE_S, Room, worker
 
-from muster_runtimes.process import NoPortLeftError, ProcessOptions
+from muster_runtimes.process import NoFreePortError, ProcessOptions
 
 DRAW = Path(__file__).with_name("draw_ports.py")
 GANG = [("ps", 0), ("worker", 0), ("worker", 1)]
@@ -45,7 +45,7 @@ async def test_an_address_is_observed_with_its_replica(room: Room):
     seen = await runtime.start(room.launch(worker(), "sleep", "300"))
     assert seen.address == ""
     addresses = await runtime.addresses("job-1", GANG, job="mnist", namespace="default")
-    [seen] = runtime.observed_of("job-1")
+    [seen] = runtime.job_observations("job-1")
 
     assert seen.address == addresses["worker", 0]
 
@@ -64,7 +64,7 @@ async def test_a_port_that_is_in_use_is_passed_over(room: Room):
 
 async def test_a_range_that_is_used_up_says_so(room: Room):
     options = ProcessOptions(first_port=21000, last_port=21001)
-    with pytest.raises(NoPortLeftError, match="no port left between 21000 and 21001"):
+    with pytest.raises(NoFreePortError, match="no port left between 21000 and 21001"):
         await drawn(room, options=options)
 
 

@@ -8,7 +8,7 @@ import msgspec
 from process_room import Room, worker
 
 from muster_core.models import ReplicaState
-from muster_runtimes.ports import Launch, ReplicaId
+from muster_runtimes import Launch, ReplicaId
 from muster_runtimes.process import ProcessRuntime
 
 BUILD = ReplicaId(job_id="image", attempt=1, role="build", index=0)
@@ -54,7 +54,7 @@ async def test_a_build_begins_with_the_entries_of_the_work_folder_and_changes_no
 
 async def test_those_who_were_built_run_in_it_with_its_programs_first(room: Room):
     runtime = room.runtime()
-    await runtime.hold_build("train", "image")
+    await runtime.retain_build("train", "image")
     await run(
         room, runtime, steps(room, "mkdir bin", "printf '#!/bin/sh\necho hello' > bin/ls", "chmod +x bin/ls")
     )
@@ -93,8 +93,8 @@ async def test_a_build_that_is_started_again_goes_on_with_what_is_there(room: Ro
 async def test_what_was_made_goes_with_the_last_job_that_holds_it(room: Room):
     runtime = room.runtime()
     for job_id in ("one", "two"):
-        await runtime.hold_build(job_id, "image")
-        await runtime.hold_build(job_id, "image")
+        await runtime.retain_build(job_id, "image")
+        await runtime.retain_build(job_id, "image")
     await run(room, runtime, steps(room, "touch made"))
     await run(room, runtime, built(room, "one", "test -e made"))
 
@@ -118,14 +118,14 @@ async def test_a_build_for_nobody_goes_with_its_own_job(room: Room):
 
 async def test_a_job_that_never_ran_lets_go_as_well(room: Room):
     runtime = room.runtime()
-    await runtime.hold_build("train", "image")
+    await runtime.retain_build("train", "image")
     await run(room, runtime, steps(room, "true"))
-    assert set(runtime.jobs()) == {"train", "image"}
+    assert set(runtime.job_ids()) == {"train", "image"}
     await runtime.forget("image")
     await runtime.forget("train")
 
     assert builds(room) == []
-    assert list(runtime.jobs()) == []
+    assert list(runtime.job_ids()) == []
 
 
 async def test_a_job_whose_build_is_gone_fails_and_says_so(room: Room):

@@ -15,7 +15,7 @@ from process_room import PATIENCE_S, Room, alive, worker
 
 from muster_core.frameworks import ConfigFile
 from muster_core.models import ReplicaState
-from muster_runtimes.ports import Launch, ReplicaId
+from muster_runtimes import Launch, ReplicaId
 from muster_runtimes.process import ProcessRuntime
 
 

@@ -7,7 +7,7 @@ import struct
 import pytest
 import uvloop
 
-from muster_runtimes.process.reach import TcpConnection
+from muster_runtimes.process.access import TcpPortConnection
 from muster_testing.waiting import eventually
 
 _AT_ONCE = struct.pack("ii", 1, 0)
@@ -17,7 +17,7 @@ async def _write_to_one_that_was_broken_off() -> None:
     accepted: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
     server = await asyncio.start_server(lambda _, writer: accepted.put_nowait(writer), "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-    connection = TcpConnection(reader, writer)
+    connection = TcpPortConnection(reader, writer)
     replica = await accepted.get()
     end: socket.socket = replica.get_extra_info("socket")
     end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)

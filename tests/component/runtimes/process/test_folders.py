@@ -6,7 +6,7 @@ import os
 import pytest
 from process_room import Room, worker
 
-from muster_runtimes.ports import ReplicaId
+from muster_runtimes import ReplicaId
 from muster_runtimes.process import StillRunningError, UnsafeNameError
 
 
@@ -27,14 +27,14 @@ async def test_members_are_replaced_as_a_whole(room: Room):
 
 async def test_a_forgotten_job_leaves_nothing(room: Room):
     runtime = room.runtime()
-    changes = runtime.changes()
+    changes = runtime.job_changes()
     await runtime.addresses("job-1", [("worker", 0)], job="mnist", namespace="default")
     await runtime.write_members("job-1", b"{}")
     await runtime.start(room.launch(worker(), "true"))
     await room.ended(runtime, worker())
     await runtime.forget("job-1")
 
-    assert list(runtime.observed()) == []
+    assert list(runtime.observations()) == []
     assert sorted(path.name for path in room.root.rglob("*")) == ["builds", "jobs", "ports", "trash"]
     assert await anext(changes) == "job-1"
 
@@ -49,17 +49,17 @@ async def test_a_job_is_not_forgotten_while_it_runs(room: Room):
     with pytest.raises(StillRunningError, match=r"jobs/job-1/1/worker-0\.0 still runs"):
         await runtime.forget("job-1")
 
-    assert len(runtime.observed_of("job-1")) == 1
+    assert len(runtime.job_observations("job-1")) == 1
 
 
 async def test_a_copy_notices_that_another_forgot_a_job(room: Room):
     first, second = room.runtime(), room.runtime()
     await first.start(room.launch(worker(), "true"))
     await room.ended(second, worker())
-    changes = second.changes()
+    changes = second.job_changes()
     await first.forget("job-1")
     async with asyncio.timeout(30):
-        while second.observed():
+        while second.observations():
             await anext(changes)
 
 
@@ -77,7 +77,7 @@ async def test_changes_are_told_once_for_many(room: Room):
     await asyncio.gather(*(runtime.start(room.launch(worker(index), "true")) for index in range(5)))
     for index in range(5):
         await room.ended(runtime, worker(index))
-    changes = runtime.changes()
+    changes = runtime.job_changes()
     assert await anext(changes) == "job-1"
     more = asyncio.ensure_future(anext(changes))
     await asyncio.sleep(0)
@@ -120,4 +120,4 @@ async def test_foreign_files_under_the_root_are_left_alone(room: Room):
     (room.layout.jobs / "job-1" / "1" / "scratch").mkdir(parents=True)
     (room.layout.jobs / "job-1" / "1" / "loop").symlink_to("/")
 
-    assert list(room.runtime().observed()) == []
+    assert list(room.runtime().observations()) == []

@@ -6,10 +6,10 @@ import subprocess
 import pytest
 from process_room import PATIENCE_S, Room, worker
 
-from muster_runtimes.ports import LogChunk
+from muster_runtimes import LogChunk
 from muster_runtimes.process import ProcessOptions
 from muster_runtimes.process.logs import CHUNK_BYTES
-from muster_runtimes.process.shim import Output
+from muster_runtimes.process.shim import ReplicaLog
 
 
 async def wrote(room: Room, script: str, index: int = 0, restart: int = 0):
@@ -126,7 +126,7 @@ def test_a_file_system_that_cannot_drop_keeps_everything():
     with subprocess.Popen(["sh", "-c", "seq 20000"], stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None
         descriptor = writer.stdout.fileno()
-        output = Output(descriptor, 1)
+        output = ReplicaLog(descriptor, 1)
         output.trim()
         assert output.check_s is not None
         writer.stdout.read()

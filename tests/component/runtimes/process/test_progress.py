@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import muster
-from muster_runtimes.ports import ProgressSeen, ReplicaId
-from muster_runtimes.process.progress import ProgressFiles, progress_of
+from muster_runtimes import ProgressReport, ReplicaId
+from muster_runtimes.process.logs import ProgressFileReader, parse_progress
 
 RUN = ReplicaId(job_id="j-abcdefghijklmnop", attempt=1, role="worker", index=0)
 
@@ -24,12 +24,12 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def _read(files: ProgressFiles, path: Path) -> list[ProgressSeen]:
+def _read(files: ProgressFileReader, path: Path) -> list[ProgressReport]:
     return files.read([(RUN, path)])
 
 
 def test_what_was_reported_is_read_once(file: Path) -> None:
-    files = ProgressFiles()
+    files = ProgressFileReader()
     assert _read(files, file) == []
     assert muster.report(3, loss=0.5, best=None, note=float("nan"))
     (seen,) = _read(files, file)
@@ -43,7 +43,7 @@ def test_what_was_reported_is_read_once(file: Path) -> None:
 
 def test_any_program_can_write_it(file: Path) -> None:
     file.write_text('{"step": 7, "metrics": {"loss": 0.25, "done": false}}')
-    (seen,) = _read(ProgressFiles(), file)
+    (seen,) = _read(ProgressFileReader(), file)
     assert (seen.step, seen.metrics) == (7, {"loss": "0.25", "done": "False"})
     assert seen.at == file.stat().st_mtime_ns // 1000
 
@@ -64,16 +64,16 @@ def test_any_program_can_write_it(file: Path) -> None:
 )
 def test_what_is_no_progress_is_passed_over(file: Path, text: str) -> None:
     file.write_text(text)
-    assert _read(ProgressFiles(), file) == []
+    assert _read(ProgressFileReader(), file) == []
 
 
 def test_what_is_no_file_is_not_read(file: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text(json.dumps({"step": 1}))
     file.symlink_to(tmp_path / "elsewhere")
-    assert _read(ProgressFiles(), file) == []
+    assert _read(ProgressFileReader(), file) == []
     file.unlink()
     os.mkfifo(file)
-    assert _read(ProgressFiles(), file) == []
+    assert _read(ProgressFileReader(), file) == []
 
 
 def test_where_there_is_no_file_it_is_a_line_of_the_log_now_and_then() -> None:
@@ -84,7 +84,7 @@ def test_where_there_is_no_file_it_is_a_line_of_the_log_now_and_then() -> None:
         [sys.executable, "-c", program], env=environ, capture_output=True, check=True
     ).stdout
     line, answers = said.splitlines()
-    seen = progress_of(RUN, line.removeprefix(b"muster-progress: "), changed_at=0)
+    seen = parse_progress(RUN, line.removeprefix(b"muster-progress: "), changed_at=0)
     assert seen is not None
     assert (seen.step, seen.metrics) == (1, {"loss": "0.5"})
     assert answers == b"True True"
@@ -92,7 +92,7 @@ def test_where_there_is_no_file_it_is_a_line_of_the_log_now_and_then() -> None:
 
 def test_much_is_cut(file: Path) -> None:
     assert muster.report(1, **{f"metric_{number}": "x" * 100 for number in range(60)})
-    (seen,) = _read(ProgressFiles(), file)
+    (seen,) = _read(ProgressFileReader(), file)
     assert len(seen.metrics) == 32
     assert {len(value) for value in seen.metrics.values()} == {64}
 

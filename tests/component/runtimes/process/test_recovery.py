@@ -17,8 +17,8 @@ import pytest
 from process_room import PATIENCE_S, Room, alive, now, told, worker
 
 from muster_core.models import ReplicaState
-from muster_runtimes.process import ProcessRuntime, identity
-from muster_runtimes.process.records import SPEC, STATE, STOP, Stage, State, Stop, write_state
+from muster_runtimes.process import ProcessRuntime, processes
+from muster_runtimes.process.state_files import SPEC, STATE, STOP, ShimState, Stage, StopRequest, write_state
 from muster_testing.waiting import eventually
 
 LAUNCHER = Path(__file__).with_name("launcher_process.py")
@@ -64,7 +64,7 @@ async def test_replicas_outlive_a_killed_launcher_and_are_found_again(room: Room
         process.wait(PATIENCE_S)
 
     runtime = room.runtime()
-    before = {seen.replica: seen for seen in runtime.observed()}
+    before = {seen.replica: seen for seen in runtime.observations()}
     assert {seen.state for seen in before.values()} == {ReplicaState.RUNNING}
     (room.workdir / "go").touch()
     ends = [await room.ended(runtime, worker(index)) for index in range(4)]
@@ -84,7 +84,7 @@ async def test_replicas_that_end_while_no_launcher_is_there_are_known_with_their
         select([shim], [], [], PATIENCE_S)
         os.close(shim)
 
-    assert sorted(seen.exit_code or 0 for seen in room.runtime().observed()) == [0, 1]
+    assert sorted(seen.exit_code or 0 for seen in room.runtime().observations()) == [0, 1]
 
 
 async def test_a_start_that_is_asked_for_again_after_a_crash_runs_nothing_twice(room: Room):
@@ -155,7 +155,7 @@ async def test_a_start_that_was_interrupted_before_it_began_can_be_repeated(room
     folder.mkdir(parents=True)
     (folder / SPEC).write_bytes(b"{}")
     runtime = room.runtime()
-    assert list(runtime.observed()) == []
+    assert list(runtime.observations()) == []
 
     assert (await runtime.start(room.launch(worker(), "sleep", "300"))).state is ReplicaState.RUNNING
 
@@ -164,7 +164,7 @@ async def test_a_stop_that_the_shim_was_not_told_of_is_carried_out_by_the_next_l
     first = room.runtime()
     await first.start(room.launch(worker(), "sleep", "300"))
     await room.leave(first)
-    (room.layout.replica(worker()) / STOP).write_bytes(msgspec.json.encode(Stop(grace_s=60)))
+    (room.layout.replica(worker()) / STOP).write_bytes(msgspec.json.encode(StopRequest(grace_s=60)))
 
     assert (await room.ended(room.runtime(), worker())).signal == signal.SIGTERM
 
@@ -219,12 +219,12 @@ async def test_what_left_the_session_of_a_shim_that_was_killed_is_ended_too(room
 @pytest.mark.parametrize("reused", ["start", "boot"])
 async def test_a_process_that_merely_has_the_pid_is_neither_adopted_nor_killed(room: Room, reused: str):
     with a_stranger() as stranger:
-        found = identity.stat(stranger.pid)
+        found = processes.stat(stranger.pid)
         assert found is not None
-        state = State(
+        state = ShimState(
             state=Stage.RUNNING,
             at=now(),
-            boot="another boot" if reused == "boot" else identity.boot_id(),
+            boot="another boot" if reused == "boot" else processes.boot_id(),
             shim_pid=stranger.pid,
             shim_start=found.start - (reused == "start"),
             pid=stranger.pid,
@@ -249,5 +249,5 @@ async def test_a_state_that_was_torn_by_a_power_cut_is_a_loss(room: Room):
 
 
 def running(runtime: ProcessRuntime, index: int) -> bool | None:
-    states = [seen.state for seen in runtime.observed_of("job-1") if seen.replica == worker(index)]
+    states = [seen.state for seen in runtime.job_observations("job-1") if seen.replica == worker(index)]
     return states == [ReplicaState.RUNNING] or None

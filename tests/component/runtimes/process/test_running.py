@@ -19,7 +19,7 @@ async def test_a_replica_that_runs_is_seen_with_its_start(room: Room):
 
     assert seen.state is ReplicaState.RUNNING
     assert 0 < seen.started_at <= seen.at
-    assert list(runtime.observed_of("job-1")) == [seen]
+    assert list(runtime.job_observations("job-1")) == [seen]
 
 
 async def test_an_exit_code_is_told(room: Room):
@@ -228,4 +228,4 @@ async def test_an_unknown_node_is_rejected_for_good(room: Room):
     seen = await room.runtime().start(launch)
 
     assert (seen.state, seen.reason) == (ReplicaState.REJECTED, "unknown node: elsewhere")
-    assert list(room.runtime().observed()) == [seen]
+    assert list(room.runtime().observations()) == [seen]

@@ -9,8 +9,7 @@ import pytest
 from process_room import Room, alive, now, worker
 
 from muster_core.models import ReplicaState
-from muster_runtimes.process.folder import settle
-from muster_runtimes.process.records import Stage, State
+from muster_runtimes.process.state_files import ShimState, Stage, finish_unstarted
 
 POLITE = """
 import signal, sys, time
@@ -95,7 +94,7 @@ async def test_stopping_what_has_ended_changes_nothing(room: Room):
     end = await room.ended(runtime, worker())
     await runtime.stop(worker(), grace_s=1)
 
-    assert list(runtime.observed()) == [end]
+    assert list(runtime.observations()) == [end]
 
 
 async def test_a_replica_that_is_stopped_before_it_began_never_begins(room: Room):
@@ -123,7 +122,7 @@ async def test_a_stop_amid_the_start_is_never_lost(room: Room, round_: int):
 async def test_a_verdict_does_not_touch_a_replica_that_runs(room: Room):
     runtime = room.runtime()
     await runtime.start(room.launch(worker(), "sleep", "300"))
-    verdict = State(state=Stage.REJECTED, at=now(), reason="too late")
+    verdict = ShimState(state=Stage.REJECTED, at=now(), reason="too late")
 
-    assert settle(room.layout.replica(worker()), verdict) == room.state(worker())
+    assert finish_unstarted(room.layout.replica(worker()), verdict) == room.state(worker())
     assert room.state(worker()).state is Stage.RUNNING

@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster_runtimes.kubernetes.answers import Answer, AnswerReader, BadAnswer
+from muster_runtimes.kubernetes.http_client import BadResponse, HttpResponse, ResponseParser
 
 WHOLE = b"HTTP/1.1 201 Created\r\nContent-Length: 5\r\nRetry-After: 3\r\n\r\nhello"
 CHUNKED = (
@@ -11,8 +11,8 @@ CHUNKED = (
 )
 
 
-def read(data: bytes, *, piece: int, has_body: bool = True) -> Answer | None:
-    reader = AnswerReader(has_body=has_body)
+def read(data: bytes, *, piece: int, has_body: bool = True) -> HttpResponse | None:
+    reader = ResponseParser(has_body=has_body)
     answer = None
     for at in range(0, len(data), piece):
         assert answer is None
@@ -23,7 +23,7 @@ def read(data: bytes, *, piece: int, has_body: bool = True) -> Answer | None:
 @pytest.mark.parametrize("piece", [1, 2, 7, 1000])
 def test_an_answer_is_as_long_as_its_head_says(piece: int) -> None:
     answer = read(WHOLE, piece=piece)
-    assert answer == Answer(201, {"content-length": "5", "retry-after": "3"}, b"hello", False)
+    assert answer == HttpResponse(201, {"content-length": "5", "retry-after": "3"}, b"hello", False)
 
 
 @pytest.mark.parametrize("piece", [1, 3, 11, 1000])
@@ -48,7 +48,7 @@ def test_what_comes_before_the_answer_itself_is_passed_over() -> None:
 
 
 def test_an_answer_without_a_length_ends_with_its_connection() -> None:
-    reader = AnswerReader(has_body=True)
+    reader = ResponseParser(has_body=True)
     assert reader.feed(b"HTTP/1.0 200 OK\r\n\r\nall there") is None
     answer = reader.end()
     assert answer is not None
@@ -57,7 +57,7 @@ def test_an_answer_without_a_length_ends_with_its_connection() -> None:
 
 
 def test_a_broken_off_answer_is_none() -> None:
-    reader = AnswerReader(has_body=True)
+    reader = ResponseParser(has_body=True)
     assert reader.feed(WHOLE[:-1]) is None
     assert reader.end() is None
 
@@ -79,5 +79,5 @@ def test_a_connection_that_the_server_means_to_close_is_not_used_again() -> None
     ],
 )
 def test_what_is_no_answer_is_refused(data: bytes) -> None:
-    with pytest.raises(BadAnswer):
+    with pytest.raises(BadResponse):
         read(data, piece=len(data))

@@ -11,24 +11,22 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from muster_runtimes.kubernetes import Api, Credentials, Limits
-from muster_runtimes.kubernetes.errors import (
+from muster_runtimes.kubernetes import ApiClient, Credentials, RateLimiter
+from muster_runtimes.kubernetes.api_client import (
     AlreadyExists,
-    ApiError,
+    ApiUnavailable,
     Conflict,
-    Gone,
-    MayHaveHappened,
-    NotFound,
-    Refused,
-    Unavailable,
+    KubernetesApiError,
+    ObjectNotFound,
+    OutcomeUnknown,
+    RequestRejected,
+    ResourceVersionExpired,
 )
-from muster_runtimes.kubernetes.events import PROTOBUF_EVENTS
-from muster_runtimes.kubernetes.objects import Pod
-from muster_runtimes.kubernetes.protobuf import MAGIC
-from muster_runtimes.kubernetes.reflector import Collection, Reflector
+from muster_runtimes.kubernetes.objects import MAGIC, Pod
+from muster_runtimes.kubernetes.reflector import PROTOBUF_EVENTS, Reflector, WatchTarget
 from muster_runtimes.kubernetes.v1 import pods_pb2 as pb
 
-Answer = Callable[[web.Request], web.StreamResponse]
+HttpResponse = Callable[[web.Request], web.StreamResponse]
 
 
 async def _nothing() -> None:
@@ -39,18 +37,18 @@ class Server:
     """Answers each request with the next answer; the last one is repeated."""
 
     def __init__(self) -> None:
-        self.answers: list[Answer] = []
-        self.asked: list[web.Request] = []
+        self.answers: list[HttpResponse] = []
+        self.stop_requested: list[web.Request] = []
         self.stop: Callable[[], Awaitable[None]] = _nothing
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        self.asked.append(request)
+        self.stop_requested.append(request)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return answer(request)
 
 
 @contextlib.asynccontextmanager
-async def serving(path: Path) -> AsyncGenerator[tuple[Server, Api]]:
+async def serving(path: Path) -> AsyncGenerator[tuple[Server, ApiClient]]:
     server = Server()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)
@@ -69,7 +67,7 @@ async def serving(path: Path) -> AsyncGenerator[tuple[Server, Api]]:
     (path / "kubeconfig").write_bytes(msgspec.json.encode(config))
     credentials = Credentials(kubeconfig=path / "kubeconfig")
     await credentials.read()
-    api = Api(credentials=credentials, limits=Limits(in_flight=2, per_second=0))
+    api = ApiClient(credentials=credentials, limits=RateLimiter(in_flight=2, per_second=0))
     try:
         yield server, api
     finally:
@@ -77,17 +75,17 @@ async def serving(path: Path) -> AsyncGenerator[tuple[Server, Api]]:
         await runner.cleanup()
 
 
-def status(code: int, reason: str = "", **headers: str) -> Answer:
+def status(code: int, reason: str = "", **headers: str) -> HttpResponse:
     said = {"code": code, "reason": reason, "message": f"{code} {reason}"}
     kept = {name.replace("_", "-"): value for name, value in headers.items()}
     return lambda _: web.json_response(said, status=code, headers=kept)
 
 
-def found(content: object) -> Answer:
+def found(content: object) -> HttpResponse:
     return lambda _: web.json_response(content)
 
 
-def lines(*events: object) -> Answer:
+def lines(*events: object) -> HttpResponse:
     body = b"".join(msgspec.json.encode(event) + b"\n" for event in events)
     return lambda _: web.Response(body=body)
 
@@ -103,27 +101,27 @@ def a_list(version: int, *pods: object, more: str = "") -> dict[str, object]:
 @pytest.mark.parametrize(
     ("code", "reason", "kind"),
     [
-        (400, "BadRequest", Refused),
-        (401, "Unauthorized", Unavailable),
-        (403, "Forbidden", Refused),
-        (404, "NotFound", NotFound),
+        (400, "BadRequest", RequestRejected),
+        (401, "Unauthorized", ApiUnavailable),
+        (403, "Forbidden", RequestRejected),
+        (404, "NotFound", ObjectNotFound),
         (409, "AlreadyExists", AlreadyExists),
         (409, "Conflict", Conflict),
-        (410, "Expired", Gone),
-        (422, "Invalid", Refused),
-        (500, "InternalError", MayHaveHappened),
-        (504, "Timeout", MayHaveHappened),
+        (410, "Expired", ResourceVersionExpired),
+        (422, "Invalid", RequestRejected),
+        (500, "InternalError", OutcomeUnknown),
+        (504, "Timeout", OutcomeUnknown),
     ],
 )
 async def test_each_refusal_of_a_write_is_of_its_own_kind(
-    tmp_path: Path, code: int, reason: str, kind: type[ApiError]
+    tmp_path: Path, code: int, reason: str, kind: type[KubernetesApiError]
 ) -> None:
     async with serving(tmp_path) as (server, api):
         server.answers = [status(code, reason)]
         with pytest.raises(kind) as refusal:
             await api.create("/api/v1/pods", {}, Pod)
     assert type(refusal.value) is kind
-    assert len(server.asked) == 1
+    assert len(server.stop_requested) == 1
 
 
 async def test_a_refusal_in_protobuf_is_understood(tmp_path: Path) -> None:
@@ -131,8 +129,8 @@ async def test_a_refusal_in_protobuf_is_understood(tmp_path: Path) -> None:
     body = MAGIC + said.SerializeToString()
     async with serving(tmp_path) as (server, api):
         server.answers = [lambda _: web.Response(body=body, status=500)]
-        with pytest.raises(Gone, match=r"^too old$"):
-            async with api.stream("/api/v1/pods", query={}, quiet_s=None, accept=PROTOBUF_EVENTS):
+        with pytest.raises(ResourceVersionExpired, match=r"^too old$"):
+            async with api.stream("/api/v1/pods", query={}, idle_timeout_s=None, accept=PROTOBUF_EVENTS):
                 pass
 
 
@@ -143,14 +141,14 @@ async def test_a_busy_server_is_given_the_time_that_it_asks_for(tmp_path: Path) 
         pod = await api.create("/api/v1/pods", {}, Pod)
         assert asyncio.get_running_loop().time() - began >= 1.0
     assert pod.metadata.name == "one"
-    assert server.asked[0].headers["Authorization"] == "Bearer secret"
+    assert server.stop_requested[0].headers["Authorization"] == "Bearer secret"
 
 
 async def test_a_server_that_cannot_be_reached_has_done_nothing(tmp_path: Path) -> None:
     async with serving(tmp_path) as (server, api):
         server.answers = [found({})]
         await server.stop()
-        with pytest.raises(Unavailable):
+        with pytest.raises(ApiUnavailable):
             await api.create("/api/v1/pods", {}, Pod)
 
 
@@ -168,7 +166,7 @@ async def test_a_server_that_compresses_where_it_may_is_told_not_to(tmp_path: Pa
 
 @contextlib.asynccontextmanager
 async def reflecting(
-    api: Api,
+    api: ApiClient,
 ) -> AsyncGenerator[tuple[Reflector[Pod], asyncio.Queue[tuple[str, str]]]]:
     told: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
 
@@ -177,7 +175,7 @@ async def reflecting(
         pod = after or before
         told.put_nowait((what, pod.metadata.name if pod else ""))
 
-    reflector = Reflector(api=api, collection=Collection(path="/pods"), kind=Pod, changed=changed)
+    reflector = Reflector(api=api, target=WatchTarget(path="/pods"), kind=Pod, changed=changed)
     task = asyncio.create_task(reflector.run())
     try:
         async with asyncio.timeout(30):
@@ -201,7 +199,7 @@ async def test_a_list_is_read_to_its_last_page(tmp_path: Path) -> None:
         async with reflecting(api) as (reflector, told):
             assert [await told.get(), await told.get()] == [("new", "one"), ("new", "two")]
             await reflector.synced.wait()
-    assert server.asked[1].query["continue"] == "next"
+    assert server.stop_requested[1].query["continue"] == "next"
 
 
 async def test_a_version_that_is_forgotten_leads_back_to_the_list(tmp_path: Path) -> None:
@@ -216,7 +214,7 @@ async def test_a_version_that_is_forgotten_leads_back_to_the_list(tmp_path: Path
         async with reflecting(api) as (_, told):
             seen = [await told.get() for _ in range(4)]
     assert seen == [("new", "one"), ("changed", "one"), ("gone", "one"), ("new", "two")]
-    assert "resourceVersion" not in server.asked[2].query
+    assert "resourceVersion" not in server.stop_requested[2].query
 
 
 async def test_a_watch_goes_on_where_it_broke_off(tmp_path: Path) -> None:
@@ -231,13 +229,13 @@ async def test_a_watch_goes_on_where_it_broke_off(tmp_path: Path) -> None:
         async with reflecting(api) as (_, told):
             seen = [await told.get() for _ in range(3)]
     assert seen == [("new", "one"), ("changed", "one"), ("gone", "one")]
-    assert [request.query["resourceVersion"] for request in server.asked[1:3]] == ["7", "12"]
+    assert [request.query["resourceVersion"] for request in server.stop_requested[1:3]] == ["7", "12"]
 
 
 async def test_what_was_written_during_a_list_is_not_taken_for_gone(tmp_path: Path) -> None:
     async with serving(tmp_path) as (server, api):
         reflected = Reflector(
-            api=api, collection=Collection(path="/pods"), kind=Pod, changed=lambda _before, _after: None
+            api=api, target=WatchTarget(path="/pods"), kind=Pod, changed=lambda _before, _after: None
         )
         reflected.put(msgspec.convert(a_pod("late", 30), Pod))
         reflected.put(msgspec.convert(a_pod("early", 5), Pod))

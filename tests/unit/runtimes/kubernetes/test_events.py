@@ -13,13 +13,22 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from muster_runtimes.kubernetes import Api
-from muster_runtimes.kubernetes.api import Stream
-from muster_runtimes.kubernetes.errors import Unavailable
-from muster_runtimes.kubernetes.events import PROTOBUF_EVENTS, Event, read_events
-from muster_runtimes.kubernetes.objects import Anchor, Pod, Status
-from muster_runtimes.kubernetes.protobuf import MAGIC, Unreadable, pod_of
-from muster_runtimes.kubernetes.reflector import Collection, Reflector
+from muster_runtimes.kubernetes.api_client import ApiClient, ApiUnavailable, ResponseStream
+from muster_runtimes.kubernetes.objects import (
+    MAGIC,
+    PartialObjectMetadata,
+    Pod,
+    ProtobufError,
+    Status,
+    decode_pod,
+)
+from muster_runtimes.kubernetes.reflector import (
+    PROTOBUF_EVENTS,
+    ObjectEvent,
+    Reflector,
+    WatchTarget,
+    decode_events,
+)
 from muster_runtimes.kubernetes.v1 import pods_pb2 as pb
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -191,31 +200,31 @@ def line(kind: str, found: Mapping[str, object]) -> bytes:
     return msgspec.json.encode({"type": kind, "object": found}) + b"\n"
 
 
-async def said_by(chunks: Sequence[bytes], content_type: str = PROTOBUF) -> list[Event[Pod] | Status]:
+async def said_by(chunks: Sequence[bytes], content_type: str = PROTOBUF) -> list[ObjectEvent[Pod] | Status]:
     async def streamed() -> AsyncIterator[bytes]:
         for chunk in chunks:
             yield chunk
 
-    stream = Stream(content_type, streamed())
-    return [event async for event in read_events(stream, msgspec.json.Decoder(Pod))]
+    stream = ResponseStream(content_type, streamed())
+    return [event async for event in decode_events(stream, msgspec.json.Decoder(Pod))]
 
 
-def seen(events: Sequence[Event[Pod] | Status]) -> list[tuple[str, str, str]]:
-    return [(event.kind, event.uid, event.version) for event in events if isinstance(event, Event)]
+def seen(events: Sequence[ObjectEvent[Pod] | Status]) -> list[tuple[str, str, str]]:
+    return [(event.kind, event.uid, event.version) for event in events if isinstance(event, ObjectEvent)]
 
 
 async def test_a_pod_is_the_same_in_both_forms() -> None:
     (in_protobuf,) = await said_by([frame("ADDED", RICH)])
     (in_json,) = await said_by([line("ADDED", RICH_IN_JSON)], JSON)
 
-    assert isinstance(in_protobuf, Event)
-    assert isinstance(in_json, Event)
+    assert isinstance(in_protobuf, ObjectEvent)
+    assert isinstance(in_json, ObjectEvent)
     assert seen([in_protobuf]) == seen([in_json]) == [("ADDED", "u-1", "12")]
     assert in_protobuf.read() == in_json.read() == msgspec.convert(RICH_IN_JSON, Pod)
 
 
 def test_a_pod_of_which_nothing_is_said_is_the_same_in_both_forms() -> None:
-    assert pod_of(enveloped(a_pod("one", 3))) == msgspec.convert(
+    assert decode_pod(enveloped(a_pod("one", 3))) == msgspec.convert(
         {"metadata": {"name": "one", "uid": "one", "resourceVersion": "3"}}, Pod
     )
 
@@ -248,7 +257,7 @@ async def test_text_that_is_not_utf_8_is_read_all_the_same() -> None:
     pod.metadata.annotations["note"] = b"\xff"
     pod.status.message = b"half of \xc3"
     (event,) = await said_by([frame("ADDED", pod)])
-    assert isinstance(event, Event)
+    assert isinstance(event, ObjectEvent)
     assert event.read().metadata.annotations == {"note": "\ufffd"}
     assert event.read().status.message == "half of \ufffd"
 
@@ -266,52 +275,54 @@ GARBAGE = [
 
 @pytest.mark.parametrize("data", GARBAGE)
 async def test_what_is_no_event_is_unreadable(data: bytes) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(ProtobufError):
         await said_by([data])
 
 
 async def test_an_instant_that_there_is_not_is_unreadable() -> None:
     pod = a_pod("one", 3)
     pod.metadata.creation_timestamp.seconds = 2**62
-    with pytest.raises(Unreadable):
-        pod_of(enveloped(pod))
+    with pytest.raises(ProtobufError):
+        decode_pod(enveloped(pod))
 
 
 async def test_only_pods_are_read_in_protobuf() -> None:
     async def nothing() -> AsyncIterator[bytes]:
         yield b""
 
-    with pytest.raises(Unreadable):
-        async for _ in read_events(Stream(PROTOBUF, nothing()), msgspec.json.Decoder(Anchor)):
+    with pytest.raises(ProtobufError):
+        async for _ in decode_events(
+            ResponseStream(PROTOBUF, nothing()), msgspec.json.Decoder(PartialObjectMetadata)
+        ):
             pass
 
 
 class Script:
-    """Stands in for an ``Api``: an empty list of version 7 each time, and the watches in turn."""
+    """Stands in for an ``ApiClient``: an empty list of version 7 each time, and the watches in turn."""
 
     def __init__(self, *watches: tuple[str, bytes]) -> None:
         self.watches = list(watches)
-        self.asked: list[str] = []
+        self.stop_requested: list[str] = []
         self.accepted: set[str] = set()
 
     async def get(self, path: str, kind: type[Any], **_: object) -> Any:
-        self.asked.append("list")
+        self.stop_requested.append("list")
         return msgspec.convert({"metadata": {"resourceVersion": "7"}}, kind)
 
     @contextlib.asynccontextmanager
     async def stream(
         self, path: str, *, query: Mapping[str, str], accept: str, **_: object
-    ) -> AsyncGenerator[Stream]:
-        self.asked.append(query["resourceVersion"])
+    ) -> AsyncGenerator[ResponseStream]:
+        self.stop_requested.append(query["resourceVersion"])
         self.accepted.add(accept)
         if not self.watches:
-            raise Unavailable("not now")
+            raise ApiUnavailable("not now")
         content_type, data = self.watches.pop(0)
 
         async def chunks() -> AsyncIterator[bytes]:
             yield data
 
-        yield Stream(content_type, chunks())
+        yield ResponseStream(content_type, chunks())
 
 
 @contextlib.asynccontextmanager
@@ -324,8 +335,8 @@ async def reflecting(
         return pod and f"{pod.metadata.name} {pod.metadata.version}"
 
     reflector = Reflector(
-        api=cast("Api", script),
-        collection=Collection(path="/pods", event_type=PROTOBUF_EVENTS),
+        api=cast("ApiClient", script),
+        target=WatchTarget(path="/pods", event_type=PROTOBUF_EVENTS),
         kind=Pod,
         changed=lambda before, after: told.put_nowait((name(before), name(after))),
     )
@@ -354,7 +365,7 @@ async def test_a_watch_in_protobuf_goes_on_where_it_broke_off() -> None:
             ("one 9", "one 13"),
             ("one 13", None),
         ]
-    assert script.asked[:3] == ["list", "7", "12"]
+    assert script.stop_requested[:3] == ["list", "7", "12"]
     assert script.accepted == {PROTOBUF_EVENTS}
 
 
@@ -365,9 +376,9 @@ async def test_what_cannot_be_read_or_is_too_old_leads_back_to_the_list(end: byt
     script = Script((PROTOBUF, frame("ADDED", a_pod("one", 9)) + end), (PROTOBUF, b""))
     async with reflecting(script) as told:
         assert await told.get() == (None, "one 9")
-        while script.asked.count("list") < 2:
+        while script.stop_requested.count("list") < 2:
             await asyncio.sleep(0.01)
-    assert script.asked[:4] == ["list", "7", "list", "7"]
+    assert script.stop_requested[:4] == ["list", "7", "list", "7"]
 
 
 async def test_what_is_known_already_is_not_even_read() -> None:
@@ -377,4 +388,4 @@ async def test_what_is_known_already_is_not_even_read() -> None:
     script = Script((PROTOBUF, frame("ADDED", unreadable) + frame("MODIFIED", a_pod("one", 10))))
     async with reflecting(script, known) as told:
         assert await told.get() == ("one 9", "one 10")
-    assert script.asked[:2] == ["list", "7"]
+    assert script.stop_requested[:2] == ["list", "7"]

@@ -7,9 +7,15 @@ from typing import Any
 import msgspec
 
 from muster_core.models import Resources, Taint
-from muster_runtimes.kubernetes.nodes import Foreign, gpu_resource_of, read_node
+from muster_runtimes.kubernetes.nodes import (
+    ForeignUsage,
+    format_resource_list,
+    gpu_resource_of,
+    parse_resources,
+    pod_requests,
+    to_node,
+)
 from muster_runtimes.kubernetes.objects import ClusterNode, Pod
-from muster_runtimes.kubernetes.requests import read_resources, requests_of, write_quantities
 
 
 def node(**status: Any) -> ClusterNode:
@@ -33,7 +39,7 @@ def asks(**requests: str) -> dict[str, Any]:
 
 
 def test_a_node_says_what_it_offers() -> None:
-    seen = read_node(node(allocatable={"nvidia.com/gpu": "4", "example.com/fpga": "2"}), Foreign())
+    seen = to_node(node(allocatable={"nvidia.com/gpu": "4", "example.com/fpga": "2"}), ForeignUsage())
     assert seen.allocatable == Resources(
         cpu=7910, memory=32 * 2**30, gpu=4000, extended={"example.com/fpga": 2}
     )
@@ -42,27 +48,27 @@ def test_a_node_says_what_it_offers() -> None:
 
 
 def test_a_node_that_says_nothing_of_itself_is_not_ready() -> None:
-    assert not read_node(node(conditions=[{"type": "Ready", "status": "Unknown"}]), Foreign()).ready
+    assert not to_node(node(conditions=[{"type": "Ready", "status": "Unknown"}]), ForeignUsage()).ready
 
 
 def test_others_are_counted_while_they_are_there() -> None:
-    foreign = Foreign()
+    foreign = ForeignUsage()
     assert foreign.put(pod("a", asks(cpu="1"))) == "n1"
     assert foreign.put(pod("a", asks(cpu="1"))) == ""
     foreign.put(pod("b", asks(cpu="500m", memory="1Gi")))
-    seen = read_node(node(), foreign)
+    seen = to_node(node(), foreign)
     assert (seen.foreign, seen.pods) == (Resources(cpu=1500, memory=2**30), 108)
 
     assert foreign.drop("a") == "n1"
     foreign.keep([])
-    assert read_node(node(), foreign).foreign == Resources()
+    assert to_node(node(), foreign).foreign == Resources()
 
 
 def test_a_pod_takes_what_kubernetes_counts() -> None:
     init = {"name": "i", "resources": {"requests": {"cpu": "3"}}}
     sidecar = {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}}}
     limited = {"name": "l", "resources": {"limits": {"memory": "1Gi"}}}
-    taken = requests_of(
+    taken = pod_requests(
         pod("a", asks(cpu="1"), limited, initContainers=[sidecar, init], overhead={"cpu": "50m"}).spec
     )
     assert taken == Resources(cpu=3150, memory=2**30)
@@ -70,16 +76,16 @@ def test_a_pod_takes_what_kubernetes_counts() -> None:
 
 def test_what_a_pod_states_as_a_whole_counts_alone() -> None:
     whole = {"requests": {"cpu": "2"}}
-    assert requests_of(pod("a", asks(cpu="1", memory="1Mi"), resources=whole).spec) == Resources(
+    assert pod_requests(pod("a", asks(cpu="1", memory="1Mi"), resources=whole).spec) == Resources(
         cpu=2000, memory=2**20
     )
 
 
 def test_quantities_come_back_as_they_went() -> None:
     amounts = Resources(cpu=1500, memory=3 * 2**30, gpu=2000, extended={"example.com/fpga": 1})
-    written = write_quantities(amounts, gpu_resource="nvidia.com/gpu")
+    written = format_resource_list(amounts, gpu_resource="nvidia.com/gpu")
     assert written["nvidia.com/gpu"] == "2"
-    assert read_resources(written) == amounts
+    assert parse_resources(written) == amounts
 
 
 def test_gpus_are_called_what_the_nodes_call_them() -> None:

@@ -12,9 +12,15 @@ import pytest
 from muster_core.frameworks import ConfigFile
 from muster_core.models import Framework, Job, Port, Resources, Role, Template
 from muster_formats import parse
-from muster_runtimes.kubernetes.config import needs_config, node_as_owner, owner
-from muster_runtimes.kubernetes.pods import PodOptions, make_pod, why_not
-from muster_runtimes.ports import Launch, ReplicaId
+from muster_runtimes import Launch, ReplicaId
+from muster_runtimes.kubernetes.manifests import (
+    PodOptions,
+    config_map_owner,
+    needs_config_map,
+    node_owner,
+    pod_manifest,
+    unsupported_reason,
+)
 
 GOLDEN = Path(__file__).with_name("golden")
 OPTIONS = PodOptions(pool="local")
@@ -89,7 +95,13 @@ def fixed(
 
 
 def made(job: Job, role: str = "worker", *, env: dict[str, str] | None = None) -> dict[str, Any]:
-    return make_pod(launch(job, role, env=env), job, owner=owner(job.name, "uid"), files={}, options=OPTIONS)
+    return pod_manifest(
+        launch(job, role, env=env),
+        job,
+        config_map_owner=config_map_owner(job.name, "uid"),
+        files={},
+        options=OPTIONS,
+    )
 
 
 def document(text: str) -> Job:
@@ -114,11 +126,13 @@ def test_a_pod_is_what_it_was(name: str) -> None:
         ),
     }
     job, role, env = jobs[name]
-    pod = make_pod(
+    pod = pod_manifest(
         launch(job, role, env=env),
         job,
-        owner=owner(job.name, "uid") if needs_config(job) else node_as_owner("n1", "uid"),
-        members=None if needs_config(job) else '{"attempt":2}',
+        config_map_owner=config_map_owner(job.name, "uid")
+        if needs_config_map(job)
+        else node_owner("n1", "uid"),
+        members=None if needs_config_map(job) else '{"attempt":2}',
         files={"hostfile": ConfigFile(content=b"")} if role == "master" else {},
         options=OPTIONS,
     )
@@ -181,7 +195,7 @@ def test_who_stands_everything_is_given_no_bound() -> None:
     ],
 )
 def test_what_can_be_no_pod_is_said(job: Job, words: str) -> None:
-    assert words in why_not(launch(job))
+    assert words in unsupported_reason(launch(job))
 
 
 def test_a_framework_s_container_decides() -> None:
@@ -204,4 +218,4 @@ def test_a_framework_s_container_decides() -> None:
     ids=["one pod", "small", "large", "may shrink", "may grow", "of a framework", "listens"],
 )
 def test_who_has_a_config_map(job: Job, needs: bool) -> None:
-    assert needs_config(job) is needs
+    assert needs_config_map(job) is needs

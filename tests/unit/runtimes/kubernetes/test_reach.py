@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from muster_runtimes.kubernetes.claims import claims_of, own_claims_of
-from muster_runtimes.kubernetes.execution import query_of, read_status
-from muster_runtimes.kubernetes.forwarding import PodConnection
-from muster_runtimes.kubernetes.sockets import Socket
-from muster_runtimes.reach import Command, Ended, Size
+from muster_runtimes import ExecCommand, ExecResult, TerminalSize
+from muster_runtimes.kubernetes.access import PodPortConnection, query_of, read_status
+from muster_runtimes.kubernetes.volume_claims import claim_names, ephemeral_volumes
+from muster_runtimes.kubernetes.websocket import PodWebSocket
 
 RUNTIME = (
     'Internal error occurred: error executing command in container: failed to exec in container: failed to start exec "ab12": '
@@ -27,35 +26,35 @@ def failure(message: str, **details: object) -> bytes:
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        (b'{"metadata":{},"status":"Success"}', Ended(0)),
+        (b'{"metadata":{},"status":"Success"}', ExecResult(0)),
         (
             failure("command terminated with non-zero", causes=[{"reason": "ExitCode", "message": "7"}]),
-            Ended(7),
+            ExecResult(7),
         ),
         (
             failure(RUNTIME + 'exec: "nope": executable file not found in $PATH: unknown'),
-            Ended(
+            ExecResult(
                 127,
                 'unable to start container process: exec: "nope": executable file not found in $PATH: unknown',
             ),
         ),
         (
             failure(RUNTIME + 'exec: "/etc": permission denied: unknown'),
-            Ended(126, 'unable to start container process: exec: "/etc": permission denied: unknown'),
+            ExecResult(126, 'unable to start container process: exec: "/etc": permission denied: unknown'),
         ),
-        (b"no JSON", Ended(126, "no JSON")),
+        (b"no JSON", ExecResult(126, "no JSON")),
     ],
 )
-def test_how_a_command_ended_is_read_from_the_status(said: bytes, expected: Ended):
+def test_how_a_command_ended_is_read_from_the_status(said: bytes, expected: ExecResult):
     assert read_status(said) == expected
 
 
 def test_in_a_terminal_there_is_no_stderr():
-    command = Command(words=("ls", "-l"), has_input=True, terminal=Size(24, 80))
-    asked = query_of(command, "main")
-    assert [value for name, value in asked if name == "command"] == ["ls", "-l"]
+    command = ExecCommand(argv=("ls", "-l"), has_input=True, terminal=TerminalSize(24, 80))
+    stop_requested = query_of(command, "main")
+    assert [value for name, value in stop_requested if name == "command"] == ["ls", "-l"]
     assert {"stdin": "true", "stderr": "false", "tty": "true", "container": "main"}.items() <= dict(
-        asked
+        stop_requested
     ).items()
 
 
@@ -67,10 +66,10 @@ def test_claims_are_those_that_are_named_and_those_of_the_pod_s_own():
         {"name": "d", "ephemeral": {"volumeClaimTemplate": {}}},
     ]
     pod = {"spec": {"volumes": volumes}}
-    assert (claims_of(pod), own_claims_of(pod), claims_of({})) == (["data"], ["d"], [])
+    assert (claim_names(pod), ephemeral_volumes(pod), claim_names({})) == (["data"], ["d"], [])
 
 
-class SocketDouble(Socket):
+class SocketDouble(PodWebSocket):
     """Frames come as they are put in; None closes it."""
 
     def __init__(self) -> None:
@@ -93,7 +92,7 @@ def socket() -> SocketDouble:
 
 
 async def test_the_numbers_with_which_channels_begin_are_no_data(socket: SocketDouble):
-    connection = PodConnection(socket)
+    connection = PodPortConnection(socket)
     socket.frames.put_nowait((0, b"hello"))
     socket.frames.put_nowait(None)
 
@@ -108,11 +107,11 @@ async def test_a_port_on_which_nobody_listens_is_said(socket: SocketDouble):
     )
 
     with pytest.raises(ConnectionRefusedError, match="nothing listens there in the pod"):
-        await PodConnection(socket).read()
+        await PodPortConnection(socket).read()
 
 
 async def test_once_nothing_more_is_sent_an_answer_still_comes_and_silence_ends_it(socket: SocketDouble):
-    connection = PodConnection(socket, quiet_s=0.05)
+    connection = PodPortConnection(socket, idle_timeout_s=0.05)
     await connection.write(b"a question")
     await connection.end()
     socket.frames.put_nowait((0, b"an answer"))

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from muster_core.models import Job, ReplicaState, Role, Template
+from muster_runtimes import Observation, ReplicaId
+from muster_runtimes.kubernetes.informers import ReplicaStore
 from muster_runtimes.kubernetes.labels import MAIN_CONTAINER, run_labels
 from muster_runtimes.kubernetes.objects import Pod
-from muster_runtimes.kubernetes.runs import Runs
-from muster_runtimes.kubernetes.states import US, instant
-from muster_runtimes.ports import Observation, ReplicaId
+from muster_runtimes.kubernetes.pod_status import US, parse_time
 
 REPLICA = ReplicaId(job_id="j-aaaaaaaaaaaaaaaa", attempt=1, role="worker", index=0)
 AT = "2026-01-01T00:00:00Z"
@@ -41,10 +41,10 @@ class Room:
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        self.runs = Runs(clock=self._clock, node_away=lambda _: False, start_s=120)
+        self.runs = ReplicaStore(clock=self._clock, node_unavailable=lambda _: False, start_s=120)
 
     def _clock(self) -> int:
-        return instant(AT) + int(self.now_s * US)
+        return parse_time(AT) + int(self.now_s * US)
 
 
 def test_a_kubelet_has_a_moment_to_say_how_what_was_deleted_by_force_has_ended() -> None:
@@ -54,19 +54,19 @@ def test_a_kubelet_has_a_moment_to_say_how_what_was_deleted_by_force_has_ended()
     gentle = {"deletionTimestamp": AT, "deletionGracePeriodSeconds": 30}
     runs.changed(pod(1, RUNNING), pod(2, RUNNING, **gentle))
     room.now_s = 20
-    assert runs.orphaned() == []
+    assert runs.force_deleted_overdue() == []
 
     # An older API server leaves the instant of the first deletion.
     forced = {"deletionTimestamp": AT, "deletionGracePeriodSeconds": 0}
     runs.changed(pod(2, RUNNING, **gentle), pod(3, RUNNING, **forced))
     room.now_s = 24.9
-    assert runs.orphaned() == []
+    assert runs.force_deleted_overdue() == []
     room.now_s = 25
-    assert [each.metadata.uid for each in runs.orphaned()] == ["u"]
+    assert [each.metadata.uid for each in runs.force_deleted_overdue()] == ["u"]
 
     over = RUNNING | {"phase": "Failed"}
     runs.changed(pod(3, RUNNING, **forced), pod(4, over, **forced))
-    assert runs.orphaned() == []
+    assert runs.force_deleted_overdue() == []
     seen = runs.observation(REPLICA)
     assert seen is not None
     assert (seen.state, seen.reason) == (ReplicaState.REJECTED, "its pod was deleted")
@@ -74,10 +74,10 @@ def test_a_kubelet_has_a_moment_to_say_how_what_was_deleted_by_force_has_ended()
 
 def test_a_pod_that_came_late_is_known_until_it_has_ended_although_its_job_is_forgotten() -> None:
     runs = Room().runs
-    runs.settle(Observation(replica=REPLICA, state=ReplicaState.REJECTED, at=1, reason="not started"))
+    runs.record(Observation(replica=REPLICA, state=ReplicaState.REJECTED, at=1, reason="not started"))
     runs.changed(None, pod(1, RUNNING))
     runs.forget(REPLICA.job_id)
-    assert [replica for replica, _ in runs.unwanted()] == [REPLICA]
+    assert [replica for replica, _ in runs.to_delete()] == [REPLICA]
 
     ended = pod(2, RUNNING | {"phase": "Failed"}, deletionTimestamp=AT)
     runs.changed(pod(1, RUNNING), ended)

@@ -17,9 +17,9 @@ from typing import NoReturn
 import aiohttp
 from aiohttp import WSMsgType, web
 
-from muster_runtimes.kubernetes.execution import CLOSING, PROTOCOLS, PodExecution
-from muster_runtimes.kubernetes.sockets import Socket, open_socket
-from muster_runtimes.reach import Ended
+from muster_runtimes import ExecResult
+from muster_runtimes.kubernetes.access import CLOSING, EXEC_PROTOCOLS, PodExecSession
+from muster_runtimes.kubernetes.websocket import PodWebSocket, open_socket
 
 PATIENCE_S = 10
 MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -30,7 +30,7 @@ Script = Callable[[web.WebSocketResponse], Awaitable[None]]
 
 
 @asynccontextmanager
-async def talking_to(script: Script, *, silent_s: float = PATIENCE_S) -> AsyncGenerator[Socket]:
+async def talking_to(script: Script, *, silent_s: float = PATIENCE_S) -> AsyncGenerator[PodWebSocket]:
     """A socket to a server that does as the script says, and answers pings only where that does."""
 
     async def serve(request: web.Request) -> web.WebSocketResponse:
@@ -54,7 +54,7 @@ async def talking_to(script: Script, *, silent_s: float = PATIENCE_S) -> AsyncGe
                 f"http://127.0.0.1:{port}/", protocols=(CLOSING,), autoping=False
             ) as websocket,
         ):
-            yield Socket(websocket, silent_s=silent_s, answer_s=SOON_S)
+            yield PodWebSocket(websocket, silent_s=silent_s, answer_s=SOON_S)
     finally:
         await runner.cleanup()
 
@@ -104,18 +104,18 @@ async def test_how_a_command_ended_is_read_though_input_comes_after_its_server_h
                 url=f"http://127.0.0.1:{port}/",
                 query=[],
                 headers={},
-                protocols=PROTOCOLS,
+                protocols=EXEC_PROTOCOLS,
                 refuse=refuse,
             ) as opened,
         ):
-            execution = PodExecution(opened, has_input=True, in_terminal=False)
+            execution = PodExecSession(opened, has_input=True, in_terminal=False)
             have_no_cpu(4 * SOON_S)
             await execution.write(b"some")
             have_no_cpu(SOON_S)
             await execution.write(b"more")
             await execution.end_input()
             assert [written async for written in execution.output()] == []
-            assert await execution.ended() == Ended(127, "no such file or directory")
+            assert await execution.ended() == ExecResult(127, "no such file or directory")
 
 
 async def test_input_goes_no_further_ahead_of_a_command_than_two_frames():
@@ -139,7 +139,7 @@ async def test_input_goes_no_further_ahead_of_a_command_than_two_frames():
 
     much = b"0123456789abcdef" * 2**14
     async with talking_to(script) as opened:
-        execution = PodExecution(opened, has_input=True, in_terminal=False)
+        execution = PodExecSession(opened, has_input=True, in_terminal=False)
         receiving = asyncio.create_task(anext(execution.output(), None))
         writing = asyncio.create_task(execution.write(much))
         await asyncio.sleep(4 * SOON_S)
@@ -159,7 +159,7 @@ async def test_input_that_waits_is_given_up_with_the_connection():
         await server.close()
 
     async with talking_to(script) as opened:
-        execution = PodExecution(opened, has_input=True, in_terminal=False)
+        execution = PodExecSession(opened, has_input=True, in_terminal=False)
         writing = asyncio.create_task(execution.write(b"x" * 2**20))
         assert [written async for written in execution.output()] == []
         await writing
@@ -202,7 +202,7 @@ async def test_input_of_few_bytes_waits_for_bytes_and_not_for_frames():
                 heard.append(message.data)
 
     async with talking_to(script) as opened:
-        execution = PodExecution(opened, has_input=True, in_terminal=False)
+        execution = PodExecSession(opened, has_input=True, in_terminal=False)
         for _ in range(100):
             await execution.write(b"x" * 100)
         while len(heard) < 100:
@@ -267,8 +267,8 @@ async def test_a_command_without_input_is_sent_none():
 
     async with talking_to(script) as opened:
         opened.send = lambda *sent: heard.append(sent)  # type: ignore[method-assign, assignment, return-value]
-        execution = PodExecution(opened, has_input=False, in_terminal=False)
+        execution = PodExecSession(opened, has_input=False, in_terminal=False)
         await execution.write(b"")
         await execution.end_input()
         assert [written async for written in execution.output()] == []
-        assert (await execution.ended(), heard) == (Ended(127, "no such file or directory"), [])
+        assert (await execution.ended(), heard) == (ExecResult(127, "no such file or directory"), [])

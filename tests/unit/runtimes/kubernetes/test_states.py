@@ -8,25 +8,25 @@ import msgspec
 import pytest
 
 from muster_core.models import ReplicaState
+from muster_runtimes import ReplicaId
 from muster_runtimes.kubernetes.labels import MAIN_CONTAINER
 from muster_runtimes.kubernetes.objects import Pod
-from muster_runtimes.kubernetes.states import (
+from muster_runtimes.kubernetes.pod_status import (
     US,
-    View,
-    instant,
-    next_look,
+    PodContext,
+    next_check,
     observe,
-    stuck,
-    vanished,
+    observe_deleted,
+    parse_time,
+    startup_failure,
 )
-from muster_runtimes.ports import ReplicaId
 
 REPLICA = ReplicaId(job_id="j-aaaaaaaaaaaaaaaa", attempt=1, role="worker", index=0)
 CREATED = "2026-01-01T00:00:00Z"
 STARTED = "2026-01-01T00:00:05Z"
 FINISHED = "2026-01-01T00:01:00Z"
-NOW = instant("2026-01-01T00:01:30Z")
-VIEW = View(now=NOW)
+NOW = parse_time("2026-01-01T00:01:30Z")
+VIEW = PodContext(now=NOW)
 
 
 def pod(status: dict[str, Any], **metadata: Any) -> Pod:
@@ -59,12 +59,12 @@ def waiting(reason: str) -> dict[str, Any]:
 
 def test_one_that_was_just_written_is_launched() -> None:
     seen = observe(pod({"phase": "Pending"}), REPLICA, VIEW)
-    assert (seen.state, seen.at) == (ReplicaState.LAUNCHED, instant(CREATED))
+    assert (seen.state, seen.at) == (ReplicaState.LAUNCHED, parse_time(CREATED))
 
 
 def test_one_that_runs_says_since_when() -> None:
     seen = observe(pod(running()), REPLICA, VIEW)
-    assert (seen.state, seen.started_at) == (ReplicaState.RUNNING, instant(STARTED))
+    assert (seen.state, seen.started_at) == (ReplicaState.RUNNING, parse_time(STARTED))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_one_that_runs_says_since_when() -> None:
 def test_an_end_is_an_exit_code_or_a_signal(exit_code: int, said: tuple[int | None, int | None]) -> None:
     seen = observe(pod(ended(exit_code)), REPLICA, VIEW)
     assert seen.state is ReplicaState.EXITED
-    assert (seen.exit_code, seen.signal, seen.at) == (*said, instant(FINISHED))
+    assert (seen.exit_code, seen.signal, seen.at) == (*said, parse_time(FINISHED))
 
 
 def test_one_that_ran_out_of_memory_says_so() -> None:
@@ -113,7 +113,7 @@ def test_one_that_failed_by_itself_before_it_was_deleted_has_failed() -> None:
 
 
 def test_one_that_muster_stopped_has_exited() -> None:
-    view = View(now=NOW, asked=True)
+    view = PodContext(now=NOW, stop_requested=True)
     seen = observe(pod(ended(143), deletionTimestamp=FINISHED), REPLICA, view)
     assert (seen.state, seen.signal) == (ReplicaState.EXITED, 15)
 
@@ -126,35 +126,35 @@ def test_one_whose_init_container_fails_has_failed_with_its_code() -> None:
 
 
 def test_an_image_that_cannot_be_had_is_given_up_in_time() -> None:
-    early = View(now=instant(CREATED) + 30 * US, start_s=60)
-    late = View(now=instant(CREATED) + 60 * US, start_s=60)
+    early = PodContext(now=parse_time(CREATED) + 30 * US, start_s=60)
+    late = PodContext(now=parse_time(CREATED) + 60 * US, start_s=60)
     waits = pod(waiting("ImagePullBackOff"))
 
-    assert stuck(waits, early) == ""
-    assert next_look(waits, early) == instant(CREATED) + 60 * US
-    assert "ImagePullBackOff: no such image" in stuck(waits, late)
+    assert startup_failure(waits, early) == ""
+    assert next_check(waits, early) == parse_time(CREATED) + 60 * US
+    assert "ImagePullBackOff: no such image" in startup_failure(waits, late)
 
 
 def test_what_is_taken_away_holds_its_node_until_it_is_over() -> None:
-    view = View(now=NOW, verdict="it did not start")
+    view = PodContext(now=NOW, removal_reason="it did not start")
     assert observe(pod(waiting("ImagePullBackOff")), REPLICA, view).state is ReplicaState.LAUNCHED
     seen = observe(pod({"phase": "Failed"}), REPLICA, view)
     assert (seen.state, seen.reason) == (ReplicaState.REJECTED, "it did not start")
 
 
 def test_a_container_that_is_being_created_is_waited_for() -> None:
-    late = View(now=NOW + 3600 * US, start_s=60)
+    late = PodContext(now=NOW + 3600 * US, start_s=60)
     assert observe(pod(waiting("ContainerCreating")), REPLICA, late).state is ReplicaState.LAUNCHED
 
 
 def test_a_replica_on_a_silent_node_is_given_up_once_the_cluster_has_deleted_it() -> None:
-    away = View(now=NOW, node_away=True)
+    away = PodContext(now=NOW, node_unavailable=True)
     assert observe(pod(running()), REPLICA, away).state is ReplicaState.RUNNING
 
-    before = View(now=instant(FINISHED) - US, node_away=True)
+    before = PodContext(now=parse_time(FINISHED) - US, node_unavailable=True)
     deleted = pod(running(), deletionTimestamp=FINISHED, deletionGracePeriodSeconds=30)
     assert observe(deleted, REPLICA, before).state is ReplicaState.RUNNING
-    assert next_look(deleted, before) == instant(FINISHED)
+    assert next_check(deleted, before) == parse_time(FINISHED)
     assert observe(deleted, REPLICA, away).state is ReplicaState.REJECTED
     assert observe(deleted, REPLICA, VIEW).state is ReplicaState.RUNNING
 
@@ -170,10 +170,10 @@ def test_one_deleted_by_force_has_its_room_until_it_is_said_to_be_over(status: d
 
 
 def test_one_that_muster_stopped_and_nobody_saw_end_has_run() -> None:
-    view = View(now=NOW, asked=True)
+    view = PodContext(now=NOW, stop_requested=True)
     forced = {"deletionTimestamp": FINISHED, "deletionGracePeriodSeconds": 0}
     ran = observe(pod(running() | {"phase": "Failed"}, **forced), REPLICA, view)
-    assert (ran.state, ran.signal, ran.started_at) == (ReplicaState.EXITED, 15, instant(STARTED))
+    assert (ran.state, ran.signal, ran.started_at) == (ReplicaState.EXITED, 15, parse_time(STARTED))
     never = observe(pod({"phase": "Failed"}, **forced), REPLICA, view)
     assert (never.state, never.reason) == (ReplicaState.REMOVED, "stopped before it ran")
 
@@ -186,8 +186,8 @@ def test_the_container_that_decides_is_the_one_that_is_named() -> None:
 
 
 def test_the_end_of_a_pod_that_vanished_is_what_was_seen_last() -> None:
-    assert vanished(pod(ended(3)), REPLICA, VIEW).exit_code == 3
-    assert vanished(pod(running()), REPLICA, VIEW).state is ReplicaState.REJECTED
-    asked = View(now=NOW, asked=True)
-    assert vanished(pod({"phase": "Pending"}), REPLICA, asked).state is ReplicaState.REMOVED
-    assert vanished(pod(running()), REPLICA, asked).state is ReplicaState.EXITED
+    assert observe_deleted(pod(ended(3)), REPLICA, VIEW).exit_code == 3
+    assert observe_deleted(pod(running()), REPLICA, VIEW).state is ReplicaState.REJECTED
+    stop_requested = PodContext(now=NOW, stop_requested=True)
+    assert observe_deleted(pod({"phase": "Pending"}), REPLICA, stop_requested).state is ReplicaState.REMOVED
+    assert observe_deleted(pod(running()), REPLICA, stop_requested).state is ReplicaState.EXITED

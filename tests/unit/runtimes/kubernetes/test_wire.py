@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from muster_runtimes.kubernetes.wire import NotAnswered, NotSent, Wire
+from muster_runtimes.kubernetes.http_client import HttpClient, RequestNotSent, ResponseLost
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -41,10 +41,10 @@ class Server:
 
 
 @asynccontextmanager
-async def served(server: Server) -> AsyncGenerator[Wire]:
+async def served(server: Server) -> AsyncGenerator[HttpClient]:
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
-    wire = Wire(url=f"http://127.0.0.1:{port}/prefix", tls=None, connect_s=5)
+    wire = HttpClient(url=f"http://127.0.0.1:{port}/prefix", tls=None, connect_s=5)
     try:
         async with asyncio.timeout(10):
             yield wire
@@ -54,7 +54,7 @@ async def served(server: Server) -> AsyncGenerator[Wire]:
         server.open.set()
 
 
-async def ask(wire: Wire, *, timeout_s: float = 5) -> bytes:
+async def ask(wire: HttpClient, *, timeout_s: float = 5) -> bytes:
     answer = await wire.ask("POST", "/pods", headers="Accept: x\r\n", body=b"{}", timeout_s=timeout_s)
     return answer.data
 
@@ -72,11 +72,11 @@ async def test_requests_one_after_the_other_share_a_connection() -> None:
 async def test_requests_that_wait_too_long_for_a_connection_open_more() -> None:
     server = Server()
     async with served(server) as wire:
-        asked = [asyncio.create_task(ask(wire)) for _ in range(4)]
-        while len(server.requests) < len(asked):
+        stop_requested = [asyncio.create_task(ask(wire)) for _ in range(4)]
+        while len(server.requests) < len(stop_requested):
             await asyncio.sleep(0.005)
         server.open.set()
-        assert await asyncio.gather(*asked) == [b"ok"] * 4
+        assert await asyncio.gather(*stop_requested) == [b"ok"] * 4
     assert server.connections == 4
 
 
@@ -95,15 +95,15 @@ async def test_a_burst_that_is_answered_quickly_needs_few_connections(before: in
 async def test_nothing_was_sent_where_nobody_listens() -> None:
     async with served(Server()) as wire:
         pass
-    closed = Wire(url=f"http://127.0.0.1:{wire.port}", tls=None, connect_s=5)
-    with pytest.raises(NotSent):
+    closed = HttpClient(url=f"http://127.0.0.1:{wire.port}", tls=None, connect_s=5)
+    with pytest.raises(RequestNotSent):
         await ask(closed)
 
 
 async def test_a_request_that_is_not_answered_in_time_may_have_been_heard() -> None:
     server = Server()
     async with served(server) as wire:
-        with pytest.raises(NotAnswered):
+        with pytest.raises(ResponseLost):
             await ask(wire, timeout_s=0.05)
         server.open.set()
         assert await ask(wire) == b"ok"
@@ -115,7 +115,7 @@ async def test_a_connection_that_ends_instead_of_answering_is_told() -> None:
     server.open.set()
     server.closes, server.answer = True, b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok"
     async with served(server) as wire:
-        with pytest.raises(NotAnswered):
+        with pytest.raises(ResponseLost):
             await ask(wire)
 
 
@@ -135,9 +135,9 @@ async def test_who_stops_waiting_leaves_no_connection_that_answers_somebody_else
 async def test_who_waits_hears_at_once_that_nobody_listens() -> None:
     async with served(Server()) as wire:
         pass
-    closed = Wire(url=f"http://127.0.0.1:{wire.port}", tls=None, connect_s=5)
+    closed = HttpClient(url=f"http://127.0.0.1:{wire.port}", tls=None, connect_s=5)
     said = await asyncio.gather(*(ask(closed) for _ in range(30)), return_exceptions=True)
-    assert {type(each) for each in said} == {NotSent}
+    assert {type(each) for each in said} == {RequestNotSent}
     # It is no verdict on later ones.
     server = Server()
     server.open.set()
@@ -150,16 +150,16 @@ async def test_who_waits_hears_at_once_that_nobody_listens() -> None:
 async def test_a_client_that_closes_refuses_who_waits() -> None:
     server = Server()
     async with served(server) as wire:
-        asked = [asyncio.create_task(ask(wire)) for _ in range(3)]
+        stop_requested = [asyncio.create_task(ask(wire)) for _ in range(3)]
         while len(server.requests) < 1:
             await asyncio.sleep(0.001)
         wire.close()
         server.open.set()
-        said = await asyncio.gather(*asked, return_exceptions=True)
-        with pytest.raises(NotSent):
+        said = await asyncio.gather(*stop_requested, return_exceptions=True)
+        with pytest.raises(RequestNotSent):
             await ask(wire)
     assert b"ok" in said
-    assert all(each == b"ok" or isinstance(each, NotSent) for each in said)
+    assert all(each == b"ok" or isinstance(each, RequestNotSent) for each in said)
 
 
 async def test_who_stops_waiting_for_a_connection_leaves_it_to_others() -> None:
@@ -192,7 +192,7 @@ async def test_a_connection_that_does_not_come_in_time_is_nothing_sent() -> None
             first = tasks.create_task(ask(wire))
             while not server.requests:
                 await asyncio.sleep(0.001)
-            with pytest.raises(NotSent):
+            with pytest.raises(RequestNotSent):
                 await ask(wire, timeout_s=0.005)
             server.open.set()
         assert first.result() == b"ok"
@@ -202,20 +202,20 @@ async def test_a_connection_that_does_not_come_in_time_is_nothing_sent() -> None
 async def test_a_connection_that_fails_is_not_held_against_those_that_work() -> None:
     server = Server()
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    wire = Wire(url=f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}", tls=None, connect_s=5)
+    wire = HttpClient(url=f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}", tls=None, connect_s=5)
     async with asyncio.timeout(10):
-        asked = [asyncio.create_task(ask(wire))]
+        stop_requested = [asyncio.create_task(ask(wire))]
         while not server.requests:
             await asyncio.sleep(0.001)
         # Who is connected is still served; nobody else gets in.
         listening.close()
-        asked += [asyncio.create_task(ask(wire)) for _ in range(20)]
+        stop_requested += [asyncio.create_task(ask(wire)) for _ in range(20)]
         await asyncio.sleep(0.05)
         server.open.set()
-        said = await asyncio.gather(*asked, return_exceptions=True)
+        said = await asyncio.gather(*stop_requested, return_exceptions=True)
     wire.close()
     assert said[0] == b"ok"
-    refused = [each for each in said if isinstance(each, NotSent)]
+    refused = [each for each in said if isinstance(each, RequestNotSent)]
     assert 1 <= len(refused) < 10
     assert len(refused) + said.count(b"ok") == 21
 
@@ -226,10 +226,12 @@ async def test_who_stops_waiting_gives_back_what_was_just_handed_over() -> None:
     async with served(server) as wire:
         await ask(wire)
         # The one connection goes from each to the next; some are cancelled in the very moment.
-        asked = [asyncio.create_task(ask(wire)) for _ in range(40)]
-        for number, task in enumerate(asked):
+        stop_requested = [asyncio.create_task(ask(wire)) for _ in range(40)]
+        for number, task in enumerate(stop_requested):
             if number % 2:
-                task.add_done_callback(lambda _, following=asked[(number + 1) % 40]: following.cancel())
-        said = await asyncio.gather(*asked, return_exceptions=True)
+                task.add_done_callback(
+                    lambda _, following=stop_requested[(number + 1) % 40]: following.cancel()
+                )
+        said = await asyncio.gather(*stop_requested, return_exceptions=True)
         assert said.count(b"ok") >= 20
         assert await ask(wire) == b"ok"

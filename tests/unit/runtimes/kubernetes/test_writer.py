@@ -6,13 +6,13 @@ from typing import Any, cast
 
 import msgspec
 
-from muster_runtimes.kubernetes.api import Api
-from muster_runtimes.kubernetes.labels import ASKED_FOR
-from muster_runtimes.kubernetes.objects import Anchor, Metadata
-from muster_runtimes.kubernetes.writer import Writer
-from muster_runtimes.ports import ReplicaId
+from muster_runtimes import ReplicaId
+from muster_runtimes.kubernetes.api_client import ApiClient
+from muster_runtimes.kubernetes.labels import MANIFEST_HASH
+from muster_runtimes.kubernetes.objects import ObjectMeta, PartialObjectMetadata
+from muster_runtimes.kubernetes.writer import ObjectWriter
 
-_LOOKALIKE = f'"{ASKED_FOR}":""'
+_LOOKALIKE = f'"{MANIFEST_HASH}":""'
 
 
 class _Server:
@@ -21,9 +21,9 @@ class _Server:
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
 
-    async def create(self, path: str, content: object, kind: object, **_: object) -> Anchor:
+    async def create(self, path: str, content: object, kind: object, **_: object) -> PartialObjectMetadata:
         self.bodies.append(msgspec.json.encode(content))
-        return Anchor(metadata=Metadata(name="a-worker-0"))
+        return PartialObjectMetadata(metadata=ObjectMeta(name="a-worker-0"))
 
 
 def _pod(*, node: str = "n1", labels: dict[str, str] | None = None) -> dict[str, Any]:
@@ -43,16 +43,16 @@ def _pod(*, node: str = "n1", labels: dict[str, str] | None = None) -> dict[str,
 
 async def _asked(*pods: dict[str, Any]) -> list[dict[str, Any]]:
     server = _Server()
-    writer = Writer(api=cast("Api", server), pool="default")
+    writer = ObjectWriter(api=cast("ApiClient", server), pool="default")
     replica = ReplicaId(job_id="j-aaaaaaaaaaaaaaaa", attempt=1, role="worker", index=0)
     for pod in pods:
-        await writer.pod(pod, replica, grace_s=0, unless=lambda: None)
+        await writer.pod(pod, replica, grace_s=0, before_send=lambda: None)
     return [msgspec.json.decode(body) for body in server.bodies]
 
 
 async def test_what_is_sent_is_the_pod_and_a_digest_and_nothing_else_is_touched() -> None:
     (sent,) = await _asked(_pod())
-    digest = sent["metadata"]["annotations"].pop(ASKED_FOR)
+    digest = sent["metadata"]["annotations"].pop(MANIFEST_HASH)
     assert len(digest) == 16
     assert sent == _pod()
 
@@ -63,12 +63,12 @@ async def test_one_pod_has_one_digest_in_whatever_order_it_was_put_together_and_
         _pod(labels={"b": "2", "a": "1"}),
         _pod(labels={"a": "1", "b": "2"}, node="n2"),
     ]
-    first, again, other = [sent["metadata"]["annotations"][ASKED_FOR] for sent in await _asked(*pods)]
+    first, again, other = [sent["metadata"]["annotations"][MANIFEST_HASH] for sent in await _asked(*pods)]
     assert first == again != other
 
 
 async def test_an_annotation_of_its_author_with_the_digests_name_does_not_change_what_is_said() -> None:
     pod = _pod()
-    pod["metadata"]["annotations"][ASKED_FOR] = "theirs"
+    pod["metadata"]["annotations"][MANIFEST_HASH] = "theirs"
     plain, with_theirs = await _asked(_pod(), pod)
     assert plain == with_theirs

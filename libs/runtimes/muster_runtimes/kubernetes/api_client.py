@@ -1,8 +1,4 @@
-"""Requests to the API server: raw JSON in and out, every way to fail a type of its own.
-
-A write that was not answered may have happened. Whoever asked for it looks before it asks again; nothing here repeats a write
-but the one that the server refused for being too busy.
-"""
+"""DOC."""
 
 from __future__ import annotations
 
@@ -10,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from types import TracebackType
 from typing import NoReturn, TypeVar
 from urllib.parse import urlencode
 
@@ -17,22 +14,90 @@ import aiohttp
 import msgspec
 
 from muster_runtimes.kubernetes.auth import Credentials
-from muster_runtimes.kubernetes.errors import (
-    AlreadyExists,
-    ApiError,
-    Conflict,
-    Gone,
-    MayHaveHappened,
-    NotFound,
-    Refused,
-    Throttled,
-    Unavailable,
-)
-from muster_runtimes.kubernetes.limits import Limits
-from muster_runtimes.kubernetes.objects import Status
-from muster_runtimes.kubernetes.protobuf import MAGIC, Unreadable, status_of
-from muster_runtimes.kubernetes.sockets import Socket, open_socket
-from muster_runtimes.kubernetes.wire import NotAnswered, NotSent, Wire
+from muster_runtimes.kubernetes.http_client import HttpClient, RequestNotSent, ResponseLost
+from muster_runtimes.kubernetes.objects import MAGIC, ProtobufError, Status, decode_status
+from muster_runtimes.kubernetes.websocket import PodWebSocket, open_socket
+
+
+class KubernetesApiError(Exception):
+    """The API server did not do it. ``status`` is the HTTP status (0: none came), ``reason`` Kubernetes' own word for it."""
+
+    def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+class ObjectNotFound(KubernetesApiError):
+    """There is no such object, or no such namespace."""
+
+
+class AlreadyExists(KubernetesApiError):
+    """The name is taken."""
+
+
+class Conflict(KubernetesApiError):
+    """A precondition does not hold: the object is another one, or has changed."""
+
+
+class ResourceVersionExpired(KubernetesApiError):
+    """What was asked for is too old for the API server to know: list again."""
+
+
+class RequestRejected(KubernetesApiError):
+    """The request itself is not accepted, now or later: invalid, forbidden, too large."""
+
+
+class Throttled(KubernetesApiError):
+    """Not now; ``retry_after_s`` says from when on."""
+
+    def __init__(self, message: str, *, status: int, reason: str, retry_after_s: float) -> None:
+        super().__init__(message, status=status, reason=reason)
+        self.retry_after_s = retry_after_s
+
+
+class ApiUnavailable(KubernetesApiError):
+    """The API server did not answer, and what was asked for has not happened."""
+
+
+class OutcomeUnknown(KubernetesApiError):
+    """The API server did not answer in time or broke off: look before it is tried again."""
+
+
+class RateLimiter:
+    """``in_flight`` requests at once; ``per_second`` on average, as many at once as fall into a second (0: no bound).
+
+    ``async with`` it to wait for one's turn, and to have it.
+    """
+
+    def __init__(self, *, in_flight: int, per_second: float) -> None:
+        self._room = asyncio.Semaphore(in_flight)
+        self._gap = 1.0 / per_second if per_second else 0.0
+        self._burst = 1.0
+        self._next = 0.0
+
+    async def __aenter__(self) -> None:
+        await self._room.acquire()
+        if not self._gap:
+            return
+        try:
+            await self._pace()
+        except BaseException:
+            self._room.release()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._room.release()
+
+    async def _pace(self) -> None:
+        now = asyncio.get_running_loop().time()
+        # Time that nobody used is saved up to the burst.
+        self._next = max(self._next, now - self._burst) + self._gap
+        if self._next > now:
+            await asyncio.sleep(self._next - now)
+
 
 log = logging.getLogger(__name__)
 
@@ -50,26 +115,31 @@ _MOST_TRIES = 8
 _LONGEST_WAIT_S = 30.0
 _FIRST_ERROR = 400
 _UNAUTHORIZED = 401
-_STATUSES: dict[int, type[ApiError]] = {404: NotFound, 409: Conflict, 410: Gone, 412: Conflict}
+_STATUSES: dict[int, type[KubernetesApiError]] = {
+    404: ObjectNotFound,
+    409: Conflict,
+    410: ResourceVersionExpired,
+    412: Conflict,
+}
 
 
-class Stream(msgspec.Struct, frozen=True):
+class ResponseStream(msgspec.Struct, frozen=True):
     """An answer that goes on: its media type, without parameters, and its bytes as they come."""
 
     content_type: str
     chunks: AsyncIterator[bytes]
 
 
-class Api:
+class ApiClient:
     """Raises the errors of ``errors`` and nothing else; close it with ``aclose``. ``timeout_s`` bounds each request."""
 
-    def __init__(self, *, credentials: Credentials, limits: Limits, timeout_s: float = 30.0) -> None:
+    def __init__(self, *, credentials: Credentials, limits: RateLimiter, timeout_s: float = 30.0) -> None:
         self._credentials = credentials
         self._limits = limits
         self._server = credentials.server
         self._timeout_s = timeout_s
         tls = credentials.tls()
-        self._wire = Wire(url=self._server, tls=tls, connect_s=min(timeout_s, _CONNECT_S))
+        self._wire = HttpClient(url=self._server, tls=tls, connect_s=min(timeout_s, _CONNECT_S))
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=tls, ttl_dns_cache=30),
             timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(timeout_s, _CONNECT_S)),
@@ -93,10 +163,18 @@ class Api:
         kind: type[T],
         *,
         accept: str = JSON,
-        unless: Callable[[], None] | None = None,
+        before_send: Callable[[], None] | None = None,
     ) -> T:
-        """Create an object in the collection ``path`` (a query may follow); ``unless`` is called when its turn comes, and may raise."""
-        data = await self._ask("POST", path, content=content, accept=accept, unless=unless)
+        """Create an object in the collection ``path``, which may have a query.
+
+        Args:
+            path: The collection.
+            content: The object.
+            kind: The type to decode the answer as.
+            accept: The media type of the answer.
+            before_send: Called when the request's turn comes; may raise to cancel it.
+        """
+        data = await self._ask("POST", path, content=content, accept=accept, before_send=before_send)
         return _decode(data, kind)
 
     async def patch(
@@ -112,10 +190,10 @@ class Api:
 
     @asynccontextmanager
     async def stream(
-        self, path: str, *, query: Query, quiet_s: float | None, accept: str = JSON
-    ) -> AsyncGenerator[Stream]:
-        """An answer that goes on; ``quiet_s`` without any bytes ends it with ``Unavailable``."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=quiet_s)
+        self, path: str, *, query: Query, idle_timeout_s: float | None, accept: str = JSON
+    ) -> AsyncGenerator[ResponseStream]:
+        """An answer that goes on; ``idle_timeout_s`` without any bytes ends it with ``ApiUnavailable``."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=idle_timeout_s)
         headers = {"Accept": accept, **await self._identity()}
         try:
             async with self._session.get(
@@ -123,14 +201,14 @@ class Api:
             ) as response:
                 if response.status >= _FIRST_ERROR:
                     _fail("GET", response.status, response.headers, await response.read())
-                yield Stream(response.content_type, response.content.iter_any())
+                yield ResponseStream(response.content_type, response.content.iter_any())
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-            raise Unavailable(_words(error)) from error
+            raise ApiUnavailable(_words(error)) from error
 
     @asynccontextmanager
     async def socket(
         self, path: str, *, query: Sequence[tuple[str, str]], protocols: Sequence[str]
-    ) -> AsyncGenerator[Socket]:
+    ) -> AsyncGenerator[PodWebSocket]:
         """A WebSocket, which speaks one of ``protocols``. It takes no turn: it may be open for hours."""
         connector = self._session.connector
         assert connector is not None
@@ -153,22 +231,22 @@ class Api:
         query: Query | None = None,
         content_type: str = JSON,
         accept: str = JSON,
-        unless: Callable[[], None] | None = None,
+        before_send: Callable[[], None] | None = None,
     ) -> bytes:
         if query:
             path = f"{path}?{urlencode(query)}"
         # A server may compress whatever does not say that it must not.
-        asked = f"Accept: {accept}\r\nAccept-Encoding: identity\r\n"
+        stop_requested = f"Accept: {accept}\r\nAccept-Encoding: identity\r\n"
         body = None
         if content is not None:
-            asked += f"Content-Type: {content_type}\r\n"
+            stop_requested += f"Content-Type: {content_type}\r\n"
             body = msgspec.json.encode(content)
         for attempt in range(1, _MOST_TRIES + 1):
             try:
                 async with self._limits:
-                    if unless is not None:
-                        unless()
-                    return await self._send(method, path, body, asked)
+                    if before_send is not None:
+                        before_send()
+                    return await self._send(method, path, body, stop_requested)
             except Throttled as busy:
                 if attempt == _MOST_TRIES:
                     raise
@@ -178,16 +256,16 @@ class Api:
             await asyncio.sleep(wait_s)
         raise AssertionError("unreachable")
 
-    async def _send(self, method: str, path: str, body: bytes | None, asked: str) -> bytes:
+    async def _send(self, method: str, path: str, body: bytes | None, stop_requested: str) -> bytes:
         identity = "".join(f"{name}: {value}\r\n" for name, value in (await self._identity()).items())
         try:
             answer = await self._wire.ask(
-                method, path, headers=asked + identity, body=body, timeout_s=self._timeout_s
+                method, path, headers=stop_requested + identity, body=body, timeout_s=self._timeout_s
             )
-        except NotSent as error:
-            raise Unavailable(_words(error)) from error
-        except NotAnswered as error:
-            lost = Unavailable if method == "GET" else MayHaveHappened
+        except RequestNotSent as error:
+            raise ApiUnavailable(_words(error)) from error
+        except ResponseLost as error:
+            lost = ApiUnavailable if method == "GET" else OutcomeUnknown
             raise lost(_words(error)) from error
         if answer.status == _UNAUTHORIZED:
             await self._credentials.read()
@@ -206,7 +284,7 @@ def _decode(data: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError as error:
-        raise ApiError(f"the API server answered what cannot be read: {error}") from error
+        raise KubernetesApiError(f"the API server answered what cannot be read: {error}") from error
 
 
 def _fail(method: str, status: int, headers: Mapping[str, str], data: bytes) -> NoReturn:
@@ -219,11 +297,11 @@ def _fail(method: str, status: int, headers: Mapping[str, str], data: bytes) -> 
     if said.reason == "AlreadyExists":
         raise AlreadyExists(message, status=status, reason=said.reason)
     if said.reason == "Expired":
-        raise Gone(message, status=status, reason=said.reason)
+        raise ResourceVersionExpired(message, status=status, reason=said.reason)
     if status >= 500:
-        lost = Unavailable if method == "GET" else MayHaveHappened
+        lost = ApiUnavailable if method == "GET" else OutcomeUnknown
         raise lost(message, status=status, reason=said.reason)
-    raise _STATUSES.get(status, Unavailable if status == _UNAUTHORIZED else Refused)(
+    raise _STATUSES.get(status, ApiUnavailable if status == _UNAUTHORIZED else RequestRejected)(
         message, status=status, reason=said.reason
     )
 
@@ -231,8 +309,8 @@ def _fail(method: str, status: int, headers: Mapping[str, str], data: bytes) -> 
 def _status(data: bytes) -> Status:
     try:
         # Whoever asks for protobuf is refused in it, too.
-        return status_of(data) if data.startswith(MAGIC) else msgspec.json.decode(data, type=Status)
-    except (msgspec.DecodeError, Unreadable):
+        return decode_status(data) if data.startswith(MAGIC) else msgspec.json.decode(data, type=Status)
+    except (msgspec.DecodeError, ProtobufError):
         return Status(message=data[:200].decode(errors="replace").strip())
 
 

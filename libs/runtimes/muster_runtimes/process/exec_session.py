@@ -1,6 +1,6 @@
 """Runs one command in a session of its own, and ends all of it when told to, or when nobody is there any more to tell.
 
-Like the shim, this file imports nothing but the standard library and is run alone: ``session.py CONTROL REPLICA``, two descriptors.
+Like the shim, this file imports nothing but the standard library and is run alone: ``exec_session.py CONTROL REPLICA``, two descriptors.
 From ``CONTROL`` comes the request, a line of JSON: the words, the environment, the working folder, and whether stdin is a terminal.
 The answers are lines of JSON: an empty object once the command runs; at last its exit code, and why where it could not be run. When
 ``CONTROL`` is closed from the other side, or ``REPLICA`` becomes readable (its pidfd: the replica has ended), everything that the
@@ -36,7 +36,7 @@ _SIGNALLED = 128
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Request(TypedDict):
+class ExecRequest(TypedDict):
     """What to run."""
 
     words: list[str]
@@ -47,7 +47,7 @@ class Request(TypedDict):
 
 def main(control: socket.socket, replica: int) -> None:
     """Run the command of ``control``, and answer how it ended."""
-    request: Request = json.loads(_line(control))
+    request: ExecRequest = json.loads(_line(control))
     for descriptor in (control.fileno(), replica):
         os.set_inheritable(descriptor, False)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -84,7 +84,7 @@ def _line(control: socket.socket) -> bytes:
     return line
 
 
-def _become(request: Request, problem: int) -> None:
+def _become(request: ExecRequest, problem: int) -> None:
     words = request["words"]
     try:
         os.setsid()

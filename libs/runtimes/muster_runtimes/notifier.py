@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 from weakref import WeakSet
 
 
-class Listener(AsyncIterator[str]):
+class ChangeListener(AsyncIterator[str]):
     """Job ids as they change, from the moment of its creation on."""
 
     def __init__(self, job_ids: Iterable[str]) -> None:
@@ -16,7 +16,7 @@ class Listener(AsyncIterator[str]):
         if self._pending:
             self._something.set()
 
-    def tell(self, job_id: str) -> None:
+    def notify(self, job_id: str) -> None:
         """Note that the job has changed."""
         self._pending[job_id] = None
         self._something.set()
@@ -30,19 +30,19 @@ class Listener(AsyncIterator[str]):
         return job_id
 
 
-class Changes:
+class ChangeNotifier:
     """The listeners of one runtime."""
 
     def __init__(self) -> None:
-        self._listeners: WeakSet[Listener] = WeakSet()
+        self._listeners: WeakSet[ChangeListener] = WeakSet()
 
-    def listen(self, job_ids: Iterable[str]) -> Listener:
+    def subscribe(self, job_ids: Iterable[str]) -> ChangeListener:
         """A new listener, told of ``job_ids`` first."""
-        listener = Listener(job_ids)
+        listener = ChangeListener(job_ids)
         self._listeners.add(listener)
         return listener
 
-    def tell(self, job_id: str) -> None:
+    def notify(self, job_id: str) -> None:
         """Tell every listener that the job has changed."""
         for listener in self._listeners:
-            listener.tell(job_id)
+            listener.notify(job_id)

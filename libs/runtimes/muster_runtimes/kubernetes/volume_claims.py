@@ -16,15 +16,20 @@ from urllib.parse import quote
 
 import msgspec
 
-from muster_runtimes.kubernetes.api import Api
-from muster_runtimes.kubernetes.errors import ApiError, Conflict, NotFound, Refused
-from muster_runtimes.kubernetes.objects import Metadata
-from muster_runtimes.kubernetes.writer import collection
+from muster_runtimes.kubernetes.api_client import (
+    ApiClient,
+    Conflict,
+    KubernetesApiError,
+    ObjectNotFound,
+    RequestRejected,
+)
+from muster_runtimes.kubernetes.objects import ObjectMeta
+from muster_runtimes.kubernetes.writer import collection_path
 from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
 
-SELECTED_NODE = "volume.kubernetes.io/selected-node"
+SELECTED_NODE_ANNOTATION = "volume.kubernetes.io/selected-node"
 
 _CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 _BY_HAND = "kubernetes.io/no-provisioner"
@@ -45,7 +50,7 @@ class _ClaimSpec(msgspec.Struct, frozen=True, rename="camel"):
 class _Claim(msgspec.Struct, frozen=True):
     """A claim."""
 
-    metadata: Metadata
+    metadata: ObjectMeta
     spec: _ClaimSpec = _ClaimSpec()
 
 
@@ -56,10 +61,10 @@ class _Class(msgspec.Struct, frozen=True, rename="camel"):
     volume_binding_mode: str | None = None
 
 
-class Claims:
+class VolumeClaims:
     """Says of claims where they are needed."""
 
-    def __init__(self, *, api: Api) -> None:
+    def __init__(self, *, api: ApiClient) -> None:
         self._api = api
         self._known: dict[tuple[str, str], float] = {}
         self._waiting: set[asyncio.Task[None]] = set()
@@ -71,16 +76,21 @@ class Claims:
         await asyncio.gather(*self._waiting, return_exceptions=True)
 
     async def select(self, pod: Mapping[str, Any], *, namespace: str, node: str) -> None:
-        """Have the claims of a pod's template made where it will run. Raises ``ApiError``: ``Refused`` where nobody can make one."""
-        for name in claims_of(pod):
+        """Set the selected node of the claims that a pod template names.
+
+        Raises:
+            RequestRejected: A claim cannot be provisioned without kube-scheduler.
+            KubernetesApiError: The API server cannot be reached.
+        """
+        for name in claim_names(pod):
             if self._known.get((namespace, name), 0.0) > time.monotonic():
                 continue
             try:
                 await self._select(namespace, name, node)
-            except NotFound:
+            except ObjectNotFound:
                 # Whoever makes it may be about to; until then its pod says what it waits for.
                 continue
-            except Refused as error:
+            except RequestRejected as error:
                 if error.status != _FORBIDDEN:
                     raise
                 log.warning("claims are left to others: %s", error)
@@ -88,7 +98,7 @@ class Claims:
 
     def follow(self, pod: Mapping[str, Any], *, name: str, namespace: str, node: str) -> None:
         """Do the same for the claims that Kubernetes makes for the pod ``name``, as they come. Returns at once."""
-        own = [f"{name}-{volume}" for volume in own_claims_of(pod)]
+        own = [f"{name}-{volume}" for volume in ephemeral_volumes(pod)]
         if own:
             task = asyncio.create_task(self._follow(own, namespace, node))
             self._waiting.add(task)
@@ -101,9 +111,9 @@ class Claims:
             for name in list(left):
                 try:
                     await self._select(namespace, name, node)
-                except NotFound:
+                except ObjectNotFound:
                     continue
-                except ApiError as error:
+                except KubernetesApiError as error:
                     log.warning(
                         "a claim is not told its node: %s", error, extra=fields(claim=name, node=node)
                     )
@@ -112,24 +122,28 @@ class Claims:
                 return
 
     async def _select(self, namespace: str, name: str, node: str) -> None:
-        path = f"{collection(namespace, 'persistentvolumeclaims')}/{quote(name)}"
+        path = f"{collection_path(namespace, 'persistentvolumeclaims')}/{quote(name)}"
         for _ in range(_TRIES):
             claim = await self._api.get(path, _Claim)
             storage = claim.spec.storage_class_name
             # Bound, or to be bound to what is there, or told before: where another pod is, which its provisioner may be at work for.
-            if claim.spec.volume_name or not storage or SELECTED_NODE in claim.metadata.annotations:
+            if (
+                claim.spec.volume_name
+                or not storage
+                or SELECTED_NODE_ANNOTATION in claim.metadata.annotations
+            ):
                 return
             kind = await self._api.get(f"{_CLASSES}/{quote(storage)}", _Class)
             if kind.volume_binding_mode != _WAITS:
                 return
             if kind.provisioner == _BY_HAND:
-                raise Refused(
+                raise RequestRejected(
                     f"the claim {name} waits for kube-scheduler, which does not place these pods, to choose one of the volumes of class "
                     f"{storage}: bind it to a volume first (volumeName)"
                 )
             metadata = {
                 "resourceVersion": claim.metadata.resource_version,
-                "annotations": {SELECTED_NODE: node},
+                "annotations": {SELECTED_NODE_ANNOTATION: node},
             }
             try:
                 await self._api.patch(path, {"metadata": metadata}, _Claim)
@@ -138,13 +152,13 @@ class Claims:
             return
 
 
-def claims_of(pod: Mapping[str, Any]) -> Collection[str]:
+def claim_names(pod: Mapping[str, Any]) -> Collection[str]:
     """The claims that a template names."""
     sources: list[dict[str, Any]] = [volume.get("persistentVolumeClaim") or {} for volume in _volumes(pod)]
     return list(dict.fromkeys(str(source["claimName"]) for source in sources if source.get("claimName")))
 
 
-def own_claims_of(pod: Mapping[str, Any]) -> Collection[str]:
+def ephemeral_volumes(pod: Mapping[str, Any]) -> Collection[str]:
     """The volumes of a template for which each pod gets a claim of its own."""
     return [str(volume.get("name")) for volume in _volumes(pod) if volume.get("ephemeral")]
 

@@ -18,19 +18,23 @@ import msgspec
 from muster_core.frameworks import ConfigFile
 from muster_core.models import Job, ReplicaState
 from muster_events.subjects import partition_of
-from muster_runtimes.kubernetes.claims import Claims
-from muster_runtimes.kubernetes.config import needs_config, node_as_owner, owner
-from muster_runtimes.kubernetes.errors import ApiError, NotFound, Refused
+from muster_runtimes.kubernetes.api_client import KubernetesApiError, ObjectNotFound, RequestRejected
+from muster_runtimes.kubernetes.informers import PartitionInformers, ReplicaStore
 from muster_runtimes.kubernetes.labels import GENERATION, is_addressed, replica_of
-from muster_runtimes.kubernetes.node_watch import NodeWatch
+from muster_runtimes.kubernetes.manifests import (
+    PodOptions,
+    config_map_owner,
+    needs_config_map,
+    node_owner,
+    pod_manifest,
+    service_manifest,
+    unsupported_reason,
+)
+from muster_runtimes.kubernetes.nodes import NodeInformer, pod_requests, sum_resources
 from muster_runtimes.kubernetes.objects import Pod
-from muster_runtimes.kubernetes.partitions import Partitions
-from muster_runtimes.kubernetes.pods import PodOptions, make_pod, why_not
-from muster_runtimes.kubernetes.requests import requests_of, total
-from muster_runtimes.kubernetes.runs import Runs
-from muster_runtimes.kubernetes.services import headless_service
-from muster_runtimes.kubernetes.writer import InTheWay, Taken, Writer, is_for_later
-from muster_runtimes.ports import Launch, Observation, ReplicaId
+from muster_runtimes.kubernetes.volume_claims import VolumeClaims
+from muster_runtimes.kubernetes.writer import NameTaken, NameTerminating, ObjectWriter, is_quota_exceeded
+from muster_runtimes.protocols import Launch, Observation, ReplicaId
 from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
@@ -41,19 +45,19 @@ CANNOT_RUN = 126
 _SOON_S = 0.5
 _ANOTHER = "since another of its gang was refused"
 
-Start = tuple[int, int, int]
+StartKey = tuple[int, int, int]
 """Those that start together, all or none: attempt, generation and restart of each."""
 
 
-class _GangRefused(Exception):
+class _GangRejected(Exception):
     """Another of those that are to start together was refused."""
 
 
-class _NodeTaken(Exception):
+class _NodeFull(Exception):
     """Others have taken the room of the node since the replica was placed."""
 
 
-class Known(msgspec.Struct, kw_only=True):
+class KnownJob(msgspec.Struct, kw_only=True):
     """What is known of a job that this copy writes for.
 
     ``uid`` is its config map's, empty until this copy has written it. ``refusal``: why its namespace takes nothing of it. ``late`` are the
@@ -68,22 +72,22 @@ class Known(msgspec.Struct, kw_only=True):
     refusal: str = ""
     services: set[ReplicaId] = msgspec.field(default_factory=set[ReplicaId])
     late: set[ReplicaId] = msgspec.field(default_factory=set[ReplicaId])
-    refused: set[Start] = msgspec.field(default_factory=set["Start"])
-    starting: Counter[Start] = msgspec.field(default_factory=Counter["Start"])
+    refused: set[StartKey] = msgspec.field(default_factory=set["StartKey"])
+    starting: Counter[StartKey] = msgspec.field(default_factory=Counter["StartKey"])
 
 
-class Starts:
+class GangStarter:
     """Starts replicas of the jobs that it knows. ``node_lost_s`` is how long a pod stands a node that is not heard of."""
 
     def __init__(
         self,
         *,
         clock: Callable[[], int],
-        nodes: NodeWatch,
-        runs: Runs,
-        partitions: Partitions,
-        writer: Writer,
-        claims: Claims,
+        nodes: NodeInformer,
+        runs: ReplicaStore,
+        partitions: PartitionInformers,
+        writer: ObjectWriter,
+        claims: VolumeClaims,
         pool: str,
         node_lost_s: int,
     ) -> None:
@@ -95,14 +99,14 @@ class Starts:
         self._claims = claims
         self._pool = pool
         self._node_lost_s = node_lost_s
-        self._jobs: dict[str, Known] = {}
+        self._jobs: dict[str, KnownJob] = {}
 
-    def know(self, job_id: str, job: Job) -> None:
+    def register_job(self, job_id: str, job: Job) -> None:
         """What a job is; said before anything is asked for it."""
         if job_id not in self._jobs:
-            self._jobs[job_id] = Known(job=job)
+            self._jobs[job_id] = KnownJob(job=job)
 
-    def known(self, job_id: str) -> Known | None:
+    def known(self, job_id: str) -> KnownJob | None:
         """What is known of a job, if anything."""
         return self._jobs.get(job_id)
 
@@ -131,9 +135,9 @@ class Starts:
         if seen is not None:
             return seen
         known = self._jobs[replica.job_id]
-        if why := why_not(launch) or known.refusal:
+        if why := unsupported_reason(launch) or known.refusal:
             return self._refuse(replica, ReplicaState.EXITED, why)
-        if self._runs.is_in_the_way(replica):
+        if self._runs.has_terminating_predecessor(replica):
             # That it has gone is an event, which has the job looked at.
             known.late.add(replica)
             return self._not_yet(replica)
@@ -141,15 +145,15 @@ class Starts:
         known.starting[start] += 1
         try:
             await self._start(launch, known, start)
-        except InTheWay:
+        except NameTerminating:
             known.late.add(replica)
             self._look_soon(replica.job_id)
-        except _GangRefused:
+        except _GangRejected:
             return self._refuse(replica, ReplicaState.REJECTED, f"not started, {_ANOTHER}")
-        except (Refused, Taken, NotFound, _NodeTaken) as refusal:
+        except (RequestRejected, NameTaken, ObjectNotFound, _NodeFull) as refusal:
             known.refused.add(start)
-            is_passing = isinstance(refusal, Taken | _NodeTaken) or (
-                isinstance(refusal, Refused) and is_for_later(refusal)
+            is_passing = isinstance(refusal, NameTaken | _NodeFull) or (
+                isinstance(refusal, RequestRejected) and is_quota_exceeded(refusal)
             )
             state = ReplicaState.REJECTED if is_passing else ReplicaState.EXITED
             return self._refuse(replica, state, str(refusal))
@@ -164,7 +168,7 @@ class Starts:
         known = self._jobs[job_id]
         known.members = content
         # One that has a config map keeps it, whoever wrote it.
-        if known.uid or needs_config(known.job) or self._partitions.anchor(job_id) is not None:
+        if known.uid or needs_config_map(known.job) or self._partitions.config_map(job_id) is not None:
             await self._write(job_id, known)
 
     async def write_config(self, job_id: str, files: Mapping[str, ConfigFile]) -> None:
@@ -173,17 +177,17 @@ class Starts:
         known.files = dict(files)
         await self._write(job_id, known)
 
-    async def _start(self, launch: Launch, known: Known, start: Start) -> None:
+    async def _start(self, launch: Launch, known: KnownJob, start: StartKey) -> None:
         def none_is_refused() -> None:
             if start in known.refused:
-                raise _GangRefused
+                raise _GangRejected
 
         none_is_refused()
         replica, job = launch.replica, known.job
         self._check_node(launch, known)
         # At each start, since somebody may have deleted it meanwhile; that it is there is then the answer.
         if is_addressed(job) and replica not in known.services:
-            service = headless_service(
+            service = service_manifest(
                 replica.job_id, job, replica.role, replica.index, pool=self._pool, owner_uid=known.uid
             )
             await self._writer.service(service)
@@ -193,20 +197,20 @@ class Starts:
         )
         pod_template = launch.template.pod
         await self._claims.select(pod_template, namespace=job.namespace, node=launch.node)
-        content = make_pod(
+        content = pod_manifest(
             launch,
             job,
-            owner=self._owner_of(launch, known),
+            config_map_owner=self._owner_of(launch, known),
             files=known.files,
             options=options,
             members=None if known.uid else (known.members or b"").decode(),
         )
         grace_s = launch.template.grace_s
-        pod = await self._writer.pod(content, replica, grace_s=grace_s, unless=none_is_refused)
+        pod = await self._writer.pod(content, replica, grace_s=grace_s, before_send=none_is_refused)
         self._claims.follow(pod_template, name=launch.name, namespace=job.namespace, node=launch.node)
         self._partitions.put(replica.job_id, pod)
 
-    def _check_node(self, launch: Launch, known: Known) -> None:
+    def _check_node(self, launch: Launch, known: KnownJob) -> None:
         """Raise where others have taken the node's room meanwhile: a kubelet would refuse the pod, and not every node has one that does.
 
         Whoever starts at once is placed on what was known a moment ago, and need not be looked at again.
@@ -214,11 +218,11 @@ class Starts:
         replica = launch.replica
         if replica not in known.late and not replica.restart:
             return
-        ours = total(requests_of(pod.spec) for pod in self._runs.on_node(launch.node))
-        if self._nodes.is_overfull(launch.node, ours + launch.template.requests):
-            raise _NodeTaken(f"others have taken the room on {launch.node} since it was placed there")
+        ours = sum_resources(pod_requests(pod.spec) for pod in self._runs.pods_on_node(launch.node))
+        if self._nodes.lacks_capacity(launch.node, ours + launch.template.requests):
+            raise _NodeFull(f"others have taken the room on {launch.node} since it was placed there")
 
-    async def _take_back(self, launch: Launch, known: Known) -> None:
+    async def _take_back(self, launch: Launch, known: KnownJob) -> None:
         """A gang starts as a whole: where a member is refused, those that were created go as well. A replica's own restart is no gang's."""
         replica = launch.replica
         if replica.restart:
@@ -226,25 +230,25 @@ class Starts:
         created = [pod for pod in self._runs.pods_of(replica.job_id) if _starts_with(pod, launch)]
         for pod in created:
             if (peer := replica_of(pod.metadata)) is not None:
-                self._runs.condemn(peer, f"taken back, {_ANOTHER}")
+                self._runs.mark_for_removal(peer, f"taken back, {_ANOTHER}")
         if created:
             try:
                 await self._writer.delete_start(replica, known.job.namespace, generation=launch.generation)
-            except ApiError as error:
+            except KubernetesApiError as error:
                 log.warning("a gang that was refused is not taken back yet: %s", error)
 
-    def _owner_of(self, launch: Launch, known: Known) -> dict[str, Any] | None:
+    def _owner_of(self, launch: Launch, known: KnownJob) -> dict[str, Any] | None:
         if known.uid:
-            return owner(known.job.name, known.uid)
+            return config_map_owner(known.job.name, known.uid)
         uid = self._nodes.uid(launch.node)
-        return node_as_owner(launch.node, uid) if uid else None
+        return node_owner(launch.node, uid) if uid else None
 
-    async def _write(self, job_id: str, known: Known) -> None:
+    async def _write(self, job_id: str, known: KnownJob) -> None:
         try:
             uid = await self._writer.config(
                 job_id, known.job, uid=known.uid, members=known.members, files=known.files
             )
-        except (Refused, Taken, NotFound) as refusal:
+        except (RequestRejected, NameTaken, ObjectNotFound) as refusal:
             known.refusal = str(refusal)
             log.warning("a job's config map is refused: %s", refusal, extra=fields(job=known.job.name))
             return
@@ -255,7 +259,7 @@ class Starts:
 
     def _refuse(self, replica: ReplicaId, state: ReplicaState, why: str) -> Observation:
         code = CANNOT_RUN if state is ReplicaState.EXITED else None
-        return self._runs.settle(
+        return self._runs.record(
             Observation(replica=replica, state=state, at=self._clock(), exit_code=code, reason=why)
         )
 
@@ -263,7 +267,7 @@ class Starts:
         return Observation(replica=replica, state=ReplicaState.PLACED, at=self._clock())
 
     def _look_soon(self, job_id: str) -> None:
-        asyncio.get_running_loop().call_later(_SOON_S, self._runs.tell, job_id)
+        asyncio.get_running_loop().call_later(_SOON_S, self._runs.notify, job_id)
 
 
 def _starts_with(pod: Pod, launch: Launch) -> bool:

@@ -1,18 +1,20 @@
-"""From a launch to what a shim runs, or to the reason why it cannot be run here."""
+"""DOC."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Container, Mapping
 from pathlib import Path
 
 import msgspec
 
-from muster_runtimes.ports import Launch
-from muster_runtimes.process.progress import VARIABLE as PROGRESS_FILE
-from muster_runtimes.process.records import Spec
+from muster_core.frameworks import ConfigFile, RemoteShell
+from muster_runtimes.process.logs import PROGRESS_VARIABLE
 from muster_runtimes.process.shim import CANNOT_RUN
+from muster_runtimes.process.state_files import ReplicaSpec, replace
+from muster_runtimes.protocols import Launch
 
 _INHERITED = ("HOME", "LANG", "TMPDIR")
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -21,7 +23,7 @@ _KEEP_STILL = ("sleep", "infinity")
 _REFERENCE = re.compile(r"\$\$|\$\((?P<name>[A-Za-z_][A-Za-z0-9_.-]*)\)")
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class LaunchRejection(msgspec.Struct, frozen=True):
     """Why a launch cannot be run. With an ``exit_code`` it is the replica that failed; without, the node refuses it."""
 
     reason: str
@@ -38,7 +40,7 @@ def base_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return base
 
 
-def specify(
+def make_spec(
     launch: Launch,
     *,
     nodes: Container[str],
@@ -47,7 +49,7 @@ def specify(
     log_bytes: int,
     build: Path | None = None,
     progress: Path | None = None,
-) -> Spec | Refusal:
+) -> ReplicaSpec | LaunchRejection:
     """What to run for ``launch`` on one of ``nodes``; a relative working directory starts at ``workdir``.
 
     Where there is a ``build``, its folder is the working directory of a replica that names none, and its programs come first on PATH.
@@ -55,17 +57,19 @@ def specify(
     """
     template = launch.template
     if launch.node not in nodes:
-        return Refusal(f"unknown node: {launch.node}")
+        return LaunchRejection(f"unknown node: {launch.node}")
     if not template.command:
         words = "the process runtime runs no images: give a command"
-        return Refusal(f"{words} (image {template.image})" if template.image else words, exit_code=CANNOT_RUN)
+        return LaunchRejection(
+            f"{words} (image {template.image})" if template.image else words, exit_code=CANNOT_RUN
+        )
     env = {
         **base,
         **_resolved(launch.env, template.env),
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, launch.gpus)),
     }
     if progress is not None:
-        env[PROGRESS_FILE] = str(progress)
+        env[PROGRESS_VARIABLE] = str(progress)
     at_home = launch.is_build or not template.working_dir
     if build is not None:
         env |= {"MUSTER_BUILD": str(build), "PATH": f"{build}/bin:{env['PATH']}"}
@@ -73,7 +77,7 @@ def specify(
     if launch.takes_commands and Path(words[0]).name == _SSH_SERVER:
         # Its part is the attendant's, and no replica opens a door of this machine to the network.
         words = _KEEP_STILL
-    return Spec(
+    return ReplicaSpec(
         name=launch.name,
         node=launch.node,
         argv=tuple(expand(word, env) for word in words),
@@ -101,3 +105,26 @@ def expand(word: str, env: Mapping[str, str]) -> str:
         return "$" if name is None else env.get(name, found[0])
 
     return _REFERENCE.sub(value, word)
+
+
+_CALLER = Path(__file__).with_name("remote_shell.py")
+
+# The launcher's sessions stay attached to the workers' daemons, so that these stay in their workers' process groups.
+_ENV = {"OMPI_MCA_orte_leave_session_attached": "1"}
+
+
+def write_config(folder: Path, files: Mapping[str, ConfigFile]) -> None:
+    """Write ``files``, each atomically, and remove what is not among them."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, file in files.items():
+        replace(folder / name, file.content, mode=file.mode)
+    for entry in folder.iterdir():
+        # Names that begin with a dot are drafts of this very moment.
+        if entry.name not in files and not entry.name.startswith("."):
+            entry.unlink(missing_ok=True)
+
+
+def remote_shell(job: Path) -> RemoteShell:
+    """How replicas of the job in the folder ``job`` run commands in one another."""
+    caller = shlex.join([sys.executable, "-I", "-S", "-X", "utf8", str(_CALLER), str(job)])
+    return RemoteShell(script=f'#!/bin/sh\nexec {caller} "$@"\n', env=_ENV)

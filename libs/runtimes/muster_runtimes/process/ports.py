@@ -14,8 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from muster_runtimes.process.layout import Layout, safe_name
-from muster_runtimes.process.records import locked, replace
+from muster_runtimes.process.state_files import StateDirectory, locked, replace, safe_name
 
 LOOPBACK = "127.0.0.1"
 LOOPBACK_INTERFACE = "lo"
@@ -23,19 +22,19 @@ LOOPBACK_INTERFACE = "lo"
 _decoder = msgspec.json.Decoder(dict[str, int])
 
 
-class NoPortLeftError(RuntimeError):
+class NoFreePortError(RuntimeError):
     """Every port of the range is reserved or in use."""
 
 
-class PortBook:
+class PortAllocator:
     """Draws, remembers and releases ports of ``span``."""
 
-    def __init__(self, *, layout: Layout, span: range) -> None:
+    def __init__(self, *, layout: StateDirectory, span: range) -> None:
         self._layout = layout
         self._span = span
 
     def draw(self, job_id: str, replicas: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """The port of each (role, index): the one that it has, else a new one. Raises ``NoPortLeftError``."""
+        """The port of each (role, index): the one that it has, else a new one. Raises ``NoFreePortError``."""
         folder = self._layout.job(job_id)
         folder.mkdir(mode=0o700, exist_ok=True)
         with locked(folder / "ports.lock", wait=True):
@@ -80,7 +79,7 @@ class PortBook:
             if _free(port):
                 return port
             entry.unlink(missing_ok=True)
-        raise NoPortLeftError(f"no port left between {self._span.start} and {self._span.stop - 1}")
+        raise NoFreePortError(f"no port left between {self._span.start} and {self._span.stop - 1}")
 
     def _candidates(self, holder: str) -> Iterator[int]:
         # Roots know nothing of one another: the same job under two of them should not begin at the same port.

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 import aiohttp
 
-from muster_runtimes.kubernetes.errors import Unavailable
+from muster_runtimes.kubernetes.api_client import ApiUnavailable
 
 Refuse = Callable[[str, int, Mapping[str, str], bytes], NoReturn]
 """Raises what an answer means: method, status, headers, body."""
@@ -37,7 +37,7 @@ _KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 _ENDED = getattr(select, "POLLRDHUP", 0)
 
 
-class Socket:
+class PodWebSocket:
     """An open one. Whoever sends leaves it to another to receive all the while: answers to pings come that way."""
 
     def __init__(
@@ -159,8 +159,8 @@ async def open_socket(
     headers: Mapping[str, str],
     protocols: Sequence[str],
     refuse: Refuse,
-) -> AsyncGenerator[Socket]:
-    """Open a socket over the connections of ``connector``. Raises what ``refuse`` does, and ``Unavailable``."""
+) -> AsyncGenerator[PodWebSocket]:
+    """Open a socket over the connections of ``connector``. Raises what ``refuse`` does, and ``ApiUnavailable``."""
 
     async def check(response: aiohttp.ClientResponse) -> None:
         if response.status >= _FIRST_ERROR:
@@ -183,10 +183,10 @@ async def open_socket(
                     timeout=_TIMEOUT,
                 )
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-            raise Unavailable(f"the API server opens no connection to the pod: {error}") from error
+            raise ApiUnavailable(f"the API server opens no connection to the pod: {error}") from error
         async with websocket:
             _keep_alive(websocket.get_extra_info("socket"))
-            yield Socket(websocket)
+            yield PodWebSocket(websocket)
 
 
 def _keep_alive(connection: TransportSocket | None) -> None:

@@ -14,14 +14,14 @@ import msgspec
 from muster_core.models import ReplicaState
 from muster_runtimes.kubernetes.labels import ADDRESS, MAIN_CONTAINER
 from muster_runtimes.kubernetes.objects import (
-    Condition,
     ContainerStatus,
     Pod,
     Running,
+    StatusCondition,
     Terminated,
     Waiting,
 )
-from muster_runtimes.ports import Observation, ReplicaId
+from muster_runtimes.protocols import Observation, ReplicaId
 
 US = 1_000_000
 
@@ -45,53 +45,56 @@ _STUCK = frozenset(
 )
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class PodContext(msgspec.Struct, frozen=True, kw_only=True):
     """What is known besides the pod itself, at ``now`` (µs).
 
-    ``asked``: Muster asked for its end, since nobody wants it any more. ``verdict``: why Muster takes the pod away although it is wanted.
-    ``node_away``: its node is gone or not heard of. ``start_s`` is how long a container may fail to start.
+    Attributes:
+        stop_requested: Muster has asked for the end of the pod.
+        removal_reason: Why Muster removes a pod whose replica is still wanted; empty if it does not.
+        node_unavailable: The node is deleted or not ready.
+        start_s: How long a container may fail to start, in seconds.
     """
 
     now: int
-    asked: bool = False
-    verdict: str = ""
-    node_away: bool = False
+    stop_requested: bool = False
+    removal_reason: str = ""
+    node_unavailable: bool = False
     start_s: float = 120.0
 
 
-def is_over(pod: Pod) -> bool:
+def is_terminated(pod: Pod) -> bool:
     """Whether nothing of the pod runs any more, as its phase says: until then it has its node's resources, even one without any grace."""
     return pod.status.phase in _ENDED_PHASES
 
 
-def is_forced(pod: Pod) -> bool:
+def is_force_deleted(pod: Pod) -> bool:
     """Whether the pod has no grace left, and nobody has said yet that it is over: it was deleted by force."""
-    return pod.metadata.deletion_grace_period_seconds == 0 and not is_over(pod)
+    return pod.metadata.deletion_grace_period_seconds == 0 and not is_terminated(pod)
 
 
-def is_lost(pod: Pod, view: View) -> bool:
+def is_lost(pod: Pod, view: PodContext) -> bool:
     """Whether the pod was to have ended by now, and nobody is there to say so."""
-    return view.node_away and _is_past_its_end(pod, view.now)
+    return view.node_unavailable and _is_past_its_end(pod, view.now)
 
 
-def main_ended(pod: Pod) -> bool:
+def main_container_ended(pod: Pod) -> bool:
     """Whether the container that decides has ended while others of the pod still run."""
     status = _main(pod)
-    return status is not None and status.state.terminated is not None and not is_over(pod)
+    return status is not None and status.state.terminated is not None and not is_terminated(pod)
 
 
-def observe(pod: Pod, replica: ReplicaId, view: View) -> Observation:
+def observe(pod: Pod, replica: ReplicaId, view: PodContext) -> Observation:
     """What stands of a run."""
     status = _main(pod)
     terminated = status.state.terminated if status else None
     running = status.state.running if status else None
-    if is_over(pod):
+    if is_terminated(pod):
         return _over(pod, replica, view, terminated)
     if is_lost(pod, view):
         return _taken(pod, replica, view, f"its node {pod.spec.node_name} is not heard of any more")
     if running is not None or terminated is not None:
         return _running(pod, replica, view, running or terminated)
-    at = instant(pod.metadata.creation_timestamp) or view.now
+    at = parse_time(pod.metadata.creation_timestamp) or view.now
     return Observation(
         replica=replica,
         state=ReplicaState.LAUNCHED,
@@ -101,24 +104,24 @@ def observe(pod: Pod, replica: ReplicaId, view: View) -> Observation:
     )
 
 
-def vanished(pod: Pod, replica: ReplicaId, view: View) -> Observation:
+def observe_deleted(pod: Pod, replica: ReplicaId, view: PodContext) -> Observation:
     """What stands of a run whose pod is gone; ``pod`` is the last that was seen of it."""
-    if is_over(pod):
+    if is_terminated(pod):
         return observe(pod, replica, view)
-    if not view.asked:
-        return _taken(pod, replica, view, view.verdict or _disruption(pod) or "its pod was deleted")
+    if not view.stop_requested:
+        return _taken(pod, replica, view, view.removal_reason or _disruption(pod) or "its pod was deleted")
     return _stopped(pod, replica, view)
 
 
-def next_look(pod: Pod, view: View) -> int | None:
+def next_check(pod: Pod, view: PodContext) -> int | None:
     """The instant (µs) at which ``observe`` may answer otherwise although nothing of the pod changes."""
-    if is_over(pod):
+    if is_terminated(pod):
         return None
     looks = [_end_of_patience(pod, view) if _trouble(pod) else None, _end_of_deletion(pod)]
     return min((at for at in looks if at is not None and at > view.now), default=None)
 
 
-def instant(text: str | None) -> int:
+def parse_time(text: str | None) -> int:
     """µs since the epoch; 0 for none."""
     return int(datetime.fromisoformat(text).timestamp() * US) if text else 0
 
@@ -133,21 +136,25 @@ def _main(pod: Pod) -> ContainerStatus | None:
     return next((status for status in statuses if status.name == name), statuses[0] if statuses else None)
 
 
-def _running(pod: Pod, replica: ReplicaId, view: View, container: Running | Terminated | None) -> Observation:
-    started = instant(container.started_at if container else None)
-    at = started or instant(pod.metadata.creation_timestamp) or view.now
+def _running(
+    pod: Pod, replica: ReplicaId, view: PodContext, container: Running | Terminated | None
+) -> Observation:
+    started = parse_time(container.started_at if container else None)
+    at = started or parse_time(pod.metadata.creation_timestamp) or view.now
     return Observation(
         replica=replica, state=ReplicaState.RUNNING, at=at, address=_address(pod), started_at=at
     )
 
 
-def _over(pod: Pod, replica: ReplicaId, view: View, terminated: Terminated | None) -> Observation:
-    if view.verdict and not view.asked and pod.status.phase != "Succeeded":
-        return _taken(pod, replica, view, view.verdict, terminated)
+def _over(pod: Pod, replica: ReplicaId, view: PodContext, terminated: Terminated | None) -> Observation:
+    if view.removal_reason and not view.stop_requested and pod.status.phase != "Succeeded":
+        return _taken(pod, replica, view, view.removal_reason, terminated)
     disruption = _disruption(pod)
-    by_others = pod.metadata.deletion_timestamp and not view.asked and pod.status.phase != "Succeeded"
+    by_others = (
+        pod.metadata.deletion_timestamp and not view.stop_requested and pod.status.phase != "Succeeded"
+    )
     reason = pod.status.reason
-    if not view.asked and (disruption or (reason and reason != _OWN_DEADLINE)):
+    if not view.stop_requested and (disruption or (reason and reason != _OWN_DEADLINE)):
         words = ": ".join(filter(None, (reason, pod.status.message))) or disruption
         return _taken(pod, replica, view, words, terminated)
     if by_others and (terminated is None or _is_of_signal(terminated)):
@@ -158,16 +165,16 @@ def _over(pod: Pod, replica: ReplicaId, view: View, terminated: Terminated | Non
     return Observation(
         replica=replica,
         state=ReplicaState.EXITED,
-        at=instant(terminated.finished_at) or view.now,
+        at=parse_time(terminated.finished_at) or view.now,
         exit_code=exit_code,
         signal=signal,
         reason=_why(terminated),
         address=_address(pod),
-        started_at=instant(terminated.started_at),
+        started_at=parse_time(terminated.started_at),
     )
 
 
-def _unseen(pod: Pod, replica: ReplicaId, view: View) -> Observation:
+def _unseen(pod: Pod, replica: ReplicaId, view: PodContext) -> Observation:
     """It is over, and no container of it has said how."""
     if pod.status.phase == "Succeeded":
         return Observation(
@@ -181,13 +188,13 @@ def _unseen(pod: Pod, replica: ReplicaId, view: View) -> Observation:
             exit_code=failed[1].exit_code or 1,
             reason=f"its init container {failed[0]} ended with {failed[1].exit_code}",
         )
-    if view.asked:
+    if view.stop_requested:
         return _stopped(pod, replica, view)
     how = "and nobody has said how" if _started(pod) else "before it ran"
     return _taken(pod, replica, view, pod.status.message or f"its pod failed {how}")
 
 
-def _stopped(pod: Pod, replica: ReplicaId, view: View) -> Observation:
+def _stopped(pod: Pod, replica: ReplicaId, view: PodContext) -> Observation:
     """It was asked to end and has, and nobody has said how."""
     started = _started(pod)
     if not started:
@@ -205,9 +212,9 @@ def _stopped(pod: Pod, replica: ReplicaId, view: View) -> Observation:
 
 
 def _taken(
-    pod: Pod, replica: ReplicaId, view: View, why: str, terminated: Terminated | None = None
+    pod: Pod, replica: ReplicaId, view: PodContext, why: str, terminated: Terminated | None = None
 ) -> Observation:
-    at = instant(terminated.finished_at) if terminated else 0
+    at = parse_time(terminated.finished_at) if terminated else 0
     return Observation(
         replica=replica,
         state=ReplicaState.REJECTED,
@@ -215,7 +222,7 @@ def _taken(
         reason=why,
         address=_address(pod),
         started_at=_started(pod),
-        node_lost=view.node_away,
+        node_lost=view.node_unavailable,
     )
 
 
@@ -224,7 +231,7 @@ def _started(pod: Pod) -> int:
     if status is None:
         return 0
     state = status.state
-    return instant((state.running or state.terminated or Running()).started_at)
+    return parse_time((state.running or state.terminated or Running()).started_at)
 
 
 def _how(terminated: Terminated) -> tuple[int | None, int | None]:
@@ -264,7 +271,7 @@ def _trouble(pod: Pod) -> Mapping[str, Waiting]:
     return {name: why for name, why in waiting.items() if why.reason in _STUCK}
 
 
-def stuck(pod: Pod, view: View) -> str:
+def startup_failure(pod: Pod, view: PodContext) -> str:
     """Why a pod is to be taken away that does not get to run; empty while it may yet."""
     trouble = _trouble(pod)
     if not trouble or view.now < _end_of_patience(pod, view):
@@ -277,13 +284,13 @@ def _said_of(trouble: Mapping[str, Waiting]) -> str:
     return ": ".join(filter(None, (why.reason, why.message))) if why else ""
 
 
-def _end_of_patience(pod: Pod, view: View) -> int:
-    return instant(pod.metadata.creation_timestamp) + int(view.start_s * US)
+def _end_of_patience(pod: Pod, view: PodContext) -> int:
+    return parse_time(pod.metadata.creation_timestamp) + int(view.start_s * US)
 
 
 def _end_of_deletion(pod: Pod) -> int | None:
     # The timestamp is that of the end of the grace, not of its beginning.
-    return instant(pod.metadata.deletion_timestamp) or None
+    return parse_time(pod.metadata.deletion_timestamp) or None
 
 
 def _is_past_its_end(pod: Pod, now: int) -> bool:
@@ -291,6 +298,6 @@ def _is_past_its_end(pod: Pod, now: int) -> bool:
     return end is not None and now >= end
 
 
-def ready_condition(conditions: Sequence[Condition]) -> bool:
+def ready_condition(conditions: Sequence[StatusCondition]) -> bool:
     """Whether the condition Ready holds."""
     return any(condition.type == "Ready" and condition.status == "True" for condition in conditions)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from muster_runtimes.kubernetes.errors import ApiError
+from muster_runtimes.kubernetes.api_client import KubernetesApiError
+from muster_runtimes.kubernetes.informers import ReplicaStore
 from muster_runtimes.kubernetes.labels import FINALIZER
-from muster_runtimes.kubernetes.logs import LogReader
+from muster_runtimes.kubernetes.logs import PodLogReader
 from muster_runtimes.kubernetes.objects import Pod
-from muster_runtimes.kubernetes.runs import Runs
-from muster_runtimes.kubernetes.states import is_over
-from muster_runtimes.kubernetes.writer import Writer
-from muster_runtimes.ports import ReplicaId
+from muster_runtimes.kubernetes.pod_status import is_terminated
+from muster_runtimes.kubernetes.writer import ObjectWriter
+from muster_runtimes.protocols import ReplicaId
 from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
@@ -24,10 +24,10 @@ _SIDE_BY_SIDE = 16
 _PAUSE_S = 1.0
 
 
-class Farewell:
+class PodFinalizer:
     """Sees off pods in the background; what fails is tried again."""
 
-    def __init__(self, *, runs: Runs, writer: Writer, logs: LogReader) -> None:
+    def __init__(self, *, runs: ReplicaStore, writer: ObjectWriter, logs: PodLogReader) -> None:
         self._runs = runs
         self._writer = writer
         self._logs = logs
@@ -58,7 +58,7 @@ class Farewell:
             replica = await self._waiting.get()
             try:
                 await self._see_off(replica)
-            except ApiError as error:
+            except KubernetesApiError as error:
                 log.warning("a pod is not let go yet: %s", error, extra=fields(job_id=replica.job_id))
                 await asyncio.sleep(_PAUSE_S)
                 self._waiting.put_nowait(replica)
@@ -69,7 +69,7 @@ class Farewell:
         pod = self._runs.pod(replica)
         if pod is None:
             return
-        if is_over(pod):
+        if is_terminated(pod):
             await self._logs.archive(replica, pod)
         elif self._runs.is_lost(replica):
             # Nobody else will say that it is over.

@@ -1,25 +1,157 @@
-"""A launch as a pod: the user's own template where there is one, with what Muster decides put into it.
-
-Pure. The node is written into the pod, so no scheduler looks at it: one write instead of three, and the kubelet has the last word.
-"""
+"""DOC."""
 
 from __future__ import annotations
 
+import base64
 import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 
-from muster_core.frameworks import ConfigFile
-from muster_core.models import GPU_MILLI, Framework, Job, Port, Resources, Template
+from muster_core.frameworks import ConfigFile, port_of
+from muster_core.models import GPU_MILLI, Framework, Job, Port, Resources, Template, replica_name
 from muster_formats.defaults.apply import to_kubernetes
 from muster_formats.pods.keys import PodKeys
-from muster_runtimes.kubernetes.config import volumes
-from muster_runtimes.kubernetes.labels import ADDRESS, FINALIZER, MAIN_CONTAINER, MEMBERS, run_labels
-from muster_runtimes.kubernetes.requests import write_quantities
-from muster_runtimes.kubernetes.services import LONGEST_NAME
-from muster_runtimes.ports import Launch
+from muster_runtimes.kubernetes.labels import (
+    ADDRESS,
+    FINALIZER,
+    MAIN_CONTAINER,
+    MEMBERS,
+    address_labels,
+    is_addressed,
+    job_labels,
+    run_labels,
+)
+from muster_runtimes.kubernetes.nodes import format_resource_list
+from muster_runtimes.protocols import Launch
+
+MEMBERS_KEY = "members.json"
+MEMBERS_DIRECTORY = "/etc/muster"
+FILES_DIRECTORY = "/etc/mpi"
+MEMBERS_VOLUME = "muster-members"
+FILES_VOLUME = "muster-files"
+
+MEMBERS_PATH = f"{MEMBERS_DIRECTORY}/{MEMBERS_KEY}"
+
+_MOST_WITHOUT = 16
+"""The largest gang without a config map. Each pod carries the whole list, so that a large one would carry it too often."""
+
+REMOTE_SHELL = """#!/bin/sh
+exec ssh -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR "$@"
+"""
+"""Called as ``rsh`` is. Images of MPI bring ssh and their own keys."""
+
+
+def config_map_name(job: str) -> str:
+    """The name of a job's config map."""
+    return f"{job}-config"
+
+
+def needs_config_map(job: Job) -> bool:
+    """Whether the job has a config map: its members change, there are too many of them, or it has services, which need an owner.
+
+    A job that has files for its framework needs one in any case.
+    """
+    changes = any(not role.min == role.replicas == role.max for role in job.roles)
+    return changes or is_addressed(job) or sum(role.replicas for role in job.roles) > _MOST_WITHOUT
+
+
+def config_map_manifest(
+    job_id: str, job: Job, *, pool: str, members: bytes | None, files: Mapping[str, ConfigFile]
+) -> dict[str, Any]:
+    """The config map, with everything that it is to hold."""
+    contents = {name: file.content for name, file in files.items()}
+    if members is not None:
+        contents[MEMBERS_KEY] = members
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": config_map_name(job.name),
+            "namespace": job.namespace,
+            "labels": job_labels(job_id, job, pool=pool),
+        },
+        "binaryData": {name: base64.b64encode(content).decode() for name, content in contents.items()},
+    }
+
+
+def volumes(
+    job: str, files: Mapping[str, ConfigFile], *, carried: bool
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The volumes of a pod of the job, and where its container sees them; ``carried``: the pod has the list of members itself."""
+    name = config_map_name(job)
+    made: list[dict[str, Any]] = [{"name": MEMBERS_VOLUME, **(_CARRIED if carried else _listed(name))}]
+    mounts = [_mount(MEMBERS_VOLUME, MEMBERS_DIRECTORY)]
+    if files:
+        items = [{"key": key, "path": key, "mode": file.mode} for key, file in sorted(files.items())]
+        made.append({"name": FILES_VOLUME, "configMap": {"name": name, "items": items}})
+        mounts.append(_mount(FILES_VOLUME, FILES_DIRECTORY))
+    return made, mounts
+
+
+def config_map_owner(job: str, uid: str) -> dict[str, Any]:
+    """The reference that makes an object go with its job's config map."""
+    return _owner("ConfigMap", config_map_name(job), uid)
+
+
+def node_owner(name: str, uid: str) -> dict[str, Any]:
+    """The reference that makes a pod go with its node."""
+    return _owner("Node", name, uid)
+
+
+_CARRIED: dict[str, Any] = {
+    "downwardAPI": {
+        "items": [{"path": MEMBERS_KEY, "fieldRef": {"fieldPath": f"metadata.annotations['{MEMBERS}']"}}]
+    }
+}
+
+
+def _listed(name: str) -> dict[str, Any]:
+    return {"configMap": {"name": name, "items": [{"key": MEMBERS_KEY, "path": MEMBERS_KEY}]}}
+
+
+def _owner(kind: str, name: str, uid: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": kind,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+
+
+def _mount(name: str, path: str) -> dict[str, Any]:
+    return {"name": name, "mountPath": path, "readOnly": True}
+
+
+MAX_NAME_LENGTH = 63
+"""Of a service, since its name is part of a host's."""
+
+
+def service_manifest(
+    job_id: str, job: Job, role: str, index: int, *, pool: str, owner_uid: str
+) -> dict[str, Any]:
+    """The service of one replica. Peers may look for it before it is ready."""
+    selector = address_labels(job_id, role, index)
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": replica_name(job.name, role, index),
+            "namespace": job.namespace,
+            "labels": job_labels(job_id, job, pool=pool) | selector,
+            "ownerReferences": [config_map_owner(job.name, owner_uid)],
+        },
+        "spec": {
+            "clusterIP": "None",
+            "selector": selector,
+            "publishNotReadyAddresses": True,
+            "ports": [{"name": "job", "port": port_of(job, role, index)}],
+        },
+    }
+
 
 Json = dict[str, Any]
 
@@ -50,7 +182,7 @@ class PodOptions(msgspec.Struct, frozen=True, kw_only=True):
     node_lost_s: int = 60
 
 
-def why_not(launch: Launch) -> str:
+def unsupported_reason(launch: Launch) -> str:
     """Why a launch can be no pod, in words for its user; empty where it can."""
     template = launch.template
     spec: Json = template.pod.get("spec") or {}
@@ -58,29 +190,31 @@ def why_not(launch: Launch) -> str:
         return "images are not built on Kubernetes: build the image elsewhere, and name it in the job"
     if not template.image and not spec.get("containers"):
         return "on Kubernetes a replica needs an image"
-    if len(launch.name) > LONGEST_NAME:
-        return f"the name {launch.name} is longer than {LONGEST_NAME} characters: give the job a shorter one"
+    if len(launch.name) > MAX_NAME_LENGTH:
+        return (
+            f"the name {launch.name} is longer than {MAX_NAME_LENGTH} characters: give the job a shorter one"
+        )
     if template.requests.gpu % GPU_MILLI:
         return "a share of a GPU cannot be had on Kubernetes: ask for whole ones"
     containers: list[Json] = spec.get("containers") or []
-    asked: list[Json] = [one.get("resources") or {} for one in containers]
-    if spec.get("resourceClaims") or any(resources.get("claims") for resources in asked):
+    stop_requested: list[Json] = [one.get("resources") or {} for one in containers]
+    if spec.get("resourceClaims") or any(resources.get("claims") for resources in stop_requested):
         return "resource claims (DRA) are allocated by kube-scheduler alone, which does not place these pods"
     return ""
 
 
-def make_pod(
+def pod_manifest(
     launch: Launch,
     job: Job,
     *,
-    owner: Json | None,
+    config_map_owner: Json | None,
     files: Mapping[str, ConfigFile],
     options: PodOptions,
     members: str | None = None,
 ) -> Json:
     """The pod of one run of a replica.
 
-    ``owner`` refers to what it goes with; ``members`` is the list of them, where no config map has it.
+    ``config_map_owner`` refers to what it goes with; ``members`` is the list of them, where no config map has it.
     """
     template = launch.template
     pod: Json = copy.deepcopy(template.pod) if template.pod else _bare(template, options)
@@ -117,7 +251,7 @@ def make_pod(
                 **({} if members is None else {MEMBERS: members}),
             },
             "finalizers": [FINALIZER],
-            "ownerReferences": [] if owner is None else [owner],
+            "ownerReferences": [] if config_map_owner is None else [config_map_owner],
         },
         "spec": spec,
     }
@@ -164,10 +298,10 @@ def _port(port: Port) -> Json:
 
 
 def _resources(template: Template, options: PodOptions) -> Json:
-    requests = write_quantities(template.requests, gpu_resource=options.gpu_resource)
+    requests = format_resource_list(template.requests, gpu_resource=options.gpu_resource)
     # Devices and other extended resources cannot be promised beyond what is asked for.
     devices = Resources(gpu=template.requests.gpu, extended=template.requests.extended)
-    limits = write_quantities(template.limits, gpu_resource=options.gpu_resource) | write_quantities(
+    limits = format_resource_list(template.limits, gpu_resource=options.gpu_resource) | format_resource_list(
         devices, gpu_resource=options.gpu_resource
     )
     said = {"requests": requests, "limits": limits}
