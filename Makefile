@@ -74,7 +74,6 @@ proto: $(STAMP) ## Generate the gRPC stubs from proto/
 docs: $(STAMP) ## Generate the references of events and schemas
 	@$(BIN)/python libs/events/generate.py
 	@$(BIN)/python docs/schema/generate.py
-	@$(BIN)/python docs/fields_generate.py
 
 lock: $(STAMP) ## Pin the newest versions that the members allow
 	@$(BIN)/uv lock --quiet --upgrade

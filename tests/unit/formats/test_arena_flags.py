@@ -1,6 +1,4 @@
-"""Every flag of Arena's has the effect that its table declares, and the page shows it."""
-
-from pathlib import Path
+"""Every Arena flag has the effect that its table declares."""
 
 import pytest
 from msgspec.structs import replace
@@ -11,10 +9,9 @@ from muster_formats.arena.document import split_own
 from muster_formats.arena.jobs import SORTS, Sort
 from muster_formats.arena.kinds import Flag
 from muster_formats.arena.line import flags_of
-from muster_formats.arena.rows import arena_rows, sort_rows
+from muster_formats.arena.rows import arena_rows
 from muster_formats.table import Effect
 
-PAGE = Path(__file__).resolve().parents[3] / "docs/arena.md"
 VALUES = {
     "--name": "other",
     "--label": "team=vision",
@@ -118,21 +115,6 @@ def test_the_rows_are_those_of_the_tables() -> None:
     assert all(
         row.doc and bool(row.why) is (row.effect in {Effect.WARNED, Effect.REFUSED}) for row in rows.values()
     )
-
-
-@pytest.mark.parametrize("sort", SORTS, ids=lambda sort: sort.names[0])
-def test_the_page_shows_every_flag_with_its_effect(sort: Sort) -> None:
-    lines = set(PAGE.read_text().splitlines())
-    missing = [
-        row.path
-        for row in sort_rows(sort)
-        if f"| `{row.path}` | {row.effect.value} | {_told(row.doc, row.why)} |" not in lines
-    ]
-    assert missing == []
-
-
-def _told(doc: str, why: str) -> str:
-    return f"{doc} {why[0].upper()}{why[1:]}." if why else doc
 
 
 @pytest.mark.parametrize(

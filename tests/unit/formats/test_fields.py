@@ -1,7 +1,5 @@
 """The description of the fields is read off the tables, and the page that shows it is current."""
 
-import importlib.util
-import re
 from pathlib import Path
 
 from muster_formats.fields import FieldRow, Link, field_rows, table_rows
@@ -73,43 +71,3 @@ def test_a_template_is_described_where_it_stands() -> None:
 
 def test_every_format_that_is_taken_describes_its_fields() -> None:
     assert [known.words for known in all_formats() if known.taken and not list(field_rows(known))] == []
-
-
-def _page() -> tuple[str, str]:
-    """The page as it is, and as it is due."""
-    spec = importlib.util.spec_from_file_location("fields_generate", DOCS / "fields_generate.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return (DOCS / "fields.md").read_text(), module.rendered()
-
-
-def test_the_page_is_current() -> None:
-    page, due = _page()
-    assert page == due, "run: python docs/fields_generate.py"
-
-
-def test_every_section_is_one_step_from_the_contents() -> None:
-    page, _ = _page()
-    contents = page.split("## Contents\n")[1].split("\n## ")[0]
-    titles = re.findall(r"^##+ (.*)$", page, re.MULTILINE)
-    assert [title for title in titles if f"[{title}](" not in contents] == ["Contents"]
-
-
-def test_what_is_followed_in_part_says_which_part() -> None:
-    page, _ = _page()
-    (policy,) = re.findall(r"^\| `spec.elastic.policy` \| (.*) \|$", page, re.MULTILINE)
-    assert policy.startswith("acted upon in part | Who grows first")
-    assert policy.endswith("its size stays, and a warning says so.")
-
-
-def test_every_link_of_the_page_leads_somewhere() -> None:
-    page, _ = _page()
-    headings = {
-        re.sub(r"[^a-z0-9_ -]", "", title.lower()).replace(" ", "-")
-        for title in re.findall(r"^#+ (.*)$", page, re.MULTILINE)
-    }
-    assert set(re.findall(r"\(#([^)]*)\)", page)) <= headings
-    pages = set(re.findall(r"\(([a-z0-9-]+\.md)\)", page))
-    assert [name for name in pages if not (DOCS / name).exists()] == []

@@ -1,4 +1,4 @@
-"""Arena's command line."""
+"""Arena command lines as documents."""
 
 PROGRAMS = ("arena", "muster")
-"""The words that such a document begins with."""
+"""Program names that start a command-line document."""

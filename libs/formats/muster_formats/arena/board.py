@@ -1,4 +1,4 @@
-"""``--tensorboard``: the service that shows a job's logs."""
+"""``--tensorboard``: a second job, a service that shows the logs of the first."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ _BOARD, _BOARD_IMAGE, _BOARD_PORT = "tensorboard", "tensorflow/tensorflow", 6006
 
 
 def board_of(line: Line, job: Job) -> Job | None:
-    """The service that shows the job's logs, where ``--tensorboard`` asks for one."""
+    """Return the TensorBoard service, if ``--tensorboard`` is given."""
     if CommonFlags.tensorboard.key not in line.flags or not line.get(CommonFlags.tensorboard):
         for flag in (CommonFlags.tensorboard_image, CommonFlags.logdir):
             if cursor := line.at(flag):
-                warn_idle(cursor, flag.key, f"it is for {CommonFlags.tensorboard.key}, which is not given")
+                warn_idle(
+                    cursor, flag.key, f"it applies to {CommonFlags.tensorboard.key}, which is not given"
+                )
         return None
     logs = line.get(CommonFlags.logdir) or _LOGS
     trains = bool(job.roles) and any(role.template.image for role in job.roles)
@@ -28,7 +30,7 @@ def board_of(line: Line, job: Job) -> Job | None:
         and not any(logs.startswith(mount.path) for mount in line.all(CommonFlags.data))
         and logs.startswith("/")
     ):
-        words = f"{logs} is in no volume that --data mounts: on Kubernetes TensorBoard does not see what the replicas write there"
+        words = f"{logs} is not in a volume of --data: on Kubernetes TensorBoard cannot read what the replicas write there"
         line.problems.warn(
             Code.KUBERNETES_ONLY,
             line.spot_of(CommonFlags.logdir),

@@ -1,7 +1,9 @@
-"""Arena's command line as a document: ``arena submit tfjob --name=... "python train.py"``, or the same words after ``muster submit``.
+"""An Arena command line as a document: ``arena submit tfjob --name=... "python train.py"``, or the same after
+``muster submit``.
 
-The older form with ``--mode=tensorflow|horovod|mpi|standalone`` and flags in camel case is read the same way. ``--tensorboard`` gives a
-second job, a service. Only ``submit`` is taken: what else Arena can do is said to be elsewhere.
+The older form with ``--mode=tensorflow|horovod|mpi|standalone`` and camel-case flags is supported.
+``--tensorboard`` adds a second job, a service. Only ``submit`` is supported; other Arena commands are
+rejected with the Muster command to use instead.
 """
 
 from __future__ import annotations
@@ -34,28 +36,28 @@ _MODES = {
 }
 _NOT_SUBMIT = {
     "serve": "Muster trains models and does not serve them",
-    "evaluate": "Muster keeps no registry of models; submit the evaluation as a job",
-    "model": "Muster keeps no registry of models",
-    "cron": "Muster keeps no timetable; let a timer submit the job",
-    "data": "volumes are the cluster's; mount one with --data",
-    "scalein": "muster scale shrinks a job",
-    "scaleout": "muster scale grows a job",
-    "delete": "muster delete does",
-    "get": "muster get does",
-    "list": "muster list does",
-    "logs": "muster logs does",
-    "logviewer": "muster logs shows what replicas wrote",
-    "top": "muster top does",
-    "prune": "--ttl-after-finished removes what has ended",
-    "attach": "muster logs -f shows what replicas write",
-    "completion": "it is the shell's",
-    "version": "muster version does",
-    "whoami": "it says nothing to submit",
+    "evaluate": "Muster has no model registry; submit the evaluation as a job",
+    "model": "Muster has no model registry",
+    "cron": "Muster has no cron jobs; submit the job from a scheduler of your own",
+    "data": "volumes belong to the cluster; mount one with --data",
+    "scalein": "use muster scale to shrink a job",
+    "scaleout": "use muster scale to grow a job",
+    "delete": "use muster delete",
+    "get": "use muster get",
+    "list": "use muster list",
+    "logs": "use muster logs",
+    "logviewer": "muster logs shows the output of replicas",
+    "top": "use muster top",
+    "prune": "--ttl-after-finished removes ended jobs",
+    "attach": "muster logs -f follows the output of replicas",
+    "completion": "it belongs to the shell",
+    "version": "use muster version",
+    "whoami": "it submits nothing",
 }
 _NOT_SORTS = {
-    "deepspeedjob": ("deepspeed", "dp", "its launcher reads /job/hostfile; submit an mpijob and give it --hostfile=/etc/mpi/hostfile"),
-    "rayjob": ("ray", "rj", "Ray has a scheduler of its own"),
-    "sparkjob": ("spark", "sj", "Spark has a scheduler of its own"),
+    "deepspeedjob": ("deepspeed", "dp", "its launcher reads /job/hostfile; submit an mpijob with --hostfile=/etc/mpi/hostfile"),
+    "rayjob": ("ray", "rj", "Ray has its own scheduler"),
+    "sparkjob": ("spark", "sj", "Spark has its own scheduler"),
     "tfserving": ("tfserving", "tfs", "Muster trains models and does not serve them"),
 }  # fmt: skip
 
@@ -82,13 +84,14 @@ def read_arena(cursor: Cursor, given: Given) -> tuple[Job, ...]:
 
 
 FORMAT = Format(name=NAME, version=NAME, kind=_SUBMIT, read=read_arena, version_key="")
-"""What is read here. Its documents are command lines, and are known by their first word."""
+"""The format of command lines, recognised by their first word."""
 
 
 def split_own(words: Sequence[str], own: Mapping[str, bool]) -> tuple[list[str], list[str]]:
-    """Of the words after ``submit``, a program's ``own`` options (name -> whether a value follows), and the others.
+    """Split the words after ``submit`` into a program's ``own`` options (name -> whether a value follows) and
+    the rest.
 
-    What stands after an unquoted command has begun, or after ``--``, is the command's.
+    Words after the start of an unquoted command, or after ``--``, belong to the command.
     """
     flags = {name: flag for sort in SORTS for name, flag in flags_of(sort.table).items()}
     sorts = {name for sort in SORTS for name in sort.names}
@@ -136,7 +139,7 @@ def _jobs(line: Line, sort: Sort, given: Given) -> tuple[Job, ...]:
 def _sort_of(
     verb: Word, rest: list[Word], between: list[Word], problems: Problems
 ) -> tuple[Sort | None, list[Word]]:
-    """Which sub-command it is, and the words after it."""
+    """Return the sub-command and the words after it."""
     named = {name: sort for sort in SORTS for name in sort.names}
     first = rest[0] if rest else None
     if first and first.text in named:
@@ -159,7 +162,7 @@ def _refuse_mode(word: Word, mode: str, problems: Problems) -> None:
     problems.add(
         Code.NOT_ALLOWED,
         Spot(path=GlobalFlags.mode.key, line=word.line, column=word.column),
-        f"{GlobalFlags.mode.key} is one of {', '.join(_MODES)}",
+        f"{GlobalFlags.mode.key} must be one of {', '.join(_MODES)}",
         found=shown(mode),
         allowed=", ".join(_MODES),
         fix=f"did you mean {near}?" if near else "",
@@ -174,16 +177,14 @@ def _refuse_sort(verb: Word, first: Word | None, problems: Problems) -> None:
     said = at.text if at is not verb else ""
     for name, (*others, why) in _NOT_SORTS.items():
         if said in (name, *others):
-            message = f"arena submit {said} is not taken: {why}"
+            message = f"arena submit {said} is not supported: {why}"
             problems.add(
                 Code.NOT_TAKEN, spot, message, found=said, allowed=allowed, fix=f"submit one of {allowed}"
             )
             return
     near = nearest(said, [name for sort in SORTS for name in sort.names]) if said else ""
-    message = (
-        f"there is no sort of job {shown(said)}" if said else f"{_SUBMIT} does not say which sort of job"
-    )
-    fix = f"did you mean {near}?" if near else f"write {_SUBMIT} {names[0]}, or another of these"
+    message = f"{shown(said)} is not a kind of job" if said else f"{_SUBMIT} is missing the kind of job"
+    fix = f"did you mean {near}?" if near else f"write {_SUBMIT} {names[0]}, or another kind"
     problems.add(Code.UNSUPPORTED_KIND, spot, message, found=said, allowed=allowed, fix=fix)
 
 
@@ -192,6 +193,6 @@ def _refuse_verb(program: Word, verb: Word | None, problems: Problems) -> None:
     spot = Spot(path=program.text, line=at.line, column=at.column)
     said = f"{program.text} {verb.text}" if verb else program.text
     why = _NOT_SUBMIT.get(verb.text, "") if verb and program.text == NAME else ""
-    message = f"{shown(said)} is not taken: {why}" if why else f"{shown(said)} submits nothing"
+    message = f"{shown(said)} is not supported: {why}" if why else f"{shown(said)} submits nothing"
     fix = "" if why else f"write {NAME} {_SUBMIT} tfjob --name=..."
     problems.add(Code.NOT_TAKEN, spot, message, found=shown(said), allowed=f"{NAME} {_SUBMIT}", fix=fix)

@@ -1,6 +1,7 @@
-"""Every flag of Arena's ``submit``, of today's sub-commands and of the older ones, and what becomes of it here.
+"""The flags of ``arena submit``, current and older, each with its effect here.
 
-Source: the commands' own help in kubeflow/arena (docs/cli, pkg/argsbuilder), and its older spellings in camel case.
+Source: the help of the commands in kubeflow/arena (docs/cli, pkg/argsbuilder) and their older camel-case
+spellings.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from muster_formats.rules import MAX_REPLICAS
 from muster_formats.table import Table
 
 CPU = QuantityText(Amount(parse_cpu, "500m or 2"))
-"""An amount of CPU."""
+"""A CPU quantity."""
 
 MEMORY = QuantityText(Amount(parse_bytes, "256Mi or 1Gi"))
-"""An amount of memory."""
+"""A memory quantity."""
 
 _GPUS = Count(0, 1024)
 _REPLICAS = Count(0, MAX_REPLICAS)
@@ -51,54 +52,60 @@ _CLIENT = "it concerns the arena program itself"
 _PLACES = "Muster places the replicas"
 _AT_ONCE = "all replicas of a gang start at once"
 _SSH = "replicas reach each other without it"
-_MODELS = "Muster keeps no registry of models"
+_MODELS = "Muster has no model registry"
 
 
 class GlobalFlags(Table):
-    """Of the ``arena`` program, before or after the sub-command."""
+    """Flags of the ``arena`` program, before or after the sub-command."""
 
-    namespace = Flag("--namespace", Text(DNS_1123), "Whose job it is.", short="-n")
+    namespace = Flag("--namespace", Text(DNS_1123), "The job's namespace.", short="-n")
     arena_namespace = Flag(
         "--arena-namespace",
         Loose(),
-        "Where Arena's operators are.",
+        "The namespace of Arena's operators.",
         idle=_CLIENT,
         older=("--arenaNamespace",),
     )
     config = Flag("--config", Loose(), "A kubeconfig.", idle=_CLIENT)
-    loglevel = Flag("--loglevel", Loose(), "How much Arena tells.", idle=_CLIENT)
+    loglevel = Flag("--loglevel", Loose(), "Arena's log level.", idle=_CLIENT)
     pprof = Flag("--pprof", Switch(), "Profiling of Arena.", idle=_CLIENT)
     trace = Flag("--trace", Switch(), "Tracing of Arena.", idle=_CLIENT)
     mode = Flag(
         "--mode",
         OneOf(("tensorflow", "tf", "horovod", "mpi", "standalone")),
-        "The older way to say which sort of job.",
+        "The older way to select the kind of job.",
     )
     dry_run = Flag(
         "--dry-run",
         Switch(),
-        "Show and do not submit.",
-        refused="it is for the muster command, not for a document",
+        "Print instead of submitting.",
+        refused="it is an option of the muster command, not of a document",
     )
     output = Flag(
         "--output",
         Loose(),
-        "How it is shown.",
-        refused="it is for the muster command, not for a document",
+        "The output format.",
+        refused="it is an option of the muster command, not of a document",
         short="-o",
     )
-    file = Flag("--file", Loose(), "A document.", refused="a document of flags names no other", short="-f")
+    file = Flag(
+        "--file",
+        Loose(),
+        "A document.",
+        refused="a document of flags cannot refer to another document",
+        short="-f",
+    )
     help = Flag(
         "--help",
         Switch(),
         "Arena's help.",
-        refused="it is for the muster command, not for a document",
+        refused="it is an option of the muster command, not of a document",
         short="-h",
     )
 
 
 class JobFlags(GlobalFlags):
-    """Of every job."""
+    """Flags of every job."""
 
     name = Flag("--name", Text(DNS_1035), "The job's name.")
     label = Flag("--label", _LABEL, "Labels of the job and its replicas.", short="-l", many=True)
@@ -108,14 +115,14 @@ class JobFlags(GlobalFlags):
 
 
 class CommonFlags(JobFlags):
-    """Of every job that trains."""
+    """Flags of every training job."""
 
     image = Flag(
         "--image",
         Text(),
-        "The image of every replica that has none of its own; a program of this machine needs none.",
+        "The default image of every replica; optional on the process runtime.",
     )
-    gpus = Flag("--gpus", _GPUS, "GPUs of each worker, chief and evaluator. None unless said.")
+    gpus = Flag("--gpus", _GPUS, "GPUs of each worker, chief and evaluator; default 0.")
     device = Flag(
         "--device",
         Pair(RESOURCE_NAME, Count(0, 1024)),
@@ -123,16 +130,18 @@ class CommonFlags(JobFlags):
         many=True,
     )
     workers = Flag(
-        "--workers", _REPLICAS, "How many workers; of PyTorch the master is one of them. 1 unless said."
+        "--workers", _REPLICAS, "The number of workers, default 1; for PyTorch it includes the master."
     )
-    retry = Flag("--retry", _LIMIT, "How often a failed replica is started again. Never unless said.")
+    retry = Flag("--retry", _LIMIT, "How many failures are restarted; default 0.")
     working_dir = Flag(
         "--working-dir",
         Text(),
-        "Where the command runs. /root unless said, in an image.",
+        "The working directory; default /root with an image.",
         older=("--workingDir",),
     )
-    env = Flag("--env", Pair(VARIABLE, Text()), "Variables of every replica.", short="-e", many=True)
+    env = Flag(
+        "--env", Pair(VARIABLE, Text()), "Environment variables of every replica.", short="-e", many=True
+    )
     data = Flag(
         "--data", ClaimMount(), "Volume claims to mount: claim:/path.", kubernetes=True, short="-d", many=True
     )
@@ -144,20 +153,20 @@ class CommonFlags(JobFlags):
         older=("--dataDir",),
         many=True,
     )
-    rdma = Flag("--rdma", Switch(), "One rdma/hca for each replica, which may lock memory.")
-    gang = Flag("--gang", Switch(), "All or none: every job is placed so, with or without it.")
-    priority = Flag("--priority", Priority(), "A number; higher comes first.", short="-p")
-    queue = Flag("--queue", Text(QUEUE), "Where it waits; without a name, where the namespace's jobs wait.")
+    rdma = Flag("--rdma", Switch(), "One rdma/hca for each replica, with permission to lock memory.")
+    gang = Flag("--gang", Switch(), "Gang scheduling; every job is a gang anyway.")
+    priority = Flag("--priority", Priority(), "A number; higher goes first.", short="-p")
+    queue = Flag("--queue", Text(QUEUE), "The queue; without a name, the namespace's queue.")
     toleration = Flag(
-        "--toleration", Tolerated(), "Taints that it stands: key=value:effect,operator, or all.", many=True
+        "--toleration", Tolerated(), "Taints to tolerate: key=value:effect,operator, or all.", many=True
     )
-    selector = Flag("--selector", _LABEL, "Labels that its nodes must have.", many=True)
+    selector = Flag("--selector", _LABEL, "Labels that nodes must have.", many=True)
     config_file = Flag(
         "--config-file",
         Loose(),
         "Files of the user's machine.",
         many=True,
-        refused="files of your machine are not sent along",
+        refused="files of your machine are not uploaded",
         fix="put them into the image, or into a volume that --data mounts",
     )
     image_pull_secret = Flag(
@@ -171,22 +180,24 @@ class CommonFlags(JobFlags):
     image_pull_policy = Flag(
         "--image-pull-policy",
         OneOf(("Always", "IfNotPresent", "Never")),
-        "When images are pulled.",
+        "The image pull policy.",
         kubernetes=True,
     )
-    shell = Flag("--shell", OneOf(("sh", "bash")), "The shell that runs the command. sh unless said.")
+    shell = Flag("--shell", OneOf(("sh", "bash")), "The shell that runs the command; default sh.")
     scheduler = Flag("--scheduler", Loose(), "Another scheduler.", idle=_PLACES)
     host_network = Flag(
-        "--hostNetwork", Switch(), "The node's own network.", kubernetes=True, older=("--host-network",)
+        "--hostNetwork", Switch(), "Use the node's network.", kubernetes=True, older=("--host-network",)
     )
-    host_ipc = Flag("--hostIPC", Switch(), "The node's own IPC.", kubernetes=True, older=("--host-ipc",))
+    host_ipc = Flag(
+        "--hostIPC", Switch(), "Use the node's IPC namespace.", kubernetes=True, older=("--host-ipc",)
+    )
     host_pid = Flag(
-        "--hostPID", Switch(), "The node's own processes.", kubernetes=True, older=("--host-pid",)
+        "--hostPID", Switch(), "Use the node's PID namespace.", kubernetes=True, older=("--host-pid",)
     )
     model_name = Flag("--model-name", Loose(), "A model to register.", idle=_MODELS)
-    model_source = Flag("--model-source", Loose(), "Where that model is.", idle=_MODELS)
-    gpu_topology = Flag("--gputopology", Switch(), "A replica's GPUs within one NVLink group.")
-    share_memory = Flag("--share-memory", MEMORY, "Size of /dev/shm. 2Gi unless said.", kubernetes=True)
+    model_source = Flag("--model-source", Loose(), "The location of that model.", idle=_MODELS)
+    gpu_topology = Flag("--gputopology", Switch(), "Keep a replica's GPUs within one NVLink domain.")
+    share_memory = Flag("--share-memory", MEMORY, "Size of /dev/shm; default 2Gi.", kubernetes=True)
     sync_mode = Flag(
         "--sync-mode",
         OneOf(("git", "rsync")),
@@ -194,17 +205,19 @@ class CommonFlags(JobFlags):
         kubernetes=True,
         older=("--syncMode",),
     )
-    sync_source = Flag("--sync-source", Text(), "What is fetched.", kubernetes=True, older=("--syncSource",))
-    sync_image = Flag(
-        "--sync-image", Text(), "The image that fetches it.", kubernetes=True, older=("--syncImage",)
+    sync_source = Flag(
+        "--sync-source", Text(), "The source of the code.", kubernetes=True, older=("--syncSource",)
     )
-    tensorboard = Flag("--tensorboard", Switch(), "A second job, a service named NAME-tensorboard.")
+    sync_image = Flag(
+        "--sync-image", Text(), "The image that fetches the code.", kubernetes=True, older=("--syncImage",)
+    )
+    tensorboard = Flag("--tensorboard", Switch(), "Add a second job, a service named NAME-tensorboard.")
     tensorboard_image = Flag("--tensorboard-image", Text(), "Its image.", older=("--tensorboardImage",))
-    logdir = Flag("--logdir", Text(), "What it shows. /training_logs unless said.")
+    logdir = Flag("--logdir", Text(), "The log folder to show; default /training_logs.")
 
 
 class RunFlags(CommonFlags):
-    """How long it runs, and what stays of it."""
+    """Run time and retention."""
 
     clean = Flag(
         "--clean-task-policy",
@@ -212,15 +225,15 @@ class RunFlags(CommonFlags):
         "Which replicas are removed at the end.",
         older=("--cleanTaskPolicy",),
     )
-    running_timeout = Flag("--running-timeout", GoDuration(), "How long it may run; 0 is for ever.")
-    ttl = Flag("--ttl-after-finished", GoDuration(), "When its record is removed; 0 is never.")
+    running_timeout = Flag("--running-timeout", GoDuration(), "The active deadline; 0 means none.")
+    ttl = Flag("--ttl-after-finished", GoDuration(), "When the record is removed; 0 means never.")
 
 
 class EveryReplicaFlags(RunFlags):
-    """The same for every replica."""
+    """Resources that are equal for every replica."""
 
-    cpu = Flag("--cpu", CPU, "CPU of each replica: requested, and its limit.")
-    memory = Flag("--memory", MEMORY, "Memory of each replica: requested, and its limit.")
+    cpu = Flag("--cpu", CPU, "CPU request and limit of each replica.")
+    memory = Flag("--memory", MEMORY, "Memory request and limit of each replica.")
 
 
 class TensorFlowFlags(RunFlags):
@@ -230,60 +243,61 @@ class TensorFlowFlags(RunFlags):
         "--worker-image", Text(), "The workers' image.", older=("--workerImage", "--work-image")
     )
     worker_cpu = Flag("--worker-cpu", CPU, "CPU of each worker.", older=("--workerCpu",))
-    worker_cpu_limit = Flag("--worker-cpu-limit", CPU, "Its limit. What is requested unless said.")
+    worker_cpu_limit = Flag("--worker-cpu-limit", CPU, "CPU limit; default the request.")
     worker_memory = Flag("--worker-memory", MEMORY, "Memory of each worker.", older=("--workerMemory",))
-    worker_memory_limit = Flag("--worker-memory-limit", MEMORY, "Its limit. What is requested unless said.")
+    worker_memory_limit = Flag("--worker-memory-limit", MEMORY, "Memory limit; default the request.")
     worker_port = Flag("--worker-port", _PORT, "The workers' port.", older=("--workerPort",))
-    worker_selector = Flag("--worker-selector", _LABEL, "In place of --selector.", many=True)
-    ps = Flag("--ps", _REPLICAS, "How many parameter servers. None unless said.")
+    worker_selector = Flag("--worker-selector", _LABEL, "Replaces --selector for this role.", many=True)
+    ps = Flag("--ps", _REPLICAS, "The number of parameter servers; default 0.")
     ps_image = Flag("--ps-image", Text(), "Their image.", older=("--psImage",))
-    ps_gpus = Flag("--ps-gpus", _GPUS, "GPUs of each. None unless said.")
-    ps_cpu = Flag("--ps-cpu", CPU, "CPU of each.", older=("--psCpu",))
-    ps_cpu_limit = Flag("--ps-cpu-limit", CPU, "Its limit. What is requested unless said.")
-    ps_memory = Flag("--ps-memory", MEMORY, "Memory of each.", older=("--psMemory",))
-    ps_memory_limit = Flag("--ps-memory-limit", MEMORY, "Its limit. What is requested unless said.")
+    ps_gpus = Flag("--ps-gpus", _GPUS, "GPUs of each parameter server; default 0.")
+    ps_cpu = Flag("--ps-cpu", CPU, "CPU of each parameter server.", older=("--psCpu",))
+    ps_cpu_limit = Flag("--ps-cpu-limit", CPU, "CPU limit; default the request.")
+    ps_memory = Flag("--ps-memory", MEMORY, "Memory of each parameter server.", older=("--psMemory",))
+    ps_memory_limit = Flag("--ps-memory-limit", MEMORY, "Memory limit; default the request.")
     ps_port = Flag("--ps-port", _PORT, "Their port.", older=("--psPort",))
-    ps_selector = Flag("--ps-selector", _LABEL, "In place of --selector.", many=True)
-    chief = Flag("--chief", Switch(), "Whether there is a chief beside the workers.")
+    ps_selector = Flag("--ps-selector", _LABEL, "Replaces --selector for this role.", many=True)
+    chief = Flag("--chief", Switch(), "Whether there is a chief in addition to the workers.")
     chief_image = Flag(
-        "--chief-image", Text(), "Its image. The workers' unless said.", older=("--chiefImage",)
+        "--chief-image", Text(), "The chief's image; default the workers'.", older=("--chiefImage",)
     )
     chief_cpu = Flag("--chief-cpu", CPU, "CPU of the chief.", older=("--ChiefCpu", "--chiefCpu"))
-    chief_cpu_limit = Flag("--chief-cpu-limit", CPU, "Its limit. What is requested unless said.")
+    chief_cpu_limit = Flag("--chief-cpu-limit", CPU, "CPU limit; default the request.")
     chief_memory = Flag(
         "--chief-memory", MEMORY, "Memory of the chief.", older=("--ChiefMemory", "--chiefMemory")
     )
-    chief_memory_limit = Flag("--chief-memory-limit", MEMORY, "Its limit. What is requested unless said.")
+    chief_memory_limit = Flag("--chief-memory-limit", MEMORY, "Memory limit; default the request.")
     chief_port = Flag("--chief-port", _PORT, "The chief's port.", older=("--chiefPort",))
-    chief_selector = Flag("--chief-selector", _LABEL, "In place of --selector.", many=True)
+    chief_selector = Flag("--chief-selector", _LABEL, "Replaces --selector for this role.", many=True)
     evaluator = Flag("--evaluator", Switch(), "Whether there is an evaluator.")
     evaluator_image = Flag(
-        "--evaluator-image", Text(), "Its image. The workers' unless said.", older=("--evaluatorImage",)
+        "--evaluator-image",
+        Text(),
+        "The evaluator's image; default the workers'.",
+        older=("--evaluatorImage",),
     )
     evaluator_cpu = Flag("--evaluator-cpu", CPU, "CPU of the evaluator.", older=("--evaluatorCpu",))
-    evaluator_cpu_limit = Flag("--evaluator-cpu-limit", CPU, "Its limit. What is requested unless said.")
+    evaluator_cpu_limit = Flag("--evaluator-cpu-limit", CPU, "CPU limit; default the request.")
     evaluator_memory = Flag(
         "--evaluator-memory", MEMORY, "Memory of the evaluator.", older=("--evaluatorMemory",)
     )
-    evaluator_memory_limit = Flag(
-        "--evaluator-memory-limit", MEMORY, "Its limit. What is requested unless said."
-    )
+    evaluator_memory_limit = Flag("--evaluator-memory-limit", MEMORY, "Memory limit; default the request.")
     evaluator_port = Flag("--evaluator-port", _PORT, "The evaluator's port.", older=("--evaluatorPort",))
-    evaluator_selector = Flag("--evaluator-selector", _LABEL, "In place of --selector.", many=True)
+    evaluator_selector = Flag("--evaluator-selector", _LABEL, "Replaces --selector for this role.", many=True)
     starting_timeout = Flag(
-        "--starting-timeout", GoDuration(), "How long it may wait for room; 0 is for ever."
+        "--starting-timeout", GoDuration(), "How long the job may wait in its queue; 0 means no limit."
     )
     success_policy = Flag(
         "--success-policy",
         OneOf(("ChiefWorker", "AllWorkers")),
-        "Who must have succeeded. ChiefWorker unless said.",
+        "Which replicas must succeed; default ChiefWorker.",
     )
-    role_sequence = Flag("--role-sequence", Loose(), "Which role starts first.", idle=_AT_ONCE)
+    role_sequence = Flag("--role-sequence", Loose(), "The role that starts first.", idle=_AT_ONCE)
     min_workers = Flag(
-        "--min-workers", Count(1, MAX_REPLICAS), "As few workers as it may shrink to. --workers unless said."
+        "--min-workers", Count(1, MAX_REPLICAS), "The workers' lower bound; default --workers."
     )
     max_workers = Flag(
-        "--max-workers", Count(1, MAX_REPLICAS), "As many workers as it may grow to. --workers unless said."
+        "--max-workers", Count(1, MAX_REPLICAS), "The workers' upper bound; default --workers."
     )
 
 
@@ -294,7 +308,7 @@ class PyTorchFlags(EveryReplicaFlags):
         "--nproc-per-node", OneOf(PROCESS_WORDS, Count(1, MAX_PROCESSES)), "Processes of each replica."
     )
     starting_timeout = Flag(
-        "--starting-timeout", GoDuration(), "How long it may wait for room; 0 is for ever."
+        "--starting-timeout", GoDuration(), "How long the job may wait in its queue; 0 means no limit."
     )
 
 
@@ -302,47 +316,51 @@ class MPIFlags(EveryReplicaFlags):
     """``submit mpijob``."""
 
     mounts_on_launcher = Flag(
-        "--mounts-on-launcher", Switch(), "Whether the launcher mounts what the workers do.", kubernetes=True
+        "--mounts-on-launcher", Switch(), "Whether the launcher mounts the workers' volumes.", kubernetes=True
     )
-    ssh_port = Flag("--ssh-port", _PORT, "Where sshd listens.", idle=_SSH, older=("--sshPort",))
+    ssh_port = Flag("--ssh-port", _PORT, "The port of sshd.", idle=_SSH, older=("--sshPort",))
 
 
 class HorovodFlags(EveryReplicaFlags):
     """``submit horovodjob``."""
 
-    ssh_port = Flag("--ssh-port", _PORT, "Where sshd listens.", idle=_SSH, older=("--sshPort",))
+    ssh_port = Flag("--ssh-port", _PORT, "The port of sshd.", idle=_SSH, older=("--sshPort",))
 
 
 class ElasticFlags(EveryReplicaFlags):
     """``submit etjob``."""
 
     min_workers = Flag(
-        "--min-workers", Count(1, MAX_REPLICAS), "As few workers as it may shrink to. --workers unless said."
+        "--min-workers", Count(1, MAX_REPLICAS), "The workers' lower bound; default --workers."
     )
     max_workers = Flag(
-        "--max-workers", Count(1, MAX_REPLICAS), "As many workers as it may grow to. --workers unless said."
+        "--max-workers", Count(1, MAX_REPLICAS), "The workers' upper bound; default --workers."
     )
     spot_instance = Flag(
         "--spot-instance",
         Switch(),
-        "Nodes that may go away at any time.",
+        "Nodes that may be reclaimed at any time.",
         idle="a lost node never counts as a failure",
     )
     max_wait_time = Flag(
-        "--max-wait-time", Count(0, MAX_SECONDS), "Seconds that it may wait for room; 0 is for ever."
+        "--max-wait-time",
+        Count(0, MAX_SECONDS),
+        "Seconds that the job may wait in its queue; 0 means no limit.",
     )
-    launcher_selector = Flag("--launcher-selector", _LABEL, "The launcher's --selector.", many=True)
+    launcher_selector = Flag(
+        "--launcher-selector", _LABEL, "Replaces --selector for the launcher.", many=True
+    )
     launcher_annotation = Flag("--launcher-annotation", _ANNOTATION, "The launcher's annotations.", many=True)
     worker_annotation = Flag("--worker-annotation", _ANNOTATION, "The workers' annotations.", many=True)
     job_restart_policy = Flag(
         "--job-restart-policy",
         Choice(RestartPolicy),
-        "When the launcher is started again. Never unless said.",
+        "The launcher's restart policy; default Never.",
     )
     worker_restart_policy = Flag(
-        "--worker-restart-policy", Choice(RestartPolicy), "When a worker is started again. Never unless said."
+        "--worker-restart-policy", Choice(RestartPolicy), "The workers' restart policy; default Never."
     )
-    job_backoff_limit = Flag("--job-backoff-limit", _LIMIT, "How many failures fail the job. 6 unless said.")
+    job_backoff_limit = Flag("--job-backoff-limit", _LIMIT, "How many failures fail the job; default 6.")
     ssh_secret = Flag("--ssh-secret", Loose(), "Keys for ssh.", idle=_SSH)
 
 
@@ -356,17 +374,17 @@ class VolcanoFlags(JobFlags):
     min_available = Flag(
         "--min-available",
         Count(1, MAX_REPLICAS),
-        "How many replicas start together. 1 unless said.",
+        "How many replicas start together; default 1.",
         older=("--minAvailable",),
     )
-    queue = Flag("--queue", Text(QUEUE), "Where it waits; the namespace's queue unless said.")
+    queue = Flag("--queue", Text(QUEUE), "The queue; default the namespace's.")
     scheduler_name = Flag(
         "--scheduler-name", Loose(), "Another scheduler.", idle=_PLACES, older=("--schedulerName",)
     )
     task_name = Flag(
         "--task-name",
         Text(DNS_1123),
-        "What the roles are called: NAME-0, NAME-1. task unless said.",
+        "Prefix of the role names: NAME-0, NAME-1; default task.",
         older=("--taskName",),
     )
     task_images = Flag(
@@ -379,13 +397,11 @@ class VolcanoFlags(JobFlags):
     task_replicas = Flag(
         "--task-replicas",
         Count(1, MAX_REPLICAS),
-        "Replicas of each role. 1 unless said.",
+        "Replicas of each role; default 1.",
         older=("--taskReplicas",),
     )
-    task_cpu = Flag("--task-cpu", CPU, "CPU of each replica. 250m unless said.", older=("--taskCPU",))
+    task_cpu = Flag("--task-cpu", CPU, "CPU of each replica; default 250m.", older=("--taskCPU",))
     task_memory = Flag(
-        "--task-memory", MEMORY, "Memory of each replica. 128Mi unless said.", older=("--taskMemory",)
+        "--task-memory", MEMORY, "Memory of each replica; default 128Mi.", older=("--taskMemory",)
     )
-    task_port = Flag(
-        "--task-port", _PORT, "The port of each replica. 2222 unless said.", older=("--taskPort",)
-    )
+    task_port = Flag("--task-port", _PORT, "The port of each replica; default 2222.", older=("--taskPort",))

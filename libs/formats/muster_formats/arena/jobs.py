@@ -1,4 +1,4 @@
-"""The jobs that Arena's sub-commands mean: which roles there are, and which flags are whose."""
+"""Arena's sub-commands: the roles of each kind of job, and the flags that apply to each role."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _FAILURES = 6
 
 @dataclass(frozen=True)
 class Sort:
-    """A sub-command of ``submit``: its names, the first of which is its own, its flags, and what reads them."""
+    """A sub-command of ``submit``: its names (the first is canonical), its flags, and its reader."""
 
     names: tuple[str, ...]
     table: type[Table]
@@ -62,19 +62,19 @@ class Sort:
 
     @property
     def words(self) -> str:
-        """What it is called in messages."""
+        """Return the name used in messages."""
         return f"arena submit {self.names[0]}"
 
 
 def read_pytorch(line: Line, given: Given, places: Places) -> Job:
-    """``pytorchjob``: a master, which is one of the workers, and the others."""
+    """Read ``pytorchjob``: a master, which counts as one of the workers, and the other workers."""
     flags = PyTorchFlags
     workers = line.get(flags.workers)
     count = 1 if workers is None else workers
     if count == 0 and (cursor := line.at(flags.workers)):
         cursor.error(
             Code.OUT_OF_RANGE,
-            "the master is one of the workers, so there is at least one",
+            "must be at least 1: the master is one of the workers",
             fix="write --workers=1",
         )
     replica = replace(every_replica(line, "pytorch"), port=port_of(Framework.PYTORCH, None))
@@ -93,19 +93,19 @@ def read_pytorch(line: Line, given: Given, places: Places) -> Job:
 
 
 def read_mpi(line: Line, given: Given, places: Places) -> Job:
-    """``mpijob``: a launcher that runs the command, and workers that it reaches."""
+    """Read ``mpijob``: a launcher that runs the command, and the workers."""
     roles = _launched(line, places, "mpi", mounts=mounts_on_launcher(line))
     return job_of(line, given, Framework.MPI, roles, run_policy(line, CleanPodPolicy.NONE))
 
 
 def read_horovod(line: Line, given: Given, places: Places) -> Job:
-    """``horovodjob``: as MPI, with Horovod's own environment."""
+    """Read ``horovodjob``: as MPI, with Horovod's environment."""
     roles = _launched(line, places, "horovod", mounts=True)
     return job_of(line, given, Framework.HOROVOD, roles, run_policy(line, CleanPodPolicy.RUNNING))
 
 
 def read_elastic(line: Line, given: Given, places: Places) -> Job:
-    """``etjob``: elastic Horovod, whose workers come and go between two bounds that the command is told."""
+    """Read ``etjob``: elastic Horovod with bounds for its workers."""
     flags = ElasticFlags
     count = worker_count(line)
     low, high = line.get(flags.min_workers), line.get(flags.max_workers)
@@ -132,7 +132,7 @@ def read_elastic(line: Line, given: Given, places: Places) -> Job:
 
 
 def read_standalone(line: Line, given: Given, places: Places) -> Job:
-    """``standalonejob``: workers that know nothing of each other."""
+    """Read ``standalonejob``: independent workers."""
     count = line.get(CommonFlags.workers)
     made = template(line, every_replica(line, "worker"))
     note_role(line, places, "worker", replicas=CommonFlags.workers)
@@ -141,13 +141,13 @@ def read_standalone(line: Line, given: Given, places: Places) -> Job:
 
 
 def read_volcano(line: Line, given: Given, places: Places) -> Job:
-    """``volcanojob``: one role for each image."""
+    """Read ``volcanojob``: one role for each image."""
     flags = VolcanoFlags
     images = [image for value in line.all(flags.task_images) for image in value.split(",") if image]
     if not images:
         spot = line.missing_spot(flags.task_images.key)
         line.problems.add(
-            Code.REQUIRED, spot, "a volcanojob has images", fix=f"add {flags.task_images.key}=IMAGE,IMAGE"
+            Code.REQUIRED, spot, "a volcanojob needs images", fix=f"add {flags.task_images.key}=IMAGE,IMAGE"
         )
     if len(images) > MAX_ROLES and (cursor := line.at(flags.task_images)):
         words = f"the job would have {len(images)} roles, which is too many"
@@ -189,13 +189,13 @@ SORTS = (
     Sort(("standalonejob", "standalone", "sj"), StandaloneFlags, read_standalone),
     Sort(("volcanojob", "volcano", "vj"), VolcanoFlags, read_volcano),
 )
-"""Every sub-command that is taken."""
+"""Every supported sub-command."""
 
 
 def _launched(
     line: Line, places: Places, container: str, *, mounts: bool, variables: Mapping[str, str] | None = None
 ) -> tuple[Role, Role]:
-    """A launcher with the command and without GPUs, and the workers."""
+    """Return a launcher with the command and without GPUs, and the workers."""
     flags = ElasticFlags
     every = replace(every_replica(line, container), variables=variables or {})
     selector = line.map(flags.launcher_selector) or every.selector

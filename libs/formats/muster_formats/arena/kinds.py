@@ -1,4 +1,4 @@
-"""What a flag of Arena may hold: every value arrives as text, and most say two things in one (``key=value``, ``claim:path``)."""
+"""Field types of Arena's flags: every value is text, and most combine two values (``key=value``, ``claim:path``)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _CLAIM = replace(DNS_1123, what="the name of a volume claim", longest=253)
 
 @dataclass(frozen=True)
 class Flag(Field[T], Generic[T]):
-    """A flag: ``older`` are other spellings of it, ``short`` its letter, ``many`` whether it may be given again and again."""
+    """A flag: ``older`` lists other spellings, ``short`` its letter; ``many`` allows repetition."""
 
     older: tuple[str, ...] = ()
     short: str = ""
@@ -50,18 +50,18 @@ class Flag(Field[T], Generic[T]):
 
     @property
     def takes_value(self) -> bool:
-        """Whether the word after it is its value."""
+        """Whether the next word is its value."""
         return not isinstance(self.kind, Switch)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every way to write it."""
+        """Return every spelling."""
         return (self.key, *self.older, *((self.short,) if self.short else ()))
 
 
 @dataclass(frozen=True)
 class Switch:
-    """On where it is given alone; or ``=true``, ``=false``."""
+    """A switch: given alone, or ``=true``, ``=false``."""
 
     _meant: ClassVar[dict[str, bool]] = {
         **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
@@ -69,23 +69,23 @@ class Switch:
     }
 
     def read(self, cursor: Cursor) -> bool | None:
-        """See ``Kind``."""
+        """Read the value; see ``Kind``."""
         value = cursor.node.value
         if isinstance(value, str) and value in self._meant:
             return self._meant[value]
         return Truth().read(cursor)
 
     def schema(self) -> Schema:
-        """See ``Kind``."""
+        """Return the JSON Schema; see ``Kind``."""
         return Truth().schema()
 
 
 @dataclass(frozen=True)
 class Count(Whole):
-    """A whole number."""
+    """An integer."""
 
     def read(self, cursor: Cursor) -> int | None:
-        """See ``Kind``."""
+        """Read the value; see ``Kind``."""
         text = cursor.node.text
         if not _INTEGER.fullmatch(text):
             cursor.wrong_type("a whole number")
@@ -95,10 +95,10 @@ class Count(Whole):
 
 @dataclass(frozen=True)
 class GoDuration:
-    """A duration as Arena takes it (``2h22m``, ``1.5h``, ``90s``), in whole seconds, rounded up; a bare number counts as seconds."""
+    """A duration as Arena writes it (``2h22m``, ``1.5h``, ``90s``), in whole seconds, rounded up; a bare number is seconds."""
 
     def read(self, cursor: Cursor) -> int | None:
-        """See ``Kind``."""
+        """Read the value; see ``Kind``."""
         text = cursor.node.text
         if len(text) <= _MAX_TEXT and _GO_DURATION.fullmatch(text):
             parts = _GO_PART.findall(text)
@@ -110,19 +110,19 @@ class GoDuration:
         return Duration().read(replace(cursor, node=node))
 
     def schema(self) -> Schema:
-        """See ``Kind``."""
+        """Read the value; see ``Kind``."""
         return Duration().schema()
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """One of some texts, or what ``also`` reads."""
+    """One of several texts, or what ``also`` reads."""
 
     texts: tuple[str, ...]
     also: Kind[int] | None = None
 
     def read(self, cursor: Cursor) -> str | None:
-        """See ``Kind``."""
+        """Read the value; see ``Kind``."""
         text = cursor.node.text
         if text in self.texts:
             return text
@@ -130,28 +130,28 @@ class OneOf:
             number = self.also.read(cursor)
             return None if number is None else str(number)
         allowed = ", ".join((*self.texts, *(("a whole number",) if self.also else ())))
-        cursor.error(Code.NOT_ALLOWED, f"{cursor.path} is one of {allowed}", allowed=allowed)
+        cursor.error(Code.NOT_ALLOWED, f"{cursor.path} must be one of {allowed}", allowed=allowed)
         return None
 
     def schema(self) -> Schema:
-        """See ``Kind``."""
+        """Return the JSON Schema; see ``Kind``."""
         return {"enum": list(self.texts)} if self.also is None else {"type": "string"}
 
 
 @dataclass(frozen=True)
 class Pair(Generic[T]):
-    """``key=value``: a name by ``rule`` and what ``kind`` reads."""
+    """``key=value``: a key that matches ``rule``, and a value that ``kind`` reads."""
 
     rule: Rule
     kind: Kind[T]
 
     def read(self, cursor: Cursor) -> tuple[str, T] | None:
-        """See ``Kind``."""
+        """Read the value; see ``Kind``."""
         key, sign, value = cursor.node.text.partition("=")
         if not sign:
             cursor.error(
                 Code.NOT_ALLOWED,
-                f"{cursor.path} is key=value, not {shown(cursor.node.text)}",
+                f"{cursor.path} must be key=value, not {shown(cursor.node.text)}",
                 allowed="key=value",
                 fix=f"write {cursor.path} {shown(key)}=...",
             )
@@ -169,12 +169,12 @@ class Pair(Generic[T]):
         return None if read is None else (key, read)
 
     def schema(self) -> Schema:
-        """See ``Kind``."""
+        """Return the JSON Schema; see ``Kind``."""
         return {"type": "string", "pattern": "^[^=]+="}
 
 
 class Mount(msgspec.Struct, frozen=True):
-    """What is mounted at ``path``: a volume claim, or a folder of the node."""
+    """A volume claim, or a folder of the node, mounted at ``path``."""
 
     source: str
     path: str
@@ -185,14 +185,14 @@ class ClaimMount:
     """``claim:/path``."""
 
     def read(self, cursor: Cursor) -> Mount | None:
-        """See ``Kind``."""
+        """Read the value; see ``Kind``."""
         claim, _, path = cursor.node.text.partition(":")
         if not path.startswith("/"):
-            words = f"{cursor.path} is claim:/path, not {shown(cursor.node.text)}"
+            words = f"{cursor.path} must be claim:/path, not {shown(cursor.node.text)}"
             cursor.error(
                 Code.NOT_ALLOWED,
                 words,
-                allowed="the name of a volume claim, a colon, and where it is mounted",
+                allowed="the name of a volume claim, a colon, and the mount path",
             )
             return None
         if not _CLAIM.allows(claim) and not all(DNS_1123.allows(part) for part in claim.split(".")):
@@ -207,7 +207,7 @@ class ClaimMount:
         return Mount(claim, path)
 
     def schema(self) -> Schema:
-        """See ``Kind``."""
+        """Return the JSON Schema; see ``Kind``."""
         return {"type": "string", "pattern": "^[^:]+:/"}
 
 
@@ -216,25 +216,25 @@ class FolderMount:
     """``/folder:/path``, or ``/folder`` for both."""
 
     def read(self, cursor: Cursor) -> Mount | None:
-        """See ``Kind``."""
+        """Read the value; see ``Kind``."""
         folder, sign, path = cursor.node.text.partition(":")
         if folder.startswith("/") and (path.startswith("/") or not sign):
             return Mount(folder, path or folder)
-        words = f"{cursor.path} is /folder or /folder:/path, not {shown(cursor.node.text)}"
-        cursor.error(Code.NOT_ALLOWED, words, allowed="absolute paths: of the node, and of the container")
+        words = f"{cursor.path} must be /folder or /folder:/path, not {shown(cursor.node.text)}"
+        cursor.error(Code.NOT_ALLOWED, words, allowed="absolute paths: on the node, and in the container")
         return None
 
     def schema(self) -> Schema:
-        """See ``Kind``."""
+        """Return the JSON Schema; see ``Kind``."""
         return {"type": "string", "pattern": "^/"}
 
 
 @dataclass(frozen=True)
 class Tolerated:
-    """``all``, or ``key``, ``key=value``, each with ``:effect`` and ``,operator`` where they are said."""
+    """``all``, or ``key``, ``key=value``, each optionally with ``:effect`` and ``,operator``."""
 
     def read(self, cursor: Cursor) -> Toleration | None:
-        """See ``Kind``."""
+        """Read the value; see ``Kind``."""
         text = cursor.node.text
         if text == "all":
             return Toleration(operator=_EXISTS)
@@ -259,37 +259,37 @@ class Tolerated:
         return toleration if len(cursor.problems.found) == before else None
 
     def schema(self) -> Schema:
-        """See ``Kind``."""
+        """Return the JSON Schema; see ``Kind``."""
         return {"type": "string"}
 
 
 @dataclass(frozen=True)
 class Priority:
-    """A number. The name of a priority class, which is what Arena takes, is accepted without effect."""
+    """A number. A priority class name, which Arena takes, is accepted without effect."""
 
     def read(self, cursor: Cursor) -> int | None:
-        """See ``Kind``."""
+        """Read the value; see ``Kind``."""
         if _INTEGER.fullmatch(cursor.node.text):
             return Count(-(2**31), 2**31 - 1).read(cursor)
-        why = f"{shown(cursor.node.text)} is a priority class of a cluster, and here a priority is a number"
-        warn_idle(cursor, cursor.path, why, fix="write a number; higher comes first, 0 is usual")
+        why = f"{shown(cursor.node.text)} is a priority class of a cluster; here a priority is a number"
+        warn_idle(cursor, cursor.path, why, fix="write a number; higher goes first, default 0")
         return None
 
     def schema(self) -> Schema:
-        """See ``Kind``."""
+        """Return the JSON Schema; see ``Kind``."""
         return {"type": ["integer", "string"]}
 
 
 @dataclass(frozen=True)
 class QuantityText:
-    """An amount that is kept as it is written, once ``parse`` has read it."""
+    """A quantity that keeps its spelling after ``parse`` has accepted it."""
 
     amount: Amount
 
     def read(self, cursor: Cursor) -> str | None:
-        """See ``Kind``."""
+        """Read the value; see ``Kind``."""
         return None if self.amount.read(cursor) is None else cursor.node.text
 
     def schema(self) -> Schema:
-        """See ``Kind``."""
+        """Return the JSON Schema; see ``Kind``."""
         return self.amount.schema()

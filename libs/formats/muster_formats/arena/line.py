@@ -1,8 +1,8 @@
-"""A command line of Arena -> its sub-command, its flags by their table, and the words that are the replicas' own command.
+"""Split an Arena command line into its sub-command, the flags of its table, and the replicas' command.
 
-Flags are told apart from the command as Arena does: a flag that Arena knows is Arena's wherever it stands; the other words are the
-command, in their order. A flag that Arena does not know ends up in the command only where the command has begun without quotes, and a
-warning says so; anywhere else it is a mistake.
+As in Arena, a known flag is Arena's wherever it stands; the other words, in order, are the command. An
+unknown flag belongs to the command only after an unquoted command has begun, with a warning; elsewhere it is
+an error.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _QUEUE = "--queue"
 
 @dataclass
 class Line:
-    """The flags that are given, by their own names, and the command. ``spot`` is where the line begins.
+    """The given flags by canonical name, and the command. ``spot`` is where the line begins.
 
-    ``kubernetes`` is where those stand that have an effect on Kubernetes only.
+    ``kubernetes`` lists the flags that affect Kubernetes only.
     """
 
     spot: Spot
@@ -41,59 +41,59 @@ class Line:
     kubernetes: list[Spot] = field(default_factory=list[Spot])
 
     def at(self, flag: Flag[T]) -> Cursor | None:
-        """Where a flag is given, the last time."""
+        """Return where a flag was given last."""
         return self.at_key(flag.key)
 
     def at_key(self, key: str) -> Cursor | None:
-        """The same by the flag's own name."""
+        """Return where a flag was given last, by its canonical name."""
         found = self.flags.get(key)
         return found[-1] if found else None
 
     def get(self, flag: Flag[T]) -> T | None:
-        """The value of a flag; ``None`` if it is not given or was refused."""
+        """Return the value of a flag, or ``None`` if it is absent or was rejected."""
         cursor = self.at(flag)
         return flag.kind.read(cursor) if cursor else None
 
     def all(self, flag: Flag[T]) -> list[T]:
-        """Every value of a flag that may be given again; what was refused is left out."""
+        """Return every value of a repeatable flag, without rejected ones."""
         read = [flag.kind.read(cursor) for cursor in self.flags.get(flag.key, [])]
         return [value for value in read if value is not None]
 
     def map(self, flag: Flag[tuple[str, T]]) -> dict[str, T]:
-        """Every value of a flag of pairs; the last one of a name counts."""
+        """Return the pairs of a repeatable flag; the last value of a key wins."""
         return dict(self.all(flag))
 
     def spot_of(self, flag: Flag[T]) -> Spot:
-        """Where a flag is given, or the beginning of the line with the flag's name."""
+        """Return where a flag was given, or the start of the line with the flag's name."""
         cursor = self.at(flag)
         return cursor.spot if cursor else self.missing_spot(flag.key)
 
     def tell_of_kubernetes(self, *refused: Flag[str]) -> None:
-        """Warn of what has an effect on Kubernetes only, unless it is among the ``refused`` or is wrong."""
+        """Warn about flags that affect Kubernetes only, unless they are in ``refused`` or invalid."""
         names = {name for flag in refused for name in flag.names}
         for spot in self.kubernetes:
             if spot.path not in names and not self.problems.at(spot.path):
-                words = f"on Kubernetes only: {spot.path}; replicas that run as processes do without"
+                words = f"{spot.path} applies to Kubernetes only; the process runtime ignores it"
                 self.problems.warn(Code.KUBERNETES_ONLY, spot, words, found=spot.path)
 
     def missing_spot(self, name: str) -> Spot:
-        """Where to say that something is not given."""
+        """Return the location for a problem about a missing flag."""
         return Spot(path=name, line=self.spot.line, column=self.spot.column)
 
 
 def flags_of(table: type[Table]) -> dict[str, Flag[object]]:
-    """The flags of a table by each of their names."""
+    """Return the flags of a table by each of their names."""
     flags = cast("Iterable[Flag[object]]", table.fields().values())
     return {name: flag for flag in flags for name in flag.names}
 
 
 def read_flags(line: Line, words: list[Word], table: type[Table]) -> None:
-    """Read words into ``line`` by a table. What is unknown, without effect or not taken is told."""
+    """Read words into ``line`` by a table; report unknown, ignored and unsupported flags."""
     _Reader(line, words, table).read()
 
 
 def skip_globals(words: list[Word]) -> tuple[list[Word], list[Word]]:
-    """The words before the first that is no flag of the ``arena`` program, and the others."""
+    """Split words before the first that is not a flag of the ``arena`` program."""
     flags = flags_of(GlobalFlags)
     at = 0
     while at < len(words) and words[at].text.startswith("-"):
@@ -128,7 +128,9 @@ class _Reader:
                 self._unknown(word, flags)
 
     def _take(self, word: Word, flags: dict[str, Flag[object]]) -> bool:
-        """Read a flag that the table has. Letters after an unquoted command are the command's: ``mpirun -np 2`` names no namespace."""
+        """Read a flag of the table. After an unquoted command has begun, single letters belong to it: in
+        ``mpirun -np 2`` there is no namespace.
+        """
         if self.line.command and self.bare and not word.text.startswith("--"):
             return False
         name, sign, value = word.text.partition("=")
@@ -163,21 +165,21 @@ class _Reader:
         problems, name = self.line.problems, cursor.path.partition("[")[0]
         spot = Spot(path=name, line=word.line, column=word.column)
         if flag.refused:
-            problems.add(Code.NOT_TAKEN, spot, f"{name} is not taken: {flag.refused}", fix=flag.fix)
+            problems.add(Code.NOT_TAKEN, spot, f"{name} is not supported: {flag.refused}", fix=flag.fix)
             return
         if flag.key == _QUEUE and cursor.node.text in ("", *_TRUTHS):
-            words = "every job waits in a queue; without a name it is the namespace's own"
-            warn_idle(Cursor(word, name, problems), name, words, fix=f"write {name}=NAME for another one")
+            words = "every job waits in a queue; without a name it is the namespace's"
+            warn_idle(Cursor(word, name, problems), name, words, fix=f"write {name}=NAME to choose another")
             return
         if cursor.node.value is None:
             problems.add(Code.REQUIRED, spot, f"{name} needs a value", fix=f"write {name}=...")
             return
         given = self.line.flags.setdefault(flag.key, [])
         if given and not flag.many:
-            words = f"{name} is given more than once, and the last one counts"
+            words = f"{name} is repeated; the last value is used"
             problems.warn(Code.DUPLICATE, spot, words, fix="remove the others")
         given.append(cursor)
-        # Not every sort of job asks for every flag that it knows: what is wrong with a value is told all the same.
+        # Values of flags that this kind of job does not use are checked all the same.
         flag.kind.read(cursor)
         if flag.idle:
             warn_idle(Cursor(word, name, problems), name, flag.idle)
@@ -192,22 +194,20 @@ class _Reader:
             self.line.command.append(word)
             if not self.warned:
                 self.warned = True
-                words = f"{shown(name)} is taken as a part of the replicas' command"
+                words = f"{shown(name)} is taken as part of the replicas' command"
                 problems.warn(
-                    Code.MISSPELT, spot, words, fix="put the whole command in quotes, or -- before it"
+                    Code.MISSPELT, spot, words, fix="quote the whole command, or write -- before it"
                 )
             return
         near = nearest(name, [known for known in flags if known.startswith("--")])
-        fix = (
-            f"did you mean {near}?" if near else "remove it; a command with flags of its own stands in quotes"
-        )
+        fix = f"did you mean {near}?" if near else "remove it; quote a command that has flags"
         message = f"{self.line.what} has no flag {shown(name)}"
         allowed = ", ".join(sorted({flag.key for flag in flags.values()}))
         problems.add(Code.UNKNOWN_FIELD, spot, message, found=shown(name), allowed=allowed, fix=fix)
 
 
 def _is_flag(word: Word) -> bool:
-    """Whether a word begins as a flag does; one in quotes that holds blanks is a command."""
+    """Return whether a word looks like a flag; a quoted word with blanks is a command."""
     return word.text.startswith("-") and word.text != "-" and not word.text[1:2].isdigit()
 
 
@@ -216,7 +216,7 @@ def _has_blank(word: Word) -> bool:
 
 
 def _after(word: Word, value: str, skipped: int) -> Word:
-    """The rest of a word as a value, where it stands."""
+    """Return the rest of a word as a value, with its location."""
     literal = word.literal >= skipped
     column = word.column + skipped if literal else word.column
     return Word(

@@ -1,4 +1,4 @@
-"""What Arena's sub-commands have in common: flags of the job as a whole, and of replicas that differ in nothing."""
+"""What the sub-commands share: flags of the whole job, and of replicas that are all alike."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from muster_formats.format import Given
 from muster_formats.places import Place, Places
 
 NAME = "arena"
-"""What jobs call this format."""
+"""The name of this format."""
 
 
 def job_of(line: Line, given: Given, framework: Framework, roles: tuple[Role, ...], run: RunPolicy) -> Job:
-    """A job of these roles; what concerns all of them is read here."""
+    """Build a job of these roles and read the flags that apply to the whole job."""
     flags = CommonFlags
     trains = any(role.template.image for role in roles)
     if flags.sync_mode.key in line.flags or flags.sync_source.key in line.flags:
         check_sync(line, "yes" if trains else "")
     line.tell_of_kubernetes(*(() if trains else (flags.sync_mode, flags.sync_source, flags.sync_image)))
     if (cursor := line.at(flags.gang)) and line.get(flags.gang) is False:
-        warn_idle(cursor, cursor.path, "a job is always placed as a whole")
+        warn_idle(cursor, cursor.path, "every job is placed as a gang")
     name = line.get(flags.name)
     if name is None and not line.problems.at(flags.name.key):
         line.problems.add(
             Code.REQUIRED,
             line.missing_spot(flags.name.key),
-            "a job has a name",
+            "name is missing",
             fix=f"add {flags.name.key}=my-job",
         )
     return Job(
@@ -62,7 +62,7 @@ def job_of(line: Line, given: Given, framework: Framework, roles: tuple[Role, ..
 
 
 def run_policy(line: Line, clean: CleanPodPolicy) -> RunPolicy:
-    """How long the job runs and what stays of it; ``clean`` where it is not said."""
+    """Read deadlines and retention; ``clean`` is the default clean-up policy."""
     return RunPolicy(
         backoff_limit=line.get(RunFlags.retry) or 0,
         active_deadline_s=line.get(RunFlags.running_timeout) or None,
@@ -72,18 +72,18 @@ def run_policy(line: Line, clean: CleanPodPolicy) -> RunPolicy:
 
 
 def restart_policy(line: Line) -> RestartPolicy:
-    """Whether a replica that fails is started again."""
+    """Return whether failed replicas restart."""
     return RestartPolicy.ON_FAILURE if line.get(CommonFlags.retry) else RestartPolicy.NEVER
 
 
 def command_of(line: Line) -> tuple[str, ...]:
-    """The trailing words, run by a shell as Arena does."""
+    """Return the trailing words, run by a shell as in Arena."""
     words = " ".join(word.text for word in line.command)
     return (line.get(CommonFlags.shell) or "sh", "-c", words) if words.strip() else ()
 
 
 def every_replica(line: Line, container: str) -> Replica:
-    """A replica whose flags are those of every other."""
+    """Build the replica whose flags apply to all replicas."""
     flags = EveryReplicaFlags
     return Replica(
         container=container,
@@ -98,25 +98,25 @@ def every_replica(line: Line, container: str) -> Replica:
 
 
 def port_of(framework: Framework, number: int | None) -> Port:
-    """The port that a framework's replicas wait at; ``number`` where it is said."""
+    """Return the port of a framework's replicas; ``number`` overrides its default."""
     usual = FRAMEWORK_PORTS[framework]
     return Port(name=usual.name, number=number or usual.number)
 
 
 def role_of(name: str, count: int, made: Template, restart: RestartPolicy) -> Role:
-    """So many replicas of a role, no more and no fewer."""
+    """Build a role of fixed size."""
     return Role(name=name, replicas=count, min=count, max=count, template=made, restart_policy=restart)
 
 
 def between(role: Role, low: int | None, high: int | None) -> Role:
-    """The workers between their bounds; one that is not said is what is asked for, so that nobody grows or shrinks unasked."""
+    """Build the workers between their bounds; an absent bound is the requested number, so that jobs do not resize unasked."""
     return msgspec.structs.replace(
         role, min=role.replicas if low is None else low, max=role.replicas if high is None else high
     )
 
 
 def note_role(line: Line, places: Places, role: str, **flags: Flag[int]) -> None:
-    """Remember which flags say ``replicas`` of a role, and ``min`` and ``max`` where they are not the same."""
+    """Record which flags set ``replicas``, ``min`` and ``max`` of a role."""
     count = flags["replicas"]
     for field in ("replicas", "min", "max"):
         flag = flags.get(field)

@@ -1,7 +1,8 @@
-"""What Arena's flags say of a replica, put into a PodTemplateSpec and read from there like every other, so that both say the same.
+"""Turn the flags of a replica into a PodTemplateSpec and read it like any other, so that one set of rules
+applies.
 
-A replica with an image keeps the PodTemplateSpec where it says more than Muster's own fields do: volumes, shared memory, code to fetch,
-the node's own namespaces. A replica without an image is a program of this machine and has none.
+A replica with an image keeps the PodTemplateSpec if it uses volumes, shared memory, code to fetch, or host
+namespaces. A replica without an image is a program of this machine and has none.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _SYNC_IMAGES = {"git": "alpine/git", "rsync": "instrumentisto/rsync-ssh"}
 
 @dataclass(frozen=True, kw_only=True)
 class Replica:
-    """What is a role's own. Amounts are as they are written; ``mounts``: whether it has the job's volumes."""
+    """The values of one role. Quantities keep their spelling; ``mounts``: whether it mounts the job's volumes."""
 
     container: str
     image: str
@@ -53,7 +54,7 @@ class Replica:
 
 
 def template(line: Line, replica: Replica) -> Template:
-    """How a replica runs. ``works`` is false for one that only looks on (TensorBoard): it needs neither code nor shared memory."""
+    """Build the template of a replica. ``works`` is false for TensorBoard, which needs neither code nor shared memory."""
     container = _container(line, replica)
     volumes = _volumes(line, replica) if replica.image else []
     declared = {str(volume["name"]): _without_path(volume) for volume in volumes}
@@ -77,7 +78,7 @@ def template(line: Line, replica: Replica) -> Template:
 
 
 def check_sync(line: Line, image: str) -> None:
-    """Say what is wrong with the code that is to be fetched."""
+    """Report problems of the code to fetch."""
     mode = line.at(CommonFlags.sync_mode)
     for flag in (CommonFlags.sync_source, CommonFlags.sync_image):
         if (cursor := line.at(flag)) and mode is None:
@@ -89,12 +90,12 @@ def check_sync(line: Line, image: str) -> None:
         words = f"{mode.path} needs {CommonFlags.sync_source.key}"
         mode.error(Code.REQUIRED, words, fix=f"add {CommonFlags.sync_source.key}=...")
     if not image:
-        words = "code is fetched by a container of its own, which a program of this machine has not"
-        mode.error(Code.NOT_TAKEN, words, fix="fetch the code in the command, or give an image")
+        words = "an init container fetches the code, and the process runtime has no containers"
+        mode.error(Code.NOT_TAKEN, words, fix="fetch the code in the command, or add an image")
 
 
 def working_dir(line: Line, image: str) -> str:
-    """Where the command runs."""
+    """Return the working directory."""
     return line.get(CommonFlags.working_dir) or (_HOME if image else "")
 
 
@@ -119,14 +120,14 @@ def _container(line: Line, replica: Replica) -> Raw:
 
 
 def _variables(line: Line, replica: Replica) -> list[Json]:
-    """The job's variables, and before them those that Arena gives every replica: how many workers and GPUs there are."""
+    """Return the variables that Arena sets (numbers of workers and GPUs), then the job's."""
     counts = {"workers": str(worker_count(line)), "gpus": str(line.get(CommonFlags.gpus) or 0)}
     told = {**counts, **replica.variables} if replica.works else {}
     return [{"name": name, "value": value} for name, value in {**told, **line.map(CommonFlags.env)}.items()]
 
 
 def worker_count(line: Line) -> int:
-    """How many workers there are."""
+    """Return the number of workers."""
     count = line.get(CommonFlags.workers)
     return 1 if count is None else count
 
@@ -164,7 +165,7 @@ def _placement(line: Line, replica: Replica) -> Raw:
 
 
 def _volumes(line: Line, replica: Replica) -> list[Raw]:
-    """Volumes, each with the ``mountPath`` that it has in the container."""
+    """Return the volumes, each with its ``mountPath``."""
     volumes: list[Raw] = []
     if replica.works:
         memory = line.get(CommonFlags.share_memory) or _SHARED_MEMORY
@@ -193,7 +194,7 @@ def _without_path(volume: Raw) -> Raw:
 
 
 def _sync(line: Line, container: Raw) -> Raw | None:
-    """The container that fetches the code before the replica starts; it asks for what the replica does, and no more."""
+    """Return the init container that fetches the code, with the replica's resources."""
     mode, source = line.get(CommonFlags.sync_mode), line.get(CommonFlags.sync_source)
     if not mode or not source:
         return None
@@ -228,5 +229,5 @@ def _host(line: Line) -> Raw:
 
 
 def mounts_on_launcher(line: Line) -> bool:
-    """Whether a launcher mounts what the workers do."""
+    """Return whether a launcher mounts the workers' volumes."""
     return line.get(MPIFlags.mounts_on_launcher) or False

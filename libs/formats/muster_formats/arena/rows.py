@@ -1,4 +1,4 @@
-"""What becomes of every flag of Arena's, read off the tables that its command lines are read by."""
+"""The effect of every Arena flag, derived from the tables that read command lines."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from muster_formats.fields import FieldRow, why_of
 
 
 def arena_rows() -> Iterator[FieldRow]:
-    """Every flag of every sub-command, as ``tfjob --worker-cpu``; other spellings stand in what it is."""
+    """Return every flag of every sub-command, as ``tfjob --worker-cpu``, with other spellings in its description."""
     for sort in SORTS:
         yield from sort_rows(sort, prefix=f"{sort.names[0]} ")
 
 
 def sort_rows(sort: Sort, *, prefix: str = "") -> Iterator[FieldRow]:
-    """Every flag of one sub-command, in the order of its table."""
+    """Return every flag of one sub-command, in table order."""
     flags = {flag.key: flag for flag in flags_of(sort.table).values()}
     for key in sort.table.fields():
         flag = flags[key]

@@ -1,4 +1,4 @@
-"""``submit tfjob``: workers, parameter servers, a chief, an evaluator, each with flags of its own."""
+"""``submit tfjob``: workers, parameter servers, a chief and an evaluator, each with its own flags."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ALL_WORKERS = "AllWorkers"
 
 @dataclass(frozen=True, kw_only=True)
 class _Own:
-    """A role's own flags."""
+    """The flags of one role."""
 
     image: Flag[str]
     cpu: Flag[str]
@@ -42,7 +42,7 @@ class _Own:
     selector: Flag[tuple[str, str]]
 
     def replica(self, line: Line, base: Replica) -> Replica:
-        """A replica of the role; what it does not say is the job's."""
+        """Build a replica of the role; absent values come from the job's flags."""
         return replace(
             base,
             image=line.get(self.image) or base.image,
@@ -55,7 +55,7 @@ class _Own:
         )
 
     def warn(self, line: Line, role: str) -> None:
-        """Say that flags of a role that the job has not are without effect."""
+        """Warn about flags of a role that the job does not have."""
         amounts = (self.cpu.key, self.cpu_limit.key, self.memory.key, self.memory_limit.key)
         for key in (self.image.key, *amounts, self.port.key, self.selector.key):
             if cursor := line.at_key(key):
@@ -109,7 +109,7 @@ def read_tensorflow(line: Line, given: Given, places: Places) -> Job:
         gpus=line.get(_FLAGS.gpus) or 0,
         devices=line.map(_FLAGS.device),
     )
-    # Arena's jobs that name only the workers' image run it everywhere.
+    # In Arena, a job that sets only the workers' image runs it in every role.
     base = replace(shared, image=shared.image or line.get(_FLAGS.worker_image) or "")
     workers = replace(base, image=line.get(_FLAGS.worker_image) or base.image)
     servers = replace(base, gpus=line.get(_FLAGS.ps_gpus) or 0, devices={})

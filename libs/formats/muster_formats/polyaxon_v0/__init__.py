@@ -1,1 +1,1 @@
-"""Polyaxon 0.x: documents with ``version: 1``."""
+"""Polyaxon 0.x documents (``version: 1``)."""

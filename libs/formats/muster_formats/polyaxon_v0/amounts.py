@@ -1,6 +1,7 @@
-"""Resources as Polyaxon 0.x writes them: cores, MiB and whole devices, each with its requests and limits.
+"""Resources in Polyaxon 0.x: cores, MiB and whole devices, with requests and limits.
 
-Its last versions took Kubernetes' layout too (requests and limits first, with Kubernetes' units); the two do not stand side by side.
+Its last versions also accept Kubernetes' layout (requests and limits first, with Kubernetes units); the two
+cannot be combined.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from muster_formats.spelling import read_spelt
 from muster_formats.table import Field, Nested, Section, Table
 
 TPU = "cloud-tpus.google.com/v2"
-"""The extended resource that ``tpu`` asks for. Source: Polyaxon's default resource key."""
+"""The extended resource for ``tpu``. Source: Polyaxon's default resource key."""
 
 _MIB = 1024 * 1024
 _PLAIN = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+", re.ASCII)
@@ -29,7 +30,7 @@ _PLAIN = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+", re.ASCII)
 def _number(scale: int, unit: str) -> Callable[[object], int]:
     def parse(value: object) -> int:
         if isinstance(value, str) and not _PLAIN.fullmatch(value):
-            raise QuantityError(f"this is a number of {unit}, without a suffix")
+            raise QuantityError(f"must be a number of {unit}, without a suffix")
         return parse_quantity(value, scale)
 
     return parse
@@ -43,14 +44,14 @@ _CORES = Amount(_number(1000, "cores"), "0.5 or 2")
 _MEMORY = Amount(_number(_MIB, "MiB"), "256, which is 256 MiB")
 _GPUS = Amount(_whole_gpus, "1 or 2")
 _UNITS = Amount(parse_count, "8")
-_WRONG = "What published documents write for {}."
+_WRONG = "A spelling of {} in published documents."
 
 
 class CpuKeys(Table):
     """``resources.cpu``, in cores."""
 
-    requests = Field("requests", _CORES, "Cores that are counted.")
-    limits = Field("limits", _CORES, "Cores that it is held to.")
+    requests = Field("requests", _CORES, "Requested cores.")
+    limits = Field("limits", _CORES, "The limit in cores.")
     request = Field("request", _CORES, _WRONG.format("requests"))
     limit = Field("limit", _CORES, _WRONG.format("limits"))
 
@@ -58,8 +59,8 @@ class CpuKeys(Table):
 class MemoryKeys(Table):
     """``resources.memory``, in MiB."""
 
-    requests = Field("requests", _MEMORY, "MiB that are counted.")
-    limits = Field("limits", _MEMORY, "MiB that it is held to.")
+    requests = Field("requests", _MEMORY, "Requested MiB.")
+    limits = Field("limits", _MEMORY, "The limit in MiB.")
     request = Field("request", _MEMORY, _WRONG.format("requests"))
     limit = Field("limit", _MEMORY, _WRONG.format("limits"))
 
@@ -83,7 +84,7 @@ class TpuKeys(Table):
 
 
 class KubernetesAmountKeys(Table):
-    """``resources.requests`` or ``limits``: the later layout, in Kubernetes' units."""
+    """``resources.requests`` or ``limits``: the later layout, in Kubernetes units."""
 
     others = (EXTENDED, Amount(parse_count, "1 or 2"))
     cpu = Field("cpu", Amount(parse_cpu, "500m or 2"), "CPUs.")
@@ -99,8 +100,8 @@ class ResourceKeys(Table):
     memory = Field("memory", Nested(MemoryKeys), "Memory in MiB.")
     gpu = Field("gpu", Nested(GpuKeys), "Whole GPUs.")
     tpu = Field("tpu", Nested(TpuKeys), "Whole TPUs.")
-    requests = Field("requests", Nested(KubernetesAmountKeys), "What is counted, in the later layout.")
-    limits = Field("limits", Nested(KubernetesAmountKeys), "What it is held to, in the later layout.")
+    requests = Field("requests", Nested(KubernetesAmountKeys), "Requests, in the later layout.")
+    limits = Field("limits", Nested(KubernetesAmountKeys), "Limits, in the later layout.")
 
 
 _SORTS = (
@@ -113,7 +114,7 @@ _DEVICES = frozenset({"gpu", TPU})
 
 
 def read_resources(section: Section) -> tuple[Resources, Resources]:
-    """Requests and limits; limits stand in where no request is given. More requested than allowed is a problem."""
+    """Return requests and limits; a limit without a request is also the request. A request above its limit is a problem."""
     said = _Said()
     for sort, table, name in _SORTS:
         if part := section.get(sort):
@@ -126,7 +127,7 @@ def read_resources(section: Section) -> tuple[Resources, Resources]:
     if asked_list or held_list:
         for sort, _, _ in _SORTS:
             if cursor := section.at(sort.key):
-                words = f"{sort.key} stands beside requests or limits, which say it in another layout"
+                words = f"{sort.key} cannot be combined with requests or limits, which are another layout"
                 cursor.error(Code.CONFLICT, words, found="", fix=f"move {sort.key} into requests and limits")
         asked_all, held_all = _kubernetes(asked_list), _kubernetes(held_list)
         for name in {**asked_all, **held_all}:
@@ -141,12 +142,12 @@ class _Said:
 
     def note(self, name: str, asked: int | None, held: int | None, at: Cursor) -> None:
         if asked is not None and held is not None and name in _DEVICES and asked != held:
-            words = "a device is not shared or lent: its requests and limits are the same"
+            words = "a device is not shared: its request and limit must be equal"
             at.error(Code.CONFLICT, words, found="", fix="write the same number for both")
         elif asked is not None and held is not None and asked > held:
             at.error(
                 Code.CONFLICT,
-                f"more {name} is requested than the limit allows",
+                f"the request of {name} exceeds its limit",
                 found="",
                 fix="raise the limit",
             )

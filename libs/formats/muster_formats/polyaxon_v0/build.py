@@ -1,6 +1,7 @@
-"""``build`` of Polyaxon 0.x: the image as it is, or a job that makes it first.
+"""``build`` of Polyaxon 0.x: an image, or a job that builds one.
 
-The name of what is built is made of what it is built from, so that the same steps over the same image are the same image.
+The name of the built image is derived from its inputs, so the same steps over the same image give the same
+name.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from muster_formats.table import Section
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """The ``base`` image, the ``steps`` that change it and the variables in it; ``env`` is the environment of the build."""
+    """The ``base`` image, the build ``steps`` and the variables in it; ``env`` is the environment of the build job."""
 
     base: str = ""
     steps: tuple[str, ...] = ()
@@ -26,7 +27,7 @@ class Image:
     env: Env
 
     def build(self, name: str) -> Build:
-        """What the build job makes for the job ``name``."""
+        """Return what the build job of job ``name`` makes."""
         made_of = msgspec.json.encode((self.base, self.steps, sorted(self.variables.items())))
         tag = hashlib.sha256(made_of).hexdigest()[:12]
         image = f"{name}:{tag}" if self.steps else self.base
@@ -34,11 +35,11 @@ class Image:
 
 
 def read_image(section: Section | None) -> Image:
-    """Read a build's fields, of whichever table that has them."""
+    """Read the fields of a build from any table that has them."""
     if section is None:
         return Image(variables={}, env=Env())
     if section.get(BuildFieldKeys.image) is None and not section.given(BuildFieldKeys.dockerfile):
-        section.cursor.missing("image", "a build says its base image", "add image: python:3.11")
+        section.cursor.missing("image", "image is missing", "add image: python:3.11")
     language = section.get(BuildFieldKeys.lang_env)
     spoken = dict.fromkeys(("LC_ALL", "LANG", "LANGUAGE"), language) if language else {}
     return Image(

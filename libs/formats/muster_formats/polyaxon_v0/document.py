@@ -1,7 +1,7 @@
-"""Polyaxon 0.x (``version: 1``) -> jobs: an experiment and its replicas, a job, a notebook, a tensorboard, a build.
+"""Polyaxon 0.x (``version: 1``) documents: experiments with replicas, jobs, notebooks, tensorboards, builds.
 
-Where an image is to be built first, the document is two jobs, of which the second waits for the first. The master has what
-``environment`` says, and nobody else has.
+If an image is built first, the document is two jobs, and the second waits for the first. ``environment``
+applies to the master only.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _PORTS = {"notebook": 8888, "tensorboard": 6006}
 
 
 def read_experiment(op: Op) -> tuple[Job, ...]:
-    """Read ``kind: experiment``: the build if there is one, then the master and its replicas."""
+    """Read ``kind: experiment``: an optional build, then the master and its replicas."""
     section = op.section
     image = read_image(section.get(RunnableKeys.build))
     environment = section.get(ExperimentKeys.environment)
@@ -69,7 +69,7 @@ def read_experiment(op: Op) -> tuple[Job, ...]:
     if not others:
         framework, names = Framework.PLAIN, Names()
         if backend is not Backend.NATIVE and (cursor := section.at("backend")):
-            warn_idle(cursor, "backend", "there are no replicas beside the master")
+            warn_idle(cursor, "backend", "the experiment has no replicas besides the master")
     _note_lone(op, names.master, places)
     master = one_replica(names.master, template, env, framework, RestartPolicy.NEVER)
     job = op.job(
@@ -90,26 +90,26 @@ def read_job(op: Op) -> tuple[Job, ...]:
 
 
 def read_notebook(op: Op) -> tuple[Job, ...]:
-    """Read ``kind: notebook``: Jupyter, which stays up."""
+    """Read ``kind: notebook``: Jupyter as a service."""
     face = op.section.get(NotebookKeys.backend) or NotebookBackend.NOTEBOOK
     return _lone(op, _JUPYTER.format(face.value), RestartPolicy.ALWAYS, JobKind.SERVICE)
 
 
 def read_tensorboard(op: Op) -> tuple[Job, ...]:
-    """Read ``kind: tensorboard``, which stays up."""
+    """Read ``kind: tensorboard``: a service."""
     env = read_env(op.section.get(RunnableKeys.environment))
     return _lone(op, _TENSORBOARD.format(_outputs(env)), RestartPolicy.ALWAYS, JobKind.SERVICE)
 
 
 def read_build(op: Op) -> tuple[Job, ...]:
-    """Read ``kind: build``, whose fields may stand in a section of their own."""
+    """Read ``kind: build``, whose fields may be in a section of their own."""
     section, inner = op.section, op.section.get(BuildDocumentKeys.build)
     twice = [key for key in section.given_keys() if key in BuildFieldKeys.fields()] if inner else []
     for key in twice:
         section.cursor.problems.add(
             Code.CONFLICT,
             section.cursor.key_spot(key),
-            f"{key} stands beside build, which says how the image is built",
+            f"{key} cannot be combined with build, which defines how the image is built",
             fix=f"move {key} into build",
         )
     image = read_image(inner or section)
@@ -159,9 +159,9 @@ def read_document(kind: str, cursor: Cursor, given: Given) -> tuple[Job, ...]:
 
 
 def refuse_document(kind: str, cursor: Cursor, given: Given) -> tuple[Job, ...]:
-    """Say that a kind is not taken; see ``Read``."""
+    """Reject an unsupported kind; see ``Read``."""
     del given
-    fix = "submit the experiments or jobs that it consists of, each as a document of its own"
+    fix = "submit its experiments or jobs as separate documents"
     cursor.problems.add(
         Code.NOT_TAKEN, cursor.key_spot("kind"), _MANAGER.format(f"a {kind}"), found=kind, fix=fix
     )
@@ -179,11 +179,11 @@ FORMATS = (
     *(_format(kind, functools.partial(read_document, kind), taken=True) for kind in _KINDS),
     *(_format(kind, functools.partial(refuse_document, kind), taken=False) for kind in _REFUSED),
 )
-"""What is read here."""
+"""The kinds of this format."""
 
 
 def _filled(cursor: Cursor, parts: set[str], placeholders: Placeholders) -> Cursor:
-    """The document with the placeholders of some of its parts filled in."""
+    """Expand the placeholders in some sections of the document."""
     entries = cursor.node.value
     if not isinstance(entries, Mapping):
         return cursor
@@ -196,7 +196,7 @@ def _filled(cursor: Cursor, parts: set[str], placeholders: Placeholders) -> Curs
 
 
 def _lone(op: Op, otherwise: str, policy: RestartPolicy, kind: JobKind) -> tuple[Job, ...]:
-    """A job of one replica, which runs ``otherwise`` where it says nothing."""
+    """Build a job of one replica that runs ``otherwise`` if the document has no command."""
     section = op.section
     image, env = read_image(section.get(RunnableKeys.build)), read_env(section.get(RunnableKeys.environment))
     template = _runs(op, image_template(op, image), otherwise)
@@ -210,7 +210,7 @@ def _lone(op: Op, otherwise: str, policy: RestartPolicy, kind: JobKind) -> tuple
 
 
 def _after_build(op: Op, image: Image, job: Job, places: Places) -> tuple[Job, ...]:
-    """The job, after the one that builds its image where there is something to build."""
+    """Return the job, preceded by its build job if there is one."""
     problems = op.section.cursor.problems
     if not image.steps:
         apply_rules(job, places, problems, op.limits)
@@ -225,12 +225,12 @@ def _after_build(op: Op, image: Image, job: Job, places: Places) -> tuple[Job, .
 
 
 def _runs(op: Op, template: Template, otherwise: str) -> Template:
-    """The template with the document's command, or ``otherwise``, which is empty where a command must be given."""
+    """Build the template with the document's command, or ``otherwise``; an empty ``otherwise`` makes the command required."""
     run = op.section.get(RunnableKeys.run)
     command = run.get(RunKeys.cmd) if run else None
     if command is None and not otherwise:
         where, key = (op.section, "run") if run is None else (run, "cmd")
-        words = f"{op.kind} says what it runs"
+        words = f"{op.kind} needs run.cmd"
         where.cursor.missing(key, words, "add run: {cmd: python train.py}")
     line = command or otherwise
     return msgspec.structs.replace(template, command=(*_SHELL, line)) if line else template

@@ -1,4 +1,4 @@
-"""``environment`` of Polyaxon 0.x -> what one replica has, each field of which falls back on its own."""
+"""``environment`` of Polyaxon 0.x: the settings of one replica, each of which falls back separately."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Env:
-    """What an environment says; empty and ``None`` count as not said. ``resources`` are requests and limits."""
+    """The fields of an environment; empty and ``None`` count as absent. ``resources`` are requests and limits."""
 
     resources: tuple[Resources, Resources] | None = None
     labels: dict[str, str] = field(default_factory=dict[str, str])
@@ -48,7 +48,7 @@ class Env:
     timeout_s: int | None = None
 
     def or_else(self, other: Env) -> Env:
-        """Every field that is said here, the others as ``other`` has them."""
+        """Return the fields given here, and the others from ``other``."""
         said = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
         return dataclasses.replace(
             other, **{name: value for name, value in said.items() if _is_said(name, value)}
@@ -56,7 +56,7 @@ class Env:
 
     @property
     def kubernetes_only(self) -> bool:
-        """Whether something is said that only a pod can have."""
+        """Whether a field is given that only a pod can have."""
         return bool(
             self.service_account
             or self.image_pull_secrets
@@ -69,7 +69,7 @@ class Env:
 
 
 def read_env(section: Section | None) -> Env:
-    """Read an environment, of whichever table; what is wrong or without effect is told."""
+    """Read an environment by its table, and report invalid and ignored fields."""
     if section is None:
         return Env()
     resources = section.get(EnvKeys.resources)
@@ -102,7 +102,7 @@ def read_env(section: Section | None) -> Env:
 
 
 def read_resources_only(section: Section) -> Env:
-    """Read an element of ``worker_resources``: an environment that says resources alone."""
+    """Read an element of ``worker_resources``: an environment that has resources only."""
     amounts = read_resources(section)
     return Env(resources=amounts if amounts[0] != Resources() else None)
 
@@ -124,7 +124,7 @@ def _volumes(section: Section) -> tuple[tuple[Reference, ...], tuple[Reference, 
     if older is None:
         return data, artifacts
     if (data or artifacts) and (cursor := section.at("persistence")):
-        words = "persistence stands beside data_refs or artifact_refs, which have replaced it"
+        words = "persistence cannot be combined with data_refs or artifact_refs, which replaced it"
         cursor.error(Code.CONFLICT, words, found="", fix="remove persistence")
     outputs = older.get(PersistenceKeys.outputs)
     return older.get(PersistenceKeys.data) or (), (Reference(name=outputs),) if outputs else ()
@@ -137,6 +137,6 @@ def _warn_kubernetes_only(section: Section) -> None:
         section.cursor.problems.warn(
             Code.KUBERNETES_ONLY,
             section.cursor.key_spot(keys[0]),
-            f"on Kubernetes only: {', '.join(keys)}; replicas that run as processes do without",
+            f"{', '.join(keys)} applies to Kubernetes only; the process runtime ignores it",
             found=", ".join(keys),
         )

@@ -1,6 +1,6 @@
-"""What may stand in ``environment`` of Polyaxon 0.x, for the master, for a role's default and for one replica.
+"""Fields of ``environment`` in Polyaxon 0.x, for the master, for a role's default and for one replica.
 
-Source: the published schemas of versions 0.1 to 0.6, and the spellings of the published documents.
+Source: the published schemas of versions 0.1 to 0.6, and the spellings of published documents.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from muster_formats.table import Field, Nested, Table
 _MAX_INT32 = 2**31 - 1
 _RESTARTS = Whole(0, _MAX_INT32)
 _SECONDS = Whole(0, MAX_SECONDS)
-_ALIKE = "the replicas of a role are restarted alike; say it for the role"
-_JOB_S = "the job as a whole has one, which environment says"
+_ALIKE = "all replicas of a role restart alike; set it for the role"
+_JOB_S = "set it in environment: it applies to the whole job"
 _ONE_REPLICA = "it has one replica"
 _OLDER = "The older form of framework and replicas."
-_BESIDE = "Published beside the replicas that it belongs to."
+_BESIDE = "Published outside the replicas it belongs to."
 
 
 class PodRestartPolicy(enum.StrEnum):
-    """What a pod's restart policy may be."""
+    """A pod's restart policies."""
 
     ALWAYS = "Always"
     ON_FAILURE = "OnFailure"
@@ -35,21 +35,21 @@ class PodRestartPolicy(enum.StrEnum):
 
 
 class PersistenceKeys(Table):
-    """``persistence``, which data_refs and artifact_refs have replaced."""
+    """``persistence``, replaced by data_refs and artifact_refs."""
 
-    data = Field("data", References(VolumeKeys), "Claims that are mounted under /data.", kubernetes=True)
-    outputs = Field("outputs", Text(), "The claim that is mounted under /outputs.", kubernetes=True)
+    data = Field("data", References(VolumeKeys), "Claims to mount under /data.", kubernetes=True)
+    outputs = Field("outputs", Text(), "The claim to mount under /outputs.", kubernetes=True)
 
 
 class EnvKeys(Table):
-    """What every environment has."""
+    """Fields of every environment."""
 
-    resources = Field("resources", Nested(ResourceKeys), "What one replica needs.")
+    resources = Field("resources", Nested(ResourceKeys), "Resources of one replica.")
     labels = Field("labels", LABELS, "Labels of the replica.")
     annotations = Field("annotations", ANNOTATIONS, "Annotations of the replica.")
     node_selector = Field("node_selector", LABELS, "Labels that the node must have.")
-    affinity = Field("affinity", Nested(AffinityKeys), "Which nodes, in Kubernetes' words.")
-    tolerations = Field("tolerations", TOLERATIONS, "Taints that it stands.")
+    affinity = Field("affinity", Nested(AffinityKeys), "Node affinity, as in Kubernetes.")
+    tolerations = Field("tolerations", TOLERATIONS, "Taints to tolerate.")
     env_vars = Field("env_vars", Pairs(), "Environment variables.")
     service_account = Field("service_account", Text(), "The pod's service account.", kubernetes=True)
     image_pull_secrets = Field(
@@ -62,9 +62,9 @@ class EnvKeys(Table):
     configmap_refs = Field(
         "configmap_refs", References(ObjectKeys), "The older name of config_map_refs.", kubernetes=True
     )
-    data_refs = Field("data_refs", References(VolumeKeys), "Claims, mounted under /data.", kubernetes=True)
+    data_refs = Field("data_refs", References(VolumeKeys), "Claims to mount under /data.", kubernetes=True)
     artifact_refs = Field(
-        "artifact_refs", References(VolumeKeys), "Claims, mounted under /outputs.", kubernetes=True
+        "artifact_refs", References(VolumeKeys), "Claims to mount under /outputs.", kubernetes=True
     )
     persistence = Field(
         "persistence",
@@ -77,30 +77,30 @@ class EnvKeys(Table):
         "outputs",
         Ignored(),
         "Outputs of other runs.",
-        idle="the outputs of other runs are kept by an experiment manager",
+        idle="an experiment manager stores the outputs of other runs",
     )
 
 
 class JobEnvKeys(EnvKeys):
-    """``environment``: the job's, and of an experiment the master's alone."""
+    """``environment`` of the job; in an experiment it applies to the master only."""
 
     index = Field("index", Ignored(), "Which replica.", idle="there is one master")
-    max_restarts = Field("max_restarts", _RESTARTS, "Failures that are forgiven.")
+    max_restarts = Field("max_restarts", _RESTARTS, "Failures that are tolerated.")
     max_retries = Field("max_retries", _RESTARTS, "The later name of max_restarts.")
-    restart_policy = Field("restart_policy", Choice(PodRestartPolicy), "When it is started again.")
+    restart_policy = Field("restart_policy", Choice(PodRestartPolicy), "When the replica restarts.")
     ttl = Field("ttl", _SECONDS, "Seconds from the end until the record is removed.")
     timeout = Field("timeout", Whole(1, MAX_SECONDS), "Seconds from the first start.")
 
 
 class RoleEnvKeys(EnvKeys):
-    """``default_worker`` or ``default_ps``: what its replicas have unless they say otherwise."""
+    """``default_worker`` or ``default_ps``: the defaults of a role's replicas."""
 
-    index = Field("index", Ignored(), "Which replica.", idle="it is for every replica of the role")
-    max_restarts = Field("max_restarts", _RESTARTS, "Failures that are forgiven.")
+    index = Field("index", Ignored(), "Which replica.", idle="it applies to every replica of the role")
+    max_restarts = Field("max_restarts", _RESTARTS, "Failures that are tolerated.")
     max_retries = Field("max_retries", _RESTARTS, "The later name of max_restarts.")
-    restart_policy = Field("restart_policy", Choice(PodRestartPolicy), "When a replica is started again.")
+    restart_policy = Field("restart_policy", Choice(PodRestartPolicy), "When a replica restarts.")
     ttl = Field("ttl", _SECONDS, "Seconds until removal.", idle=_JOB_S)
-    timeout = Field("timeout", _SECONDS, "Seconds that it may run.", idle=_JOB_S)
+    timeout = Field("timeout", _SECONDS, "Seconds of run time.", idle=_JOB_S)
     config = Field("config", Ignored(), "A TensorFlow session.", idle="the program configures its session")
 
 
@@ -108,11 +108,11 @@ class ReplicaEnvKeys(RoleEnvKeys):
     """One replica that differs."""
 
     required = ("index",)
-    index = Field("index", Whole(0, MAX_REPLICAS - 1), "Which replica, from 0.")
-    max_restarts = Field("max_restarts", _RESTARTS, "Failures that are forgiven.", idle=_ALIKE)
+    index = Field("index", Whole(0, MAX_REPLICAS - 1), "The index of the replica, from 0.")
+    max_restarts = Field("max_restarts", _RESTARTS, "Failures that are tolerated.", idle=_ALIKE)
     max_retries = Field("max_retries", _RESTARTS, "The later name of max_restarts.", idle=_ALIKE)
     restart_policy = Field(
-        "restart_policy", Choice(PodRestartPolicy), "When it is started again.", idle=_ALIKE
+        "restart_policy", Choice(PodRestartPolicy), "When the replica restarts.", idle=_ALIKE
     )
 
 
@@ -120,38 +120,42 @@ class ReplicaResourceKeys(ResourceKeys):
     """One element of ``worker_resources``: resources without a key of their own."""
 
     required = ("index",)
-    index = Field("index", Whole(0, MAX_REPLICAS - 1), "Which replica, from 0.")
+    index = Field("index", Whole(0, MAX_REPLICAS - 1), "The index of the replica, from 0.")
 
 
 class SideKeys(Table):
-    """The roles beside the master: what their replicas have, and which of them differ."""
+    """Defaults and overrides of workers and parameter servers."""
 
-    default_worker = Field(
-        "default_worker", Nested(RoleEnvKeys), "What workers have unless they say otherwise."
-    )
+    default_worker = Field("default_worker", Nested(RoleEnvKeys), "Defaults of the workers.")
     worker_default = Field(
-        "worker_default", Nested(RoleEnvKeys), "What published documents write for default_worker."
+        "worker_default", Nested(RoleEnvKeys), "A spelling of default_worker in published documents."
     )
     worker = Field("worker", ListOf(Nested(ReplicaEnvKeys)), "Workers that differ.")
     worker_resources = Field(
-        "worker_resources", ListOf(Nested(ReplicaResourceKeys)), "Published for worker[].resources."
+        "worker_resources",
+        ListOf(Nested(ReplicaResourceKeys)),
+        "A spelling of worker[].resources in published documents.",
     )
     default_worker_resources = Field(
         "default_worker_resources",
         Ignored(),
-        "What workers need, in the oldest documents.",
-        refused="default_worker says it",
+        "Resources of workers, in the oldest documents.",
+        refused="default_worker replaces it",
         fix="write default_worker: {resources: ...}",
     )
-    default_ps = Field("default_ps", Nested(RoleEnvKeys), "What ps have unless they say otherwise.")
-    ps_default = Field("ps_default", Nested(RoleEnvKeys), "What published documents write for default_ps.")
+    default_ps = Field("default_ps", Nested(RoleEnvKeys), "Defaults of the parameter servers.")
+    ps_default = Field("ps_default", Nested(RoleEnvKeys), "A spelling of default_ps in published documents.")
     ps = Field("ps", ListOf(Nested(ReplicaEnvKeys)), "Parameter servers that differ.")
-    ps_resources = Field("ps_resources", ListOf(Nested(ReplicaResourceKeys)), "Published for ps[].resources.")
+    ps_resources = Field(
+        "ps_resources",
+        ListOf(Nested(ReplicaResourceKeys)),
+        "A spelling of ps[].resources in published documents.",
+    )
     default_ps_resources = Field(
         "default_ps_resources",
         Ignored(),
-        "What ps need, in the oldest documents.",
-        refused="default_ps says it",
+        "Resources of parameter servers, in the oldest documents.",
+        refused="default_ps replaces it",
         fix="write default_ps: {resources: ...}",
     )
 
@@ -159,12 +163,12 @@ class SideKeys(Table):
 class ReplicasKeys(SideKeys):
     """``replicas``."""
 
-    n_workers = Field("n_workers", Whole(0, MAX_REPLICAS), "How many workers; none unless said.")
-    n_ps = Field("n_ps", Whole(0, MAX_REPLICAS), "How many parameter servers; none unless said.")
+    n_workers = Field("n_workers", Whole(0, MAX_REPLICAS), "The number of workers; default 0.")
+    n_ps = Field("n_ps", Whole(0, MAX_REPLICAS), "The number of parameter servers; default 0.")
 
 
 class OlderReplicasKeys(ReplicasKeys):
-    """``environment.tensorflow`` and its like."""
+    """``environment.tensorflow``, ``horovod``, ``mxnet`` and ``pytorch``."""
 
     delay = Field(
         "delay_workers_by_global_step", Ignored(), "Starts workers late.", idle="the gang starts as a whole"
@@ -175,7 +179,7 @@ class OlderReplicasKeys(ReplicasKeys):
 class ExperimentEnvKeys(JobEnvKeys, SideKeys):
     """``environment`` of an experiment."""
 
-    replicas = Field("replicas", Nested(ReplicasKeys), "The replicas beside the master.")
+    replicas = Field("replicas", Nested(ReplicasKeys), "The replicas besides the master.")
     tensorflow = Field("tensorflow", Nested(OlderReplicasKeys), _OLDER)
     horovod = Field("horovod", Nested(OlderReplicasKeys), _OLDER)
     mxnet = Field("mxnet", Nested(OlderReplicasKeys), _OLDER)

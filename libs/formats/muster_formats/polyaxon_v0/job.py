@@ -1,4 +1,4 @@
-"""What every job of Polyaxon 0.x has, whatever its kind: who it is, its life, its image and the build that comes first."""
+"""What every job of Polyaxon 0.x has: name, run policy, image and build."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NO_NAME = re.compile(r"[^a-z0-9]+")
 
 @dataclass(frozen=True, kw_only=True)
 class Op:
-    """A document that is being read: ``kind``, its ``section`` with the placeholders filled in, who the job is, and its ``limits``."""
+    """The document being read: ``kind``, its ``section`` with placeholders expanded, the job's identity, and its ``limits``."""
 
     kind: str
     section: Section
@@ -49,7 +49,7 @@ class Op:
     limits: Limits
 
     def places(self) -> Places:
-        """The places of what every document has."""
+        """Return the source locations of the common fields."""
         cursor = self.section.cursor
         places = Places(cursor.spot)
         places.note(Place("name"), cursor.key_spot("name"))
@@ -69,7 +69,7 @@ class Op:
         build: Build | None = None,
         built_by: str = "",
     ) -> Job:
-        """The job of this document."""
+        """Build the job of this document."""
         return Job(
             name=self.name,
             namespace=self.namespace,
@@ -88,7 +88,7 @@ class Op:
         )
 
     def build_job(self, image: Image) -> Job:
-        """The job that makes the image of this document's job."""
+        """Build the job that builds the image."""
         build = image.build(self.name)
         return Job(
             name=f"{self.name}-build",
@@ -103,18 +103,18 @@ class Op:
 
 
 def build_role_of(build: Build, env: Env) -> Role:
-    """The role of a build that has what ``env`` says."""
+    """Build the role of a build with the settings of ``env``."""
     role = build_role(build)
     return msgspec.structs.replace(role, template=with_env(role.template, env))
 
 
 def image_template(op: Op, image: Image) -> Template:
-    """A template of the image that the job runs in: as it is, or as its build makes it."""
+    """Build a template with the job's image, given or built."""
     return Template(image=image.build(op.name).image, env=image.variables)
 
 
 def run_policy(env: Env, others: Iterable[Env] = ()) -> RunPolicy:
-    """The life of a job: the master's, with as many failures forgiven as the most patient of its roles says."""
+    """Read the run policy: the master's, with the highest back-off limit of all roles."""
     restarts = [one.restarts for one in (env, *others) if one.restarts is not None]
     return RunPolicy(
         backoff_limit=max(restarts) if restarts else RunPolicy().backoff_limit,
@@ -124,13 +124,13 @@ def run_policy(env: Env, others: Iterable[Env] = ()) -> RunPolicy:
 
 
 def name_of(section: Section, kind: str, given: Given) -> str:
-    """The document's name, else the given one, else the kind; as a DNS-1035 label, which is told where the document's was none."""
+    """Return the document's name, else the given one, else the kind, as a DNS-1035 label; warn if it was converted."""
     said = section.get(OpKeys.name)
     if said is None:
         return _dns_name(given.name[:_LONGEST_GIVEN], kind)
     name = _dns_name(said, kind)
     if name != said:
-        words = f"the job is called {name}, since a name is {DNS_1035.words}"
+        words = f"the name is converted to {name}: a name must be {DNS_1035.words}"
         section.cursor.problems.warn(
             Code.BAD_NAME, section.cursor.key_spot("name"), words, found=said, fix=f"write {name}"
         )
@@ -145,7 +145,7 @@ def _dns_name(text: str, kind: str) -> str:
 
 
 def _annotations(section: Section, framework: Framework) -> dict[str, str]:
-    """What is for people, and would be lost otherwise."""
+    """Return description and tags as annotations."""
     labelled = (
         section.at("framework") if framework is Framework.PLAIN and section.table is ExperimentKeys else None
     )

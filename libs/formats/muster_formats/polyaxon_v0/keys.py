@@ -1,4 +1,4 @@
-"""What may stand in a document of Polyaxon 0.x (``version: 1``), by its kind.
+"""Fields of Polyaxon 0.x documents (``version: 1``), by kind.
 
 Source: the published schemas of versions 0.1 to 0.6 and the Polyaxonfile specification of that time.
 """
@@ -18,15 +18,15 @@ NAME = "polyaxon-0"
 
 _MANAGER = "it belongs to an experiment manager, not to a scheduler"
 _SINGLY = "submit a document for each of its runs, with its values under params"
-_NO_CODE = "no code is fetched: replicas run in the work folder, or with what the image holds"
-_BUILT = "build says what it runs in"
+_NO_CODE = "no code is fetched: replicas run in the work folder, or with the content of the image"
+_BUILT = "build defines the image"
 _UNDER_BUILD = "move it under build"
-_THE_JOB_S = "the job that it is built for says it"
+_THE_JOB_S = "the job that uses the build defines it"
 _NAME = Rule("a name", r"[-A-Za-z0-9_]+", 128, "letters, digits, '-' and '_'")
 
 
 class Backend(enum.StrEnum):
-    """Who would have run an experiment's replicas, which decides what they are called."""
+    """The backend of an experiment, which decides the names of the roles."""
 
     NATIVE = "native"
     KUBEFLOW = "kubeflow"
@@ -34,14 +34,14 @@ class Backend(enum.StrEnum):
 
 
 class NotebookBackend(enum.StrEnum):
-    """Which of Jupyter's faces."""
+    """The Jupyter interface."""
 
     NOTEBOOK = "notebook"
     LAB = "lab"
 
 
 class IoType(enum.StrEnum):
-    """What an input holds."""
+    """The type of an input."""
 
     INT = "int"
     FLOAT = "float"
@@ -63,12 +63,12 @@ class RunKeys(Table):
     """``run``."""
 
     required = ("cmd",)
-    cmd = Field("cmd", Commands(), "A command line for bash, or several that are joined with &&.")
+    cmd = Field("cmd", Commands(), "A bash command line, or several, joined with &&.")
     image = Field("image", Ignored(), "The image, in the oldest documents.", refused=_BUILT, fix=_UNDER_BUILD)
     build_steps = Field(
         "build_steps",
         Ignored(),
-        "How the image is made, in the oldest documents.",
+        "Build steps, in the oldest documents.",
         refused=_BUILT,
         fix=_UNDER_BUILD,
     )
@@ -85,57 +85,59 @@ class LoggingKeys(Table):
     """``logging``."""
 
     level = Field("level", Ignored(), "The log level.", idle="the program decides what it logs")
-    formatter = Field("formatter", Ignored(), "How lines look.", idle="the program decides how it logs")
-    path = Field("path", Ignored(), "Where logs are kept.", idle="every replica's output is kept")
+    formatter = Field(
+        "formatter", Ignored(), "The format of log lines.", idle="the program decides how it logs"
+    )
+    path = Field("path", Ignored(), "The log folder.", idle="the output of every replica is stored")
 
 
 class InputKeys(Table):
-    """One of ``inputs``."""
+    """One element of ``inputs``."""
 
     required = ("name",)
     name = Field("name", Text(), "The parameter's name.")
-    description = Field("description", Ignored(), "For people.", idle="it describes, and nothing more")
+    description = Field("description", Ignored(), "For people.", idle="it is a description only")
     type = Field("type", Choice(IoType), "int, float, str, bool, dict and list are checked.")
-    default = Field("default", Ignored(), "The value where no parameter is given.")
-    is_optional = Field("is_optional", Truth(), "Whether it may be left out.")
+    default = Field("default", Ignored(), "The default value.")
+    is_optional = Field("is_optional", Truth(), "Whether it is optional.")
     is_list = Field("is_list", Truth(), "Whether it is a list of its type.")
-    is_flag = Field("is_flag", Truth(), "Whether true stands for --name and false for nothing.")
-    options = Field("options", ListOf(Ignored()), "The values that it may have.")
+    is_flag = Field("is_flag", Truth(), "Whether true means --name and false nothing.")
+    options = Field("options", ListOf(Ignored()), "The allowed values.")
 
 
 class OpKeys(Table):
-    """What every document has."""
+    """Fields of every document."""
 
     kept = frozenset({"version", "kind"})
-    name = Field("name", Text(_NAME), "The job's name; the file's unless said, else the kind.")
-    description = Field("description", Text(), "For people; kept as the annotation polyaxon.com/description.")
-    tags = Field("tags", ListOf(Text()), "For people; kept as the annotation polyaxon.com/tags.")
-    logging = Field("logging", Nested(LoggingKeys), "How the program logs.")
-    params = Field("params", Raw(), "Values that {{ name }} stands for, and that the program is told.")
+    name = Field("name", Text(_NAME), "The job's name; default the file's, else the kind.")
+    description = Field("description", Text(), "Stored as the annotation polyaxon.com/description.")
+    tags = Field("tags", ListOf(Text()), "Stored as the annotation polyaxon.com/tags.")
+    logging = Field("logging", Nested(LoggingKeys), "Logging of the program.")
+    params = Field("params", Raw(), "Values of {{ name }} placeholders, passed to the program too.")
     declarations = Field("declarations", Raw(), "The older name of params.")
-    inputs = Field("inputs", ListOf(Nested(InputKeys)), "Which parameters there are, and their defaults.")
+    inputs = Field("inputs", ListOf(Nested(InputKeys)), "The declared parameters and their defaults.")
     outputs = Field(
         "outputs",
         Ignored(),
-        "What a run yields.",
-        idle="what a run yields is recorded by an experiment manager",
+        "The results of a run.",
+        idle="an experiment manager records the results of a run",
     )
-    hptuning = Field("hptuning", Ignored(), "A search for hyper-parameters.", refused=_MANAGER, fix=_SINGLY)
-    matrix = Field("matrix", Ignored(), "A search for hyper-parameters.", refused=_MANAGER, fix=_SINGLY)
+    hptuning = Field("hptuning", Ignored(), "A hyper-parameter search.", refused=_MANAGER, fix=_SINGLY)
+    matrix = Field("matrix", Ignored(), "A hyper-parameter search.", refused=_MANAGER, fix=_SINGLY)
     project = Field(
         "project",
         Ignored(),
-        "Whose it is, in the oldest documents.",
-        refused="there are namespaces and no projects",
+        "The project, in the oldest documents.",
+        refused="Muster has namespaces, not projects",
     )
-    settings = Field("settings", Ignored(), "A search for hyper-parameters.", refused=_MANAGER, fix=_SINGLY)
+    settings = Field("settings", Ignored(), "A hyper-parameter search.", refused=_MANAGER, fix=_SINGLY)
 
 
 class BuildFieldKeys(Table):
     """How an image is built."""
 
     image = Field("image", Text(), "The base image; without build_steps the image itself.")
-    build_steps = Field("build_steps", ListOf(Text()), "Commands that make the image, one after the other.")
+    build_steps = Field("build_steps", ListOf(Text()), "Commands that build the image, in order.")
     env_vars = Field("env_vars", Pairs(), "Variables of the image.")
     lang_env = Field("lang_env", Text(), "LC_ALL, LANG and LANGUAGE of the image.")
     dockerfile = Field(
@@ -143,7 +145,7 @@ class BuildFieldKeys(Table):
         Ignored(),
         "A Dockerfile.",
         refused="images are built from steps",
-        fix="say image, the Dockerfile's FROM, and build_steps, its RUN lines",
+        fix="write the Dockerfile's FROM as image and its RUN lines as build_steps",
     )
     git = Field(
         "git", Ignored(), "A repository.", refused="no code is fetched", fix="clone it in build_steps"
@@ -151,39 +153,39 @@ class BuildFieldKeys(Table):
     context = Field(
         "context",
         Ignored(),
-        "The folder to build in.",
-        idle="the steps run among the files of the work folder",
+        "The build context.",
+        idle="the steps run in the work folder",
     )
-    ref = Field("ref", Ignored(), "A commit, or a build by its number.", idle=_NO_CODE)
+    ref = Field("ref", Ignored(), "A commit, or the number of a build.", idle=_NO_CODE)
     commit = Field("commit", Ignored(), "A commit.", idle=_NO_CODE)
     branch = Field("branch", Ignored(), "A branch.", idle=_NO_CODE)
-    nocache = Field("nocache", Ignored(), "Whether to build anew.", idle="every submission builds anew")
-    backend = Field("backend", Ignored(), "Who builds.", idle="the runtime decides who builds")
+    nocache = Field("nocache", Ignored(), "Whether to build again.", idle="every submission builds again")
+    backend = Field("backend", Ignored(), "Who builds.", idle="the runtime decides how images are built")
 
 
 class BuildKeys(BuildFieldKeys):
     """``build`` within another kind."""
 
     kept = frozenset({"version", "kind"})
-    environment = Field("environment", Nested(LoneEnvKeys), "How the build runs.")
+    environment = Field("environment", Nested(LoneEnvKeys), "The environment of the build.")
     name = Field("name", Ignored(), "A name.", idle=_THE_JOB_S)
     description = Field("description", Ignored(), "For people.", idle=_THE_JOB_S)
     tags = Field("tags", Ignored(), "For people.", idle=_THE_JOB_S)
-    logging = Field("logging", Ignored(), "How the build logs.", idle=_THE_JOB_S)
+    logging = Field("logging", Ignored(), "Logging of the build.", idle=_THE_JOB_S)
     params = Field("params", Ignored(), "Parameters.", idle=_THE_JOB_S)
     declarations = Field("declarations", Ignored(), "Parameters.", idle=_THE_JOB_S)
     inputs = Field("inputs", Ignored(), "Parameters.", idle=_THE_JOB_S)
-    outputs = Field("outputs", Ignored(), "What it yields.", idle=_THE_JOB_S)
+    outputs = Field("outputs", Ignored(), "Results of the build.", idle=_THE_JOB_S)
 
 
 class RunnableKeys(OpKeys):
-    """What every kind but a build has."""
+    """Fields of every kind but a build."""
 
     build = Field(
-        "build", Nested(BuildKeys), "The image; with build_steps it is built first, as a job of its own."
+        "build", Nested(BuildKeys), "The image; with build_steps it is built first, by a separate job."
     )
     run = Field("run", Nested(RunKeys), "What runs.")
-    environment = Field("environment", Nested(LoneEnvKeys), "How it runs.")
+    environment = Field("environment", Nested(LoneEnvKeys), "The environment.")
 
 
 class ExperimentKeys(RunnableKeys):
@@ -193,29 +195,27 @@ class ExperimentKeys(RunnableKeys):
     backend = Field(
         "backend",
         Choice(Backend),
-        "What the replicas are called: as by Polyaxon, Kubeflow or MPI; native unless said.",
+        "The backend that decides role names: native (default), kubeflow or mpi.",
     )
-    framework = Field("framework", Text(), "tensorflow, mxnet, horovod or pytorch; replicas need one.")
+    framework = Field("framework", Text(), "tensorflow, mxnet, horovod or pytorch; required with replicas.")
     environment = Field(
         "environment", Nested(ExperimentEnvKeys), "The master's environment, and the replicas."
     )
-    replicas = Field("replicas", Nested(ReplicasKeys), "The replicas beside the master.")
+    replicas = Field("replicas", Nested(ReplicasKeys), "The replicas besides the master.")
 
 
 class JobKeys(RunnableKeys):
     """``kind: job``."""
 
     required = ("run",)
-    backend = Field("backend", Ignored(), "Who runs it.", idle="it has one replica, which Muster runs")
-    framework = Field(
-        "framework", Ignored(), "A framework.", idle="it has one replica, which needs to find no other"
-    )
+    backend = Field("backend", Ignored(), "The backend.", idle="it has one replica, which Muster runs")
+    framework = Field("framework", Ignored(), "A framework.", idle="it has one replica")
 
 
 class NotebookKeys(RunnableKeys):
     """``kind: notebook``."""
 
-    backend = Field("backend", Choice(NotebookBackend), "notebook, or lab; notebook unless said.")
+    backend = Field("backend", Choice(NotebookBackend), "notebook (default) or lab.")
 
 
 class TensorboardKeys(RunnableKeys):
@@ -225,8 +225,8 @@ class TensorboardKeys(RunnableKeys):
 class BuildDocumentKeys(OpKeys, BuildFieldKeys):
     """``kind: build``."""
 
-    environment = Field("environment", Nested(LoneEnvKeys), "How the build runs.")
-    build = Field("build", Nested(BuildKeys), "The same in a section of its own, as older documents have it.")
+    environment = Field("environment", Nested(LoneEnvKeys), "The environment of the build.")
+    build = Field("build", Nested(BuildKeys), "The fields in a section of their own, as in older documents.")
 
 
 TABLES: dict[str, type[Table]] = {
@@ -236,4 +236,4 @@ TABLES: dict[str, type[Table]] = {
     "tensorboard": TensorboardKeys,
     "build": BuildDocumentKeys,
 }
-"""The table of every kind that is taken."""
+"""The table of every supported kind."""

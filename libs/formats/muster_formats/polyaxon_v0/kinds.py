@@ -1,4 +1,4 @@
-"""Kinds of value that only Polyaxon 0.x has: commands, pairs of variables, references to what a cluster holds."""
+"""Field types of Polyaxon 0.x only: commands, pairs of variables, references to cluster objects."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _KEY = Rule("a key", r"[-._A-Za-z0-9]+", 253, "letters, digits, '-', '_' and '.'
 
 @dataclass(frozen=True)
 class Commands:
-    """A command line for a shell, or a list of them that run one after the other while they succeed."""
+    """A shell command line, or a list of them that run in order while they succeed."""
 
     def read(self, cursor: Cursor) -> str | None:
-        """One line for a shell; None if there is nothing in it."""
+        """Return one shell line, or None if the command is empty."""
         if isinstance(cursor.node.value, list):
             lines = ListOf(Text()).read(cursor) or []
             places = cursor.elements()
@@ -42,16 +42,16 @@ class Commands:
         return " && ".join(line for line in said if line) or None
 
     def schema(self) -> Schema:
-        """A text or a list of texts."""
+        """Return the JSON Schema: a text or a list of texts."""
         return {"anyOf": [Text().schema(), ListOf(Text()).schema()]}
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Variables as a list of pairs of a name and a value."""
+    """Variables as a list of name-value pairs."""
 
     def read(self, cursor: Cursor) -> dict[str, str] | None:
-        """The variables by name; a name twice is a problem."""
+        """Return the variables by name; a repeated name is a problem."""
         if not isinstance(cursor.node.value, list):
             cursor.wrong_type("a list of pairs", "write [[NAME, value], [NAME, value]]")
             return None
@@ -59,17 +59,17 @@ class Pairs:
         for pair in cursor.elements():
             parts = pair.elements()
             if len(parts) != 2:
-                pair.wrong_type("a pair of a name and a value", "write [NAME, value]")
+                pair.wrong_type("a name-value pair", "write [NAME, value]")
                 continue
             name, value = Text(VARIABLE).read(parts[0]), Loose().read(parts[1])
             if name in variables:
-                parts[0].error(Code.DUPLICATE, f"{shown(name)} is given twice", fix="remove one of the two")
+                parts[0].error(Code.DUPLICATE, f"{shown(name)} is repeated", fix="remove one of the two")
             elif name is not None and value is not None:
                 variables[name] = value
         return variables
 
     def schema(self) -> Schema:
-        """A list of pairs."""
+        """Return the JSON Schema: a list of pairs."""
         pair: Schema = {
             "type": "array",
             "prefixItems": [Text(VARIABLE).schema(), Loose().schema()],
@@ -81,7 +81,7 @@ class Pairs:
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """A secret, config map or volume by its name; of a secret or config map where it is mounted, and which of its keys."""
+    """A secret, config map or volume by name; a secret or config map with its mount path and keys."""
 
     name: str
     mount_path: str = ""
@@ -89,44 +89,42 @@ class Reference:
 
 
 class ObjectKeys(Table):
-    """A reference to a secret or a config map in full."""
+    """A full reference to a secret or a config map."""
 
     required = ("name",)
     name = Field("name", Text(_OBJECT), "Which.")
-    mount_path = Field(
-        "mount_path", Text(), "Where it is mounted; as variables unless said.", kubernetes=True
-    )
-    items = Field("items", ListOf(Text(_KEY)), "Which of its keys; all unless said.", kubernetes=True)
+    mount_path = Field("mount_path", Text(), "The mount path; default: as variables.", kubernetes=True)
+    items = Field("items", ListOf(Text(_KEY)), "The keys; default all.", kubernetes=True)
 
 
 class VolumeKeys(Table):
-    """A reference to a volume in full."""
+    """A full reference to a volume."""
 
     required = ("name",)
     name = Field("name", Text(_OBJECT), "Which claim.")
-    init = Field("init", Loose(), "Whether its folders are made.", idle="folders are the program's to make")
+    init = Field("init", Loose(), "Whether its folders are created.", idle="the program creates its folders")
     manage = Field(
-        "manage", Loose(), "Whether runs are kept apart in it.", idle="folders are the program's to make"
+        "manage", Loose(), "Whether runs are kept apart in it.", idle="the program creates its folders"
     )
-    paths = Field("paths", ListOf(Text()), "Which parts of it.", idle="the whole volume is mounted")
+    paths = Field("paths", ListOf(Text()), "The parts to mount.", idle="the whole volume is mounted")
 
 
 @dataclass(frozen=True)
 class References:
-    """A list of names, or of references in full by ``table``."""
+    """A list of names, or of full references by ``table``."""
 
     table: type[ObjectKeys | VolumeKeys]
 
     def read(self, cursor: Cursor) -> tuple[Reference, ...] | None:
-        """The references."""
+        """Return the references."""
         if not isinstance(cursor.node.value, list):
-            cursor.wrong_type("a list", "put a hyphen before each element, or use [ ]")
+            cursor.wrong_type("a list", "write - before each element, or use [ ]")
             return None
         found = [self._read(element) for element in cursor.elements()]
         return tuple(reference for reference in found if reference)
 
     def schema(self) -> Schema:
-        """A list of either."""
+        """Return the JSON Schema: a list of names or references."""
         return {"type": "array", "items": {"anyOf": [Text(_OBJECT).schema(), Nested(self.table).schema()]}}
 
     def _read(self, cursor: Cursor) -> Reference | None:
@@ -136,7 +134,7 @@ class References:
         section = Nested(self.table).read(cursor)
         name = section.get(self.table.name) if section else None
         if section is None or name is None:
-            cursor.missing("name", "a reference has a name")
+            cursor.missing("name", "a reference needs a name")
             return None
         if self.table is not ObjectKeys:
             return Reference(name=name)
@@ -148,7 +146,7 @@ class References:
 
 
 def _one_line(text: str) -> str:
-    """A command with its lines joined and the backslashes that continue them gone, as Polyaxon reads it."""
+    """Join the lines of a command and drop continuation backslashes, as Polyaxon does."""
     lines = (line.strip().removesuffix("\\").rstrip() for line in text.splitlines())
     return _CONTINUED.sub(" ", " ".join(line for line in lines if line)).strip()
 
@@ -157,5 +155,5 @@ def _warn_of_lines(cursor: Cursor) -> None:
     lines = [line.rstrip() for line in cursor.node.text.strip().splitlines()]
     if any(line and not line.endswith("\\") for line in lines[:-1]):
         why = "Polyaxon joins the lines of a command with spaces"
-        fix = "if they are commands of their own, write cmd as a list, which is joined with &&"
+        fix = "if they are separate commands, write cmd as a list, which is joined with &&"
         warn_idle(cursor, "a line break", why, fix=fix)

@@ -1,4 +1,4 @@
-"""The parameters of a document of Polyaxon 0.x: what is declared, checked against the inputs that are said to exist."""
+"""Parameters of a Polyaxon 0.x document, checked against its declared inputs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from muster_formats.yaml_builder import Json, Node
 
 @dataclass(frozen=True)
 class Params:
-    """The parameters by name: what placeholders stand for, and the ``values`` that the program is told."""
+    """Parameters by name: the values of placeholders, and the ``values`` that the program receives."""
 
     nodes: dict[str, Node]
     values: dict[str, Json]
 
 
 def read_params(document: Section) -> Params:
-    """Read ``params`` (or ``declarations``) and fill in the defaults of ``inputs``."""
+    """Read ``params`` (or ``declarations``) and apply the defaults of ``inputs``."""
     given = _given(document)
     tuned = _tuned(document)
     nodes = {name: Node(None, 0, 0) for name in tuned} | {name: cursor.node for name, cursor in given.items()}
@@ -32,10 +32,10 @@ def read_params(document: Section) -> Params:
     for section in document.get(OpKeys.inputs) or ():
         name = section.get(InputKeys.name)
         if name is None:
-            section.cursor.missing("name", "an input has a name")
+            section.cursor.missing("name", "an input needs a name")
             continue
         if name in told:
-            section.cursor.error(Code.DUPLICATE, f"the input {shown(name)} stands twice", found=shown(name))
+            section.cursor.error(Code.DUPLICATE, f"the input {shown(name)} is repeated", found=shown(name))
         told.add(name)
         cursor = given.get(name) or section.at("default")
         if cursor is None:
@@ -52,7 +52,7 @@ def read_params(document: Section) -> Params:
 
 
 def _tuned(document: Section) -> set[str]:
-    """The parameters that a search would have given values to: what is wrong is the search, and not that they have none."""
+    """Return the parameters that a search would set, so that only the search is reported and not their absence."""
     names: set[str] = set()
     for field in (OpKeys.hptuning, OpKeys.settings):
         at = document.at(field.key)
@@ -80,7 +80,7 @@ def _refuse_references(cursor: Cursor) -> None:
     if isinstance(cursor.node.value, str) and "{{" in cursor.node.value:
         cursor.error(
             Code.NOT_TAKEN,
-            "a parameter is a value: references to other runs belong to an experiment manager",
+            "a parameter must be a value: references to other runs belong to an experiment manager",
             fix="write the value itself",
         )
     for below in (*cursor.items().values(), *cursor.elements()):
@@ -103,7 +103,7 @@ def _check(name: str, cursor: Cursor, section: Section) -> None:
     if options and section.get(InputKeys.options) is not None:
         allowed = [element.node.plain() for element in options.elements()]
         if value not in allowed:
-            words = f"{shown(name)} is none of its options"
+            words = f"{shown(name)} must be one of its options"
             listed = ", ".join(shown(one) for one in allowed)
             cursor.error(Code.NOT_ALLOWED, words, allowed=listed)
 

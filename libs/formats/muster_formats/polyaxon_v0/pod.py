@@ -1,7 +1,7 @@
-"""What only a pod can have -> a Kubernetes PodTemplateSpec around a template.
+"""Wrap a template in a Kubernetes PodTemplateSpec with what only pods can have.
 
-Secrets and config maps are variables unless they say where they are mounted. A claim for data is mounted at ``/data/<claim>``, one for
-outputs at ``/outputs/<claim>``, which are the folders that Polyaxon deploys with.
+Secrets and config maps become variables unless they have a mount path. Data claims are mounted at
+``/data/<claim>`` and output claims at ``/outputs/<claim>``, as in Polyaxon deployments.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Parts:
     variables: list[Json] = field(default_factory=list["Json"])
 
     def add_object(self, sort: _Object, reference: Reference) -> None:
-        """A secret or a config map: mounted, or as variables, of all its keys or of some."""
+        """Add a secret or a config map: mounted, or as variables, with all keys or some."""
         name, items = reference.name, reference.items
         if reference.mount_path:
             volume = _volume_name(sort.prefix, reference)
@@ -45,7 +45,7 @@ class _Parts:
             self.sources.append({f"{sort.volume}Ref": {"name": name}})
 
     def add_claim(self, folder: str, reference: Reference) -> None:
-        """A claim, in its folder."""
+        """Add a claim at its mount path."""
         volume = _volume_name(folder, reference)
         self.volumes.append({"name": volume, "persistentVolumeClaim": {"claimName": reference.name}})
         self.mounts.append({"name": volume, "mountPath": f"/{folder}/{reference.name}"})
@@ -53,7 +53,7 @@ class _Parts:
 
 @dataclass(frozen=True, kw_only=True)
 class _Object:
-    """The words of a pod for a secret or a config map."""
+    """The pod field names for a secret or a config map."""
 
     prefix: str
     volume: str
@@ -65,7 +65,9 @@ _CONFIG_MAP = _Object(prefix="config", volume="configMap", name_key="name")
 
 
 def pod_template(template: Template, env: Env, container: str) -> Schema:
-    """The PodTemplateSpec of ``template`` with what ``env`` says for Kubernetes only; ``container`` is its container's name."""
+    """Return the PodTemplateSpec of ``template`` with the Kubernetes-only settings of ``env``; ``container``
+    names its container.
+    """
     parts = _Parts()
     parts.variables.extend({"name": name, "value": value} for name, value in template.env.items())
     for sort, references in ((_SECRET, env.secrets), (_CONFIG_MAP, env.config_maps)):

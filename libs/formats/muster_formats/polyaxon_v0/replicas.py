@@ -1,7 +1,7 @@
-"""The replicas of an experiment of Polyaxon 0.x, in the form that it came to and in those that it had before.
+"""Read the replicas of a Polyaxon 0.x experiment in its current and older layouts.
 
-``replicas`` stands under ``environment`` or beside it; older documents name the framework instead (``environment.tensorflow``), and some
-put the lists of workers and parameter servers beside that section instead of into it.
+``replicas`` is under ``environment`` or beside it; older documents name the framework instead
+(``environment.tensorflow``), and some have the lists of workers and parameter servers outside that section.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FRAMEWORKS = {
     "horovod": Framework.HOROVOD,
     "pytorch": Framework.PYTORCH,
 }
-"""The frameworks that an experiment of several replicas may have."""
+"""The frameworks of experiments with replicas."""
 
 _OLDER = {
     "tensorflow": ExperimentEnvKeys.tensorflow,
@@ -41,7 +41,7 @@ _OLDER = {
 
 @dataclass(frozen=True, kw_only=True)
 class Override:
-    """One replica that differs: what it says itself, and where."""
+    """One replica that differs: its settings and source location."""
 
     env: Env
     spot: Spot
@@ -61,7 +61,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Replicas:
-    """The replicas beside the master, the ``framework`` that says what they are to each other, and where it is said."""
+    """The replicas besides the master, their ``framework``, and where it is given."""
 
     framework: str
     spot: Spot
@@ -95,7 +95,7 @@ _PS = _SideFields(
 
 
 def read_replicas(document: Section, environment: Section | None) -> Replicas | None:
-    """Read the replicas, wherever they are said; ``None`` where there are none. What contradicts itself is told."""
+    """Read the replicas from any layout, or return ``None`` if there are none; report contradictions."""
     section, implied = _section(document, environment)
     if environment is not None:
         _tell_beside(environment, replicas=section is not None)
@@ -111,7 +111,7 @@ def read_replicas(document: Section, environment: Section | None) -> Replicas | 
 
 
 def _section(document: Section, environment: Section | None) -> tuple[Section | None, str]:
-    """Where the replicas are said, and the framework that the place implies."""
+    """Return where the replicas are, and the framework that the location implies."""
     found: list[tuple[Section, str]] = []
     if environment is not None:
         if section := environment.get(ExperimentEnvKeys.replicas):
@@ -129,7 +129,7 @@ def _section(document: Section, environment: Section | None) -> tuple[Section | 
     if section := document.get(ExperimentKeys.replicas):
         found.append((section, ""))
     for section, _ in found[1:]:
-        words = f"the replicas are said under {found[0][0].cursor.path} already"
+        words = f"replicas are already given under {found[0][0].cursor.path}"
         section.cursor.error(Code.CONFLICT, words, found="", fix="remove one of the two")
     return found[0] if found else (None, "")
 
@@ -138,18 +138,18 @@ def _framework(document: Section, section: Section, implied: str) -> str:
     said = document.get(ExperimentKeys.framework)
     at = document.at("framework")
     if said and implied and said != implied and at:
-        at.error(Code.CONFLICT, f"the replicas are those of {implied}", fix=f"write framework: {implied}")
+        at.error(Code.CONFLICT, f"the replicas belong to {implied}", fix=f"write framework: {implied}")
     if said and not implied and said not in FRAMEWORKS and at:
         at.error(
             Code.NOT_ALLOWED,
             "this framework has no replicas",
             allowed=", ".join(FRAMEWORKS),
-            fix="remove the replicas, or name the framework that they belong to",
+            fix="remove the replicas, or name their framework",
         )
     if not said and not implied and at is None:
         section.cursor.error(
             Code.REQUIRED,
-            "replicas need a framework, which says what they are to each other",
+            "replicas need a framework",
             found="",
             allowed=", ".join(FRAMEWORKS),
             fix="add framework: tensorflow",
@@ -194,11 +194,11 @@ def _overrides(fields: _SideFields, section: Section, known: dict[int, Override]
 def _override(one: Section, field: Field[int], env: Env, overrides: dict[int, Override]) -> None:
     index = one.get(field)
     if index is None:
-        one.cursor.missing("index", "a replica that differs says which it is", "add index: 0")
+        one.cursor.missing("index", "a replica that differs needs an index", "add index: 0")
     elif index in overrides:
-        words = f"the replica {index} stands twice"
+        words = f"replica {index} is repeated"
         one.cursor.problems.add(
-            Code.DUPLICATE, one.cursor.key_spot("index"), words, found=str(index), fix="put both into one"
+            Code.DUPLICATE, one.cursor.key_spot("index"), words, found=str(index), fix="merge the two"
         )
     else:
         overrides[index] = Override(env=env, spot=one.cursor.spot, index_spot=one.cursor.key_spot("index"))
@@ -211,16 +211,16 @@ def _side_keys(environment: Section | None) -> list[str]:
 
 
 def _tell_beside(environment: Section, *, replicas: bool) -> None:
-    """Say what becomes of the roles that are described beside the replicas, or without any."""
+    """Report roles that are described outside the replicas, or without replicas."""
     for key in _side_keys(environment):
         spot = environment.cursor.key_spot(key)
         if replicas:
-            words = f"{key} stands beside the replicas, and is read as part of them"
+            words = f"{key} belongs under replicas and is read as part of them"
             environment.cursor.problems.warn(
                 Code.MISSPELT, spot, words, found=key, fix=f"move {key} into replicas"
             )
         else:
-            words = f"{key} describes replicas, and there are none"
+            words = f"{key} describes replicas, but there are none"
             environment.cursor.problems.add(
                 Code.CONFLICT, spot, words, found=key, fix="add replicas: {n_workers: ...}"
             )

@@ -1,4 +1,4 @@
-"""The master and the replicas of Polyaxon 0.x -> roles, by the names that their framework has for them."""
+"""Build the roles of a Polyaxon 0.x experiment, named by framework and backend."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CONTAINER = "main"
 
 @dataclass(frozen=True, kw_only=True)
 class Names:
-    """What the roles are called."""
+    """The names of the roles."""
 
     master: str = "master"
     worker: str = "worker"
@@ -31,13 +31,13 @@ class Names:
 
 
 def framework_of(word: str, backend: Backend) -> Framework:
-    """The framework of an experiment with replicas."""
+    """Return the framework of an experiment with replicas."""
     framework = FRAMEWORKS.get(word, Framework.PLAIN)
     return Framework.MPI if backend is Backend.MPI and framework is not Framework.HOROVOD else framework
 
 
 def names_of(framework: Framework, backend: Backend) -> Names:
-    """What the roles of an experiment are called, as its framework or the operator that would have run it has it."""
+    """Return the role names for a framework and backend."""
     if framework in _REMOTE:
         return Names(master="launcher")
     if framework is Framework.MXNET:
@@ -48,7 +48,7 @@ def names_of(framework: Framework, backend: Backend) -> Names:
 
 
 def one_replica(name: str, template: Template, env: Env, framework: Framework, policy: RestartPolicy) -> Role:
-    """A role of one replica that has what ``env`` says."""
+    """Build a role of one replica with the settings of ``env``."""
     return Role(
         name=name,
         replicas=1,
@@ -60,7 +60,7 @@ def one_replica(name: str, template: Template, env: Env, framework: Framework, p
 
 
 def with_env(template: Template, env: Env, framework: Framework = Framework.PLAIN) -> Template:
-    """The template with what ``env`` says; what only a pod can have needs an image, as every pod does."""
+    """Build the template with the settings of ``env``; what only a pod can have needs an image."""
     requests, limits = env.resources or (template.requests, template.limits)
     full = msgspec.structs.replace(
         template,
@@ -90,7 +90,7 @@ def side_roles(
     places: Places,
     problems: Problems,
 ) -> tuple[Role, ...]:
-    """The roles of the workers and the parameter servers; those that the framework does not have are a problem."""
+    """Build the roles of workers and parameter servers; a role that the framework does not have is a problem."""
     ps = replicas.ps
     if framework not in (Framework.TENSORFLOW, Framework.MXNET, Framework.PLAIN) and (
         ps.count or ps.overrides or ps.default != Env()
@@ -107,7 +107,7 @@ def side_roles(
             roles.append(_role(name, side, base, framework))
             _note(name, word, side, places)
         elif side.default != Env():
-            words = f"this has no effect: {word} is not given, so there are none"
+            words = f"{word} is not given, so this has no effect"
             problems.warn(Code.NOT_ACTED_UPON, side.spot, words, fix=f"add {word}")
     return tuple(roles)
 

@@ -1,1 +1,1 @@
-"""Polyaxon today: documents with ``version: 1.1``."""
+"""Polyaxon 1.x documents (``version: 1.1``)."""

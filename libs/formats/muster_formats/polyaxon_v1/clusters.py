@@ -1,7 +1,7 @@
-"""Ray and Dask clusters of Polyaxon's present documents -> a service whose replicas find each other by Muster's membership file.
+"""Ray and Dask clusters of Polyaxon 1.x as services whose replicas find each other through the membership file.
 
-Polyaxon hands them to operators that generate the commands; the same commands are written here. Source: the documented options of
-``ray start``, ``dask-scheduler`` and ``dask-worker``.
+Polyaxon's operators generate the commands; this module generates the same ones. Source: the documented options of ``ray
+start``, ``dask-scheduler`` and ``dask-worker``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ with open(os.environ["MUSTER_MEMBERS"]) as file:
 words = [word.replace("@ADDRESS@", address) for word in sys.argv[2:]]
 os.execvp(words[0], words)
 """
-"""Runs the words after the first with the address of replica 0 of the role that the first names."""
+"""Runs its further words with the address of replica 0 of the role named by the first word."""
 
 _RAY_PORTS = (
     Port(name="gcs-server", number=6379),
@@ -47,22 +47,22 @@ class ClusterReader:
     roles: RoleReader
 
     def ray(self, section: Section) -> tuple[Role, ...]:
-        """The head and each group of workers."""
+        """Read the head and each worker group."""
         head = section.get(RayClusterKeys.head)
         if head is None:
-            section.cursor.missing("head", "a raycluster has a head", "add head: {container: {image: ...}}")
+            section.cursor.missing("head", "head is missing", "add head: {container: {image: ...}}")
             return ()
         roles = [self._role(HEAD, head, ("--head", "--port=$(MUSTER_PORT)"), _RAY_PORTS)]
         groups = section.get(RayClusterKeys.workers) or {}
         for name, group in groups.items():
             if name == HEAD:
-                group.cursor.error(Code.DUPLICATE, "a group of workers cannot be called head", found=name)
+                group.cursor.error(Code.DUPLICATE, "a worker group cannot be named head", found=name)
                 continue
             roles.append(self._role(name, group, ("--address=@ADDRESS@",), ()))
         return tuple(roles)
 
     def dask(self, section: Section) -> tuple[Role, ...]:
-        """The scheduler and its workers."""
+        """Read the scheduler and the workers."""
         roles: list[Role] = []
         for name, field in ((SCHEDULER, DaskClusterKeys.scheduler), (WORKER, DaskClusterKeys.worker)):
             replica = section.get(field)
@@ -81,14 +81,14 @@ class ClusterReader:
             if container and (at := container.items().get(key)) and not at.absent:
                 at.error(
                     Code.NOT_TAKEN,
-                    f"{key} is not taken: a cluster's replicas run ray start",
-                    fix=f"remove {key}; options of ray start go into rayStartParams",
+                    f"{key} is not supported: the replicas of a cluster run ray start",
+                    fix=f"remove {key}; write options of ray start as rayStartParams",
                 )
         return self.roles.read(name, section, ports=ports, command=command)
 
 
 def _sizes(section: Section) -> dict[str, str]:
-    """What the replica has, as its limits say: Ray would otherwise count the whole machine."""
+    """Return the replica's limits as options; Ray would otherwise count the whole machine."""
     container = section.at(PodKeys.container.key)
     resources = container.items().get("resources") if container else None
     read = Nested(ResourceKeys).read(resources) if resources and not resources.absent else None
@@ -104,14 +104,14 @@ def _sizes(section: Section) -> dict[str, str]:
 
 
 def _options(name: str, section: Section) -> list[str]:
-    """Options of ``ray start``, the document's over those that follow from the limits; ``true`` alone is a flag."""
+    """Return the options of ``ray start``: the document's override those derived from the limits; ``true`` is a bare flag."""
     given = section.get(RayReplicaKeys.start_params) or {}
     at = section.at(RayReplicaKeys.start_params.key)
     places: dict[str, Cursor] = at.items() if at else {}
     options = {**({"dashboard-host": "0.0.0.0"} if name == HEAD else {}), **_sizes(section)}  # noqa: S104
     for key, value in given.items():
         if key in _OWN_OPTIONS:
-            warn_idle(places[key], key, "Muster starts the cluster, on addresses of its own")
+            warn_idle(places[key], key, "Muster starts the cluster on its own addresses")
         else:
             options[key] = value
     written: list[str] = []

@@ -1,4 +1,4 @@
-"""An operation and its component as one: fields merged by ``patchStrategy``, ``runPatch`` over the run, names between braces filled in."""
+"""Merge an operation with its component: fields by ``patchStrategy``, ``runPatch`` over the run, expressions expanded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MANY = "workers"
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """The fields of an operation over those of its component; ``operation`` is ``None`` for a component alone."""
+    """The fields of an operation over those of its component; ``operation`` is ``None`` for a bare component."""
 
     operation: Section | None
     component: Section
@@ -31,7 +31,7 @@ class Compiled:
     names: Names = field(default_factory=lambda: Names(values={}, known={}))
 
     def with_names(self, given: Given, known: Mapping[str, str]) -> Compiled:
-        """The same where these names are filled in."""
+        """Return a copy with these names expanded."""
         return Compiled(
             operation=self.operation,
             component=self.component,
@@ -40,22 +40,22 @@ class Compiled:
         )
 
     def at(self, wanted: Field[object] | str) -> Cursor | None:
-        """The place of a field that both may give."""
+        """Return the location of a field that either may give."""
         key = wanted if isinstance(wanted, str) else wanted.key
         merged = self._patch().apply(_placed(self.component, key), _placed(self.operation, key))
         return self._filled(merged, key) if merged else None
 
     def text(self, wanted: Field[str], kind: Kind[str] | None = None) -> str:
-        """A text that both may give; empty if neither does."""
+        """Return a text that either may give, or an empty text."""
         at = self.at(wanted.key)
         return ((kind or wanted.kind).read(at) if at else None) or ""
 
     def run(self) -> Section | None:
-        """The run, by the table of its kind, or ``None`` after saying what is wrong with it."""
+        """Return the run by the table of its kind, or ``None`` after reporting the problem."""
         base = self.component.at(ComponentKeys.run.key)
         if base is None:
             self.component.cursor.missing(
-                "run", "a component has a run", "add run: {kind: job, container: ...}"
+                "run", "a component needs a run", "add run: {kind: job, container: ...}"
             )
             return None
         merged = self._patched(Placed(base.node, base.path))
@@ -85,7 +85,7 @@ class Compiled:
         return self._each_replica(run, patch, fields)
 
     def _each_replica(self, run: Placed, patch: Placed, fields: frozenset[str]) -> Placed:
-        """A patch of one replica goes over every replica type of a distributed run."""
+        """Apply a patch of one replica to every replica type of a distributed run."""
         value = run.node.value
         if not isinstance(value, dict):
             return run

@@ -1,7 +1,7 @@
-"""Polyaxon today (``version: 1.1``): an operation with its component, or a component alone -> ``Job``.
+"""Polyaxon 1.x (``version: 1.1``) documents: an operation with its component, or a component.
 
-The operation's fields go over the component's, names between braces are filled in, and what results is read. Problems are told where the
-author wrote what is wrong, whichever of the two that was.
+The operation is merged with its component, expressions are expanded, and the result is read. Problems are reported where
+the author wrote the value.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ def read_operation(cursor: Cursor, given: Given) -> tuple[Job, ...]:
     moved = Relocated(cursor.problems)
     operation = Section(dataclasses.replace(cursor, problems=moved), OperationKeys)
     if operation.get(OperationKeys.is_preset) and (at := operation.at(OperationKeys.is_preset.key)):
-        at.error(
-            Code.NOT_TAKEN, "a preset is no operation", fix="submit the operation that it is for, filled in"
-        )
+        at.error(Code.NOT_TAKEN, "a preset is not an operation", fix="submit the completed operation")
     component = operation.get(OperationKeys.component)
     if component is None:
         if not any(operation.given(reference) for reference in _REFERENCES):
-            operation.cursor.missing("component", "an operation has a component", "add component: {run: ...}")
+            operation.cursor.missing(
+                "component", "an operation needs a component", "add component: {run: ...}"
+            )
         return ()
     component.get(ComponentKeys.kind)
     return _Reader(Compiled(operation=operation, component=component, moved=moved), given).read()
 
 
 def read_component(cursor: Cursor, given: Given) -> tuple[Job, ...]:
-    """Read a component alone; see ``Read``."""
+    """Read a bare component; see ``Read``."""
     moved = Relocated(cursor.problems)
     component = Section(dataclasses.replace(cursor, problems=moved), ComponentKeys)
     return _Reader(Compiled(operation=None, component=component, moved=moved), given).read()
@@ -73,7 +73,7 @@ FORMATS = tuple(
         ("component", read_component, ComponentKeys),
     )
 )
-"""What is read here."""
+"""The kinds of this format."""
 
 
 @dataclass
@@ -82,7 +82,7 @@ class _Reader:
     given: Given
 
     def read(self) -> tuple[Job, ...]:
-        """The job."""
+        """Build the job."""
         self._tell_of_helpers()
         document = self.compiled
         places = Places(document.component.cursor.spot)
@@ -159,9 +159,9 @@ class _Reader:
             section.get(CommonKeys.plugins)
             template = section.get(CommonKeys.template)
             if template and template.get(TemplateKeys.enabled):
-                about = template.get(TemplateKeys.description) or "it is to be filled in before it runs"
+                about = template.get(TemplateKeys.description) or "it must be completed before it runs"
                 parts = template.get(TemplateKeys.fields_)
-                fix = f"fill in {', '.join(shown(part) for part in parts)}, " if parts else "fill it in, "
+                fix = f"fill in {', '.join(shown(part) for part in parts)}, " if parts else "complete it, "
                 template.cursor.error(
                     Code.NOT_TAKEN,
                     f"this is a template: {shown(about)}",
@@ -173,7 +173,7 @@ class _Reader:
         return (self.compiled.operation or self.compiled.component).cursor
 
     def _name(self, at: Cursor) -> str:
-        """The job's name: what stands between an owner and a tag, as a name can be here."""
+        """Return the job's name: the part between owner and tag, as a valid name."""
         said = Text().read(at)
         if not said:
             return ""
@@ -187,7 +187,7 @@ class _Reader:
         at.problems.warn(
             Code.BAD_NAME,
             at.spot,
-            f"{DNS_1035.message(slug)}; the job is called {near}",
+            f"{DNS_1035.message(slug)}; the name is converted to {near}",
             found=shown(said),
             fix=f"write {near}",
         )
@@ -198,7 +198,7 @@ class _Reader:
         if name and not DNS_1035.allows(name):
             name = DNS_1035.remedy(name).removeprefix("write ")
         if not name:
-            self._root().missing(CommonKeys.name.key, "a job has a name", "add name: my-job")
+            self._root().missing(CommonKeys.name.key, "name is missing", "add name: my-job")
         return name
 
     def _queue(self, run: Run, places: Places) -> str:
@@ -213,7 +213,7 @@ class _Reader:
             at.problems.warn(
                 Code.NOT_ACTED_UPON,
                 at.spot,
-                f"the agent {shown(agent)} has no effect: Muster has queues and no agents",
+                f"the agent {shown(agent)} is ignored: Muster has queues, not agents",
                 found=shown(said),
                 fix=f"write {shown(queue)}",
             )
@@ -221,7 +221,7 @@ class _Reader:
         queue = Text(QUEUE).read(dataclasses.replace(at, node=node)) or ""
         if run.queue and run.queue != queue:
             spot = places.spot(Place("scheduling_queue"))
-            words = f"schedulingPolicy.queue has no effect: the queue of the operation counts, {shown(queue)}"
+            words = f"schedulingPolicy.queue is ignored: the operation's queue is {shown(queue)}"
             at.problems.warn(Code.NOT_ACTED_UPON, spot, words)
         return queue
 
@@ -233,7 +233,7 @@ class _Reader:
         return {**annotations, _TAGS: ",".join(tags)} if tags else annotations
 
     def _termination(self) -> tuple[int | None, RunPolicy]:
-        """How many failures are forgiven, where it is said; and the other rules of the end."""
+        """Return the back-off limit, if given, and the other rules of termination."""
         at = self.compiled.at(CommonKeys.termination.key)
         section = CommonKeys.termination.kind.read(at) if at else None
         if section is None:

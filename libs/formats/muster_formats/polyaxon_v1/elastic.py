@@ -1,6 +1,7 @@
-"""``elasticPolicy`` and ``nProcPerNode`` of Polyaxon's present documents -> bounds and options.
+"""``elasticPolicy`` and ``nProcPerNode`` of Polyaxon 1.x as bounds and options.
 
-The policy is Kubeflow's. Polyaxon's published schema spells ``rdzv`` as ``rdvz``; such keys are read as what they mean, and told.
+The policy is Kubeflow's. Polyaxon's published schema misspells ``rdzv`` as ``rdvz``; such keys are accepted with a
+warning.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _MISSPELT, _SPELT = "rdvz", "rdzv"
 
 @dataclass(frozen=True)
 class Bounds:
-    """Between which numbers the workers may be; ``None`` where neither is said, which is their number at the start."""
+    """The bounds of the workers; ``None`` means their requested number."""
 
     low: int | None
     high: int | None
@@ -33,14 +34,14 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Elastic:
-    """What a run says of elasticity: ``bounds`` where it has a policy, and options of the framework."""
+    """The elastic settings of a run: ``bounds`` if it has a policy, and options of the framework."""
 
     bounds: Bounds | None = None
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 def read_elastic(section: Section, places: Places) -> Elastic:
-    """Read a run's elasticity, none where its kind knows none."""
+    """Read the elastic settings of a run, if its kind has any."""
     if section.table is PaddleJobKeys:
         policy = section.get(PaddleJobKeys.elastic)
         if policy is None:
@@ -83,7 +84,7 @@ def _processes(section: Section, policy: Section | None, places: Places) -> dict
 
 
 def _respelt(policy: Cursor) -> Cursor:
-    """The policy with every key in its proper spelling; problems are told by the key that is written."""
+    """Return the policy with every key in its correct spelling; problems name the key as written."""
     value = policy.node.value
     if not isinstance(value, dict) or not any(key.startswith(_MISSPELT) for key in value):
         return policy
@@ -107,6 +108,6 @@ def _respelt(policy: Cursor) -> Cursor:
 
 
 def _means(key: str) -> str:
-    """The proper spelling of a misspelt key; empty if it is none."""
+    """Return the correct spelling of a misspelt key, or an empty text."""
     right = _SPELT + key.removeprefix(_MISSPELT)
     return right if key.startswith(_MISSPELT) and right in ElasticKeys.fields() else ""

@@ -1,8 +1,8 @@
-"""``{{ name }}`` in Polyaxon's present documents: names are looked up, and nothing is ever executed.
+"""``{{ name }}`` expressions of Polyaxon 1.x: names are looked up, nothing is executed.
 
 Polyaxon renders documents with Jinja. Here an expression is a path of names (``lr``, ``params.lr.as_arg``, ``layers[0]``,
-``globals.name``); filters, conditions and loops are refused. What is known only when the run is there becomes a reference to the
-replica's own environment, ``$(NAME)``, where Kubernetes expands those: in a command and its arguments.
+``globals.name``); filters, conditions and loops are rejected. A value that is known only at run time becomes a reference
+to the replica's environment, ``$(NAME)``, where Kubernetes expands those: in commands and arguments.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _SCOPES = frozenset({"params", "inputs", "outputs", "io"})
 _WORDS = frozenset({"command", "args"})
 _TEXTS = _WORDS | {"value", "image", "workingDir", "labels", "annotations", "nodeSelector", "rayStartParams"}
 
-_ARTIFACTS = "Muster keeps no artifacts; write the path of a volume, or of a folder that all nodes share"
-_PROJECTS = "Muster has no projects and no owners"
+_ARTIFACTS = "Muster has no artifact store; write the path of a volume, or of a folder that all nodes share"
+_PROJECTS = "Muster has no projects or owners"
 _UNKNOWN = {
     "artifacts_path": _ARTIFACTS,
     "run_artifacts_path": _ARTIFACTS,
@@ -39,20 +39,20 @@ _UNKNOWN = {
     "project_name": _PROJECTS,
     "project_uuid": _PROJECTS,
     "project_unique_name": _PROJECTS,
-    "username": "the program is not told who submitted it",
-    "user_email": "the program is not told who submitted it",
-    "iteration": "an iteration is an experiment manager's",
-    "status": "it is not known before the run",
-    "condition": "it is not known before the run",
-    "created_at": "it is not known before the run",
-    "compiled_at": "it is not known before the run",
-    "schedule_at": "it is not known before the run",
-    "started_at": "it is not known before the run",
-    "finished_at": "it is not known before the run",
-    "duration": "it is not known before the run",
+    "username": "the submitter is not passed to programs",
+    "user_email": "the submitter is not passed to programs",
+    "iteration": "iterations belong to an experiment manager",
+    "status": "it is unknown before the run",
+    "condition": "it is unknown before the run",
+    "created_at": "it is unknown before the run",
+    "compiled_at": "it is unknown before the run",
+    "schedule_at": "it is unknown before the run",
+    "started_at": "it is unknown before the run",
+    "finished_at": "it is unknown before the run",
+    "duration": "it is unknown before the run",
     "cloning_kind": "runs are not cloned",
     "original_uuid": "runs are not cloned",
-    "is_independent": "an experiment manager's runs depend on one another",
+    "is_independent": "dependencies between runs belong to an experiment manager",
     "base": _ARTIFACTS,
 }
 _VARIABLES = {"uuid": "MUSTER_JOB_ID"}
@@ -60,19 +60,19 @@ _VARIABLES = {"uuid": "MUSTER_JOB_ID"}
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """What a name stands for: its value, and how it is written as an argument."""
+    """The value of a name, and its form as an argument."""
 
     node: Node
     argument: str
 
     @property
     def text(self) -> str:
-        """The value as text."""
+        """Return the value as text."""
         return text_of(self.node)
 
 
 def text_of(node: Node) -> str:
-    """A value as text: as it is written, nothing for null, JSON for lists and mappings."""
+    """Return a value as text: as written, empty for null, JSON for lists and mappings."""
     match node.value:
         case None:
             return ""
@@ -85,13 +85,13 @@ def text_of(node: Node) -> str:
 
 
 def has_expression(text: str) -> bool:
-    """Whether there is an expression or a statement in a text."""
+    """Return whether a text contains an expression or a statement."""
     return "{{" in text or "{%" in text or "{#" in text
 
 
 @dataclass
 class Names:
-    """What is known by name: ``values`` of parameters, ``known`` globals, and the ports of a service."""
+    """The known names: ``values`` of parameters, ``known`` globals, and the ports of a service."""
 
     values: Mapping[str, Value]
     known: Mapping[str, str]
@@ -101,7 +101,9 @@ class Names:
     _told: bool = field(default=False)
 
     def resolve(self, node: Node, path: str, problems: Problems, *, key: str = "", inside: str = "") -> Node:
-        """A copy of ``node`` with its expressions replaced. ``key`` is its own key, ``inside`` the one of a place that holds texts."""
+        """Return a copy of ``node`` with its expressions expanded. ``key`` is its own key, ``inside`` the key of an
+        enclosing section of texts.
+        """
         place = inside or (key if key in _TEXTS else "")
         match node.value:
             case dict():
@@ -122,7 +124,7 @@ class Names:
                     for index, inner in enumerate(node.value)
                 ]
                 if place in _WORDS:
-                    # An argument that is left out, such as a flag that is not set, is no empty argument.
+                    # An argument that expands to nothing, such as an unset flag, is dropped.
                     read = [
                         new
                         for new, old in zip(read, node.value, strict=True)
@@ -139,7 +141,7 @@ class Names:
         text = str(node.value)
         if statement := _STATEMENT.search(text):
             place.refuse(
-                statement[0], "conditions, loops and comments are not followed here", "write what it yields"
+                statement[0], "conditions, loops and comments are not supported", "write their result"
             )
             return node
         sole = _EXPRESSION.fullmatch(text.strip())
@@ -157,13 +159,13 @@ class Names:
             end = expression.end()
         parts.append(text[end:])
         if (opened := next((part for part in parts[::2] if "{{" in part), None)) is not None:
-            place.refuse(opened[opened.index("{{") :], "it is no name between {{ and }}", "")
+            place.refuse(opened[opened.index("{{") :], "there is no name between {{ and }}", "")
             return node
         replaced = "".join(parts)
         return self._counted(Node(replaced, node.line, node.column, replaced), node, place)
 
     def _counted(self, node: Node, old: Node, place: _Place) -> Node:
-        """The node, or the ``old`` one once too much has been filled in."""
+        """Return the expanded node, or ``old`` if the expansion is too large."""
         nodes, characters = _measure(node)
         self.nodes += nodes
         self.written += characters
@@ -172,16 +174,16 @@ class Names:
         if not self._told:
             self._told = True
             place.problems.add(
-                Code.TOO_LARGE, place.spot, "the document is too large once every parameter is filled in"
+                Code.TOO_LARGE, place.spot, "the document is too large after its parameters are expanded"
             )
         return old
 
     def _text(self, expression: str, place: _Place) -> str | None:
-        """What an expression is as text, or ``None`` after saying why it is not known."""
+        """Return the text of an expression, or ``None`` after reporting why it is unknown."""
         steps = _steps(expression)
         if steps is None:
             place.refuse(
-                expression, "an expression here is a name; filters and operators are not followed", ""
+                expression, "an expression must be a name; filters and operators are not supported", ""
             )
             return None
         head, *rest = steps
@@ -213,10 +215,8 @@ class Names:
                 place.spot,
                 f"there is no parameter {shown(missing)}",
                 found=shown(expression),
-                allowed=", ".join(sorted(self.values)) or "none: no input and no parameter is given",
-                fix=f"did you mean {near}?"
-                if near
-                else f"add it to the inputs or the params: {shown(missing)}",
+                allowed=", ".join(sorted(self.values)) or "none: there are no inputs and no parameters",
+                fix=f"did you mean {near}?" if near else f"add {shown(missing)} to the inputs or the params",
             )
             return None
         node: Node | None = self.values[names[0]].node
@@ -226,7 +226,7 @@ class Names:
         for step in rest:
             node = _below(node, step)
         if node is None:
-            place.refuse(expression, f"{names[0]} holds nothing of that name", "")
+            place.refuse(expression, f"{names[0]} has no such element", "")
         return node
 
     def _global(self, steps: list[str], expression: str, place: _Place) -> str | None:
@@ -234,12 +234,12 @@ class Names:
         if name in self.known and len(steps) == 1:
             return self.known[name]
         if name == "ports" and len(steps) == 2 and (port := self._port(steps[1])):
-            # A service on a machine that it shares is given a port of its own; on Kubernetes it is the one that is said.
+            # On one machine each service gets its own port; on Kubernetes it is the declared one.
             return "$(MUSTER_PORT)" if place.words and steps[1] == "0" else str(port)
         if variable := _VARIABLES.get(name):
             if place.words:
                 return f"$({variable})"
-            place.refuse(expression, "it is not known before the run", f"read {variable} in the program")
+            place.refuse(expression, "it is unknown before the run", f"read {variable} in the program")
             return None
         known = ", ".join(f"globals.{one}" for one in (*self.known, "ports[0]", *_VARIABLES))
         why = _UNKNOWN.get(name) or f"known are {known}"
@@ -252,15 +252,15 @@ class Names:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where an expression stands; ``words`` where Kubernetes expands references to the environment."""
+    """Where an expression is; ``words`` where Kubernetes expands references to the environment."""
 
     spot: Spot
     problems: Problems
     words: bool
 
     def refuse(self, expression: str, why: str, fix: str) -> None:
-        """Say that an expression cannot be followed."""
-        words = f"{shown(expression)} cannot be filled in: {why}"
+        """Report that an expression cannot be expanded."""
+        words = f"{shown(expression)} cannot be expanded: {why}"
         self.problems.add(
             Code.NOT_TAKEN, self.spot, words, found=shown(expression), fix=fix or "write the value"
         )
@@ -287,7 +287,7 @@ def _has(node: Node | None, key: str) -> bool:
 
 
 def _measure(node: Node) -> tuple[int, int]:
-    """How many values and how many characters there are in a node."""
+    """Return the numbers of values and of characters in a node."""
     match node.value:
         case dict() as entries:
             inner = [_measure(entry.node) for entry in entries.values()]

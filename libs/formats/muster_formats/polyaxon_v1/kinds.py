@@ -1,4 +1,4 @@
-"""Kinds of value that only Polyaxon's present documents have: one or many, short and full parameters, a run by its kind."""
+"""Field types of Polyaxon 1.x only: one or many, short and full parameters, a run by its kind."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class OneOrMany(Generic[T]):
-    """A list of one kind, or one of it."""
+    """A list of one type, or a single value of it."""
 
     kind: Kind[T]
 
     def read(self, cursor: Cursor) -> list[T] | None:
-        """See ``Kind``."""
+        """Read the value; see ``Kind``."""
         if isinstance(cursor.node.value, list):
             return ListOf(self.kind).read(cursor)
         one = self.kind.read(cursor)
         return None if one is None else [one]
 
     def schema(self) -> Schema:
-        """See ``Kind``."""
+        """Return the JSON Schema; see ``Kind``."""
         return {"anyOf": [self.kind.schema(), ListOf(self.kind).schema()]}
 
 
 @dataclass(frozen=True)
 class Param:
-    """One parameter: a value alone, or a mapping with at least one key of the ``full`` form."""
+    """One parameter: a bare value, or a mapping with at least one key of the ``full`` form."""
 
     full: Nested
 
     def read(self, cursor: Cursor) -> Section | Cursor | None:
-        """The full form as a section, a value alone as its place."""
+        """Read the full form as a section, a bare value as its location."""
         keys = cursor.items()
         if isinstance(cursor.node.value, dict) and (
             not keys or any(self.full.table.knows(key) for key in keys)
@@ -50,44 +50,44 @@ class Param:
         return cursor
 
     def schema(self) -> Schema:
-        """Anything, since a value alone may be anything."""
+        """Return the JSON Schema: anything, since a bare value may be anything."""
         return {}
 
 
 @dataclass(frozen=True)
 class ByKind:
-    """A mapping whose ``kind`` says which of the ``tables`` describes it; those of ``refused`` are not taken, and why."""
+    """A mapping whose ``kind`` selects one of the ``tables``; kinds in ``refused`` are rejected with their reason."""
 
     tables: Mapping[str, Nested]
     refused: Mapping[str, str]
 
     def read(self, cursor: Cursor) -> Section | None:
-        """The mapping by the table of its kind, or ``None`` after saying what is wrong with the kind."""
+        """Return the mapping by the table of its kind, or ``None`` after reporting a problem."""
         if not isinstance(cursor.node.value, dict):
             cursor.wrong_type("a mapping")
             return None
         kind = cursor.items().get("kind")
         names = ", ".join(self.tables)
         if kind is None or kind.absent:
-            cursor.missing("kind", "a run has a kind", f"add kind: one of {names}")
+            cursor.missing("kind", "kind is missing", f"add kind: one of {names}")
             return None
         word = kind.node.text
         if nested := self.tables.get(word):
             return nested.read(cursor)
         if why := self.refused.get(word):
-            kind.error(Code.NOT_TAKEN, f"runs of kind {word} are not taken: {why}", allowed=names)
+            kind.error(Code.NOT_TAKEN, f"runs of kind {word} are not supported: {why}", allowed=names)
             return None
         near = nearest(word, self.tables)
         kind.error(
             Code.NOT_ALLOWED,
-            f"there is no run of kind {shown(word)}",
+            f"{shown(word)} is not a kind of run",
             allowed=names,
             fix=f"did you mean {near}?" if near else "",
         )
         return None
 
     def schema(self) -> Schema:
-        """One of the tables, with its kind."""
+        """Return the JSON Schema: one of the tables, with its kind."""
         shapes: list[Schema] = []
         for word, nested in self.tables.items():
             shape = nested.schema()

@@ -1,4 +1,4 @@
-"""Inputs, outputs and parameters of Polyaxon's present documents -> what their names stand for, checked as they declare."""
+"""Inputs, outputs and parameters of Polyaxon 1.x: the values of names, checked as declared."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _TRUTHS = {"true": True, "false": False}
 
 @dataclass(frozen=True)
 class Given:
-    """What a document's names stand for.
+    """The values of a document's names.
 
-    ``values`` are in the order in which they are declared, then given; ``variables`` are those that go into the environment too.
+    ``values`` are in the order of declaration, then of the parameters; ``variables`` also become environment variables.
     """
 
     values: Mapping[str, Value] = field(default_factory=dict[str, Value])
@@ -39,7 +39,7 @@ class Given:
 
     @property
     def plain(self) -> dict[str, Json]:
-        """The values without their marks."""
+        """Return the values without source locations."""
         return {name: value.node.plain() for name, value in self.values.items()}
 
 
@@ -60,17 +60,17 @@ class _Input:
 
 
 class ParamsReader:
-    """Reads the names of one operation; ``known`` globals may stand in values."""
+    """Reads the names of one operation; values may refer to ``known`` globals."""
 
     def __init__(self, operation: Section | None, component: Section, known: Mapping[str, str]) -> None:
         self._operation = operation
         self._component = component
         self._known = known
-        # What is wrong then is that, and not that an input has no value.
+        # Report that, not the missing value of an input.
         self._valued_elsewhere = operation is not None and any(operation.given(one) for one in _ELSEWHERE)
 
     def read(self) -> Given:
-        """Every name and its value."""
+        """Return every name and its value."""
         params = self._params()
         inputs = self._inputs()
         values: dict[str, Value] = {}
@@ -118,13 +118,13 @@ class ParamsReader:
             for section in self._component.get(declared) or ():
                 name = section.get(InputKeys.name)
                 if name is None:
-                    section.cursor.missing("name", "an input has a name")
+                    section.cursor.missing("name", "an input needs a name")
                     continue
                 at = section.at(InputKeys.name.key) or section.cursor
                 if name in _RESERVED:
-                    at.error(Code.BAD_NAME, f"no input can be called {name}: expressions begin with it")
+                    at.error(Code.BAD_NAME, f"no input can be named {name}: expressions begin with it")
                 elif name in found and not output:
-                    at.error(Code.DUPLICATE, f"two inputs are called {shown(name)}", fix="rename one of them")
+                    at.error(Code.DUPLICATE, f"two inputs are named {shown(name)}", fix="rename one of them")
                 else:
                     read = section.get(InputKeys.type) or ""
                     listed = section.get(InputKeys.is_list) and not read.startswith(_LISTS)
@@ -140,7 +140,7 @@ class ParamsReader:
         return found
 
     def _node(self, one: _Input, param: _Param | None, values: Mapping[str, Value]) -> Node | None:
-        """The value of an input: the parameter's, else its own; ``None`` where it has none."""
+        """Return the value of an input: the parameter's, else its default, else ``None``."""
         default = one.section.at(InputKeys.value.key)
         at = param.value if param and param.value else default
         if at is None:
@@ -150,14 +150,14 @@ class ParamsReader:
             if not optional and not one.output and not self._valued_elsewhere:
                 one.section.cursor.missing(
                     InputKeys.value.key,
-                    f"the input {shown(one.name)} has no value, and no parameter gives one",
+                    f"the input {shown(one.name)} has no value and no parameter",
                     f"add params: {{{shown(one.name)}: ...}} to an operation, or a value here",
                 )
             return Node(None, one.section.cursor.node.line, one.section.cursor.node.column)
         node = self._resolved(at, values)
         typed = _typed(node, one.type)
         if typed is None:
-            words = f"{shown(one.name)} is {shown(node.plain())}, and its type is {shown(one.type)}"
+            words = f"{shown(one.name)} is {shown(node.plain())}, but its type is {shown(one.type)}"
             at.error(Code.WRONG_TYPE, words, allowed=shown(one.type))
             return node
         self._validate(one, typed, at)
@@ -175,11 +175,11 @@ class ParamsReader:
             operation.get(OperationKeys.strict_params) if operation else None
         )
         if name in _RESERVED:
-            param.at.error(Code.BAD_NAME, f"no parameter can be called {name}: expressions begin with it")
+            param.at.error(Code.BAD_NAME, f"no parameter can be named {name}: expressions begin with it")
         elif param.context_only is False or (strict and not param.context_only):
             param.at.error(
                 Code.NOT_ALLOWED,
-                f"there is no input {shown(name)}, and parameters without one are not allowed here",
+                f"there is no input {shown(name)}, and strictParams requires one",
                 found=shown(name),
                 allowed=", ".join(inputs),
                 fix=f"declare the input {shown(name)}, or write contextOnly: true",
@@ -218,7 +218,7 @@ class ParamsReader:
             limit = section.at(bound.key)
             for value in _numbers(node):
                 if limit and not _HOLDS[bound.key](value, limit.node.value):
-                    words = f"{shown(one.name)} is {shown(value)}; it is to be {bound.key} {shown(limit.node.value)}"
+                    words = f"{shown(one.name)} is {shown(value)}; it must be {bound.key} {shown(limit.node.value)}"
                     at.error(Code.OUT_OF_RANGE, words, allowed=f"{bound.key} {shown(limit.node.value)}")
         lengths = (
             (section.get(ValidationKeys.min_length), section.get(ValidationKeys.max_length), (str,)),
@@ -229,7 +229,7 @@ class ParamsReader:
             if isinstance(value, str | list | dict) and type(value) in kinds:
                 size = len(value)
                 if size < (least or 0) or (most is not None and size > most):
-                    words = f"{shown(one.name)} has a length of {size}"
+                    words = f"{shown(one.name)} has length {size}"
                     at.error(
                         Code.OUT_OF_RANGE, words, allowed=f"{least or 0} to {'any' if most is None else most}"
                     )
@@ -253,7 +253,7 @@ def _among(options: Cursor, name: str, node: Node, at: Cursor) -> None:
         if value not in allowed:
             words = ", ".join(shown(option) for option in allowed)
             at.error(
-                Code.NOT_ALLOWED, f"{shown(name)} is {shown(value)}; it is one of {words}", allowed=words
+                Code.NOT_ALLOWED, f"{shown(name)} is {shown(value)}; it must be one of {words}", allowed=words
             )
 
 
@@ -264,7 +264,7 @@ def _numbers(node: Node) -> list[int | float]:
 
 
 def _typed(node: Node, kind: str) -> Node | None:
-    """The value as its type has it, texts read as what they say; ``None`` if it is of another type. Null is of every type."""
+    """Return the value converted to its type, or ``None`` if it does not match. Null matches every type."""
     if node.value is None:
         return node
     if kind.startswith(_LISTS) and kind.endswith("]"):

@@ -1,7 +1,7 @@
-"""An operation's fields over its component's, as ``patchStrategy`` has it.
+"""Merge an operation's fields over its component's, by ``patchStrategy``.
 
-Source: the four strategies of the published documentation. Mappings are merged key by key; lists of Polyaxon's own sections are joined,
-lists within Kubernetes objects (a container's ``args``) are the winner's, as the published client merges them.
+Source: the four strategies of the published documentation. Mappings are merged by key; lists of Polyaxon's own sections
+are joined, lists within Kubernetes objects (a container's ``args``) are replaced, as in the published client.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Placed:
 
 @dataclass(frozen=True)
 class Patch:
-    """Merges by one strategy, and notes what of the result came from the patch."""
+    """Merges by one strategy and records which parts came from the patch."""
 
     strategy: PatchStrategy
     moved: Relocated
 
     def apply(self, base: Placed | None, patch: Placed | None) -> Placed | None:
-        """``patch`` over ``base``; the result stands at the base's path if there is one."""
+        """Merge ``patch`` over ``base``; the result has the base's path if there is one."""
         if patch is None or patch.node.value is None:
             return base
         if base is None or base.node.value is None:
@@ -48,7 +48,7 @@ class Patch:
         return Placed(self._merged(base, patch, whole=False), base.path)
 
     def _merged(self, base: Placed, patch: Placed, *, whole: bool) -> Node:
-        """Both; ``whole`` where lists are the winner's."""
+        """Merge both; ``whole`` replaces lists."""
         old, new = base.node.value, patch.node.value
         if isinstance(old, dict) and isinstance(new, dict):
             return self._mappings(base, old, patch, new, whole=whole)

@@ -1,7 +1,7 @@
-"""A Polyaxon replica (environment, container, sidecars, init, volumes) -> the Kubernetes template that it stands for, and what that says.
+"""Convert a Polyaxon replica (environment, container, sidecars, init, volumes) to a Kubernetes pod template and read it.
 
-The template is put together from the document's own nodes and read like any other, so that what Kubernetes would see, what is counted and
-what is told to the author are one and the same.
+The template is assembled from the document's own nodes and read like any other, so that the same rules and source
+locations apply.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from muster_formats.table import Effect, Section
 from muster_formats.yaml_builder import Entry, Node
 
 DEFAULT_CONTAINER = "main"
-"""What the container is called where the document and the framework call it nothing."""
+"""The container's name if neither the document nor the framework names it."""
 
 _METADATA = frozenset({EnvironmentKeys.labels.key, EnvironmentKeys.annotations.key})
 _MUSTERS = frozenset({EnvironmentKeys.restart_policy.key, EnvironmentKeys.priority.key})
@@ -29,7 +29,7 @@ _MUSTERS = frozenset({EnvironmentKeys.restart_policy.key, EnvironmentKeys.priori
 
 @dataclass(frozen=True, kw_only=True)
 class Replica:
-    """What a replica's pod comes to; ``restart`` and ``priority`` are ``None`` where nothing is said."""
+    """The result of reading a replica's pod; ``restart`` and ``priority`` are ``None`` if absent."""
 
     template: Template
     restart: PodRestart | None = None
@@ -38,12 +38,12 @@ class Replica:
 
 @dataclass(frozen=True)
 class PodReader:
-    """Reads replicas, whose containers are known by ``main``."""
+    """Reads replicas whose main container is named ``main``."""
 
     main: Main
 
     def read(self, section: Section, ports: tuple[Port, ...] = (), command: tuple[str, ...] = ()) -> Replica:
-        """Read one replica type; ``command`` is what runs instead of the container's own."""
+        """Read one replica type; ``command`` replaces the container's own."""
         problems = Relocated(section.cursor.problems)
         environment = section.get(PodKeys.environment)
         main = section.at(PodKeys.container.key)
@@ -51,7 +51,7 @@ class PodReader:
         if main is None:
             section.cursor.missing(
                 PodKeys.container.key,
-                "a replica has a container",
+                "a replica needs a container",
                 "add container: {image: ..., command: [...]}",
             )
             return Replica(template=Template())
@@ -76,7 +76,7 @@ class PodReader:
 
 
 class _Pod:
-    """A template that grows, and where its parts came from."""
+    """A template under construction, and where its parts came from."""
 
     def __init__(self, section: Section, problems: Relocated) -> None:
         self._section = section
@@ -89,7 +89,7 @@ class _Pod:
         problems.note(f"{self._root}.spec", self._origin)
 
     def cursor(self) -> Cursor:
-        """The whole."""
+        """Return the complete template."""
         at = self._section.cursor.node
         spec = Node(self._spec, at.line, at.column)
         whole = {"spec": Entry(at.line, at.column, spec)}
@@ -98,7 +98,7 @@ class _Pod:
         return Cursor(Node(whole, at.line, at.column), self._root, self._problems)
 
     def environment(self, section: Section | None) -> None:
-        """Take what is the pod's."""
+        """Add the pod's fields."""
         if section is None:
             return
         fields = EnvironmentKeys.fields()
@@ -117,7 +117,7 @@ class _Pod:
             self._problems.note(f"{self._root}.{parent}.{key}", section.cursor.below(key))
 
     def container(self, key: str, at: Cursor, name: str) -> dict[str, Entry]:
-        """Take a container, its command as words; the result may be added to."""
+        """Add a container with its command as a list of words, and return it for further changes."""
         known = self._spec.setdefault(
             key, Entry(at.node.line, at.node.column, Node([], at.node.line, at.node.column))
         )
@@ -135,7 +135,7 @@ class _Pod:
         return entries
 
     def rest(self, name: str) -> None:
-        """Take sidecars, init containers and volumes."""
+        """Add sidecars, init containers and volumes."""
         for index, at in enumerate(_elements(self._section, PodKeys.sidecars.key)):
             self.container("containers", at, f"{name}-sidecar-{index}")
         for index, init in enumerate(self._section.get(PodKeys.init) or ()):
@@ -147,7 +147,7 @@ class _Pod:
 
 
 def words_of(container: Cursor) -> tuple[str, ...]:
-    """The words of a container's command and arguments, as far as they are words."""
+    """Return the words of a container's command and arguments, as far as they are texts."""
     found: list[str] = []
     for key in ("command", "args"):
         at = container.items().get(key)
@@ -160,12 +160,12 @@ def words_of(container: Cursor) -> tuple[str, ...]:
 def _elements(section: Section, key: str) -> list[Cursor]:
     at = section.at(key)
     if at and not isinstance(at.node.value, list):
-        at.wrong_type("a list", "put a hyphen before each container")
+        at.wrong_type("a list", "write - before each container")
     return at.elements() if at else []
 
 
 def _worded(key: str, entry: Entry, at: Cursor) -> Entry:
-    """``command`` and ``args`` as lists of texts, and values of variables as texts, as Polyaxon takes them."""
+    """Return ``command`` and ``args`` as lists of texts, and variables' values as texts, as Polyaxon accepts them."""
     node = entry.node
     if key in ("command", "args") and node.value is not None:
         return replace(entry, node=_words(key, node, at))
@@ -187,7 +187,7 @@ def _words(key: str, node: Node, at: Cursor) -> Node:
 
 
 def _split(text: str, node: Node, at: Cursor) -> Node:
-    """A whole line where words are due: published documents write it, and Kubernetes would look for a program of that name."""
+    """Split a whole line where words are required: published documents write it, and Kubernetes would look for a program of that name."""
     try:
         words = shlex.split(text)
     except ValueError:
@@ -195,7 +195,7 @@ def _split(text: str, node: Node, at: Cursor) -> Node:
     at.problems.warn(
         Code.MISSPELT,
         Spot(path=at.below("command"), line=node.line, column=node.column),
-        f"command is a list of words; the line is read as {len(words)} of them",
+        f"command must be a list of words; the line is split into {len(words)}",
         found=shown(text),
         fix=f"write [{', '.join(shown(word) for word in words)}]",
     )

@@ -1,4 +1,4 @@
-"""One replica type of Polyaxon's present documents -> a role."""
+"""Build a role from one replica type of Polyaxon 1.x."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from muster_formats.table import Section
 
 @dataclass
 class RoleReader:
-    """Reads roles and notes where they stand.
+    """Reads roles and records their source locations.
 
-    Their restart policy is ``said`` whatever the pod says unless that is Always, else the pod's, else ``unsaid``. ``priorities`` are those
-    that their environments ask for.
+    The restart policy is ``said`` unless the pod's is Always, else the pod's, else ``unsaid``. ``priorities`` collects
+    the priorities of their environments.
     """
 
     pods: PodReader

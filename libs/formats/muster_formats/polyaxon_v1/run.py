@@ -1,4 +1,4 @@
-"""What a Polyaxon operation of today runs -> framework, roles and options."""
+"""Build framework, roles and options from the run of a Polyaxon 1.x operation."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _TRAINERS = frozenset({"scheduler", "server", "worker"})
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What is run, in the model's words; ``clean`` and ``queue`` where they are said."""
+    """The run in terms of the model; ``clean`` and ``queue`` if given."""
 
     roles: tuple[Role, ...]
     category: Category
@@ -95,7 +95,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class RunReader:
-    """Reads a run: ``retries`` failures are forgiven, and every main container is given ``variables``."""
+    """Reads a run: ``retries`` is its back-off limit, and every main container gets ``variables``."""
 
     retries: int
     variables: Mapping[str, str]
@@ -111,7 +111,7 @@ class RunReader:
         return self._service(section) if section.table is ServiceKeys else self._job(section)
 
     def _job(self, section: Section) -> Run:
-        # Kubernetes' Job starts a failed pod again as often as it is told, whatever the pod's own restart policy.
+        # A Kubernetes Job restarts failed pods by its own limit, whatever the pod's restart policy.
         reader = self._roles(self._pods(), said=RestartPolicy.ON_FAILURE if self.retries else None)
         role = reader.read("job", section, word="job")
         return Run(roles=(role,), category=Category.JOBS, priority=_highest(reader))
@@ -167,7 +167,7 @@ class RunReader:
         )
         if elastic.bounds and all(role.name != _WORKER for role in roles):
             section.cursor.missing(
-                _WORKER, "an elastic run has workers", "add worker, or remove elasticPolicy"
+                _WORKER, "an elastic run needs workers", "add worker, or remove elasticPolicy"
             )
         return Run(
             framework=shape.framework,
@@ -210,7 +210,7 @@ class RunReader:
 
 
 def _bounded(worker: Role, section: Section, bounds: Bounds) -> Role:
-    """The workers between the bounds of an elastic policy."""
+    """Return the workers with the bounds of an elastic policy."""
     low = worker.replicas if bounds.low is None else bounds.low
     high = worker.replicas if bounds.high is None else bounds.high
     replica = section.at(_WORKER)
@@ -221,7 +221,7 @@ def _bounded(worker: Role, section: Section, bounds: Bounds) -> Role:
 
 
 def _floored(role: Role, framework: Framework, scheduling: Section | None, others: int) -> Role:
-    """The workers with the floor that the scheduling policy leaves them, where the framework can do with fewer."""
+    """Return the workers with the minimum of the scheduling policy, if the framework can run with fewer."""
     floor = scheduling.get(SchedulingKeys.min_available) if scheduling else None
     if role.name != _WORKER or floor is None or role.replicas == 0:
         return role
@@ -234,14 +234,14 @@ def _floored(role: Role, framework: Framework, scheduling: Section | None, other
 
 
 def _check_mode(section: Section) -> None:
-    """Say which replicas of an mxjob are not of its mode."""
+    """Report the replica types that do not belong to an mxjob's mode."""
     if section.table is not MXJobKeys:
         return
     mode = section.get(MXJobKeys.mode) or MXMode.TRAIN
     for one in _DISTRIBUTED[MXJobKeys].roles:
         if (one.key in _TRAINERS) is not (mode is MXMode.TRAIN) and (at := section.at(one.key)):
             other = MXMode.TUNE if mode is MXMode.TRAIN else MXMode.TRAIN
-            words = f"{one.key} is no replica type of {mode.value}"
+            words = f"{one.key} is not a replica type of {mode.value}"
             fix = f"remove it, or write mode: {other.value}"
             at.problems.add(Code.CONFLICT, section.cursor.key_spot(one.key), words, found=one.key, fix=fix)
 

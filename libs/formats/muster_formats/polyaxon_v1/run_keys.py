@@ -1,6 +1,7 @@
-"""What may stand in a run of Polyaxon today: its kinds, their replicas, and the pod of one replica.
+"""Fields of a run in Polyaxon 1.x: its kinds, their replicas, and the pod of one replica.
 
-Source: the published schemas of ``V1Job``, ``V1Service``, the Kubeflow and cluster runs, ``V1KFReplica``, ``V1Environment`` and ``V1Init``.
+Source: the published schemas of ``V1Job``, ``V1Service``, the Kubeflow and cluster runs, ``V1KFReplica``,
+``V1Environment`` and ``V1Init``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _MAX_PROCESSES = 1024
 
 
 class PodRestart(enum.StrEnum):
-    """When a pod's containers are started again."""
+    """The restart policies of a pod."""
 
     ALWAYS = "Always"
     ON_FAILURE = "OnFailure"
@@ -35,7 +36,7 @@ class PodRestart(enum.StrEnum):
 
 
 class SuccessWord(enum.StrEnum):
-    """When a tfjob has succeeded."""
+    """The success policies of a tfjob."""
 
     DEFAULT = ""
     SPELT = "Default"
@@ -48,10 +49,10 @@ class EnvironmentKeys(Table):
     labels = Field("labels", LABELS, "Labels of the replica.")
     annotations = Field("annotations", ANNOTATIONS, "Annotations of the replica.")
     node_selector = Field("nodeSelector", LABELS, "Labels that the node must have.")
-    affinity = Field("affinity", Nested(AffinityKeys), "Node affinity bounds the choice of nodes.")
-    tolerations = Field("tolerations", TOLERATIONS, "Taints that it stands.")
+    affinity = Field("affinity", Nested(AffinityKeys), "Node affinity.")
+    tolerations = Field("tolerations", TOLERATIONS, "Taints to tolerate.")
     restart_policy = Field(
-        "restartPolicy", Choice(PodRestart), "When an ended replica is started again; see maxRetries."
+        "restartPolicy", Choice(PodRestart), "When an ended replica restarts; see maxRetries."
     )
     priority = Field(
         "priority", Whole(-(2**31), 2**31 - 1), "The job's priority; the highest of its replicas'."
@@ -60,30 +61,30 @@ class EnvironmentKeys(Table):
         "nodeName",
         Ignored(),
         "A node.",
-        idle="Muster chooses the node; a nodeSelector on kubernetes.io/hostname bounds the choice",
+        idle="Muster chooses the node; use a nodeSelector on kubernetes.io/hostname",
     )
     scheduler_name = Field("schedulerName", Ignored(), "A scheduler.", idle="Muster places the replicas")
     priority_class = Field(
         "priorityClassName",
         Ignored(),
         "A priority class.",
-        idle="a priority is a number: environment.priority",
+        idle="use environment.priority, a number",
     )
     service_account = Field("serviceAccountName", Text(), "A service account.", kubernetes=True)
     host_aliases = Field("hostAliases", Ignored(), "Entries of /etc/hosts.", kubernetes=True)
     security_context = Field("securityContext", Ignored(), "Users and privileges.", kubernetes=True)
     pull_secrets = Field("imagePullSecrets", ListOf(Text()), "Names of secrets.", kubernetes=True)
-    host_network = Field("hostNetwork", Ignored(), "The node's network.", kubernetes=True)
-    host_pid = Field("hostPID", Ignored(), "The node's processes.", kubernetes=True)
-    dns_policy = Field("dnsPolicy", Ignored(), "How names are resolved.", kubernetes=True)
-    dns_config = Field("dnsConfig", Ignored(), "How names are resolved.", kubernetes=True)
+    host_network = Field("hostNetwork", Ignored(), "Use the node's network.", kubernetes=True)
+    host_pid = Field("hostPID", Ignored(), "Use the node's PID namespace.", kubernetes=True)
+    dns_policy = Field("dnsPolicy", Ignored(), "The DNS policy.", kubernetes=True)
+    dns_config = Field("dnsConfig", Ignored(), "The DNS configuration.", kubernetes=True)
 
 
 class InitKeys(Table):
-    """What is done before the container starts."""
+    """A step before the container starts."""
 
-    container = Field("container", Nested(ContainerKeys), "A container that ends before it.", kubernetes=True)
-    path = Field("path", Ignored(), "Where it is fetched to.", idle="nothing is fetched")
+    container = Field("container", Nested(ContainerKeys), "An init container.", kubernetes=True)
+    path = Field("path", Ignored(), "The target folder.", idle="nothing is fetched")
     artifacts = Field("artifacts", Ignored(), "Artifacts.", refused=_FETCHED, fix=_FETCH)
     paths = Field("paths", Ignored(), "Paths of a store.", refused=_FETCHED, fix=_FETCH)
     git = Field("git", Ignored(), "A repository.", refused=_FETCHED, fix=_FETCH)
@@ -97,20 +98,18 @@ class InitKeys(Table):
 
 
 class PodKeys(Table):
-    """One replica's pod: what every run and every replica type has."""
+    """The pod of one replica: fields of every run and every replica type."""
 
     environment = Field("environment", Nested(EnvironmentKeys), "The pod around the container.")
-    container = Field(
-        "container", Nested(ContainerKeys), "The container that decides; its name may be left out."
-    )
+    container = Field("container", Nested(ContainerKeys), "The main container; its name is optional.")
     sidecars = Field("sidecars", ListOf(Nested(ContainerKeys)), "Containers beside it.", kubernetes=True)
-    init = Field("init", ListOf(Nested(InitKeys)), "What is done before it.")
+    init = Field("init", ListOf(Nested(InitKeys)), "Steps before it.")
     volumes = Field("volumes", Ignored(), "Volumes of the pod.", kubernetes=True)
     connections = Field(
         "connections",
         ListOf(Text()),
         "Stores and repositories by name.",
-        idle="they are of Polyaxon's configuration; give volumes and variables here",
+        idle="they belong to Polyaxon's configuration; give volumes and variables here",
     )
 
 
@@ -118,63 +117,65 @@ class JobKeys(PodKeys):
     """``kind: job``."""
 
     required = ("kind", "container")
-    kind = Field("kind", Loose(), "Which kind of run it is.")
+    kind = Field("kind", Loose(), "The kind of run.")
 
 
 class ServiceKeys(JobKeys):
     """``kind: service``."""
 
-    ports = Field("ports", ListOf(Whole(1, 65535)), "Ports that it listens on, the first for browsers.")
-    replicas = Field("replicas", Whole(0, MAX_REPLICAS), "How many; 1 unless said.")
+    ports = Field("ports", ListOf(Whole(1, 65535)), "Ports it listens on, the first for browsers.")
+    replicas = Field("replicas", Whole(0, MAX_REPLICAS), "The number of replicas; default 1.")
     rewrite_path = Field(
         "rewritePath",
         Ignored(),
         "Strips Polyaxon's path.",
-        idle="a service has an address of its own, without a path",
+        idle="a service has its own address, without a path",
     )
     is_external = Field(
-        "isExternal", Ignored(), "Without Polyaxon's login.", idle="Muster puts no login before it"
+        "isExternal", Ignored(), "Access without Polyaxon's login.", idle="Muster adds no login"
     )
 
 
 class ReplicaKeys(PodKeys):
     """One replica type of a distributed run."""
 
-    replicas = Field("replicas", Whole(0, MAX_REPLICAS), "How many; 1 unless said.")
+    replicas = Field("replicas", Whole(0, MAX_REPLICAS), "The number of replicas; default 1.")
 
 
 class SchedulingKeys(Table):
     """``schedulingPolicy``."""
 
-    min_available = Field("minAvailable", Whole(1, MAX_REPLICAS), "The gang's floor; lowers the workers'.")
-    queue = Field("queue", Text(QUEUE), "The queue, where the operation names none.")
+    min_available = Field("minAvailable", Whole(1, MAX_REPLICAS), "The gang's minimum; lowers the workers'.")
+    queue = Field("queue", Text(QUEUE), "The queue, if the operation names none.")
     schedule_timeout = Field(
         "scheduleTimeoutSeconds", Whole(0, MAX_SECONDS), "From the validation to the start."
     )
     min_resources = Field(
-        "minResources", Ignored(), "What the gang needs.", idle="what the replicas request is counted"
+        "minResources", Ignored(), "Resources of the gang.", idle="the replicas' requests count"
     )
     priority_class = Field(
-        "priorityClass", Ignored(), "A priority class.", idle="a priority is a number: environment.priority"
+        "priorityClass", Ignored(), "A priority class.", idle="use environment.priority, a number"
     )
 
 
 class DistributedKeys(Table):
-    """What every distributed run has."""
+    """Fields of every distributed run."""
 
     required = ("kind",)
-    kind = Field("kind", Loose(), "Which kind of run it is.")
+    kind = Field("kind", Loose(), "The kind of run.")
     clean_pod_policy = Field(
         "cleanPodPolicy", Choice(CleanPodPolicy), "Which replicas are removed at the end."
     )
-    scheduling = Field("schedulingPolicy", Nested(SchedulingKeys), "How the gang waits and starts.")
+    scheduling = Field("schedulingPolicy", Nested(SchedulingKeys), "Queue, minimum and deadline of the gang.")
 
 
 class TFJobKeys(DistributedKeys):
     """``kind: tfjob``."""
 
-    dynamic_worker = Field("enableDynamicWorker", Truth(), "Tells a worker of itself and every ps only.")
-    success_policy = Field("successPolicy", Choice(SuccessWord), "When it has succeeded.")
+    dynamic_worker = Field(
+        "enableDynamicWorker", Truth(), "A worker sees itself and the parameter servers only."
+    )
+    success_policy = Field("successPolicy", Choice(SuccessWord), "When the job has succeeded.")
     chief = Field("chief", Nested(ReplicaKeys), "Role chief.")
     ps = Field("ps", Nested(ReplicaKeys), "Role ps.")
     worker = Field("worker", Nested(ReplicaKeys), "Role worker.")
@@ -184,24 +185,26 @@ class TFJobKeys(DistributedKeys):
 class BoundsKeys(PaddleElasticKeys):
     """``elasticPolicy`` of a paddlejob."""
 
-    metrics_spelt = Field("Metrics", Ignored(), "Load to scale by.", idle=_SCALING)
+    metrics_spelt = Field("Metrics", Ignored(), "Metrics to scale by.", idle=_SCALING)
 
 
 class ElasticKeys(RendezvousKeys):
     """``elasticPolicy`` of a pytorchjob."""
 
-    metrics_spelt = Field("Metrics", Ignored(), "Load to scale by.", idle=_SCALING)
-    backend_misspelt = Field("rdvzBackend", Backend(), "rdzvBackend, as Polyaxon's schema spells it.")
-    port_misspelt = Field("rdvzPort", Whole(1, 65535), "rdzvPort, as Polyaxon's schema spells it.")
-    host_misspelt = Field("rdvzHost", Text(), "rdzvHost, as Polyaxon's schema spells it.")
-    job_id_misspelt = Field("rdvzId", Loose(), "rdzvId, as Polyaxon's schema spells it.")
-    conf_misspelt = Field("rdvzConf", RendezvousKeys.conf.kind, "rdzvConf, as Polyaxon's schema spells it.")
+    metrics_spelt = Field("Metrics", Ignored(), "Metrics to scale by.", idle=_SCALING)
+    backend_misspelt = Field("rdvzBackend", Backend(), "rdzvBackend, as Polyaxon's schema misspells it.")
+    port_misspelt = Field("rdvzPort", Whole(1, 65535), "rdzvPort, as Polyaxon's schema misspells it.")
+    host_misspelt = Field("rdvzHost", Text(), "rdzvHost, as Polyaxon's schema misspells it.")
+    job_id_misspelt = Field("rdvzId", Loose(), "rdzvId, as Polyaxon's schema misspells it.")
+    conf_misspelt = Field(
+        "rdvzConf", RendezvousKeys.conf.kind, "rdzvConf, as Polyaxon's schema misspells it."
+    )
 
 
 class PytorchJobKeys(DistributedKeys):
     """``kind: pytorchjob``."""
 
-    elastic = Field("elasticPolicy", Nested(ElasticKeys), "Between which bounds the workers may be.")
+    elastic = Field("elasticPolicy", Nested(ElasticKeys), "The bounds of the workers.")
     processes = Field("nProcPerNode", Processes(), "Processes of one replica: auto, cpu, gpu or a number.")
     master = Field("master", Nested(ReplicaKeys), "Role master.")
     worker = Field("worker", Nested(ReplicaKeys), "Role worker.")
@@ -210,19 +213,19 @@ class PytorchJobKeys(DistributedKeys):
 class MPIJobKeys(DistributedKeys):
     """``kind: mpijob``."""
 
-    slots = Field("slotsPerWorker", Whole(1, _MAX_PROCESSES), "Processes of one worker; 1 unless said.")
+    slots = Field("slotsPerWorker", Whole(1, _MAX_PROCESSES), "Processes of one worker; default 1.")
     launcher = Field("launcher", Nested(ReplicaKeys), "Role launcher.")
     worker = Field("worker", Nested(ReplicaKeys), "Role worker.")
-    ssh_path = Field("sshAuthMountPath", Ignored(), "Keys of SSH.", idle="Muster's own remote shell is used")
+    ssh_path = Field("sshAuthMountPath", Ignored(), "SSH keys.", idle="Muster uses its own remote shell")
     implementation = Field(
-        "implementation", Ignored(), "OpenMPI or Intel.", idle="what either needs is told to the launcher"
+        "implementation", Ignored(), "OpenMPI or Intel.", idle="the launcher gets the settings of both"
     )
 
 
 class PaddleJobKeys(DistributedKeys):
     """``kind: paddlejob``."""
 
-    elastic = Field("elasticPolicy", Nested(BoundsKeys), "Between which bounds the workers may be.")
+    elastic = Field("elasticPolicy", Nested(BoundsKeys), "The bounds of the workers.")
     master = Field("master", Nested(ReplicaKeys), "Role master.")
     worker = Field("worker", Nested(ReplicaKeys), "Role worker.")
 
@@ -235,7 +238,7 @@ class XGBJobKeys(DistributedKeys):
 
 
 class MXMode(enum.StrEnum):
-    """What an mxjob does."""
+    """The modes of an mxjob."""
 
     TRAIN = "MXTrain"
     TUNE = "MXTune"
@@ -244,9 +247,7 @@ class MXMode(enum.StrEnum):
 class MXJobKeys(DistributedKeys):
     """``kind: mxjob``."""
 
-    mode = Field(
-        "mode", Choice(MXMode), "MXTrain unless said: scheduler, server, worker. MXTune: the tuners."
-    )
+    mode = Field("mode", Choice(MXMode), "MXTrain (default): scheduler, server, worker. MXTune: the tuners.")
     scheduler = Field("scheduler", Nested(ReplicaKeys), "Role scheduler.")
     server = Field("server", Nested(ReplicaKeys), "Role server.")
     worker = Field("worker", Nested(ReplicaKeys), "Role worker.")
@@ -256,28 +257,28 @@ class MXJobKeys(DistributedKeys):
 
 
 class RayReplicaKeys(PodKeys):
-    """The head or one group of workers of a raycluster."""
+    """The head or one worker group of a raycluster."""
 
-    replicas = Field("replicas", Whole(0, MAX_REPLICAS), "How many; 1 unless said.")
+    replicas = Field("replicas", Whole(0, MAX_REPLICAS), "The number of replicas; default 1.")
     min_replicas = Field(
-        "minReplicas", Ignored(), "The group's floor.", idle="a cluster keeps its size; replicas says it"
+        "minReplicas", Ignored(), "The group's lower bound.", idle="a cluster keeps its size; set replicas"
     )
     max_replicas = Field(
-        "maxReplicas", Ignored(), "The group's ceiling.", idle="a cluster keeps its size; replicas says it"
+        "maxReplicas", Ignored(), "The group's upper bound.", idle="a cluster keeps its size; set replicas"
     )
     start_params = Field("rayStartParams", MapOf(None, Loose()), "Options of ray start.")
 
 
-_AUTOSCALING = "a cluster keeps its size; replicas says it"
+_AUTOSCALING = "a cluster keeps its size; set replicas"
 
 
 class RayClusterKeys(Table):
     """``kind: raycluster``."""
 
     required = ("kind", "head")
-    kind = Field("kind", Loose(), "Which kind of run it is.")
+    kind = Field("kind", Loose(), "The kind of run.")
     head = Field("head", Nested(RayReplicaKeys), "Role head.")
-    workers = Field("workers", MapOf(DNS_1035, Nested(RayReplicaKeys)), "Groups of workers, each a role.")
+    workers = Field("workers", MapOf(DNS_1035, Nested(RayReplicaKeys)), "Worker groups, each a role.")
     entrypoint = Field(
         "entrypoint",
         Ignored(),
@@ -288,11 +289,11 @@ class RayClusterKeys(Table):
     runtime_env = Field(
         "runtimeEnv",
         Ignored(),
-        "What a program needs.",
-        idle="it goes with a program; give it when you submit one to Ray",
+        "Resources of a program.",
+        idle="it belongs to a program; give it when you submit one to Ray",
     )
-    metadata = Field("metadata", Ignored(), "Of a program.", idle="it goes with a program")
-    ray_version = Field("rayVersion", Ignored(), "Ray's version.", idle="it is the image's")
+    metadata = Field("metadata", Ignored(), "Of a program.", idle="it belongs to a program")
+    ray_version = Field("rayVersion", Ignored(), "Ray's version.", idle="the image defines it")
     autoscaling = Field("enableInTreeAutoscaling", Ignored(), "Ray's autoscaler.", idle=_AUTOSCALING)
     autoscaler = Field("autoscalerOptions", Ignored(), "Ray's autoscaler.", idle=_AUTOSCALING)
 
@@ -301,7 +302,7 @@ class DaskClusterKeys(Table):
     """``kind: daskcluster``."""
 
     required = ("kind", "scheduler", "worker")
-    kind = Field("kind", Loose(), "Which kind of run it is.")
+    kind = Field("kind", Loose(), "The kind of run.")
     scheduler = Field("scheduler", Nested(ReplicaKeys), "Role scheduler.")
     worker = Field("worker", Nested(ReplicaKeys), "Role worker.")
     min_replicas = Field("minReplicas", Ignored(), "Dask's autoscaler.", idle=_AUTOSCALING)
@@ -322,11 +323,11 @@ RUN = ByKind(
         "daskcluster": Nested(DaskClusterKeys),
     },
     refused={
-        "sparkjob": "a Spark driver asks a cluster for its own executors while it runs; submit it to a Spark operator",
-        "spark": "a Spark driver asks a cluster for its own executors while it runs; submit it to a Spark operator",
+        "sparkjob": "a Spark driver requests its own executors at run time; submit it to a Spark operator",
+        "spark": "a Spark driver requests its own executors at run time; submit it to a Spark operator",
         "flink": "a Flink job needs a Flink operator",
-        "rayjob": "its program is submitted by Ray's operator; take kind: raycluster and submit the program to its head",
-        "daskjob": "its program is run by Dask's operator; take kind: daskcluster and run the program as a job",
+        "rayjob": "Ray's operator submits its program; use kind: raycluster and submit the program to its head",
+        "daskjob": "Dask's operator runs its program; use kind: daskcluster and run the program as a job",
         "dag": "a graph of operations belongs to an experiment manager, not to a scheduler",
         "notifier": "Polyaxon starts it itself",
         "cleaner": "Polyaxon starts it itself",
