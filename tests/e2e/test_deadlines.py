@@ -150,7 +150,7 @@ async def test_a_growth_that_does_not_start_in_time_is_taken_back_and_those_who_
         await muster.wait(job_id)
 
     assert (back.status.phase, back.status.reason.code) == (job_pb2.PHASE_RUNNING, "StartTimeout")
-    assert back.status.reason.message.endswith("taken back, goes on with 2 replicas")
+    assert back.status.reason.message.endswith("removed, the job continues with 2 replicas")
     assert (back.status.attempt, back.status.failures, back.status.evictions) == (1, 0, 0)
     # Neither is started nor disturbed who stayed, and a user may ask again.
     assert running_since(settled) == running_since(began)

@@ -17,7 +17,7 @@ from muster_core.models import (
     Template,
     Toleration,
 )
-from muster_core.scheduling import problems_of
+from muster_core.scheduling import validate_queues
 
 DRAINED = Taint(key="muster.dev/drained", effect="NoExecute")
 """Some jobs tolerate it."""
@@ -59,7 +59,7 @@ def queues(draw: st.DrawFn) -> tuple[QueueSpec, ...]:
             preempts_within=draw(st.booleans()),
             reclaims=draw(st.booleans()),
         )
-        if not problems_of([*specs, spec]):
+        if not validate_queues([*specs, spec]):
             specs.append(spec)
     return tuple(specs)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import grpc
 
 from muster_core.models import JobRecord, ReplicaRecord, Resources, replica_name
-from muster_core.scheduling import holds_room
+from muster_core.scheduling import holds_allocation
 from muster_rpc.convert import node_replica_to_proto, node_to_proto
 from muster_rpc.convert.explanation import explanation_to_proto
 from muster_rpc.server import ServerContext
@@ -101,5 +101,5 @@ def _held(term: Term) -> Iterator[Held]:
     for record in term.state.records.values():
         for replica in record.replicas:
             role = record.job.role(replica.role) if record.job else None
-            if role is not None and holds_room(record, replica):
+            if role is not None and holds_allocation(record, replica):
                 yield record, replica, role.template_of(replica.index).requests

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from muster_bus import BusUnavailable, Entry, Fenced, NotFound, Records, WrongSequence
-from muster_core.scheduling import problems_of
+from muster_core.scheduling import validate_queues
 from muster_events.codec import UnreadableEvent
 from muster_events.queues import NO_QUEUES, QueuesRecord, decode_queues, encode_queues
 from muster_service.logs import fields
@@ -116,7 +116,7 @@ class QueueKeeper:
             return
         if record.epoch > self._epoch:
             raise Fenced(f"the queues of pool {self._pool} are kept by the leader of epoch {record.epoch}")
-        if problems := problems_of(record.queues):
+        if problems := validate_queues(record.queues):
             words = f"{problems[0].path}: {problems[0].message}"
             self._miss(words, entry.revision)
             return

@@ -9,7 +9,7 @@ import logging
 
 from muster_bus import Records
 from muster_core.models import JobRecord
-from muster_core.scheduling import QueueTree, problems_of
+from muster_core.scheduling import QueueTree, validate_queues
 from muster_events.codec import UnreadableEvent
 from muster_events.queues import decode_queues
 
@@ -40,5 +40,5 @@ class QueuesInForce:
             except UnreadableEvent as error:
                 log.warning("the queues of pool %s cannot be read: %s", self._pool, error)
                 continue
-            if not problems_of(specs):
+            if not validate_queues(specs):
                 self._tree = QueueTree(specs)

@@ -109,7 +109,7 @@ def test_nobody_shrinks_unless_the_waiting_gang_then_fits(
     index = pool.state.index
     for head, proposals in heads.items():
         assert {one.givers for one in proposals} == {len(proposals)}
-        gang = minimum_gang(index.classes.class_of(head).shape.gang)
+        gang = minimum_gang(index.classes.class_of(head).key.gang)
         keys = [(one.job_id, one.attempt, ref.role, ref.index) for one in proposals for ref in one.removed]
         # Room that is kept for others makes a gang that would fit as it is wait for more.
         alone = len(heads) == 1 and all(one.job_id == head for one in pool.state.reservations)
@@ -168,5 +168,5 @@ def _held(pool: VirtualPool) -> object:
         dict(snapshot.holds),
         {name: snapshot.room(name) for name in snapshot.nodes},
         active,
-        dict(pool.state.index.ledger.held(("default",))),
+        dict(pool.state.index.ledger.usage(("default",))),
     )

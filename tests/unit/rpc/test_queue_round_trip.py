@@ -75,7 +75,7 @@ def test_a_queue_is_told_as_it_is() -> None:
         waiting=1,
         oldest_wait_at=5_000_000,
     )
-    kept = Reservation(job_id="j-1", queue="a", nodes=("n1", "n2"), expected_at=9_000_000, forced=False)
+    kept = Reservation(job_id="j-1", queue="a", nodes=("n1", "n2"), expected_at=9_000_000, freed=False)
     status = queue_status_to_proto(report, [(kept, "big")])
 
     assert (status.allocated.gpu_milli, status.borrowed.gpu_milli) == (3000, 1000)

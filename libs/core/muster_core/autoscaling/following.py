@@ -69,7 +69,7 @@ class FollowedPool:
     def state(self) -> PoolState:
         """The pool as all events so far have made it; valid until the next one."""
         for job_id in self._late:
-            self._state.take(self._records[job_id])
+            self._state.put_record(self._records[job_id])
         self._late.clear()
         return self._state
 
@@ -83,7 +83,7 @@ class FollowedPool:
         # How long it took is remembered, and who waits for its build hears of it.
         self._records.pop(job_id, None)
         self._late.pop(job_id, None)
-        self._state.take(record)
+        self._state.put_record(record)
         self._settled[job_id] = None
         if len(self._settled) > _SETTLED_KEPT:
             del self._settled[next(iter(self._settled))]

@@ -26,7 +26,7 @@ from muster_core.scheduling.placement import place_more
 from muster_core.scheduling.placement.field import Field
 from muster_core.scheduling.placement.slot import slot_of
 from muster_core.scheduling.queues import max_replica_amounts
-from muster_core.scheduling.state import Transaction, excluding_nodes, usable_nodes
+from muster_core.scheduling.state import Transaction
 
 POLICIES: dict[str, Policy] = {policy.name: policy for policy in (MarginalGain(), Dragon(), MaxMin())}
 """The policies by name; ``none`` is not among them, for it decides nothing."""
@@ -146,8 +146,8 @@ def _one_more(grower: _Grower, transaction: Transaction) -> Assignment | None:
         if not Field(transaction.snapshot, [slot]).fits(slot).total:
             return None
     target = grower.standing.size + 1
-    avoided = usable_nodes(avoided_at(record, transaction.now), transaction.snapshot)
-    with excluding_nodes(avoided, record.job_id, transaction.snapshot):
+    avoided = transaction.usable_nodes(avoided_at(record, transaction.now))
+    with transaction.excluding_nodes(avoided, record.job_id):
         added = place_more(record.job, grower.members, role.name, target, transaction.snapshot)
     return added[0] if added else None
 

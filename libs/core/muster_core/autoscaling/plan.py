@@ -17,7 +17,7 @@ from muster_core.autoscaling.view import PoolView
 from muster_core.autoscaling.waiting import Head, heads_of, is_forestalled, starved, starves_next
 from muster_core.lifecycle.speed_up import MILLI
 from muster_core.scheduling.queues import SchedulingClass
-from muster_core.scheduling.reservations import ReservationCache, ReservationPlanner, Reservations
+from muster_core.scheduling.reservations import ReservationPlanner, Reservations
 from muster_core.scheduling.resizing import BeneficiaryFit, DonatedReplica, terminating_released
 from muster_core.scheduling.state import Transaction
 
@@ -32,7 +32,7 @@ def plan(view: PoolView, now: int, settings: ElasticSettings | None = None) -> l
     mark = transaction.checkpoint()
     try:
         kept = Reservations(transaction.snapshot)
-        ReservationPlanner(transaction, kept, view.runtime_estimates, ReservationCache()).run()
+        ReservationPlanner(transaction, kept, view.runtime_estimates).run()
         heads = heads_of(transaction)
         starving = starved(heads, now)
         if starving:
@@ -94,7 +94,7 @@ class _Helping:
         policy = self._policy(head)
         if found is None and policy is not None:
             self._kept.lift_all()
-            givers = self._givers_for(beside.shape.queue, policy)
+            givers = self._givers_for(beside.key.queue, policy)
             shrunk = Shrinking(self._trial, beside, givers).run()
             if shrunk is not None:
                 given, found = shrunk
@@ -105,7 +105,7 @@ class _Helping:
             return
         self._helped += 1
         self._trial.allocate(head.record, head.record.attempt + 1, found.replicas)
-        self._kept.fulfil(job_id)
+        self._kept.remove(job_id)
 
     def _givers_for(self, queue: str, policy: Policy) -> Givers:
         """Who has not been asked for anything yet."""
@@ -121,7 +121,7 @@ class _Helping:
         tree = self._trial.index.tree
         own = numbers_of(head.record, tree, self._settings).policy
         if own == NONE:
-            own = numbers_of_queue(head.line.shape.queue, tree, self._settings).policy
+            own = numbers_of_queue(head.line.key.queue, tree, self._settings).policy
         return POLICIES.get(own)
 
     def _propose(

@@ -50,7 +50,7 @@ class Shrinking:
             lacking = [slot for slot, number in self._numbers.items() if self._total(slot) < number]
             found = None if lacking else self._beside.find()
             if found is not None:
-                return self._beside.needed(self._given, found)
+                return self._beside.minimised(self._given, found)
             bundle = self._best(lacking or self._numbers)
             if bundle is None:
                 self._undo()
@@ -82,7 +82,7 @@ class Shrinking:
         return fits.total
 
     def _give(self, gift: DonatedReplica) -> None:
-        self._beside.give(gift)
+        self._beside.release(gift)
         self._given.append(gift)
         giver = self._givers.by_job[gift.record.job_id]
         giver.change(-1)
@@ -92,7 +92,7 @@ class Shrinking:
 
     def _undo(self) -> None:
         for gift in self._given:
-            self._beside.take_back(gift)
+            self._beside.restore(gift)
 
     def _best(self, slots: Iterable[Slot]) -> Bundle | None:
         """The bundle whose first giver is the first to give; among those the smallest."""

@@ -28,13 +28,13 @@ def heads_of(transaction: Transaction) -> dict[str, list[Head]]:
     """
     heads: dict[str, list[Head]] = {}
     for line in transaction.index.classes:
-        shape = line.shape
+        shape = line.key
         if transaction.ledger.exceeded_limit(shape.queue, gang_amounts(minimum_gang(shape.gang))) is not None:
             continue
         if not transaction.is_feasible(shape.gang):
             continue
         patience = transaction.index.tree.specs[shape.queue].starvation_after_s * _US
-        for key in [key for key in line.keys[:_FROM_ONE_LINE] if transaction.is_eligible(key[2])]:
+        for key in [key for key in line.jobs[:_FROM_ONE_LINE] if transaction.is_eligible(key[2])]:
             record = transaction.index.records[key[2]]
             head = Head(record.waiting_since + patience, key, record, line)
             heads.setdefault(shape.queue, []).append(head)

@@ -5,7 +5,15 @@ Packages, from the lowest layer up: ``placement`` (where a gang fits), ``queues`
 and ``explain``.
 """
 
-from muster_core.scheduling.explain import Explanation
+from muster_core.scheduling.explain import (
+    Explanation,
+    Remedy,
+    RemedyKind,
+    ReplicaChange,
+    RoleSize,
+    RuledOut,
+    remedy_text,
+)
 from muster_core.scheduling.pool import PoolState
 from muster_core.scheduling.queues import (
     MAX_WEIGHT,
@@ -14,26 +22,41 @@ from muster_core.scheduling.queues import (
     QueueReport,
     QueueTree,
     change_queues,
-    problems_of,
+    validate_queues,
 )
 from muster_core.scheduling.reservations import Reservation
-from muster_core.scheduling.state import Evict, Instruction, Place, Resize, Wait, holds_room
+from muster_core.scheduling.state import (
+    Evict,
+    Instruction,
+    InvariantBroken,
+    Place,
+    Resize,
+    Wait,
+    holds_allocation,
+)
 
 __all__ = [
     "MAX_WEIGHT",
     "Evict",
     "Explanation",
     "Instruction",
+    "InvariantBroken",
     "Place",
     "PoolState",
     "PoolUse",
     "QueueChanges",
     "QueueReport",
     "QueueTree",
+    "Remedy",
+    "RemedyKind",
+    "ReplicaChange",
     "Reservation",
     "Resize",
+    "RoleSize",
+    "RuledOut",
     "Wait",
     "change_queues",
-    "holds_room",
-    "problems_of",
+    "holds_allocation",
+    "remedy_text",
+    "validate_queues",
 ]

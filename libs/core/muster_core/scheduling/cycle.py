@@ -1,10 +1,7 @@
-"""One decision over a pool: a single pass that sees its own effects, on a snapshot that is rolled back in the end.
+"""One scheduling cycle: a pass over the pool that decides what to place, resize, evict and report.
 
-In this order: what nodes have taken is placed again or taken down with its gang, gangs and growths that do not start are given up, room
-is kept for those who are to have it, sizes asked for by hand are followed, the queues are served, proposals to shrink for those who still
-wait are weighed, and what then is left goes to proposals to grow.
-
-The queues are served: job by job in the order of their turns, each as large as room and limits allow.
+``SchedulingCycle.run`` is the table of contents. The cycle works in a transaction on the pool's state, so that each step sees
+the steps before it, and rolls it back at the end.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from muster_core.events import MANUAL_POLICY
 from muster_core.lifecycle import Finish, avoided_at, decide
 from muster_core.models import JobRecord, QueuePolicy, Reason
 from muster_core.scheduling import reasons
-from muster_core.scheduling.explain import DIAGNOSIS_US_PER_CLASS, NoFit, WaitReports, diagnose
+from muster_core.scheduling.explain import Diagnoses, NoFit, WaitReports, diagnose
 from muster_core.scheduling.placement import Gang, Placement, find_room, has_chance
 from muster_core.scheduling.queues import (
     Account,
@@ -34,11 +31,11 @@ from muster_core.scheduling.reservations import (
 )
 from muster_core.scheduling.resizing import (
     ResizeRequests,
-    given_up,
-    grown,
+    grow,
     handle_start_timeout,
     replace_lost_replicas,
     required_donations,
+    scale_down,
     shrink,
     size_within_limits,
 )
@@ -48,29 +45,37 @@ from muster_core.scheduling.state import (
     PoolIndex,
     Resize,
     Transaction,
-    excluding_nodes,
     reachable,
     resizable,
     size_of,
-    usable_nodes,
 )
 
 
 class CycleResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pass decided.
-
-    ``refused`` are the jobs whose proposals found no room, or gave none that helps; ``wake_at`` is the instant (µs) at which there may be
-    more to decide or to tell without any event, if any. ``reservations`` are those that were not fulfilled, by job id.
-    """
+    """What a scheduling cycle decided."""
 
     instructions: tuple[Instruction, ...]
-    refused: tuple[str, ...]
+    #: The jobs whose proposals did not fit, or would not help their beneficiary.
+    rejected: tuple[str, ...]
+    #: When there may be more to decide or to report without any event (µs), if ever.
     wake_at: int | None
+    #: The reservations that were not fulfilled, by job id.
     reservations: dict[str, Reservation]
 
 
 class SchedulingCycle:
-    """A pass over the pool at ``now`` (µs); use once."""
+    """A scheduling cycle. Use it once.
+
+    Args:
+        index: The pool.
+        requests: Manual sizes and scale proposals.
+        feasible: Which gangs the empty pool could hold, as far as known.
+        reported_at: When each job got its last reason (µs), by job id.
+        runtime_estimates: How long jobs are expected to run.
+        reservation_cache: The reservations of the cycle before.
+        now: The instant of the cycle (µs).
+        diagnosis_interval_us: See ``diagnose``.
+    """
 
     def __init__(
         self,
@@ -80,196 +85,208 @@ class SchedulingCycle:
         feasible: dict[Gang, bool],
         reported_at: dict[str, int],
         runtime_estimates: RuntimeEstimates,
+        reservation_cache: ReservationCache,
         now: int,
         diagnosis_interval_us: int,
-        remembered: ReservationCache,
     ) -> None:
         self._index = index
         self._requests = requests
-        self._told_at = reported_at
-        self._trial = Transaction(index=index, feasible=feasible, now=now)
-        self._look_every_us = diagnosis_interval_us
-        self._kept = Reservations(self._trial.snapshot)
-        self._reserving = ReservationPlanner(self._trial, self._kept, runtime_estimates, remembered)
-        self._refused: list[str] = []
+        self._reported_at = reported_at
+        self._transaction = Transaction(index=index, feasible=feasible, now=now)
+        self._diagnosis_interval_us = diagnosis_interval_us
+        self._reservations = Reservations(index.snapshot)
+        self._planner = ReservationPlanner(
+            self._transaction, self._reservations, runtime_estimates, reservation_cache
+        )
+        self._rejected: list[str] = []
 
     def run(self) -> CycleResult:
-        """Decide; the index and the snapshot are as before afterwards."""
-        mark = self._trial.checkpoint()
-        serving = Admission(self._trial, self._kept, diagnosis_interval_us=self._look_every_us)
+        """Run the steps of the cycle; the pool is as before afterwards."""
+        mark = self._transaction.checkpoint()
+        admission = Admission(self._transaction, self._reservations)
         try:
-            self._mend_disrupted()
-            self._give_up_overdue()
-            self._reserving.run()
-            self._follow_hands()
-            serving.run()
-            self._weigh_shrinkages()
-            self._weigh_growths()
+            self._replace_lost_replicas()
+            self._handle_start_timeouts()
+            self._planner.run()
+            self._apply_manual_sizes()
+            admission.run()
+            diagnoses = diagnose(
+                admission.unplaced, self._transaction, self._reservations, self._diagnosis_interval_us
+            )
+            self._apply_scale_downs()
+            self._apply_scale_ups()
         finally:
-            self._trial.rollback(mark)
-        telling = WaitReports(self._trial, serving.blocked, self._told_at, deferred=serving.deferred)
-        told = telling.run()
-        wakes = [
-            at
-            for at in (telling.retell_at, serving.look_again_at, self._reserving.starves_at())
-            if at is not None
-        ]
-        return CycleResult(
-            instructions=(*self._trial.done, *told),
-            refused=tuple(self._refused),
-            wake_at=min(wakes, default=None),
-            reservations={one.job_id: one for one in self._kept.reservations},
-        )
+            self._transaction.rollback(mark)
+        return self._result(admission.blocked(diagnoses), diagnoses)
 
-    def _mend_disrupted(self) -> None:
+    def _replace_lost_replicas(self) -> None:
         for job_id in sorted(self._index.disrupted):
             record = self._index.records[job_id]
-            if any(isinstance(one, Finish) for one in decide(record, self._trial.now)):
-                # It is about to be said that the job has ended: nobody starts again beside one whose failure is final.
+            if any(isinstance(one, Finish) for one in decide(record, self._transaction.now)):
+                # The job is about to finish: nothing is started again for a failure that is final.
                 continue
-            instruction = replace_lost_replicas(record, self._trial)
+            instruction = replace_lost_replicas(record, self._transaction)
             if isinstance(instruction, Resize):
                 self._resize(record, instruction)
             else:
-                self._trial.emit(instruction)
+                self._transaction.emit(instruction)
 
-    def _give_up_overdue(self) -> None:
-        overdue = (job_id for job_id, due in self._index.starting.items() if due <= self._trial.now)
+    def _handle_start_timeouts(self) -> None:
+        overdue = (job_id for job_id, due in self._index.starting.items() if due <= self._transaction.now)
         for job_id in sorted(overdue):
-            if job_id in self._trial.decided:
-                continue
-            record = self._index.records[job_id]
-            self._trial.emit(handle_start_timeout(record, self._index.start_timeout_s, self._trial.now))
+            if job_id not in self._transaction.decided:
+                timeout_s, now = self._index.start_timeout_s, self._transaction.now
+                self._transaction.emit(handle_start_timeout(self._index.records[job_id], timeout_s, now))
 
-    def _follow_hands(self) -> None:
+    def _apply_manual_sizes(self) -> None:
         for (job_id, role), target in sorted(self._requests.manual.items()):
             record = self._index.records[job_id]
             wanted = reachable(record, role, target)
-            if wanted is None or job_id in self._trial.decided or not resizable(record):
+            if wanted is None or job_id in self._transaction.decided or not resizable(record):
                 continue
             size = size_of(record, role)
             if wanted > size:
-                wanted = self._allowed(record, role, wanted)
-                self._resize(record, grown(record, role, wanted, self._trial, policy=MANUAL_POLICY))
+                wanted = size_within_limits(record, role, wanted, self._transaction)
+                self._resize(record, grow(record, role, wanted, self._transaction, policy=MANUAL_POLICY))
             elif wanted < size:
                 self._resize(record, shrink(record, role, wanted, policy=MANUAL_POLICY))
 
-    def _weigh_shrinkages(self) -> None:
-        for taker, group in self._requests.shrinkages().items():
-            if any(giver in self._trial.decided for giver in group):
+    def _apply_scale_downs(self) -> None:
+        """Shrink donors if their beneficiary then starts."""
+        for beneficiary, group in self._requests.scale_downs().items():
+            if any(donor in self._transaction.decided for donor in group):
                 continue
-            proposals = [(self._index.records[giver], one) for giver, one in group.items()]
-            leaving = required_donations(taker, proposals, self._trial, self._kept)
-            if leaving is None:
-                self._refused += group
+            proposals = [(self._index.records[donor], one) for donor, one in group.items()]
+            donations = required_donations(beneficiary, proposals, self._transaction, self._reservations)
+            if donations is None:
+                self._rejected += group
                 continue
             for record, proposal in proposals:
-                if removed := leaving.get(record.job_id):
-                    self._trial.emit(given_up(record, proposal, removed))
+                if removed := donations.get(record.job_id):
+                    self._transaction.emit(scale_down(record, proposal, removed))
 
-    def _weigh_growths(self) -> None:
-        for job_id, proposal in self._requests.growths().items():
-            record = self._index.records[job_id]
-            if job_id in self._trial.decided:
+    def _apply_scale_ups(self) -> None:
+        """Grow running jobs into what is left."""
+        for job_id, proposal in self._requests.scale_ups().items():
+            if job_id in self._transaction.decided:
                 continue
-            resize = grown(
-                record,
-                proposal.role,
-                self._allowed(record, proposal.role, proposal.target),
-                self._trial,
-                reason=proposal.reason,
-                policy=proposal.policy,
+            record, role = self._index.records[job_id], proposal.role
+            target = size_within_limits(record, role, proposal.target, self._transaction)
+            resize = grow(
+                record, role, target, self._transaction, reason=proposal.reason, policy=proposal.policy
             )
             if resize is None:
-                self._refused.append(job_id)
+                self._rejected.append(job_id)
             self._resize(record, resize)
-
-    def _allowed(self, record: JobRecord, role: str, target: int) -> int:
-        return size_within_limits(record, role, size_of(record, role), target, self._trial)
 
     def _resize(self, record: JobRecord, resize: Resize | None) -> None:
         if resize is not None:
-            self._trial.allocate(record, resize.attempt, resize.added)
-            self._trial.emit(resize)
+            self._transaction.allocate(record, resize.attempt, resize.added)
+            self._transaction.emit(resize)
+
+    def _result(self, blocked: dict[SchedulingClass, Reason], diagnoses: Diagnoses) -> CycleResult:
+        reports = WaitReports(self._transaction, blocked, self._reported_at, deferred=diagnoses.deferred)
+        waits = reports.collect()
+        wakes = (reports.next_at, diagnoses.next_at, self._planner.next_starvation_at())
+        return CycleResult(
+            instructions=(*self._transaction.instructions, *waits),
+            rejected=tuple(self._rejected),
+            wake_at=min((at for at in wakes if at is not None), default=None),
+            reservations={one.job_id: one for one in self._reservations.reservations},
+        )
 
 
 class Admission:
-    """One round over all who wait. Afterwards ``blocked`` has the reason of every line whose first job in turn found no room, as far as it
-    is known by now; ``deferred`` are those that are to be looked at another time, the first of them at ``look_again_at`` (µs)."""
+    """Places waiting jobs in the order of their queues, each as large as free capacity and limits allow."""
 
-    def __init__(
-        self,
-        transaction: Transaction,
-        kept: Reservations,
-        *,
-        diagnosis_interval_us: int = DIAGNOSIS_US_PER_CLASS,
-    ) -> None:
-        self.blocked: dict[SchedulingClass, Reason] = {}
-        self.deferred: frozenset[SchedulingClass] = frozenset()
-        self.look_again_at: int | None = None
-        self._look_every_us = diagnosis_interval_us
-        self._trial = transaction
-        self._kept = kept
-        self._closed: dict[Account, str] = {}
-        self._short: dict[SchedulingClass, NoFit | Reason] = {}
-        self._no_room_at: int | None = None
+    def __init__(self, transaction: Transaction, reservations: Reservations) -> None:
+        #: The first eligible job of each class that did not fit.
+        self.unplaced: dict[SchedulingClass, NoFit] = {}
+        self._transaction = transaction
+        self._index = transaction.index
+        self._reservations = reservations
+        self._classes: list[SchedulingClass] = []
+        self._stopped: set[SchedulingClass] = set()
+        self._at_limit: dict[SchedulingClass, Reason] = {}
+        #: By account of a strict queue, its first job, which blocks the others.
+        self._blocked_by: dict[Account, str] = {}
+        self._no_fit_at: int | None = None
 
     def run(self) -> None:
-        """Place whoever fits."""
-        lines = list(self._trial.index.classes)
-        self._serve_entitled()
-        for job_id, line in AdmissionOrder(lines, self._trial.ledger).walk(self._short, self._closed):
-            if self._trial.is_eligible(job_id) and job_id not in self._trial.decided:
-                self._try(self._trial.index.records[job_id], line)
-        self._say_why()
-        for line in lines:
-            first = self._closed.get(line.shape.account)
-            if first is not None and line not in self._short:
-                record = self._trial.index.records[first]
-                self.blocked[line] = reasons.behind_first(line.shape.queue, record)
+        """Place every job that fits."""
+        self._classes = list(self._index.classes)
+        self._place_beneficiaries()
+        order = AdmissionOrder(self._classes, self._transaction.ledger)
+        for job_id, one in order.jobs(self._stopped, self._blocked_by):
+            if self._transaction.is_eligible(job_id) and job_id not in self._transaction.decided:
+                self._try_in_order(self._index.records[job_id], one)
 
-    def _say_why(self) -> None:
-        without_room = {line: tried for line, tried in self._short.items() if isinstance(tried, NoFit)}
-        looked = diagnose(without_room, self._trial, self._kept, self._look_every_us)
-        self.deferred = looked.deferred
-        self.look_again_at = looked.again_at
-        self.blocked |= looked.reasons
-        self.blocked |= {line: why for line, why in self._short.items() if isinstance(why, Reason)}
+    def blocked(self, diagnoses: Diagnoses) -> dict[SchedulingClass, Reason]:
+        """Return why classes did not start, as far as it is known."""
+        blocked = diagnoses.reasons | self._at_limit
+        for one in self._classes:
+            first = self._blocked_by.get(one.key.account)
+            if first is not None and one not in self._stopped:
+                blocked[one] = reasons.behind_first(one.key.queue, self._index.records[first])
+        return blocked
 
-    def _serve_entitled(self) -> None:
-        """Those for whom others were made to leave go first: what was freed may be a limit, which no kept room keeps from their victims."""
-        for one in self._kept.reservations:
-            if one.forced and self._trial.index.tree.specs[one.queue].policy is not QueuePolicy.STRICT_FIFO:
-                line = self._trial.index.classes.class_of(one.job_id)
-                self._try(self._trial.index.records[one.job_id], line, first=True)
+    def _place_beneficiaries(self) -> None:
+        """Place the jobs for which others were stopped first: those may have freed a limit, which no reservation withholds."""
+        for one in self._reservations.reservations:
+            if one.freed and not self._is_strict(one.queue):
+                key = self._index.classes.class_of(one.job_id).key
+                self._try(self._index.records[one.job_id], key)
 
-    def _try(self, record: JobRecord, line: SchedulingClass, *, first: bool = False) -> None:
-        """Place the job if it fits; where it is not tried ``first``, but in its turn, its line learns that it does not."""
-        lifted = self._kept.lift(record.job_id, line.shape, self._trial.now)
-        found = self._elsewhere(record, line.shape) or self._find(line.shape)
+    def _try_in_order(self, record: JobRecord, one: SchedulingClass) -> None:
+        """Place a job; if it does not fit, its class is tried no more."""
+        no_fit = self._try(record, one.key)
+        if no_fit is None:
+            return
+        self._stopped.add(one)
+        if isinstance(no_fit, Reason):
+            self._at_limit[one] = no_fit
+        else:
+            self.unplaced[one] = NoFit(record.job_id, no_fit)
+        if self._is_strict(one.key.queue) and self._may_ever_start(one.key):
+            self._blocked_by[one.key.account] = record.job_id
+
+    def _try(self, record: JobRecord, key: SchedulingKey) -> Gang | Reason | None:
+        """Place a job if it fits; return the gang that did not fit, or the limit that does not allow it."""
+        lifted = self._reservations.lift(record.job_id, key, self._transaction.now)
+        found = self._find_elsewhere(record, key) or self._find(key)
         if isinstance(found, Placement):
-            self._start(record, found)
-            self._kept.fulfil(record.job_id)
-        elif not first:
-            self._short[line] = found if isinstance(found, Reason) else NoFit(record.job_id, found)
-            if self._is_strict(line.shape) and self._may_ever_start(line.shape):
-                self._closed[line.shape.account] = record.job_id
+            self._place(record, found)
+            self._reservations.remove(record.job_id)
         if lifted:
-            self._kept.stand()
+            self._reservations.enforce()
+        return None if isinstance(found, Placement) else found
 
-    def _elsewhere(self, record: JobRecord, shape: SchedulingKey) -> Placement | None:
-        """Room on other nodes than those that failed the job lately."""
-        avoided = usable_nodes(avoided_at(record, self._trial.now), self._trial.snapshot)
+    def _find_elsewhere(self, record: JobRecord, key: SchedulingKey) -> Placement | None:
+        """Find nodes other than those that recently failed the job."""
+        avoided = self._transaction.usable_nodes(avoided_at(record, self._transaction.now))
         if not avoided:
             return None
-        with excluding_nodes(avoided, record.job_id, self._trial.snapshot):
-            found = self._find(shape)
+        with self._transaction.excluding_nodes(avoided, record.job_id):
+            found = self._find(key)
         return found if isinstance(found, Placement) else None
 
-    def _start(self, record: JobRecord, found: Placement) -> None:
+    def _find(self, key: SchedulingKey) -> Placement | Gang | Reason:
+        """Find where the gang fits, as large as limits allow."""
+        gang = gang_within_limits(key, self._transaction.ledger)
+        if isinstance(gang, Reason):
+            return gang
+        snapshot = self._transaction.snapshot
+        # Most gangs do not fit right after one that did not, as long as nothing has changed.
+        if self._no_fit_at == snapshot.changes.end and not has_chance(gang, snapshot):
+            return gang
+        found = find_room(gang, snapshot)
+        self._no_fit_at = snapshot.changes.end if found is None else None
+        return gang if found is None else msgspec.structs.replace(found, full=key.gang.full)
+
+    def _place(self, record: JobRecord, found: Placement) -> None:
         attempt = record.attempt + 1
-        self._trial.allocate(record, attempt, found.replicas)
-        self._trial.emit(
+        self._transaction.allocate(record, attempt, found.replicas)
+        self._transaction.emit(
             Place(
                 job_id=record.job_id,
                 attempt=attempt,
@@ -279,26 +296,11 @@ class Admission:
             )
         )
 
-    def _find(self, shape: SchedulingKey) -> Placement | Gang | Reason:
-        """Where the gang goes; else as large as its queue's limits allow it, if there is no room, or which limit is in the way."""
-        gang = gang_within_limits(shape, self._trial.ledger)
-        if isinstance(gang, Reason):
-            return gang
-        found = self._room_for(gang)
-        return gang if found is None else msgspec.structs.replace(found, full=shape.gang.full)
+    def _is_strict(self, queue: str) -> bool:
+        return self._index.tree.specs[queue].policy is QueuePolicy.STRICT_FIFO
 
-    def _room_for(self, gang: Gang) -> Placement | None:
-        snapshot = self._trial.snapshot
-        # Who follows somebody without room mostly has none either, and the room is still the same.
-        if self._no_room_at == snapshot.changes.end and not has_chance(gang, snapshot):
-            return None
-        found = find_room(gang, snapshot)
-        self._no_room_at = snapshot.changes.end if found is None else None
-        return found
-
-    def _is_strict(self, shape: SchedulingKey) -> bool:
-        return self._trial.index.tree.specs[shape.queue].policy is QueuePolicy.STRICT_FIFO
-
-    def _may_ever_start(self, shape: SchedulingKey) -> bool:
-        """Whether the empty pool could hold it: who can never start keeps nobody back."""
-        return self._trial.is_feasible(shape.gang) and not exceeds_limit_alone(shape, self._trial.ledger)
+    def _may_ever_start(self, key: SchedulingKey) -> bool:
+        """Return whether the empty pool and the limits allow the minimum of the gang; only then does it block others."""
+        return self._transaction.is_feasible(key.gang) and not exceeds_limit_alone(
+            key, self._transaction.ledger
+        )

@@ -8,7 +8,7 @@ import msgspec
 
 from muster_core import events
 from muster_core.models import GPU_MILLI, JobRecord
-from muster_core.scheduling import holds_room
+from muster_core.scheduling import holds_allocation
 
 
 class JobStory(msgspec.Struct, kw_only=True):
@@ -127,7 +127,7 @@ def _held_by(record: JobRecord) -> tuple[int, int]:
     gpu = cpu = 0
     for replica in record.replicas:
         role = record.job.role(replica.role) if record.job else None
-        if role is not None and holds_room(record, replica):
+        if role is not None and holds_allocation(record, replica):
             requests = role.template_of(replica.index).requests
             gpu += requests.gpu
             cpu += requests.cpu

@@ -8,7 +8,7 @@ import msgspec
 
 from muster_core.models import Problem, QueueElastic, QueuePolicy, QueueSpec, Resources
 from muster_core.models.problem_codes import Code
-from muster_core.scheduling import problems_of
+from muster_core.scheduling import validate_queues
 from muster_formats.cursor import Cursor
 from muster_formats.native.keys import API_VERSION
 from muster_formats.native.roles import read_amounts
@@ -92,7 +92,7 @@ def parse_queues(document: str | bytes) -> ParsedQueues:
     parsed = ParsedQueues(queues, problems.ordered(), {spec.name: cursor for cursor, spec in read})
     if problems.refused:
         return msgspec.structs.replace(parsed, queues=())
-    wrong = parsed.located(one for one in problems_of(queues) if one.code not in _ELSEWHERE)
+    wrong = parsed.located(one for one in validate_queues(queues) if one.code not in _ELSEWHERE)
     return ParsedQueues(() if wrong else queues, (*wrong, *parsed.problems), parsed.places)
 
 

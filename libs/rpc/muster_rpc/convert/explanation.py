@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from muster_core.scheduling import Explanation
+from muster_core.scheduling import Explanation, Reservation, remedy_text
 from muster_rpc.convert.enums import phase_to_proto
 from muster_rpc.convert.instants import timestamp_to_proto
 from muster_rpc.convert.record import reason_to_proto
@@ -35,43 +35,30 @@ def explanation_to_proto(said: Explanation, *, name_of: Callable[[str], str]) ->
         ],
         nearest_miss=said.nearest_miss,
         fits_empty_pool=said.feasible_when_empty,
-        reserved=_reserved(said),
-        behind=_behind(said, name_of),
+        reserved=_reservation(said.reservation, said.reserved_since, name_of),
+        behind=_reservation(said.blocked_by, said.blocked_since, name_of),
         expected_start=timestamp_to_proto(said.expected_start or 0),
         expected_from=said.expected_from,
         not_before=timestamp_to_proto(said.not_before),
-        remedies=said.remedies,
+        remedies=[remedy_text(one) for one in said.remedies],
         roles=_roles(said),
         notes=said.notes,
     )
 
 
-def _reserved(said: Explanation) -> explanation_pb2.KeptRoom | None:
-    if not said.reserved_nodes:
+def _reservation(
+    reservation: Reservation | None, since: int, name_of: Callable[[str], str]
+) -> explanation_pb2.KeptRoom | None:
+    if reservation is None:
         return None
     return explanation_pb2.KeptRoom(
-        job_id=said.job_id,
-        name=said.name,
-        queue=said.queue,
-        nodes=said.reserved_nodes,
-        since=timestamp_to_proto(said.reserved_since),
-        forced=said.reserved_by_force,
-        expected_at=timestamp_to_proto(said.expected_start or 0),
-    )
-
-
-def _behind(said: Explanation, name_of: Callable[[str], str]) -> explanation_pb2.KeptRoom | None:
-    kept = said.behind
-    if kept is None:
-        return None
-    return explanation_pb2.KeptRoom(
-        job_id=kept.job_id,
-        name=name_of(kept.job_id),
-        queue=kept.queue,
-        nodes=kept.nodes,
-        since=timestamp_to_proto(said.behind_since),
-        forced=kept.forced,
-        expected_at=timestamp_to_proto(kept.expected_at or 0),
+        job_id=reservation.job_id,
+        name=name_of(reservation.job_id),
+        queue=reservation.queue,
+        nodes=reservation.nodes,
+        since=timestamp_to_proto(since),
+        forced=reservation.freed,
+        expected_at=timestamp_to_proto(reservation.expected_at or 0),
     )
 
 
@@ -84,7 +71,7 @@ def _roles(said: Explanation) -> Sequence[explanation_pb2.RoleSize]:
             wanted=one.wanted,
             max=one.max,
             surplus=one.surplus,
-            room_for=one.room_for,
+            room_for=one.can_add,
         )
         for one in said.roles
     ]

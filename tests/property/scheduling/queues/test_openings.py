@@ -82,7 +82,7 @@ def after(
     """Where the gang goes when what the leavers hold on these nodes is free."""
     mark = snapshot.checkpoint()
     for leaver in leavers:
-        for key, hold in leaver.holds:
+        for key, hold in leaver.allocations:
             if hold.node in on:
                 snapshot.release(key)
     found = find_room(waits, snapshot)

@@ -66,7 +66,7 @@ def test_room_that_is_remembered_is_room_that_would_be_derived_again(steps: list
     for number, step in enumerate(steps):
         take(pool, number, step)
         decided, kept = pool.state.decide(pool.now), pool.state.reservations
-        pool.state.remembered = ReservationCache()
+        vars(pool.state)["_reservation_cache"] = ReservationCache()
         assert pool.state.decide(pool.now) == decided
         assert pool.state.reservations == kept
         pool.commit(decided)
@@ -82,7 +82,7 @@ def test_departures_are_what_the_records_say(steps: list[Job | str]) -> None:
         ending = list(ReleaseTimeline(pool.state.index, pool.state.runtime_estimates, pool.now))
         assert ending == sorted(expected(pool), key=order)
         assert list(RemainingReleases(ending, pool.state.index.snapshot.holds)) == ending
-        assert pool.state.index.releases.leaving == sorted(
+        assert pool.state.index.releases.terminating == sorted(
             record.job_id
             for record in pool.state.records.values()
             if any(one.leaving and not one.ended for one in record.replicas)
@@ -149,9 +149,9 @@ def expected(pool: VirtualPool) -> Iterator[ExpectedRelease]:
 
 def order(leaver: ExpectedRelease) -> tuple[bool, int, str]:
     """Known ends first, then by age."""
-    known = leaver.end is not None
+    known = leaver.at is not None
     return (
         not known,
-        leaver.end if leaver.end is not None else leaver.record.placed_at,
+        leaver.at if leaver.at is not None else leaver.record.placed_at,
         leaver.record.job_id,
     )

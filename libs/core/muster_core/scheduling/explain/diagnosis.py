@@ -1,10 +1,8 @@
-"""Why lines find no room, looked at now and then.
+"""Diagnosis of scheduling classes that do not fit, and the reports of it to their jobs.
 
-That a gang does not fit is known at once; why, in numbers, costs several times as much, and numbers that nobody is told yet are of no
-use. So a line is looked at again only so often that all lines together cost little. What is not looked at is not told either: whatever is
-said is so at that instant, and who decides again on the same events, looking at everything, finds it again.
-
-Those who wait are told why, where that changed: a new code at once, new numbers only so often that the bus can bear it.
+Whether a gang fits is known at once; why it does not fit, in numbers, costs several times as much. Therefore a class is
+diagnosed again only so often that all classes together cost little, and only diagnosed classes are reported. A reason with a
+new code is reported at once, new numbers only as often as the bus can bear.
 """
 
 from __future__ import annotations
@@ -20,90 +18,97 @@ from muster_core.scheduling.reservations import Reservations
 from muster_core.scheduling.state import Transaction, Wait
 
 DIAGNOSIS_US_PER_CLASS = 10_000
-"""How long a line is not looked at again, for each line that there is."""
+"""How long a diagnosis is valid, multiplied by the number of scheduling classes."""
+
+_MIN_REPORT_INTERVAL_US = 1_000_000
+_REPORT_INTERVAL_US_PER_JOB = 5_000
+_REPORTS_PER_CYCLE = 256
+
+_COMPARED_BY_MESSAGE = frozenset({reasons.NAME_IN_USE, reasons.NO_SUCH_QUEUE, reasons.BEHIND_FIRST})
+"""Codes whose message carries what no number does."""
 
 
 class NoFit(NamedTuple):
-    """A line's first job in turn, and the gang that found no room: the job's, as large as the limits allow it."""
+    """The first eligible job of a scheduling class, and its gang, as large as limits allow, that did not fit."""
 
     job_id: str
     gang: Gang
 
 
 class Diagnoses(NamedTuple):
-    """The reasons of lines, those that were ``deferred``, and the instant (µs) at which one of these is to be looked at, if any."""
+    """The reasons of scheduling classes, the ``deferred`` classes, and when the first of those is due (µs), if any."""
 
     reasons: dict[SchedulingClass, Reason]
     deferred: frozenset[SchedulingClass]
-    again_at: int | None
+    next_at: int | None
 
 
 def diagnose(
-    short: Mapping[SchedulingClass, NoFit], transaction: Transaction, kept: Reservations, every_us: int
+    unplaced: Mapping[SchedulingClass, NoFit],
+    transaction: Transaction,
+    reservations: Reservations,
+    interval_us: int,
 ) -> Diagnoses:
-    """Why the lines of ``short`` have no room for their gangs, as the pool stands now in this pass.
+    """Diagnose why scheduling classes do not fit, as far as that is due.
 
-    A line is looked at again where room, running jobs or what is kept have changed, and at most once in ``every_us`` for each line that
-    there is: with 10 ms, a few shapes are always up to date, a thousand are within ten seconds. One with somebody who has not heard
-    anything yet is looked at whenever it is asked for.
+    A diagnosis is repeated when free capacity, running jobs or reservations have changed, and at most once in
+    ``interval_us`` for each class in the pool: with 10 ms a few classes are always up to date, and each of a thousand is
+    diagnosed every ten seconds. A class with a job that has no reason yet is diagnosed at once.
     """
-    every = every_us * len(transaction.index.classes.shapes)
-    basis = None if transaction.done else (transaction.index.version, kept.reservations)
-    stale = [line for line in short if line.unheard or not _is_known(line.look, basis)]
-    due = [line for line in stale if line.unheard or _is_due(line.look, transaction.now, every)]
+    interval = interval_us * len(transaction.index.classes.keys)
+    basis = None if transaction.instructions else (transaction.index.version, reservations.reservations)
+    stale = [one for one in unplaced if one.has_unreported or not _is_current(one.diagnosis, basis)]
+    due = [one for one in stale if one.has_unreported or _is_due(one.diagnosis, transaction.now, interval)]
     if due:
-        kept.lift_all()
-        for line in due:
-            line.look = ClassDiagnosis(transaction.now, basis, _reason(short[line], line, transaction, kept))
-        kept.stand()
+        reservations.lift_all()
+        for one in due:
+            reason = _reason(unplaced[one], one, transaction, reservations)
+            one.diagnosis = ClassDiagnosis(transaction.now, basis, reason)
+        reservations.enforce()
     deferred = frozenset(stale).difference(due)
     found = {
-        line: line.look.reason
-        for line in short
-        if line not in deferred and line.look is not None and line.look.reason is not None
+        one: one.diagnosis.reason
+        for one in unplaced
+        if one not in deferred and one.diagnosis is not None and one.diagnosis.reason is not None
     }
-    later = [line.look.at + every for line in deferred if line.look is not None]
+    later = [one.diagnosis.at + interval for one in deferred if one.diagnosis is not None]
     return Diagnoses(found, deferred, min(later, default=None))
 
 
-def _is_known(look: ClassDiagnosis | None, basis: Hashable) -> bool:
-    return look is not None and basis is not None and look.basis == basis
+def _is_current(diagnosis: ClassDiagnosis | None, basis: Hashable) -> bool:
+    return diagnosis is not None and basis is not None and diagnosis.basis == basis
 
 
-def _is_due(look: ClassDiagnosis | None, now: int, every: int) -> bool:
-    # At one instant everything is said as if for the first time, so that the same question has the same answer.
-    return look is None or look.at >= now or look.at + every <= now
+def _is_due(diagnosis: ClassDiagnosis | None, now: int, interval: int) -> bool:
+    # A second cycle at the same instant diagnoses again, so that it gives the same instructions.
+    return diagnosis is None or diagnosis.at >= now or diagnosis.at + interval <= now
 
 
 def _reason(
-    tried: NoFit, line: SchedulingClass, transaction: Transaction, kept: Reservations
+    no_fit: NoFit, one: SchedulingClass, transaction: Transaction, reservations: Reservations
 ) -> Reason | None:
-    """Why a gang has no room while none is kept; or that it is kept, and for whom.
+    """Return why a gang does not fit with no reservation enforced, or which reservation it must respect.
 
-    None where there is room, which somebody who has started since the gang was tried has left over: it is for the next pass.
+    None if it fits, in capacity that a job placed since then has left over: the next cycle uses it.
     """
-    found = place(tried.gang, transaction.snapshot, feasible=transaction.feasible.get(tried.gang))
+    found = place(no_fit.gang, transaction.snapshot, feasible=transaction.feasible.get(no_fit.gang))
     if not isinstance(found, Placement):
-        transaction.feasible[tried.gang] = found.feasible_when_empty
+        transaction.feasible[no_fit.gang] = found.feasible_when_empty
         return to_reason(found)
-    first = kept.first_before(tried.job_id, line.shape, transaction.now)
-    if first is None:
+    blocking = reservations.first_blocking(no_fit.job_id, one.key, transaction.now)
+    if blocking is None:
         return None
-    return reasons.behind_reservation(transaction.index.records[first.job_id].name, first.nodes)
-
-
-_SHORTEST_RETELL_US = 1_000_000
-_RETELL_US_PER_JOB = 5_000
-_WAITS_AT_ONCE = 256
-
-_TOLD_IN_WORDS = frozenset({reasons.NAME_IN_USE, reasons.NO_SUCH_QUEUE, reasons.BEHIND_FIRST})
-"""Codes whose words tell what no number does."""
+    return reasons.behind_reservation(transaction.index.records[blocking.job_id].name, blocking.nodes)
 
 
 class WaitReports:
-    """What is to be told after a pass; ``reported_at`` has when each job was told last, ``retell_at`` when more is to be told, if any.
+    """Collects the ``Wait`` instructions of a cycle. ``next_at`` is when more are due (µs), if any.
 
-    ``blocked`` are the reasons of lines whose first job in turn found no room; nobody is told anything of a line that was ``deferred``.
+    Args:
+        transaction: The cycle's transaction, with its instructions.
+        blocked: The reasons of the classes whose first eligible job did not start.
+        reported_at: When each job got its last reason (µs), by job id.
+        deferred: The classes without a diagnosis in this cycle; their jobs get no report.
     """
 
     def __init__(
@@ -114,50 +119,49 @@ class WaitReports:
         *,
         deferred: Container[SchedulingClass] = (),
     ) -> None:
-        self.retell_at: int | None = None
-        self._trial = transaction
+        self.next_at: int | None = None
+        self._transaction = transaction
         self._index = transaction.index
         self._blocked = blocked
-        self._told_at = reported_at
-        self._passed_over = deferred
+        self._reported_at = reported_at
+        self._deferred = deferred
         self._urgent: list[Wait] = []
         self._renewed: list[Wait] = []
 
-    def run(self) -> list[Wait]:
-        """The reasons to tell now, no more than the bus takes at once."""
-        records = self._index.records
+    def collect(self) -> list[Wait]:
+        """Return the reports that are due, at most as many as one batch on the bus takes."""
+        records, builds = self._index.records, self._index.builds
         for job_id in sorted(self._index.unknown_queue):
             job = records[job_id].job
             self._consider(records[job_id], reasons.no_such_queue(job.queue if job else ""))
-        builds = self._index.builds
         self._urgent += [
-            Wait(job_id=job_id, reason=builds.blocked[job_id]) for job_id in sorted(builds.untold)
+            Wait(job_id=job_id, reason=builds.blocked[job_id]) for job_id in sorted(builds.unreported)
         ]
-        for line in self._index.classes:
-            if line not in self._passed_over:
-                self._consider_line(line)
-        told = (self._urgent + self._renewed)[:_WAITS_AT_ONCE]
-        if len(self._urgent) + len(self._renewed) > len(told):
-            self.retell_at = self._trial.now
-        return told
+        for one in self._index.classes:
+            if one not in self._deferred:
+                self._consider_class(one)
+        every = self._urgent + self._renewed
+        if len(every) > _REPORTS_PER_CYCLE:
+            self.next_at = self._transaction.now
+        return every[:_REPORTS_PER_CYCLE]
 
-    def _consider_line(self, line: SchedulingClass) -> None:
-        line.unheard = False
-        short = self._blocked.get(line)
-        if short is not None and line.told is not None and reasons.same(line.told, short):
+    def _consider_class(self, one: SchedulingClass) -> None:
+        one.has_unreported = False
+        blocked = self._blocked.get(one)
+        if blocked is not None and one.reported is not None and reasons.same(one.reported, blocked):
             return
-        all_told = True
-        for _, _, job_id in line.keys:
+        all_reported = True
+        for _, _, job_id in one.jobs:
             record = self._index.records[job_id]
             holder = self._index.holder_of_name(record)
-            reason = reasons.name_in_use(record, holder) if holder else short
-            delayed = self._index.delayed.get(job_id, 0) > self._trial.now
-            if delayed or reason is None or job_id in self._trial.decided:
-                all_told = False
+            reason = reasons.name_in_use(record, holder) if holder else blocked
+            delayed = self._index.delayed.get(job_id, 0) > self._transaction.now
+            if delayed or reason is None or job_id in self._transaction.decided:
+                all_reported = False
             elif holder or not reasons.same(record.reason, reason):
-                all_told = False
+                all_reported = False
                 self._consider(record, reason)
-        line.told = short if all_told else None
+        one.reported = blocked if all_reported else None
 
     def _consider(self, record: JobRecord, reason: Reason) -> None:
         wait = Wait(job_id=record.job_id, reason=reason)
@@ -165,13 +169,13 @@ class WaitReports:
         if (
             known is None
             or known.code != reason.code
-            or (reason.code in _TOLD_IN_WORDS and known.message != reason.message)
+            or (reason.code in _COMPARED_BY_MESSAGE and known.message != reason.message)
         ):
             self._urgent.append(wait)
         elif known.numbers != reason.numbers:
-            every = max(_SHORTEST_RETELL_US, _RETELL_US_PER_JOB * len(self._index.waiting))
-            due = self._told_at.get(record.job_id, 0) + every
-            if due <= self._trial.now:
+            interval = max(_MIN_REPORT_INTERVAL_US, _REPORT_INTERVAL_US_PER_JOB * len(self._index.waiting))
+            due = self._reported_at.get(record.job_id, 0) + interval
+            if due <= self._transaction.now:
                 self._renewed.append(wait)
-            elif self.retell_at is None or due < self.retell_at:
-                self.retell_at = due
+            elif self.next_at is None or due < self.next_at:
+                self.next_at = due

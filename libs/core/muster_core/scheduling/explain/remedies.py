@@ -1,88 +1,217 @@
-"""What a user, or the operator of a queue, may change so that a job starts."""
+"""Remedies: changes to a job, a queue or the pool that let a waiting job start, as data and in words."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from enum import StrEnum
+
+import msgspec
 
 from muster_core.lifecycle.builds import BUILD_FAILED
-from muster_core.models import JobRecord, Reason
+from muster_core.models import Reason
 from muster_core.scheduling import reasons
-from muster_core.scheduling.explain.what_if import WhatIf
-from muster_core.scheduling.placement import Shortfall
-from muster_core.scheduling.placement.shortfall import NO_MATCHING_NODE
-from muster_core.scheduling.placement.words import demand_in_words, listed
-from muster_core.scheduling.reservations import LAUNCH_MARGIN_US, Reservation
+from muster_core.scheduling.placement.words import counted, demand_in_words, listed
 
-NOW = "would start now "
-"""What a remedy begins with that has been tried on the pool, and helps by itself."""
-
-_US = 1_000_000
 _MINUTE_S = 60
+_JOBS_NAMED = 3
 
 
-def remedies(reason: Reason, record: JobRecord) -> tuple[str, ...]:
-    """What helps against a ``reason`` that is no matter of room, the nearest first; empty where only time does."""
+class RemedyKind(StrEnum):
+    """What to change. Each value names the fields of ``Remedy`` that it uses."""
+
+    FEWER_REPLICAS = "FewerReplicas"
+    """Lower the minimum of the roles in ``replicas``."""
+    FREE_CAPACITY = "FreeCapacity"
+    """Free ``amounts``, on ``node`` if it is set."""
+    MORE_CAPACITY = "MoreCapacity"
+    """Add ``amounts`` to ``node``."""
+    ADD_NODES = "AddNodes"
+    """Add nodes to the pool."""
+    ADD_MATCHING_NODES = "AddMatchingNodes"
+    """Add nodes that satisfy the constraints of the job."""
+    UNCORDON_NODE = "UncordonNode"
+    """Uncordon ``node``."""
+    REPAIR_NODE = "RepairNode"
+    """Make ``node`` ready."""
+    SHRINK_OTHERS = "ShrinkOthers"
+    """Shrink the running jobs in ``replicas``."""
+    DROP_CONSTRAINT = "DropConstraint"
+    """Drop ``constraint``, which asks for ``values``."""
+    CHANGE_CONSTRAINTS = "ChangeConstraints"
+    """Change the node selector, the affinity or the tolerations of the job."""
+    SET_ACTIVE_DEADLINE = "SetActiveDeadline"
+    """Set an active deadline of at most ``seconds``, so that the job ends before a reservation starts."""
+    RAISE_LIMIT = "RaiseLimit"
+    """Raise the limit of ``queue`` to ``amounts``."""
+    CREATE_QUEUE = "CreateQueue"
+    """Apply ``queue``."""
+    USE_ANOTHER_QUEUE = "UseAnotherQueue"
+    """Submit the job to another queue."""
+    CHANGE_QUEUE_POLICY = "ChangeQueuePolicy"
+    """Change the policy of ``queue`` to ``fifo_skip``."""
+    RAISE_PRIORITY = "RaisePriority"
+    """Give the job a higher priority."""
+    RENAME = "Rename"
+    """Give the job another name."""
+    CANCEL_NAME_HOLDER = "CancelNameHolder"
+    """Cancel the job that uses the name."""
+    FIX_BUILD = "FixBuild"
+    """Correct the build and submit the build and the job again."""
+    RESUME = "Resume"
+    """Resume the suspended job."""
+
+
+class ReplicaChange(msgspec.Struct, frozen=True, kw_only=True):
+    """``role`` of the running job ``job`` (empty: of the waiting job itself) has ``after`` instead of ``before`` replicas."""
+
+    job: str = ""
+    role: str
+    before: int
+    after: int
+
+
+class Remedy(msgspec.Struct, frozen=True, kw_only=True):
+    """A change that helps a waiting job to start."""
+
+    kind: RemedyKind
+    #: A what-if trial on the current pool confirmed that the job starts with this change alone.
+    verified: bool = False
+    #: Another waiting job may take the capacity first.
+    contested: bool = False
+    queue: str = ""
+    node: str = ""
+    #: By resource, in milli-CPU, milli-GPU, bytes or units.
+    amounts: dict[str, int] = {}
+    replicas: tuple[ReplicaChange, ...] = ()
+    #: A constraint of placement, such as ``NodeSelector``.
+    constraint: str = ""
+    #: What the constraint names: taints, labels or a topology key.
+    values: tuple[str, ...] = ()
+    seconds: int = 0
+
+
+def remedy_text(remedy: Remedy) -> str:
+    """Describe a remedy in words, for terminals: ``would start now with 8 workers instead of 9``."""
+    if not remedy.verified:
+        return _instruction(remedy)
+    unless = ", unless another waiting job takes it first" if remedy.contested else ""
+    return f"would start now {_condition(remedy)}{unless}"
+
+
+def remedies_for(reason: Reason, queue: str) -> tuple[Remedy, ...]:
+    """Return the remedies for a ``reason`` other than missing capacity, the nearest first; empty if only time helps.
+
+    Args:
+        reason: Why the job waits.
+        queue: The queue of the job, or the one that it names if that is unknown.
+    """
     match reason.code:
         case reasons.NO_SUCH_QUEUE:
-            return (f"apply queue {record.job.queue if record.job else ''}", "submit it to another queue")
+            return (
+                Remedy(kind=RemedyKind.CREATE_QUEUE, queue=queue),
+                Remedy(kind=RemedyKind.USE_ANOTHER_QUEUE),
+            )
         case reasons.NAME_IN_USE:
-            return ("give it another name", "cancel the job that has the name")
+            return (Remedy(kind=RemedyKind.RENAME), Remedy(kind=RemedyKind.CANCEL_NAME_HOLDER))
         case reasons.BEHIND_FIRST:
-            return ("give it a higher priority", "change the policy of the queue to fifo_skip")
+            return (
+                Remedy(kind=RemedyKind.RAISE_PRIORITY),
+                Remedy(kind=RemedyKind.CHANGE_QUEUE_POLICY, queue=queue),
+            )
         case _ if reason.code == BUILD_FAILED:
-            return ("correct the build and submit both again",)
+            return (Remedy(kind=RemedyKind.FIX_BUILD),)
         case _:
             return ()
 
 
-def remedies_for_room(
-    reason: Reason, shortfall: Shortfall | None, what_if: WhatIf, behind: Reservation | None, now: int
-) -> tuple[str, ...]:
-    """What gives a waiting job room, what has been tried first; ``behind`` is what is kept for another in its way."""
-    if shortfall is None:
-        tried = [*what_if.with_fewer(), *what_if.with_less_for_others()]
-        return (_with_limit(reason, what_if), *(f"{NOW}{change}" for change in tried))
-    feasible = shortfall.feasible_when_empty
-    room = list(what_if.with_more_room(feasible=feasible))
-    tried = [
-        *what_if.with_fewer(),
-        *room,
-        *what_if.with_less_for_others(),
-        *what_if.with_fewer_rules(shortfall),
-    ]
-    short = [demand_in_words(miss.resource, miss.short) for miss in shortfall.misses]
-    others = [f"free {listed(short)}"] if short and not what_if.others_come_first else []
-    if behind is not None:
-        tried += _in_time(behind, now)
-        others = []
-    elif reason.code == NO_MATCHING_NODE:
-        others = _to_match(shortfall, tried)
-    elif room or not feasible:
-        others = [] if feasible else ["add nodes"]
-    return (*(f"{NOW}{change}" for change in tried), *others)
+def _instruction(remedy: Remedy) -> str:
+    """Describe a remedy that no trial confirmed, in the imperative."""
+    amounts = listed(_amounts(remedy))
+    match remedy.kind:
+        case RemedyKind.FREE_CAPACITY:
+            return f"free {amounts}"
+        case RemedyKind.RAISE_LIMIT:
+            return (
+                f"raise the limit of queue {remedy.queue} to {amounts}; the pool lacks free capacity as well"
+            )
+        case RemedyKind.CREATE_QUEUE:
+            return f"apply queue {remedy.queue}"
+        case RemedyKind.CHANGE_QUEUE_POLICY:
+            return f"change the policy of queue {remedy.queue} to fifo_skip"
+        case kind:
+            return _FIXED_TEXTS[kind]
 
 
-def _with_limit(reason: Reason, what_if: WhatIf) -> str:
-    """What the limit would have to be; it is no promise where there is no room beyond it."""
-    resource = next(name.removeprefix("needed.") for name in reason.numbers if name.startswith("needed."))
-    amount = reason.numbers[f"needed.{resource}"] + reason.numbers[f"held.{resource}"]
-    queue = reason.message.partition(" may hold ")[0]
-    if what_if.fits_without_limit():
-        return f"{NOW}with the limit of {queue} raised to {demand_in_words(resource, amount)}"
-    return f"raise the limit of {queue} to {demand_in_words(resource, amount)}, which makes no room by itself"
+_FIXED_TEXTS = {
+    RemedyKind.ADD_NODES: "add nodes",
+    RemedyKind.ADD_MATCHING_NODES: "add nodes that match",
+    RemedyKind.CHANGE_CONSTRAINTS: "change its node selector, affinity or tolerations",
+    RemedyKind.USE_ANOTHER_QUEUE: "submit it to another queue",
+    RemedyKind.RAISE_PRIORITY: "give it a higher priority",
+    RemedyKind.RENAME: "give it another name",
+    RemedyKind.CANCEL_NAME_HOLDER: "cancel the job that has the name",
+    RemedyKind.FIX_BUILD: "correct the build and submit both again",
+    RemedyKind.RESUME: "resume it",
+}
 
 
-def _in_time(behind: Reservation, now: int) -> list[str]:
-    """The deadline with which it would have ended before the room is needed."""
-    bound_s = (behind.expected_at - now - LAUNCH_MARGIN_US) // _US if behind.expected_at is not None else 0
-    return [f"with an active deadline of at most {_span(bound_s)}"] if bound_s > 0 else []
+def _condition(remedy: Remedy) -> str:
+    """Describe a confirmed remedy as the condition under which the job starts."""
+    match remedy.kind:
+        case RemedyKind.FEWER_REPLICAS:
+            return f"with {listed(f'{counted(one.after, one.role)} instead of {one.before}' for one in remedy.replicas)}"
+        case RemedyKind.FREE_CAPACITY:
+            return f"with {_more(remedy)} free on {remedy.node}"
+        case RemedyKind.MORE_CAPACITY:
+            return f"with {_more(remedy)} on {remedy.node}"
+        case RemedyKind.UNCORDON_NODE:
+            return f"if {remedy.node} were uncordoned"
+        case RemedyKind.REPAIR_NODE:
+            return f"if {remedy.node} were ready"
+        case RemedyKind.SHRINK_OTHERS:
+            return f"if {_shrunk_jobs(remedy.replicas)}"
+        case RemedyKind.RAISE_LIMIT:
+            return f"with the limit of queue {remedy.queue} raised to {listed(_amounts(remedy))}"
+        case RemedyKind.SET_ACTIVE_DEADLINE:
+            return f"with an active deadline of at most {_span(remedy.seconds)}"
+        case _:
+            return _without_constraint(remedy)
 
 
-def _to_match(shortfall: Shortfall, tried: Sequence[str]) -> list[str]:
-    if not shortfall.nodes:
-        return ["add nodes"]
-    more = ["add nodes that match"]
-    return more if tried else ["change its node selector, affinity or tolerations", *more]
+def _without_constraint(remedy: Remedy) -> str:
+    values = listed(remedy.values)
+    match remedy.constraint:
+        case "Taint":
+            return f"if it tolerated {values}"
+        case "NodeSelector":
+            return f"without its node selector {values}"
+        case "NodeAffinity":
+            return "without its required node affinity"
+        case "Topology":
+            return f"if one domain of {values} were preferred and not required"
+        case _:
+            return "without its rules about other pods"
+
+
+def _amounts(remedy: Remedy) -> Iterator[str]:
+    return (demand_in_words(name, amount) for name, amount in remedy.amounts.items())
+
+
+def _more(remedy: Remedy) -> str:
+    return " and ".join(text.replace(" ", " more ", 1) for text in _amounts(remedy))
+
+
+def _shrunk_jobs(changes: tuple[ReplicaChange, ...]) -> str:
+    by_job: dict[str, list[ReplicaChange]] = {}
+    for change in changes:
+        by_job.setdefault(change.job, []).append(change)
+    if len(by_job) > _JOBS_NAMED:
+        removed = sum(change.before - change.after for change in changes)
+        return f"{counted(len(by_job), 'job')} gave up {counted(removed, 'replica')} above their minimum"
+    return listed(
+        f"{job} shrank by {listed(counted(change.before - change.after, change.role) for change in roles)}"
+        for job, roles in by_job.items()
+    )
 
 
 def _span(seconds: int) -> str:

@@ -1,23 +1,13 @@
-"""Whether a waiting job would start, as the pool stands: beside the room that is kept for others.
+"""What-if trials: which single change lets a waiting job start now, confirmed by trying it on the pool.
 
-What would let a waiting gang start now, each found by trying it on the pool: a smaller gang, more room on one node, less for others,
-fewer rules.
-
-Everything happens inside an open transaction, in which the room that is kept for others is not free.
-
-How much more room a node would need to take certain replicas: the nearest miss, node by node.
-
-Which rule about nodes, if it were not there, would let a waiting gang start now: each is left out in turn, and the gang tried.
-
-Whose shrinking would make room for a waiting gang: one job if there is one, and the least of it.
-
-Only what jobs have above their minimum counts. It is tried on the pool inside an open transaction; nobody is asked to leave by this.
+Each trial runs inside an open transaction of the caller, in which capacity reserved for other jobs is not free. The trials
+are: a smaller gang, more capacity on one node, smaller running jobs, fewer constraints, no limit.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -25,6 +15,7 @@ import msgspec
 
 from muster_core.events import Assignment
 from muster_core.models import GPU_MILLI, JobRecord, Node, Toleration
+from muster_core.scheduling.explain.remedies import Remedy, RemedyKind, ReplicaChange
 from muster_core.scheduling.placement import Gang, Placement, Shortfall, Snapshot, find_room, place
 from muster_core.scheduling.placement.admission import (
     NODE_AFFINITY,
@@ -40,167 +31,229 @@ from muster_core.scheduling.placement.admission import (
 from muster_core.scheduling.placement.field import Field
 from muster_core.scheduling.placement.roles import is_pinned
 from muster_core.scheduling.placement.room import Room, Want, fill, whole_gpus
+from muster_core.scheduling.placement.shortfall import NO_MATCHING_NODE
 from muster_core.scheduling.placement.slot import Slot, without_peer
-from muster_core.scheduling.placement.words import counted, demand_in_words, listed
 from muster_core.scheduling.queues import Amounts, SchedulingKey, gang_amounts, largest_allowed, minimum_gang
-from muster_core.scheduling.reservations import ExpectedRelease, Reservations, earliest_placement
-from muster_core.scheduling.state import Transaction, surplus
+from muster_core.scheduling.reservations import (
+    LAUNCH_MARGIN_US,
+    ExpectedRelease,
+    Reservation,
+    Reservations,
+    earliest_placement,
+)
+from muster_core.scheduling.state import Transaction, size_of, surplus
+
+Wanted = Sequence[tuple[Slot, int]]
+"""Replicas grouped by what they ask for, with the number of each."""
+
+_US = 1_000_000
+_UNAVAILABLE_NODES_NAMED = 3
+_MOST_DONORS_ALONE = 16
+_MOST_SURPLUS = 256
+_MOST_MINIMISED = 64
+_SCORE_UNIT = 1_000_000
+_EVERY_TAINT = (Toleration(operator="Exists"),)
 
 
 class WhatIfTrial:
-    """The chances of the job of ``record``, which waits as ``shape``, on the pool of ``transaction``.
+    """Tries to place the waiting job ``record`` beside the capacity that is reserved for others.
 
-    Room is kept anew for every question, since what is kept is part of what is free; between questions none of it stands.
+    Reservations are enforced anew for each trial, because the capacity that they withhold depends on what is free.
     """
 
     def __init__(
-        self, transaction: Transaction, kept: Reservations, record: JobRecord, shape: SchedulingKey
+        self, transaction: Transaction, reservations: Reservations, record: JobRecord, key: SchedulingKey
     ) -> None:
-        kept.lift_all()
+        reservations.lift_all()
         self.transaction = transaction
         self.record = record
-        self.shape = shape
-        self._kept = kept
-
-    @contextmanager
-    def beside_others(self) -> Generator[None]:
-        """Inside, room is kept for those before whose start the job would not have ended; the pool must not change there."""
-        self._kept.stand()
-        self._kept.lift(self.record.job_id, self.shape, self.transaction.now)
-        try:
-            yield
-        finally:
-            self._kept.lift_all()
+        self.key = key
+        self._reservations = reservations
 
     @property
-    def nodes_of_others(self) -> frozenset[str]:
-        """The nodes on which room is kept for others: whatever becomes free there is theirs first."""
-        now, bound = self.transaction.now, self.shape.bound_s
-        others = (one for one in self._kept.all if one.reservation.job_id != self.record.job_id)
+    def reserved_nodes(self) -> frozenset[str]:
+        """The nodes with capacity reserved for other jobs: what is freed there is theirs first."""
+        now, bound = self.transaction.now, self.key.bound_s
+        others = (one for one in self._reservations.all if one.reservation.job_id != self.record.job_id)
         return frozenset(
-            node for one in others if not one.outlasts(bound, now) for node in one.reservation.nodes
+            node for one in others if not one.permits(bound, now) for node in one.reservation.nodes
         )
 
-    def try_out(self, gang: Gang) -> Placement | Shortfall:
-        """Where ``gang`` would go now, or why nowhere."""
-        with self.beside_others():
+    def diagnose(self, gang: Gang) -> Placement | Shortfall:
+        """Return where ``gang`` fits now, or what is missing."""
+        with self._enforced():
             return place(gang, self.transaction.snapshot)
 
     def place(self, gang: Gang) -> Placement | None:
-        """Where ``gang`` would go now, or None."""
-        with self.beside_others():
+        """Return where ``gang`` fits now, or None."""
+        with self._enforced():
             return find_room(gang, self.transaction.snapshot)
 
-    def allows(self, amounts: Amounts) -> bool:
-        """Whether the limits of the job's queue, and of those above, allow it so much."""
-        return self.transaction.ledger.exceeded_limit(self.shape.queue, amounts) is None
+    def within_limits(self, amounts: Amounts) -> bool:
+        """Return whether the limits of the job's queue and of its ancestors allow ``amounts``."""
+        return self.transaction.ledger.exceeded_limit(self.key.queue, amounts) is None
 
-
-_CLOSED_NAMED = 3
+    @contextmanager
+    def _enforced(self) -> Generator[None]:
+        """Withhold the capacity of reservations that the job must respect."""
+        self._reservations.enforce()
+        self._reservations.lift(self.record.job_id, self.key, self.transaction.now)
+        try:
+            yield
+        finally:
+            self._reservations.lift_all()
 
 
 class WhatIf:
-    """What would let a waiting job start now, by its ``chance``: each answer ends "would start now".
+    """Finds remedies for a waiting job by ``trial``.
 
-    ``contested`` says that others wait who may come first, so that freed room need not be the job's.
+    Args:
+        trial: Tries gangs on the pool.
+        contested: Whether other jobs wait that may take freed capacity first.
     """
 
-    def __init__(self, chance: WhatIfTrial, *, contested: bool) -> None:
-        self._chance = chance
-        self._trial = chance.transaction
-        self._unless = ", unless another that waits takes it first" if contested else ""
-        self._floor = minimum_gang(chance.shape.gang)
-        self._fewer = self._find_fewer()
+    def __init__(self, trial: WhatIfTrial, *, contested: bool) -> None:
+        self._trial = trial
+        self._transaction = trial.transaction
+        self._contested = contested
+        self._gang = minimum_gang(trial.key.gang)
+        self._smaller = self._place_smaller()
 
-    @property
-    def others_come_first(self) -> bool:
-        """Whether room is kept for others, who would take what becomes free."""
-        return bool(self._chance.nodes_of_others)
+    def remedies(
+        self, reason_code: str, shortfall: Shortfall | None, blocked_by: Reservation | None
+    ) -> tuple[Remedy, ...]:
+        """Return what lets the job start, confirmed remedies first.
 
-    def fits_without_limit(self) -> bool:
-        """Whether the floor finds room, whatever the limits of its queues say."""
-        return self._chance.place(self._floor) is not None
+        Args:
+            reason_code: Why the job waits.
+            shortfall: What is missing in the pool; None if a limit of the queue keeps the job waiting.
+            blocked_by: The reservation of another job whose capacity the job would fit in.
+        """
+        if shortfall is None:
+            return (self._raised_limit(), *self._fewer_replicas(), *self._smaller_others())
+        capacity = list(self._more_capacity(feasible=shortfall.feasible_when_empty))
+        confirmed = [
+            *self._fewer_replicas(),
+            *capacity,
+            *self._smaller_others(),
+            *ConstraintRelaxation(self._gang, self._trial).remedies(shortfall),
+        ]
+        if blocked_by is not None:
+            return (*confirmed, *self._earlier_deadline(blocked_by))
+        return (*confirmed, *self._unconfirmed(reason_code, shortfall, confirmed, capacity))
 
-    def _find_fewer(self) -> Placement | None:
-        """Where as much of the gang as fits now would stand, if its floor were lower."""
+    def _unconfirmed(
+        self, code: str, shortfall: Shortfall, confirmed: Sequence[Remedy], capacity: Sequence[Remedy]
+    ) -> Iterator[Remedy]:
+        """Yield advice that no trial confirms."""
+        if code == NO_MATCHING_NODE:
+            if not confirmed and shortfall.nodes:
+                yield Remedy(kind=RemedyKind.CHANGE_CONSTRAINTS)
+            yield Remedy(kind=RemedyKind.ADD_MATCHING_NODES if shortfall.nodes else RemedyKind.ADD_NODES)
+        elif not shortfall.feasible_when_empty:
+            yield Remedy(kind=RemedyKind.ADD_NODES)
+        elif not capacity and shortfall.misses and not self._trial.reserved_nodes:
+            amounts = {miss.resource: miss.short for miss in shortfall.misses}
+            yield Remedy(kind=RemedyKind.FREE_CAPACITY, amounts=amounts)
+
+    def _place_smaller(self) -> Placement | None:
+        """Place as much of the gang as fits now if every role had a minimum of 1."""
         roles = tuple(
             role if is_pinned(role.name) else msgspec.structs.replace(role, min=min(role.min, 1))
-            for role in self._chance.shape.gang.roles
+            for role in self._trial.key.gang.roles
         )
-        lowered = Gang(roles=roles, policy=self._chance.shape.gang.policy)
-        if lowered.floor >= self._floor.full:
+        lowered = Gang(roles=roles, policy=self._trial.key.gang.policy)
+        if lowered.floor >= self._gang.full:
             return None
-        allowed = largest_allowed(lowered, self._chance.allows)
-        return self._chance.place(allowed) if allowed is not None else None
+        allowed = largest_allowed(lowered, self._trial.within_limits)
+        return self._trial.place(allowed) if allowed is not None else None
 
-    def with_fewer(self) -> Iterator[str]:
-        """``with 8 workers instead of 9``."""
-        if self._fewer is None:
+    def _fewer_replicas(self) -> Iterator[Remedy]:
+        if self._smaller is None:
             return
-        number = {role.name: 0 for role in self._floor.roles}
-        for one in self._fewer.replicas:
+        number = {role.name: 0 for role in self._gang.roles}
+        for one in self._smaller.replicas:
             number[one.role] += 1
-        less = [
-            f"{counted(number[role.name], role.name)} instead of {role.replicas}"
-            for role in self._floor.roles
+        changes = tuple(
+            ReplicaChange(role=role.name, before=role.replicas, after=number[role.name])
+            for role in self._gang.roles
             if number[role.name] < role.replicas
-        ]
-        if less:
-            yield f"with {listed(less)}"
+        )
+        if changes:
+            yield Remedy(kind=RemedyKind.FEWER_REPLICAS, verified=True, replicas=changes)
 
-    def with_more_room(self, *, feasible: bool) -> Iterator[str]:
-        """``with 1 more GPU free on n2``: what one node lacks for whatever does not fit now.
+    def _raised_limit(self) -> Remedy:
+        """Return the limit that the gang needs; it is no remedy by itself if the pool lacks free capacity too."""
+        ledger, needed = self._transaction.ledger, gang_amounts(self._gang)
+        queue, resource = ledger.exceeded_limit(self._trial.key.queue, needed) or (self._trial.key.queue, "")
+        amount = needed.get(resource, 0) + ledger.usage((queue,)).get(resource, 0)
+        return Remedy(
+            kind=RemedyKind.RAISE_LIMIT,
+            verified=self._trial.place(self._gang) is not None,
+            queue=queue,
+            amounts={resource: amount},
+        )
 
-        Where rules bind replicas together one node's room would not tell. What the empty pool could hold (``feasible``) needs no
-        larger node: then only room counts that is in other hands.
+    def _earlier_deadline(self, blocked_by: Reservation) -> Iterator[Remedy]:
+        """Yield the deadline with which the job ends before the reserved capacity is needed."""
+        if blocked_by.expected_at is None:
+            return
+        seconds = (blocked_by.expected_at - self._transaction.now - LAUNCH_MARGIN_US) // _US
+        if seconds > 0:
+            yield Remedy(kind=RemedyKind.SET_ACTIVE_DEADLINE, verified=True, seconds=seconds)
+
+    def _more_capacity(self, *, feasible: bool) -> Iterator[Remedy]:
+        """Yield what one node lacks for the replicas that do not fit now.
+
+        A gang that the empty pool could hold (``feasible``) needs no larger node: then only capacity that others use counts.
+        Constraints that bind replicas together cannot be solved by one node.
         """
-        if self._floor.policy.topology_required or any(
-            slot.peer is not None for slot in slots_of(self._floor)
+        if self._gang.policy.topology_required or any(
+            slot.peer is not None for slot in _slots_of(self._gang)
         ):
             return
-        fitting = self._fewer.replicas if self._fewer else ()
-        mark = self._trial.checkpoint()
+        fitting = self._smaller.replicas if self._smaller else ()
+        snapshot = self._transaction.snapshot
+        mark = self._transaction.checkpoint()
         try:
-            self._trial.allocate(self._chance.record, self._chance.record.attempt + 1, fitting)
+            self._transaction.allocate(self._trial.record, self._trial.record.attempt + 1, fitting)
             wanted = self._missing(fitting)
-            lack = nearest(wanted, self._trial.snapshot, self._chance.nodes_of_others)
-            closed = list(unavailable_nodes(wanted, self._trial.snapshot))
+            shortage = nearest_shortage(wanted, snapshot, self._trial.reserved_nodes)
+            unavailable = list(unavailable_nodes(wanted, snapshot))
         finally:
-            self._trial.rollback(mark)
-        if lack is not None and lack.amounts:
-            taken = lack.is_taken(self._trial.snapshot)
-            if taken or not feasible:
-                yield f"with {lack.in_words(taken=taken)}{self._unless}"
-        for node in closed[:_CLOSED_NAMED]:
-            yield f"if {node.name} were {'uncordoned' if node.ready else 'ready'}{self._unless}"
+            self._transaction.rollback(mark)
+        if shortage is not None and shortage.amounts:
+            in_use = shortage.is_in_use(snapshot)
+            if in_use or not feasible:
+                yield Remedy(
+                    kind=RemedyKind.FREE_CAPACITY if in_use else RemedyKind.MORE_CAPACITY,
+                    verified=True,
+                    contested=self._contested,
+                    node=shortage.node,
+                    amounts=dict(shortage.amounts),
+                )
+        for node in unavailable[:_UNAVAILABLE_NODES_NAMED]:
+            kind = RemedyKind.UNCORDON_NODE if node.ready else RemedyKind.REPAIR_NODE
+            yield Remedy(kind=kind, verified=True, contested=self._contested, node=node.name)
 
-    def with_less_for_others(self) -> Iterator[str]:
-        """``if a shrank by 2 workers``."""
-        shrinks = ShrinkSearch(self._floor, self._chance).in_words()
-        if shrinks:
-            yield f"if {shrinks}{self._unless}"
+    def _smaller_others(self) -> Iterator[Remedy]:
+        changes = ShrinkSearch(self._gang, self._trial).changes()
+        if changes:
+            yield Remedy(
+                kind=RemedyKind.SHRINK_OTHERS, verified=True, contested=self._contested, replicas=changes
+            )
 
-    def with_fewer_rules(self, shortfall: Shortfall) -> Iterator[str]:
-        """``without its node selector disk=ssd``."""
-        yield from ConstraintRelaxation(self._floor, self._chance).in_words(shortfall)
-
-    def _missing(self, fitting: Iterable[Assignment]) -> Wanted:
-        """The replicas of the floor that are not among ``fitting``, by what they ask."""
+    def _missing(self, fitting: Sequence[Assignment]) -> Wanted:
+        """Return the replicas of the gang that are not among ``fitting``."""
         placed = {(one.role, one.index) for one in fitting}
         wanted: dict[Slot, int] = {}
-        for role in self._floor.roles:
+        for role in self._gang.roles:
             overrides = dict(role.overrides)
             for index in range(role.replicas):
                 if (role.name, index) not in placed:
                     slot = overrides.get(index, role.slot)
                     wanted[slot] = wanted.get(slot, 0) + 1
         return list(wanted.items())
-
-
-Wanted = Sequence[tuple[Slot, int]]
-"""Replicas by what they ask, and how many of each."""
-
-_UNIT = 1_000_000
 
 
 class NodeShortage(NamedTuple):
@@ -210,13 +263,8 @@ class NodeShortage(NamedTuple):
     node: str
     amounts: tuple[tuple[str, int], ...]
 
-    def in_words(self, *, taken: bool) -> str:
-        """``1 more CPU and 2 more GiB of memory on n1``; ``1 more GPU free on n2`` where it is only ``taken``."""
-        parts = [demand_in_words(name, amount).replace(" ", " more ", 1) for name, amount in self.amounts]
-        return f"{' and '.join(parts)}{' free' if taken else ''} on {self.node}"
-
-    def is_taken(self, snapshot: Snapshot) -> bool:
-        """Whether the node has as much in other hands, so that it only has to become free."""
+    def is_in_use(self, snapshot: Snapshot) -> bool:
+        """Return whether other replicas use as much on the node, so that it only has to become free."""
         node, room = snapshot.nodes[self.node], snapshot.room(self.node)
         offered = {**node.allocatable.amounts(), "pods": node.pods, "gpu": len(room.gpus) * GPU_MILLI}
         free = {name: snapshot.free_of(room, name) for name, _ in self.amounts}
@@ -224,37 +272,41 @@ class NodeShortage(NamedTuple):
         return all(offered.get(name, 0) - free[name] >= amount for name, amount in self.amounts)
 
 
-def nearest(wanted: Wanted, snapshot: Snapshot, but: Container[str]) -> NodeShortage | None:
-    """The node that lacks least for all of ``wanted`` at once, of those that admit them; None where none admits them, or what is lacking
-    cannot be said as an amount. The nodes ``but`` are left out."""
+def nearest_shortage(wanted: Wanted, snapshot: Snapshot, excluded: Container[str]) -> NodeShortage | None:
+    """Return the node that lacks least for all of ``wanted`` at once (the nearest miss).
+
+    Args:
+        wanted: The replicas.
+        snapshot: The nodes.
+        excluded: Names of nodes to leave out.
+
+    Returns:
+        None if no node is feasible for all of them, or more of its resources would not help.
+    """
     field = Field(snapshot, (slot for slot, _ in wanted))
     numbers = set(field.numbers.values())
     spots = (spot for spot in field.spots if spot.admits >= numbers)
-    rooms = ((next((name for name in spot.names if name not in but), ""), spot.room) for spot in spots)
-    found = (_lack(name, room, wanted, snapshot) for name, room in rooms if name)
+    rooms = ((next((name for name in spot.names if name not in excluded), ""), spot.room) for spot in spots)
+    found = (_shortage(name, room, wanted, snapshot) for name, room in rooms if name)
     return min((one for one in found if one is not None), default=None)
 
 
 def unavailable_nodes(wanted: Wanted, snapshot: Snapshot) -> Iterator[Node]:
-    """The nodes that would take all of ``wanted`` if they were ready and not cordoned, by name."""
+    """Yield the nodes, by name, that would take all of ``wanted`` if they were ready and not cordoned."""
     needs = [Want(snapshot.need(slot.demand), number) for slot, number in wanted]
     limits = [want.limit for want in needs]
     for name in sorted(snapshot.nodes):
         node = snapshot.nodes[name]
         if node.ready and not node.unschedulable:
             continue
-        opened = _opened(node)
-        admitted = not any(refusal(slot.rules, opened) for slot, _ in wanted)
-        if admitted and fill(snapshot.room(name), needs) == limits:
+        available = Node(name=node.name, allocatable=node.allocatable, labels=node.labels, taints=node.taints)
+        feasible = not any(refusal(slot.rules, available) for slot, _ in wanted)
+        if feasible and fill(snapshot.room(name), needs) == limits:
             yield node
 
 
-def _opened(node: Node) -> Node:
-    return Node(name=node.name, allocatable=node.allocatable, labels=node.labels, taints=node.taints)
-
-
-def _lack(name: str, room: Room, wanted: Wanted, snapshot: Snapshot) -> NodeShortage | None:
-    """What the node lacks; None where more of the resources would not help."""
+def _shortage(name: str, room: Room, wanted: Wanted, snapshot: Snapshot) -> NodeShortage | None:
+    """Return what the node lacks; None if more of the resources would not help."""
     if any(slot.demand.together for slot, _ in wanted):
         return None
     needed: dict[str, int] = {}
@@ -266,15 +318,15 @@ def _lack(name: str, room: Room, wanted: Wanted, snapshot: Snapshot) -> NodeShor
     gpus = _gpus_short(name, room, wanted, snapshot)
     if gpus is None:
         return None
-    relative = sum(amount * _UNIT // needed[one] for one, amount in short.items())
+    relative = sum(amount * _SCORE_UNIT // needed[one] for one, amount in short.items())
     if gpus:
         short["gpu"] = gpus * GPU_MILLI
-        relative += gpus * _UNIT
+        relative += gpus * _SCORE_UNIT
     return NodeShortage((relative, len(short), name), name, tuple(sorted(short.items())))
 
 
 def _gpus_short(name: str, room: Room, wanted: Wanted, snapshot: Snapshot) -> int | None:
-    """How many more whole GPUs would do, were there enough of everything else; None where none would."""
+    """Return how many more whole GPUs suffice if all other resources do; None if no number does."""
     needs = [
         Want(snapshot.need(slot.demand)._replace(amounts=(), possible=True), number)
         for slot, number in wanted
@@ -284,118 +336,81 @@ def _gpus_short(name: str, room: Room, wanted: Wanted, snapshot: Snapshot) -> in
     memory = max((want.need.memory for want in needs), default=0)
     of_one = max(memory, snapshot.nodes[name].gpu_memory)
 
-    def do(more: int) -> bool:
+    def suffices(more: int) -> bool:
         gpus, gpu_memory = (GPU_MILLI,) * more, (of_one,) * more
         larger = room._replace(gpus=room.gpus + gpus, gpu_memory=room.gpu_memory + gpu_memory, islands=())
         return fill(larger, needs) == limits
 
     most = sum(want.limit * max(want.need.gpus, 1) for want in needs)
-    more = bisect_left(range(most + 1), True, key=do)
+    more = bisect_left(range(most + 1), True, key=suffices)
     return more if more <= most else None
 
 
-_EVERY_TAINT = (Toleration(operator="Exists"),)
-
-
 class ConstraintRelaxation:
-    """Tries ``gang`` with fewer rules."""
+    """Tries ``gang`` without one of its constraints at a time."""
 
-    def __init__(self, gang: Gang, chance: WhatIfTrial) -> None:
+    def __init__(self, gang: Gang, trial: WhatIfTrial) -> None:
         self._gang = gang
-        self._chance = chance
-        self._slots = slots_of(gang)
+        self._trial = trial
+        self._slots = _slots_of(gang)
 
-    def in_words(self, shortfall: Shortfall) -> Iterator[str]:
-        """Without what it would fit, ``without its node selector disk=ssd``, of the rules that count in ``shortfall``."""
+    def remedies(self, shortfall: Shortfall) -> Iterator[Remedy]:
+        """Yield the constraints that count in ``shortfall`` and without which the gang fits."""
         broken = {constraint for constraint, _ in shortfall.ruled_out}
-        if TAINT in broken and (found := self._with_rules(tolerations=_EVERY_TAINT)):
-            yield f"if it tolerated {listed(self._untolerated(found))}"
-        if NODE_SELECTOR in broken and self._with_rules(selector=()):
+        if TAINT in broken and (found := self._place_with(tolerations=_EVERY_TAINT)):
+            yield _dropped(TAINT, *self._untolerated(found))
+        if NODE_SELECTOR in broken and self._place_with(selector=()):
             pairs = sorted({pair for slot in self._slots for pair in slot.rules.selector})
-            yield f"without its node selector {listed(f'{key}={value}' for key, value in pairs)}"
-        if NODE_AFFINITY in broken and self._with_rules(terms=None):
-            yield "without its required node affinity"
-        if (TOPOLOGY in broken or shortfall.topology) and self._in_any_domain():
-            yield f"if one domain of {self._gang.policy.topology} were preferred and not required"
-        if (shortfall.apart or broken & {POD_AFFINITY, POD_RULES}) and self._without_peers():
-            yield "without its rules about other pods"
+            yield _dropped(NODE_SELECTOR, *(f"{key}={value}" for key, value in pairs))
+        if NODE_AFFINITY in broken and self._place_with(terms=None):
+            yield _dropped(NODE_AFFINITY)
+        if (TOPOLOGY in broken or shortfall.topology) and self._place_in_any_domain():
+            yield _dropped(TOPOLOGY, self._gang.policy.topology)
+        if (shortfall.apart or broken & {POD_AFFINITY, POD_RULES}) and self._place_without_pod_rules():
+            yield _dropped(POD_AFFINITY)
 
-    def _with_rules(self, **changes: object) -> Placement | None:
-        return self._place(_changed(self._gang, **changes))
+    def _place_with(self, **changes: object) -> Placement | None:
+        return self._trial.place(_with_rules(self._gang, **changes))
 
-    def _in_any_domain(self) -> Placement | None:
+    def _place_in_any_domain(self) -> Placement | None:
         policy = msgspec.structs.replace(self._gang.policy, topology_required=False)
-        return self._place(msgspec.structs.replace(_changed(self._gang, labels=()), policy=policy))
+        return self._trial.place(msgspec.structs.replace(_with_rules(self._gang, labels=()), policy=policy))
 
-    def _without_peers(self) -> Placement | None:
-        return self._place(_mapped(_changed(self._gang, understood=True), without_peer))
-
-    def _place(self, gang: Gang) -> Placement | None:
-        return self._chance.place(gang)
+    def _place_without_pod_rules(self) -> Placement | None:
+        return self._trial.place(_with_slots(_with_rules(self._gang, understood=True), without_peer))
 
     def _untolerated(self, found: Placement) -> list[str]:
-        """The taints of the nodes on which it would stand that some replica does not tolerate."""
+        """Return the taints on the nodes of ``found`` that some replica does not tolerate."""
         taints = {
             taint
             for name in {one.node for one in found.replicas}
-            for taint in barring(self._chance.transaction.snapshot.nodes[name].taints)
+            for taint in barring(self._trial.transaction.snapshot.nodes[name].taints)
             if not all(tolerates(slot.rules.tolerations, (taint,)) for slot in self._slots)
         }
         return sorted(f"{t.key}={t.value}:{t.effect}" if t.value else f"{t.key}:{t.effect}" for t in taints)
 
 
-def slots_of(gang: Gang) -> list[Slot]:
-    """What the replicas of ``gang`` ask, by role: the usual, then that of single indices."""
-    return [slot for role in gang.roles for slot in (role.slot, *(slot for _, slot in role.overrides))]
-
-
-def _changed(gang: Gang, **changes: object) -> Gang:
-    def change(slot: Slot) -> Slot:
-        return Slot(slot.demand, msgspec.structs.replace(slot.rules, **changes), slot.peer)
-
-    return _mapped(gang, change)
-
-
-def _mapped(gang: Gang, change: Callable[[Slot], Slot]) -> Gang:
-    roles = tuple(
-        msgspec.structs.replace(
-            role,
-            slot=change(role.slot),
-            overrides=tuple((index, change(slot)) for index, slot in role.overrides),
-        )
-        for role in gang.roles
-    )
-    return msgspec.structs.replace(gang, roles=roles)
-
-
-_MOST_JOBS = 16
-_MOST_UNITS = 256
-_MOST_GIVEN_BACK = 64
-_NAMED = 3
-
-
 class ShrinkSearch:
-    """Tries to make ``gang`` fit."""
+    """Finds running jobs whose surplus replicas occupy what ``gang`` needs: one job if one suffices, and no more than needed."""
 
-    def __init__(self, gang: Gang, chance: WhatIfTrial) -> None:
+    def __init__(self, gang: Gang, trial: WhatIfTrial) -> None:
         self._gang = gang
-        self._chance = chance
-        self._trial = chance.transaction
+        self._trial = trial
+        self._transaction = trial.transaction
 
-    def in_words(self) -> str:
-        """``a shrank by 2 workers``; empty where no shrinking helps."""
-        by_job = self._units()
-        everything = [unit for units in by_job for unit in units]
-        together = self._needed(everything)
-        if together is None:
-            return ""
-        alone = (self._needed(units) for units in by_job[:_MOST_JOBS])
-        return _in_words(min((found for found in alone if found is not None), key=len, default=together))
+    def changes(self) -> tuple[ReplicaChange, ...]:
+        """Return by how much which jobs have to shrink; empty if shrinking does not help."""
+        by_job = self._surplus()
+        needed = self._needed([unit for units in by_job for unit in units])
+        if needed is None:
+            return ()
+        alone = (self._needed(units) for units in by_job[:_MOST_DONORS_ALONE])
+        return _changes(min((found for found in alone if found is not None), key=len, default=needed))
 
-    def _units(self) -> list[list[ExpectedRelease]]:
-        """What running jobs have above their minimum, by job: those furthest above it first."""
-        index = self._trial.index
-        held = self._trial.snapshot.holds
+    def _surplus(self) -> list[list[ExpectedRelease]]:
+        """Return the replicas above the minimum of each running job, the job with most of them first."""
+        index = self._transaction.index
+        allocated = self._transaction.snapshot.holds
         elastic = [
             (-above, job_id)
             for job_id in index.allocations
@@ -405,59 +420,88 @@ class ShrinkSearch:
         number = 0
         for above, job_id in sorted(elastic):
             number -= above
-            if number > _MOST_UNITS:
+            if number > _MOST_SURPLUS:
                 break
             record = index.records[job_id]
-            units = [
-                ExpectedRelease(record, holds, None)
-                for _, holds in surplus(record, index.allocations[job_id])
-            ]
-            found.append([unit for unit in units if all(key in held for key, _ in unit.holds)])
+            units = (
+                ExpectedRelease(record, one, None) for _, one in surplus(record, index.allocations[job_id])
+            )
+            found.append([unit for unit in units if all(key in allocated for key, _ in unit.allocations)])
         return found
 
     def _needed(self, units: Sequence[ExpectedRelease]) -> list[ExpectedRelease] | None:
-        """What of ``units`` must leave for the gang to fit; None where not even all of it helps."""
-        mark = self._trial.checkpoint()
+        """Return which of ``units`` must go for the gang to fit; None if it does not fit without all of them."""
+        mark = self._transaction.checkpoint()
         try:
-            found = earliest_placement(self._trial, units, self._gang, self._fits)
+            found = earliest_placement(self._transaction, units, self._gang, self._fits)
             if found is None:
                 return None
             released = units[: found[0]]
-            return self._give_back(released) if len(released) <= _MOST_GIVEN_BACK else list(released)
+            return self._minimised(released) if len(released) <= _MOST_MINIMISED else list(released)
         finally:
-            self._trial.rollback(mark)
+            self._transaction.rollback(mark)
 
-    def _give_back(self, released: Sequence[ExpectedRelease]) -> list[ExpectedRelease]:
-        """Those of ``released`` without whose room it does not fit, the ones to leave last tried first."""
+    def _minimised(self, released: Sequence[ExpectedRelease]) -> list[ExpectedRelease]:
+        """Return those of ``released`` without which the gang does not fit, trying the last released first."""
         needed: list[ExpectedRelease] = []
         for unit in reversed(released):
-            self._trial.add_allocations(unit.record, unit.holds)
+            self._transaction.add_allocations(unit.record, unit.allocations)
             if self._fits() is None:
-                self._trial.release(unit.record, unit.holds)
+                self._transaction.release(unit.record, unit.allocations)
                 needed.append(unit)
         return needed
 
     def _fits(self) -> Placement | None:
-        return self._chance.place(self._gang) if self._chance.allows(gang_amounts(self._gang)) else None
+        return self._trial.place(self._gang) if self._trial.within_limits(gang_amounts(self._gang)) else None
 
 
 def _above_minimum(record: JobRecord) -> int:
-    """About how many replicas the job has above its minimum."""
+    """Return about how many replicas the job has above its minimum."""
     roles = record.job.roles if record.job else ()
     if all(role.min == role.max or is_pinned(role.name) for role in roles):
         return 0
     return len(record.replicas) - sum(role.min for role in roles)
 
 
-def _in_words(needed: Sequence[ExpectedRelease]) -> str:
-    by_job: dict[str, dict[str, int]] = {}
+def _changes(needed: Sequence[ExpectedRelease]) -> tuple[ReplicaChange, ...]:
+    removed: dict[tuple[str, str, str], int] = {}
+    records: dict[str, JobRecord] = {}
     for unit in needed:
-        roles = by_job.setdefault(unit.record.name or unit.record.job_id, {})
-        for (_, _, role, _), _ in unit.holds:
-            roles[role] = roles.get(role, 0) + 1
-    if len(by_job) > _NAMED:
-        return f"{counted(len(by_job), 'job')} gave up {counted(len(needed), 'replica')} above their minimum"
-    return listed(
-        f"{name} shrank by {listed(counted(number, role) for role, number in sorted(roles.items()))}"
-        for name, roles in sorted(by_job.items())
+        records[unit.record.job_id] = unit.record
+        for (job_id, _, role, _), _ in unit.allocations:
+            key = (unit.record.name or job_id, role, job_id)
+            removed[key] = removed.get(key, 0) + 1
+    return tuple(
+        ReplicaChange(
+            job=name, role=role, before=(size := size_of(records[job_id], role)), after=size - number
+        )
+        for (name, role, job_id), number in sorted(removed.items())
     )
+
+
+def _dropped(constraint: str, *values: str) -> Remedy:
+    return Remedy(kind=RemedyKind.DROP_CONSTRAINT, verified=True, constraint=constraint, values=values)
+
+
+def _slots_of(gang: Gang) -> list[Slot]:
+    """Return what the replicas of ``gang`` ask for: per role the template, then its overrides."""
+    return [slot for role in gang.roles for slot in (role.slot, *(slot for _, slot in role.overrides))]
+
+
+def _with_rules(gang: Gang, **changes: object) -> Gang:
+    def change(slot: Slot) -> Slot:
+        return Slot(slot.demand, msgspec.structs.replace(slot.rules, **changes), slot.peer)
+
+    return _with_slots(gang, change)
+
+
+def _with_slots(gang: Gang, change: Callable[[Slot], Slot]) -> Gang:
+    roles = tuple(
+        msgspec.structs.replace(
+            role,
+            slot=change(role.slot),
+            overrides=tuple((index, change(slot)) for index, slot in role.overrides),
+        )
+        for role in gang.roles
+    )
+    return msgspec.structs.replace(gang, roles=roles)

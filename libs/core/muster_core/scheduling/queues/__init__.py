@@ -10,8 +10,8 @@ from muster_core.scheduling.queues.administration import (
     QueueChanges,
     QueueReport,
     change_queues,
-    problems_of,
     queue_reports,
+    validate_queues,
 )
 from muster_core.scheduling.queues.quota import (
     SHARE_UNIT,
@@ -37,7 +37,6 @@ from muster_core.scheduling.queues.waiting import (
     exceeds_limit_alone,
     gang_within_limits,
     queue_key,
-    ready_at,
 )
 
 __all__ = [
@@ -66,8 +65,7 @@ __all__ = [
     "largest_allowed",
     "max_replica_amounts",
     "minimum_gang",
-    "problems_of",
     "queue_key",
     "queue_reports",
-    "ready_at",
+    "validate_queues",
 ]

@@ -1,9 +1,4 @@
-"""All that is wrong with a set of queues, as data.
-
-What every queue holds, is due and is waiting for.
-
-What an operator's change makes of a tree of queues, or why it cannot be made: as a whole, for queues only make sense together.
-"""
+"""What operators do with queues: validate a set of them, change it as a whole, and read reports on it."""
 
 from __future__ import annotations
 
@@ -29,82 +24,83 @@ from muster_core.scheduling.placement.words import amount_in_words, counted, dem
 from muster_core.scheduling.queues.quota import SHARE_UNIT, Amounts, QueueTree, QuotaLedger
 
 MAX_QUEUES = 1000
-"""Queues of one pool."""
+"""The most queues of a pool."""
 
 MAX_DEPTH = 16
-"""Queues from the top to the bottom of the tree."""
+"""The most levels of the tree."""
 
 MAX_WEIGHT = 1_000_000
-"""Of one queue."""
+"""The largest weight of a queue."""
+
+MILLI = 1000
+"""The share of the whole pool in a report."""
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-_NO_TIME = {"fix": "write 0s or more"}
+_NAMES_LISTED = 5
+_DEFAULT = QueueSpec(name=DEFAULT_QUEUE)
+_RESOURCE_FIELDS = ("cpu", "memory", "gpu", "gpu_memory", "ephemeral_storage")
 
 
-def problems_of(specs: Iterable[QueueSpec]) -> tuple[Problem, ...]:
-    """Every problem of ``specs`` as one tree; ``path`` is ``<queue>.<field>``."""
+def validate_queues(specs: Iterable[QueueSpec]) -> tuple[Problem, ...]:
+    """Return every problem of ``specs`` as one tree; the path of a problem is ``<queue>.<field>``."""
     given = sorted(specs, key=lambda spec: spec.name)
-    by_name = {DEFAULT_QUEUE: QueueSpec(name=DEFAULT_QUEUE)} | {spec.name: spec for spec in given}
+    by_name = {DEFAULT_QUEUE: _DEFAULT} | {spec.name: spec for spec in given}
     return (
-        *_of_names(given),
-        *(problem for spec in given for problem in _of_one(spec, by_name)),
-        *_of_guarantees(given, by_name),
-        *_of_namespaces(given),
+        *_check_names(given),
+        *(problem for spec in given for problem in _check_queue(spec, by_name)),
+        *_check_guarantees(given, by_name),
+        *_check_namespaces(given),
     )
 
 
-def _of_names(specs: Sequence[QueueSpec]) -> Iterator[Problem]:
+def _check_names(specs: Sequence[QueueSpec]) -> Iterator[Problem]:
     if len(specs) > MAX_QUEUES:
-        message = f"there are {len(specs)} queues; a pool has at most {MAX_QUEUES}"
+        message = f"the pool has {len(specs)} queues, and the maximum is {MAX_QUEUES}"
         yield _problem(Code.TOO_LARGE, specs[-1].name, "name", message, fix="remove some")
     for name, number in sorted(Counter(spec.name for spec in specs).items()):
         if number > 1:
-            message = f"there are {number} queues of this name"
-            yield _problem(
-                Code.DUPLICATE, name, "name", message, fix="keep one of them, or rename the others"
-            )
+            fix = "keep one of them, or rename the others"
+            yield _problem(Code.DUPLICATE, name, "name", f"{number} queues have this name", fix=fix)
 
 
-def _of_one(spec: QueueSpec, by_name: Mapping[str, QueueSpec]) -> Iterator[Problem]:
+def _check_queue(spec: QueueSpec, by_name: Mapping[str, QueueSpec]) -> Iterator[Problem]:
     if not _LABEL.fullmatch(spec.name):
-        yield _not_a_label(spec, "name", "a queue's name is a DNS label")
-    yield from _of_parent(spec, by_name)
-    yield from _of_numbers(spec)
+        yield _not_a_label(spec, "name", "the name of a queue must be a DNS label")
+    yield from _check_parent(spec, by_name)
+    yield from _check_numbers(spec)
     limit = spec.limit.amounts()
     for name, amount in spec.guaranteed.amounts().items():
         if amount < 0:
-            yield _problem(Code.OUT_OF_RANGE, spec.name, f"guaranteed.{name}", "an amount is not below 0")
+            yield _negative(spec, f"guaranteed.{name}")
         if 0 < limit.get(name, 0) < amount:
-            words = (
+            message = (
                 f"{amount_in_words(name, amount)} is above the limit of {amount_in_words(name, limit[name])}"
             )
             fix = "guarantee less, or raise the limit"
-            yield _problem(Code.ABOVE_LIMIT, spec.name, f"guaranteed.{name}", words, fix=fix)
+            yield _problem(Code.ABOVE_LIMIT, spec.name, f"guaranteed.{name}", message, fix=fix)
     for name, amount in limit.items():
         if amount < 0:
-            yield _problem(Code.OUT_OF_RANGE, spec.name, f"limit.{name}", "an amount is not below 0")
+            yield _negative(spec, f"limit.{name}")
 
 
-def _of_parent(spec: QueueSpec, by_name: Mapping[str, QueueSpec]) -> Iterator[Problem]:
-    above = _above(spec, by_name)
+def _check_parent(spec: QueueSpec, by_name: Mapping[str, QueueSpec]) -> Iterator[Problem]:
+    ancestors = _ancestors(spec, by_name)
     if spec.name == DEFAULT_QUEUE and spec.parent:
-        message = "the default queue stays at the top"
-        yield _problem(Code.CONFLICT, spec.name, "parent", message, fix="leave out the parent")
+        message = "the default queue must be at the top level"
+        yield _problem(Code.CONFLICT, spec.name, "parent", message, fix="remove the parent")
     elif spec.parent and spec.parent not in by_name:
-        message = f"there is no queue {spec.parent}"
-        yield _problem(
-            Code.UNKNOWN_PARENT, spec.name, "parent", message, fix="apply it as well, or name another"
-        )
-    elif above and above[-1] == spec.name:
-        message = f"the queue is below itself: {' < '.join((spec.name, *above))}"
-        yield _problem(Code.CYCLE, spec.name, "parent", message, fix="let one of them have another parent")
-    elif len(above) >= MAX_DEPTH:
-        message = f"there are {len(above)} queues above it; a tree is at most {MAX_DEPTH} queues deep"
-        yield _problem(Code.TOO_DEEP, spec.name, "parent", message, fix="let it have a parent further up")
+        message, fix = f"queue {spec.parent} does not exist", "apply it as well, or name another parent"
+        yield _problem(Code.UNKNOWN_PARENT, spec.name, "parent", message, fix=fix)
+    elif ancestors and ancestors[-1] == spec.name:
+        message = f"the queue is its own ancestor: {' < '.join((spec.name, *ancestors))}"
+        yield _problem(Code.CYCLE, spec.name, "parent", message, fix="give one of them another parent")
+    elif len(ancestors) >= MAX_DEPTH:
+        message = f"{len(ancestors)} queues are above it, and a tree has at most {MAX_DEPTH} levels"
+        yield _problem(Code.TOO_DEEP, spec.name, "parent", message, fix="choose a parent at a higher level")
 
 
-def _above(spec: QueueSpec, by_name: Mapping[str, QueueSpec]) -> list[str]:
-    """The queues above, from the nearest up; where the way leads back, until it does."""
+def _ancestors(spec: QueueSpec, by_name: Mapping[str, QueueSpec]) -> list[str]:
+    """Return the ancestors from the parent up; in a cycle, up to the queue itself."""
     seen: list[str] = []
     above = by_name.get(spec.parent)
     while above is not None and above.name not in seen:
@@ -115,40 +111,29 @@ def _above(spec: QueueSpec, by_name: Mapping[str, QueueSpec]) -> list[str]:
     return seen
 
 
-def _of_numbers(spec: QueueSpec) -> Iterator[Problem]:
-    if spec.weight < 1:
-        message = f"a weight is at least 1, not {spec.weight}"
+def _check_numbers(spec: QueueSpec) -> Iterator[Problem]:
+    if not 1 <= spec.weight <= MAX_WEIGHT:
+        message = f"the weight is {spec.weight}, and must be from 1 to {MAX_WEIGHT}"
         yield _problem(Code.OUT_OF_RANGE, spec.name, "weight", message, fix="write 1 for an equal share")
-    if spec.weight > MAX_WEIGHT:
-        yield _problem(
-            Code.OUT_OF_RANGE, spec.name, "weight", f"a weight is at most {MAX_WEIGHT}, not {spec.weight}"
-        )
     if spec.starvation_after_s < 0:
-        yield _problem(
-            Code.OUT_OF_RANGE, spec.name, "starvation_after_s", "a time is not below 0", **_NO_TIME
-        )
+        yield _negative(spec, "starvation_after_s", fix="write 0s or more")
     if (elastic := spec.elastic) is None:
         return
     if elastic.policy and elastic.policy not in ELASTIC_POLICIES:
-        message = f"there is no elastic policy {elastic.policy}"
+        message = f"elastic policy {elastic.policy} does not exist"
         fix = f"write one of {', '.join(ELASTIC_POLICIES)}"
         yield _problem(Code.NOT_ALLOWED, spec.name, "elastic.policy", message, fix=fix)
-    for field in ("quiet_s", "cool_down_s"):
+    for field in ("quiet_s", "cool_down_s", "step", "min_gain"):
         if getattr(elastic, field) < 0:
-            yield _problem(
-                Code.OUT_OF_RANGE, spec.name, f"elastic.{field}", "a time is not below 0", **_NO_TIME
-            )
-    for field in ("step", "min_gain"):
-        if getattr(elastic, field) < 0:
-            yield _problem(Code.OUT_OF_RANGE, spec.name, f"elastic.{field}", "a number is not below 0")
+            yield _negative(spec, f"elastic.{field}", fix="write 0s or more" if field.endswith("_s") else "")
 
 
-def _of_guarantees(specs: Sequence[QueueSpec], by_name: Mapping[str, QueueSpec]) -> Iterator[Problem]:
-    promised: dict[str, Resources] = {}
+def _check_guarantees(specs: Sequence[QueueSpec], by_name: Mapping[str, QueueSpec]) -> Iterator[Problem]:
+    of_children: dict[str, Resources] = {}
     for spec in specs:
         if spec.parent in by_name:
-            promised[spec.parent] = promised.get(spec.parent, Resources()) + spec.guaranteed
-    for parent, total in sorted(promised.items()):
+            of_children[spec.parent] = of_children.get(spec.parent, Resources()) + spec.guaranteed
+    for parent, total in sorted(of_children.items()):
         own = by_name[parent].guaranteed.amounts()
         for name, amount in total.amounts().items():
             if amount > own.get(name, 0):
@@ -157,17 +142,17 @@ def _of_guarantees(specs: Sequence[QueueSpec], by_name: Mapping[str, QueueSpec])
                     parent,
                     f"guaranteed.{name}",
                     f"its children are guaranteed {demand_in_words(name, amount)}, "
-                    f"it has {amount_in_words(name, own.get(name, 0))} itself",
+                    f"and the queue itself {amount_in_words(name, own.get(name, 0))}",
                     fix=f"guarantee {parent} {demand_in_words(name, amount)}, or its children less",
                 )
 
 
-def _of_namespaces(specs: Sequence[QueueSpec]) -> Iterator[Problem]:
+def _check_namespaces(specs: Sequence[QueueSpec]) -> Iterator[Problem]:
     owner: dict[str, str] = {}
     for spec in specs:
         for namespace in spec.namespaces:
             if not _LABEL.fullmatch(namespace):
-                yield _not_a_label(spec, "namespaces", f"{namespace!r} is no namespace")
+                yield _not_a_label(spec, "namespaces", f"{namespace!r} is not a valid namespace")
             elif owner.setdefault(namespace, spec.name) != spec.name:
                 message = f"namespace {namespace} belongs to queue {owner[namespace]} already"
                 fix = "list it in one of them only"
@@ -179,34 +164,37 @@ def _not_a_label(spec: QueueSpec, field: str, message: str) -> Problem:
     return _problem(Code.BAD_NAME, spec.name, field, message, fix=fix)
 
 
-def _problem(code: Code, queue: str, field: str, message: str, *, fix: str = "") -> Problem:
-    return Problem(code=code.value, path=f"{queue}.{field}", message=message, fix=fix)
+def _negative(spec: QueueSpec, field: str, *, fix: str = "write 0 or more") -> Problem:
+    return _problem(Code.OUT_OF_RANGE, spec.name, field, "the value must not be negative", fix=fix)
 
 
-MILLI = 1000
-"""The whole pool, as reported shares are counted."""
-
-_FIELDS = frozenset({"cpu", "memory", "gpu", "gpu_memory", "ephemeral_storage"})
+def _problem(
+    code: Code, queue: str, field: str, message: str, *, fix: str = "", severity: Severity = Severity.ERROR
+) -> Problem:
+    return Problem(code=code.value, path=f"{queue}.{field}", message=message, fix=fix, severity=severity)
 
 
 class QueueReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue as it stands, with all that is below it.
-
-    ``allocated`` is held by its jobs. ``borrowed`` is what of it is above the guarantee, of the resources that any queue is guaranteed,
-    ``guaranteed_in_use`` what is not. ``share`` is its dominant share, ``fair_share`` what it is due by weight among the siblings that want
-    something, both in thousandths of the pool; ``due`` is the latter as amounts. ``running`` jobs hold something; the oldest of the
-    ``waiting`` waits since ``oldest_wait_at`` (µs, 0: nobody waits). Jobs that name a queue which is not there wait in none.
-    """
+    """The usage of a queue, including all queues below it."""
 
     spec: QueueSpec
+    #: What its jobs hold.
     allocated: Resources
+    #: What of it is above the guarantee, of the resources that any queue is guaranteed.
     borrowed: Resources
+    #: What of it is within the guarantee.
     guaranteed_in_use: Resources
+    #: The dominant share, in thousandths of the pool.
     share: int
+    #: The share by weight among the siblings with jobs, in thousandths of the pool.
     fair_share: int
+    #: The fair share as amounts.
     due: Resources
+    #: Jobs that hold capacity.
     running: int
+    #: Waiting jobs; jobs of unknown queues are in no report.
     waiting: int
+    #: The start of the longest wait (µs), 0 for none.
     oldest_wait_at: int
 
 
@@ -216,7 +204,7 @@ def queue_reports(
     """Report on every queue, by name.
 
     Args:
-        ledger: What the queues use, and their tree.
+        ledger: The queue tree and its usage.
         running_in: The queue of each job that holds capacity.
         waiting_in: The queue of each waiting job, and since when it waits (µs).
     """
@@ -229,17 +217,16 @@ def queue_reports(
     for queue, start in waiting_in:
         for name in tree.path(queue):
             since[name].append(start)
-    wants = {name for name in tree.specs if running[name] or since[name]}
-    due = _fair_shares(tree, wants)
+    fair = _fair_shares(tree, {name for name in tree.specs if running[name] or since[name]})
     return tuple(
         QueueReport(
             spec=spec,
-            allocated=_resources(ledger.held((name,))),
+            allocated=_resources(ledger.usage((name,))),
             borrowed=_resources(_borrowed(name, ledger)),
-            guaranteed_in_use=_resources(_in_use(name, ledger)),
+            guaranteed_in_use=_resources(_guaranteed_in_use(name, ledger)),
             share=ledger.share((name,)) * MILLI // SHARE_UNIT,
-            fair_share=due.get(name, 0),
-            due=_resources(_part(ledger, due.get(name, 0))),
+            fair_share=fair.get(name, 0),
+            due=_resources(_part(ledger.capacity(), fair.get(name, 0))),
             running=running[name],
             waiting=len(since[name]),
             oldest_wait_at=min(since[name], default=0),
@@ -248,78 +235,68 @@ def queue_reports(
     )
 
 
-def _fair_shares(tree: QueueTree, wants: set[str]) -> dict[str, int]:
-    """By queue, in thousandths: each level divides what its parent is due by weight among those that want something."""
-    due: dict[str, int] = {}
+def _fair_shares(tree: QueueTree, active: set[str]) -> dict[str, int]:
+    """Divide the pool, in thousandths, by weight among the ``active`` queues of each level."""
+    fair: dict[str, int] = {}
     levels = [("", MILLI)]
     while levels:
         parent, whole = levels.pop()
-        children = [name for name in tree.children(parent) if name in wants]
+        children = [name for name in tree.children(parent) if name in active]
         weights = sum(tree.specs[name].weight for name in children)
         for name in children:
-            due[name] = whole * tree.specs[name].weight // weights
-            levels.append((name, due[name]))
-    return due
+            fair[name] = whole * tree.specs[name].weight // weights
+            levels.append((name, fair[name]))
+    return fair
 
 
 def _borrowed(queue: str, ledger: QuotaLedger) -> Amounts:
-    guaranteed, held = ledger.guaranteed(queue), ledger.held((queue,))
-    # What nobody is sure of is nobody's to lend.
-    above = {name: held[name] - guaranteed.get(name, 0) for name in ledger.contested(held)}
+    guaranteed, usage = ledger.guaranteed(queue), ledger.usage((queue,))
+    above = {name: usage[name] - guaranteed.get(name, 0) for name in ledger.contested(usage)}
     return {name: amount for name, amount in above.items() if amount > 0}
 
 
-def _in_use(queue: str, ledger: QuotaLedger) -> Amounts:
-    held = ledger.held((queue,))
-    used = {name: min(amount, held.get(name, 0)) for name, amount in ledger.guaranteed(queue).items()}
+def _guaranteed_in_use(queue: str, ledger: QuotaLedger) -> Amounts:
+    usage = ledger.usage((queue,))
+    used = {name: min(amount, usage.get(name, 0)) for name, amount in ledger.guaranteed(queue).items()}
     return {name: amount for name, amount in used.items() if amount > 0}
 
 
-def _part(ledger: QuotaLedger, thousandths: int) -> Amounts:
-    return {name: amount * thousandths // MILLI for name, amount in ledger.capacity().items() if name != PODS}
+def _part(capacity: Mapping[str, int], thousandths: int) -> Amounts:
+    return {name: amount * thousandths // MILLI for name, amount in capacity.items() if name != PODS}
 
 
 def _resources(amounts: Amounts) -> Resources:
-    return Resources(
-        cpu=amounts.get("cpu", 0),
-        memory=amounts.get("memory", 0),
-        gpu=amounts.get("gpu", 0),
-        gpu_memory=amounts.get("gpu_memory", 0),
-        ephemeral_storage=amounts.get("ephemeral_storage", 0),
-        extended={name: amount for name, amount in amounts.items() if name not in _FIELDS},
-    )
-
-
-_NAMED = 5
-_DEFAULT = QueueSpec(name=DEFAULT_QUEUE)
+    known = {name: amounts.get(name, 0) for name in _RESOURCE_FIELDS}
+    return Resources(**known, extended={name: n for name, n in amounts.items() if name not in known})
 
 
 class QueueChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """The tree that a change results in, and what became of each queue that it concerns, by name.
+    """The result of a change of queues. With an error, an unknown queue or a refusal, nothing may be changed."""
 
-    ``problems`` of the tree, errors and warnings, have paths ``<queue>.<field>``. ``unknown`` are the queues to delete that are not there,
-    ``refused`` says of each that may not be deleted why. With an error, or one of those, nothing may be changed.
-    """
-
+    #: The tree after the change.
     queues: tuple[QueueSpec, ...]
+    #: What happens to each queue of the change, by name.
     kinds: dict[str, QueueChangeKind]
+    #: Errors and warnings; their paths are ``<queue>.<field>``.
     problems: tuple[Problem, ...] = ()
+    #: The queues to delete that do not exist.
     unknown: tuple[str, ...] = ()
+    #: Why queues cannot be deleted.
     refused: tuple[str, ...] = ()
 
     @property
     def changed(self) -> bool:
-        """Whether anything differs."""
+        """Whether any queue differs."""
         return any(kind is not QueueChangeKind.UNCHANGED for kind in self.kinds.values())
 
     @property
     def errors(self) -> bool:
-        """Whether the tree cannot be."""
+        """Whether the tree is invalid."""
         return any(problem.severity is Severity.ERROR for problem in self.problems)
 
 
 class PoolUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What a change is measured against: the reports on the queues as they are, the jobs, and what the pool offers in all."""
+    """What a change is checked against: the reports on the present queues, the jobs, and the capacity of the pool."""
 
     reports: Sequence[QueueReport]
     records: Iterable[JobRecord]
@@ -334,27 +311,37 @@ def change_queues(
     prune: bool = False,
     use: PoolUse,
 ) -> QueueChanges:
-    """The queues ``current`` with those ``given`` created or replaced and those ``deleted`` removed; with ``prune`` all others too."""
+    """Compute the queues after a change.
+
+    Args:
+        current: The present queues.
+        given: Queues to create or to replace.
+        deleted: Names of queues to delete.
+        prune: Whether to delete every queue that is not in ``given``.
+        use: What the change is checked against.
+    """
     before = {spec.name: spec for spec in current}
     kinds = {spec.name: _kind(before.get(spec.name), spec) for spec in given}
     if DEFAULT_QUEUE not in before:
-        # As it stands when nobody applied it, it is there already: what was listed can be applied again.
+        # The default queue exists without being applied: a list of queues can be applied again unchanged.
         given = [spec for spec in given if spec != _DEFAULT]
     after = {spec.name: spec for spec in given}
-    gone = [name for name in before if name in deleted or (prune and name not in after)]
-    kinds |= dict.fromkeys(gone, QueueChangeKind.DELETED)
-    kept = [spec for name, spec in before.items() if name not in after and name not in gone]
+    removed = [name for name in before if name in deleted or (prune and name not in after)]
+    kinds |= dict.fromkeys(removed, QueueChangeKind.DELETED)
+    kept = [spec for name, spec in before.items() if name not in after and name not in removed]
     queues = tuple(sorted((*kept, *given), key=lambda spec: spec.name))
-    wrong = problems_of(queues)
-    # That a queue loses its parent is told as what keeps the parent from being deleted.
-    orphans = {f"{spec.name}.parent" for spec in queues if spec.parent in gone}
-    errors = tuple(one for one in wrong if one.code != Code.UNKNOWN_PARENT.value or one.path not in orphans)
+    problems = validate_queues(queues)
+    # A child that loses its parent is reported as a refusal to delete the parent.
+    orphans = {f"{spec.name}.parent" for spec in queues if spec.parent in removed}
+    errors = tuple(
+        one for one in problems if one.code != Code.UNKNOWN_PARENT.value or one.path not in orphans
+    )
     return QueueChanges(
         queues=queues,
         kinds=dict(sorted(kinds.items())),
-        problems=errors if wrong else tuple(_warnings(queues, use)),
+        problems=errors if problems else tuple(_warnings(queues, use)),
         unknown=tuple(sorted(name for name in deleted if name not in before)),
-        refused=tuple(reason for name in gone for reason in _obstacles(name, queues, use.reports)),
+        refused=tuple(reason for name in removed for reason in _refusals(name, queues, use.reports)),
     )
 
 
@@ -364,78 +351,63 @@ def _kind(before: QueueSpec | None, after: QueueSpec) -> QueueChangeKind:
     return QueueChangeKind.UNCHANGED if before in (after, None) else QueueChangeKind.CHANGED
 
 
-def _obstacles(name: str, left: Iterable[QueueSpec], reports: Sequence[QueueReport]) -> Iterator[str]:
+def _refusals(name: str, left: Iterable[QueueSpec], reports: Sequence[QueueReport]) -> Iterator[str]:
+    """Yield why a queue cannot be deleted."""
     if name == DEFAULT_QUEUE:
-        # It stays, as if it had never been applied, and so do its jobs.
+        # Deleting it restores its defaults; its jobs stay in it.
         return
-    below = sorted(spec.name for spec in left if spec.parent == name)
-    if below:
-        yield f"queue {name} has queues below it: {_some(below)}"
-    running, waiting = _own_jobs(name, reports)
-    told = [
-        f"{counted(number, 'job')} {verb}"
-        for number, verb in ((running, "running"), (waiting, "waiting"))
-        if number
-    ]
-    if told:
-        yield f"queue {name} has {' and '.join(told)} in it"
-
-
-def _own_jobs(name: str, reports: Sequence[QueueReport]) -> tuple[int, int]:
-    """How many jobs run and wait in the queue itself; reports count those below it too."""
-    running = waiting = 0
-    for report in reports:
-        sign = 1 if report.spec.name == name else -1 if report.spec.parent == name else 0
-        running += sign * report.running
-        waiting += sign * report.waiting
-    return running, waiting
+    children = sorted(spec.name for spec in left if spec.parent == name)
+    if children:
+        more = len(children) - _NAMES_LISTED
+        names = ", ".join(children[:_NAMES_LISTED]) + (f" and {more} more" if more > 0 else "")
+        yield f"queue {name} has queues below it: {names}"
+    # Reports count the jobs of the queues below as well.
+    signs = [(1 if one.spec.name == name else -1 if one.spec.parent == name else 0, one) for one in reports]
+    running = sum(sign * one.running for sign, one in signs)
+    waiting = sum(sign * one.waiting for sign, one in signs)
+    numbers = ((running, "running"), (waiting, "waiting"))
+    jobs = [f"{counted(number, 'job')} {phase}" for number, phase in numbers if number]
+    if jobs:
+        yield f"queue {name} has {' and '.join(jobs)} in it"
 
 
 def _warnings(queues: Sequence[QueueSpec], use: PoolUse) -> Iterator[Problem]:
-    yield from _of_the_pool(queues, use.offered)
-    yield from _of_limits(queues, {report.spec.name: report.allocated for report in use.reports})
+    yield from _warn_of_guarantees(queues, use.offered)
+    yield from _warn_of_limits(queues, {report.spec.name: report.allocated for report in use.reports})
     tree = QueueTree(queues)
     missing = Counter(
         record.job.queue for record in use.records if record.job and tree.queue_of(record.job) is None
     )
     for name, number in sorted(missing.items()):
-        are, do = ("job names", "it waits") if number == 1 else ("jobs name", "they wait")
-        words = f"{number} {are} queue {name}, which is not there: {do} until it is"
-        yield _warning(name, "name", words, fix=f"apply a queue {name}")
+        verb, wait = ("job names", "it waits") if number == 1 else ("jobs name", "they wait")
+        message = f"{number} {verb} queue {name}, which does not exist: {wait} until it does"
+        yield _warning(name, "name", message, fix=f"apply a queue {name}")
 
 
-def _of_the_pool(queues: Sequence[QueueSpec], offered: Resources) -> Iterator[Problem]:
+def _warn_of_guarantees(queues: Sequence[QueueSpec], offered: Resources) -> Iterator[Problem]:
     total: dict[str, int] = {}
     for spec in queues:
         for name, amount in spec.guaranteed.amounts().items() if not spec.parent else ():
             total[name] = total.get(name, 0) + amount
             if 0 < offered.amount(name) < total[name] and total[name] - amount <= offered.amount(name):
-                words = (
-                    f"with this queue {demand_in_words(name, total[name])} are guaranteed, "
-                    f"and the pool has {amount_in_words(name, offered.amount(name))}: not all can have theirs at once"
+                message = (
+                    f"with this queue {demand_in_words(name, total[name])} are guaranteed, and the pool has "
+                    f"{amount_in_words(name, offered.amount(name))}: not all queues can use their guarantee at once"
                 )
-                yield _warning(spec.name, f"guaranteed.{name}", words)
+                yield _warning(spec.name, f"guaranteed.{name}", message)
 
 
-def _of_limits(queues: Sequence[QueueSpec], held: Mapping[str, Resources]) -> Iterator[Problem]:
+def _warn_of_limits(queues: Sequence[QueueSpec], allocated: Mapping[str, Resources]) -> Iterator[Problem]:
     for spec in queues:
         for name, limit in spec.limit.amounts().items():
-            has = held.get(spec.name, Resources()).amount(name)
-            if 0 < limit < has:
-                words = f"its jobs hold {demand_in_words(name, has)} now, above the limit: they go on, and no others start"
-                yield _warning(spec.name, f"limit.{name}", words)
+            used = allocated.get(spec.name, Resources()).amount(name)
+            if 0 < limit < used:
+                message = (
+                    f"its jobs use {demand_in_words(name, used)}, above the limit: "
+                    f"they continue, and no other job starts"
+                )
+                yield _warning(spec.name, f"limit.{name}", message)
 
 
 def _warning(queue: str, field: str, message: str, *, fix: str = "") -> Problem:
-    return Problem(
-        code=Code.NOT_ACTED_UPON.value,
-        path=f"{queue}.{field}",
-        message=message,
-        severity=Severity.WARNING,
-        fix=fix,
-    )
-
-
-def _some(names: Sequence[str]) -> str:
-    rest = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    return _problem(Code.NOT_ACTED_UPON, queue, field, message, fix=fix, severity=Severity.WARNING)

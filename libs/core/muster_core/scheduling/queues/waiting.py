@@ -1,19 +1,7 @@
-"""The order of a queue, and when a job in it may start.
+"""Waiting jobs: their order, their scheduling classes, and the builds that they depend on.
 
-First in, first out with skip: priority, then time of arrival; a job that does not fit does not block those behind it.
-
-Those who wait, in lines of equal gangs of one account, so that a gang that does not fit is tried once and not once a job.
-
-With ten thousand jobs in the queue there are few different gangs: a decision costs what the gangs cost, not what the jobs do.
-
-Who waits for which build, and what became of the builds that have ended.
-
-A build's record is forgotten sooner than the jobs that it was for: how it ended is kept here, and what was never heard of is told from it.
-
-Whose turn it is: between queues by share, within one by its policy.
-
-At every level of the tree goes first who is still within what it is guaranteed, then who has the lowest dominant share for its weight.
-What a turn changes lies on one path from the top, so that only this path is looked at again.
+A scheduling class groups the jobs of one account with equal gangs. A gang that does not fit is tried once per class, not once
+per job: ten thousand waiting jobs of few classes cost a cycle what the classes cost.
 """
 
 from __future__ import annotations
@@ -39,26 +27,23 @@ from muster_core.scheduling.queues.quota import (
 from muster_core.scheduling.reasons import EndedBuild
 
 QueueKey = tuple[int, int, str]
-"""Sorts jobs as they are tried: priority descending, then arrival (µs), then job id."""
+"""The order of jobs within a queue: priority descending, then arrival (µs), then job id."""
+
+_MOST_ENDED_BUILDS = 50_000
 
 
 def queue_key(record: JobRecord) -> QueueKey:
-    """The place of a validated job among those that wait."""
+    """Return the sort key of a validated job in its queue."""
     return (-record.job.priority if record.job else 0, record.queued_at, record.job_id)
 
 
 def drained(record: JobRecord) -> bool:
-    """Whether every replica of earlier attempts has ended, so that none can be in two places."""
+    """Return whether every replica of earlier attempts has ended, so that a new one cannot run beside it."""
     return all(replica.ended for replica in record.replicas)
 
 
-def ready_at(record: JobRecord) -> int:
-    """The instant (µs) from which a drained job may start: 0 for at once."""
-    return record.not_before
-
-
 class SchedulingKey(NamedTuple):
-    """What jobs of one line have in common. ``bound_s`` is how long each may run at most, None where nothing says so."""
+    """What the jobs of a scheduling class have in common; ``bound_s`` is their active deadline, None if they have none."""
 
     account: Account
     gang: Gang
@@ -66,13 +51,40 @@ class SchedulingKey(NamedTuple):
 
     @property
     def queue(self) -> str:
-        """The queue."""
+        """The queue of the account."""
         return self.account[0]
 
 
+def gang_within_limits(key: SchedulingKey, ledger: QuotaLedger) -> Gang | Reason:
+    """Return the gang as large as the limits of its queue allow, or why they do not allow its minimum."""
+
+    def allowed(amounts: Amounts) -> bool:
+        return ledger.exceeded_limit(key.queue, amounts) is None
+
+    gang = largest_allowed(key.gang, allowed)
+    if gang is not None:
+        return gang
+    needed = gang_amounts(minimum_gang(key.gang))
+    queue, resource = ledger.exceeded_limit(key.queue, needed) or (key.queue, "")
+    return reasons.queue_limit(
+        queue,
+        resource,
+        limit=ledger.limit(queue, resource),
+        used=ledger.usage((queue,)).get(resource, 0),
+        needed=needed[resource],
+    )
+
+
+def exceeds_limit_alone(key: SchedulingKey, ledger: QuotaLedger) -> bool:
+    """Return whether the minimum of the gang exceeds a limit even if its queues use nothing."""
+    return ledger.exceeds_limit_alone(key.queue, gang_amounts(minimum_gang(key.gang)))
+
+
 class ClassDiagnosis(NamedTuple):
-    """The ``reason`` for which a line found no room at ``at`` (µs), None where it found some after all; it holds as long as ``basis`` is
-    the same, None: for this once."""
+    """The ``reason`` why a class did not fit at ``at`` (µs), None if it fitted after all.
+
+    It is valid as long as ``basis`` is the same; None: only for the cycle that found it.
+    """
 
     at: int
     basis: Hashable
@@ -80,290 +92,273 @@ class ClassDiagnosis(NamedTuple):
 
 
 class SchedulingClass:
-    """Jobs of one shape, in order. ``told`` is the reason that all of them are known to have been told, ``oldest`` the start (µs) of the
-    longest wait among them where nothing but room keeps any of them, ``look`` why there was no room when that was looked at last; each
-    None where that is not known. ``unheard``: since the line was last considered, somebody has come who was not told anything yet."""
+    """The waiting jobs with one scheduling key, in order."""
 
-    __slots__ = ("keys", "look", "oldest", "shape", "told", "unheard")
+    __slots__ = ("diagnosis", "has_unreported", "jobs", "key", "oldest_wait", "reported")
 
-    def __init__(self, shape: SchedulingKey) -> None:
-        self.shape = shape
-        self.keys: list[QueueKey] = []
-        self.told: Reason | None = None
-        self.oldest: int | None = None
-        self.look: ClassDiagnosis | None = None
-        self.unheard = False
+    def __init__(self, key: SchedulingKey) -> None:
+        self.key = key
+        self.jobs: list[QueueKey] = []
+        #: The reason that every job has been given; None if that differs or is unknown.
+        self.reported: Reason | None = None
+        #: The start (µs) of the longest wait, if nothing but capacity keeps any of the jobs; None if unknown.
+        self.oldest_wait: int | None = None
+        self.diagnosis: ClassDiagnosis | None = None
+        #: A job without any reason joined since the class was last reported.
+        self.has_unreported = False
 
 
 class SchedulingClasses:
-    """Every job that may start as soon as it fits, by shape."""
+    """The jobs that may start as soon as they fit, by scheduling key."""
 
     def __init__(self) -> None:
-        self._lines: dict[SchedulingKey, SchedulingClass] = {}
-        self._places: dict[str, tuple[SchedulingClass, QueueKey]] = {}
+        self._classes: dict[SchedulingKey, SchedulingClass] = {}
+        self._of_job: dict[str, tuple[SchedulingClass, QueueKey]] = {}
 
     def __len__(self) -> int:
-        return len(self._places)
-
-    @property
-    def shapes(self) -> Sized:
-        """The different shapes."""
-        return self._lines.keys()
+        return len(self._of_job)
 
     def __contains__(self, job_id: str) -> bool:
-        return job_id in self._places
+        return job_id in self._of_job
 
     def __iter__(self) -> Iterator[SchedulingClass]:
-        """The lines by their first job."""
-        return iter(sorted(self._lines.values(), key=lambda line: line.keys[0]))
+        """Iterate over the classes in the order of their first jobs."""
+        return iter(sorted(self._classes.values(), key=lambda one: one.jobs[0]))
+
+    @property
+    def keys(self) -> Sized:
+        """The scheduling keys."""
+        return self._classes.keys()
 
     def class_of(self, job_id: str) -> SchedulingClass:
-        """The line that a job waits in; raises KeyError where it waits in none."""
-        return self._places[job_id][0]
+        """Return the class of a job; raises KeyError if it has none."""
+        return self._of_job[job_id][0]
 
-    def put(self, job_id: str, key: QueueKey, shape: SchedulingKey, *, heard: bool) -> None:
-        """Let a job wait, or renew what it asks for; ``heard`` says whether it was ever told a reason."""
+    def put(self, job_id: str, job: QueueKey, key: SchedulingKey, *, has_reason: bool) -> None:
+        """Add a job, or move it to another class; ``has_reason`` is whether it was ever given a reason for waiting."""
         self.drop(job_id)
-        line = self._lines.get(shape)
-        if line is None:
-            line = self._lines[shape] = SchedulingClass(shape)
-        insort(line.keys, key)
-        line.told = line.oldest = None
-        line.unheard = line.unheard or not heard
-        self._places[job_id] = (line, key)
+        one = self._classes.get(key)
+        if one is None:
+            one = self._classes[key] = SchedulingClass(key)
+        insort(one.jobs, job)
+        one.reported = one.oldest_wait = None
+        one.has_unreported = one.has_unreported or not has_reason
+        self._of_job[job_id] = (one, job)
 
     def drop(self, job_id: str) -> None:
-        """Let a job wait no more; nothing happens where it does not."""
-        place = self._places.pop(job_id, None)
-        if place is None:
+        """Remove a job if it is in a class."""
+        entry = self._of_job.pop(job_id, None)
+        if entry is None:
             return
-        line, key = place
-        line.oldest = None
-        del line.keys[bisect_left(line.keys, key)]
-        if not line.keys:
-            del self._lines[line.shape]
+        one, job = entry
+        one.oldest_wait = None
+        del one.jobs[bisect_left(one.jobs, job)]
+        if not one.jobs:
+            del self._classes[one.key]
 
-    def retell(self, job_id: str) -> None:
-        """Forget that the job's line has been told its reason, and how long it waits."""
-        place = self._places.get(job_id)
-        if place is not None:
-            place[0].told = place[0].oldest = None
-
-
-_ENDS_KEPT = 50_000
+    def invalidate(self, job_id: str) -> None:
+        """Forget the reported reason and the longest wait of a job's class."""
+        entry = self._of_job.get(job_id)
+        if entry is not None:
+            entry[0].reported = entry[0].oldest_wait = None
 
 
 class BuildDependencies:
-    """``blocked`` has, by job id, the reason of every job that may not start because of its build, ``untold`` those not told of it yet."""
+    """The jobs that wait for builds, among ``records``.
+
+    How a build ended is kept here, because its record is removed sooner than the jobs that need it.
+    """
 
     def __init__(self, records: Mapping[str, JobRecord]) -> None:
+        #: The reason of every job that may not start because of its build, by job id.
         self.blocked: dict[str, Reason] = {}
-        self.untold: set[str] = set()
+        #: The blocked jobs that were not yet given their reason.
+        self.unreported: set[str] = set()
         self._records = records
-        self._users: dict[str, set[str]] = {}
-        self._ends: dict[str, EndedBuild] = {}
+        self._dependents: dict[str, set[str]] = {}
+        self._ended: dict[str, EndedBuild] = {}
 
-    def note_end(self, record: JobRecord) -> None:
-        """Keep how a build ended; other records change nothing."""
-        if not record.terminal or not (is_build(record) or record.job_id in self._users):
+    def observe(self, record: JobRecord) -> None:
+        """Remember how a build ended; other records change nothing."""
+        if not record.terminal or not (is_build(record) or record.job_id in self._dependents):
             return
         message = record.reason.message if record.reason else ""
-        self._ends[record.job_id] = EndedBuild(name=record.name, phase=record.phase, message=message)
-        if len(self._ends) > _ENDS_KEPT:
-            del self._ends[next(iter(self._ends))]
+        self._ended[record.job_id] = EndedBuild(name=record.name, phase=record.phase, message=message)
+        if len(self._ended) > _MOST_ENDED_BUILDS:
+            del self._ended[next(iter(self._ended))]
 
-    def users(self, build: str) -> tuple[str, ...]:
-        """The jobs that wait for a build."""
-        return tuple(self._users.get(build, ()))
+    def dependents(self, build: str) -> tuple[str, ...]:
+        """Return the jobs that wait for a build."""
+        return tuple(self._dependents.get(build, ()))
 
     def block(self, record: JobRecord) -> bool:
-        """Whether a waiting job may not start because of its build; it is remembered so."""
+        """Record a waiting job that may not start because of its build; return whether it is one."""
         reason = self._reason(record) if awaits_build(record) else None
         if reason is None:
             return False
-        job_id = record.job_id
-        self._users.setdefault(record.built_by, set()).add(job_id)
-        self.blocked[job_id] = reason
+        self._dependents.setdefault(record.built_by, set()).add(record.job_id)
+        self.blocked[record.job_id] = reason
         if record.reason is None or record.reason.code != reason.code:
-            self.untold.add(job_id)
+            self.unreported.add(record.job_id)
         return True
 
-    def release(self, record: JobRecord) -> None:
+    def unblock(self, record: JobRecord) -> None:
         """Forget that a job waits for its build."""
         self.blocked.pop(record.job_id, None)
-        self.untold.discard(record.job_id)
-        users = self._users.get(record.built_by)
-        if users is not None:
-            users.discard(record.job_id)
-            if not users:
-                del self._users[record.built_by]
+        self.unreported.discard(record.job_id)
+        dependents = self._dependents.get(record.built_by)
+        if dependents is not None:
+            dependents.discard(record.job_id)
+            if not dependents:
+                del self._dependents[record.built_by]
 
     def explain(self, record: JobRecord) -> Reason:
-        """Why a blocked job waits, with where its build stands now."""
+        """Return why a blocked job waits, with the phase of its build."""
         build = self._records.get(record.built_by)
         if build is not None and not build.terminal:
-            return reasons.build_in_hand(build)
+            return reasons.waiting_for_build(build, phase=True)
         return self.blocked[record.job_id]
 
     def _reason(self, record: JobRecord) -> Reason | None:
-        end = self._ends.get(record.built_by)
+        end = self._ended.get(record.built_by)
         if end is not None:
             return None if end.phase is Phase.SUCCEEDED else reasons.build_failed(record.built_by, end)
         build = self._records.get(record.built_by)
-        return (
-            reasons.build_failed(record.built_by, None) if build is None else reasons.waiting_for_build(build)
-        )
+        return reasons.waiting_for_build(build) if build else reasons.build_failed(record.built_by, None)
 
 
-Rank = tuple[int, int, ShareKey]
-"""Lower goes first: 0 where guaranteed else 1, the share by weight, the name."""
+_Rank = tuple[int, int, ShareKey]
+"""Lower goes first: 0 if within the guarantee else 1, the dominant share by weight, the name."""
 
 
-class _Lane:
-    """The lines of one account, merged in the order of their jobs."""
+class AdmissionOrder:
+    """The order in which a cycle tries the jobs of ``classes``: fair share between queues, the queue's policy within.
 
-    def __init__(self, account: Account, above: _Node) -> None:
+    On each level of the tree, a queue within its guarantee goes first, then the one with the lowest dominant share by weight.
+    An admission changes the shares on one path of the tree, so that only this path is ranked again. ``ledger`` may change
+    between jobs, for the account of the last job only.
+    """
+
+    def __init__(self, classes: Iterable[SchedulingClass], ledger: QuotaLedger) -> None:
+        self._ledger = ledger
+        self._nodes: dict[str, _QueueNode] = {"": _QueueNode("", None)}
+        accounts: dict[Account, _AccountNode] = {}
+        for one in classes:
+            account = one.key.account
+            node = accounts.get(account)
+            if node is None:
+                parent = self._node(account[0])
+                node = accounts[account] = _AccountNode(account, parent)
+                parent.children.append(node)
+            node.add(one)
+
+    def jobs(
+        self, blocked: Container[SchedulingClass], closed: Container[Account]
+    ) -> Iterator[tuple[str, SchedulingClass]]:
+        """Yield each job id with its class.
+
+        Args:
+            blocked: Classes to which the caller adds the class of a job that did not start: the rest of it is skipped.
+            closed: Accounts of which the caller wants no more jobs.
+        """
+        top = self._nodes[""]
+        while (node := self._next(top)) is not None:
+            (_, _, job_id), one, position, at = node.pop()
+            yield job_id, one
+            if node.account in closed:
+                node.close()
+            elif one not in blocked:
+                node.advance(position, at)
+            self._invalidate(node)
+
+    def _node(self, queue: str) -> _QueueNode:
+        node = self._nodes.get(queue)
+        if node is None:
+            parent = self._node(self._ledger.tree.specs[queue].parent)
+            node = self._nodes[queue] = _QueueNode(queue, parent)
+            parent.children.append(node)
+        return node
+
+    def _invalidate(self, node: _AccountNode) -> None:
+        child: _AccountNode | _QueueNode = node
+        while (parent := child.parent) is not None:
+            parent.ranks.pop(child.share_key, None)
+            parent.ranked = False
+            child = parent
+
+    def _next(self, node: _QueueNode) -> _AccountNode | None:
+        """Return the account below ``node`` that goes next; None if no job is left there."""
+        if not node.ranked:
+            node.ranked = True
+            best: tuple[_Rank, _AccountNode] | None = None
+            for child in node.children:
+                account = self._next(child) if isinstance(child, _QueueNode) else child
+                rank = self._rank(node, child, account)
+                if rank is not None and account is not None and (best is None or rank < best[0]):
+                    best = (rank, account)
+            node.next_account = best[1] if best else None
+        return node.next_account
+
+    def _rank(
+        self, node: _QueueNode, child: _QueueNode | _AccountNode, account: _AccountNode | None
+    ) -> _Rank | None:
+        if child.share_key in node.ranks:
+            return node.ranks[child.share_key]
+        first = account.first() if account is not None else None
+        if first is None:
+            rank = None
+        elif len(node.children) == 1:
+            rank = (0, 0, child.share_key)
+        elif isinstance(child, _AccountNode):
+            rank = (1, self._ledger.share(child.share_key), child.share_key)
+        else:
+            needed = gang_amounts(minimum_gang(first.key.gang))
+            covered = self._ledger.within_guarantee(child.queue, needed)
+            share = self._ledger.share(child.share_key) // self._ledger.tree.specs[child.queue].weight
+            rank = (0 if covered else 1, share, child.share_key)
+        node.ranks[child.share_key] = rank
+        return rank
+
+
+class _AccountNode:
+    """The classes of one account, merged in the order of their jobs."""
+
+    def __init__(self, account: Account, parent: _QueueNode) -> None:
         self.account = account
-        self.above = above
-        self.node: ShareKey = account
-        self._lines: list[SchedulingClass] = []
+        self.parent = parent
+        self.share_key: ShareKey = account
+        self._classes: list[SchedulingClass] = []
         self._heap: list[tuple[QueueKey, int, int]] = []
 
-    def add(self, line: SchedulingClass) -> None:
-        heapq.heappush(self._heap, (line.keys[0], len(self._lines), 0))
-        self._lines.append(line)
+    def add(self, one: SchedulingClass) -> None:
+        heapq.heappush(self._heap, (one.jobs[0], len(self._classes), 0))
+        self._classes.append(one)
 
     def first(self) -> SchedulingClass | None:
-        return self._lines[self._heap[0][1]] if self._heap else None
+        return self._classes[self._heap[0][1]] if self._heap else None
 
-    def take(self) -> tuple[QueueKey, SchedulingClass, int, int]:
-        key, position, at = heapq.heappop(self._heap)
-        return key, self._lines[position], position, at
+    def pop(self) -> tuple[QueueKey, SchedulingClass, int, int]:
+        job, position, at = heapq.heappop(self._heap)
+        return job, self._classes[position], position, at
 
-    def go_on(self, position: int, at: int) -> None:
-        keys = self._lines[position].keys
-        if at + 1 < len(keys):
-            heapq.heappush(self._heap, (keys[at + 1], position, at + 1))
+    def advance(self, position: int, at: int) -> None:
+        """Push the job that follows the one at ``at`` in its class."""
+        jobs = self._classes[position].jobs
+        if at + 1 < len(jobs):
+            heapq.heappush(self._heap, (jobs[at + 1], position, at + 1))
 
     def close(self) -> None:
         self._heap.clear()
 
 
-class _Node:
-    """A queue with those of its children that have somebody waiting; the top has no ``queue``."""
+class _QueueNode:
+    """A queue, with its children that have waiting jobs; the top node has an empty ``queue``."""
 
-    def __init__(self, queue: str, above: _Node | None) -> None:
+    def __init__(self, queue: str, parent: _QueueNode | None) -> None:
         self.queue = queue
-        self.above = above
-        self.node: ShareKey = (queue,)
-        self.children: list[_Node | _Lane] = []
-        self.ranks: dict[ShareKey, Rank | None] = {}
-        self.lane: _Lane | None = None
-        self.fresh = False
-
-
-class AdmissionOrder:
-    """The turns of one pass over ``lines``; ``ledger`` is what is held, and may change between turns for the account whose turn it was."""
-
-    def __init__(self, lines: Iterable[SchedulingClass], ledger: QuotaLedger) -> None:
-        self._ledger = ledger
-        self._nodes: dict[str, _Node] = {"": _Node("", None)}
-        lanes: dict[Account, _Lane] = {}
-        for line in lines:
-            account = line.shape.account
-            lane = lanes.get(account)
-            if lane is None:
-                above = self._node(account[0])
-                lane = lanes[account] = _Lane(account, above)
-                above.children.append(lane)
-            lane.add(line)
-
-    def walk(
-        self, blocked: Container[SchedulingClass], closed: Container[Account]
-    ) -> Iterator[tuple[str, SchedulingClass]]:
-        """Every job (id and line) in the order in which they are tried.
-
-        Jobs behind one whose line has been put into ``blocked`` meanwhile are left out, and all of an account in ``closed``.
-        """
-        top = self._nodes[""]
-        while (lane := self._next(top)) is not None:
-            (_, _, job_id), line, position, at = lane.take()
-            yield job_id, line
-            if lane.account in closed:
-                lane.close()
-            elif line not in blocked:
-                lane.go_on(position, at)
-            self._touch(lane)
-
-    def _node(self, queue: str) -> _Node:
-        node = self._nodes.get(queue)
-        if node is None:
-            above = self._node(self._ledger.tree.specs[queue].parent)
-            node = self._nodes[queue] = _Node(queue, above)
-            above.children.append(node)
-        return node
-
-    def _touch(self, lane: _Lane) -> None:
-        child: _Lane | _Node = lane
-        while (above := child.above) is not None:
-            above.ranks.pop(child.node, None)
-            above.fresh = False
-            child = above
-
-    def _next(self, node: _Node) -> _Lane | None:
-        """The lane below ``node`` whose turn it is; None where nobody waits there any more."""
-        if not node.fresh:
-            node.fresh = True
-            best: tuple[Rank, _Lane] | None = None
-            for child in node.children:
-                lane = self._next(child) if isinstance(child, _Node) else child
-                rank = self._rank(node, child, lane)
-                if rank is not None and lane is not None and (best is None or rank < best[0]):
-                    best = (rank, lane)
-            node.lane = best[1] if best else None
-        return node.lane
-
-    def _rank(self, node: _Node, child: _Node | _Lane, lane: _Lane | None) -> Rank | None:
-        if child.node in node.ranks:
-            return node.ranks[child.node]
-        line = lane.first() if lane is not None else None
-        if line is None:
-            rank = None
-        elif len(node.children) == 1:
-            rank = (0, 0, child.node)
-        elif isinstance(child, _Lane):
-            rank = (1, self._ledger.share(child.node), child.node)
-        else:
-            covered = self._ledger.within_guarantee(child.queue, gang_amounts(minimum_gang(line.shape.gang)))
-            share = self._ledger.share(child.node) // self._ledger.tree.specs[child.queue].weight
-            rank = (0 if covered else 1, share, child.node)
-        node.ranks[child.node] = rank
-        return rank
-
-
-def gang_within_limits(shape: SchedulingKey, ledger: QuotaLedger) -> Gang | Reason:
-    """The gang as large as the limits of its queue allow, or why not even its floor is allowed."""
-
-    def allowed(amounts: Amounts) -> bool:
-        return ledger.exceeded_limit(shape.queue, amounts) is None
-
-    return largest_allowed(shape.gang, allowed) or limit_reason(shape, ledger)
-
-
-def limit_reason(shape: SchedulingKey, ledger: QuotaLedger) -> Reason:
-    """Which limit keeps the floor of ``shape`` from starting; call it only where one does."""
-    needed = gang_amounts(minimum_gang(shape.gang))
-    exceeded_limit = ledger.exceeded_limit(shape.queue, needed)
-    queue, resource = exceeded_limit or (shape.queue, "")
-    return reasons.queue_limit(
-        queue,
-        resource,
-        limit=ledger.limit(queue, resource),
-        held=ledger.held((queue,)).get(resource, 0),
-        needed=needed[resource],
-    )
-
-
-def exceeds_limit_alone(shape: SchedulingKey, ledger: QuotaLedger) -> bool:
-    """Whether the floor is above a limit even when its queues hold nothing."""
-    return ledger.exceeds_limit_alone(shape.queue, gang_amounts(minimum_gang(shape.gang)))
+        self.parent = parent
+        self.share_key: ShareKey = (queue,)
+        self.children: list[_QueueNode | _AccountNode] = []
+        self.ranks: dict[ShareKey, _Rank | None] = {}
+        self.next_account: _AccountNode | None = None
+        self.ranked = False

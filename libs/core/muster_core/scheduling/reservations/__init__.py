@@ -13,7 +13,7 @@ from muster_core.scheduling.reservations.expected_releases import (
     earliest_fit,
     earliest_placement,
     has_equal_replicas,
-    leaving,
+    terminating_releases,
 )
 from muster_core.scheduling.reservations.reservation import (
     LAUNCH_MARGIN_US,
@@ -36,5 +36,5 @@ __all__ = [
     "earliest_fit",
     "earliest_placement",
     "has_equal_replicas",
-    "leaving",
+    "terminating_releases",
 ]

@@ -1,11 +1,9 @@
-"""Who may take room by force, and of whom: a queue within what it is guaranteed of those that borrow, a priority of lower ones.
+"""Preemption: which waiting jobs may take capacity from running jobs, and which victims make room for them.
 
-Nobody can take back what was taken from him: a borrower is above its guarantee, a lower priority is lower.
-
-Whose room is taken for a claim: the least that makes the gang really fit, or nothing.
-
-What a job has above its minimum goes first, the newest members first; then whole gangs, the lowest priority first and the youngest
-of it. All of it is tried on the pool; what turns out not to be needed is given back, the dearest first.
+A queue within its guarantee reclaims from queues that borrow; in a queue that ``preempts_within``, a job preempts jobs of
+lower priority. No two jobs preempt each other in turn: a borrower is above its guarantee, and a lower priority stays lower.
+Victims lose as little as possible: first replicas above the minimum of a gang, the newest first, then whole gangs, the lowest
+priority and the youngest first. All of it is tried in a transaction; a victim that turns out not to be needed stays.
 """
 
 from __future__ import annotations
@@ -28,90 +26,139 @@ from muster_core.scheduling.queues import (
     gang_amounts,
     minimum_gang,
 )
-from muster_core.scheduling.reasons import PREEMPTED, RECLAIMED
 from muster_core.scheduling.reservations.expected_releases import ExpectedRelease, earliest_placement
 from muster_core.scheduling.state import Allocations, Evict, Resize, Transaction, surplus
 
+POLICY = "preemption"
+"""The policy in a ``Resize`` of a victim."""
+
+_MOST_VICTIMS = 512
+
+_Level = tuple[int, ...]
+
 
 class Preemptor(NamedTuple):
-    """A job that is entitled: ``covered`` are the queues of its path whose guarantee covers it, ``within`` whether its priority counts."""
+    """A waiting job that may preempt.
+
+    ``guaranteed_by`` are the queues on its path whose guarantee covers it; ``outranks`` is whether it may preempt lower
+    priorities in its queue.
+    """
 
     record: JobRecord
-    shape: SchedulingKey
+    key: SchedulingKey
     needed: Amounts
-    covered: frozenset[str]
-    within: bool
-
-
-_Standing = tuple[int, ...]
+    guaranteed_by: frozenset[str]
+    outranks: bool
 
 
 class _Rival(NamedTuple):
-    """A job of lower priority that is, or was, in the way: ``since`` (µs) it waits, None while it holds room."""
+    """A job that may be, or was, a victim of a higher priority; ``since`` (µs) it waits, None while it is active."""
 
     priority: int
     since: int | None
 
 
-def preemptors(transaction: Transaction, most: int) -> list[Preemptor]:
-    """The first jobs in line that are entitled to room, up to ``most``: guarantees first, then by priority and arrival.
+class _Victim(NamedTuple):
+    """What is taken at once: one replica above the minimum (``ref``), or the rest of a gang (None)."""
 
-    Whoever may take room of another's jobs goes before him: else the two would take turns, the one placed first and evicted for the other.
+    record: JobRecord
+    allocations: Allocations
+    code: str
+    ref: ReplicaRef | None
+
+
+def preemptors(transaction: Transaction, most: int) -> list[Preemptor]:
+    """Return the first ``most`` jobs that may preempt: by guarantee first, then by priority and arrival.
+
+    A job that may take the capacity of another one goes before it; otherwise the two would be placed and evicted in turn.
     """
-    specs = transaction.index.tree.specs
+    index, specs = transaction.index, transaction.index.tree.specs
     if not any(spec.preempts_within or transaction.ledger.guaranteed(name) for name, spec in specs.items()):
         return []
     rivals = _rivals(transaction)
-    claims: list[tuple[bool, _Standing, QueueKey, Preemptor]] = []
-    for line in transaction.index.classes:
-        shape = line.shape
-        needed = gang_amounts(minimum_gang(shape.gang))
-        spec = specs[shape.queue]
-        covered = frozenset(
-            name
-            for name in transaction.index.tree.path(shape.queue)
-            if spec.reclaims and transaction.ledger.within_guarantee(name, needed)
+    found: list[tuple[bool, _Level, QueueKey, Preemptor]] = []
+    for one in index.classes:
+        key = one.key
+        needed = gang_amounts(minimum_gang(key.gang))
+        spec = specs[key.queue]
+        path = index.tree.path(key.queue)
+        guaranteed_by = frozenset(
+            name for name in path if spec.reclaims and transaction.ledger.within_guarantee(name, needed)
         )
-        if not (covered or spec.preempts_within) or not transaction.is_feasible(shape.gang):
+        if not (guaranteed_by or spec.preempts_within) or not transaction.is_feasible(key.gang):
             continue
-        for key in islice((key for key in line.keys if transaction.is_eligible(key[2])), most):
-            record = transaction.index.records[key[2]]
-            within = spec.preempts_within and _outranks(record, rivals.get(shape.queue, []))
-            if covered or within:
-                claim = Preemptor(record, shape, needed, covered, within)
-                standing = _standing(transaction.index.tree.path(shape.queue), covered)
-                claims.append((not covered, standing, key, claim))
-    claims.sort(key=lambda one: one[:3])
-    return [claim for *_, claim in claims[:most]]
+        level = (*(0 if name in guaranteed_by else 1 for name in path), 1)
+        for job in islice((job for job in one.jobs if transaction.is_eligible(job[2])), most):
+            record = index.records[job[2]]
+            outranks = spec.preempts_within and _outranks(record, rivals.get(key.queue, []))
+            if guaranteed_by or outranks:
+                preemptor = Preemptor(record, key, needed, guaranteed_by, outranks)
+                found.append((not guaranteed_by, level, job, preemptor))
+    found.sort(key=lambda one: one[:3])
+    return [preemptor for *_, preemptor in found[:most]]
 
 
-def _standing(path: tuple[str, ...], covered: frozenset[str]) -> _Standing:
-    """Lower goes first: level by level from the top, a queue whose guarantee covers it before others and before jobs of the queue above."""
-    return (*(0 if name in covered else 1 for name in path), 1)
+def preempt(preemptor: Preemptor, transaction: Transaction) -> Placement | None:
+    """Make room for the minimum of a gang, and emit the evictions and resizes of its victims.
+
+    Args:
+        preemptor: The waiting job.
+        transaction: An open transaction, in which terminating allocations are released. The allocations of the victims
+            stay released in it.
+
+    Returns:
+        Where the gang will start, or None if no set of victims helps.
+    """
+    gang = minimum_gang(preemptor.key.gang)
+
+    def fits() -> Placement | None:
+        if transaction.ledger.exceeded_limit(preemptor.key.queue, preemptor.needed) is not None:
+            return None
+        return find_room(gang, transaction.snapshot)
+
+    placement = fits()
+    if placement is not None:
+        return placement
+    victims = _victims(preemptor, transaction)
+    if not victims:
+        return None
+    mark = transaction.checkpoint()
+    releases = [ExpectedRelease(one.record, one.allocations, None) for one in victims]
+    found = earliest_placement(transaction, releases, gang, fits)
+    if found is None:
+        transaction.rollback(mark)
+        return None
+    number, placement = found
+    needed, placement = _minimised(victims[:number], placement, fits, transaction)
+    transaction.commit(mark)
+    _emit(preemptor, needed, transaction)
+    return placement
 
 
-def preemption_code(claim: Preemptor, victim: JobRecord, transaction: Transaction) -> str | None:
-    """The code of the reason for which ``claim`` may take room of ``victim`` now, or None where it may not."""
+def preemption_code(preemptor: Preemptor, victim: JobRecord, transaction: Transaction) -> str | None:
+    """Return the reason code with which ``preemptor`` may preempt ``victim`` now, or None if it may not."""
     if victim.job is None or not victim.job.preemptible:
         return None
-    queue, other = claim.shape.queue, transaction.index.tree.account_of(victim)[0]
+    tree, ledger = transaction.index.tree, transaction.ledger
+    queue, other = preemptor.key.queue, tree.account_of(victim)[0]
     if queue == other:
-        return PREEMPTED if claim.within and victim.job.priority < _priority(claim.record) else None
-    ours, theirs = transaction.index.tree.path(queue), transaction.index.tree.path(other)
+        lower = victim.job.priority < _priority(preemptor.record)
+        return reasons.PREEMPTED if preemptor.outranks and lower else None
+    ours, theirs = tree.path(queue), tree.path(other)
     common = next(
         (i for i, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]),
         min(len(ours), len(theirs)),
     )
-    if common == len(ours) or ours[common] not in claim.covered:
+    if common == len(ours) or ours[common] not in preemptor.guaranteed_by:
         return None
-    held = amounts_of(transaction.index.allocations.get(victim.job_id, {}).values())
-    disputed = [name for name in transaction.ledger.contested(claim.needed) if held.get(name)]
-    borrows = all(transaction.ledger.borrows(name, disputed) for name in theirs[common:])
-    return RECLAIMED if disputed and borrows else None
+    allocated = amounts_of(transaction.index.allocations.get(victim.job_id, {}).values())
+    contested = [name for name in ledger.contested(preemptor.needed) if allocated.get(name)]
+    borrows = all(ledger.borrows(name, contested) for name in theirs[common:])
+    return reasons.RECLAIMED if contested and borrows else None
 
 
 def _rivals(transaction: Transaction) -> dict[str, list[_Rival]]:
-    """By queue that preempts within: who holds room and may lose it, and who has lost it."""
+    """Return, by queue that preempts within, the preemptible active jobs and the evicted ones."""
     rivals: dict[str, list[_Rival]] = {}
     tree = transaction.index.tree
     for record in transaction.index.records.values():
@@ -126,7 +173,7 @@ def _rivals(transaction: Transaction) -> dict[str, list[_Rival]]:
 
 
 def _outranks(record: JobRecord, rivals: list[_Rival]) -> bool:
-    """Whether somebody of lower priority holds room, or has been evicted since the job came."""
+    """Return whether a job of lower priority is active, or was evicted after ``record`` had arrived."""
     priority = _priority(record)
     return any(
         one.priority < priority and (one.since is None or one.since >= record.queued_at) for one in rivals
@@ -137,145 +184,105 @@ def _priority(record: JobRecord) -> int:
     return record.job.priority if record.job else 0
 
 
-POLICY = "preemption"
-"""The policy's name of a size that a claim has forced."""
-
-_MOST_UNITS = 512
-
-
-class _Unit(NamedTuple):
-    """What is taken at once: one replica above the minimum (``ref``), or all that is left of a gang; ``code`` says by what right."""
-
-    record: JobRecord
-    holds: Allocations
-    code: str
-    ref: ReplicaRef | None
-
-
-def preempt(claim: Preemptor, transaction: Transaction) -> Placement | None:
-    """Where the floor of the claim's gang fits, after what is on its way out has left and whoever must leave too; None where nothing helps.
-
-    The victims are told; their room stays released inside the open transaction.
-    """
-    gang = minimum_gang(claim.shape.gang)
-
-    def fits() -> Placement | None:
-        if transaction.ledger.exceeded_limit(claim.shape.queue, claim.needed) is not None:
-            return None
-        return find_room(gang, transaction.snapshot)
-
-    fitting = fits()
-    if fitting is not None:
-        return fitting
-    units = _units(claim, transaction)
-    if not units:
-        return None
-    mark = transaction.checkpoint()
-    found = earliest_placement(
-        transaction, [ExpectedRelease(one.record, one.holds, None) for one in units], gang, fits
-    )
-    if found is None:
-        transaction.rollback(mark)
-        return None
-    number, fitting = found
-    needed, fitting = _give_back(units[:number], fitting, fits, transaction)
-    transaction.commit(mark)
-    _tell(claim, needed, transaction)
-    return fitting
-
-
-def _units(claim: Preemptor, transaction: Transaction) -> list[_Unit]:
-    """Everything that may be taken, in order; a right is looked at again after each, since a queue may borrow no longer."""
-    victims = [
+def _victims(preemptor: Preemptor, transaction: Transaction) -> list[_Victim]:
+    """Return everything that may be taken, in order; after each victim its queue may borrow no longer."""
+    index, ledger = transaction.index, transaction.ledger
+    records = [
         record
-        for record in transaction.index.records.values()
+        for record in index.records.values()
         if record.phase in ACTIVE_PHASES
         and not record.cancel_requested
         and record.job_id not in transaction.decided
-        and record.job_id in transaction.index.allocations
-        and preemption_code(claim, record, transaction) is not None
+        and record.job_id in index.allocations
+        and preemption_code(preemptor, record, transaction) is not None
     ]
-    victims.sort(key=_victim_order)
-    units: list[_Unit] = []
-    mark = transaction.ledger.checkpoint()
-    for above in (True, False):
-        for record in victims:
-            taken = {key for unit in units if unit.record is record for key, _ in unit.holds}
-            for ref, holds in (
-                surplus(record, transaction.index.allocations[record.job_id])
-                if above
-                else _gang(record, taken, transaction)
+    records.sort(key=lambda one: (_priority(one), -one.placed_at, one.job_id))
+    victims: list[_Victim] = []
+    mark = ledger.checkpoint()
+    for above_minimum in (True, False):
+        for record in records:
+            taken = {key for victim in victims if victim.record is record for key, _ in victim.allocations}
+            for ref, allocations in (
+                surplus(record, index.allocations[record.job_id])
+                if above_minimum
+                else _rest_of_gang(record, taken, transaction)
             ):
-                code = preemption_code(claim, record, transaction)
-                if code is None or not holds or len(units) >= _MOST_UNITS:
+                code = preemption_code(preemptor, record, transaction)
+                if code is None or not allocations or len(victims) >= _MOST_VICTIMS:
                     break
-                account = transaction.index.tree.account_of(record)
-                transaction.ledger.take(account, amounts_of(hold for _, hold in holds))
-                units.append(_Unit(record, holds, code, ref))
-    transaction.ledger.rollback(mark)
-    return units
+                ledger.subtract(index.tree.account_of(record), amounts_of(one for _, one in allocations))
+                victims.append(_Victim(record, allocations, code, ref))
+    ledger.rollback(mark)
+    return victims
 
 
-def _victim_order(record: JobRecord) -> tuple[int, int, str]:
-    return (record.job.priority if record.job else 0, -record.placed_at, record.job_id)
-
-
-def _gang(
+def _rest_of_gang(
     record: JobRecord, taken: set[tuple[str, int, str, int]], transaction: Transaction
 ) -> Iterator[tuple[None, Allocations]]:
-    """Whatever the job still holds and is not on its way out."""
-    held = transaction.index.allocations[record.job_id]
-    here = transaction.snapshot.holds
-    yield None, tuple((key, hold) for key, hold in held.items() if key not in taken and key in here)
+    """Yield the allocations of a job that are neither taken nor terminating."""
+    allocated = transaction.snapshot.holds
+    yield (
+        None,
+        tuple(
+            (key, one)
+            for key, one in transaction.index.allocations[record.job_id].items()
+            if key not in taken and key in allocated
+        ),
+    )
 
 
-def _give_back(
-    units: list[_Unit], found: Placement, fits: Callable[[], Placement | None], transaction: Transaction
-) -> tuple[list[_Unit], Placement]:
-    """What of ``units``, all released, is needed for the gang to fit, and where it then goes."""
-    needed: list[_Unit] = []
-    for unit in reversed(units):
-        gone = any(one.record is unit.record and one.ref is None for one in needed)
-        if not gone:
-            transaction.add_allocations(unit.record, unit.holds)
+def _minimised(
+    victims: list[_Victim],
+    placement: Placement,
+    fits: Callable[[], Placement | None],
+    transaction: Transaction,
+) -> tuple[list[_Victim], Placement]:
+    """Return which of the released ``victims`` are needed, and where the gang goes then; the others get theirs back."""
+    needed: list[_Victim] = []
+    for victim in reversed(victims):
+        is_evicted = any(one.record is victim.record and one.ref is None for one in needed)
+        if not is_evicted:
+            transaction.add_allocations(victim.record, victim.allocations)
             still = fits()
             if still is not None:
-                found = still
+                placement = still
                 continue
-            transaction.release(unit.record, unit.holds)
-        needed.append(unit)
-    return needed[::-1], found
+            transaction.release(victim.record, victim.allocations)
+        needed.append(victim)
+    return needed[::-1], placement
 
 
-def _tell(claim: Preemptor, units: list[_Unit], transaction: Transaction) -> None:
-    by_job: dict[str, list[_Unit]] = {}
-    for unit in units:
-        by_job.setdefault(unit.record.job_id, []).append(unit)
+def _emit(preemptor: Preemptor, victims: list[_Victim], transaction: Transaction) -> None:
+    by_job: dict[str, list[_Victim]] = {}
+    for victim in victims:
+        by_job.setdefault(victim.record.job_id, []).append(victim)
     for job_id, taken in by_job.items():
         record = taken[0].record
-        removed = tuple(one.ref for one in taken if one.ref is not None)
         if any(one.ref is None for one in taken):
-            reason = _reason(taken[-1].code, claim, "all of it")
+            reason = _reason(taken[-1].code, preemptor, "the gang is evicted")
             transaction.emit(Evict(job_id=job_id, attempt=record.attempt, reason=reason))
             continue
+        removed = tuple(one.ref for one in taken if one.ref is not None)
+        verb = "is" if len(removed) == 1 else "are"
         transaction.emit(
             Resize(
                 job_id=job_id,
                 attempt=record.attempt,
                 generation=record.generation + 1,
                 removed=removed,
-                reason=_reason(taken[0].code, claim, counted(len(removed), "replica")),
+                reason=_reason(
+                    taken[0].code, preemptor, f"{counted(len(removed), 'replica')} {verb} removed"
+                ),
                 policy=POLICY,
             )
         )
 
 
-def _reason(code: str, claim: Preemptor, what: str) -> Reason:
-    job = claim.record.job
-    who = f"{claim.record.name} ({claim.record.job_id})"
-    priority = job.priority if job else 0
+def _reason(code: str, preemptor: Preemptor, what: str) -> Reason:
+    priority = _priority(preemptor.record)
+    message = f"{what} for {preemptor.record.name} ({preemptor.record.job_id})"
     if code == reasons.RECLAIMED:
-        message = f"{what} makes room for {who}: queue {claim.shape.queue} takes back what it is guaranteed"
+        message += f": queue {preemptor.key.queue} reclaims its guarantee"
     else:
-        message = f"{what} makes room for {who}, which has priority {priority}"
+        message += f", which has priority {priority}"
     return Reason(code=code, message=message, numbers={"priority": priority})

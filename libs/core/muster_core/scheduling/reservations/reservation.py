@@ -1,8 +1,9 @@
-"""Room that is kept for a waiting gang: on the nodes of its reservation, as much of what is free now as it will need then.
+"""Reservations: which waiting jobs get one, and the free capacity that it withholds from others.
 
-Who gets a reservation: who may take room by force, then for whom others gave it up, then who has waited too long.
-
-All are found from the events and the clock alone, so that a new leader keeps the same room for the same jobs.
+Reservations go to jobs with a guarantee or a higher priority (see ``preemption``), to jobs for which others released
+replicas, and to jobs that have waited past the starvation threshold. A job that certainly ends before the expected start of a
+reservation may use its capacity: EASY backfill (Lifka, 1995), on nodes and GPUs. Everything follows from the events and the
+clock, so that a new leader reserves the same capacity for the same jobs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from muster_core.scheduling.placement import (
     Snapshot,
     find_room,
 )
-from muster_core.scheduling.queues import QueueKey, SchedulingClass, SchedulingKey, gang_amounts, minimum_gang
+from muster_core.scheduling.queues import (
+    QueueKey,
+    SchedulingClass,
+    SchedulingKey,
+    gang_amounts,
+    minimum_gang,
+)
 from muster_core.scheduling.reservations.expected_releases import (
     ExpectedRelease,
     ReleaseTimeline,
@@ -31,32 +38,35 @@ from muster_core.scheduling.reservations.expected_releases import (
     earliest_fit,
     earliest_placement,
     has_equal_replicas,
-    leaving,
+    terminating_releases,
 )
 from muster_core.scheduling.reservations.preemption import Preemptor, preempt, preemptors
 from muster_core.scheduling.state import Transaction
 
 LAUNCH_MARGIN_US = 30_000_000
-"""What launching and ending may add to a job's own bound."""
+"""What launching and terminating may add to the active deadline of a job."""
 
 _US = 1_000_000
+_MOST_RESERVATIONS = 8
+"""Per cycle: more reservations withhold nothing more, because nothing is left, but cost time."""
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):
-    """Room on ``nodes`` is kept for a job; it is expected to start at ``expected_at`` (µs), None where nobody knows.
+    """Capacity on ``nodes`` is reserved for a job. ``expected_at`` is its expected start (µs), None if unknown.
 
-    ``forced`` says that the job is entitled to that room; otherwise it has waited too long for it.
+    ``freed`` is True if other jobs release the capacity for it (preemption, reclaim, scale-down), and False if the job has
+    waited past the starvation threshold.
     """
 
     job_id: str
     queue: str
     nodes: tuple[str, ...]
     expected_at: int | None
-    forced: bool
+    freed: bool
 
 
-class _Rest(NamedTuple):
-    """What of a node is for others once the gang stands there: by resource, and by GPU index."""
+class _Remainder(NamedTuple):
+    """What of a node is left for others once the gang has started: by resource, and by GPU index."""
 
     amounts: dict[str, int]
     gpus: tuple[int, ...]
@@ -64,114 +74,126 @@ class _Rest(NamedTuple):
 
 
 class ReservedCapacity:
-    """The room of one reservation, noted when everybody it waits for has left and the gang stands in ``snapshot``."""
+    """The capacity of one reservation.
+
+    Args:
+        reservation: The reservation.
+        key: What the job asks for.
+        found: Where the gang will start.
+        snapshot: The nodes at that time: without the jobs that it waits for, and with the gang.
+    """
 
     def __init__(
-        self, reservation: Reservation, shape: SchedulingKey, found: Placement, snapshot: Snapshot
+        self, reservation: Reservation, key: SchedulingKey, found: Placement, snapshot: Snapshot
     ) -> None:
         self.reservation = reservation
         resources = {
             name
-            for role in shape.gang.roles
+            for role in key.gang.roles
             for slot in (role.slot, *(slot for _, slot in role.overrides))
             for name, _ in slot.demand.amounts
         }
-        self._rests: dict[str, _Rest] = {}
+        self._remainders: dict[str, _Remainder] = {}
         for node in sorted({one.node for one in found.replicas}):
             room = snapshot.room(node)
             amounts = {name: snapshot.free_of(room, name) for name in sorted(resources)}
-            self._rests[node] = _Rest(amounts, room.gpus, room.gpu_memory)
+            self._remainders[node] = _Remainder(amounts, room.gpus, room.gpu_memory)
 
-    def outlasts(self, bound_s: int | None, now: int) -> bool:
-        """Whether a job that starts now has certainly ended when the room is needed."""
+    def permits(self, bound_s: int | None, now: int) -> bool:
+        """Return whether a job that starts now, and runs for at most ``bound_s``, ends before the reservation starts."""
         at = self.reservation.expected_at
         return bound_s is not None and at is not None and now + bound_s * _US + LAUNCH_MARGIN_US <= at
 
-    def holds(self, snapshot: Snapshot) -> Iterator[tuple[AllocationKey, Allocation]]:
-        """What must not be given to others of what is free in ``snapshot``."""
+    def concerns(self, job_id: str, key: SchedulingKey, now: int) -> bool:
+        """Return whether a job must not use the capacity: it belongs to another job and is needed too soon."""
+        return self.reservation.job_id != job_id and not self.permits(key.bound_s, now)
+
+    def allocations(self, snapshot: Snapshot) -> Iterator[tuple[AllocationKey, Allocation]]:
+        """Yield what to withhold of the free capacity in ``snapshot``."""
         name = f"reserved/{self.reservation.job_id}"
-        for node, rest in self._rests.items():
+        for node, remainder in self._remainders.items():
             room = snapshot.room(node)
-            kept = {what: snapshot.free_of(room, what) - amount for what, amount in rest.amounts.items()}
-            amounts = tuple((what, amount) for what, amount in sorted(kept.items()) if amount > 0)
+            reserved = {
+                what: snapshot.free_of(room, what) - amount for what, amount in remainder.amounts.items()
+            }
+            amounts = tuple((what, amount) for what, amount in sorted(reserved.items()) if amount > 0)
             if amounts:
                 yield (name, 0, node, -1), Allocation(node, Demand(amounts=amounts))
             for gpu, milli in enumerate(room.gpus):
-                demand = _of_gpu(milli - rest.gpus[gpu], room.gpu_memory[gpu] - rest.gpu_memory[gpu])
-                # Of a GPU without free compute nobody can take the memory.
+                demand = _gpu_demand(
+                    milli - remainder.gpus[gpu], room.gpu_memory[gpu] - remainder.gpu_memory[gpu]
+                )
+                # The memory of a GPU without free compute cannot be allocated anyway.
                 if milli > 0 and demand is not None:
                     yield (name, 0, node, gpu), Allocation(node, demand, (gpu,))
 
 
 class Reservations:
-    """Every reservation of a pass, standing in ``snapshot`` but where it is lifted."""
+    """The reservations of a scheduling cycle. Enforced ones withhold their capacity in ``snapshot``; lifted ones do not."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._kept: dict[str, ReservedCapacity] = {}
-        self._standing: dict[str, list[AllocationKey]] = {}
+        self._by_job: dict[str, ReservedCapacity] = {}
+        self._enforced: dict[str, list[AllocationKey]] = {}
 
     @property
     def reservations(self) -> tuple[Reservation, ...]:
-        """Those that there are, in the order in which they were given."""
-        return tuple(kept.reservation for kept in self._kept.values())
+        """The reservations in the order in which they were given."""
+        return tuple(one.reservation for one in self._by_job.values())
 
     @property
     def all(self) -> tuple[ReservedCapacity, ...]:
-        """The room of each of them."""
-        return tuple(self._kept.values())
+        """The capacity of each reservation, in the same order."""
+        return tuple(self._by_job.values())
 
-    def add(self, kept: ReservedCapacity) -> None:
-        """Keep room for one more; ``stand`` has to follow."""
-        self._kept[kept.reservation.job_id] = kept
+    def add(self, reserved: ReservedCapacity) -> None:
+        """Add a reservation; it is enforced from the next ``enforce`` on."""
+        self._by_job[reserved.reservation.job_id] = reserved
 
-    def fulfil(self, job_id: str) -> None:
-        """The job has started; ``stand`` has to follow."""
-        self._kept.pop(job_id, None)
+    def remove(self, job_id: str) -> None:
+        """Remove the reservation of a job that has started; call ``enforce`` afterwards."""
+        self._by_job.pop(job_id, None)
 
-    def lift(self, job_id: str, shape: SchedulingKey, now: int) -> bool:
-        """Lift what does not concern the job: its own reservation, and those before which it has ended. Answers whether any was."""
+    def lift(self, job_id: str, key: SchedulingKey, now: int) -> bool:
+        """Lift the reservations that a job may ignore: its own, and those that start after its end.
+
+        Returns:
+            Whether any was lifted.
+        """
         lifted = [
             name
-            for name, kept in self._kept.items()
-            if name in self._standing and not _concerns(kept, job_id, shape, now)
+            for name, reserved in self._by_job.items()
+            if name in self._enforced and not reserved.concerns(job_id, key, now)
         ]
         for name in lifted:
-            self._release(name)
+            self._lift(name)
         return bool(lifted)
 
     def lift_all(self) -> None:
-        """Lift whatever still stands."""
-        for name in list(self._standing):
-            self._release(name)
+        """Lift every reservation."""
+        for name in list(self._enforced):
+            self._lift(name)
 
-    def first_before(self, job_id: str, shape: SchedulingKey, now: int) -> Reservation | None:
-        """The first reservation that concerns the job, None where none does."""
-        concerning = (kept for kept in self._kept.values() if _concerns(kept, job_id, shape, now))
-        first = next(concerning, None)
-        return first.reservation if first is not None else None
+    def first_blocking(self, job_id: str, key: SchedulingKey, now: int) -> Reservation | None:
+        """Return the first reservation that a job must respect."""
+        blocking = (one.reservation for one in self._by_job.values() if one.concerns(job_id, key, now))
+        return next(blocking, None)
 
-    def stand(self) -> None:
-        """Keep the room of every reservation, as it is now."""
-        for name in list(self._standing):
-            self._release(name)
-        for name, kept in self._kept.items():
-            holds = list(kept.holds(self._snapshot))
-            self._snapshot.hold_all(holds)
-            self._standing[name] = [key for key, _ in holds]
+    def enforce(self) -> None:
+        """Withhold the capacity of every reservation, computed anew from what is free now."""
+        self.lift_all()
+        for name, reserved in self._by_job.items():
+            allocations = list(reserved.allocations(self._snapshot))
+            self._snapshot.hold_all(allocations)
+            self._enforced[name] = [key for key, _ in allocations]
 
-    def _release(self, name: str) -> None:
-        for key in self._standing.pop(name):
+    def _lift(self, name: str) -> None:
+        for key in self._enforced.pop(name):
             self._snapshot.release(key)
 
 
-def _concerns(kept: ReservedCapacity, job_id: str, shape: SchedulingKey, now: int) -> bool:
-    """Whether a job must leave this room alone: it is another's, and will be needed before the job has certainly ended."""
-    return kept.reservation.job_id != job_id and not kept.outlasts(shape.bound_s, now)
-
-
-def _of_gpu(milli: int, memory: int) -> Demand | None:
-    """The demand that takes so much of one GPU."""
+def _gpu_demand(milli: int, memory: int) -> Demand | None:
+    """Return the demand that takes ``milli`` of one GPU and ``memory`` bytes of it."""
     if milli <= 0 and memory <= 0:
         return None
     if milli >= GPU_MILLI:
@@ -179,220 +201,214 @@ def _of_gpu(milli: int, memory: int) -> Demand | None:
     return Demand(amounts=(), gpu_share=max(milli, 1), gpu_memory=max(memory, 0))
 
 
-_MOST = 8
-"""Reservations at once: beyond a handful they keep no more room, since there is none, but cost time."""
-
-
 class ReservationCache:
-    """What was kept, and under which conditions."""
+    """The reservations of starved jobs from the last cycle, valid while nothing that they follow from has changed.
+
+    Planning them costs milliseconds on a large pool, and most cycles follow events that change no allocation.
+    """
 
     def __init__(self) -> None:
-        self._conditions: Hashable = None
+        self._basis: Hashable = None
         self._at = 0
         self._until: int | None = None
-        self._kept: tuple[ReservedCapacity, ...] = ()
+        self._reserved: tuple[ReservedCapacity, ...] = ()
 
-    def recall(self, conditions: Hashable, now: int) -> tuple[ReservedCapacity, ...] | None:
-        """What is to be kept at ``now`` (µs) under the same ``conditions``, or None where that has to be derived."""
-        if (
-            conditions != self._conditions
-            or now < self._at
-            or (self._until is not None and now >= self._until)
-        ):
+    def get(self, basis: Hashable, now: int) -> tuple[ReservedCapacity, ...] | None:
+        """Return what the same ``basis`` gave, if that is still valid at ``now`` (µs)."""
+        if basis != self._basis or now < self._at or (self._until is not None and now >= self._until):
             return None
-        return self._kept
+        return self._reserved
 
-    def note(
-        self, conditions: Hashable, *, at: int, until: int | None, kept: Sequence[ReservedCapacity]
+    def put(
+        self, basis: Hashable, *, at: int, until: int | None, reserved: Sequence[ReservedCapacity]
     ) -> None:
-        """At ``at`` (µs) this was derived; it holds to before ``until``, None: until the conditions change."""
-        self._conditions = conditions
+        """Store what ``basis`` gives from ``at`` (µs) to before ``until``; None: for as long as the basis is the same."""
+        self._basis = basis
         self._at = at
         self._until = until
-        self._kept = tuple(kept)
+        self._reserved = tuple(reserved)
 
 
 class ReservationPlanner:
-    """Gives the reservations of a pass."""
+    """Gives the reservations of a scheduling cycle, and emits the preemptions that they need."""
 
     def __init__(
         self,
         transaction: Transaction,
-        kept: Reservations,
+        reservations: Reservations,
         runtime_estimates: RuntimeEstimates,
-        remembered: ReservationCache,
+        cache: ReservationCache | None = None,
     ) -> None:
-        self._trial = transaction
-        self._kept = kept
-        self._durations = runtime_estimates
-        self._remembered = remembered
-        self._ending: ReleaseTimeline | None = None
-        self._may_have_left = False
-        self._patient: list[tuple[int, str]] = []
+        self._transaction = transaction
+        self._reservations = reservations
+        self._estimates = runtime_estimates
+        self._cache = cache
+        self._timeline: ReleaseTimeline | None = None
+        self._has_released = False
+        self._starving_at: list[tuple[int, str]] = []
 
     def run(self) -> None:
-        """Keep room for whoever is to have it; what is said is who must leave for it."""
-        claims = preemptors(self._trial, _MOST)
-        promised = self._promised()
+        """Plan the reservations and enforce them."""
+        claims = preemptors(self._transaction, _MOST_RESERVATIONS)
+        beneficiaries = self._beneficiaries()
         starved = self._starved()
-        if not claims and not promised:
-            self._keep_for(starved)
-        else:
-            self._derive(claims, promised, starved)
-        self._kept.stand()
+        if claims or beneficiaries:
+            self._plan(claims, beneficiaries, starved)
+        elif starved:
+            self._plan_starved(starved)
+        self._reservations.enforce()
 
-    def _keep_for(self, starved: Sequence[tuple[JobRecord, SchedulingKey]]) -> None:
-        """Keep room for the starved, where nobody else is entitled to any."""
-        if not starved:
-            return
-        index, now = self._trial.index, self._trial.now
-        waiting = tuple((record.job_id, shape) for record, shape in starved)
-        conditions = (index.version, self._durations.version, waiting)
-        remembered = self._remembered.recall(conditions, now)
-        if remembered is not None:
-            for kept in remembered:
-                self._kept.add(kept)
-            return
-        self._derive((), (), starved)
-        self._remembered.note(conditions, at=now, until=self._holds_until(), kept=self._kept.all)
+    def next_starvation_at(self) -> int | None:
+        """Return when the next job without a start in this cycle passes the starvation threshold (µs), if any does."""
+        decided = self._transaction.decided
+        return min((at for at, job_id in self._starving_at if job_id not in decided), default=None)
 
-    def _holds_until(self) -> int | None:
-        """The instant (µs) before which the same would be derived from the same events, None where time does not matter."""
-        now = self._trial.now
-        if any(one.expected_at == now for one in self._kept.reservations):
+    def _plan_starved(self, starved: Sequence[tuple[JobRecord, SchedulingKey]]) -> None:
+        """Plan reservations of starved jobs only, which the cache may have."""
+        cache, now = self._cache, self._transaction.now
+        waiting = tuple((record.job_id, key) for record, key in starved)
+        basis = (self._transaction.index.version, self._estimates.version, waiting)
+        cached = cache.get(basis, now) if cache else None
+        if cached is not None:
+            for reserved in cached:
+                self._reservations.add(reserved)
+            return
+        self._plan((), (), starved)
+        if cache:
+            cache.put(basis, at=now, until=self._valid_until(), reserved=self._reservations.all)
+
+    def _valid_until(self) -> int | None:
+        """Return before which instant (µs) the same events give the same plan; None if time does not matter."""
+        now = self._transaction.now
+        if any(one.expected_at == now for one in self._reservations.reservations):
             return now + 1
-        return self._ending.until if self._ending else None
+        return self._timeline.valid_until if self._timeline else None
 
-    def _derive(
+    def _plan(
         self,
         claims: Sequence[Preemptor],
-        promised: Sequence[tuple[JobRecord, SchedulingKey]],
+        beneficiaries: Sequence[tuple[JobRecord, SchedulingKey]],
         starved: Sequence[tuple[JobRecord, SchedulingKey]],
     ) -> None:
-        mark = self._trial.checkpoint()
+        transaction = self._transaction
+        mark = transaction.checkpoint()
         try:
-            for leaver in leaving(self._trial.index, self._trial.now):
-                self._trial.release(leaver.record, leaver.holds)
-            self._may_have_left = bool(claims)
+            for release in terminating_releases(transaction.index, transaction.now):
+                transaction.release(release.record, release.allocations)
+            self._has_released = bool(claims)
             for claim in claims:
-                self._claim(claim)
-            for record, shape in promised:
-                self._redeem(record, shape)
-            for position, (record, shape) in enumerate(starved, 1):
-                if len(self._kept.reservations) < _MOST:
-                    self._wait_for_room(record, shape, is_last=position == len(starved))
+                if (found := preempt(claim, transaction)) is not None:
+                    self._reserve(claim.record, claim.key, found, transaction.now, freed=True)
+            for record, key in beneficiaries:
+                self._reserve_freed(record, key)
+            for position, (record, key) in enumerate(starved, 1):
+                if len(self._reservations.reservations) < _MOST_RESERVATIONS:
+                    self._reserve_earliest(record, key, is_last=position == len(starved))
         finally:
-            self._trial.rollback(mark)
+            transaction.rollback(mark)
 
-    def starves_at(self) -> int | None:
-        """The next instant (µs) at which somebody who was not placed in this pass has waited too long, if any."""
-        return min((at for at, job_id in self._patient if job_id not in self._trial.decided), default=None)
+    def _reserve_freed(self, record: JobRecord, key: SchedulingKey) -> None:
+        """Reserve what donors released for a job, once all of it is free or terminating."""
+        if not self._has_reservation(record):
+            found = find_room(minimum_gang(key.gang), self._transaction.snapshot)
+            if found is not None:
+                self._reserve(record, key, found, self._transaction.now, freed=True)
 
-    def _claim(self, claim: Preemptor) -> None:
-        found = preempt(claim, self._trial)
-        if found is not None:
-            self._keep(claim.record, claim.shape, found, self._trial.now, forced=True)
-
-    def _redeem(self, record: JobRecord, shape: SchedulingKey) -> None:
-        """Keep what was given up for a job, once all of it is there."""
-        if any(one.job_id == record.job_id for one in self._kept.reservations):
+    def _reserve_earliest(self, record: JobRecord, key: SchedulingKey, *, is_last: bool) -> None:
+        """Reserve where a starved job fits first, after the fewest expected releases."""
+        if self._has_reservation(record):
             return
-        found = self._room_for(shape)
-        if found is not None:
-            self._keep(record, shape, found, self._trial.now, forced=True)
-
-    def _wait_for_room(self, record: JobRecord, shape: SchedulingKey, *, is_last: bool) -> None:
-        if any(one.job_id == record.job_id for one in self._kept.reservations):
-            return
-        if self._ending is None:
-            self._ending = ReleaseTimeline(self._trial.index, self._durations, self._trial.now)
-        leavers: Sequence[ExpectedRelease] = self._ending
-        if self._may_have_left:
-            leavers = RemainingReleases(leavers, self._trial.snapshot.holds)
-        mark = self._trial.checkpoint()
-        gang = minimum_gang(shape.gang)
+        transaction = self._transaction
+        if self._timeline is None:
+            self._timeline = ReleaseTimeline(transaction.index, self._estimates, transaction.now)
+        releases: Sequence[ExpectedRelease] = self._timeline
+        if self._has_released:
+            releases = RemainingReleases(releases, transaction.snapshot.holds)
+        mark = transaction.checkpoint()
+        gang = minimum_gang(key.gang)
         if has_equal_replicas(gang):
-            found = self._counted(gang, leavers, is_last=is_last)
+            found = self._earliest_counted(gang, releases, is_last=is_last)
         else:
             found = earliest_placement(
-                self._trial, leavers, gang, lambda: find_room(gang, self._trial.snapshot)
+                transaction, releases, gang, lambda: find_room(gang, transaction.snapshot)
             )
         if found is None:
-            self._trial.rollback(mark)
+            transaction.rollback(mark)
             return
-        self._trial.commit(mark)
-        self._may_have_left = True
+        transaction.commit(mark)
+        self._has_released = True
         number, placement = found
-        at = leavers[number - 1].end if number else self._trial.now
-        known = [one.expected_at for one in self._kept.reservations]
+        at = releases[number - 1].at if number else transaction.now
+        known = [one.expected_at for one in self._reservations.reservations]
         if at is not None and known and known[-1] is not None:
             at = max(at, known[-1])
-        self._keep(record, shape, placement, None if None in known else at, forced=False)
+        self._reserve(record, key, placement, None if None in known else at, freed=False)
 
-    def _counted(
-        self, gang: Gang, leavers: Sequence[ExpectedRelease], *, is_last: bool
+    def _earliest_counted(
+        self, gang: Gang, releases: Sequence[ExpectedRelease], *, is_last: bool
     ) -> tuple[int, Placement] | None:
-        """As ``earliest_placement``; for the last who waits the only room released is that in question, since nobody looks at the rest."""
-        opening = earliest_fit(gang, leavers, self._trial.snapshot)
-        if opening is None:
+        """Do as ``earliest_placement`` does; for the last starved job, release only what it needs."""
+        fit = earliest_fit(gang, releases, self._transaction.snapshot)
+        if fit is None:
             return None
-        for leaver in leavers[: opening.number]:
-            given = [one for one in leaver.holds if not is_last or one[1].node in opening.nodes]
-            if given:
-                self._trial.release(leaver.record, given)
-        found = find_room(gang, self._trial.snapshot)
-        return None if found is None else (opening.number, found)
+        for release in releases[: fit.number]:
+            relevant = [one for one in release.allocations if not is_last or one[1].node in fit.nodes]
+            if relevant:
+                self._transaction.release(release.record, relevant)
+        found = find_room(gang, self._transaction.snapshot)
+        return None if found is None else (fit.number, found)
 
-    def _keep(
-        self, record: JobRecord, shape: SchedulingKey, found: Placement, at: int | None, *, forced: bool
+    def _reserve(
+        self, record: JobRecord, key: SchedulingKey, found: Placement, at: int | None, *, freed: bool
     ) -> None:
-        self._trial.allocate(record, record.attempt + 1, found.replicas)
+        self._transaction.allocate(record, record.attempt + 1, found.replicas)
         reservation = Reservation(
             job_id=record.job_id,
-            queue=shape.queue,
+            queue=key.queue,
             nodes=tuple(sorted({one.node for one in found.replicas})),
             expected_at=at,
-            forced=forced,
+            freed=freed,
         )
-        self._kept.add(ReservedCapacity(reservation, shape, found, self._trial.snapshot))
+        self._reservations.add(ReservedCapacity(reservation, key, found, self._transaction.snapshot))
 
-    def _room_for(self, shape: SchedulingKey) -> Placement | None:
-        return find_room(minimum_gang(shape.gang), self._trial.snapshot)
+    def _has_reservation(self, record: JobRecord) -> bool:
+        return any(one.job_id == record.job_id for one in self._reservations.reservations)
 
-    def _promised(self) -> list[tuple[JobRecord, SchedulingKey]]:
-        """The waiting jobs for whom others gave up replicas since they wait, whoever waits longest first."""
-        index = self._trial.index
-        promised: dict[str, tuple[JobRecord, SchedulingKey]] = {}
-        for giver, takers in index.beneficiaries.items():
-            given_at = index.records[giver].resized_at
-            for taker in takers:
-                if taker in index.classes and self._trial.is_eligible(taker):
-                    record = index.records[taker]
-                    if record.waiting_since <= given_at:
-                        promised[taker] = (record, index.classes.class_of(taker).shape)
-        return sorted(promised.values(), key=lambda one: (one[0].waiting_since, one[0].job_id))
+    def _beneficiaries(self) -> list[tuple[JobRecord, SchedulingKey]]:
+        """Return the waiting jobs for which donors released replicas, the longest waiting first."""
+        index = self._transaction.index
+        found: dict[str, tuple[JobRecord, SchedulingKey]] = {}
+        for donor, job_ids in index.beneficiaries.items():
+            released_at = index.records[donor].resized_at
+            for job_id in job_ids:
+                if job_id in index.classes and self._transaction.is_eligible(job_id):
+                    record = index.records[job_id]
+                    if record.waiting_since <= released_at:
+                        found[job_id] = (record, index.classes.class_of(job_id).key)
+        return sorted(found.values(), key=lambda one: (one[0].waiting_since, one[0].job_id))
 
     def _starved(self) -> list[tuple[JobRecord, SchedulingKey]]:
-        """The first of every queue that has waited too long, whoever waits longest first."""
+        """Return the first job of every queue, if it is past the starvation threshold; the longest waiting first."""
+        index, now = self._transaction.index, self._transaction.now
         first: dict[str, tuple[QueueKey, int, SchedulingClass]] = {}
-        for line in self._trial.index.classes:
-            key = next((key for key in line.keys if self._trial.is_eligible(key[2])), None)
-            if key is None:
+        for one in index.classes:
+            job = next((job for job in one.jobs if self._transaction.is_eligible(job[2])), None)
+            if job is None:
                 continue
-            queue = line.shape.queue
-            patience = self._trial.index.tree.specs[queue].starvation_after_s * _US
-            at = self._trial.index.records[key[2]].waiting_since + patience
-            if (queue in first and first[queue][0] < key) or not self._waits_for_room(line.shape):
+            queue = one.key.queue
+            threshold = index.tree.specs[queue].starvation_after_s * _US
+            at = index.records[job[2]].waiting_since + threshold
+            if (queue in first and first[queue][0] < job) or not self._waits_for_capacity(one.key):
                 continue
-            if at > self._trial.now:
-                self._patient.append((at, key[2]))
+            if at > now:
+                self._starving_at.append((at, job[2]))
             else:
-                first[queue] = (key, at, line)
+                first[queue] = (job, at, one)
         starved = sorted(first.values(), key=lambda one: (one[1], one[0]))
-        return [(self._trial.index.records[key[2]], line.shape) for key, _, line in starved]
+        return [(index.records[job[2]], one.key) for job, _, one in starved]
 
-    def _waits_for_room(self, shape: SchedulingKey) -> bool:
-        """Whether only room keeps it from starting, and the empty pool would have it."""
-        floor = minimum_gang(shape.gang)
-        allowed = self._trial.ledger.exceeded_limit(shape.queue, gang_amounts(floor)) is None
-        return allowed and self._trial.is_feasible(shape.gang)
+    def _waits_for_capacity(self, key: SchedulingKey) -> bool:
+        """Return whether only free capacity keeps a job from starting, and the empty pool could hold it."""
+        minimum = gang_amounts(minimum_gang(key.gang))
+        within_limits = self._transaction.ledger.exceeded_limit(key.queue, minimum) is None
+        return within_limits and self._transaction.is_feasible(key.gang)

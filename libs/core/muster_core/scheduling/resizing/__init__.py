@@ -5,10 +5,10 @@
 """
 
 from muster_core.scheduling.resizing.generations import (
-    given_up,
-    grown,
+    grow,
     handle_start_timeout,
     replace_lost_replicas,
+    scale_down,
     shrink,
     size_within_limits,
 )
@@ -24,11 +24,11 @@ __all__ = [
     "BeneficiaryFit",
     "DonatedReplica",
     "ResizeRequests",
-    "given_up",
-    "grown",
+    "grow",
     "handle_start_timeout",
     "replace_lost_replicas",
     "required_donations",
+    "scale_down",
     "shrink",
     "size_within_limits",
     "terminating_released",

@@ -1,21 +1,7 @@
-"""How the membership of a running gang changes: who joins, and who leaves.
+"""Generations of running gangs: growth, shrinking, replacement of lost replicas, and replicas that do not start in time.
 
-Growth takes what fits; shrinking takes the highest indices, never a pinned role, never index 0, never below a minimum.
-
-How far the limits of a job's queue let a role of it grow.
-
-Where those go who join a running gang: not to nodes that have failed it lately.
-
-A growth is a wish: a policy does without it rather than repeat what has just failed. A user may have mended the cause, so a size that was
-asked for by hand takes such a node where no other has room.
-
-What is done about replicas that nodes have taken: of a running job that can do without them for a while they are placed again, one by
-one; every other gang is taken down as a whole, and waits for its room anew.
-
-What is done about replicas that have not started in time: a gang is taken down as a whole, and a growth is taken back.
-
-Who joined a running gang and does not come up is left out again, unless the gang may not be without it: then it goes the way of one that
-never started.
+A gang grows by the replicas that fit. It shrinks from the highest index down, never by a pinned role, by index 0 or below a
+minimum. Nodes that recently failed the job are tried last.
 """
 
 from __future__ import annotations
@@ -27,67 +13,89 @@ from muster_core.lifecycle import avoided_at, late_joiners, start_timeout_of, un
 from muster_core.lifecycle.success import restart_scope_of
 from muster_core.models import Job, JobRecord, Phase, Reason, ReplicaRecord, RestartScope
 from muster_core.scheduling import reasons
-from muster_core.scheduling.placement import Snapshot, place_more
+from muster_core.scheduling.placement import place_more
 from muster_core.scheduling.placement.words import counted
 from muster_core.scheduling.queues import max_replica_amounts
-from muster_core.scheduling.state import (
-    Avoided,
-    Evict,
-    Resize,
-    Transaction,
-    excluding_nodes,
-    reachable,
-    resizable,
-    size_of,
-    usable_nodes,
-)
+from muster_core.scheduling.state import Evict, Resize, Transaction, reachable, resizable, size_of
+
+
+def size_within_limits(
+    record: JobRecord, role: str, target: int, transaction: Transaction, *, size: int | None = None
+) -> int:
+    """Return the largest size up to ``target`` that the limits of the job's queue allow for a role.
+
+    Args:
+        record: The job.
+        role: The name of the role.
+        target: The desired size.
+        transaction: The usage of the queues.
+        size: The number of replicas that the usage includes; by default the present size.
+    """
+    known = record.job.role(role) if record.job else None
+    if known is None:
+        return target
+    size = size_of(record, role) if size is None else size
+    queue = transaction.index.tree.account_of(record)[0]
+    needed = max_replica_amounts(known)
+    while target > size:
+        more = {name: amount * (target - size) for name, amount in needed.items()}
+        if transaction.ledger.exceeded_limit(queue, more) is None:
+            break
+        target -= 1
+    return target
 
 
 def grow(
     record: JobRecord,
     role: str,
     target: int,
-    snapshot: Snapshot,
+    transaction: Transaction,
     *,
     reason: Reason | None = None,
     policy: str,
 ) -> Resize | None:
-    """Add as many replicas as fit, up to ``target`` members; None where none fits."""
-    if record.job is None:
-        return None
-    added = place_more(record.job, record.replicas, role, target, snapshot)
+    """Add as many replicas as fit, up to ``target``; None if none fits.
+
+    Nodes that recently failed the job are excluded, because a policy can do without the growth. A manual size falls back to
+    them, because the user may have repaired the cause.
+    """
+    avoided = transaction.usable_nodes(avoided_at(record, transaction.now))
+    with transaction.excluding_nodes(avoided, record.job_id):
+        added = _place_more(record, role, target, transaction)
+    size = size_of(record, role)
+    if avoided and policy == MANUAL_POLICY and len(added) < target - size:
+        added = _place_more(record, role, target, transaction)
     if not added:
         return None
-    size = size_of(record, role)
     return Resize(
         job_id=record.job_id,
         attempt=record.attempt,
         generation=record.generation + 1,
         added=added,
-        reason=reason or _reason("Grown", role, size, size + len(added), target),
+        reason=reason or _size_reason("Grown", role, size, size + len(added), target),
         policy=policy,
     )
 
 
 def shrink(record: JobRecord, role: str, target: int, *, policy: str) -> Resize | None:
-    """Remove replicas down to ``target`` members, as far as the rules allow; None where they allow none."""
+    """Remove replicas down to ``target``, as far as the bounds of the role allow; None if they allow none."""
     lowest = reachable(record, role, target)
     indices = sorted((m.index for m in record.members() if m.role == role), reverse=True)
     if lowest is None or lowest >= len(indices):
         return None
-    leaving = indices[: len(indices) - lowest]
+    removed = indices[: len(indices) - lowest]
     return Resize(
         job_id=record.job_id,
         attempt=record.attempt,
         generation=record.generation + 1,
-        removed=tuple(ReplicaRef(role=role, index=index) for index in leaving),
-        reason=_reason("Shrunk", role, len(indices), len(indices) - len(leaving), target),
+        removed=tuple(ReplicaRef(role=role, index=index) for index in removed),
+        reason=_size_reason("Shrunk", role, len(indices), lowest, target),
         policy=policy,
     )
 
 
-def given_up(record: JobRecord, proposal: ScaleProposed, removed: tuple[ReplicaRef, ...]) -> Resize:
-    """Remove what was proposed to leave for another job, as far as it is needed."""
+def scale_down(record: JobRecord, proposal: ScaleProposed, removed: tuple[ReplicaRef, ...]) -> Resize:
+    """Remove the replicas of a proposal that its beneficiary needs."""
     return Resize(
         job_id=record.job_id,
         attempt=record.attempt,
@@ -99,111 +107,96 @@ def given_up(record: JobRecord, proposal: ScaleProposed, removed: tuple[ReplicaR
     )
 
 
-def _reason(code: str, role: str, before: int, after: int, target: int) -> Reason:
-    asked = "" if after == target else f", {counted(target, 'replica')} asked for"
-    return Reason(
-        code=code,
-        message=f"{role} from {before} to {after} replicas{asked}",
-        numbers={"from": before, "to": after, "target": target},
-    )
-
-
-def size_within_limits(record: JobRecord, role: str, size: int, target: int, transaction: Transaction) -> int:
-    """The largest size from ``size``, which is what is held now, up to ``target`` that the limits of the job's queue allow its role."""
-    known = record.job.role(role) if record.job else None
-    if known is None:
-        return target
-    queue = transaction.index.tree.account_of(record)[0]
-    needed = max_replica_amounts(known)
-    while target > size:
-        more = {name: amount * (target - size) for name, amount in needed.items()}
-        if transaction.ledger.exceeded_limit(queue, more) is None:
-            break
-        target -= 1
-    return target
-
-
-def grown(
-    record: JobRecord,
-    role: str,
-    target: int,
-    transaction: Transaction,
-    *,
-    reason: Reason | None = None,
-    policy: str,
-) -> Resize | None:
-    """Add as many replicas as fit, up to ``target`` members; None where none fits."""
-    avoided = usable_nodes(avoided_at(record, transaction.now), transaction.snapshot)
-    with excluding_nodes(avoided, record.job_id, transaction.snapshot):
-        found = grow(record, role, target, transaction.snapshot, reason=reason, policy=policy)
-    whole = found is not None and len(found.added) == target - size_of(record, role)
-    if whole or not avoided or policy != MANUAL_POLICY:
-        return found
-    return grow(record, role, target, transaction.snapshot, reason=reason, policy=policy)
-
-
-_Key = tuple[str, int]
-
-
-def lost_replicas(record: JobRecord) -> tuple[ReplicaRecord, ...]:
-    """The members that their nodes have taken."""
-    return tuple(member for member in record.members() if was_taken(member))
-
-
 def replace_lost_replicas(record: JobRecord, transaction: Transaction) -> Resize | Evict:
-    """What becomes of an active job of which nodes have taken members; room for those who join is not held yet."""
-    taken = lost_replicas(record)
-    nodes = tuple(sorted({member.node for member in taken}))
-    one_by_one = record.job is not None and restart_scope_of(record.job) is RestartScope.REPLICA
-    added = _placed_again(record, record.job, taken, transaction) if one_by_one and record.job else None
+    """Replace the replicas of an active job that nodes lost or rejected, or evict the gang.
+
+    A running job with restart scope ``replica`` continues if its bounds allow it without the replicas that do not fit. The
+    replaced replicas are not yet allocated in ``transaction``.
+    """
+    lost = tuple(member for member in record.members() if was_taken(member))
+    nodes = tuple(sorted({member.node for member in lost}))
+    replaceable = record.job is not None and restart_scope_of(record.job) is RestartScope.REPLICA
+    added = _replacements(record, record.job, lost, transaction) if replaceable and record.job else None
     if added is None:
-        reason = reasons.taken(record, taken, transaction.snapshot)
+        reason = reasons.replicas_lost(record, lost, transaction.snapshot)
         return Evict(job_id=record.job_id, attempt=record.attempt, reason=reason, avoid=nodes)
-    again = {(one.role, one.index) for one in added}
-    given_up = tuple(member for member in taken if member.key not in again)
+    replaced = {(one.role, one.index) for one in added}
+    removed = tuple(ReplicaRef(role=one.role, index=one.index) for one in lost if one.key not in replaced)
     return Resize(
         job_id=record.job_id,
         attempt=record.attempt,
         generation=record.generation + 1,
-        reason=reasons.replaced(record, taken, added, transaction.snapshot),
+        reason=reasons.replicas_replaced(record, lost, added, transaction.snapshot),
         added=added,
-        removed=tuple(ReplicaRef(role=member.role, index=member.index) for member in given_up),
+        removed=removed,
         avoid=nodes,
     )
 
 
-def _placed_again(
-    record: JobRecord, job: Job, taken: tuple[ReplicaRecord, ...], transaction: Transaction
+def handle_start_timeout(record: JobRecord, default_s: int, now: int) -> Resize | Evict:
+    """Remove added replicas that did not start in time, or evict a gang that cannot run without the late replicas.
+
+    Args:
+        record: A job with replicas that are overdue.
+        default_s: The start time-out of jobs that do not specify one.
+        now: The instant (µs).
+    """
+    timeout_s = start_timeout_of(record, default_s)
+    is_running = record.phase is Phase.RUNNING
+    late = late_joiners(record, default_s, now) if is_running else unstarted(record)
+    nodes = tuple(sorted({one.node for one in late}))
+    if is_running and _can_run_without(record, late):
+        return Resize(
+            job_id=record.job_id,
+            attempt=record.attempt,
+            generation=record.generation + 1,
+            reason=reasons.growth_timeout(record, late, timeout_s),
+            removed=tuple(ReplicaRef(role=one.role, index=one.index) for one in late),
+            avoid=nodes,
+        )
+    return Evict(
+        job_id=record.job_id,
+        attempt=record.attempt,
+        reason=reasons.start_timeout(record, late, timeout_s),
+        avoid=nodes,
+    )
+
+
+def _replacements(
+    record: JobRecord, job: Job, lost: tuple[ReplicaRecord, ...], transaction: Transaction
 ) -> tuple[Assignment, ...] | None:
-    """Room for those of ``taken`` that find some, elsewhere if there is any; None where the job cannot go on so."""
+    """Place the ``lost`` replicas that fit, on other nodes if possible; None if the job cannot continue so."""
     if not resizable(record):
         return None
-    gone = {member.node for member in taken} | avoided_at(record, transaction.now)
-    elsewhere = usable_nodes(gone, transaction.snapshot)
-    added = _room_for(record, job, taken, elsewhere, transaction)
-    if len(added) < len(taken) and elsewhere:
-        added = _room_for(record, job, taken, (), transaction)
-    if len(added) == len(taken):
-        return added
+    failed = {member.node for member in lost} | avoided_at(record, transaction.now)
+    avoided = transaction.usable_nodes(failed)
+    added = _place_again(record, job, lost, avoided, transaction)
+    if len(added) < len(lost) and avoided:
+        added = _place_again(record, job, lost, (), transaction)
     keys = {(one.role, one.index) for one in added}
-    missing = [member for member in taken if member.key not in keys]
-    return added if can_run_without(record, missing) else None
+    missing = [member for member in lost if member.key not in keys]
+    return added if not missing or _can_run_without(record, missing) else None
 
 
-def _room_for(
-    record: JobRecord, job: Job, taken: tuple[ReplicaRecord, ...], avoided: Avoided, transaction: Transaction
+def _place_again(
+    record: JobRecord,
+    job: Job,
+    lost: tuple[ReplicaRecord, ...],
+    avoided: tuple[str, ...],
+    transaction: Transaction,
 ) -> tuple[Assignment, ...]:
-    lost = {member.key for member in taken}
-    known = [one for one in record.replicas if not (one.attempt == record.attempt and one.key in lost)]
+    keys = {member.key for member in lost}
+    others = [one for one in record.replicas if not (one.attempt == record.attempt and one.key in keys)]
     added: list[Assignment] = []
     mark = transaction.checkpoint()
     try:
-        with excluding_nodes(avoided, record.job_id, transaction.snapshot):
-            for role in sorted({member.role for member in taken}):
-                left = size_of(record, role) - sum(1 for member in taken if member.role == role)
-                # Its limit may have been lowered since it was placed.
-                wanted = size_within_limits(record, role, left, size_of(record, role), transaction)
-                found = place_more(job, known, role, wanted, transaction.snapshot)
+        with transaction.excluding_nodes(avoided, record.job_id):
+            for role in sorted({member.role for member in lost}):
+                size = size_of(record, role)
+                left = size - sum(1 for member in lost if member.role == role)
+                # The limit of the queue may have been lowered since the job was placed.
+                target = size_within_limits(record, role, size, transaction, size=left)
+                found = place_more(job, others, role, target, transaction.snapshot)
                 transaction.allocate(record, record.attempt, found)
                 added += found
     finally:
@@ -211,8 +204,8 @@ def _room_for(
     return tuple(added)
 
 
-def can_run_without(record: JobRecord, missing: Sequence[ReplicaRecord]) -> bool:
-    """Whether every role may be smaller by those who are missing."""
+def _can_run_without(record: JobRecord, missing: Sequence[ReplicaRecord]) -> bool:
+    """Return whether the bounds of every role allow the gang without ``missing``."""
     if any(member.index == 0 for member in missing):
         return False
     for role in {member.role for member in missing}:
@@ -222,24 +215,18 @@ def can_run_without(record: JobRecord, missing: Sequence[ReplicaRecord]) -> bool
     return True
 
 
-def handle_start_timeout(record: JobRecord, default_s: int, now: int) -> Resize | Evict:
-    """What becomes of a job whose start, or growth, is overdue at ``now`` (µs); its nodes are avoided for a while."""
-    timeout_s = start_timeout_of(record, default_s)
-    is_running = record.phase is Phase.RUNNING
-    late = late_joiners(record, default_s, now) if is_running else unstarted(record)
-    nodes = tuple(sorted({one.node for one in late}))
-    if is_running and can_run_without(record, late):
-        return Resize(
-            job_id=record.job_id,
-            attempt=record.attempt,
-            generation=record.generation + 1,
-            reason=reasons.taken_back(record, late, timeout_s),
-            removed=tuple(ReplicaRef(role=one.role, index=one.index) for one in late),
-            avoid=nodes,
-        )
-    return Evict(
-        job_id=record.job_id,
-        attempt=record.attempt,
-        reason=reasons.start_timeout(record, late, timeout_s),
-        avoid=nodes,
+def _place_more(
+    record: JobRecord, role: str, target: int, transaction: Transaction
+) -> tuple[Assignment, ...]:
+    if record.job is None:
+        return ()
+    return place_more(record.job, record.replicas, role, target, transaction.snapshot)
+
+
+def _size_reason(code: str, role: str, before: int, after: int, target: int) -> Reason:
+    requested = "" if after == target else f", {counted(target, 'replica')} requested"
+    return Reason(
+        code=code,
+        message=f"{role} from {before} to {after} replicas{requested}",
+        numbers={"from": before, "to": after, "target": target},
     )

@@ -6,28 +6,17 @@ a running gang may change its size, ``transaction`` the tentative changes of a c
 
 from muster_core.scheduling.state.allocations import (
     Allocations,
-    holds_room,
+    holds_allocation,
     reachable,
     resizable,
     size_of,
     surplus,
 )
 from muster_core.scheduling.state.index import InvariantBroken, PoolIndex, violations
-from muster_core.scheduling.state.transaction import (
-    Avoided,
-    Evict,
-    Instruction,
-    Place,
-    Resize,
-    Transaction,
-    Wait,
-    excluding_nodes,
-    usable_nodes,
-)
+from muster_core.scheduling.state.transaction import Evict, Instruction, Place, Resize, Transaction, Wait
 
 __all__ = [
     "Allocations",
-    "Avoided",
     "Evict",
     "Instruction",
     "InvariantBroken",
@@ -36,12 +25,10 @@ __all__ = [
     "Resize",
     "Transaction",
     "Wait",
-    "excluding_nodes",
-    "holds_room",
+    "holds_allocation",
     "reachable",
     "resizable",
     "size_of",
     "surplus",
-    "usable_nodes",
     "violations",
 ]

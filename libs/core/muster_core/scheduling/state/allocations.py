@@ -1,18 +1,12 @@
-"""What the replicas of a record hold of the pool.
+"""Allocations of jobs: what their replicas hold, what they release and when, and how far running gangs may shrink or grow.
 
-Allocations are kept nowhere else: they are the fold of the events, so that they cannot disagree with them.
-
-Whose room will be free some day, kept up to date record by record, so that nobody has to go over all that runs.
-
-A pool runs thousands of jobs, and what a starved gang waits for are a few of them: those that end first.
-
-What running jobs have above their minimum, replica by replica: what can be taken of them while they go on.
+Allocations are computed from job records and stored nowhere else, so that they cannot disagree with the events.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from muster_core.events import ReplicaRef
@@ -22,36 +16,44 @@ from muster_core.models import JobKind, JobRecord, Phase, ReplicaRecord, Replica
 from muster_core.scheduling.placement import Allocation, AllocationKey, allocation_of
 from muster_core.scheduling.placement.roles import is_pinned
 
+Allocations = tuple[tuple[AllocationKey, Allocation], ...]
+"""Allocations with their keys."""
+
+Name = tuple[str, str]
+"""The namespace and the name of a job."""
+
 _NOTHING: Mapping[AllocationKey, Allocation] = {}
 
 
 def allocations_of(
     record: JobRecord, known: Mapping[AllocationKey, Allocation] = _NOTHING
 ) -> dict[AllocationKey, Allocation]:
-    """What each replica of ``record`` holds, those on their way out included.
+    """Return what the replicas of ``record`` hold, terminating ones included.
 
-    ``known`` are holds of the same job as it is, which need not be worked out again.
+    Args:
+        record: The job.
+        known: Earlier allocations of the same job spec, which are used again where they still hold.
     """
     if record.job is None:
         return {}
     allocations: dict[AllocationKey, Allocation] = {}
     for replica in record.replicas:
         role = record.job.role(replica.role)
-        if role is not None and holds_room(record, replica):
+        if role is not None and holds_allocation(record, replica):
             key = (record.job_id, replica.attempt, replica.role, replica.index)
-            hold = known.get(key)
-            if hold is None or hold.node != replica.node or hold.gpus != replica.gpus:
-                hold = allocation_of(record.job, role.name, replica.index, replica.node, replica.gpus)
-            allocations[key] = hold
+            allocation = known.get(key)
+            if allocation is None or allocation.node != replica.node or allocation.gpus != replica.gpus:
+                allocation = allocation_of(record.job, role.name, replica.index, replica.node, replica.gpus)
+            allocations[key] = allocation
     return allocations
 
 
-def holds_room(record: JobRecord, replica: ReplicaRecord) -> bool:
-    """Whether ``replica`` keeps its room: until its end is confirmed, and while it may yet be restarted where it was."""
+def holds_allocation(record: JobRecord, replica: ReplicaRecord) -> bool:
+    """Return whether ``replica`` keeps its allocation: until its end is confirmed, and while it may restart in place."""
     if not replica.ended:
         return True
-    is_member = replica.attempt == record.attempt and not replica.leaving
-    return is_member and record.phase in ACTIVE_PHASES and _may_restart(record, replica)
+    is_current = replica.attempt == record.attempt and not replica.leaving
+    return is_current and record.phase in ACTIVE_PHASES and _may_restart(record, replica)
 
 
 def _may_restart(record: JobRecord, replica: ReplicaRecord) -> bool:
@@ -66,155 +68,159 @@ def _may_restart(record: JobRecord, replica: ReplicaRecord) -> bool:
     return replica.state is ReplicaState.LOST and not was_taken(replica)
 
 
-Allocations = tuple[tuple[AllocationKey, Allocation], ...]
-Name = tuple[str, str]
-"""A job's namespace and name."""
-
-
 class JobReleases(NamedTuple):
-    """What a job holds: ``leaving`` is on its way out, ``ending`` is given back when the job ends; nobody waits for the rest."""
+    """What a job will release: ``terminating`` soon, ``on_completion`` when it ends; it may hold more than both."""
 
-    leaving: Allocations
-    ending: Allocations
+    terminating: Allocations
+    on_completion: Allocations
     placed_at: int
     has_deadline: bool
     name: Name
 
 
 class ReleaseIndex:
-    """The departures of all jobs by id."""
+    """The releases of all jobs, updated record by record, so that a starved gang need not read all running jobs."""
 
     def __init__(self) -> None:
         self._of: dict[str, JobReleases] = {}
-        self._leaving: set[str] = set()
-        self._bounded: set[str] = set()
+        self._terminating: set[str] = set()
+        self._with_deadline: set[str] = set()
         self._by_age: list[tuple[int, str]] = []
         self._by_name: dict[Name, set[str]] = {}
 
     def __len__(self) -> int:
-        """How many jobs give something back when they end."""
-        return len(self._bounded) + len(self._by_age)
+        """The number of jobs that release something when they end."""
+        return len(self._with_deadline) + len(self._by_age)
 
     @property
-    def leaving(self) -> Sequence[str]:
-        """The jobs of which something is on its way out, sorted."""
-        return sorted(self._leaving)
+    def terminating(self) -> Sequence[str]:
+        """The jobs with terminating replicas, sorted."""
+        return sorted(self._terminating)
 
     @property
-    def bounded(self) -> Set[str]:
-        """The jobs with a deadline that give something back when they end."""
-        return self._bounded
+    def with_deadline(self) -> Set[str]:
+        """The jobs with an active deadline that release something when they end."""
+        return self._with_deadline
 
     @property
     def by_age(self) -> Sequence[tuple[int, str]]:
-        """The others: when each was placed (µs), and its id; sorted."""
+        """The other jobs that release something when they end: their placement (µs) and id, sorted."""
         return self._by_age
 
-    def called(self, names: Set[Name]) -> Iterator[str]:
-        """Those of the others that have one of these names."""
+    def named(self, names: Set[Name]) -> Iterator[str]:
+        """Yield the jobs in ``by_age`` with one of these names."""
         for name in self._by_name.keys() & names:
             yield from self._by_name[name]
 
     def of(self, job_id: str) -> JobReleases:
-        """The departure of a job; raises KeyError where it holds nothing."""
+        """Return the releases of a job; raises KeyError if it holds nothing."""
         return self._of[job_id]
 
     def put(self, record: JobRecord, allocations: Mapping[AllocationKey, Allocation]) -> bool:
-        """Take in what a job holds now; answers whether its departure is another than before."""
+        """Set the releases of a job that now holds ``allocations``; return whether they differ."""
         job_id = record.job_id
         before = self._of.get(job_id)
-        departure = _departure(record, allocations) if allocations else None
-        if departure == before:
+        after = _job_releases(record, allocations) if allocations else None
+        if after == before:
             return False
         if before is not None:
-            self._forget(job_id, before)
-        if departure is not None:
-            self._remember(job_id, departure)
+            self._remove(job_id, before)
+        if after is not None:
+            self._add(job_id, after)
         return True
 
-    def _remember(self, job_id: str, departure: JobReleases) -> None:
-        self._of[job_id] = departure
-        if departure.leaving:
-            self._leaving.add(job_id)
-        if departure.ending and departure.has_deadline:
-            self._bounded.add(job_id)
-        elif departure.ending:
-            insort(self._by_age, (departure.placed_at, job_id))
-            self._by_name.setdefault(departure.name, set()).add(job_id)
+    def _add(self, job_id: str, releases: JobReleases) -> None:
+        self._of[job_id] = releases
+        if releases.terminating:
+            self._terminating.add(job_id)
+        if releases.on_completion and releases.has_deadline:
+            self._with_deadline.add(job_id)
+        elif releases.on_completion:
+            insort(self._by_age, (releases.placed_at, job_id))
+            self._by_name.setdefault(releases.name, set()).add(job_id)
 
-    def _forget(self, job_id: str, departure: JobReleases) -> None:
+    def _remove(self, job_id: str, releases: JobReleases) -> None:
         del self._of[job_id]
-        self._leaving.discard(job_id)
-        if departure.ending and departure.has_deadline:
-            self._bounded.discard(job_id)
-        elif departure.ending:
-            del self._by_age[bisect_left(self._by_age, (departure.placed_at, job_id))]
-            namesakes = self._by_name[departure.name]
+        self._terminating.discard(job_id)
+        if releases.on_completion and releases.has_deadline:
+            self._with_deadline.discard(job_id)
+        elif releases.on_completion:
+            del self._by_age[bisect_left(self._by_age, (releases.placed_at, job_id))]
+            namesakes = self._by_name[releases.name]
             namesakes.discard(job_id)
             if not namesakes:
-                del self._by_name[departure.name]
+                del self._by_name[releases.name]
 
 
-def _departure(record: JobRecord, allocations: Mapping[AllocationKey, Allocation]) -> JobReleases:
-    gone = {(record.job_id, r.attempt, r.role, r.index) for r in record.replicas if r.leaving and not r.ended}
+def _job_releases(record: JobRecord, allocations: Mapping[AllocationKey, Allocation]) -> JobReleases:
+    leaving = {
+        (record.job_id, r.attempt, r.role, r.index) for r in record.replicas if r.leaving and not r.ended
+    }
     job = record.job
     ends = job is not None and job.kind is not JobKind.SERVICE and record.phase in ACTIVE_PHASES
     return JobReleases(
-        leaving=_among(allocations.items(), gone) if gone else (),
-        ending=tuple(one for one in allocations.items() if one[0] not in gone) if ends else (),
+        terminating=tuple(one for one in allocations.items() if one[0] in leaving) if leaving else (),
+        on_completion=tuple(one for one in allocations.items() if one[0] not in leaving) if ends else (),
         placed_at=record.placed_at,
         has_deadline=job is not None and job.run.active_deadline_s is not None,
         name=(job.namespace, job.name) if job else ("", record.name),
     )
 
 
-def _among(allocations: Iterable[tuple[AllocationKey, Allocation]], keys: Set[AllocationKey]) -> Allocations:
-    return tuple(one for one in allocations if one[0] in keys)
-
-
-def surplus(
-    record: JobRecord, held: Mapping[AllocationKey, Allocation]
-) -> Iterator[tuple[ReplicaRef, Allocations]]:
-    """The members above the job's minimum that may leave one by one, the newest first; ``held`` is what the job holds."""
-    if not resizable(record) or record.job is None:
-        return
-    members = record.members()
-    floor = min(record.job.min_available or 0, sum(role.replicas for role in record.job.roles))
-    spare = len(members) - floor
-    sizes = {role.name: sum(1 for one in members if one.role == role.name) for role in record.job.roles}
-    lowest = {name: reachable(record, name, 0) or 0 for name in sizes}
-    for one in sorted(members, key=lambda one: (-one.generation, -one.index, one.role)):
-        key = (record.job_id, one.attempt, one.role, one.index)
-        hold = held.get(key)
-        if is_pinned(one.role) or not one.index or hold is None or spare <= 0:
-            continue
-        if sizes[one.role] > lowest[one.role]:
-            sizes[one.role] -= 1
-            spare -= 1
-            yield ReplicaRef(role=one.role, index=one.index), ((key, hold),)
-
-
 def resizable(record: JobRecord) -> bool:
-    """Whether the membership of this job may change now."""
+    """Return whether the size of the job may change now."""
     return record.job is not None and record.phase is Phase.RUNNING and not record.cancel_requested
 
 
 def size_of(record: JobRecord, role: str) -> int:
-    """How many members the role has."""
+    """Return how many replicas the role has in the present generation."""
     return sum(1 for member in record.members() if member.role == role)
 
 
 def reachable(record: JobRecord, role: str, target: int) -> int | None:
-    """The size nearest to ``target`` that the role may have in this attempt, or None where the job has no such role.
+    """Return the size nearest to ``target`` that the role may have in this attempt, or None for an unknown role.
 
-    Bounds are the role's minimum and maximum, index 0, the size of a pinned role, and the job's ``min_available``.
+    The bounds are the minimum and the maximum of the role, index 0, the size of a pinned role, and ``min_available``.
     """
     known = record.job.role(role) if record.job else None
     if record.job is None or known is None:
         return None
-    size = size_of(record, role)
     members = record.members()
-    floor = min(record.job.min_available or 0, sum(one.replicas for one in record.job.roles))
-    spare = 0 if is_pinned(role) else max(len(members) - floor, 0)
-    stays = int(any(member.key == (role, 0) for member in members))
-    return min(max(target, known.min, stays, size - spare), known.max)
+    spare = 0 if is_pinned(role) else max(len(members) - _minimum_available(record), 0)
+    first = int(any(member.key == (role, 0) for member in members))
+    return min(max(target, known.min, first, size_of(record, role) - spare), known.max)
+
+
+def surplus(
+    record: JobRecord, allocations: Mapping[AllocationKey, Allocation]
+) -> Iterator[tuple[ReplicaRef, Allocations]]:
+    """Yield the replicas above the minimum that may be removed one after the other, the newest first.
+
+    Args:
+        record: The job; one that may not be resized has no surplus.
+        allocations: What it holds.
+    """
+    if not resizable(record) or record.job is None:
+        return
+    members = record.members()
+    spare = len(members) - _minimum_available(record)
+    sizes = {role.name: sum(1 for one in members if one.role == role.name) for role in record.job.roles}
+    lowest = {name: reachable(record, name, 0) or 0 for name in sizes}
+    for one in sorted(members, key=lambda one: (-one.generation, -one.index, one.role)):
+        key = (record.job_id, one.attempt, one.role, one.index)
+        allocation = allocations.get(key)
+        if is_pinned(one.role) or not one.index or allocation is None or spare <= 0:
+            continue
+        if sizes[one.role] > lowest[one.role]:
+            sizes[one.role] -= 1
+            spare -= 1
+            yield ReplicaRef(role=one.role, index=one.index), ((key, allocation),)
+
+
+def _minimum_available(record: JobRecord) -> int:
+    """Return how many replicas the job must keep in total."""
+    return (
+        min(record.job.min_available or 0, sum(role.replicas for role in record.job.roles))
+        if record.job
+        else 0
+    )

@@ -1,15 +1,12 @@
-"""What a pool's scheduler decides, in the imperative; each becomes an event once it is committed.
+"""The transaction of a scheduling cycle, and the instructions that it collects.
 
-What a pass has decided so far, tried on the pool itself and taken back in the end, so that later decisions see earlier ones.
-
-A gang that its nodes failed is tried elsewhere first.
-
-Softly: the nodes are taken to be full while it is tried, and where nothing else has room they are as good as any.
+Changes are made on the pool's own snapshot and ledger, so that later decisions of a cycle see earlier ones, and are rolled
+back at the end: an instruction takes effect when its event is committed and observed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -40,7 +37,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason
 
     def to_event(self, pool: str) -> JobPlaced:
-        """The event that it becomes."""
+        """Return the event of this instruction."""
         return JobPlaced(
             attempt=self.attempt,
             generation=self.generation,
@@ -51,9 +48,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resize(msgspec.Struct, frozen=True, kw_only=True):
-    """Change the membership of a running gang to ``generation``; survivors are not touched.
+    """Change the replicas of a running gang to those of ``generation``; the others keep running.
 
-    ``for_job`` is the waiting job that is to have the room of those who leave, if any; ``avoid`` the nodes that took replicas of it.
+    ``for_job`` is the beneficiary of a scale-down, if any; ``avoid`` are the nodes on which replicas failed.
     """
 
     job_id: str
@@ -67,7 +64,7 @@ class Resize(msgspec.Struct, frozen=True, kw_only=True):
     avoid: tuple[str, ...] = ()
 
     def to_event(self, pool: str) -> JobResized:
-        """The event that it becomes; ``pool`` does not show in it."""
+        """Return the event of this instruction; it does not name ``pool``."""
         del pool
         return JobResized(
             attempt=self.attempt,
@@ -82,7 +79,7 @@ class Resize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evict(msgspec.Struct, frozen=True, kw_only=True):
-    """Take ``attempt`` down as a whole; the job goes back to its queue. ``avoid`` are the nodes that failed it."""
+    """Stop the whole of ``attempt``; the job goes back to its queue. ``avoid`` are the nodes on which it failed."""
 
     job_id: str
     attempt: int
@@ -90,67 +87,74 @@ class Evict(msgspec.Struct, frozen=True, kw_only=True):
     avoid: tuple[str, ...] = ()
 
     def to_event(self, pool: str) -> JobEvicted:
-        """The event that it becomes; ``pool`` does not show in it."""
+        """Return the event of this instruction; it does not name ``pool``."""
         del pool
         return JobEvicted(attempt=self.attempt, reason=self.reason, avoid=self.avoid)
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell why the job cannot start now."""
+    """Report why the job cannot start now."""
 
     job_id: str
     reason: Reason
 
     def to_event(self, pool: str) -> JobWaiting:
-        """The event that it becomes; ``pool`` does not show in it."""
+        """Return the event of this instruction; it does not name ``pool``."""
         del pool
         return JobWaiting(reason=self.reason)
 
 
 Instruction = Place | Resize | Evict | Wait
-"""Everything that a decision may consist of."""
+"""What a scheduling cycle decides."""
 
 
 class Transaction:
-    """One pass at ``now`` (µs). ``feasible`` remembers which gangs the empty pool could hold; ``decided`` are jobs with an instruction."""
+    """Tentative changes of the pool at ``now`` (µs).
+
+    Args:
+        index: The pool.
+        feasible: Which gangs the empty pool could hold; filled as they are asked for.
+        now: The instant of the cycle (µs).
+    """
 
     def __init__(self, *, index: PoolIndex, feasible: dict[Gang, bool], now: int) -> None:
         self.index = index
         self.feasible = feasible
         self.now = now
-        self.done: list[Instruction] = []
+        self.instructions: list[Instruction] = []
+        #: The jobs with an instruction.
         self.decided: set[str] = set()
 
     @property
     def snapshot(self) -> Snapshot:
-        """The room."""
+        """The nodes, with what is allocated on them."""
         return self.index.snapshot
 
     @property
     def ledger(self) -> QuotaLedger:
-        """What the queues hold."""
+        """The usage of the queues."""
         return self.index.ledger
 
     def checkpoint(self) -> tuple[int, int]:
-        """Open a transaction; the answer is for ``rollback``. Instructions are not part of it."""
+        """Open a nested transaction; returns the mark for ``rollback`` or ``commit``. Instructions are not part of it."""
         return self.snapshot.checkpoint(), self.ledger.checkpoint()
 
     def rollback(self, mark: tuple[int, int]) -> None:
-        """Undo everything since ``mark``."""
+        """Undo every change since ``mark``."""
         self.snapshot.rollback(mark[0])
         self.ledger.rollback(mark[1])
 
     def commit(self, mark: tuple[int, int]) -> None:
-        """Keep what was done since ``mark``, as far as the enclosing transaction is kept."""
+        """Keep the changes since ``mark``; an enclosing transaction may still roll them back."""
         self.snapshot.commit(mark[0])
         self.ledger.commit()
 
     def allocate(self, record: JobRecord, attempt: int, replicas: Iterable[Assignment]) -> None:
-        """Let replicas of a job take their room."""
+        """Allocate the replicas of a job where they are assigned."""
         if record.job is None:
             return
         roles = {role.name for role in record.job.roles}
-        holds = [
+        allocations = [
             (
                 (record.job_id, attempt, one.role, one.index),
                 allocation_of(record.job, one.role, one.index, one.node, one.gpus),
@@ -158,62 +162,56 @@ class Transaction:
             for one in replicas
             if one.role in roles
         ]
-        self.add_allocations(record, holds)
+        self.add_allocations(record, allocations)
 
-    def add_allocations(self, record: JobRecord, holds: Iterable[tuple[AllocationKey, Allocation]]) -> None:
-        """Take room for replicas of a job."""
-        taken = list(holds)
-        self.snapshot.hold_all(taken)
-        self.ledger.add(self.index.tree.account_of(record), amounts_of(hold for _, hold in taken))
+    def add_allocations(
+        self, record: JobRecord, allocations: Sequence[tuple[AllocationKey, Allocation]]
+    ) -> None:
+        """Add allocations of a job."""
+        self.snapshot.hold_all(allocations)
+        self.ledger.add(self.index.tree.account_of(record), amounts_of(one for _, one in allocations))
 
-    def release(self, record: JobRecord, holds: Iterable[tuple[AllocationKey, Allocation]]) -> None:
-        """Give room of a job's replicas back."""
-        given = list(holds)
-        for key, _ in given:
+    def release(self, record: JobRecord, allocations: Sequence[tuple[AllocationKey, Allocation]]) -> None:
+        """Remove allocations of a job."""
+        for key, _ in allocations:
             self.snapshot.release(key)
-        self.ledger.take(self.index.tree.account_of(record), amounts_of(hold for _, hold in given))
+        self.ledger.subtract(self.index.tree.account_of(record), amounts_of(one for _, one in allocations))
 
     def emit(self, instruction: Instruction) -> None:
-        """Decide so."""
-        self.done.append(instruction)
+        """Add an instruction."""
+        self.instructions.append(instruction)
         self.decided.add(instruction.job_id)
 
     def is_feasible(self, gang: Gang) -> bool:
-        """Whether the empty pool could hold the gang's floor."""
+        """Return whether the empty pool could hold the minimum of the gang."""
         known = self.feasible.get(gang)
         if known is None:
             known = self.feasible[gang] = feasible_when_empty(gang, self.snapshot)
         return known
 
     def is_eligible(self, job_id: str) -> bool:
-        """Whether nothing but room, its queue and its turn keeps a job in a line from starting."""
+        """Return whether only capacity, limits and the order of its queue can keep a waiting job from starting."""
         if self.index.delayed.get(job_id, 0) > self.now:
             return False
         return self.index.holder_of_name(self.index.records[job_id]) is None
 
+    def usable_nodes(self, nodes: Iterable[str]) -> tuple[str, ...]:
+        """Return those of ``nodes`` that can take replicas at all, sorted."""
+        return tuple(sorted(node for node in nodes if self.snapshot.class_of(node) is not None))
 
-Avoided = tuple[str, ...]
-"""Names of nodes, sorted."""
-
-
-def usable_nodes(nodes: Iterable[str], snapshot: Snapshot) -> Avoided:
-    """Those of ``nodes`` that could take replicas at all."""
-    return tuple(sorted(node for node in nodes if snapshot.class_of(node) is not None))
-
-
-@contextmanager
-def excluding_nodes(nodes: Avoided, job_id: str, snapshot: Snapshot) -> Generator[None]:
-    """While it is entered, no replica fits on ``nodes``."""
-    holds = [
-        (
-            (f"avoided/{job_id}", 0, node, 0),
-            Allocation(node, Demand(amounts=((PODS, snapshot.free_of(snapshot.room(node), PODS)),))),
-        )
-        for node in nodes
-    ]
-    mark = snapshot.checkpoint()
-    try:
-        snapshot.hold_all(holds)
-        yield
-    finally:
-        snapshot.rollback(mark)
+    @contextmanager
+    def excluding_nodes(self, nodes: Sequence[str], job_id: str) -> Generator[None]:
+        """Make ``nodes`` full while a job is tried elsewhere."""
+        snapshot = self.snapshot
+        mark = snapshot.checkpoint()
+        try:
+            snapshot.hold_all(
+                (
+                    (f"avoided/{job_id}", 0, node, 0),
+                    Allocation(node, Demand(amounts=((PODS, snapshot.free_of(snapshot.room(node), PODS)),))),
+                )
+                for node in nodes
+            )
+            yield
+        finally:
+            snapshot.rollback(mark)

@@ -17,7 +17,7 @@ TWO_GPUS = Resources(cpu=1000, gpu=2000)
 def allowed(world: World, job_id: str, target: int, *, role: str = "worker", size: int = 2) -> int:
     """The size that the limits allow a running job's role."""
     transaction = Transaction(index=world.pool.index, feasible={}, now=world.now)
-    return size_within_limits(world.record(job_id), role, size, target, transaction)
+    return size_within_limits(world.record(job_id), role, target, transaction, size=size)
 
 
 def test_without_a_limit_every_size_is_allowed(world: World) -> None:

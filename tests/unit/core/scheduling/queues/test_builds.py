@@ -73,7 +73,7 @@ def test_a_build_that_ends_otherwise_is_the_jobs_reason(world: World, outcome: e
     assert world.waits() == {
         "train": Reason(
             code="BuildFailed",
-            message=f"its build image (image) ended {outcome}: build-0 on n1 exited with 2",
+            message=f"its build image (image) ended as {outcome}: build-0 on n1 exited with 2",
         )
     }
     assert world.decide() == []
@@ -91,7 +91,7 @@ def test_a_build_that_was_never_heard_of_was_deleted(world: World) -> None:
     world.submit(world.job("train", 1), built_by="image")
 
     assert world.waits()["train"] == Reason(
-        code="BuildFailed", message="its build image was deleted before it had succeeded"
+        code="BuildFailed", message="its build image was deleted before it succeeded"
     )
 
 

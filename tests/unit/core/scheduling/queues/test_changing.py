@@ -108,7 +108,7 @@ def test_what_is_odd_is_a_warning() -> None:
     assert [(one.path, one.message) for one in change.problems] == [
         (
             "c.guaranteed.gpu",
-            "with this queue 10 GPU are guaranteed, and the pool has 8: not all can have theirs at once",
+            "with this queue 10 GPU are guaranteed, and the pool has 8: not all queues can use their guarantee at once",
         ),
-        ("a.limit.gpu", "its jobs hold 7.5 GPU now, above the limit: they go on, and no others start"),
+        ("a.limit.gpu", "its jobs use 7.5 GPU, above the limit: they continue, and no other job starts"),
     ]

@@ -39,16 +39,16 @@ def test_the_order_in_which_runs_are_told_does_not_matter() -> None:
     for told in itertools.permutations(RUNS):
         runtime_estimates = RuntimeEstimates()
         for record in told:
-            runtime_estimates.note(record)
+            runtime_estimates.observe(record)
         assert runtime_estimates.expected_end(RUNNING, 0) == RUNNING.running_at + 40 * SECOND
 
 
 def test_who_is_told_twice_learns_nothing_new() -> None:
     runtime_estimates = RuntimeEstimates()
     for record in RUNS:
-        runtime_estimates.note(record)
+        runtime_estimates.observe(record)
     version = runtime_estimates.version
     for record in RUNS[1:] * 3:
-        runtime_estimates.note(record)
+        runtime_estimates.observe(record)
     assert runtime_estimates.version == version
     assert runtime_estimates.expected_end(RUNNING, 0) == RUNNING.running_at + 40 * SECOND

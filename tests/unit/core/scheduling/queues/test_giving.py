@@ -154,7 +154,7 @@ def test_a_promise_does_not_outlive_the_wait(world: World) -> None:
     world.say("b", events.JobEvicted(attempt=1, reason=WHY))
     world.leave("b")
     assert world.record("b").phase is Phase.EVICTED
-    assert not any(one.forced for one in world.pool.reservations)
+    assert not any(one.freed for one in world.pool.reservations)
     placed = [one for one in world.decide() if isinstance(one, Place | Resize)]
     assert [one.job_id for one in placed] == ["b"]
     assert not world.pool.reservations

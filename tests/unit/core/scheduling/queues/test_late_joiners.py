@@ -66,8 +66,8 @@ def test_a_growth_that_does_not_come_up_is_taken_back(grown: World) -> None:
     assert (resize.added, resize.avoid) == ((), ("n1",))
     assert resize.reason.code == "StartTimeout"
     assert resize.reason.message == (
-        "a-worker-2 on n1, a-worker-3 on n1 did not start within 60 s: launched, and nothing heard of since; "
-        "taken back, goes on with 3 replicas"
+        "a-worker-2 on n1, a-worker-3 on n1 did not start within 60 s: launched, but no status since; "
+        "removed, the job continues with 3 replicas"
     )
     record = grown.record("a")
     assert (record.phase, record.failures, record.evictions) == (Phase.RUNNING, 0, 0)

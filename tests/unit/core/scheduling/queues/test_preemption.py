@@ -51,7 +51,7 @@ def test_a_higher_priority_evicts_the_lowest_and_youngest(world: World) -> None:
     decided = world.decide()
     (evict,) = [one for one in decided if isinstance(one, Evict)]
     assert (evict.job_id, evict.reason.code) == ("young", "Preempted")
-    assert evict.reason.message == "all of it makes room for urgent (urgent), which has priority 6"
+    assert evict.reason.message == "the gang is evicted for urgent (urgent), which has priority 6"
     assert world.decide() == []
     gone(world, "young")
     assert world.placed() == ["urgent"]
@@ -134,10 +134,7 @@ def test_a_queue_takes_back_what_it_is_guaranteed(world: World) -> None:
     world.submit(plain(world, "a0", 2, queue="a"))
     decided = [one for one in world.decide() if isinstance(one, Evict)]
     assert [(one.job_id, one.reason.code) for one in decided] == [("b3", "Reclaimed")]
-    assert (
-        decided[0].reason.message
-        == "all of it makes room for a0 (a0): queue a takes back what it is guaranteed"
-    )
+    assert decided[0].reason.message == "the gang is evicted for a0 (a0): queue a reclaims its guarantee"
     gone(world, "b3")
     assert world.placed() == ["a0"]
     world.submit(plain(world, "a1", 2, queue="a"))

@@ -8,7 +8,7 @@ import pytest
 
 from muster_core import events
 from muster_core.models import JobRecord, Phase, ReplicaState, Resources, RunPolicy
-from muster_core.scheduling import Place, PoolState, Wait
+from muster_core.scheduling import Place, PoolState, Remedy, RemedyKind, Wait
 
 if TYPE_CHECKING:
     from conftest import World
@@ -97,7 +97,7 @@ def test_a_job_that_is_held_from_the_start_is_placed_once_it_is_resumed(world: W
     assert world.decide() == []
     explained = world.pool.explain("a")
     assert explained is not None
-    assert (explained.reason.code, explained.remedies) == ("Suspended", ("resume it",))
+    assert (explained.reason.code, explained.remedies) == ("Suspended", (Remedy(kind=RemedyKind.RESUME),))
     assert (world.pool.capacity(world.now).waiting, world.pool.next_wake(world.now)) == (0, None)
     world.say("a", events.CommandRequested(command=events.Command.RESUME, request_id="r"))
     assert world.placed() == ["a"]

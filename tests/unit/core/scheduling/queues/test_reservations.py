@@ -10,7 +10,7 @@ import pytest
 
 from muster_core import events
 from muster_core.models import Job, JobKind, QueueSpec, ReplicaState, Resources, RunPolicy
-from muster_core.scheduling import Place, PoolState, Reservation
+from muster_core.scheduling import Place, PoolState, Reservation, remedy_text
 
 if TYPE_CHECKING:
     from conftest import World
@@ -51,10 +51,13 @@ def test_room_is_kept_for_a_job_that_has_waited_too_long(world: World) -> None:
     world.submit(plain(world, "small", 1))
     reason = world.waits()["small"]
     assert reason.code == "BehindReservation"
-    assert reason.message == "there would be room, but it is kept for whole on 2 nodes"
+    assert reason.message == "the job would fit, but the capacity is reserved for whole on 2 nodes"
     explanation = world.pool.explain("whole")
     assert explanation is not None
-    assert (explanation.reserved_nodes, explanation.expected_start) == (("n1", "n2"), None)
+    assert (explanation.reservation and explanation.reservation.nodes, explanation.expected_start) == (
+        ("n1", "n2"),
+        None,
+    )
     behind = world.pool.explain("small")
     assert behind is not None
     assert behind.reason.code == "BehindReservation"
@@ -227,8 +230,8 @@ def test_12_jobs_that_fit_beside_a_reservation_start(world: World) -> None:
     explanation = world.pool.explain("b")
     assert explanation is not None
     assert explanation.reason.code == "InsufficientResources"
-    assert explanation.reserved_nodes == ("n1", "n2")
-    assert explanation.remedies == ("free 7 GPU and 1 CPU",)
+    assert explanation.reservation and explanation.reservation.nodes == ("n1", "n2")
+    assert [remedy_text(one) for one in explanation.remedies] == ["free 7 GPU and 1 CPU"]
 
 
 def test_4_a_gang_short_of_one_gpu_waits_and_says_so(world: World) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from muster_core.models import QueuePolicy, QueueSpec, Resources
+from muster_core.scheduling import remedy_text
 
 if TYPE_CHECKING:
     from conftest import World
@@ -27,12 +28,15 @@ def test_a_limit_is_never_exceeded_and_said_with_its_numbers(world: World) -> No
     world.run(world.job("x", 2, queue="a"))
     world.submit(world.job("y", 2, floor=2, queue="a"))
     reason = world.waits()["y"]
-    assert (reason.code, reason.message) == ("QueueLimit", "queue a may hold 3 GPU: 2 held, 2 more needed")
+    assert (reason.code, reason.message) == (
+        "QueueLimit",
+        "queue a is limited to 3 GPU: 2 in use, 2 more needed",
+    )
     assert reason.numbers == {"limit.gpu": 3000, "held.gpu": 2000, "needed.gpu": 2000}
     assert world.pool.capacity(world.now).waiting_feasible == 0
     explanation = world.pool.explain("y")
     assert explanation is not None
-    assert explanation.remedies[0] == "would start now with the limit of queue a raised to 4 GPU"
+    assert remedy_text(explanation.remedies[0]) == "would start now with the limit of queue a raised to 4 GPU"
 
 
 def test_a_gang_starts_as_large_as_the_limit_allows(world: World) -> None:
@@ -122,7 +126,7 @@ def test_a_strict_queue_lets_nobody_pass_its_first(world: World) -> None:
     assert explanation is not None
     assert (explanation.reason.code, explanation.reason.message) == (
         "BehindFirst",
-        "queue a is strict: nobody passes a0",
+        "queue a is strict_fifo: its first job a0 does not fit yet",
     )
     assert (explanation.position, explanation.ahead) == (2, ("a0",))
     world.finish("x")

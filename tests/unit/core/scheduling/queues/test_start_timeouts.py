@@ -49,7 +49,7 @@ def test_a_gang_that_does_not_start_in_time_is_taken_down_as_a_whole(timed: Worl
     evict = evicted(timed)
 
     assert (evict.attempt, evict.reason.code, evict.avoid) == (1, "StartTimeout", ("n1",))
-    words = "a-worker-1 on n1 did not start within 60 s: launched, and nothing heard of since"
+    words = "a-worker-1 on n1 did not start within 60 s: launched, but no status since"
     assert evict.reason.message == words
     assert evict.reason.numbers == {"unstarted": 1, "replicas": 3, "timeout_s": 60}
     record = timed.record("a")

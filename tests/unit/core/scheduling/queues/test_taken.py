@@ -44,7 +44,7 @@ def test_a_gang_whose_node_is_lost_goes_back_to_its_queue(world: World) -> None:
 
     assert isinstance(evict, Evict)
     assert (evict.reason.code, evict.avoid) == ("NodeLost", ("n1",))
-    assert evict.reason.message == "a-worker-1 went with node n1: its machine started anew"
+    assert evict.reason.message == "a-worker-1 was lost with node n1: its machine started anew"
     record = world.record("a")
     assert (record.phase, record.failures, record.evictions) == (Phase.EVICTED, 0, 1)
     world.change("a", ReplicaState.EXITED)
@@ -61,7 +61,7 @@ def test_one_replica_of_many_is_started_again_elsewhere(world: World) -> None:
     assert isinstance(resize, Resize)
     assert [(one.role, one.index, one.node) for one in resize.added] == [("worker", 1, "n2")]
     assert (resize.removed, resize.generation, resize.reason.code) == ((), 2, "NodeLost")
-    assert resize.reason.message.endswith("; started again on n2")
+    assert resize.reason.message.endswith("; restarted on n2")
     record = world.record("a")
     again = next(one for one in record.members() if one.key == ("worker", 1))
     assert (again.node, again.restart, again.state) == ("n2", 1, ReplicaState.PLACED)
@@ -150,7 +150,7 @@ def test_what_a_node_took_of_a_running_job_is_placed_again(world: World) -> None
 
     assert isinstance(resize, Resize)
     assert resize.reason.code == "Disrupted"
-    assert resize.reason.message == "a-worker-1 was taken from node n1; started again on n2"
+    assert resize.reason.message == "a-worker-1 was stopped by node n1; restarted on n2"
 
 
 def test_an_end_that_nobody_witnessed_is_a_failure_and_keeps_its_room(world: World) -> None:

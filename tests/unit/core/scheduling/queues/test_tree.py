@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from muster_core.models import QueueElastic, QueuePolicy, QueueSpec, Resources
-from muster_core.scheduling import problems_of
+from muster_core.scheduling import remedy_text, validate_queues
 
 if TYPE_CHECKING:
     from conftest import World
@@ -74,7 +74,7 @@ def gpus(number: int) -> Resources:
     ],
 )
 def test_everything_that_is_wrong_is_said(specs: list[QueueSpec], problems: list[str]) -> None:
-    assert [f"{one.code} {one.path}" for one in problems_of(specs)] == problems
+    assert [f"{one.code} {one.path}" for one in validate_queues(specs)] == problems
 
 
 def test_queues_with_problems_change_nothing(world: World) -> None:
@@ -118,7 +118,10 @@ def test_a_job_whose_queue_is_not_there_waits_for_it_and_says_so(world: World) -
     assert world.pool.capacity(world.now).waiting_feasible == 0
     explanation = world.pool.explain("j")
     assert explanation is not None
-    assert explanation.remedies == ("apply queue research", "submit it to another queue")
+    assert [remedy_text(one) for one in explanation.remedies] == [
+        "apply queue research",
+        "submit it to another queue",
+    ]
     world.queues(QueueSpec(name="a"), QueueSpec(name="research"))
     assert world.placed() == ["j"]
 
