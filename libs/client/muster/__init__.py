@@ -1,4 +1,4 @@
-"""Submit training jobs to Muster and follow them, from Python.
+"""The Python client of Muster.
 
     from muster import Client
 
@@ -6,7 +6,7 @@
         (job,) = muster.submit(Path("job.yaml"))
         print(muster.wait(job.job_id).status.phase)
 
-Names are loaded on first use: the ``muster`` command starts from this package too, and ``--help`` should not wait for gRPC.
+Names are loaded on first use: the ``muster`` command starts from this package too, and ``--help`` must not import gRPC.
 """
 
 from __future__ import annotations

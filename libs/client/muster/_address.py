@@ -1,4 +1,4 @@
-"""Where Muster is, who asks, and how a channel to it behaves."""
+"""The server's address, the caller's identity, and channel options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOOPBACK = ("127.", "localhost:", "[::1]:")
 
 
 def resolve_address(address: str | None) -> str:
-    """``host:port`` as given, or from ``MUSTER_SERVER``, or the default; a missing port is Muster's own."""
+    """Return ``host:port`` as given, else from ``MUSTER_SERVER``, else the default; the default port is added."""
     chosen = address or os.environ.get(ENVIRONMENT_VARIABLE) or DEFAULT_ADDRESS
     bare = chosen.removeprefix("http://").rstrip("/")
     host = bare.rpartition("]")[2] if bare.startswith("[") else bare
@@ -22,7 +22,7 @@ def resolve_address(address: str | None) -> str:
 
 
 def user_metadata() -> tuple[tuple[str, str], ...]:
-    """Who asks, as metadata of a call: ``MUSTER_USER``, or the user of this process; nothing where it has no name in ASCII."""
+    """Return the caller as call metadata: ``MUSTER_USER``, else the user of this process; empty if it is not ASCII."""
     try:
         name = os.environ.get(USER_VARIABLE) or getpass.getuser()
     except (OSError, KeyError):
@@ -31,17 +31,17 @@ def user_metadata() -> tuple[tuple[str, str], ...]:
 
 
 def channel_options(address: str) -> list[tuple[str, int]]:
-    """Options of a gRPC channel: quick to reconnect, ready for long lists of problems, patient with silent watches."""
+    """Return gRPC channel options: fast reconnects, room for long lists of problems, keepalive for idle watches."""
     options = [
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 1_000),
         ("grpc.max_metadata_size", 64 * 1024),
         ("grpc.max_receive_message_length", 64 * 1024 * 1024),
-        # Servers count pings that come oftener than every five minutes as abuse.
+        # Servers treat pings more frequent than every five minutes as abuse.
         ("grpc.keepalive_time_ms", 330_000),
     ]
     if address.startswith(_LOOPBACK):
-        # A proxy of the environment could not reach this machine's own loopback.
+        # A proxy from the environment cannot reach the loopback interface of this machine.
         options.append(("grpc.enable_http_proxy", 0))
     return options

@@ -1,27 +1,28 @@
-"""Where a stream was when it broke, so that it goes on without a gap and without telling anything twice."""
+"""Positions of streams, so that a broken stream resumes without gaps or repetitions."""
 
 from __future__ import annotations
 
 from muster_rpc.v1 import job_service_pb2
 
 RESUME_OVERLAP = 1_000
-"""Sequences that a resumed watch of all jobs asks for again: the jobs' records advance side by side, so that a change may
-come through after a later one of another job. What was told already is dropped here."""
+"""How many sequences a resumed watch of all jobs overlaps: records advance concurrently, so a change may arrive after a
+later one of another job. Repetitions are dropped here.
+"""
 
 
 class JobCursor:
-    """A watch of one job. After the first answer it is held to the job's id, whatever happens to the name."""
+    """The position of a watch of one job. After the first answer it is bound to the job's id."""
 
     def __init__(self, ref: job_service_pb2.JobRef, after_sequence: int) -> None:
         self._ref = ref
         self._sequence = after_sequence
 
     def request(self) -> job_service_pb2.WatchJobRequest:
-        """What to ask now."""
+        """Return the next request."""
         return job_service_pb2.WatchJobRequest(job=self._ref, after_sequence=self._sequence)
 
     def admits(self, response: job_service_pb2.WatchJobResponse) -> bool:
-        """Whether the answer is news; remembers it."""
+        """Return whether the answer is new, and record it."""
         job = response.job
         if job.sequence <= self._sequence:
             return False
@@ -31,7 +32,7 @@ class JobCursor:
 
 
 class JobsCursor:
-    """A watch of all jobs. The server tells in the order of sequences, give or take the overlap."""
+    """The position of a watch of all jobs. The server sends in sequence order, up to the overlap."""
 
     def __init__(self, request: job_service_pb2.WatchJobsRequest, after_sequence: int) -> None:
         self._namespace = request.namespace
@@ -40,12 +41,12 @@ class JobsCursor:
         self._told: dict[tuple[str, bool], int] = {}
 
     def request(self) -> job_service_pb2.WatchJobsRequest:
-        """What to ask now."""
+        """Return the next request."""
         after = max(self._newest - RESUME_OVERLAP, self._after)
         return job_service_pb2.WatchJobsRequest(namespace=self._namespace, after_sequence=after)
 
     def admits(self, response: job_service_pb2.WatchJobsResponse) -> bool:
-        """Whether the answer is news; remembers it."""
+        """Return whether the answer is new, and record it."""
         key = (response.job.job_id, response.deleted)
         sequence = response.job.sequence
         if key in self._told and sequence <= self._told[key]:
@@ -62,18 +63,18 @@ class JobsCursor:
 
 
 class LogCursor:
-    """How much of each replica's output has been told. A stream that starts anew from the beginning is cut by that much."""
+    """How much output of each replica was received. A stream that restarts from the beginning is cut by that much."""
 
     def __init__(self) -> None:
         self._told: dict[tuple[str, int], int] = {}
         self._offset: dict[tuple[str, int], int] = {}
 
     def restart(self) -> None:
-        """The next chunk comes from a new stream, which begins at the beginning."""
+        """Record that the next chunk comes from a new stream that starts at the beginning."""
         self._offset.clear()
 
     def news(self, chunk: job_service_pb2.StreamLogsResponse) -> job_service_pb2.StreamLogsResponse | None:
-        """The part of the chunk that was not told yet; None when there is none."""
+        """Return the new part of the chunk, or None."""
         key = (chunk.replica, chunk.attempt)
         start = self._offset.get(key, 0)
         end = start + len(chunk.data)

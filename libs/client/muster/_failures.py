@@ -1,4 +1,4 @@
-"""What a failed call means to the caller."""
+"""Convert failed calls to exceptions."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _AWAY = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
 
 
 def is_passing(error: grpc.RpcError) -> bool:
-    """Whether the same call may well succeed in a moment: the server is away, draining, or the connection broke."""
+    """Return whether a retry may succeed soon: the server is unavailable, draining, or the connection broke."""
     code, details = _status(error)
     return code in _AWAY or bool(_BROKEN_STREAM.search(details))
 
 
 def error_of(error: grpc.RpcError, *, address: str) -> MusterError:
-    """The error to raise for a failed call to ``address``."""
+    """Return the exception for a failed call to ``address``."""
     code, details = _status(error)
     if code is grpc.StatusCode.NOT_FOUND:
         return NotFound(details)
@@ -49,7 +49,7 @@ def error_of(error: grpc.RpcError, *, address: str) -> MusterError:
     if code in _REFUSALS:
         return Refused(details)
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return Unavailable(f"Muster at {address} gave no answer in time")
+        return Unavailable(f"Muster at {address} did not answer in time")
     if _NO_CONNECTION.search(details):
         return Unavailable(f"cannot reach Muster at {address}: is `muster up` running?")
     if is_passing(error):
@@ -58,12 +58,12 @@ def error_of(error: grpc.RpcError, *, address: str) -> MusterError:
 
 
 def completed(refused: InvalidDocument, answer: job_service_pb2.ValidateJobResponse) -> InvalidDocument:
-    """The refusal with every problem of a validation, where its own status had no room for all."""
+    """Return the rejection with every problem of a validation, if the status could not carry all."""
     problems = [problem_from_proto(problem) for problem in answer.problems]
     return InvalidDocument(str(refused), problems or refused.problems, total=refused.total)
 
 
 def _status(error: grpc.RpcError) -> tuple[grpc.StatusCode, str]:
-    # Every error of a call is a Call too (or looks like one, in asyncio); the base class does not say so.
+    # Every error of a call is a Call too (or behaves like one in asyncio); the base class does not declare it.
     call = cast("grpc.Call", error)
     return call.code(), call.details() or ""

@@ -1,4 +1,4 @@
-"""A port of this machine that leads to a port of a replica: each connection by a call of its own."""
+"""Forward a local port to a port of a replica, with one call for each connection."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _AT_ONCE = struct.pack("ii", 1, 0)
 
 
 class Forwarder:
-    """Takes connections, and passes each on in both directions, at the pace of the slower side; half-closed is half-closed on both.
+    """Accepts connections and copies data both ways at the pace of the slower side; half-closed stays half-closed.
 
-    ``failed`` is told why a connection could not be passed on. The replica is looked for anew each time: it may have been restarted.
+    ``failed`` receives the reason for a connection that could not be forwarded. The replica is resolved for each
+    connection, since it may have restarted.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Forwarder:
 
     @asynccontextmanager
     async def listening(self, address: str, port: int) -> AsyncGenerator[tuple[str, int]]:
-        """Take connections at ``address`` while this is entered; answers host and port, which is a free one for 0. Raises ``OSError``."""
+        """Accept connections at ``address`` while entered; returns host and port, a free one for 0. Raises ``OSError``."""
         tasks: set[asyncio.Task[None]] = set()
 
         def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -67,16 +68,16 @@ class Forwarder:
         except MusterError as error:
             self._failed(error)
         except (ConnectionError, OSError):
-            # Whoever called has gone; there is nobody to tell.
+            # The peer has gone.
             pass
         finally:
-            # Does nothing to one that was closed in order; else the caller is to see that it was not.
+            # A no-op for a connection that was closed in order; otherwise the peer must notice the failure.
             if not writer.is_closing():
                 _break(writer)
 
 
 def _break(writer: asyncio.StreamWriter) -> None:
-    # Without this the kernel closes it in order, and what came of an answer looks like all of it.
+    # Without this the kernel closes in order, and a partial answer looks complete.
     connection: TransportSocket = writer.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
     writer.transport.abort()

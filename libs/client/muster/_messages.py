@@ -1,4 +1,4 @@
-"""What goes over the calls that go on in both directions, the same for both clients."""
+"""Messages of bidirectional calls, shared by both clients."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _PIECE_BYTES = 32 * 1024
 
 
 class Size(NamedTuple):
-    """How large a terminal is, in characters."""
+    """The size of a terminal, in characters."""
 
     rows: int
     columns: int
 
 
 class Output(NamedTuple):
-    """Some bytes that a command wrote, to stderr or else to stdout (or to its terminal)."""
+    """Bytes that a command wrote, to stderr or else to stdout (or its terminal)."""
 
     data: bytes
     is_error: bool
@@ -28,29 +28,29 @@ class Output(NamedTuple):
 def exec_start(
     job: pb.JobRef, command: Sequence[str], *, replica: str, stdin: bool, terminal: Size | None
 ) -> pb.ExecJobRequest:
-    """What to run, and where."""
+    """Return the start message: the command and its replica."""
     size = pb.TerminalSize(rows=terminal.rows, columns=terminal.columns) if terminal else None
     what = pb.ExecCommand(words=command, stdin=stdin, terminal=size)
     return pb.ExecJobRequest(start=pb.ExecStart(job=job, replica=replica, command=what))
 
 
 def exec_inputs(data: bytes) -> Iterator[pb.ExecJobRequest]:
-    """Input, in pieces that are no burden on the way."""
+    """Return input in chunks of moderate size."""
     for piece in _pieces(data):
         yield pb.ExecJobRequest(input=pb.ExecInput(stdin=piece))
 
 
 EXEC_END = pb.ExecJobRequest(input=pb.ExecInput(end=True))
-"""The input is at its end."""
+"""The end of the input."""
 
 
 def exec_size(size: Size) -> pb.ExecJobRequest:
-    """The terminal has another size."""
+    """Return a terminal size message."""
     return pb.ExecJobRequest(input=pb.ExecInput(size=pb.TerminalSize(rows=size.rows, columns=size.columns)))
 
 
 def output_of(answer: pb.ExecJobResponse) -> Output | None:
-    """What an answer says that the command wrote."""
+    """Return the output in an answer, or None."""
     output = answer.output
     if output.stderr:
         return Output(output.stderr, True)
@@ -58,18 +58,18 @@ def output_of(answer: pb.ExecJobResponse) -> Output | None:
 
 
 def forward_start(job: pb.JobRef, port: int, *, replica: str, probe: bool) -> pb.ForwardPortRequest:
-    """Whereto a connection goes."""
+    """Return the start message of a connection."""
     return pb.ForwardPortRequest(start=pb.ForwardPortStart(job=job, replica=replica, port=port, probe=probe))
 
 
 def forward_data(data: bytes) -> Iterator[pb.ForwardPortRequest]:
-    """Data, in pieces."""
+    """Return data in chunks."""
     for piece in _pieces(data):
         yield pb.ForwardPortRequest(data=piece)
 
 
 FORWARD_END = pb.ForwardPortRequest(end=True)
-"""Nothing more is sent."""
+"""The end of the data."""
 
 
 def _pieces(data: bytes) -> Iterator[bytes]:
@@ -78,6 +78,6 @@ def _pieces(data: bytes) -> Iterator[bytes]:
 
 
 def failure_of(failed: pb.ForwardPortFailed) -> MusterError:
-    """What to raise for a connection that ended before its time."""
+    """Return the exception for a connection that ended early."""
     kind = ConnectionLost if failed.passing else Refused
     return kind(failed.message)

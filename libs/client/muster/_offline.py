@@ -1,4 +1,4 @@
-"""What can be said of a document without a server: what it means, and how it reads in another form."""
+"""Offline operations on documents: validate and convert."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from muster_formats.reading import read_document
 
 
 def check(source: DocumentSource, *, namespace: str = "") -> Parsed:
-    """What a document means, or all that is wrong with it: ``jobs`` is empty where ``problems`` has an error.
+    """Validate a document offline: ``jobs`` is empty if ``problems`` contains an error.
 
-    Nobody is asked: the platform's defaults are not filled in. Raises ``OSError`` for a file that cannot be read.
+    Platform defaults are not applied. Raises ``OSError`` for a file that cannot be read.
     """
     name = str(source) if isinstance(source, Path) else ""
     return read_document(_content(source), namespace=namespace, source_name=name)
 
 
 def convert(source: DocumentSource, target: str, *, namespace: str = "") -> Converted:
-    """A document in another form, ``native``, ``tfjob``, ...: its text and what the form cannot say.
+    """Convert a document to ``native``, ``tfjob``, ...; returns its text and the lossy conversions.
 
-    Raises ``InvalidDocument`` with every problem where the document has errors or the form cannot carry the job, ``ValueError`` for a
-    form that there is not, ``OSError`` for a file that cannot be read.
+    Raises ``InvalidDocument`` with every problem if the document has errors or the format cannot express the job,
+    ``ValueError`` for an unknown format, ``OSError`` for a file that cannot be read.
     """
     if target not in TARGETS:
-        raise ValueError(f"{target!r} is no form; forms are {', '.join(TARGETS)}")
+        raise ValueError(f"{target!r} is not a format; choose from {', '.join(TARGETS)}")
     parsed = check(source, namespace=namespace)
     if not parsed.jobs:
         raise InvalidDocument(_first_error(parsed.problems), parsed.problems)

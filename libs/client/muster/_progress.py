@@ -1,6 +1,6 @@
-"""A training program says how far it is.
+"""Progress reports of training programs.
 
-Written for the inner loop of training: no connection, no import of anything that takes time, and nothing that could end the program.
+Written for the inner loop of training: no connection, no slow imports, and nothing that could end the program.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _STDOUT = 1
 
 
 class _Reporter:
-    """Writes the file, where the job has one, and else now and then a line of the log."""
+    """Writes the progress file if the job has one, else a log line now and then."""
 
     def __init__(self) -> None:
         self._next_line_at = 0.0
@@ -32,7 +32,7 @@ class _Reporter:
                 return False
             if time.monotonic() >= self._next_line_at:
                 self._next_line_at = time.monotonic() + _BETWEEN_LINES_S
-                # One write, past what the program has done to its own streams: nothing comes in between.
+                # One write that bypasses redirected streams, so that lines do not mix.
                 os.write(_STDOUT, f"{_LINE}{said}\n".encode())
         except OSError:
             return False
@@ -48,12 +48,13 @@ _reporter = _Reporter()
 
 
 def report(step: int, **metrics: object) -> bool:
-    """Say that training has come to ``step``, a count that all workers share and that only rises, and what was measured.
+    """Report that training has reached ``step``, a count that all workers share and that only rises, with measured
+    values.
 
-    From the steps at different sizes Muster learns how much faster the job is with more workers. One replica is enough to call it, as
-    often as it likes: the last word counts. In a pod it is a line of the log every ten seconds, elsewhere a small file. Whether it could
-    be said; outside of Muster it cannot, and nothing happens.
+    Muster learns the speed-up model from the steps at different sizes. One replica suffices, as often as it likes: the
+    last report counts. In a pod the report is a log line every ten seconds, else a small file. Returns whether it was
+    written; outside Muster it does nothing.
     """
-    # As text: a loss that is not a number is worth telling, and has no JSON.
+    # As text: a loss of NaN is worth reporting and has no JSON form.
     measured = {name: str(value) for name, value in metrics.items()}
     return _reporter.tell(json.dumps({"step": int(step), "at": time.time(), "metrics": measured}))

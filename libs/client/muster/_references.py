@@ -1,4 +1,4 @@
-"""How people refer to a job: by its id, or by its name."""
+"""References to jobs: by id or by name."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def job_ref(reference: str, namespace: str) -> job_service_pb2.JobRef:
-    """The reference as the API takes it; what looks exactly like an id is one, anything else is a name.
+    """Return the reference as the API takes it: an id if it looks exactly like one, else a name.
 
-    Raises ``NotFound`` for text that can be neither.
+    Raises ``NotFound`` for a text that can be neither.
     """
     if _JOB_ID.fullmatch(reference):
         return job_service_pb2.JobRef(job_id=reference)

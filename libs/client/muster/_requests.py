@@ -1,4 +1,4 @@
-"""Builds the messages that both clients send, so that they differ in nothing but how they wait."""
+"""Build request messages, shared by both clients."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ _QUEUES_PER_PAGE = 500
 
 
 class Requests:
-    """Builds requests for one client: knows its namespace, and the newest state that it has been told of.
+    """Builds requests of one client: its namespace, and the newest state it has seen.
 
-    ``namespace`` is where names are looked up and where documents go that name none; empty is the server's default for these,
-    and every namespace for lists.
+    ``namespace`` is the default of names and documents; empty means the server's default, and all namespaces for lists.
     """
 
     def __init__(self, namespace: str) -> None:
@@ -30,11 +29,11 @@ class Requests:
         self._seen = 0
 
     def saw(self, sequence: int) -> None:
-        """A command reached ``sequence``: later questions ask for no older state, so that a client reads its own writes."""
+        """Record that a command reached ``sequence``: later queries require it, so that a client reads its own writes."""
         self._seen = max(self._seen, sequence)
 
     def ref(self, job: str, namespace: str | None) -> job_service_pb2.JobRef:
-        """The job that a reference means."""
+        """Return the job of a reference."""
         ref = job_ref(job, self._in(namespace))
         ref.min_sequence = self._seen
         return ref
@@ -48,7 +47,7 @@ class Requests:
         namespace: str | None,
         validation_wait_s: float | None,
     ) -> job_service_pb2.SubmitJobRequest:
-        """A submission; the id is drawn here, once, and stays the same however often the message is sent."""
+        """Return a submission; its id is generated once and stays the same on retries."""
         spec, document = spec_or_document(source, source_name)
         return job_service_pb2.SubmitJobRequest(
             request_id=request_id or draw_request_id(),
@@ -61,18 +60,18 @@ class Requests:
     def validate(
         self, source: Source, *, source_name: str, namespace: str | None
     ) -> job_service_pb2.ValidateJobRequest:
-        """A question what a source means."""
+        """Return a validation request."""
         spec, document = spec_or_document(source, source_name)
         return job_service_pb2.ValidateJobRequest(spec=spec, document=document, namespace=self._in(namespace))
 
     def get(self, job: str, namespace: str | None) -> job_service_pb2.GetJobRequest:
-        """One job."""
+        """Return a request for one job."""
         return job_service_pb2.GetJobRequest(job=self.ref(job, namespace))
 
     def list(
         self, *, namespace: str | None, queue: str, phases: Iterable[str]
     ) -> job_service_pb2.ListJobsRequest:
-        """The first page of a list. Raises ``ValueError`` for a name that is no phase."""
+        """Return the request for the first page. Raises ``ValueError`` for an unknown phase."""
         return job_service_pb2.ListJobsRequest(
             namespace=self._in(namespace),
             queue=queue,
@@ -82,13 +81,13 @@ class Requests:
         )
 
     def watch_all(self, namespace: str | None) -> job_service_pb2.WatchJobsRequest:
-        """All jobs of a namespace."""
+        """Return a watch of all jobs of a namespace."""
         return job_service_pb2.WatchJobsRequest(namespace=self._in(namespace))
 
     def cancel(
         self, job: str, *, namespace: str | None, message: str, request_id: str | None
     ) -> job_service_pb2.CancelJobRequest:
-        """End a job."""
+        """Return a cancel request."""
         return job_service_pb2.CancelJobRequest(
             job=self.ref(job, namespace), request_id=request_id or draw_request_id(), message=message
         )
@@ -96,7 +95,7 @@ class Requests:
     def delete(
         self, job: str, *, namespace: str | None, request_id: str | None
     ) -> job_service_pb2.DeleteJobRequest:
-        """End a job and remove it."""
+        """Return a delete request."""
         return job_service_pb2.DeleteJobRequest(
             job=self.ref(job, namespace), request_id=request_id or draw_request_id()
         )
@@ -104,7 +103,7 @@ class Requests:
     def suspend(
         self, job: str, *, namespace: str | None, request_id: str | None
     ) -> job_service_pb2.SuspendJobRequest:
-        """Hold a job back."""
+        """Return a suspend request."""
         return job_service_pb2.SuspendJobRequest(
             job=self.ref(job, namespace), request_id=request_id or draw_request_id()
         )
@@ -112,7 +111,7 @@ class Requests:
     def resume(
         self, job: str, *, namespace: str | None, request_id: str | None
     ) -> job_service_pb2.ResumeJobRequest:
-        """Let a job go on."""
+        """Return a resume request."""
         return job_service_pb2.ResumeJobRequest(
             job=self.ref(job, namespace), request_id=request_id or draw_request_id()
         )
@@ -120,7 +119,7 @@ class Requests:
     def restart(
         self, job: str, *, replica: str, namespace: str | None, request_id: str | None
     ) -> job_service_pb2.RestartJobRequest:
-        """Start a job again, or one of its replicas."""
+        """Return a restart request for a job or one of its replicas."""
         return job_service_pb2.RestartJobRequest(
             job=self.ref(job, namespace), request_id=request_id or draw_request_id(), replica=replica
         )
@@ -128,7 +127,7 @@ class Requests:
     def scale(
         self, job: str, *, role: str, replicas: int, namespace: str | None, request_id: str | None
     ) -> job_service_pb2.ScaleJobRequest:
-        """Grow or shrink a role."""
+        """Return a scale request."""
         return job_service_pb2.ScaleJobRequest(
             job=self.ref(job, namespace),
             request_id=request_id or draw_request_id(),
@@ -137,32 +136,32 @@ class Requests:
         )
 
     def explain(self, job: str, namespace: str | None) -> job_service_pb2.ExplainJobRequest:
-        """Why a job stands where it stands."""
+        """Return an explain request."""
         return job_service_pb2.ExplainJobRequest(job=self.ref(job, namespace))
 
     def logs(
         self, job: str, *, namespace: str | None, replicas: Iterable[str], follow: bool, tail: int
     ) -> job_service_pb2.StreamLogsRequest:
-        """What replicas wrote."""
+        """Return a log request."""
         return job_service_pb2.StreamLogsRequest(
             job=self.ref(job, namespace), replicas=replicas, follow=follow, tail=tail
         )
 
     def nodes(self) -> cluster_service_pb2.ListNodesRequest:
-        """The first page of the nodes."""
+        """Return the request for the first page of nodes."""
         return cluster_service_pb2.ListNodesRequest(page_size=_NODES_PER_PAGE)
 
     def apply_defaults(
         self, source: DocumentSource, *, source_name: str, dry_run: bool, expected_version: int | None
     ) -> defaults_service_pb2.ApplyDefaultsRequest:
-        """Other defaults for the platform. Repeated, it changes nothing: the same defaults are no new version."""
+        """Return an apply request for platform defaults. Retries change nothing: the same defaults create no new version."""
         _, document = spec_or_document(source, source_name)
         return defaults_service_pb2.ApplyDefaultsRequest(
             document=document, dry_run=dry_run, expected_version=expected_version
         )
 
     def queues(self) -> queue_service_pb2.ListQueuesRequest:
-        """The first page of the queues."""
+        """Return the request for the first page of queues."""
         return queue_service_pb2.ListQueuesRequest(page_size=_QUEUES_PER_PAGE)
 
     def apply_queues(
@@ -175,7 +174,7 @@ class Requests:
         expected_version: int | None,
         request_id: str | None,
     ) -> queue_service_pb2.ApplyQueuesRequest:
-        """Other queues; the id is drawn here, once, and stays the same however often the message is sent."""
+        """Return an apply request for queues; its id is generated once and stays the same on retries."""
         _, document = spec_or_document(source, source_name)
         return queue_service_pb2.ApplyQueuesRequest(
             document=document,
@@ -188,7 +187,7 @@ class Requests:
     def delete_queue(
         self, name: str, *, expected_version: int | None, request_id: str | None
     ) -> queue_service_pb2.DeleteQueueRequest:
-        """One queue less."""
+        """Return a delete request for a queue."""
         return queue_service_pb2.DeleteQueueRequest(
             name=name, expected_version=expected_version, request_id=request_id or draw_request_id()
         )
@@ -198,7 +197,7 @@ class Requests:
 
 
 def draw_request_id() -> str:
-    """A new request id."""
+    """Generate a request id."""
     return str(uuid.uuid4())
 
 
@@ -214,4 +213,4 @@ def _phase(name: str) -> Phase:
     for phase in Phase:
         if phase.value.lower() == name.replace("_", "").replace("-", "").lower():
             return phase
-    raise ValueError(f"{name!r} is no phase; phases are {', '.join(phase.value for phase in Phase)}")
+    raise ValueError(f"{name!r} is not a phase; choose from {', '.join(phase.value for phase in Phase)}")

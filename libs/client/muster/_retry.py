@@ -1,4 +1,4 @@
-"""When a call is made again. Every call of the API can be repeated, so the only question is for how long."""
+"""Retries of calls. Every call of the API is idempotent, so only the time limit matters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 DEFAULT_PATIENCE_S = 30.0
-"""Seconds for which a call is repeated while Muster is away."""
+"""Seconds for which a call is retried while the server is unavailable."""
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
@@ -29,16 +29,16 @@ class Attempts:
         self.reset()
 
     def reset(self) -> None:
-        """Something came through: patience begins anew."""
+        """Restart the time limit after a success."""
         self._deadline = self._clock() + self._patience_s
         self._pause_s = _FIRST_PAUSE_S
 
     def remaining_s(self) -> float:
-        """Seconds until patience ends; never quite 0, so that a last call is still a call."""
+        """Return the seconds left; never quite 0, so that a last call is possible."""
         return max(0.01, self._deadline - self._clock())
 
     def pause_s(self) -> float | None:
-        """Seconds to wait before the next attempt; None when patience has ended."""
+        """Return the pause before the next attempt, or None when the time is up."""
         pause = self._pause_s * (0.75 + self._jitter() / 2)
         self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
         return pause if self._clock() + pause < self._deadline else None

@@ -1,4 +1,4 @@
-"""What can be submitted: a document as text, a file, a mapping, or a typed spec."""
+"""Sources of submissions: a document as text, a file, a mapping, or a typed spec."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from muster_core.models import Problem
 from muster_rpc.v1 import job_pb2, job_service_pb2
 
 DocumentSource = str | bytes | Path | Mapping[str, object]
-"""Text of a document (bytes are UTF-8), the path of one, or a document as a mapping."""
+"""Text of a document (bytes are UTF-8), its path, or a document as a mapping."""
 
 Source = DocumentSource | job_pb2.JobSpec
-"""Text of a document in any format (bytes are UTF-8); the path of one; a document as a mapping; or a typed spec."""
+"""Text of a document in any format (bytes are UTF-8), its path, a document as a mapping, or a typed spec."""
 
 DOCUMENT_LIMIT = 512 * 1024
-"""Bytes that a document may have."""
+"""The greatest size of a document in bytes."""
 
 
 def spec_or_document(
     source: Source, source_name: str
 ) -> tuple[job_pb2.JobSpec | None, job_service_pb2.Document | None]:
-    """The source as the API takes it: exactly one of the two is not None.
+    """Return the source as the API takes it: exactly one of the two is not None.
 
-    Raises ``InvalidDocument`` for what could not even be sent (too long, not UTF-8), ``OSError`` for a file that cannot be read.
+    Raises ``InvalidDocument`` for a document that is too long or not UTF-8, ``OSError`` for a file that cannot be read.
     """
     if isinstance(source, job_pb2.JobSpec):
         return source, None
@@ -47,7 +47,7 @@ def _document(text: str, name: str) -> job_service_pb2.Document:
             message=f"the document has {size} bytes",
             found=str(size),
             allowed=f"at most {DOCUMENT_LIMIT}",
-            fix="submit the parts of a long document one by one",
+            fix="submit the parts of a long document separately",
         )
         raise InvalidDocument(f"{name or 'the document'} is too large", [problem])
     return job_service_pb2.Document(text=text, source_name=name)

@@ -1,4 +1,4 @@
-"""The client for asyncio: the twin of ``muster.client``, method for method."""
+"""The asyncio client."""
 
 from __future__ import annotations
 
@@ -37,13 +37,14 @@ ResponseT = TypeVar("ResponseT")
 
 
 class AsyncClient:
-    """A connection to Muster. Close it, or use it in an ``async with`` block. It belongs to the event loop that made it.
+    """A connection to Muster. Close it, or use it in an ``async with`` block. It belongs to the event loop that created
+    it.
 
-    ``address`` is ``host:port`` (``MUSTER_SERVER``, else 127.0.0.1:8700). ``namespace`` is where names are looked up and where documents go
-    that name none. While Muster is away every call is repeated, with the same request id, for ``patience_s`` seconds, and
-    then raises ``Unavailable``. A job is named by its id or by its name: then the newest job of that name is meant.
+    ``address`` is ``host:port`` (``MUSTER_SERVER``, else 127.0.0.1:8700). ``namespace`` is the default namespace of names
+    and documents. While the server is unavailable every call is retried with the same request id for ``patience_s``
+    seconds, then raises ``Unavailable``. A job is given by id or by name, which means the newest job of that name.
 
-    Answers are the messages of the API (``muster_rpc.v1``). All errors are ``MusterError``.
+    Answers are API messages (``muster_rpc.v1``). All errors are ``MusterError``.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class AsyncClient:
         await self._channel.close()
 
     def saw(self, sequence: int) -> None:
-        """Answer no question from a state older than ``sequence``, which another client was told of."""
+        """Require answers no older than ``sequence``, which another client received."""
         self._requests.saw(sequence)
 
     async def submit(
@@ -82,10 +83,11 @@ class AsyncClient:
         namespace: str | None = None,
         validation_wait_s: float | None = None,
     ) -> Sequence[job_service_pb2.SubmittedJob]:
-        """Submit a document (text, a ``Path``, a mapping) or a typed spec; one answer for each part of a document.
+        """Submit a document (text, a ``Path``, a mapping) or a typed spec; returns one answer for each job.
 
-        Returns when the submission is durable. The same ``request_id`` submits once; one is drawn where none is given. Waits up to
-        ``validation_wait_s`` (2 s unless said) for the validation, so that a bad document raises ``InvalidDocument`` with every problem.
+        Returns when the submission is durable. The same ``request_id`` submits once; by default one is generated. Waits
+        up to ``validation_wait_s`` (default 2 s) for the validation, so that a bad document raises ``InvalidDocument``
+        with every problem.
         """
         request = self._requests.submit(
             source,
@@ -108,18 +110,18 @@ class AsyncClient:
     async def validate(
         self, source: Source, *, source_name: str = "", namespace: str | None = None
     ) -> job_service_pb2.ValidateJobResponse:
-        """What a document or spec means, or all that is wrong with it: ``jobs`` is empty when ``problems`` has an error."""
+        """Validate a document or spec: ``jobs`` is empty if ``problems`` contains an error."""
         request = self._requests.validate(source, source_name=source_name, namespace=namespace)
         return await self._call(self._jobs.ValidateJob, request)
 
     async def get(self, job: str, *, namespace: str | None = None) -> job_pb2.Job:
-        """One job as it stands now, with its history."""
+        """Return one job with its history."""
         return (await self._call(self._jobs.GetJob, self._requests.get(job, namespace))).job
 
     async def list(
         self, *, namespace: str | None = None, queue: str = "", phases: Iterable[str] = ()
     ) -> AsyncIterator[job_pb2.Job]:
-        """Jobs without their history, newest first; ``phases`` are names such as ``Running``."""
+        """Yield jobs without their history, newest first; ``phases`` are names such as ``Running``."""
         request = self._requests.list(namespace=namespace, queue=queue, phases=phases)
         while True:
             page = await self._call(self._jobs.ListJobs, request)
@@ -132,9 +134,9 @@ class AsyncClient:
     async def watch(
         self, job: str, *, namespace: str | None = None, after_sequence: int = 0
     ) -> AsyncIterator[job_pb2.Job]:
-        """One job now and at every change, until it has ended and nothing of it runs.
+        """Yield one job now and at every change, until it has ended and its replicas have stopped.
 
-        A stream that breaks is taken up again where it was; no state is told twice.
+        A broken stream resumes; no state is repeated.
         """
         cursor = JobCursor(self._requests.ref(job, namespace), after_sequence)
         async for response in self._stream(lambda: self._jobs.WatchJob(cursor.request())):
@@ -142,7 +144,7 @@ class AsyncClient:
                 yield response.job
 
     async def wait(self, job: str, *, namespace: str | None = None) -> job_pb2.Job:
-        """Wait until a job has ended and nothing of it runs; returns it as it ended."""
+        """Wait until a job has ended and its replicas have stopped; returns its final state."""
         last = None
         async for last in self.watch(job, namespace=namespace):  # noqa: B007 (the last one is wanted)
             pass
@@ -153,7 +155,7 @@ class AsyncClient:
     async def watch_all(
         self, *, namespace: str | None = None, after_sequence: int = 0
     ) -> AsyncIterator[job_service_pb2.WatchJobsResponse]:
-        """All jobs of a namespace, without history: everything that there is, then every change; does not end by itself."""
+        """Yield all jobs of a namespace without history, then every change; never ends by itself."""
         cursor = JobsCursor(self._requests.watch_all(namespace), after_sequence)
         async for response in self._stream(lambda: self._jobs.WatchJobs(cursor.request())):
             if cursor.admits(response):
@@ -168,11 +170,11 @@ class AsyncClient:
         tail: int = 0,
         namespace: str | None = None,
     ) -> AsyncIterator[job_service_pb2.StreamLogsResponse]:
-        """What replicas wrote, in chunks that may end within a line.
+        """Yield the output of replicas in chunks that may end within a line.
 
-        ``replicas`` are ``worker-0`` or whole roles (``worker``), all when empty; ``tail`` bounds the lines of each, 0 is all.
-        With ``follow`` it goes on until they end. A broken stream is taken up again where it was, but not with ``tail``: nobody
-        knows where that was.
+        ``replicas`` are ``worker-0`` or whole roles (``worker``), all if empty; ``tail`` bounds the lines of each, 0
+        means all. ``follow`` continues until they end. A broken stream resumes, except with ``tail``, where the position
+        is unknown.
         """
         request = self._requests.logs(job, namespace=namespace, replicas=replicas, follow=follow, tail=tail)
         cursor = LogCursor()
@@ -197,11 +199,10 @@ class AsyncClient:
         terminal: Size | None = None,
         namespace: str | None = None,
     ) -> AsyncExecution:
-        """Run a command in a replica that runs; returns when it runs. No shell reads the words. Nothing is repeated.
+        """Run a command in a running replica; returns when it runs. No shell interprets the words. Never retried.
 
-        ``replica`` is ``worker-0`` or a role, or empty: then the one that leads the job, else the first that runs. With ``stdin`` it has an
-        input, else that is at its end. In a ``terminal`` what it writes to stderr comes as stdout. Leaving the ``async
-        with`` block ends the command.
+        ``replica`` is ``worker-0`` or a role, or empty: the leading replica, else the first that runs. ``stdin`` opens an
+        input. In a ``terminal`` stderr is merged into stdout. Leaving the ``async with`` block ends the command.
         """
         start = exec_start(
             self._requests.ref(job, namespace), command, replica=replica, stdin=stdin, terminal=terminal
@@ -212,7 +213,7 @@ class AsyncClient:
     async def connect(
         self, job: str, port: int = 0, *, replica: str = "", namespace: str | None = None
     ) -> AsyncConnection:
-        """Connect to a port of a replica that runs, by default the first that it declares; ``replica`` as for ``exec``."""
+        """Connect to a port of a running replica, by default its first declared port; ``replica`` as for ``exec``."""
         start = forward_start(self._requests.ref(job, namespace), port, replica=replica, probe=False)
         call = Call(self._jobs.ForwardPort(metadata=self._user), address=self.address)
         return await begin_connection(call, start)
@@ -220,19 +221,19 @@ class AsyncClient:
     async def port(
         self, job: str, port: int = 0, *, replica: str = "", namespace: str | None = None
     ) -> job_service_pb2.ForwardPortOpened:
-        """Whereto ``connect`` would connect. Raises ``Refused`` and ``NotFound`` as that would."""
+        """Return where ``connect`` would connect. Raises ``Refused`` and ``NotFound`` like it."""
         start = forward_start(self._requests.ref(job, namespace), port, replica=replica, probe=True)
         opened = None
         async for answer in self._stream(lambda: self._jobs.ForwardPort(iter([start]), metadata=self._user)):
             opened = answer.opened
         if opened is None:
-            raise MusterError("nobody said where the port is")
+            raise MusterError("the server did not say where the port is")
         return opened
 
     async def cancel(
         self, job: str, *, message: str = "", namespace: str | None = None, request_id: str | None = None
     ) -> job_service_pb2.CancelJobResponse:
-        """End a job; ``message`` is kept in its history."""
+        """End a job; ``message`` is stored in its history."""
         request = self._requests.cancel(job, namespace=namespace, message=message, request_id=request_id)
         response = await self._call(self._jobs.CancelJob, request)
         self._requests.saw(response.sequence)
@@ -241,7 +242,7 @@ class AsyncClient:
     async def delete(
         self, job: str, *, namespace: str | None = None, request_id: str | None = None
     ) -> job_service_pb2.DeleteJobResponse:
-        """End a job and remove all that it owns, its record and logs included."""
+        """End a job and remove its record and logs."""
         request = self._requests.delete(job, namespace=namespace, request_id=request_id)
         response = await self._call(self._jobs.DeleteJob, request)
         self._requests.saw(response.sequence)
@@ -250,7 +251,7 @@ class AsyncClient:
     async def suspend(
         self, job: str, *, namespace: str | None = None, request_id: str | None = None
     ) -> job_service_pb2.SuspendJobResponse:
-        """Take a job off its nodes and hold it until it is resumed; it keeps its place in the queue. One that is held stays so."""
+        """Suspend a job until it is resumed; it keeps its queue position. A suspended job stays suspended."""
         request = self._requests.suspend(job, namespace=namespace, request_id=request_id)
         response = await self._call(self._jobs.SuspendJob, request)
         self._requests.saw(response.sequence)
@@ -259,7 +260,7 @@ class AsyncClient:
     async def resume(
         self, job: str, *, namespace: str | None = None, request_id: str | None = None
     ) -> job_service_pb2.ResumeJobResponse:
-        """Let a suspended job wait for its room again; one that is not suspended goes on as it did."""
+        """Resume a suspended job; any other job is unchanged."""
         request = self._requests.resume(job, namespace=namespace, request_id=request_id)
         response = await self._call(self._jobs.ResumeJob, request)
         self._requests.saw(response.sequence)
@@ -273,7 +274,7 @@ class AsyncClient:
         namespace: str | None = None,
         request_id: str | None = None,
     ) -> job_service_pb2.RestartJobResponse:
-        """End what runs of a job and start it again: the whole gang, or one ``replica`` (``worker-3``). No failure is counted."""
+        """Restart the whole gang, or one ``replica`` (``worker-3``). Counts as no failure."""
         request = self._requests.restart(job, replica=replica, namespace=namespace, request_id=request_id)
         response = await self._call(self._jobs.RestartJob, request)
         self._requests.saw(response.sequence)
@@ -288,7 +289,7 @@ class AsyncClient:
         namespace: str | None = None,
         request_id: str | None = None,
     ) -> job_service_pb2.ScaleJobResponse:
-        """Grow or shrink a role by hand, within its bounds."""
+        """Resize a role within its bounds."""
         request = self._requests.scale(
             job, role=role, replicas=replicas, namespace=namespace, request_id=request_id
         )
@@ -297,11 +298,11 @@ class AsyncClient:
         return response
 
     async def explain(self, job: str, *, namespace: str | None = None) -> explanation_pb2.Explanation:
-        """Why a job stands where it stands, and what would change it."""
+        """Explain why a job waits, and what would let it start."""
         return (await self._call(self._jobs.ExplainJob, self._requests.explain(job, namespace))).explanation
 
     async def nodes(self) -> AsyncIterator[cluster_service_pb2.Node]:
-        """Every node with what stands on it, by name."""
+        """Yield every node with its replicas, by name."""
         request = self._requests.nodes()
         while True:
             page = await self._call(self._cluster.ListNodes, request)
@@ -312,16 +313,16 @@ class AsyncClient:
             request.page_token = page.next_page_token
 
     async def node(self, name: str) -> cluster_service_pb2.Node:
-        """One node."""
+        """Return one node."""
         request = cluster_service_pb2.GetNodeRequest(name=name)
         return (await self._call(self._cluster.GetNode, request)).node
 
     async def cluster(self) -> cluster_service_pb2.GetClusterResponse:
-        """What this Muster is and where its traces are."""
+        """Return version and trace store of the server."""
         return await self._call(self._cluster.GetCluster, cluster_service_pb2.GetClusterRequest())
 
     async def get_defaults(self, version: int = 0) -> defaults_service_pb2.Defaults:
-        """The platform's defaults: those in force, or of an earlier version."""
+        """Return the platform defaults: the current or an earlier version."""
         request = defaults_service_pb2.GetDefaultsRequest(version=version)
         return (await self._call(self._defaults.GetDefaults, request)).defaults
 
@@ -333,10 +334,10 @@ class AsyncClient:
         dry_run: bool = False,
         expected_version: int | None = None,
     ) -> defaults_service_pb2.ApplyDefaultsResponse:
-        """Replace the platform's defaults as a whole, by the native form or a ``polyaxon_config.yml``.
+        """Replace the platform defaults by the native form or a ``polyaxon_config.yml``.
 
-        The same defaults again are no new version. With ``expected_version`` only over that one, else ``Refused``; with ``dry_run`` it is
-        only said what would be.
+        The same defaults create no new version. ``expected_version`` applies only over that version, else raises
+        ``Refused``; ``dry_run`` only validates.
         """
         request = self._requests.apply_defaults(
             source, source_name=source_name, dry_run=dry_run, expected_version=expected_version
@@ -344,7 +345,7 @@ class AsyncClient:
         return await self._call(self._defaults.ApplyDefaults, request)
 
     async def queues(self) -> AsyncIterator[queue_service_pb2.Queue]:
-        """Every queue as applied and as it is, by name."""
+        """Yield every queue with its status, by name."""
         request = self._requests.queues()
         while True:
             page = await self._call(self._queues.ListQueues, request)
@@ -355,7 +356,7 @@ class AsyncClient:
             request.page_token = page.next_page_token
 
     async def queue(self, name: str) -> queue_service_pb2.GetQueueResponse:
-        """One queue, and which version of all of them is in force."""
+        """Return one queue, and the version of all queues."""
         return await self._call(self._queues.GetQueue, queue_service_pb2.GetQueueRequest(name=name))
 
     async def apply_queues(
@@ -368,10 +369,10 @@ class AsyncClient:
         expected_version: int | None = None,
         request_id: str | None = None,
     ) -> queue_service_pb2.ApplyQueuesResponse:
-        """Create or replace queues, all or none, by documents of ``kind: Queue``; with ``prune`` delete all others.
+        """Create or replace queues, all or none, by documents of ``kind: Queue``; ``prune`` deletes all others.
 
-        With ``expected_version`` only over that one, else ``Refused``; with ``dry_run`` it is only said what would be. Raises
-        ``InvalidDocument`` with all that is wrong with the queues.
+        ``expected_version`` applies only over that version, else raises ``Refused``; ``dry_run`` only validates. Raises
+        ``InvalidDocument`` with every problem of the queues.
         """
         request = self._requests.apply_queues(
             source,
@@ -386,7 +387,7 @@ class AsyncClient:
     async def delete_queue(
         self, name: str, *, expected_version: int | None = None, request_id: str | None = None
     ) -> queue_service_pb2.DeleteQueueResponse:
-        """Delete a queue. Raises ``Refused`` while jobs wait or run in it, or queues are below it."""
+        """Delete a queue. Raises ``Refused`` while it has waiting or running jobs, or children."""
         request = self._requests.delete_queue(name, expected_version=expected_version, request_id=request_id)
         return await self._call(self._queues.DeleteQueue, request)
 

@@ -137,7 +137,7 @@ def test_a_list_can_be_of_some_phases(client: Client, gateway: GatewayDouble, jo
     gateway.publish(job(job_pb2.PHASE_RUNNING, sequence=1, job_id="a"))
     gateway.publish(job(job_pb2.PHASE_TIMED_OUT, sequence=2, job_id="b"))
     assert [found.job_id for found in client.list(phases=["TimedOut"])] == ["b"]
-    with pytest.raises(ValueError, match="no phase"):
+    with pytest.raises(ValueError, match="not a phase"):
         list(client.list(phases=["Sleeping"]))
 
 

@@ -89,7 +89,7 @@ def test_a_folder_is_no_document(muster: Muster, tmp_path: Path):
         done = muster(command, *option, str(tmp_path))
         assert (done.exit_code, done.stderr) == (
             2,
-            f"muster: {tmp_path}: a folder is no document; name the files in it\n",
+            f"muster: {tmp_path}: a folder is not a document; name the files in it\n",
         )
 
 
@@ -170,7 +170,7 @@ def test_following_survives_logs_that_cannot_be_had(
     )
     done = muster("submit", "-f", str(document), "--follow")
     assert done.exit_code == 1
-    assert "logs are not to be had" in done.stdout
+    assert "logs are unavailable" in done.stdout
     assert "demo failed after 1m35s: worker-0 exited with 1" in done.stdout
 
 
@@ -362,8 +362,8 @@ def test_commands_are_confirmed(muster: Muster, gateway: GatewayDouble, job: Mak
     (scale,) = gateway.requests("ScaleJob")
     assert isinstance(scale, job_service_pb2.ScaleJobRequest)
     assert (scale.role, scale.replicas) == ("worker", 4)
-    assert muster("restart", "demo").stdout == "demo is being started again\n"
-    assert muster("restart", "demo", "--replica", "worker-1").stdout == "demo has worker-1 started again\n"
+    assert muster("restart", "demo").stdout == "demo is being restarted\n"
+    assert muster("restart", "demo", "--replica", "worker-1").stdout == "demo restarts worker-1\n"
     assert [getattr(one, "replica", None) for one in gateway.requests("RestartJob")] == ["", "worker-1"]
     assert muster("scale", "demo", "worker").exit_code == 2
     assert muster("scale", "demo", "worker=99999999999999").exit_code == 2
@@ -381,7 +381,7 @@ def test_versions_of_both_sides_are_printed(muster: Muster, address: str):
         (("get", "No_Name"), 4, "muster: 'No_Name' is neither a job id"),
         (("--server", "127.0.0.1:1", "--timeout", "0.2", "list"), 5, "is `muster up` running?\n"),
         (("lst",), 2, "Did you mean 'list'?"),
-        (("submit",), 2, "say what to submit"),
+        (("submit",), 2, "nothing to submit"),
         (("trace", "absent"), 4, "no job absent"),
     ],
 )
@@ -401,7 +401,7 @@ def test_ctrl_c_says_that_the_job_goes_on(
     following.send_signal(signal.SIGINT)
     out, err = following.communicate(timeout=30)
     assert following.returncode == 130
-    assert "demo goes on; see it again with `muster watch demo`" in err
+    assert "demo continues; see it with `muster watch demo`" in err
     assert "Traceback" not in out + err
 
 

@@ -39,8 +39,8 @@ def test_the_sentence_comes_first_then_the_tables_then_what_helps(
         "RESOURCE   NEEDED    FREE   SHORT   FREE ON NODES\n"
         "memory      2 GiB   1 GiB   1 GiB      12 of 1200\n"
         "\n"
-        "       NODES   RULED OUT BY   WHY\n"
-        "1100 of 1200   Taint          tainted\n"
+        "       NODES   EXCLUDED BY   WHY\n"
+        "1100 of 1200   Taint         tainted\n"
         "\n"
         "Queue: research, number 9, after big0, big1, big2, big3, big4 and 3 more\n"
         "Expected start: not known: nobody can tell when x ends\n"
@@ -82,7 +82,7 @@ def test_no_number_is_said_twice_and_each_in_its_unit(muster: Muster, gateway: G
         name="demo", phase=job_pb2.PHASE_QUEUED, reason=job_pb2.Reason(message=sentence, numbers=numbers)
     )
     assert muster("explain", "demo").stdout == (
-        f"demo is Queued: {sentence}\n  room for 1 of the 4 replicas that start together, 1.5 GiB of memory short\n"
+        f"demo is Queued: {sentence}\n  1 of the 4 replicas that start together would fit, 1.5 GiB of memory short\n"
     )
     gateway.explanation.missing.add(resource="gpu", needed=16_000, free=3000)
     assert "1.5 GiB of memory short" not in muster("explain", "demo").stdout
@@ -102,7 +102,7 @@ def test_kept_room_says_for_whom_and_how_long(muster: Muster, gateway: GatewayDo
     gateway.explanation = said
     text = muster("explain", "demo").stdout
     assert "Kept for it: room on n0, n1, n2, n3 and 5 more, for 2m0" in text
-    assert "Kept for whole: room on n1, which it may take by force" in text
+    assert "Kept for whole: room on n1, which it may preempt" in text
     assert "(in 1h00m), when r ends, by its active deadline" in text
 
 
@@ -131,7 +131,7 @@ def test_a_running_job_shows_its_bounds(muster: Muster, gateway: GatewayDouble) 
     assert muster("explain", "demo").stdout == (
         "demo is Running\n"
         "\n"
-        "ROLE     HAS   MIN   ASKED   MAX   MAY LEAVE   COULD JOIN NOW\n"
+        "ROLE     HAS   MIN   ASKED   MAX   MAY LEAVE   COULD GAIN NOW\n"
         "ps         1     1       1     1           0                0\n"
         "worker    12     2       4    16          10                2\n"
     )

@@ -279,4 +279,4 @@ def test_pruning_is_for_queues_alone(muster: Muster) -> None:
     result = muster("apply", "-f", "-", "--prune", stdin="nodeSelectors: {jobs: {a: b}}\n")
 
     assert result.exit_code == 2
-    assert "--prune is for queues" in result.stderr
+    assert "--prune applies to queues" in result.stderr

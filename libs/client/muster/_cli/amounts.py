@@ -1,4 +1,4 @@
-"""The numbers of a reason in the units of people, as far as its sentence does not say them already."""
+"""Numbers of a reason in readable units, unless its sentence contains them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ from collections.abc import Iterator, Mapping
 from muster_core.scheduling.placement.words import amount_in_words, counted, demand_in_words
 
 _SAID_OTHERWISE = ("feasible_when_empty", "ruled_out.")
-"""A verdict that the sentence gives in words, and counts that have a table of their own."""
+"""Numbers that the sentence expresses in words, or that have a table of their own."""
 
 _NEEDED, _PLACEABLE = "needed_replicas", "placeable_replicas"
 
 
 def unsaid(numbers: Mapping[str, int], sentence: str) -> list[str]:
-    """What ``numbers`` add to ``sentence``; amounts of resources are in milli-units or bytes, as ``kind.resource``."""
+    """Return what ``numbers`` adds to ``sentence``; amounts of resources are in milli-units or bytes, keyed ``kind.resource``."""
     return [words for amount, words in _in_words(numbers) if not _says(sentence, amount)]
 
 
 def _in_words(numbers: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Each number as the sentence would put it, and with what it counts."""
+    """Yield each number as the sentence would write it, with what it counts."""
     rest = {name: value for name, value in sorted(numbers.items()) if not name.startswith(_SAID_OTHERWISE)}
     if rest.keys() >= {_NEEDED, _PLACEABLE}:
         placeable, needed = rest.pop(_PLACEABLE), counted(rest.pop(_NEEDED), "replica")
-        yield f"{placeable} of the {needed}", f"room for {placeable} of the {needed} that start together"
+        yield (
+            f"{placeable} of the {needed}",
+            f"{placeable} of the {needed} that start together would fit",
+        )
     for name, value in rest.items():
         kind, _, resource = name.partition(".")
         if resource:

@@ -1,4 +1,4 @@
-"""The root of the command: its options, its table of commands, and what becomes of errors."""
+"""The root command: its options, its table of commands, and error handling."""
 
 from __future__ import annotations
 
@@ -13,51 +13,47 @@ _COMMANDS = {
     "submit": Lazy(
         "muster._cli.commands.submit:submit", "Submit a job; --follow shows it until it has ended."
     ),
-    "validate": Lazy("muster._cli.commands.validate:validate", "Say all that is wrong with documents."),
-    "convert": Lazy("muster._cli.commands.convert:convert", "Write a document in another form."),
+    "validate": Lazy("muster._cli.commands.validate:validate", "Report every problem of documents."),
+    "convert": Lazy("muster._cli.commands.convert:convert", "Write a document in another format."),
     "list": Lazy("muster._cli.commands.list:list_jobs", "List jobs, newest first."),
-    "get": Lazy(
-        "muster._cli.commands.get:get", "Show one job: replicas, history, why it stands where it stands."
-    ),
+    "get": Lazy("muster._cli.commands.get:get", "Show one job: replicas, history, reason."),
     "watch": Lazy("muster._cli.commands.watch:watch", "Show a job at every change until it has ended."),
-    "logs": Lazy("muster._cli.commands.logs:logs", "Print what a job's replicas wrote."),
+    "logs": Lazy("muster._cli.commands.logs:logs", "Print the output of a job's replicas."),
     "exec": Lazy("muster._cli.commands.exec:exec_command", "Run a command in a replica."),
     "port-forward": Lazy(
         "muster._cli.commands.port_forward:port_forward",
-        "Have a port of this machine lead to one of a replica.",
+        "Forward a local port to a replica.",
     ),
     "explain": Lazy(
-        "muster._cli.commands.explain:explain", "Say why a job waits, and what would let it start."
+        "muster._cli.commands.explain:explain", "Explain why a job waits, and what would let it start."
     ),
-    "scale": Lazy("muster._cli.commands.control:scale", "Grow or shrink a role by hand."),
-    "suspend": Lazy(
-        "muster._cli.commands.control:suspend", "Take jobs off their nodes until they are resumed."
-    ),
-    "resume": Lazy("muster._cli.commands.control:resume", "Let suspended jobs go on."),
-    "restart": Lazy("muster._cli.commands.control:restart", "Start a job, or one replica of it, again."),
+    "scale": Lazy("muster._cli.commands.control:scale", "Resize a role."),
+    "suspend": Lazy("muster._cli.commands.control:suspend", "Suspend jobs until they are resumed."),
+    "resume": Lazy("muster._cli.commands.control:resume", "Resume suspended jobs."),
+    "restart": Lazy("muster._cli.commands.control:restart", "Restart a job, or one replica of it."),
     "cancel": Lazy("muster._cli.commands.control:cancel", "End jobs."),
     "delete": Lazy("muster._cli.commands.control:delete", "End jobs and remove their records and logs."),
     "apply": Lazy(
-        "muster._cli.commands.defaults:apply", "Create or replace queues, or the platform's defaults."
+        "muster._cli.commands.defaults:apply", "Create or replace queues, or the platform defaults."
     ),
-    "defaults": Lazy("muster._cli.commands.defaults:defaults", "Show the platform's defaults."),
+    "defaults": Lazy("muster._cli.commands.defaults:defaults", "Show the platform defaults."),
     "queue": Lazy(
-        "muster._cli.commands.queue:queue", "Show and change the queues: list, tree, get, apply, delete."
+        "muster._cli.commands.queue:queue", "Show and change queues: list, tree, get, apply, delete."
     ),
-    "top": Lazy("muster._cli.commands.top:top", "Show who uses how much: top node, top job."),
+    "top": Lazy("muster._cli.commands.top:top", "Show resource use: top node, top job."),
     "simulate": Lazy(
-        "muster._cli.commands.simulate:simulate", "Say what would come of a trace of jobs under each policy."
+        "muster._cli.commands.simulate:simulate", "Simulate a workload trace under several policies."
     ),
-    "trace": Lazy("muster._cli.commands.trace:trace", "Draw the trace of a job's whole life."),
+    "trace": Lazy("muster._cli.commands.trace:trace", "Draw the trace of a job."),
     "version": Lazy(
-        "muster._cli.commands.version:version", "Print the versions of the command and of Muster."
+        "muster._cli.commands.version:version", "Print the versions of the command and of the server."
     ),
 }
 _CODES = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in exits.TABLE)
 
 
 class App(LazyGroup):
-    """The root. An error is one line on standard error and a code, never a stack trace."""
+    """The root command. An error is one line on standard error and an exit code, never a stack trace."""
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command."""

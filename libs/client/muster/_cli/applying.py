@@ -1,4 +1,4 @@
-"""Applying documents of the platform: the options, the sending, and what becomes of documents of queues."""
+"""Apply queues and platform defaults: options, requests, and results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ A = TypeVar("A", queue_service_pb2.ApplyQueuesResponse, defaults_service_pb2.App
 
 
 class Application(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be applied, and how: ``dry_run`` is by whom it is only judged, ``expected_version`` the one that it may replace."""
+    """What to apply, and how: ``dry_run`` is who validates it, ``expected_version`` the version that it may replace."""
 
     given: Given
     prune: bool
@@ -41,7 +41,7 @@ Applying = Callable[[click.Context, State, Application], None]
 
 
 def apply_command(what: str, *, epilog: str | None = None) -> Callable[[Applying], click.Command]:
-    """A command ``apply`` of ``what``: its options, read into an ``Application``."""
+    """Build a command ``apply`` for ``what`` whose options become an ``Application``."""
 
     def make(command: Applying) -> click.Command:
         @click.command("apply", help=command.__doc__, epilog=epilog)
@@ -70,7 +70,7 @@ def apply_command(what: str, *, epilog: str | None = None) -> Callable[[Applying
 
 
 def apply_queues(ctx: click.Context, state: State, application: Application) -> None:
-    """Apply a document of queues, and say what became of each."""
+    """Apply a document of queues and print what changed."""
     given, dry_run = application.given, application.dry_run
     parsed = parse_queues(given.content)
     if not parsed.queues:
@@ -106,7 +106,7 @@ def apply_queues(ctx: click.Context, state: State, application: Application) -> 
 
 
 def answered(ctx: click.Context, state: State, given: Given, ask: Callable[[Client], A]) -> A:
-    """What ``ask`` is answered about a document, with its warnings shown; ends where the document is refused."""
+    """Return the answer of ``ask`` about a document and print its warnings; exit if the document is rejected."""
     try:
         with state.client() as client:
             answer = ask(client)
@@ -117,13 +117,13 @@ def answered(ctx: click.Context, state: State, given: Given, ask: Callable[[Clie
 
 
 def warn(state: State, given: Given, warnings: Sequence[Problem]) -> None:
-    """Show what is odd about a document."""
+    """Print the warnings of a document."""
     if warnings:
         print_problems(state.err, warnings, text=given.text, source_name=given.name)
 
 
 def refuse(ctx: click.Context, state: State, given: Given, problems: Sequence[Problem]) -> NoReturn:
-    """Show what is wrong with a document, and end."""
+    """Print the errors of a document, and exit."""
     print_problems(state.err, problems, text=given.text, source_name=given.name)
     state.err.print(f"muster: {given.name} is refused: {counted(problems)}", soft_wrap=True)
     ctx.exit(exits.REFUSED)
@@ -135,7 +135,7 @@ def _told(answer: queue_service_pb2.ApplyQueuesResponse, *, dry_run: bool) -> li
     lines = [f"{name} {would}{kind or 'applied'}" for name, kind in kinds.items()]
     version = answer.version.version
     if all(kind == "unchanged" for kind in kinds.values()):
-        return [*lines, f"nothing changes: these are in version {version} of the queues"]
+        return [*lines, f"nothing changes: version {version} of the queues has these already"]
     if dry_run:
         return [*lines, f"would be version {version} of the queues; nothing was applied"]
     return [*lines, f"version {version} of the queues is in force"]
@@ -148,15 +148,19 @@ def _options(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 "--expected-version",
                 type=click.IntRange(0),
                 metavar="N",
-                help="Only over this version, 0 for the first one.",
+                help="Apply only over this version; 0 for the first.",
             ),
-            click.option("--prune", is_flag=True, help="Of queues: delete every one that is not given."),
+            click.option(
+                "--prune",
+                is_flag=True,
+                help="Queues only: delete every queue that the document does not contain.",
+            ),
             click.option(
                 "--dry-run",
                 is_flag=False,
                 flag_value=SERVER,
                 type=click.Choice((SERVER, CLIENT)),
-                help="Only say what would be; =client asks nobody.",
+                help="Validate only; =client does not ask the server.",
             ),
             click.option("-f", "--file", required=True, metavar="FILE|-", help=what),
         ):

@@ -1,4 +1,4 @@
-"""Whether to colour what is written past the console."""
+"""Whether to colour output that bypasses the console."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from rich.console import Console
 
 
 def wants_colour(console: Console) -> bool:
-    """Whether what is written past the console should be coloured as the console would."""
+    """Return whether output that bypasses the console is coloured like the console's."""
     return console.is_terminal and not console.no_color

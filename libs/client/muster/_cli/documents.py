@@ -1,4 +1,4 @@
-"""Documents given on the command line: a file, or standard input."""
+"""Documents named on the command line: a file, or standard input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STANDARD_INPUT = "-"
 
 
 class Given(msgspec.Struct, frozen=True):
-    """A document and the name that problems call it by. ``text`` is for showing lines: bytes that are not UTF-8 are replaced in it."""
+    """A document and the name that problems show. ``text`` is for printing lines: bytes that are not UTF-8 are replaced in it."""
 
     source: Path | bytes
     text: str
@@ -25,11 +25,11 @@ class Given(msgspec.Struct, frozen=True):
 
 
 def read_document(file: str) -> Given:
-    """Read a file, or standard input for ``-``. Raises ``OSError`` when it cannot be read; a folder is none."""
+    """Read a file, or standard input for ``-``. Raises ``OSError`` if it cannot be read or is a folder."""
     if file == STANDARD_INPUT:
         content = sys.stdin.buffer.read()
         return Given(content, content.decode(errors="replace"), "<stdin>")
     path = Path(file)
     if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "a folder is no document; name the files in it", file)
+        raise IsADirectoryError(errno.EISDIR, "a folder is not a document; name the files in it", file)
     return Given(path, path.read_bytes().decode(errors="replace"), file)

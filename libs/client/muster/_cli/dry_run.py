@@ -1,4 +1,4 @@
-"""``--dry-run``: what would be submitted, and nothing is."""
+"""``--dry-run``: show what would be submitted."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from muster_core.models import Job, Template
 from muster_formats.export.native import native_text, to_native
 
 SERVER, CLIENT, EITHER = "server", "client", "auto"
-"""Who says what a document means: Muster, nobody but this command, or Muster where it can be reached."""
+"""Who validates a dry run: the server, this command, or the server if it is reachable."""
 
 
 def dry_run(state: State, given: Given, whom: str) -> Finding:
-    """Show what would be submitted: native documents, or a summary."""
+    """Print what would be submitted: native documents, or a summary."""
     finding = _find(state, given, whom)
     show_problems(state, finding)
     if finding.refused:
@@ -48,7 +48,7 @@ def _find(state: State, given: Given, whom: str) -> Finding:
     except Unavailable as error:
         if whom == SERVER:
             raise
-        state.note(f"{error}; shown without the platform's defaults")
+        state.note(f"{error}; shown without the platform defaults")
         return find(given, state.namespace)
 
 
@@ -56,7 +56,7 @@ def _summary(job: Job) -> str:
     lines = [
         ("Name", f"{job.name} in {job.namespace}"),
         ("Kind", f"{job.kind.value}, {job.framework.value} ({job.format})"),
-        ("Queue", job.queue or "(the namespace's own)"),
+        ("Queue", job.queue or "(the namespace's queue)"),
     ]
     for role in job.roles:
         bounds = f" ({role.min} to {role.max})" if role.min != role.max else ""
@@ -64,7 +64,7 @@ def _summary(job: Job) -> str:
     if job.built_by:
         lines.append(("After", job.built_by))
     if job.defaults:
-        filled = ", ".join(job.defaults.fields) or "nothing to fill in"
+        filled = ", ".join(job.defaults.fields) or "no defaults apply"
         lines.append(("Defaults", f"{job.defaults.category.value}, version {job.defaults.version}: {filled}"))
     width = max(len(label) for label, _ in lines) + 2
     return "".join(f"{label + ':':<{width}}{value}\n" for label, value in lines) + "not submitted"

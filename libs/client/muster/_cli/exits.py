@@ -1,4 +1,4 @@
-"""Exit codes that scripts can rely on, and how each error of the library becomes one line and one code."""
+"""Exit codes, and the conversion of errors to one line and one code."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ TABLE = (
     (UNAVAILABLE, "the server is unavailable; try again"),
     (INTERRUPTED, "interrupted by Ctrl-C; jobs continue"),
 )
-"""Every code and what it means, for ``--help``."""
+"""Every code and its meaning, for ``--help``."""
 
 
 def code_of(error: MusterError) -> int:
-    """The exit code of an error."""
+    """Return the exit code of an error."""
     match error:
         case InvalidDocument():
             return REFUSED

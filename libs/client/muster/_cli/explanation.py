@@ -1,4 +1,4 @@
-"""Why a job stands where it stands, on one page: first the sentence, then what rules it out, then what helps."""
+"""The page of ``muster explain``: the reason, what excludes nodes, the queue, and remedies."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _head(said: explanation_pb2.Explanation, now: float) -> Iterator[Text]:
 
 
 def _without_tables(said: explanation_pb2.Explanation) -> dict[str, int]:
-    """The numbers of the reason that no table of the page has."""
+    """Return the numbers of the reason that no table of the page shows."""
     told = ("needed.", "free.", "short.", "nodes") if said.missing or said.ruled_out else ()
     return {name: number for name, number in said.reason.numbers.items() if not name.startswith(told)}
 
@@ -77,7 +77,7 @@ def _tables(said: explanation_pb2.Explanation) -> Iterator[Table]:
         yield table(headers, rows, right=headers[1:])
     if said.ruled_out:
         rows = [(_of(one.nodes, said.nodes), one.constraint, one.message) for one in said.ruled_out]
-        yield table(("NODES", "RULED OUT BY", "WHY"), rows, right=("NODES",))
+        yield table(("NODES", "EXCLUDED BY", "WHY"), rows, right=("NODES",))
     if said.roles:
         rows = [
             (
@@ -91,12 +91,12 @@ def _tables(said: explanation_pb2.Explanation) -> Iterator[Table]:
             )
             for one in said.roles
         ]
-        headers = ("ROLE", "HAS", "MIN", "ASKED", "MAX", "MAY LEAVE", "COULD JOIN NOW")
+        headers = ("ROLE", "HAS", "MIN", "ASKED", "MAX", "MAY LEAVE", "COULD GAIN NOW")
         yield table(headers, rows, right=headers[1:])
 
 
 def standing(said: explanation_pb2.Explanation, now: float) -> Iterator[tuple[str, str]]:
-    """Where it stands in its queue, and what is kept for whom until when: labels and what they are."""
+    """Yield queue position and reservations as labels and values."""
     if said.position:
         ahead = list(said.ahead[:_AHEAD_NAMED])
         before = said.position - 1
@@ -123,7 +123,7 @@ def _kept(kept: explanation_pb2.KeptRoom, now: float) -> str:
     parts = [f"room on {listed(kept.nodes, _NODES_NAMED)}"]
     if kept.HasField("since"):
         parts.append(f"for {words.since(kept.since, now)}")
-    parts.append("which it may take by force" if kept.forced else "as it has waited too long")
+    parts.append("which it may preempt" if kept.forced else "since it waited too long")
     return ", ".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""What a validation found, for people and for programs, whether Muster was asked or nobody."""
+"""Results of a validation, online or offline, for people and programs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What one document means, or all that is wrong with it: then there are no jobs."""
+    """The jobs of one document, or its problems."""
 
     given: Given
     jobs: tuple[Job, ...]
@@ -32,13 +32,13 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def find(given: Given, namespace: str) -> Finding:
-    """Read a document without asking anybody: the platform's defaults are not known here."""
+    """Validate a document offline, without platform defaults."""
     parsed = read_document(given.content, namespace=namespace, source_name=given.name)
     return Finding(given, parsed.jobs, parsed.problems)
 
 
 def ask(client: Client, given: Given) -> Finding:
-    """Ask Muster what a document means: the platform's defaults are filled in."""
+    """Validate a document on the server, with platform defaults."""
     from muster.errors import InvalidDocument  # noqa: PLC0415 (as below)
     from muster_rpc.convert import job_from_proto, problem_from_proto  # noqa: PLC0415 (a check without a server needs no protobuf)
 
@@ -51,13 +51,13 @@ def ask(client: Client, given: Given) -> Finding:
 
 
 def show_problems(state: State, finding: Finding) -> None:
-    """Every problem, with its line and a caret, on standard error."""
+    """Print every problem with its line and a caret to standard error."""
     if finding.problems:
         print_problems(state.err, finding.problems, text=finding.given.text, source_name=finding.given.name)
 
 
 def report(state: State, findings: Sequence[Finding]) -> None:
-    """The answer of ``validate``: one line for each document, or data."""
+    """Print the result of ``validate``: one line for each document, or data."""
     match state.output:
         case "table":
             for finding in findings:
@@ -74,7 +74,7 @@ def report(state: State, findings: Sequence[Finding]) -> None:
 
 
 def _emit(output: str, findings: Sequence[Finding]) -> None:
-    """One object for one document, an array for several."""
+    """Return one object for one document, an array for several."""
     from google.protobuf import json_format  # noqa: PLC0415 (only for these formats)
 
     from muster._cli.output import emit_plain  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Tells a command line of Arena's from options of this command: ``muster submit tfjob --name=demo --wait "python train.py"``."""
+"""Separate Arena flags from this command's options: ``muster submit tfjob --name=demo --wait "python train.py"``."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from muster_formats.table import Effect
 
 _WORDS = "arena_words"
 _HELP = frozenset({"-h", "--help"})
-_EFFECTS = {Effect.KUBERNETES: "On Kubernetes only."}
+_EFFECTS = {Effect.KUBERNETES: "Kubernetes only."}
 
 
 class FlagsCommand(click.Command):
-    """A command that keeps the words that are not its own: ``words_of`` gives them. Help for a sort of job shows its flags."""
+    """A command that keeps the words it does not know, returned by ``words_of``. The help for a kind of job shows its flags."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """See ``click.Command``."""
+        """Parse the arguments; see ``click.Command``."""
         options = [option for option in self.get_params(ctx) if isinstance(option, click.Option)]
         takes_value = {
             name: not option.is_flag and not isinstance(option.flag_value, str)
@@ -38,13 +38,13 @@ class FlagsCommand(click.Command):
 
 
 def words_of(ctx: click.Context) -> list[str]:
-    """The words of Arena's that were given; none where there were only options."""
+    """Return the Arena words, or an empty list."""
     words: list[str] = ctx.meta[_WORDS]
     return words
 
 
 def document_of(words: Sequence[str]) -> str:
-    """The document that such words are."""
+    """Return the document that the words are."""
     line = join_words(words)
     return line if words[0] in PROGRAMS else f"{PROGRAMS[-1]} submit {line}"
 
@@ -73,5 +73,5 @@ def _help_of(sort: Sort, ctx: click.Context) -> str:
     ]
     with formatter.section("Flags of Arena"):
         formatter.write_dl(rows)
-    formatter.write_text("The options of muster submit may stand among them, before the command.")
+    formatter.write_text("Options of muster submit may appear among them, before the command.")
     return formatter.getvalue().rstrip()

@@ -1,4 +1,4 @@
-"""Follows a job from its submission to its end: its story, and between the lines what its replicas write."""
+"""Follow a job from its submission to its end: events, and replica output between them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WRITING = frozenset({job_pb2.PHASE_LAUNCHING, job_pb2.PHASE_RUNNING})
 
 
 class Follower:
-    """Follows one job. With ``lines`` logs are shown too; without ``scribe`` the story is not."""
+    """Follows one job. With ``lines`` logs are printed too; without ``scribe`` events are not."""
 
     def __init__(
         self, client: AsyncClient, job_id: str, *, scribe: Scribe | None, lines: LogLines | None
@@ -32,7 +32,7 @@ class Follower:
         self._complete = False
 
     async def follow(self) -> job_pb2.Job:
-        """Follow to the end; returns the job as it ended."""
+        """Follow to the end and return the final state of the job."""
         story = Story(from_start=True)
         last = job_pb2.Job()
         try:
@@ -56,7 +56,7 @@ class Follower:
             self._reading = asyncio.create_task(self._read(job, follow=True))
 
     async def _finish_reading(self, job: job_pb2.Job) -> None:
-        """The replicas' last words: what the open stream still brings, or, where none was open, everything at once."""
+        """Print the remaining output: of the open stream, or everything if none was open."""
         if not self._lines:
             return
         if self._reading:
@@ -76,4 +76,4 @@ class Follower:
             self._complete = True
         except MusterError as error:
             if self._scribe:
-                self._scribe.say(f"logs are not to be had: {error}", style="dim")
+                self._scribe.say(f"logs are unavailable: {error}", style="dim")

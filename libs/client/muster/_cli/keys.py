@@ -1,6 +1,6 @@
-"""The user's terminal while a command elsewhere has it: every key goes there, and so does its size.
+"""The user's terminal while a remote command uses it: keys and size are forwarded.
 
-One thread reads keys and hears of new sizes, so that the answers can be waited for meanwhile.
+One thread reads keys and size changes, so that output can be awaited meanwhile.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _FALLBACK = Size(24, 80)
 
 
 def has_terminal() -> bool:
-    """Whether standard input is a terminal; it may have been closed."""
+    """Return whether standard input is an open terminal."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
 def size_of_terminal() -> Size:
-    """How large the terminal of standard input is."""
+    """Return the size of the terminal of standard input."""
     with suppress(OSError):
         size = os.get_terminal_size(sys.stdin.fileno())
         return Size(size.lines, size.columns)
@@ -40,7 +40,7 @@ def size_of_terminal() -> Size:
 
 @contextmanager
 def raw_terminal() -> Generator[None]:
-    """Keys are not interpreted while this is entered, Ctrl-C included; on leaving the terminal is as it was."""
+    """Pass keys uninterpreted, Ctrl-C included, and restore the terminal on exit."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
 
@@ -53,7 +53,7 @@ def raw_terminal() -> Generator[None]:
         tty.setraw(descriptor)
         yield
     finally:
-        # One that was closed meanwhile needs nothing any more.
+        # A terminal that was closed meanwhile needs no restoring.
         with suppress(termios.error):
             termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
         for signum, handler in previous.items():
@@ -62,7 +62,7 @@ def raw_terminal() -> Generator[None]:
 
 @contextmanager
 def passing_on(execution: Execution, *, stdin: bool, sizes: bool) -> Generator[None]:
-    """Standard input, and new sizes of the terminal, go to a command while this is entered."""
+    """Forward standard input and terminal sizes to a command while entered."""
     heard, tell = os.pipe()
     os.set_blocking(tell, False)
     thread = threading.Thread(target=_pass_on, args=(execution, heard, stdin), daemon=True)
@@ -71,7 +71,7 @@ def passing_on(execution: Execution, *, stdin: bool, sizes: bool) -> Generator[N
         with _on_resize(lambda: os.write(tell, b"s")) if sizes else _nothing():
             yield
     finally:
-        # Closed, it ends the thread, unless that waits for the command to take what was typed.
+        # Closing it ends the thread, unless the thread waits for the command to take input.
         os.close(tell)
 
 
@@ -120,5 +120,5 @@ def _read(keys: int) -> bytes:
     try:
         return os.read(keys, _PIECE_BYTES)
     except OSError:
-        # A terminal that was closed says so in this way.
+        # A closed terminal reports this error.
         return b""

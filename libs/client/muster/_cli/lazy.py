@@ -1,8 +1,8 @@
-"""A command group that imports a command only when it is run.
+"""A command group that imports a command only when it runs.
 
-The commands of this package are named in a table with their one line of help. Others come from the entry points of the group
-``muster.commands``; finding those means reading the metadata of every installed package, so they are looked at only for a name that
-the table does not have, and for help.
+The commands of this package are in a table with their help lines. Others come from the entry points of the group
+``muster.commands``; finding those reads the metadata of every installed package, so they are loaded only for unknown
+names and for help.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HELP_WIDTH = 70
 
 
 class Lazy(NamedTuple):
-    """Where a command is (``module:attribute``) and its line of help."""
+    """Where a command is (``module:attribute``) and its help line."""
 
     home: str
     help: str
@@ -34,11 +34,11 @@ class LazyGroup(click.Group):
         self._open_to_others = open_to_others
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every name, in the table's order, then the others."""
+        """Return every name in table order, then the entry points."""
         return [*self._table, *sorted(self._others())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name, imported now; None when there is none."""
+        """Import and return the command, or None."""
         if cmd_name in self._table:
             return _loaded(self._table[cmd_name].home)
         home = self._others().get(cmd_name)
@@ -47,7 +47,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the words begin with; a misspelt one is answered with the nearest."""
+        """Return the command of the words; suggest the nearest name for a misspelt one."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -57,7 +57,7 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands in the help; one that cannot be imported says so and hides no other."""
+        """List the commands; one that cannot be imported shows that and hides no other."""
         rows = [(name, lazy.help) for name, lazy in self._table.items()]
         rows += [(name, _help_of(home)) for name, home in sorted(self._others().items())]
         with formatter.section("Commands"):
@@ -76,7 +76,7 @@ def _loaded(home: str) -> click.Command:
     module, _, attribute = home.partition(":")
     command = getattr(importlib.import_module(module), attribute)
     if not isinstance(command, click.Command):
-        raise TypeError(f"{home} is no command")
+        raise TypeError(f"{home} is not a command")
     return command
 
 

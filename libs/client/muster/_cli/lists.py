@@ -19,17 +19,17 @@ _KEYS: dict[str, Callable[[job_pb2.Job], tuple[int | str, ...]]] = {
     "priority": lambda job: (-job.spec.priority,),
 }
 SORTS = tuple(_KEYS)
-"""The orders that jobs can be listed in; those that are alike stand newest first."""
+"""Sort orders of jobs; ties are newest first."""
 
 
 def in_order(jobs: Iterable[job_pb2.Job], sort: str) -> list[job_pb2.Job]:
-    """Jobs in one of ``SORTS``."""
+    """Return jobs in one of ``SORTS``."""
     key = _KEYS[sort]
     return sorted(jobs, key=lambda job: (*key(job), -job.status.submitted_at.ToMicroseconds()))
 
 
 def job_table(jobs: Sequence[job_pb2.Job], now: float) -> Table:
-    """Jobs in the order given. Ids and namespaces are shown only where names alone would not tell the jobs apart."""
+    """Print jobs in the given order. Ids and namespaces appear only if names alone are ambiguous."""
     names = [(job.namespace, job.name) for job in jobs]
     ambiguous = len(set(names)) < len(names)
     spread = len({job.namespace for job in jobs}) > 1

@@ -1,4 +1,4 @@
-"""The tables of nodes: what each offers, who uses it, and what the cluster uses in all."""
+"""Tables of nodes: capacity, use, and totals."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _NUMBERS = ("GPU(TOTAL)", "GPU(ALLOCATED)", "CPU", "MEMORY")
 
 
 def node_table(nodes: Sequence[cluster_service_pb2.Node]) -> Table:
-    """A line for each node. Of CPU and memory it says what is used, by whomever, of what there is; GPUs allocated are Muster's own."""
+    """Print a row for each node. CPU and memory show total use; GPUs allocated are Muster's."""
     headers = ("NAME", "POOL", "ADDRESS", "ROLE", "STATUS", *_NUMBERS, "FOREIGN")
     return table(headers, [_row(one) for one in nodes], right=_NUMBERS)
 
 
 def replica_table(nodes: Sequence[cluster_service_pb2.Node]) -> Table | None:
-    """A line for each replica on its node, with its GPUs and how much of them it has; None where there are none."""
+    """Print a row for each replica on its node with its GPUs, if there are any."""
     rows = [
         (
             one.name,
@@ -43,7 +43,7 @@ def replica_table(nodes: Sequence[cluster_service_pb2.Node]) -> Table | None:
 
 
 def cluster_lines(nodes: Sequence[cluster_service_pb2.Node]) -> list[str]:
-    """What is allocated of all nodes together, and in per cent; what others use beside that."""
+    """Return the totals of all nodes with percentages, and what others use."""
     allocated, offered, foreign = job_pb2.Resources(), job_pb2.Resources(), job_pb2.Resources()
     for one in nodes:
         for total, part in ((allocated, one.allocated), (offered, one.allocatable), (foreign, one.foreign)):

@@ -1,4 +1,4 @@
-"""How a job ended, in a line and as an exit code."""
+"""The outcome of a job as a sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VERBS = {
 
 
 def outcome_line(job: job_pb2.Job) -> str:
-    """The job's end in one sentence; of one that has not ended, where it stands."""
+    """Return the outcome of a job, or its state, as one sentence."""
     phase = phase_from_proto(job.status.phase)
     name = job.name or job.job_id
     verb = _VERBS.get(phase, f"is {words.phase_of(job)}") if phase else "is in an unknown phase"
@@ -29,12 +29,12 @@ def outcome_line(job: job_pb2.Job) -> str:
 
 
 def outcome_style(job: job_pb2.Job) -> str:
-    """The colour of that sentence."""
+    """Return the colour of that sentence."""
     return words.phase_style(job)
 
 
 def exit_code(job: job_pb2.Job) -> int:
-    """0 for a job that succeeded, 3 for a rejected document, 1 for every other end."""
+    """Return 0 for a succeeded job, 3 for a rejected document, else 1."""
     match phase_from_proto(job.status.phase):
         case Phase.SUCCEEDED:
             return exits.OK

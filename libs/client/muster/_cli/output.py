@@ -1,4 +1,4 @@
-"""Answers for programs: the API's messages in their canonical JSON form, or the same as YAML."""
+"""Output for programs: API messages as canonical JSON, or as YAML."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def emit_line(message: Message, output: str) -> None:
 
 
 def emit_plain(plain: object, output: str) -> None:
-    """Print a value that JSON can say."""
+    """Print a JSON value."""
     if output == "yaml":
         import yaml  # noqa: PLC0415 (only for this format)
 

@@ -1,4 +1,4 @@
-"""Shows what is wrong with a document: the line, a caret beneath the place, the likely fix."""
+"""Print problems of a document: the line, a caret, the fix."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from muster_formats.render import render_problems
 
 
 def print_problems(console: Console, problems: Sequence[Problem], *, text: str, source_name: str) -> None:
-    """Write every problem to the console's file, errors first."""
+    """Print every problem to the console's file, errors first."""
     ordered = sorted(problems, key=lambda problem: problem.severity is not Severity.ERROR)
     shown = render_problems(ordered, text, source_name, colour=wants_colour(console))
     console.file.write(shown.rstrip("\n") + "\n")
@@ -20,7 +20,7 @@ def print_problems(console: Console, problems: Sequence[Problem], *, text: str, 
 
 
 def counted(problems: Sequence[Problem]) -> str:
-    """``2 errors, 1 warning``."""
+    """Return ``2 errors, 1 warning``."""
     errors = sum(1 for problem in problems if problem.severity is Severity.ERROR)
     numbers = ((errors, "error"), (len(problems) - errors, "warning"))
     return ", ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in numbers if n) or "no problems"

@@ -1,4 +1,4 @@
-"""Queues as tables, as a tree, and as the documents that can be applied again."""
+"""Queues as tables, as a tree, and as documents that can be applied again."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _MILLI = 10
 
 
 def queue_table(queues: Sequence[queue_service_pb2.Queue], now: float) -> Table:
-    """Queues in the order given."""
+    """Print queues in the given order."""
     return table(_HEADERS, [_row(queue.spec.name, queue, now) for queue in queues])
 
 
 def tree_table(queues: Sequence[queue_service_pb2.Queue], now: float) -> Table:
-    """The same, each below its parent."""
+    """Print queues as a tree."""
     return table(_HEADERS, [_row(name, queue, now) for name, queue in _drawn(queues)])
 
 
 def queue_sheet(queue: queue_service_pb2.Queue, now: float) -> Iterator[tuple[str, str]]:
-    """One queue on one page, as labels and values."""
+    """Print one queue as labels and values."""
     spec, status = queue.spec, queue.status
     yield "Name", spec.name
     yield "Parent", spec.parent or "(the top)"
@@ -53,7 +53,7 @@ def queue_sheet(queue: queue_service_pb2.Queue, now: float) -> Iterator[tuple[st
         yield "Borrowed", borrowed
     if in_use := amounts(status.guaranteed_in_use):
         yield "Of guaranteed", in_use
-    yield "Share", f"{percent(status.share_milli)}, fair would be {percent(status.fair_share_milli)}"
+    yield "Share", f"{percent(status.share_milli)}, fair share {percent(status.fair_share_milli)}"
     oldest = f", the oldest for {_oldest(status, now)}" if status.waiting else ""
     yield "Jobs", f"{status.running} running, {status.waiting} waiting{oldest}"
     for kept in status.reservations:
@@ -64,7 +64,7 @@ def queue_sheet(queue: queue_service_pb2.Queue, now: float) -> Iterator[tuple[st
 
 
 def documents(queues: Sequence[queue_service_pb2.Queue]) -> list[Schema]:
-    """Queues as documents that ``apply`` takes, what they are now beside them."""
+    """Return queues as documents for ``apply``, with their status beside."""
     return [
         {
             **to_native_queue(queue_from_proto(queue.spec)[0]),
@@ -75,13 +75,13 @@ def documents(queues: Sequence[queue_service_pb2.Queue]) -> list[Schema]:
 
 
 def amounts(resources: job_pb2.Resources) -> str:
-    """``4 CPU, 2 GPU``; empty for none."""
+    """Return ``4 CPU, 2 GPU``, or an empty text."""
     named = resources_from_proto(resources).amounts().items()
     return ", ".join(demand_in_words(name, amount) for name, amount in named if amount)
 
 
 def percent(milli: int) -> str:
-    """Thousandths as per cent."""
+    """Return thousandths as per cent."""
     return f"{milli / _MILLI:.1f}".removesuffix(".0") + "%"
 
 
@@ -107,23 +107,26 @@ def _oldest(status: queue_service_pb2.QueueStatus, now: float) -> str:
 
 def _takes(spec: queue_service_pb2.QueueSpec) -> str:
     whom = [
-        *(["from borrowers what it is guaranteed"] if spec.reclaims else []),
-        *(["from lower priorities in it"] if spec.preempts_within else []),
+        *(["its guarantee from borrowers"] if spec.reclaims else []),
+        *(["lower priorities within it"] if spec.preempts_within else []),
     ]
     return ", ".join(whom) or "from nobody"
 
 
 def _elastic(elastic: queue_service_pb2.QueueElastic) -> str:
-    parts = [elastic.policy or "the platform's policy", f"after {words.age(elastic.quiet.seconds)} of quiet"]
+    parts = [
+        elastic.policy or "the platform's policy",
+        f"after an idle period of {words.age(elastic.quiet.seconds)}",
+    ]
     if elastic.cool_down.seconds:
         parts.append(f"{words.age(elastic.cool_down.seconds)} apart")
     if elastic.step:
         parts.append(f"at most {elastic.step} at once")
-    return ", ".join([*parts, f"for a gain of {elastic.min_gain / 1000:g} workers or more"])
+    return ", ".join([*parts, f"for a gain of at least {elastic.min_gain / 1000:g} workers"])
 
 
 def _drawn(queues: Sequence[queue_service_pb2.Queue]) -> Iterator[tuple[str, queue_service_pb2.Queue]]:
-    """Every queue after its parent, with the lines of the tree before its name."""
+    """Yield every queue after its parent, with its tree guides."""
     below: dict[str, list[queue_service_pb2.Queue]] = {}
     for queue in queues:
         below.setdefault(queue.spec.parent, []).append(queue)

@@ -1,4 +1,4 @@
-"""Writes stories and logs to the terminal side by side, each replica in its colour."""
+"""Print events and logs side by side, each replica in its colour."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 
 
 class LogLines:
-    """Puts chunks of output together to whole lines, each with its replica's name before it where there are several.
+    """Assembles chunks of output to whole lines, prefixed with the replica's name if there are several.
 
-    ``out`` is written directly: a job may write faster than a renderer could lay out.
+    ``out`` is written directly: a job may write faster than a renderer can lay out.
     """
 
     def __init__(self, *, out: TextIO, prefixed: bool, colour: bool) -> None:
@@ -29,7 +29,7 @@ class LogLines:
         self._open: dict[str, str] = {}
 
     def write(self, replica: str, data: bytes) -> None:
-        """Take what ``replica`` wrote; only whole lines are passed on."""
+        """Add output of ``replica``; whole lines are printed."""
         decoder = self._decoders.setdefault(replica, codecs.getincrementaldecoder("utf-8")("replace"))
         text = self._open.pop(replica, "") + decoder.decode(data)
         *lines, rest = text.split("\n")
@@ -38,7 +38,7 @@ class LogLines:
         self._put(replica, lines)
 
     def end(self) -> None:
-        """Pass on the last lines that no newline ended."""
+        """Print last lines without a newline."""
         for replica, rest in self._open.items():
             self._put(replica, [rest])
         self._open.clear()
@@ -63,23 +63,23 @@ class LogLines:
 
 
 class Scribe:
-    """Writes the lines of stories; ``label`` tells jobs apart where several are followed."""
+    """Prints event lines; ``label`` distinguishes several jobs."""
 
     def __init__(self, console: Console, *, label: str = "") -> None:
         self._console = console
         self._label = f"{label}  " if label else ""
 
     def tell(self, line: Line) -> None:
-        """Write one line of a story."""
+        """Print one event line."""
         shown = Text.assemble((self._label, "bold"), (line.head, line.style), "  ", line.text)
         shown.rstrip()
         self._console.print(shown, soft_wrap=True)
 
     def say(self, text: str, *, style: str = "") -> None:
-        """Write a sentence of our own."""
+        """Print a sentence of the command itself."""
         self._console.print(Text.assemble((self._label, "bold"), (text, style)), soft_wrap=True)
 
 
 def log_lines(console: Console, *, prefixed: bool) -> LogLines:
-    """Log lines to standard output, coloured as the console is."""
+    """Print log lines to standard output, coloured like the console."""
     return LogLines(out=sys.stdout, prefixed=prefixed, colour=wants_colour(console))

@@ -1,4 +1,4 @@
-"""One job on one page: who it is, where it stands and why, its replicas, its story."""
+"""The page of one job: identity, phase and reason, replicas, events."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _STATE_STYLES = {
 _DAY_S = 86_400
 
 _IDENTIFIED = 2
-"""Sizes that must have been measured to know how a job scales."""
+"""Sizes that must be measured to know how a job scales."""
 
 
 def print_sheet(
     console: Console, job: job_pb2.Job, now: float, said: explanation_pb2.Explanation | None = None
 ) -> None:
-    """Print the page; ``said`` is where a job that waits stands in its queue, None where that is not known."""
+    """Print the page; ``said`` is the explanation of a waiting job, or None."""
     header = list(_header(job, now, said))
     width = max(len(label) for label, _ in header) + 2
     for label, value in header:
@@ -47,9 +47,9 @@ def print_sheet(
 
 
 def replica_table(job: job_pb2.Job, now: float) -> Table:
-    """The replicas of the job, those that are leaving included.
+    """Print the job's replicas, terminating ones included.
 
-    The attempt and the generation that they joined with are told where they are not all of the first.
+    Attempt and generation are shown if they differ from the first.
     """
     later_attempt = any(replica.attempt > 1 for replica in job.status.replicas)
     later_generation = any(replica.generation > 1 for replica in job.status.replicas)
@@ -84,7 +84,7 @@ def replica_table(job: job_pb2.Job, now: float) -> Table:
 
 
 def status_line(job: job_pb2.Job) -> Text:
-    """Phase, replicas that run, reason: the job in one line."""
+    """Return phase, running replicas and reason on one line."""
     return Text.assemble(
         (job.name or job.job_id, "bold"),
         "  ",
@@ -95,7 +95,7 @@ def status_line(job: job_pb2.Job) -> Text:
 
 
 def live_view(job: job_pb2.Job, now: float) -> Iterator[RenderableType]:
-    """What a live display of the job shows: its line and its replicas."""
+    """Return the live display of the job: its line and its replicas."""
     yield status_line(job)
     if job.status.replicas:
         yield replica_table(job, now)
@@ -147,7 +147,7 @@ def _framework(spec: job_pb2.JobSpec) -> str:
 
 def _defaults(applied: job_pb2.AppliedDefaults) -> str:
     category = job_pb2.Category.Name(applied.category).removeprefix("CATEGORY_").lower()
-    filled = ", ".join(applied.fields) or "nothing to fill in"
+    filled = ", ".join(applied.fields) or "no defaults apply"
     return f"{filled} (version {applied.version} for {category})"
 
 
@@ -209,7 +209,7 @@ def _ages(job: job_pb2.Job, now: float) -> str:
 
 
 def _waits_since(status: job_pb2.JobStatus) -> float:
-    """Since when a job waits that may have had room before."""
+    """Return since when a job has waited, which may have been placed before."""
     lost = (one.last_transition_at for one in status.conditions if one.type == "Placed")
     return words.instant(next(lost, status.queued_at))
 

@@ -1,4 +1,4 @@
-"""Answers of many, in the form that was asked for."""
+"""Lists in the requested output format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def show_all(
     otherwise: str,
     tables: Callable[[Sequence[M]], None],
 ) -> None:
-    """Show what was ``found``; people get ``tables``, and the words ``otherwise`` where there is nothing."""
+    """Print ``found`` by ``tables``, or the text ``otherwise`` if it is empty."""
     match state.output:
         case "name":
             for one in found:

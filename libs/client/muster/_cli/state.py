@@ -1,4 +1,4 @@
-"""What every command needs: where Muster is, how to print, and a client when it comes to that."""
+"""Shared by all commands: server options, output, and clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 class State:
-    """The options that all commands share. ``farewell`` is said on Ctrl-C: what goes on, and how to come back to it."""
+    """The options that all commands share. ``farewell`` is printed on Ctrl-C: what continues, and how to see it again."""
 
     def __init__(self) -> None:
         self.server: str | None = None
@@ -37,7 +37,7 @@ class State:
 
     @property
     def out(self) -> Console:
-        """Standard output; as wide as need be where it is no terminal, so that nothing is cut in a pipe."""
+        """Standard output; unlimited width in a pipe, so that nothing is cut."""
         if self._out is None:
             self._out = _console(stderr=False)
         return self._out
@@ -51,31 +51,31 @@ class State:
 
     @property
     def for_programs(self) -> bool:
-        """Whether the answer is read by a program."""
+        """Whether a program reads the output."""
         return self.output != "table"
 
     def client(self) -> Client:
-        """A client for these options, that soon says when nobody is there."""
+        """Return a client that reports an unavailable server quickly."""
         from muster.client import Client  # noqa: PLC0415 (imports gRPC)
 
         return Client(self.server, namespace=self.namespace, patience_s=self.patience_s or PATIENCE_S)
 
     def patient_client(self) -> Client:
-        """A client for watching: whoever was there a moment ago will be back."""
+        """Return a client for watches that waits longer for a server to return."""
         from muster.client import Client  # noqa: PLC0415 (imports gRPC)
 
         patience_s = self.patience_s or STREAM_PATIENCE_S
         return Client(self.server, namespace=self.namespace, patience_s=patience_s)
 
     def patient_async_client(self) -> AsyncClient:
-        """The patient client for asyncio; to be made within the event loop."""
+        """Return the patient asyncio client; call it within the event loop."""
         from muster.aio import AsyncClient  # noqa: PLC0415 (imports gRPC)
 
         patience_s = self.patience_s or STREAM_PATIENCE_S
         return AsyncClient(self.server, namespace=self.namespace, patience_s=patience_s)
 
     def note(self, text: str) -> None:
-        """Say something beside the answer, on standard error."""
+        """Print a message beside the answer, on standard error."""
         self.err.print(text, style="dim", soft_wrap=True)
 
 
@@ -89,7 +89,7 @@ def _console(*, stderr: bool) -> Console:
 
 
 def shared_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Add the shared options to a command; they stand before or after the command's name."""
+    """Add the shared options to a command; they may precede or follow its name."""
 
     def keep(ctx: click.Context, param: click.Parameter, value: str | float | None) -> None:
         if value is not None and param.name:
@@ -101,7 +101,7 @@ def shared_options(command: Callable[P, R]) -> Callable[P, R]:
             "patience_s",
             type=click.FloatRange(0, min_open=True),
             metavar="SECONDS",
-            help=f"How long to try when Muster is away.  [{PATIENCE_S:g}; {STREAM_PATIENCE_S:g} once it was seen]",
+            help=f"How long to retry while the server is unavailable.  [{PATIENCE_S:g}; {STREAM_PATIENCE_S:g} for watches]",
             expose_value=False,
             callback=keep,
         ),
@@ -109,7 +109,7 @@ def shared_options(command: Callable[P, R]) -> Callable[P, R]:
             "-o",
             "--output",
             type=click.Choice(FORMATS),
-            help="Tables are for people; name prints references that other commands take.  [table]",
+            help="table is for people; name prints references for other commands.  [table]",
             expose_value=False,
             callback=keep,
         ),
@@ -117,14 +117,14 @@ def shared_options(command: Callable[P, R]) -> Callable[P, R]:
             "-n",
             "--namespace",
             metavar="NAME",
-            help="Where names are looked up, and where documents go that name none.",
+            help="The namespace of names, and of documents that name none.",
             expose_value=False,
             callback=keep,
         ),
         click.option(
             "--server",
             metavar="HOST:PORT",
-            help="Where Muster is.  [MUSTER_SERVER, or 127.0.0.1:8700]",
+            help="The server.  [MUSTER_SERVER, or 127.0.0.1:8700]",
             expose_value=False,
             callback=keep,
         ),

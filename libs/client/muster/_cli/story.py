@@ -1,7 +1,7 @@
-"""A job's story as it unfolds: what is new since the last time it was seen, line by line.
+"""The events of a job as lines, as they happen.
 
-The lines come from the job's history and not from the changes of its phase: several events may have come between two looks, and none of
-them should be missing from the story.
+Lines come from the job's history, not from changes of its phase: several events may happen between two updates, and none
+may be missed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Moment = tuple[int, str, str]
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """One line: the time of day, a word for what happened, the sentence; ``style`` colours the word."""
+    """One line: time of day, a word for the event, a sentence; ``style`` colours the word."""
 
     time: str
     word: str
@@ -54,12 +54,12 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def head(self) -> str:
-        """Time and word, aligned."""
+        """Return time and word, aligned."""
         return f"{self.time}  {self.word:<{_WORD_WIDTH}}"
 
 
 class Story:
-    """Turns successive states of one job into lines. With ``from_start`` the first state tells all its history."""
+    """Converts successive states of one job to lines. With ``from_start`` the first state includes the whole history."""
 
     def __init__(self, *, from_start: bool) -> None:
         self._from_start = from_start
@@ -68,7 +68,7 @@ class Story:
         self._attempt = 0
 
     def tell(self, job: job_pb2.Job) -> Iterator[Line]:
-        """The lines that are new with this state."""
+        """Return the new lines of this state."""
         first = self._phase == job_pb2.PHASE_UNSPECIFIED
         moments = {_moment(entry): entry for entry in job.status.history}
         fresh = [entry for moment, entry in moments.items() if moment not in self._told]
@@ -83,13 +83,13 @@ class Story:
         self._phase, self._attempt = job.status.phase, job.status.attempt
 
     def _has_come_up(self, job: job_pb2.Job) -> bool:
-        """Whether the gang runs since the last state: no event says so, it follows from the replicas' own."""
+        """Return whether the gang started to run since the last state: no event states it, it follows from the replicas."""
         was = (self._phase, self._attempt)
         now = (job_pb2.PHASE_RUNNING, job.status.attempt)
         return job.status.phase == job_pb2.PHASE_RUNNING and was != now
 
     def _now(self, job: job_pb2.Job, *, counted: bool) -> Line:
-        """Where the job stands. The replicas are not ``counted`` beside what was: some may have ended since."""
+        """Return the state of the job. Replicas are not ``counted`` in a past state: some may have ended since."""
         word = words.phase_of(job).lower()
         at = next((e.at for e in reversed(job.status.history)), job.status.submitted_at)
         parts = (f"{words.running_of_all(job)} replicas" if counted else "", _reason_of(job))

@@ -1,4 +1,4 @@
-"""Tables without frames: aligned on a terminal, and as fit for ``awk`` in a pipe."""
+"""Tables without frames, for terminals and for ``awk``."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def table(
     right: Collection[str] = (),
     wrapped: bool = False,
 ) -> Table:
-    """A table; columns in which no row says anything are left out, and only the last one is cut to the terminal's width.
+    """Build a table; empty columns are dropped, and only the last column is cut to the terminal's width.
 
-    The columns under the headers ``right`` are numbers, and stand to the right. With ``wrapped`` the last one is not cut: it goes on in
-    lines of its own.
+    Columns under the headers ``right`` are right-aligned numbers. With ``wrapped`` the last column continues on further
+    lines.
     """
     kept = [i for i in range(len(headers)) if any(str(row[i]) for row in rows)]
     drawn = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 3, 0, 0))
@@ -40,7 +40,7 @@ def table(
 
 
 def print_table(console: Console, drawn: Table) -> None:
-    """Print a table; without blanks at the ends of lines where no terminal needs them."""
+    """Print a table without trailing blanks."""
     if console.is_terminal:
         console.print(drawn)
         return

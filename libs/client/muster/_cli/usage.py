@@ -1,4 +1,4 @@
-"""The tables of what jobs use: GPUs asked for and held, replicas that run of those wanted, and where."""
+"""Tables of resource use by job: GPUs requested and allocated, replicas, nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NUMBERS = ("RUNNING", "GPU(REQUESTED)", "GPU(ALLOCATED)", "AGE")
 
 
 def usage_table(jobs: Sequence[job_pb2.Job], now: float) -> Table:
-    """A line for each job, in the order given."""
+    """Print a row for each job, in the given order."""
     spread = len({job.namespace for job in jobs}) > 1
     rows = [
         (
@@ -38,7 +38,7 @@ def usage_table(jobs: Sequence[job_pb2.Job], now: float) -> Table:
 
 
 def replica_usage_table(jobs: Sequence[job_pb2.Job], now: float) -> Table | None:
-    """A line for each replica that holds room, by job; None where there are none."""
+    """Print a row for each replica with an allocation, by job, if there are any."""
     rows = [
         (
             job.name or job.job_id,
@@ -58,19 +58,19 @@ def replica_usage_table(jobs: Sequence[job_pb2.Job], now: float) -> Table | None
 
 
 def usage_line(jobs: Sequence[job_pb2.Job]) -> str:
-    """What all of them have together."""
+    """Return the totals of all jobs."""
     gpus = f"{words.gpus(sum(map(allocated, jobs)))} of {words.gpus(sum(map(requested, jobs)))} GPUs"
     replicas = f"{sum(map(_running, jobs))} of {counted(sum(map(_wanted, jobs)), 'replica')}"
     return f"{counted(len(jobs), 'job')}: {gpus} allocated, {replicas} running"
 
 
 def requested(job: job_pb2.Job) -> int:
-    """The milli-GPUs that the job asked for at its start."""
+    """Return the milli-GPUs requested at the start."""
     return sum(_gpu_of(job, role.name, index) for role in job.spec.roles for index in range(role.replicas))
 
 
 def allocated(job: job_pb2.Job) -> int:
-    """The milli-GPUs that its replicas hold now, those on their way out included."""
+    """Return the allocated milli-GPUs, terminating replicas included."""
     return sum(_gpu_of(job, one.role, one.index) for one in _holding(job))
 
 
@@ -83,7 +83,7 @@ def _running(job: job_pb2.Job) -> int:
 
 
 def _wanted(job: job_pb2.Job) -> int:
-    """As many as were asked for, or as the job has been grown to."""
+    """Return the requested replicas, or those the job has grown to."""
     present = [one for one in words.members(job) if not one.HasField("ended_at")]
     return max(sum(role.replicas for role in job.spec.roles), len(present))
 

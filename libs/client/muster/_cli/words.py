@@ -1,4 +1,4 @@
-"""How states, times and amounts are put for people."""
+"""States, times and amounts as text."""
 
 from __future__ import annotations
 
@@ -34,36 +34,37 @@ _WAITING = frozenset({Phase.QUEUED, Phase.EVICTED, Phase.RESTARTING})
 
 
 def phase_of(job: job_pb2.Job) -> str:
-    """The name of the job's phase."""
+    """Return the name of the job's phase."""
     phase = phase_from_proto(job.status.phase)
     return phase.value if phase else f"phase {job.status.phase}"
 
 
 def phase_style(job: job_pb2.Job) -> str:
-    """The colour of the job's phase."""
+    """Return the colour of the job's phase."""
     phase = phase_from_proto(job.status.phase)
     return _STYLES.get(phase, "") if phase else ""
 
 
 def is_waiting(job: job_pb2.Job) -> bool:
-    """Whether the job waits for its turn or for room."""
+    """Return whether the job waits to be placed."""
     return phase_from_proto(job.status.phase) in _WAITING
 
 
 def has_ended(job: job_pb2.Job) -> bool:
-    """Whether the job stands in a phase that never changes again."""
+    """Return whether the job's phase is terminal."""
     return phase_from_proto(job.status.phase) in TERMINAL_PHASES
 
 
 def members(job: job_pb2.Job) -> list[job_pb2.Replica]:
-    """The replicas that belong to the job now."""
+    """Return the replicas of the current membership."""
     return [r for r in job.status.replicas if r.attempt == job.status.attempt and not r.leaving]
 
 
 def running_of_all(job: job_pb2.Job) -> str:
-    """How many of the job's replicas run: ``2/3``; before the placement, of those asked for; after the end, how many did well.
+    """Return running of all replicas: ``2/3``; before the placement of the requested ones; after the end, the successful
+    ones.
 
-    Of a job that succeeded only those count that ended before it had: the others did as they were told.
+    Of a succeeded job only replicas count that ended before it did: the others were stopped.
     """
     phase = phase_from_proto(job.status.phase)
     if phase in TERMINAL_PHASES:
@@ -80,18 +81,18 @@ def running_of_all(job: job_pb2.Job) -> str:
 
 
 def short_name(job: job_pb2.Job, replica: str) -> str:
-    """``worker-0`` of ``demo-worker-0``."""
+    """Return ``worker-0`` of ``demo-worker-0``."""
     return replica.removeprefix(f"{job.name}-".lower())
 
 
 def state_of(replica: job_pb2.Replica) -> str:
-    """The name of a replica's state, in the words of the core."""
+    """Return the name of a replica's state."""
     name = job_pb2.ReplicaState.Name(replica.state).removeprefix("REPLICA_STATE_").lower()
     return f"{name}, leaving" if replica.leaving and not replica.HasField("ended_at") else name
 
 
 def ending_of(replica: job_pb2.Replica) -> str:
-    """How a replica ended: its exit code or signal, and what the runtime said."""
+    """Return how a replica ended: exit code or signal, and the runtime's reason."""
     parts: list[str] = []
     if replica.HasField("signal"):
         parts.append(f"signal {replica.signal}")
@@ -103,7 +104,7 @@ def ending_of(replica: job_pb2.Replica) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A length of time in its two largest units: ``850ms``, ``4.2s``, ``3m12s``, ``2h05m``, ``3d04h``."""
+    """Return a duration in its two largest units: ``850ms``, ``4.2s``, ``3m12s``, ``2h05m``, ``3d04h``."""
     if seconds < 1:
         return f"{max(0, round(seconds * 1000))}ms"
     if seconds < 9.95:
@@ -112,7 +113,7 @@ def duration(seconds: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """The same in whole seconds, as ages are shown."""
+    """Return a duration in whole seconds."""
     whole = max(0, int(seconds))
     if whole < _MINUTE:
         return f"{whole}s"
@@ -125,57 +126,57 @@ def age(seconds: float) -> str:
 
 
 def instant(timestamp: timestamp_pb2.Timestamp) -> float:
-    """Seconds since the epoch; 0 for an absent timestamp."""
+    """Return seconds since the epoch; 0 for an absent timestamp."""
     return micros_from_proto(timestamp) / 1e6
 
 
 def since(timestamp: timestamp_pb2.Timestamp, now: float) -> str:
-    """The age of an instant; ``-`` for one that has not come."""
+    """Return the age of a timestamp; ``-`` if it is absent."""
     at = instant(timestamp)
     return age(now - at) if at else "-"
 
 
 def clock(timestamp: timestamp_pb2.Timestamp) -> str:
-    """The local time of day."""
+    """Return the local time of day."""
     return clock_of(instant(timestamp))
 
 
 def clock_of(seconds: float) -> str:
-    """The local time of day of an instant in seconds since the epoch."""
+    """Return the local time of day of seconds since the epoch."""
     return datetime.fromtimestamp(seconds).astimezone().strftime("%H:%M:%S")
 
 
 def dated_clock(timestamp: timestamp_pb2.Timestamp) -> str:
-    """The local day and time of day, for what may be older than a day."""
+    """Return the local weekday or date and time, for what may be older than a day."""
     return datetime.fromtimestamp(instant(timestamp)).astimezone().strftime("%m-%d %H:%M:%S")
 
 
 def moment(timestamp: timestamp_pb2.Timestamp) -> str:
-    """The local date and time of day."""
+    """Return the local date and time."""
     return datetime.fromtimestamp(instant(timestamp)).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def cpus(milli: int) -> str:
-    """CPUs with at most one decimal."""
+    """Return CPUs with at most one decimal."""
     return f"{milli / 1000:.1f}".removesuffix(".0")
 
 
 def gibibytes(amount: int) -> str:
-    """Memory, short."""
+    """Return memory in short form."""
     return f"{amount / _GIB:.1f}Gi".replace(".0Gi", "Gi") if amount >= _GIB else f"{amount / _MIB:.0f}Mi"
 
 
 def gpus(milli: int) -> str:
-    """GPUs, shares as decimals."""
+    """Return GPUs, shares as decimals."""
     return amount_in_words("gpu", milli)
 
 
 def gpu_list(indices: Iterable[int]) -> str:
-    """GPU indices as ``0,1``; empty for none."""
+    """Return GPU indices as ``0,1``, or an empty text."""
     return ",".join(str(index) for index in indices)
 
 
 def percent(amount: int, whole: int) -> str:
-    """A part in per cent, with one decimal, rounded down: full is said of nothing that is not."""
+    """Return a ratio in per cent with one decimal, rounded down, so that only full is 100 %."""
     tenths = amount * 1000 // whole
     return f"{tenths // 10}.{tenths % 10} %"

@@ -1,1 +1,1 @@
-"""A trace as a waterfall in the terminal: read it from a Jaeger query API, put it together to a tree, draw it."""
+"""A trace as a waterfall in the terminal: fetch it from a Jaeger query API, build its tree, draw it."""

@@ -1,4 +1,4 @@
-"""Draws a trace: names indented, service, start, length, what it was about, and a bar to the scale of the whole."""
+"""Draw a trace: indented names, service, start, length, description, and a bar to scale."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MOST_NAME = 44
 
 
 def draw(forest: Forest, *, width: int) -> Iterator[Text]:
-    """The lines of the picture, the first of them the headings; no line is longer than ``width`` cells."""
+    """Return the lines of the picture, headers first; no line exceeds ``width`` cells."""
     services = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(_services(forest))}
     names = [f"{row.guides}{'? ' if row.orphan else ''}{row.span.name}" for row in forest.rows]
     name_width = min(max(cell_len(name) for name in names), _MOST_NAME)
@@ -65,7 +65,7 @@ def draw(forest: Forest, *, width: int) -> Iterator[Text]:
 
 
 def summary(forest: Forest, trace_id: str) -> str:
-    """What the picture shows, in a sentence: a trace that is not one tree says so."""
+    """Return a summary; a trace that is not one tree says so."""
     services = len(_services(forest))
     parts = [
         f"trace {trace_id}: {length(forest.end_ns - forest.start_ns)}",
@@ -82,7 +82,7 @@ def summary(forest: Forest, trace_id: str) -> str:
 
 
 def length(nanoseconds: int) -> str:
-    """A length of time with three digits: ``0s``, ``850µs``, ``12.3ms``, ``4.21s``, ``3m12s``."""
+    """Return a duration with three digits: ``0s``, ``850µs``, ``12.3ms``, ``4.21s``, ``3m12s``."""
     if nanoseconds <= 0:
         return "0s"
     micros = nanoseconds / 1e3
@@ -101,7 +101,7 @@ def _services(forest: Forest) -> list[str]:
 
 
 def _bar(span: Span, forest: Forest, width: int) -> str:
-    """A bar from the span's start to its end, to an eighth of a cell at its end; never invisible."""
+    """Return a bar from the span's start to its end, to an eighth of a cell; never invisible."""
     whole = max(1, forest.end_ns - forest.start_ns)
     eighths = width * 8
     start = (span.start_ns - forest.start_ns) * eighths // whole

@@ -1,4 +1,4 @@
-"""Reads a trace from a Jaeger query API (v3), waiting for spans that are still on their way."""
+"""Fetch a trace from a Jaeger query API (v3), waiting for late spans."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def fetch_trace(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[list[Span], bytes]:
-    """The spans of a trace and the answer that they were read from.
+    """Return the spans of a trace and the raw answer.
 
-    Spans arrive a second after they end: asks again until ``complete`` says that nothing is missing, for at most ``patience_s`` seconds;
-    then what there is will do. Raises ``NotFound`` when there is nothing, ``Unavailable`` when the store cannot be reached.
+    Spans arrive a second after they end: asks again until ``complete`` holds, for at most ``patience_s`` seconds, then
+    returns what is there. Raises ``NotFound`` if there is nothing, ``Unavailable`` if the store cannot be reached.
     """
     deadline = clock() + patience_s
     while True:
@@ -43,7 +43,7 @@ def fetch_trace(
 
 def _get(address: str, url: str) -> bytes:
     if not address.startswith(("http://", "https://")):
-        raise MusterError(f"{url!r} is no http address of a trace store")
+        raise MusterError(f"{url!r} is not the http address of a trace store")
     request = urllib.request.Request(address, headers={"Accept": "application/json"})  # noqa: S310 (checked above)
     try:
         with urllib.request.urlopen(request, timeout=_CALL_TIMEOUT_S) as answer:  # noqa: S310
@@ -61,4 +61,4 @@ def _parsed(content: bytes, url: str) -> list[Span]:
     try:
         return read_spans(content)
     except ValueError as error:
-        raise MusterError(f"{url} does not answer as a trace store: {error}") from None
+        raise MusterError(f"{url} does not answer like a trace store: {error}") from None

@@ -1,4 +1,4 @@
-"""Gathers the spans of each job under a heading where a trace tells of several: all jobs of one document share a trace."""
+"""Group the spans of each job under a heading if a trace contains several jobs of one document."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _ID, _NAME = "muster.job_id", "muster.job"
 
 
 def job_of(span: Span) -> str:
-    """The id of the job that the span is about; empty for none."""
+    """Return the job id of the span, or an empty text."""
     return span.attributes.get(_ID, "")
 
 
 def with_headings(spans: Sequence[Span]) -> list[Span]:
-    """The spans, and where they tell of several jobs a heading for each, as long as all of its spans, between them and their parent.
+    """Return the spans, with a heading for each job if there are several, spanning all spans of the job.
 
-    A heading is a span without a service. Spans whose parent is lost come under their job's heading too.
+    A heading is a span without a service. Spans with a lost parent are placed under their job's heading too.
     """
     jobs = list(dict.fromkeys(job_of(span) for span in spans if job_of(span)))
     if len(jobs) < 2:

@@ -1,7 +1,7 @@
 """Spans as data, read from OTLP JSON.
 
-Jaeger wraps the OTLP document in ``{"result": ...}`` and may answer a long trace as several such objects, one after another. Its ids are
-hexadecimal; documents that were made by plain protobuf tools have them in base64. Both are taken.
+Jaeger wraps the OTLP document in ``{"result": ...}`` and may split a long trace into several such objects. Its ids are
+hexadecimal; plain protobuf tools write base64. Both are accepted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ JsonObject = dict[str, object]
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
-    """A span. Instants are nanoseconds since the epoch; ids are lower-case hexadecimal, ``parent_id`` is empty for a root."""
+    """A span. Times are nanoseconds since the epoch; ids are lower-case hexadecimal, ``parent_id`` is empty for a root."""
 
     trace_id: str
     span_id: str
@@ -35,7 +35,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_spans(content: bytes | str) -> list[Span]:
-    """Every span of an OTLP JSON answer, each identity once, by start. Raises ``ValueError`` for what is none."""
+    """Return every span of an OTLP JSON answer once, by start. Raises ``ValueError`` for anything else."""
     spans: dict[tuple[str, str], Span] = {}
     for document in read_documents(content):
         for span in _spans_of(document):
@@ -46,7 +46,7 @@ def read_spans(content: bytes | str) -> list[Span]:
 
 
 def read_documents(content: bytes | str) -> Iterator[JsonObject]:
-    """The JSON objects of an answer, one after another. Raises ``ValueError`` for what is none."""
+    """Return the JSON objects of an answer. Raises ``ValueError`` for anything else."""
     text = content if isinstance(content, str) else content.decode()
     decoder, position = json.JSONDecoder(), 0
     while position < len(text):
@@ -88,7 +88,7 @@ def _attributes(raw: object) -> dict[str, str]:
 
 
 def _text(value: object) -> str:
-    """The value of an OTLP AnyValue, as text."""
+    """Return the value of an OTLP AnyValue as text."""
     for kind, inner in _object(value or {}).items():
         if kind == "arrayValue":
             return ",".join(_text(item) for item in _objects(_object(inner).get("values")))
@@ -106,7 +106,7 @@ def _id(raw: object) -> str:
         try:
             found = base64.b64decode(text, validate=True).hex()
         except binascii.Error:
-            raise ValueError(f"{text!r} is no trace or span id") from None
+            raise ValueError(f"{text!r} is not a trace or span id") from None
     return found if found.strip("0") else ""
 
 

@@ -1,4 +1,4 @@
-"""Spans put together to trees: children beneath their parents, in the order of their starts, each job's apart."""
+"""Build trees of spans: children below their parents by start time, one tree for each job."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from muster._trace.spans import Span
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A span in its place: ``guides`` is what is drawn before its name; ``orphan`` says that its parent is not in the trace.
+    """A span in its place: ``guides`` is drawn before its name; ``orphan``: its parent is not in the trace.
 
-    The heading of a job is a row as well; its span has no service, for nobody recorded it.
+    The heading of a job is a row too; its span has no service.
     """
 
     span: Span
@@ -22,12 +22,12 @@ class Row(msgspec.Struct, frozen=True):
 
     @property
     def is_heading(self) -> bool:
-        """Whether it only says to which job those beneath it belong."""
+        """Whether the row is the heading of a job."""
         return not self.span.service
 
 
 class Forest(msgspec.Struct, frozen=True):
-    """A trace as rows in drawing order. Times are the whole trace's, in nanoseconds."""
+    """A trace as rows in drawing order. Times are those of the whole trace, in nanoseconds."""
 
     rows: tuple[Row, ...]
     roots: int
@@ -37,7 +37,7 @@ class Forest(msgspec.Struct, frozen=True):
 
 
 def plant(spans: Sequence[Span]) -> Forest:
-    """Put spans together; there is at least one. Spans that are each other's ancestors count as orphans."""
+    """Build the trees; there is at least one span. Spans that are each other's ancestors count as orphans."""
     known = {span.span_id for span in spans}
     lost = {span.span_id for span in spans if span.parent_id and span.parent_id not in known}
     shown = with_headings(spans)

@@ -1,1 +1,1 @@
-"""One module a command, imported when the command is run."""
+"""One module for each command, imported when the command runs."""

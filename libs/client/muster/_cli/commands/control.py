@@ -1,4 +1,4 @@
-"""``muster cancel``, ``delete``, ``suspend``, ``resume``, ``restart`` and ``scale``: what a user may ask of a job."""
+"""``muster cancel``, ``delete``, ``suspend``, ``resume``, ``restart`` and ``scale``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Answer = (
 
 @click.command()
 @click.argument("jobs", nargs=-1, required=True)
-@click.option("-m", "--message", default="", metavar="TEXT", help="Kept in the jobs' history.")
+@click.option("-m", "--message", default="", metavar="TEXT", help="A message for the jobs' history.")
 @shared_options
 @click.pass_obj
 def cancel(state: State, jobs: tuple[str, ...], message: str) -> None:
@@ -37,7 +37,7 @@ def cancel(state: State, jobs: tuple[str, ...], message: str) -> None:
 @shared_options
 @click.pass_obj
 def delete(state: State, jobs: tuple[str, ...]) -> None:
-    """End jobs and remove all that they own, their records and logs included."""
+    """End jobs and remove their records and logs."""
     with state.client() as client:
         answers = [client.delete(job) for job in jobs]
     _confirm(state, jobs, answers, "is being deleted")
@@ -48,9 +48,9 @@ def delete(state: State, jobs: tuple[str, ...]) -> None:
 @shared_options
 @click.pass_obj
 def suspend(state: State, jobs: tuple[str, ...]) -> None:
-    """Take jobs off their nodes and hold them until they are resumed; they keep their place in the queue.
+    """Stop jobs and hold them until they are resumed; they keep their queue position.
 
-    Their replicas get SIGTERM and their grace period, for a checkpoint. A job that waits is held as well.
+    Replicas get SIGTERM and their grace period, for a checkpoint. Waiting jobs are held as well.
     """
     with state.client() as client:
         answers = [client.suspend(job) for job in jobs]
@@ -62,27 +62,26 @@ def suspend(state: State, jobs: tuple[str, ...]) -> None:
 @shared_options
 @click.pass_obj
 def resume(state: State, jobs: tuple[str, ...]) -> None:
-    """Let suspended jobs wait for their room again, and start when they have it."""
+    """Resume suspended jobs: they wait in their queue and start when they fit."""
     with state.client() as client:
         answers = [client.resume(job) for job in jobs]
-    _confirm(state, jobs, answers, "goes on as soon as it has room")
+    _confirm(state, jobs, answers, "is resumed and starts when it fits")
 
 
 @click.command()
 @click.argument("job")
-@click.option("--replica", default="", metavar="ROLE-INDEX", help="Only this one, e.g. worker-3.")
+@click.option("--replica", default="", metavar="ROLE-INDEX", help="Restart only this replica, e.g. worker-3.")
 @shared_options
 @click.pass_obj
 def restart(state: State, job: str, replica: str) -> None:
-    """End what runs of a job and start it again; that is no failure, and nothing is held back.
+    """Restart a job; this counts as no failure and has no back-off.
 
-    Replicas get SIGTERM and their grace period, for a checkpoint. The gang is placed anew, one replica stays where it is.
+    Replicas get SIGTERM and their grace period, for a checkpoint. The gang is placed anew; a single replica stays where
+    it is.
     """
     with state.client() as client:
         answer = client.restart(job, replica=replica)
-    _confirm(
-        state, (job,), (answer,), f"has {replica} started again" if replica else "is being started again"
-    )
+    _confirm(state, (job,), (answer,), f"restarts {replica}" if replica else "is being restarted")
 
 
 @click.command()
@@ -91,7 +90,7 @@ def restart(state: State, job: str, replica: str) -> None:
 @shared_options
 @click.pass_obj
 def scale(state: State, job: str, size: str) -> None:
-    """Grow or shrink a role by hand, within its bounds: muster scale demo worker=4."""
+    """Resize a role within its bounds: muster scale demo worker=4."""
     role, separator, count = size.partition("=")
     if not separator or not role or not count.isdecimal() or len(count) > _MOST_DIGITS:
         raise click.BadParameter(f"{size!r} is not ROLE=N, e.g. worker=4", param_hint="ROLE=N")
@@ -100,7 +99,7 @@ def scale(state: State, job: str, size: str) -> None:
     match state.output:
         case "table":
             known_by = answer.job_id if state.namespace else job
-            click.echo(f"{job} is asked to have {count} {role}; see `muster watch {known_by}`")
+            click.echo(f"{job} is being resized to {count} {role}; see `muster watch {known_by}`")
         case "name":
             click.echo(answer.job_id)
         case _:

@@ -1,4 +1,4 @@
-"""``muster convert``: a document in another form."""
+"""``muster convert``: write a document in another format."""
 
 from __future__ import annotations
 
@@ -26,15 +26,17 @@ Examples:
     "target",
     type=click.Choice(tuple(TARGETS)),
     default="native",
-    help="The form.  [native]",
+    help="The target format.  [native]",
 )
-@click.option("-n", "--namespace", default="", metavar="NAME", help="Where documents go that name none.")
+@click.option(
+    "-n", "--namespace", default="", metavar="NAME", help="The namespace of documents that name none."
+)
 @click.pass_obj
 @click.pass_context
 def convert(ctx: click.Context, state: State, *, file: str, target: str, namespace: str) -> None:
-    """Write a document of any format in another form. Nobody is asked, and nothing is submitted.
+    """Write a document of any format in another format, offline.
 
-    What the form cannot say is told; where the job would mean something else without it, nothing is written and the code is 3.
+    Lossy conversions are reported; if the job would change its meaning, nothing is written and the exit code is 3.
     """
     finding = find(read_document(file), namespace)
     show_problems(state, finding)

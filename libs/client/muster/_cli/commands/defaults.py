@@ -1,4 +1,4 @@
-"""``muster apply``, of queues and of the platform's defaults, and ``muster defaults``: where jobs go that do not say it themselves."""
+"""``muster apply`` for queues and platform defaults, and ``muster defaults``."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ Examples:
   muster apply -f defaults.yaml --expected-version 3"""
 
 
-@apply_command("Queues, or the defaults: a polyaxon_config.yml, or the native form.", epilog=_EXAMPLES)
+@apply_command("Queues, or defaults: a polyaxon_config.yml, or the native form.", epilog=_EXAMPLES)
 def apply(ctx: click.Context, state: State, application: Application) -> None:
-    """Create or replace queues (kind: Queue), or replace the platform's defaults (kind: Defaults, polyaxon_config.yml).
+    """Create or replace queues (kind: Queue), or replace the platform defaults (kind: Defaults, polyaxon_config.yml).
 
-    Defaults are node selectors, tolerations and affinities of experiments, jobs and builds: filled in where a job says nothing, when it is
-    validated; jobs that were validated before keep what they have.
+    Defaults are node selectors, tolerations and affinities of experiments, jobs and builds. They fill empty fields of
+    jobs at validation; jobs validated earlier keep theirs.
     """
     if holds_queues(application.given.content):
         apply_queues(ctx, state, application)
         return
     if application.prune:
-        raise click.UsageError("--prune is for queues, and the document holds none", ctx)
+        raise click.UsageError("--prune applies to queues, and the document contains none", ctx)
     _apply_defaults(ctx, state, application)
 
 
@@ -46,12 +46,12 @@ def apply(ctx: click.Context, state: State, application: Application) -> None:
     type=click.IntRange(1),
     default=None,
     metavar="N",
-    help="An earlier version.  [the one in force]",
+    help="An earlier version.  [the current one]",
 )
 @shared_options
 @click.pass_obj
 def defaults(state: State, version: int | None) -> None:
-    """Show the platform's defaults: which version, by whom and when, and what they say."""
+    """Show the platform defaults with version, author and time."""
     with state.client() as client:
         found = client.get_defaults(version or 0)
     match state.output:
@@ -99,7 +99,7 @@ def _apply_defaults(ctx: click.Context, state: State, application: Application) 
 def _told(answer: defaults_service_pb2.ApplyDefaultsResponse, *, dry_run: bool) -> str:
     version = answer.defaults.version
     if not answer.changed:
-        return f"nothing changes: these are the defaults of version {version}"
+        return f"nothing changes: version {version} has these defaults already"
     if dry_run:
         return f"{answer.defaults.document}would be version {version}; nothing was applied"
     return f"version {version} is in force"

@@ -1,4 +1,4 @@
-"""``muster exec``: a command in a replica."""
+"""``muster exec``: run a command in a replica."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from muster._live import Execution
     "--replica",
     default="",
     metavar="NAME",
-    help="In this replica (worker-0) or role (worker).  [the one that leads, else the first that runs]",
+    help="The replica (worker-0) or role (worker).  [the leading replica, else the first that runs]",
 )
-@click.option("-i", "--stdin", is_flag=True, help="Pass standard input on to the command.")
-@click.option("-t", "--tty", is_flag=True, help="Give the command a terminal: this one, with every key.")
+@click.option("-i", "--stdin", is_flag=True, help="Pass standard input to the command.")
+@click.option("-t", "--tty", is_flag=True, help="Allocate a terminal and pass every key to the command.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @shared_options
 @click.pass_obj
@@ -38,14 +38,14 @@ def exec_command(
     tty: bool,
     command: tuple[str, ...],
 ) -> None:
-    """Run a command in a replica: muster exec -it JOB -- bash. Exits as the command does.
+    """Run a command in a replica: muster exec -it JOB -- bash. Exits with its exit code.
 
-    The words after -- are the command's own. It ends with this one: on Ctrl-C, and when the connection is lost, too.
+    The words after -- are the command. The command ends with this one: on Ctrl-C, and when the connection is lost.
     """
     if tty and not has_terminal():
-        raise click.UsageError("-t needs a terminal, and standard input is none: leave it out", ctx)
+        raise click.UsageError("-t needs a terminal, and standard input is not one: remove -t", ctx)
     _check(command, ctx)
-    # Keys that went nowhere could not even end the command.
+    # Unread keys could not end the command.
     stdin = stdin or tty
     size = size_of_terminal() if tty else None
     with state.client() as client:
@@ -64,15 +64,13 @@ def _check(command: tuple[str, ...], ctx: click.Context) -> None:
         try:
             word.encode()
         except UnicodeEncodeError:
-            raise click.UsageError(
-                f"{word!r} is not UTF-8, and the words of a command must be", ctx
-            ) from None
+            raise click.UsageError(f"{word!r} is not UTF-8; the words of a command must be", ctx) from None
 
 
 def _show(execution: Execution) -> None:
     for output in execution:
         stream = sys.stderr if output.is_error else sys.stdout
-        # What was closed takes nothing.
+        # A closed stream accepts nothing.
         if stream is not None:
             stream.buffer.write(output.data)
             stream.buffer.flush()

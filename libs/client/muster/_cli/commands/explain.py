@@ -1,4 +1,4 @@
-"""``muster explain``: why a job stands where it stands."""
+"""``muster explain``: why a job waits."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from muster._cli.state import State, shared_options
 @shared_options
 @click.pass_obj
 def explain(state: State, job: str) -> None:
-    """Say why a job stands where it stands, and what would change it.
+    """Explain why a job waits, and what would let it start.
 
-    First the reason, then what rules nodes out and what is short, its place in the queue, the room that is kept, and the expected start;
-    in the end what helps: what "would start now" has been tried on the pool as it is.
+    Shows the reason, nodes excluded by filters, missing resources, queue position, reservations and the expected start.
+    Remedies that "would start now" were verified on the current pool.
     """
     with state.client() as client:
         said = client.explain(job)

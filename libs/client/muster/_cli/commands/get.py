@@ -34,7 +34,7 @@ def get(state: State, job: str) -> None:
 
 
 def _place(client: Client, job: job_pb2.Job) -> explanation_pb2.Explanation | None:
-    """Where a job that waits stands in its queue. The page is good without it, so nobody waits for a scheduler that is away."""
+    """Return the queue position of a waiting job. The page does not need it, so an unavailable scheduler is not waited for."""
     if not words.is_waiting(job):
         return None
     try:

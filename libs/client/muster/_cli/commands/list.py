@@ -1,4 +1,4 @@
-"""``muster list``: the jobs there are."""
+"""``muster list``: a table of jobs."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from muster_rpc.v1 import job_pb2, job_service_pb2
 )
 @click.option("--queue", default="", metavar="NAME", help="Only jobs of this queue.")
 @click.option(
-    "-A", "--all-namespaces", is_flag=True, help="Jobs of every namespace, whatever -n says; so without -n."
+    "-A", "--all-namespaces", is_flag=True, help="Jobs of all namespaces, overriding -n; default without -n."
 )
 @click.option(
     "--sort",
     type=click.Choice(SORTS),
     default="age",
     show_default=True,
-    help="In which order; age: newest first, priority: highest first.",
+    help="The order; age: newest first, priority: highest first.",
 )
-@click.option("--all", "everything", is_flag=True, help="Rejected documents too.")
-@click.option("-w", "--watch", is_flag=True, help="Go on: show every change.")
+@click.option("--all", "everything", is_flag=True, help="Include rejected documents.")
+@click.option("-w", "--watch", is_flag=True, help="Show every change.")
 @shared_options
 @click.pass_obj
 def list_jobs(  # noqa: PLR0917 (click passes options by name)
@@ -51,7 +51,7 @@ def list_jobs(  # noqa: PLR0917 (click passes options by name)
     everything: bool,
     watch: bool,
 ) -> None:
-    """List jobs, newest first; rejected documents only when asked for."""
+    """List jobs, newest first; rejected documents only with --all."""
     namespace = "" if all_namespaces else None
     if not phases and not everything:
         phases = tuple(phase.value for phase in Phase if phase is not Phase.REJECTED)
@@ -73,14 +73,14 @@ def list_jobs(  # noqa: PLR0917 (click passes options by name)
 
 
 class _Wanted(msgspec.Struct, frozen=True):
-    """What a list is about, and in which order."""
+    """The filter and order of a list."""
 
     phases: tuple[str, ...]
     queue: str
     sort: str
 
     def has(self, job: job_pb2.Job) -> bool:
-        """Whether a job is among it."""
+        """Return whether a job passes the filter."""
         phase = phase_from_proto(job.status.phase)
         return (not self.phases or phase in self.phases) and (
             not self.queue or job.status.queue == self.queue
@@ -94,7 +94,7 @@ def _watch(state: State, changes: Iterator[job_service_pb2.WatchJobsResponse], w
     shown: dict[str, str] = {}
     for response in changes:
         job = response.job
-        # Of a job that was deleted nothing is known but its id.
+        # Only the id of a deleted job is known.
         if not (job.job_id in shown if response.deleted else wanted.has(job)):
             continue
         name = shown[job.job_id] = job.name or shown.get(job.job_id, job.job_id)

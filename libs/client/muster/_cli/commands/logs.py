@@ -1,4 +1,4 @@
-"""``muster logs``: what a job's replicas wrote."""
+"""``muster logs``: the output of a job's replicas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from muster_rpc.v1 import job_pb2
 
 @click.command()
 @click.argument("job")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the replicas end.")
+@click.option("-f", "--follow", is_flag=True, help="Follow until the replicas end.")
 @click.option(
     "--replica",
     "replicas",
@@ -26,14 +26,14 @@ from muster_rpc.v1 import job_pb2
     type=click.IntRange(0, 2**31 - 1),
     default=0,
     metavar="N",
-    help="Only the last lines of each.  [all]",
+    help="Only the last lines of each replica.  [all]",
 )
 @shared_options
 @click.pass_obj
 def logs(state: State, job: str, follow: bool, replicas: tuple[str, ...], tail: int) -> None:
-    """Print what a job's replicas wrote, each line after its replica's name where there are several."""
+    """Print the output of a job's replicas; lines of several replicas start with the replica's name."""
     if follow:
-        state.farewell = f"{job} goes on; see more with `muster logs -f {job}`"
+        state.farewell = f"{job} continues; see more with `muster logs -f {job}`"
     with state.client() as client:
         found = client.get(job)
     with state.patient_client() if follow else state.client() as client:

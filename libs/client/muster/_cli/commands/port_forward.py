@@ -1,4 +1,4 @@
-"""``muster port-forward``: a port of this machine that leads to one of a replica."""
+"""``muster port-forward``: forward a local port to a replica."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LARGEST = 65535
 
 
 class _Ports(click.ParamType[tuple[int | None, int]]):
-    """``[LOCAL:]REMOTE``: what is listened on here (None: the same number), and where it leads."""
+    """``[LOCAL:]REMOTE``: the local port (None: the same number) and the remote port."""
 
     name = "[LOCAL:]REMOTE"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int | None, int]:
-        """See ``click.ParamType``."""
+        """Parse the text; see ``click.ParamType``."""
         local, colon, remote = str(value).rpartition(":")
         return (self._number(local or "0", ctx, least=0) if colon else None), self._number(
             remote, ctx, least=1
@@ -36,7 +36,7 @@ class _Ports(click.ParamType[tuple[int | None, int]]):
         number = int(text) if text.isdecimal() else -1
         if not least <= number <= _LARGEST:
             raise click.UsageError(
-                f"{text or 'nothing'} is no port: write REMOTE, LOCAL:REMOTE or :REMOTE, each up to {_LARGEST}",
+                f"{text or 'nothing'} is not a port: write REMOTE, LOCAL:REMOTE or :REMOTE, each up to {_LARGEST}",
                 ctx,
             )
         return number
@@ -50,14 +50,14 @@ class _Ports(click.ParamType[tuple[int | None, int]]):
     "--replica",
     default="",
     metavar="NAME",
-    help="To this replica (worker-0) or role (worker).  [the one that leads, else the first that runs]",
+    help="The replica (worker-0) or role (worker).  [the leading replica, else the first that runs]",
 )
 @click.option(
     "--address",
     default="127.0.0.1",
     show_default=True,
     metavar="ADDRESS",
-    help="Listen here. Whoever reaches this address reaches the replica.",
+    help="The address to listen on. Anyone who reaches it reaches the replica.",
 )
 @shared_options
 @click.pass_obj
@@ -71,9 +71,9 @@ def port_forward(
     replica: str,
     address: str,
 ) -> None:
-    """Have a port of this machine lead to a port of a replica, until Ctrl-C or the job's end.
+    """Forward a local port to a port of a replica, until Ctrl-C or the end of the job.
 
-    Without ports it is the first that the job declares, as services such as notebooks do. :REMOTE listens on any free port.
+    Without ports, the first declared port is used. :REMOTE listens on any free port.
     """
     local, remote = ports or (None, 0)
     ctx.exit(asyncio.run(_forward(state, job, local, remote, replica=replica, address=address)))
@@ -118,7 +118,7 @@ def _tell(state: State, job: str, target: job_service_pb2.ForwardPortOpened, hos
 
 def _why_not(error: OSError, address: str, port: int, remote: int) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"port {port} of {address} is in use: give another, such as :{remote}"
+        return f"port {port} of {address} is in use: choose another, such as :{remote}"
     if error.errno == errno.EACCES:
-        return f"port {port} of {address} is not yours to listen on: give another, such as :{remote}"
+        return f"no permission to listen on port {port} of {address}: choose another, such as :{remote}"
     return f"cannot listen on {address}, port {port}: {error.strerror or error}"

@@ -1,4 +1,4 @@
-"""``muster queue``: where jobs wait, what they are sure of, and what they may never exceed."""
+"""``muster queue``: guarantees, limits, use and waiting jobs of queues."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from muster_rpc.v1 import queue_service_pb2
 
 _HERE = "muster._cli.commands.queue"
 _COMMANDS = {
-    "list": Lazy(f"{_HERE}:list_queues", "List queues with what they hold and who waits."),
-    "tree": Lazy(f"{_HERE}:tree", "The same, drawn as a tree."),
+    "list": Lazy(f"{_HERE}:list_queues", "List queues with their use and waiting jobs."),
+    "tree": Lazy(f"{_HERE}:tree", "Draw the queues as a tree."),
     "get": Lazy(f"{_HERE}:get", "Show one queue."),
     "apply": Lazy(f"{_HERE}:apply", "Create or replace queues, all or none."),
-    "delete": Lazy(f"{_HERE}:delete", "Delete queues in which nobody waits or runs."),
+    "delete": Lazy(f"{_HERE}:delete", "Delete queues without waiting or running jobs."),
 }
 _EXAMPLES = """\b
 Examples:
@@ -33,14 +33,14 @@ Examples:
 
 @click.command(cls=LazyGroup, table=_COMMANDS, open_to_others=False, epilog=_EXAMPLES)
 def queue() -> None:
-    """Show and change the queues: where jobs wait, what they are sure of, and what they may never exceed."""
+    """Show and change queues: guarantees, limits, use and waiting jobs."""
 
 
 @click.command("list")
 @shared_options
 @click.pass_obj
 def list_queues(state: State) -> None:
-    """List queues by name, each with all that is below it."""
+    """List queues by name; each includes its children."""
     _show(state, drawn=False)
 
 
@@ -57,7 +57,7 @@ def tree(state: State) -> None:
 @shared_options
 @click.pass_obj
 def get(state: State, name: str) -> None:
-    """Show one queue: as applied, and as it is."""
+    """Show one queue: its definition and its status."""
     with state.client() as client:
         answer = client.queue(name)
     match state.output:
@@ -72,22 +72,22 @@ def get(state: State, name: str) -> None:
             _emit(state, [answer.queue], alone=True)
 
 
-@apply_command("The queues: documents of kind Queue.")
+@apply_command("Documents of kind Queue.")
 def apply(ctx: click.Context, state: State, application: Application) -> None:
     """Create or replace queues by documents of kind Queue, all or none.
 
-    Jobs that wait go to their queues of the new tree at once; what runs goes on, also above a new limit.
+    Waiting jobs move to the queues of the new tree at once; running jobs continue, even above a new limit.
     """
     apply_queues(ctx, state, application)
 
 
 @click.command()
 @click.argument("names", metavar="QUEUE...", nargs=-1, required=True)
-@click.option("--expected-version", type=click.IntRange(0), metavar="N", help="Only over this version.")
+@click.option("--expected-version", type=click.IntRange(0), metavar="N", help="Apply only over this version.")
 @shared_options
 @click.pass_obj
 def delete(state: State, names: Sequence[str], expected_version: int | None) -> None:
-    """Delete queues; refused while jobs wait or run in them, or queues are below them."""
+    """Delete queues; refused while they have waiting or running jobs, or children."""
     with state.client() as client:
         for name in names:
             answer = client.delete_queue(name, expected_version=expected_version)
@@ -112,7 +112,9 @@ def _show(state: State, *, drawn: bool) -> None:
         case "table":
             print_table(state.out, (tree_table if drawn else queue_table)(queues, time.time()))
             if not version.version:
-                state.note("no queues were applied yet: all jobs wait in one line, whatever queue they name")
+                state.note(
+                    "no queues were applied yet: all jobs share one queue, and queue names are ignored"
+                )
             _warn(state, version)
         case _:
             _emit(state, queues, alone=False)

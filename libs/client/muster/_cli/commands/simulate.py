@@ -1,4 +1,4 @@
-"""``muster simulate``: what would happen to a trace, or to the jobs of a running system, under one policy or another."""
+"""``muster simulate``: run a workload trace, or the running system's jobs, under several policies."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class Seconds(click.ParamType[int]):
     name = "duration"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """See ``click.ParamType``."""
+        """Parse the text; see ``click.ParamType``."""
         try:
             return parse_duration(int(value) if isinstance(value, str) and value.isdigit() else value)
         except QuantityError as error:
-            self.fail(f"{value!r} is no duration: {error}", param, ctx)
+            self.fail(f"{value!r} is not a duration: {error}", param, ctx)
 
 
 @click.command(epilog=_EXAMPLES)
@@ -65,30 +65,32 @@ class Seconds(click.ParamType[int]):
 @click.option(
     "--from-live",
     is_flag=True,
-    help="Take from the running system what is not given: its nodes, its queues, and without TRACE its jobs.",
+    help="Use the running system's nodes, queues and, without TRACE, jobs where they are not given.",
 )
 @click.option(
     "--policy",
     "policies",
     multiple=True,
     metavar="NAME[,NAME...]",
-    help=f"What is compared.  [{','.join(_DEFAULT_POLICIES)}]",
+    help=f"The policies to compare.  [{','.join(_DEFAULT_POLICIES)}]",
 )
-@click.option("--queues", metavar="FILE", help="Queues as for `muster queue apply`.")
-@click.option("--format", "format_name", type=click.Choice(FORMATS), help="What TRACE is.  [by its columns]")
+@click.option("--queues", metavar="FILE", help="Queues, as for `muster queue apply`.")
+@click.option(
+    "--format", "format_name", type=click.Choice(FORMATS), help="The format of TRACE.  [by its columns]"
+)
 @click.option(
     "--elastic",
     type=click.FloatRange(1),
     metavar="FACTOR",
-    help="Let rigid jobs of TRACE have from 1 worker to FACTOR times as many as they ask for.",
+    help="Let rigid jobs of TRACE use from 1 worker to FACTOR times their workers.",
 )
-@click.option("--until", type=Seconds(), metavar="DURATION", help="Stop then.  [when all jobs have ended]")
+@click.option("--until", type=Seconds(), metavar="DURATION", help="When to stop.  [when all jobs have ended]")
 @click.option(
     "--assume",
     type=Seconds(),
     default="1h",
     metavar="DURATION",
-    help="How long jobs of the running system take of which nothing is known.  [1h]",
+    help="The run time of live jobs without an estimate.  [1h]",
 )
 @click.option("--launch", type=Seconds(), default="2s", metavar="DURATION", help="A replica's start.  [2s]")
 @click.option("--stop", type=Seconds(), default="1s", metavar="DURATION", help="A replica's end.  [1s]")
@@ -97,17 +99,17 @@ class Seconds(click.ParamType[int]):
     type=Seconds(),
     default="0s",
     metavar="DURATION",
-    help="A job's pause at a change of size.  [0s]",
+    help="How long a job stands still for a resize.  [0s]",
 )
 @click.option(
     "--checkpoint",
     type=Seconds(),
     default="0s",
     metavar="DURATION",
-    help="How often jobs save what they have done; 0s: at any time.  [0s]",
+    help="The interval between checkpoints; 0s: nothing is ever lost.  [0s]",
 )
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a PNG.")
-@click.option("--no-curves", is_flag=True, help="The table only.")
+@click.option("--no-curves", is_flag=True, help="Print the table only.")
 @shared_options
 @click.pass_obj
 @click.pass_context
@@ -131,20 +133,18 @@ def simulate(
     plot: Path | None,
     no_curves: bool,
 ) -> None:
-    """Say what would come of a trace of jobs on a cluster, by the very code that decides in the running system.
+    """Simulate a workload trace on a cluster with the scheduler's own code.
 
-    TRACE is a table of jobs: Muster's own columns, or those of Philly, Pollux, Tiresias, Muri and Alibaba's openb. Nothing is submitted,
-    and nobody is asked but with --from-live.
+    TRACE is a table of jobs with Muster's columns, or those of Philly, Pollux, Tiresias, Muri and Alibaba's openb.
+    Nothing is submitted; the server is asked only with --from-live.
     """
     chosen = _policies(policies)
     if trace is None and not from_live:
-        raise click.UsageError("name a TRACE, or take the jobs of the running system with --from-live.")
+        raise click.UsageError("name a TRACE, or use --from-live.")
     if cluster is None and not from_live:
-        raise click.UsageError(
-            "name the nodes with --cluster, or take those of the running system with --from-live."
-        )
+        raise click.UsageError("name the nodes with --cluster, or use --from-live.")
     if state.output == "name":
-        raise click.UsageError("a simulation has no names; use -o json or -o yaml.")
+        raise click.UsageError("-o name does not apply to a simulation; use -o json or -o yaml.")
     arrivals: list[Arrival] = []
     nodes: list[Node] = []
     specs: list[QueueSpec] = []
@@ -177,7 +177,7 @@ def _policies(given: Sequence[str]) -> list[str]:
     for name in names:
         if name not in PLANS:
             raise click.BadParameter(
-                f"there is no policy {name!r}; there are {', '.join(PLANS)}.", param_hint="'--policy'"
+                f"there is no policy {name!r}; choose from {', '.join(PLANS)}.", param_hint="'--policy'"
             )
     return list(dict.fromkeys(names or _DEFAULT_POLICIES))
 

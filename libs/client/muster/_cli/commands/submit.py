@@ -1,4 +1,4 @@
-"""``muster submit``: hand in a document, and follow what becomes of it."""
+"""``muster submit``: submit a document, and follow its jobs."""
 
 from __future__ import annotations
 
@@ -31,15 +31,13 @@ Examples:
 
 
 _HERE = frozenset({"", "default"})
-"""Namespaces in which a name is looked up where none is said."""
+"""Namespaces that names are resolved in by default."""
 
 
 @click.command(cls=FlagsCommand, epilog=_EXAMPLES)
 @click.option("-f", "--file", metavar="FILE|-", help="The document, in any format; - is standard input.")
-@click.option(
-    "--follow", is_flag=True, help="Show what happens and what the replicas write, until the job has ended."
-)
-@click.option("--wait", is_flag=True, help="Wait in silence until the job has ended.")
+@click.option("--follow", is_flag=True, help="Print events and replica output until the job has ended.")
+@click.option("--wait", is_flag=True, help="Wait silently until the job has ended.")
 @click.option("--request-id", metavar="ID", help="The same id submits once, however often it is used.")
 @click.option(
     "--dry-run",
@@ -47,7 +45,7 @@ _HERE = frozenset({"", "default"})
     is_flag=False,
     flag_value=EITHER,
     type=click.Choice((SERVER, CLIENT, EITHER)),
-    help="Show what would be submitted: as Muster understands it (=server), as this command does (=client).  [Muster, if it is there]",
+    help="Show the result instead of submitting: of the server (=server), of this command (=client).  [the server if it is reachable]",
 )
 @shared_options
 @click.pass_obj
@@ -62,10 +60,10 @@ def submit(
     request_id: str | None,
     whom: str | None,
 ) -> None:
-    """Submit the jobs of a document, or of Arena's own command line.
+    """Submit the jobs of a document, or an Arena command line.
 
-    With --follow or --wait exits 0 only when all of them succeeded. Instead of a document the words of `arena submit` are taken: tfjob,
-    pytorchjob, mpijob, horovodjob, etjob and others, their flags, and the command of the replicas.
+    With --follow or --wait exits 0 only if all jobs succeeded. The words of `arena submit` are accepted instead of a
+    document: tfjob, pytorchjob, mpijob, horovodjob, etjob and others, their flags, and the command of the replicas.
     """
     given = _given(file, words_of(ctx))
     if whom:
@@ -77,7 +75,7 @@ def submit(
         state.err.print(f"muster: {given.name} is refused: {counted(refused.problems)}", soft_wrap=True)
         ctx.exit(exits.REFUSED)
     told = (problem_from_proto(warning) for job in submitted for warning in job.warnings)
-    # What is wrong with the document is said of each of its jobs.
+    # Problems of the document apply to each of its jobs.
     warnings = list(dict.fromkeys(told))
     if warnings:
         print_problems(state.err, warnings, text=given.text, source_name=given.name)
@@ -89,9 +87,9 @@ def submit(
             click.echo(_told(job))
     ids = " ".join(_reference(job) for job in submitted)
     state.farewell = (
-        f"{ids} goes on; see it again with `muster watch {ids}` or `muster logs -f {ids}`, end it with `muster cancel {ids}`"
+        f"{ids} continues; see it with `muster watch {ids}` or `muster logs -f {ids}`, end it with `muster cancel {ids}`"
         if len(submitted) == 1
-        else f"the jobs go on; see them with `muster list`, end them with `muster cancel {ids}`"
+        else f"the jobs continue; see them with `muster list`, end them with `muster cancel {ids}`"
     )
     ended = asyncio.run(_follow(state, submitted, aloud=follow and state.output == "table"))
     _report_ends(state, given, ended)
@@ -100,14 +98,16 @@ def submit(
 
 def _given(file: str | None, words: list[str]) -> Given:
     if words and file:
-        raise click.UsageError(f"a document and a command line are both given: -f {file} and {words[0]}")
+        raise click.UsageError(
+            f"choose a document or a command line: -f {file} and {words[0]} are both given"
+        )
     if words:
         if len(words) == 1 and Path(words[0]).is_file():
             raise click.UsageError(f"{words[0]} is a document: write -f {words[0]}")
         text = document_of(words)
         return Given(text.encode(errors="surrogateescape"), text, "the command line")
     if file is None:
-        raise click.UsageError('say what to submit: -f FILE, or tfjob --name=... "command"')
+        raise click.UsageError('nothing to submit: write -f FILE, or tfjob --name=... "command"')
     return read_document(file)
 
 
@@ -131,12 +131,12 @@ def _report(state: State, submitted: Sequence[job_service_pb2.SubmittedJob]) -> 
 
 
 def _reference(job: job_service_pb2.SubmittedJob) -> str:
-    """What other commands find the job by without `-n`: its name in the default namespace, elsewhere its id."""
+    """Return the reference that works without ``-n``: the name in the default namespace, else the id."""
     return job.name if job.name and job.namespace in _HERE else job.job_id
 
 
 def _told(job: job_service_pb2.SubmittedJob) -> str:
-    verb = "had been submitted" if job.duplicate else "submitted"
+    verb = "was already submitted" if job.duplicate else "submitted"
     if not job.validated:
         return f"{job.job_id} {verb}, not validated yet"
     where = "" if job.namespace in _HERE else f" in {job.namespace}"

@@ -1,4 +1,4 @@
-"""``muster top node`` and ``muster top job``: what there is, and who has how much of it."""
+"""``muster top node`` and ``muster top job``: capacity and use."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from muster_core.models import TERMINAL_PHASES, Phase
 from muster_rpc.v1 import cluster_service_pb2, job_pb2
 
 _COMMANDS = {
-    "node": Lazy("muster._cli.commands.top:node", "What the nodes offer and who uses it."),
-    "job": Lazy("muster._cli.commands.top:job", "What the jobs asked for and what they have."),
+    "node": Lazy("muster._cli.commands.top:node", "Capacity and use of nodes."),
+    "job": Lazy("muster._cli.commands.top:job", "Requested and allocated resources of jobs."),
 }
 
 
 @click.command(cls=LazyGroup, table=_COMMANDS, open_to_others=False)
 def top() -> None:
-    """Show what there is, and who uses it."""
+    """Show capacity and resource use."""
 
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("-d", "--details", is_flag=True, help="Name every replica on its node, with its GPUs.")
+@click.option("-d", "--details", is_flag=True, help="List every replica with its GPUs.")
 @shared_options
 @click.pass_obj
 def node(state: State, name: str | None, details: bool) -> None:
-    """What the nodes offer and who uses it; of one node when NAME is given."""
+    """Show capacity and use of nodes, or of the node NAME."""
     with state.client() as client:
         nodes = [client.node(name)] if name else list(client.nodes())
 
@@ -50,20 +50,20 @@ def node(state: State, name: str | None, details: bool) -> None:
         state,
         nodes,
         name_of=lambda one: one.name,
-        otherwise="no nodes: no runtime has reported any yet",
+        otherwise="there are no nodes: no runtime has reported any yet",
         tables=tables,
     )
 
 
 @click.command()
 @click.argument("names", metavar="[JOB]...", nargs=-1)
-@click.option("-d", "--details", is_flag=True, help="Name every replica, with its node and its GPUs.")
+@click.option("-d", "--details", is_flag=True, help="List every replica with its node and GPUs.")
 @click.option("--queue", default="", metavar="NAME", help="Only jobs of this queue.")
-@click.option("--all", "everything", is_flag=True, help="Jobs that have ended too.")
+@click.option("--all", "everything", is_flag=True, help="Include ended jobs.")
 @shared_options
 @click.pass_obj
 def job(state: State, names: tuple[str, ...], details: bool, queue: str, everything: bool) -> None:
-    """What the jobs that have not ended asked for, what they have, and where; of some jobs when they are named."""
+    """Show requested and allocated resources of jobs that have not ended, or of the named jobs."""
     phases = tuple(one.value for one in Phase if everything or one not in TERMINAL_PHASES)
     with state.client() as client:
         jobs = (

@@ -1,4 +1,4 @@
-"""``muster trace``: a job's whole life as one picture."""
+"""``muster trace``: draw the trace of a job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from muster_rpc.v1 import job_pb2
 _ON_THEIR_WAY_S = 4.0
 _FRESH_S = 30.0
 _OF_EVERY_JOB_THAT_RAN = {"queued", "place", "launch", "run", "clean up"}
-"""Each service sends its spans when it likes: that the last one is there says nothing of the others."""
+"""Services export spans independently: the last span does not imply that the others have arrived."""
 _LEAST_WIDTH = 100
 
 
@@ -32,12 +32,12 @@ _LEAST_WIDTH = 100
     "--url",
     envvar="MUSTER_TRACE_URL",
     metavar="URL",
-    help="The Jaeger query API.  [MUSTER_TRACE_URL, or Muster's own]",
+    help="The Jaeger query API.  [MUSTER_TRACE_URL, or the one the server names]",
 )
 @shared_options
 @click.pass_obj
 def trace(state: State, job: str, url: str | None) -> None:
-    """Draw the trace of a job's whole life; -o json prints it as OTLP JSON."""
+    """Draw the trace of a job; -o json prints it as OTLP JSON."""
     with state.client() as client:
         found = client.get(job)
         store = url or _known_store(client)
@@ -65,16 +65,16 @@ def trace(state: State, job: str, url: str | None) -> None:
 def _known_store(client: Client) -> str:
     store = client.cluster().trace_query_url
     if not store:
-        raise NotFound("this Muster knows of no trace store; name one with --url or MUSTER_TRACE_URL")
+        raise NotFound("the server names no trace store; name one with --url or MUSTER_TRACE_URL")
     return store
 
 
 def _is_whole(job: job_pb2.Job, spans: list[Span]) -> bool:
-    """Whether nothing more is to be waited for: a job that has just ended has every span that such a job has, and every parent."""
+    """Return whether the trace is complete: an ended job has all its final spans, and every parent is present."""
     if not words.has_ended(job) or time.time() - words.instant(job.status.finished_at) > _FRESH_S:
         return True
     known = {span.span_id for span in spans}
-    # Other jobs of the document may go on for long.
+    # Other jobs of the document may continue for a long time.
     its = [span for span in spans if job_of(span) in {"", job.job_id}]
     rooted = all(not span.parent_id or span.parent_id in known for span in its)
     return rooted and (not job.status.attempt or {span.name for span in its} >= _OF_EVERY_JOB_THAT_RAN)

@@ -1,4 +1,4 @@
-"""``muster validate``: all that is wrong with documents, and nothing submitted."""
+"""``muster validate``: report every problem of documents."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Examples:
 @click.option(
     "--online",
     is_flag=True,
-    help="Ask Muster, which fills in the platform's defaults; --server asks the one there.  [nobody is asked]",
+    help="Ask the server, which applies the platform defaults; implied by --server.  [offline]",
 )
 @shared_options
 @click.pass_obj
@@ -31,7 +31,7 @@ Examples:
 def validate(
     ctx: click.Context, state: State, *, files: tuple[str, ...], more: tuple[str, ...], online: bool
 ) -> None:
-    """Say all that is wrong with documents, in any format. Exits 3 when one of them would be refused."""
+    """Report every problem of documents in any format. Exits 3 if one of them would be rejected."""
     names = (*files, *more)
     if not names:
         raise click.UsageError("name a file, or - for standard input")

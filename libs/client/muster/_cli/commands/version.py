@@ -1,4 +1,4 @@
-"""``muster version``: of the command and of the Muster that it talks to."""
+"""``muster version``: versions of the command and the server."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from muster._cli.state import State, shared_options
 
 
 @click.command()
-@click.option("--client", "client_only", is_flag=True, help="Only the command's own.")
+@click.option("--client", "client_only", is_flag=True, help="Only the version of the command.")
 @shared_options
 @click.pass_obj
 def version(state: State, client_only: bool) -> None:
-    """Print the versions of the command and of Muster."""
+    """Print the versions of the command and of the server."""
     own = installed_version("muster")
     if state.output == "table":
         click.echo(f"muster {own}")

@@ -24,10 +24,8 @@ from muster_rpc.v1 import job_pb2
 @click.pass_obj
 @click.pass_context
 def watch(ctx: click.Context, state: State, job: str) -> None:
-    """Show a job at every change until it has ended. Exits 0 when it succeeded, 1 when it did not."""
-    state.farewell = (
-        f"{job} goes on; see it again with `muster watch {job}`, end it with `muster cancel {job}`"
-    )
+    """Show a job at every change until it has ended. Exits 0 if it succeeded, else 1."""
+    state.farewell = f"{job} continues; see it with `muster watch {job}`, end it with `muster cancel {job}`"
     with state.client() as client:
         found = client.get(job)
     with state.patient_client() as client:
@@ -74,7 +72,7 @@ def _live(state: State, states: Iterator[job_pb2.Job]) -> job_pb2.Job | None:
 
 
 class _View:
-    """What is shown beneath the story; drawn anew at every refresh, so that ages go on."""
+    """The live display below the events; redrawn at every refresh, so that ages advance."""
 
     def __init__(self) -> None:
         self.job: job_pb2.Job | None = None

@@ -1,1 +1,1 @@
-"""What ``muster simulate`` reads and shows; the simulating itself is the core's."""
+"""Inputs and reports of ``muster simulate``."""

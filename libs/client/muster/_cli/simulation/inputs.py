@@ -1,4 +1,4 @@
-"""Files of a simulation: traces, clusters and queues. What is wrong with them is shown at its line, and refuses."""
+"""Input files of a simulation: traces, clusters and queues. Problems are printed with their lines."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _MOST_NOTES = 5
 
 
 def trace_from(ctx: click.Context, state: State, file: str, format_name: str) -> Trace:
-    """The trace of a file; one with errors is refused as a whole."""
+    """Read the trace of a file; a trace with errors is rejected as a whole."""
     given = read_document(file)
     trace = read_trace(given.text.removeprefix("\ufeff"), format_name=format_name)
     if any(problem.severity is Severity.ERROR for problem in trace.problems) or not trace.jobs:
         refuse(ctx, state, given, trace.problems)
     warn(state, given, trace.problems[:_MOST_NOTES])
     if len(trace.problems) > _MOST_NOTES:
-        state.note(f"and {len(trace.problems) - _MOST_NOTES} more notes of this sort")
+        state.note(f"and {len(trace.problems) - _MOST_NOTES} more notes of this kind")
     return trace
 
 
 def nodes_from(ctx: click.Context, state: State, text: str) -> list[Node]:
-    """The nodes of a shorthand, or of a file."""
+    """Read the nodes of a shorthand, or of a file."""
     if is_shorthand(text) and not Path(text).exists():
         return list(read_shorthand(text).nodes)
     given = read_document(text)
@@ -41,7 +41,7 @@ def nodes_from(ctx: click.Context, state: State, text: str) -> list[Node]:
 
 
 def queues_from(ctx: click.Context, state: State, file: str) -> list[QueueSpec]:
-    """The queues of a document."""
+    """Read the queues of a document."""
     given = read_document(file)
     parsed = parse_queues(given.content)
     if not parsed.queues:

@@ -1,7 +1,7 @@
-"""The nodes, queues and jobs of a running Muster, as a simulation takes them.
+"""Nodes, queues and jobs of the running system as simulation inputs.
 
-How long jobs will take is not known to anybody. Those of a name that has succeeded before are taken to need as long as then, all others
-as long as the caller assumes; what has run is taken off.
+Run times are unknown. A job whose name has succeeded before takes as long as then, others as long as the caller assumes;
+elapsed run time is subtracted.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _LEAST_S = 60.0
 
 
 def nodes_of(client: Client) -> list[Node]:
-    """Every node as it is; what others use of it stays used."""
+    """Return every node; capacity used by others stays used."""
     return [_node(message) for message in client.nodes()]
 
 
 def queues_of(client: Client) -> list[QueueSpec]:
-    """Every queue as applied; none where nobody has applied any."""
+    """Return every queue as applied, or nothing."""
     if not client.queue(DEFAULT_QUEUE).version.version:
         return []
     return [queue_from_proto(queue.spec)[0] for queue in client.queues()]
 
 
 def arrivals_of(client: Client, *, now: float, assumed_s: float) -> list[Arrival]:
-    """Every job that runs, then every one that waits, in the order in which they came; all arrive at the beginning.
+    """Return every running job, then every waiting one, in order of arrival; all arrive at the start.
 
-    ``now`` is in seconds since the epoch; ``assumed_s`` is how long jobs take of which nothing is known.
+    ``now`` is in seconds since the epoch; ``assumed_s`` is the run time of jobs without an estimate.
     """
     jobs = sorted(client.list(namespace=""), key=_order)
     taken = _taken(jobs)
@@ -69,7 +69,7 @@ def _order(message: job_pb2.Job) -> tuple[bool, int, str]:
 
 
 def _taken(jobs: Iterable[job_pb2.Job]) -> dict[tuple[str, str], float]:
-    """How long the last success of each name took, in seconds."""
+    """Return the run time of the last success of each name, in seconds."""
     taken: dict[tuple[str, str], float] = {}
     for message in jobs:
         status = message.status

@@ -1,4 +1,4 @@
-"""Results side by side: a table with the best of each line marked, curves, and everything as data."""
+"""Results side by side: a table with the best of each row marked, curves, and data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MINUTE_S = 60.0
 
 
 class _Line(msgspec.Struct, frozen=True):
-    """A line of the table: how it is read from measures, how it is told, and whether less or more is better (None: neither)."""
+    """A row of the table: how to read it from measures, how to format it, and whether less or more is better (None: neither)."""
 
     label: str
     value: Callable[[Measures], float]
@@ -48,18 +48,18 @@ _LINES: tuple[_Line, ...] = (
     _Line("resizes per job", lambda m: m.resizes, lambda v: f"{v:.2f}", None),
     _Line("most waiting", lambda m: m.most_waiting, lambda v: f"{v:.0f}", True),
     _Line("jobs that ended", lambda m: m.finished, lambda v: f"{v:.0f}", False),
-    _Line("jobs that never did", lambda m: m.unfinished, lambda v: f"{v:.0f}", True),
+    _Line("jobs that never ended", lambda m: m.unfinished, lambda v: f"{v:.0f}", True),
 )
 
 
 def comparison(results: Sequence[Result]) -> Table:
-    """The measures of all ``results``, a column each; the best of a line has a star where they differ."""
+    """Return the measures of all ``results`` in columns; a star marks the best of a row."""
     rows = [_row(line, results) for line in _LINES]
     return table(("", *(result.policy for result in results)), rows, right={one.policy for one in results})
 
 
 def figures(results: Sequence[Result]) -> list[Figure]:
-    """How many jobs had ended how soon, and how full the pool was."""
+    """Return the curves of completion times and of utilisation."""
     done = tuple(Curve(one.policy, _cumulated(completions(one.stories))) for one in results)
     full = tuple(
         Curve(one.policy, tuple(utilisation_over_time(one.moments, gpus=one.gpus, points=_POINTS)))
@@ -81,7 +81,7 @@ def figures(results: Sequence[Result]) -> list[Figure]:
 
 
 def as_data(results: Sequence[Result], *, gpus: int, nodes: int) -> dict[str, object]:
-    """Everything, as JSON can say it. Times are in seconds, amounts of GPUs in thousandths."""
+    """Return everything as JSON values. Times are in seconds, GPUs in thousandths."""
     return {
         "cluster": {"nodes": nodes, "gpuMilli": gpus},
         "results": [_result(result) for result in results],
