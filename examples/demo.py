@@ -1,7 +1,7 @@
-"""The demo: Muster from nothing to the trace of a finished training job, with the commands that a user would type.
+"""The demo: from an empty machine to the trace of a finished training job, with the commands that a user would type.
 
-It starts Muster on two virtual nodes, submits the digits example, follows it while it is grown from 2 to 4 workers, and shows what
-it did and its trace. The exit code is 0 only if all of that was so.
+It starts Muster on two virtual nodes, submits the digits example, follows it while it grows from 2 to 4 workers, and
+shows the result and its trace. The exit code is 0 only if all of that happened.
 
 Usage: ``python examples/demo.py [--keep]`` from the root of the checkout (``make demo``).
 """
@@ -30,20 +30,20 @@ JOB_S = 180
 def main() -> int:
     """Run the demo."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--keep", action="store_true", help="leave the data folder for a look")
+    parser.add_argument("--keep", action="store_true", help="keep the data folder for inspection")
     keep = parser.parse_args().keep
     data = Path(tempfile.mkdtemp(prefix="muster-demo-"))
     try:
         return demonstrate(data)
     finally:
         if keep:
-            say(f"the data is in {data}")
+            say(f"the data folder is {data}")
         else:
             shutil.rmtree(data, ignore_errors=True)
 
 
 def demonstrate(data: Path) -> int:
-    """Start Muster, run the job, look at it, stop Muster."""
+    """Start Muster, run the job, show it, stop Muster."""
     command = [MUSTER, "up", "--data", data, "--port", "0", "--quiet-time", QUIET]
     command += ["--node", "n1:cpu=2,memory=4Gi", "--node", "n2:cpu=2,memory=4Gi"]
     shown(command)
@@ -64,7 +64,7 @@ def demonstrate(data: Path) -> int:
 
 
 def wait_until_ready(up: subprocess.Popen[bytes], endpoints: Path, log: Path) -> str:
-    """The gateway's address, once everything is ready."""
+    """Return the gateway's address when everything is ready."""
     began = time.monotonic()
     while time.monotonic() - began < READY_S:
         if up.poll() is not None:
@@ -78,7 +78,7 @@ def wait_until_ready(up: subprocess.Popen[bytes], endpoints: Path, log: Path) ->
 
 
 def story() -> int:
-    """Submit, follow, look; answers the exit code."""
+    """Submit, follow and show the job; returns the exit code."""
     code = run("submit", "-f", "examples/digits/tfjob.yaml", "--follow", timeout=JOB_S)
     run("get", "digits")
     run("trace", "digits")
@@ -86,12 +86,12 @@ def story() -> int:
     for problem in problems:
         say(f"FAILED: {problem}")
     if not problems:
-        say("the job succeeded, it was grown from 2 to 4 workers, and one trace tells all of it")
+        say("the job succeeded, grew from 2 to 4 workers, and one trace covers its whole life")
     return 1 if problems else 0
 
 
 def check(code: int) -> list[str]:
-    """What was not as it should have been."""
+    """Yield everything that did not go as expected."""
     job = json.loads(captured("get", "digits"))
     resources = json.loads(captured("trace", "digits"))["result"]["resourceSpans"]
     services = {
@@ -111,24 +111,24 @@ def check(code: int) -> list[str]:
     if job["status"]["phase"] != "PHASE_SUCCEEDED":
         problems.append(f"the job is {job['status']['phase']}")
     if not any("from 2 to 4" in message for message in grown):
-        problems.append("the job was not grown from 2 to 4 workers")
+        problems.append("the job did not grow from 2 to 4 workers")
     if "final test accuracy" not in logs:
-        problems.append("no worker stated its accuracy")
+        problems.append("no worker printed its accuracy")
     if services != SERVICES:
-        problems.append(f"the trace lacks spans of {', '.join(sorted(SERVICES - services))}")
+        problems.append(f"the trace has no spans of {', '.join(sorted(SERVICES - services))}")
     if roots != ["SubmitJob"]:
-        problems.append(f"the trace is no single tree: its roots are {', '.join(roots)}")
+        problems.append(f"the trace is not a single tree: its roots are {', '.join(roots)}")
     return problems
 
 
 def run(*arguments: str, timeout: float = 60) -> int:
-    """Run a command as a user would, and show it."""
+    """Run a command as a user would, and print it."""
     shown(["muster", *arguments])
     return subprocess.run([MUSTER, *arguments], cwd=ROOT, timeout=timeout, check=False).returncode
 
 
 def captured(*arguments: str) -> str:
-    """What a command answers to a program."""
+    """Return the JSON output of a command."""
     answer = subprocess.run(
         [MUSTER, "-o", "json", *arguments],
         cwd=ROOT,
@@ -141,7 +141,7 @@ def captured(*arguments: str) -> str:
 
 
 def shown(command: list[str | Path]) -> None:
-    """Print a command as it would be typed."""
+    """Print a command as a user would type it."""
     words = [Path(word).name if word == MUSTER else str(word) for word in command]
     print(
         f"\n\033[1m$ {' '.join(words)}\033[0m" if sys.stdout.isatty() else f"\n$ {' '.join(words)}",
@@ -150,7 +150,7 @@ def shown(command: list[str | Path]) -> None:
 
 
 def say(text: str) -> None:
-    """Print a line of the demo's own."""
+    """Print a line of the demo itself."""
     print(f"== {text}", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Submit a document and watch its job, with gRPC alone: the server says what its messages look like."""
+"""Submit a document and watch its job with gRPC alone, using server reflection for the message types."""
 
 import sys
 import uuid
@@ -16,7 +16,7 @@ phases = pool.FindEnumTypeByName("muster.v1.Phase").values_by_number
 
 
 def call(name: str, **fields: Any) -> Any:
-    """Call a method; one that answers once looks on the wire like one that streams a single answer."""
+    """Call a method. On the wire a unary answer is a stream of one message."""
     types = (methods[name].input_type, methods[name].output_type)
     send, receive = map(message_factory.GetMessageClass, types)
     path = f"/muster.v1.JobService/{name}"

@@ -1,7 +1,7 @@
 """Train a digit classifier with an asynchronous parameter server.
 
-One program plays every role, as TensorFlow's own samples do: it reads which one from ``TF_CONFIG``, so that a job document states
-one command. Run it with ``--help`` for the flags.
+One program plays every role, like TensorFlow's own samples: it reads its role from ``TF_CONFIG``, so a job document has
+one command. ``--help`` lists the flags.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""A roll-call: one replica waits for all others, each says its name, and everybody is told all of them.
+"""A roll call: one replica waits for all others, each sends its name, and all receive the list.
 
-The simplest program that works only if every replica was told the truth: where the first one listens, how many there are, and
-who it is itself. Each framework's example finds that out in the framework's own way.
+The simplest program that works only if every replica's environment is right: the address of the first, the number of
+replicas, and its own identity. Each framework's example derives these in the framework's own way.
 """
 
 import json
@@ -13,18 +13,18 @@ PATIENCE_S = 60.0
 
 
 def roll_call(address: tuple[str, int], *, size: int, leads: bool, name: str) -> list[str]:
-    """The names of all ``size`` replicas, sorted; the one that ``leads`` waits at ``address`` (host, port).
+    """Return the names of all ``size`` replicas, sorted; the one that ``leads`` waits at ``address`` (host, port).
 
-    Raises ``RuntimeError`` where two have the same name, ``TimeoutError`` where somebody does not come.
+    Raises ``RuntimeError`` if two have the same name, ``TimeoutError`` if one does not come.
     """
     names = _lead(address, size, name) if leads else _join(address, name)
     if len(set(names)) != size:
-        raise RuntimeError(f"{size} replicas are expected, and these came: {', '.join(names)}")
+        raise RuntimeError(f"expected {size} replicas, got: {', '.join(names)}")
     return names
 
 
 def finish(names: list[str], expected: list[str]) -> int:
-    """Say who came; the exit code."""
+    """Print the names and return the exit code."""
     print(f"{os.environ['MUSTER_ROLE']}-{os.environ['MUSTER_INDEX']} met {', '.join(names)}", flush=True)
     if names == sorted(expected):
         return 0
@@ -54,7 +54,7 @@ def _join(address: tuple[str, int], name: str) -> list[str]:
         except ConnectionRefusedError as error:
             # All replicas start at once: the first may not listen yet.
             if time.monotonic() > until:
-                raise TimeoutError(f"nobody listens at {address}") from error
+                raise TimeoutError(f"no listener at {address}") from error
             time.sleep(0.05)
     with caller, caller.makefile("rw") as line:
         line.write(f"{name}\n")

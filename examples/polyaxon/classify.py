@@ -1,4 +1,4 @@
-"""Classifies handwritten digits with softmax regression; the parameters are the command's arguments."""
+"""Classify handwritten digits with softmax regression; the arguments are the parameters."""
 
 # scikit-learn ships no types.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -11,8 +11,8 @@ from sklearn.datasets import load_digits
 TARGET = 0.9
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--rate", type=float, required=True, help="how far one step goes")
-parser.add_argument("--epochs", type=int, required=True, help="how often all digits are seen")
+parser.add_argument("--rate", type=float, required=True, help="learning rate")
+parser.add_argument("--epochs", type=int, required=True, help="passes over the data")
 options = parser.parse_args()
 
 images, labels = load_digits(return_X_y=True)

@@ -1,4 +1,4 @@
-"""Stands in for a PyTorch program: everybody of the process group meets at its master. Fails unless all were told the truth."""
+"""Stands in for a PyTorch program: all members of the process group meet at its master. Fails if an environment is wrong."""
 
 import os
 import sys

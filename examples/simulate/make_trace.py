@@ -1,8 +1,8 @@
-"""Writes the trace beside it: 160 elastic training jobs that arrive over eight hours, busiest in the middle.
+"""Write the trace beside this file: 160 elastic training jobs that arrive over eight hours, busiest in the middle.
 
     make_trace.py [--jobs N] [--hours H] [--seed N] > elastic-160.csv
 
-Nothing is drawn from the machine: the same arguments give the same bytes everywhere.
+The output depends on the arguments alone: the same bytes on every machine.
 """
 
 import argparse
@@ -10,13 +10,13 @@ import sys
 from collections.abc import Iterator
 
 SIZES = ((0.35, 1), (0.30, 2), (0.20, 4), (0.12, 8), (0.03, 16))
-"""How likely a job asks for so many workers of one GPU."""
+"""The probability of each number of workers of one GPU."""
 
 CLASSES = ((0.50, 0.1, 1.0), (0.38, 1.0, 8.0), (0.12, 8.0, 32.0))
-"""How likely a job has between so many and so many GPU-hours of work: most are small, most of the work is in a few."""
+"""The probability of each range of GPU-hours: most jobs are small, most of the work is in a few."""
 
 HOURLY = (1, 2, 3, 4, 4, 3, 2, 1)
-"""How busy each eighth of the time is."""
+"""The load of each eighth of the time."""
 
 MODULUS = 2**31 - 1
 MULTIPLIER = 48271
@@ -29,12 +29,12 @@ class Draw:
         self.state = seed % MODULUS or 1
 
     def number(self) -> float:
-        """The next one."""
+        """Return the next number."""
         self.state = self.state * MULTIPLIER % MODULUS
         return self.state / MODULUS
 
     def one_of(self, choices: tuple[tuple[float, float], ...]) -> float:
-        """One of some values by how likely each is."""
+        """Choose a value by its probability."""
         left = self.number()
         for likely, value in choices:
             left -= likely
@@ -44,7 +44,7 @@ class Draw:
 
 
 def rows(jobs: int, hours: float, seed: int) -> Iterator[str]:
-    """The lines of the trace."""
+    """Return the lines of the trace."""
     draw = Draw(seed)
     arrivals = sorted(arrival(draw) * hours * 3600 for _ in range(jobs))
     yield "name,submit_s,replicas,min,max,gpus,cpus,work_s,serial"
@@ -58,13 +58,13 @@ def rows(jobs: int, hours: float, seed: int) -> Iterator[str]:
 
 
 def arrival(draw: Draw) -> float:
-    """When a job arrives, as a part of the whole time."""
+    """Return the arrival of a job as a fraction of the whole time."""
     eighth = draw.one_of(tuple((weight / sum(HOURLY), part) for part, weight in enumerate(HOURLY)))
     return (eighth + draw.number()) / len(HOURLY)
 
 
 def gpu_hours(draw: Draw) -> tuple[float, float]:
-    """Between how many GPU-hours a job's work lies."""
+    """Return the range of a job's GPU-hours."""
     left = draw.number()
     for likely, low, high in CLASSES:
         left -= likely

@@ -1,4 +1,5 @@
-"""A receiver of Muster's webhooks: it checks who calls, passes over what it has seen, and prints a line for each change of a job.
+"""A receiver of Muster's webhooks: it verifies signatures, ignores repetitions, and prints a line for each change of a
+job.
 
 Usage: ``python receiver.py SECRET_FILE [PORT]``. It needs nothing but Python.
 """
@@ -18,7 +19,7 @@ TOLERANCE_S = 300
 
 
 def verify(secret: bytes, timestamp: str, signatures: str, body: bytes) -> bool:
-    """Whether the request comes from one who has the secret, and was sent just now."""
+    """Return whether the request was signed with the secret, recently."""
     if not timestamp.isdigit() or abs(time.time() - int(timestamp)) > TOLERANCE_S:
         return False
     expected = hmac.new(secret, timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
@@ -29,13 +30,13 @@ def verify(secret: bytes, timestamp: str, signatures: str, body: bytes) -> bool:
 
 
 class Receiver(BaseHTTPRequestHandler):
-    """Answers 204 to what it has taken, 401 to what Muster did not sign."""
+    """Answers 204 to accepted requests, 401 to requests without a valid signature."""
 
     secret = b""
     newest: ClassVar[dict[str, str]] = {}
 
     def do_POST(self) -> None:
-        """Take one event."""
+        """Handle one payload."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
         timestamp, signatures = (
             self.headers.get("Muster-Timestamp", ""),
@@ -45,7 +46,7 @@ class Receiver(BaseHTTPRequestHandler):
             self.send_error(401)
             return
         event = json.loads(body)
-        # An event may come twice, and one that was set aside comes late: only what is newer than the last one of its job is news.
+        # A payload may come twice, and a replayed one late: only a sequence greater than the job's last one is new.
         if event["sequence"] > self.newest.get(event["subject"], ""):
             self.newest[event["subject"]] = event["sequence"]
             job = event["data"]
@@ -54,7 +55,7 @@ class Receiver(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base class's own word)
-        """Say nothing of requests: what they told is printed."""
+        """Do not log requests: their payload is printed."""
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 
 def job(name: str, *command: str, cpu: str = "100m", low: int = 1, high: int = 1) -> str:
-    """A native document with one role of `low` workers that may grow to `high`, each running `command`."""
+    """Return a native document with one role of `low` workers that may grow to `high`, each running `command`."""
     words = ", ".join(f'"{word}"' for word in command)
     return f"""\
 apiVersion: muster.dev/v1
@@ -23,5 +23,5 @@ spec:
 
 
 def never_placed(name: str) -> str:
-    """A job that no node can hold: everything but its replicas is real."""
+    """Return a job that fits on no node: everything but its replicas is real."""
     return job(name, "true", cpu="10000")

@@ -1,6 +1,6 @@
-"""How much of a cluster with shares of GPUs is allocated when it is filled at random beyond what it has.
+"""The share of GPUs that is allocated when a cluster with GPU shares is filled beyond its capacity.
 
-Pure: placement alone, by least fragmentation. See ``muster_testing.shared_cluster`` for the nodes and the demands.
+Pure: placement by least fragmentation. ``muster_testing.shared_cluster`` describes nodes and demands.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ _SEEDS = (1, 2, 3)
 
 
 async def measure(root: Path, *, quick: bool) -> list[Measurement]:
-    """Fill the cluster three times, or once; nothing is written under ``root``."""
+    """Fill the cluster three times, or once with ``quick``; ``root`` is unused."""
     del root
     shares = [allocated_share(seed=seed) for seed in (_SEEDS[:1] if quick else _SEEDS)]
     told = ", ".join(f"{100 * share:.2f}" for share in shares)

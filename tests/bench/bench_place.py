@@ -1,4 +1,4 @@
-"""How long an idle system takes from a submission to its place, and what its six services weigh when jobs have passed."""
+"""Time from a submission to its placement on an idle system, and the memory of the six services after some jobs."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ _JOBS = 100
 
 
 async def measure(root: Path, *, quick: bool) -> list[Measurement]:
-    """Run jobs one by one for the time to a place, then the rest side by side, then weigh the services."""
+    """Run jobs one by one for the time to placement, then the rest concurrently, then measure memory."""
     alone = 15 if quick else 50
     async with running_system(root) as system, AsyncClient(system.address) as muster:
         waits = await _placed_one_by_one(system, muster, alone)
@@ -44,13 +44,13 @@ async def measure(root: Path, *, quick: bool) -> list[Measurement]:
             name="services_pss_mib",
             value=sum(memory.pss for memory in services.values()),
             unit="MiB",
-            note="the same with shared pages divided among their sharers",
+            note="the same with shared pages divided among the processes",
         ),
     ]
 
 
 async def _placed_one_by_one(system: LocalSystem, muster: AsyncClient, count: int) -> list[float]:
-    """Milliseconds from before each submission to its place; the first job, which warms everything up, is not counted."""
+    """Return milliseconds from each submission to its placement, without the first job, which warms up."""
     waits: list[float] = []
     async with heard_events(system) as events:
         for number in range(count + 1):

@@ -1,7 +1,7 @@
-"""How fast gangs find their places in pools of 500 to 50,000 nodes, and how fast a gang without room is told why.
+"""Placement rate in pools of 500 to 50,000 nodes, and the time of a diagnosis.
 
-Pure: one core, no service, no bus; seconds are the process's own CPU time, so that what else the machine does is not counted. Gangs are
-placed and then held, as a scheduler does, so that the pool fills up while it is measured.
+Pure: one core, no service, no bus. Seconds are CPU time of the process, so other programs do not count. Gangs are placed
+and allocated, so the pool fills up meanwhile.
 """
 
 import gc
@@ -41,7 +41,7 @@ _BIG = 1_000
 
 
 async def measure(root: Path, *, quick: bool) -> list[Measurement]:
-    """Fill pools of three sizes, each of which may cost ten times the one before; nothing is written under ``root``."""
+    """Fill pools of three sizes, each of which may cost ten times the previous one; ``root`` is unused."""
     del root
     rates = {
         number: _fill(number, rounds=1 if quick or number > 5_000 else 3) for number in (500, 5_000, 50_000)
@@ -55,7 +55,7 @@ async def measure(root: Path, *, quick: bool) -> list[Measurement]:
                 unit="pods/s",
                 budget=budgets.get(number),
                 better="more",
-                note="gangs of 3 of nine shapes, placed and held",
+                note="gangs of 3 of nine shapes, placed and allocated",
             )
             for number, rate in rates.items()
         ),
@@ -65,20 +65,20 @@ async def measure(root: Path, *, quick: bool) -> list[Measurement]:
             unit="pods/s",
             budget=500_000,
             better="more",
-            note="one gang of 1,000 after the other; the answer alone, holding it is not counted",
+            note="gangs of 1,000, one after the other; the allocation is not counted",
         ),
         Measurement(
             name="explain_ms.5000",
             value=_explanations(5_000),
             unit="ms",
             budget=20,
-            note="the worst of the shapes, in a full pool",
+            note="the slowest shape, in a full pool",
         ),
     ]
 
 
 def _pool(number: int) -> Snapshot:
-    """Racks of 16 nodes; every second rack of the newer sort, every fourth one tainted."""
+    """Return racks of 16 nodes; every second rack is of the newer kind, every fourth tainted."""
     return Snapshot(_node(position) for position in range(number))
 
 
@@ -97,7 +97,7 @@ def _node(position: int) -> Node:
 
 
 def _shapes() -> list[Gang]:
-    """Gangs of 3: sizes that share nodes badly, by selector, by affinity, tolerant or not, bound to a rack or wishing for one."""
+    """Return gangs of 3: sizes that fit badly together, with and without selector, affinity, toleration and topology."""
     return [
         _gang(gpu=1, cpu=6, required=True),
         _gang(gpu=1, cpu=11, selector="new"),
@@ -142,7 +142,7 @@ def _role(name: str, number: int, template: Template) -> Role:
 
 
 def _fill(number: int, *, rounds: int) -> float:
-    """Pods per second, the best of some rounds, while an empty pool fills up."""
+    """Return pods per second while an empty pool fills up, the best of several rounds."""
     return max(_rate(_pool(number), _shapes()) for _ in range(rounds))
 
 
@@ -175,7 +175,7 @@ def _holds(turn: int, gang: Gang, placement: Placement) -> Iterable[tuple[Alloca
 
 
 def _big_gangs(number: int) -> float:
-    """Pods per second over gangs of 1,000 until nothing fits any more."""
+    """Return pods per second over gangs of 1,000 until nothing fits."""
     snapshot = _pool(number)
     gang = _gang(gpu=1, cpu=6, size=_BIG)
     placed, spent, turn = 0, 0.0, 0
@@ -192,7 +192,7 @@ def _big_gangs(number: int) -> float:
 
 
 def _explanations(number: int) -> float:
-    """The longest that any shape takes to say why it waits, in milliseconds, once the pool holds none of them."""
+    """Return the longest diagnosis of a shape in milliseconds, in a pool that has no capacity for any."""
     snapshot = _pool(number)
     shapes = _shapes()
     for position, gang in enumerate(shapes):

@@ -1,7 +1,7 @@
-"""How long after SIGKILL a service does its work again, as its users see it.
+"""Time after SIGKILL until a service works again for its users.
 
-Of each service the very thing is asked that only it can do, from the moment of the kill on, and the clock stops at the
-first answer. Nobody spares it: the supervisor starts the same copy again, and there is no standby.
+From the kill on, each service is asked for what only it can do; the clock stops at the first answer. The supervisor
+restarts the same instance; there is no standby.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ _PATIENCE_S = 30.0
 
 
 class Asker:
-    """Asks for the work of each service, with names that tell this round from every other.
+    """Requests the work of each service, with names unique to the round.
 
     Args:
-        muster: the client, which repeats what a dead gateway does not answer.
-        events: what happens meanwhile.
-        prefix: begins the names of the jobs.
+        muster: the client, which retries what a dead gateway does not answer.
+        events: the events meanwhile.
+        prefix: prefix of the job names.
     """
 
     def __init__(self, *, muster: AsyncClient, events: Events, prefix: str) -> None:
@@ -57,11 +57,11 @@ class Asker:
         await work[service]()
 
     async def _gateway(self) -> None:
-        """A submission is acknowledged."""
+        """Wait for the acknowledgement of a submission."""
         await self._submit("acknowledged")
 
     async def _spec_validator(self) -> None:
-        """A submission is judged."""
+        """Wait for the validation of a submission."""
         name = f"{self._prefix}-judged"
         (judged,) = await self._muster.submit(
             job(name, "true"), request_id=name, validation_wait_s=_PATIENCE_S
@@ -70,22 +70,22 @@ class Asker:
             raise TimeoutError(f"{name} was not validated within {_PATIENCE_S:g} s")
 
     async def _scheduler(self) -> None:
-        """A job gets its place."""
+        """Wait for a placement."""
         name = await self._submit("placed")
         await self._events.first(JobPlaced, name, timeout_s=_PATIENCE_S)
 
     async def _pod_launcher(self) -> None:
-        """A replica runs."""
+        """Wait for a running replica."""
         await self._runs("launched")
 
     async def _scaler(self) -> None:
-        """A job that could use idle room is proposed to grow, which needs a second of quiet after its start in any case."""
+        """Wait for a proposal to grow an elastic job, which needs an idle second after its start in any case."""
         name = f"{self._prefix}-grown"
         await self._muster.submit(job(name, "sleep", "60", high=2), request_id=name, validation_wait_s=0.0)
         await self._events.first(ScaleProposed, name, timeout_s=_PATIENCE_S)
 
     async def _status_tracker(self) -> None:
-        """Whoever asks for a new job is told that it runs."""
+        """Wait for a query that reports a new job as running."""
         await self._runs("watched")
 
     async def _runs(self, what: str) -> None:
@@ -104,7 +104,7 @@ class Asker:
 
 
 async def measure(root: Path, *, quick: bool) -> list[Measurement]:
-    """Kill each service once a round, each round in a system of its own; the worst round of a service counts."""
+    """Kill each service once a round, each round on a new system; the worst round of a service counts."""
     rounds = [await _round(root) for _ in range(1 if quick else 3)]
     worst = {service: max(seconds[service] for seconds in rounds) for service in SERVICES}
     slowest = max(SERVICES, key=lambda service: worst[service])
@@ -134,7 +134,7 @@ async def _round(root: Path) -> dict[str, float]:
     async with running_system(root, quiet_s=_QUIET_S) as system, heard_events(system) as events:
         for service in SERVICES:
             async with AsyncClient(system.address) as muster:
-                # Whatever else is slow the first time is not this service's recovery.
+                # Exclude what is slow only the first time.
                 await Asker(muster=muster, events=events, prefix="before-" + service).ask(service)
                 began = time.monotonic()
                 system.kill(service)

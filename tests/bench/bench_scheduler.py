@@ -1,8 +1,8 @@
-"""How many gangs a second the running scheduler starts while ten thousand others wait.
+"""Gangs per second of the running scheduler while ten thousand jobs wait.
 
-The scheduler and the broker are real; everyone else is played (`muster_testing.hands`): gangs of 3 are submitted and validated, their
-replicas run as soon as they are placed, and end at once. So all that is measured is on the way from the events in to the decision
-committed. 3,000 jobs run all the time, and those who wait would each start on empty nodes, so that the longest waiting has a
+Scheduler and broker are real; the other services are simulated (`muster_testing.hands`): gangs of 3 are submitted and
+validated, their replicas run when placed, and end at once. So only the path from events to the committed decision is
+measured. 3,000 jobs run throughout; each waiting job would start on empty nodes, so the longest waiting one has a
 reservation from its thirtieth second on.
 """
 
@@ -36,7 +36,7 @@ _PATIENCE_S = 180.0
 
 
 async def measure(root: Path, *, quick: bool) -> list[Measurement]:
-    """Measure with a handful of shapes, then with a thousand."""
+    """Measure with five shapes, then with a thousand."""
     seconds = 4.0 if quick else 12.0
     return [*await _few_shapes(root, seconds), *await _many_shapes(root, seconds)]
 
@@ -65,7 +65,7 @@ async def _few_shapes(root: Path, seconds: float) -> list[Measurement]:
             name="scheduler_ceiling_gangs_per_s",
             value=ceiling,
             unit="gangs/s",
-            note="the same batches of decisions committed bare, one after the other, to a stream that nobody reads",
+            note="the same batches committed without a scheduler, one after the other, to a stream without readers",
         ),
         Measurement(
             name="scheduler_ratio_ceiling", value=starved.gangs_per_s / ceiling, unit="ratio", better="more"
@@ -111,7 +111,7 @@ async def _fill(system: SchedulerUnderTest) -> None:
 
 
 async def _let_wait(system: SchedulerUnderTest, *, shapes: int) -> float:
-    """Submit those who wait; when the first came, by the monotonic clock. On return everyone has been told why."""
+    """Submit the waiting jobs and return when the first was submitted (monotonic clock), after all have a reason."""
     began = time.monotonic()
     ids = [system.submit(waiting(position, shapes=shapes)) for position in range(_WAITING)]
     await system.until(lambda: system.told.issuperset(ids), _PATIENCE_S)
@@ -132,5 +132,5 @@ def _ratio(what: str, lap: Lap, alone: Lap) -> Measurement:
         name=f"scheduler_cost_ratio.{what}",
         value=lap.cpu_ms_per_gang / alone.cpu_ms_per_gang,
         unit="ratio",
-        note=f"what a gang costs while {_WAITING} wait, over what it costs while nobody does",
+        note=f"the cost of a gang while {_WAITING} jobs wait, over its cost while none does",
     )

@@ -1,6 +1,6 @@
-"""How long the simulator takes: 160 elastic jobs on 64 GPUs, the slowest of the policies, and 80,000 rigid jobs on 512 GPUs.
+"""CPU seconds of the simulator: 160 elastic jobs on 64 GPUs with the slowest policy, and 80,000 rigid jobs on 512 GPUs.
 
-Pure: one core, no service, no bus; seconds are the process's own CPU time, so that what else the machine does is not counted.
+Pure: one core, no service, no bus.
 """
 
 import gc
@@ -21,13 +21,13 @@ _TRACE = Path(__file__).parents[2] / "examples" / "simulate" / "elastic-160.csv"
 _RIGID = 80_000
 _QUICK = 8_000
 _SIZES = (1,) * 70 + (2,) * 10 + (4,) * 8 + (8,) * 8 + (16,) * 3 + (32,)
-"""GPUs of a job, as often as they occur in a hundred; about those of a cluster of many tenants (Philly, ATC'19)."""
+"""GPUs of a job in percent of all jobs; roughly those of a multi-tenant cluster (Philly, ATC'19)."""
 _LOAD = 0.7
 _GIB = 2**30
 
 
 async def measure(root: Path, *, quick: bool) -> list[Measurement]:
-    """Simulate both; nothing is written under ``root``."""
+    """Simulate both; ``root`` is unused."""
     del root
     took, policy = _slowest()
     number = _QUICK if quick else _RIGID
@@ -65,7 +65,7 @@ def _timed(arrivals: list[Arrival], cluster: str, policy: str) -> tuple[float, R
 
 
 def _rigid(number: int) -> Iterator[Arrival]:
-    """Jobs of up to 32 GPUs, a replica of up to 8 each, from a minute to two days, half of them below forty minutes."""
+    """Return jobs of up to 32 GPUs, up to 8 for a replica, from a minute to two days, half of them below forty minutes."""
     draw = _draws(2024)
     drawn = [(_SIZES[int(next(draw) * len(_SIZES))], 60 * 2880 ** (next(draw) ** 1.1)) for _ in range(number)]
     span_s = sum(gpus * seconds for gpus, seconds in drawn) / (64 * 8 * _LOAD)

@@ -1,7 +1,7 @@
-"""How long what is told of a replica differs from what runs: from the kernel's start or end of its process to the status that says it.
+"""Delay of status: from the kernel's start or end of a replica's process to the status that reports it.
 
-Each job is watched by a client, as its user would watch it, and the clock stops when the status is in the client's hands. First a job comes
-every half second beside one that is restarted, resized, held and ended; then a crowd arrives at once.
+A client watches each job, and the clock stops when the client has the status. First a job starts every half second, some
+of which are restarted, resized, suspended and ended; then a crowd arrives at once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ENDED = frozenset(replica_state_to_proto(state) for state in ENDED_STATES)
 
 
 class Told:
-    """What watches tell of replicas: when each was first said to run, and to have ended (seconds since 1970)."""
+    """Watches: when each replica was first reported running and ended (seconds since 1970)."""
 
     def __init__(self, muster: AsyncClient) -> None:
         self._muster = muster
@@ -45,22 +45,22 @@ class Told:
         self._news = asyncio.Condition()
 
     async def follow(self, job_id: str) -> None:
-        """Hear of a job until it is over, and of what still ran then until that has ended."""
+        """Watch a job until it has ended and its replicas have stopped."""
         async for seen in self._muster.watch(job_id):
             self._note(seen, time.time())
             async with self._news:
                 self._latest[job_id] = seen
                 self._news.notify_all()
-        # A watch ends with the job, and a job is over when those of its replicas are that decide.
+        # A watch ends with the job, whose other replicas may still run.
         async with asyncio.timeout(_PATIENCE_S):
             while any(one.job_id == job_id and one not in self.ended for one in self.running):
                 self._note(await self._muster.get(job_id), time.time())
                 await asyncio.sleep(_ASK_S)
 
     async def stands(self, job_id: str, running: int, *, attempt: int = 0) -> None:
-        """Return when so many replicas of the job are told to run, and no others; raises ``TimeoutError``.
+        """Return when this many replicas are reported running, and no others; raises ``TimeoutError``.
 
-        ``attempt`` is the least that it must have come to.
+        ``attempt`` is the least attempt.
         """
 
         def is_so() -> bool:
@@ -88,21 +88,21 @@ class Told:
                 self.running.setdefault(replica, at)
             if one.state in _ENDED:
                 self.ended.setdefault(replica, at)
-        # Where its successor stands in its place, nobody is told any more that it runs.
+        # If its successor has taken its place, its running state is not reported any more.
         for replica in self.running:
             if replica.job_id == job.job_id and replica not in shown:
                 self.ended.setdefault(replica, at)
 
 
 async def measure(root: Path, *, quick: bool) -> list[Measurement]:
-    """Measure on a system that is little busy, then on one to which everybody comes at once."""
+    """Measure on a lightly loaded system, then with a crowd."""
     steady = await _lags(root, "steady", jobs=10 if quick else 50)
     crowd = await _lags(root, "crowd", jobs=10 if quick else 40)
     return [*_figures("steady", steady), *_figures("crowd", crowd)]
 
 
 def _figures(load: str, lags_ms: Sequence[float]) -> list[Measurement]:
-    note = f"{len(lags_ms)} starts and ends of replicas, until a watching client has the status"
+    note = f"{len(lags_ms)} starts and ends of replicas, until the status reaches a watching client"
     p50, p99, worst = (percentile(lags_ms, share) for share in (0.5, 0.99, 1.0))
     return [
         Measurement(name=f"status_lag_p50_ms.{load}", value=p50, unit="ms", note=note),
@@ -127,7 +127,7 @@ async def _lags(root: Path, load: str, *, jobs: int) -> list[float]:
 
 
 def _between(really: dict[ReplicaId, float], told: dict[ReplicaId, float]) -> list[float]:
-    """Milliseconds from each instant to when it was told; raises ``KeyError`` for one that never was."""
+    """Return milliseconds from each instant to its report; raises ``KeyError`` for one that was never reported."""
     return [(told[replica] - at) * 1000 for replica, at in really.items()]
 
 
@@ -141,7 +141,7 @@ async def _through_every_turn(muster: AsyncClient, told: Told) -> None:
     job_id = submitted.job_id
     following = asyncio.create_task(told.follow(job_id))
     await told.stands(job_id, _MEMBERS)
-    # A restart is an attempt, and so is each time that it goes on.
+    # A restart is an attempt, and so is each resume.
     for attempt in (2, 4):
         await muster.restart(job_id)
         await told.stands(job_id, _MEMBERS, attempt=attempt)

@@ -1,8 +1,8 @@
-"""How many submissions become durable each second, and how long one waits for its acknowledgement.
+"""Durable submissions per second, and the latency of an acknowledgement.
 
-Everything runs as in production while it is measured: each submission is judged, queued, recorded and traced by the
-services that the gateway competes with for the machine. Every run has a system of its own, so that none bears the
-backlog of another; how long the backlog takes is a figure of its own.
+The whole system runs meanwhile: services that compete with the gateway for the machine validate, queue, record and trace
+each submission. Every run has a new system, so that none inherits a backlog; the time to work off the backlog is a figure
+of its own.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LoadFailed(Exception):
 
 
 async def measure(root: Path, *, quick: bool) -> list[Measurement]:
-    """Measure the rate first, then the latency at a fixed rate."""
+    """Measure the rate, then the latency at a fixed rate."""
     return [*await _rate(root, seconds=4 if quick else 15), *await _latency(root, seconds=5 if quick else 20)]
 
 
@@ -78,7 +78,7 @@ async def _rate(root: Path, *, seconds: float) -> list[Measurement]:
             name="submit_ack_ceiling_per_s",
             value=ceiling.per_s,
             unit="1/s",
-            note=f"the same bytes straight to the broker, {_IN_FLIGHT} in flight, nothing else busy",
+            note=f"the same bytes published directly to the broker, {_IN_FLIGHT} in flight, nothing else busy",
         ),
         Measurement(
             name="submit_ack_ratio_ceiling",
@@ -118,7 +118,7 @@ async def _latency(root: Path, *, seconds: float) -> list[Measurement]:
 
 
 async def _ceiling(system: LocalSystem, *, seconds: float) -> LoadReport:
-    """What the broker stores in a stream like the services' own, whose messages nobody reads."""
+    """Measure what the broker stores in a stream like the services' own without readers."""
     bus = await Bus.connect(BusSettings(url=system.bus_url), name="bench")
     try:
         await provision(bus, [StreamSpec(name="RAW", subjects=("raw.>",))])
@@ -137,7 +137,7 @@ async def _ceiling(system: LocalSystem, *, seconds: float) -> LoadReport:
 
 
 async def _warm_up(system: LocalSystem) -> None:
-    """Let every service have done everything once: what is loaded on first use is nobody's latency."""
+    """Let every service do everything once, so that lazy loading does not count."""
     plan = LoadPlan(
         what="submit", address=system.address, prefix="first", seconds=_WARM_UP_S, warm_up_s=0, rate=50
     )
@@ -145,7 +145,7 @@ async def _warm_up(system: LocalSystem) -> None:
 
 
 async def _generate(plan: LoadPlan, system: LocalSystem) -> tuple[LoadReport, str]:
-    """Run the load generator; answers its report and who used how much of the machine."""
+    """Run the load generator; returns its report and the CPU use of all processes."""
     meter = CpuMeter(pids_of(system))
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(_LOAD), msgspec.json.encode(plan).decode(), stdout=asyncio.subprocess.PIPE
@@ -165,7 +165,7 @@ async def _generate(plan: LoadPlan, system: LocalSystem) -> tuple[LoadReport, st
 
 
 async def _until_all_wait(system: LocalSystem) -> float:
-    """Wait until every job that was submitted is recorded with the reason why it waits; answers the seconds that took."""
+    """Wait until every submitted job has a recorded reason for waiting; returns the seconds."""
     began = time.monotonic()
     async with asyncio.timeout(_BACKLOG_S), aio.insecure_channel(system.address) as channel:
         stub = job_service_pb2_grpc.JobServiceStub(channel)
@@ -175,7 +175,7 @@ async def _until_all_wait(system: LocalSystem) -> float:
 
 
 async def _all_wait(stub: job_service_pb2_grpc.JobServiceAsyncStub) -> bool:
-    """Whether nobody is unjudged and the last one knows why it waits; submissions are answered for in their order."""
+    """Return whether all jobs are validated and the last one has a reason; submissions are processed in order."""
     unjudged = await stub.ListJobs(
         job_service_pb2.ListJobsRequest(phases=[phase_to_proto(Phase.SUBMITTED)], page_size=1)
     )

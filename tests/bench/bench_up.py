@@ -1,4 +1,4 @@
-"""How long `muster up` takes from its first instruction to its ready line, in an empty folder."""
+"""Time from the start of `muster up` in an empty folder to its ready line."""
 
 import asyncio
 import signal
@@ -23,7 +23,7 @@ class NotReady(Exception):
 
 
 async def measure(root: Path, *, quick: bool) -> list[Measurement]:
-    """Take the median of some starts; the disk's cache is warm, as after any first start."""
+    """Return the median of several starts with a warm disk cache."""
     starts = [await _start(root) for _ in range(1 if quick else 3)]
     told = ", ".join(f"{seconds:.2f}" for seconds in starts)
     return [

@@ -1,8 +1,9 @@
-"""What it costs to keep room for a gang that needs the whole pool while small jobs never stop coming, and whether it starts in time.
+"""The cost of reservations for a gang of the whole pool among an endless stream of small jobs, and whether the gang
+starts in time.
 
-Pure: the scheduler's own decisions on a virtual clock. A pool of 8 nodes with 4 GPUs each; small jobs of 1 or 2 GPUs and 30 to 120 s, of
-which some always wait; and every 15 minutes a gang of all 32 GPUs that runs for 5. Where ends are known, each small job has a deadline a
-quarter later than it ends; where they are not, it has none.
+Pure: the scheduler on a virtual clock. 8 nodes with 4 GPUs each; small jobs of 1 or 2 GPUs and 30 to 120 s, some of which
+always wait; every 15 minutes a gang of all 32 GPUs for 5 minutes. With known ends, each small job has a deadline a
+quarter after its end; with unknown ends it has none.
 """
 
 import random
@@ -34,8 +35,9 @@ _HOURS = 3
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a run: ``utilisation`` in percent of all GPU-seconds, ``gangs`` of the whole pool that had a reservation, and the
-    ``worst`` wait of one from there on, as a part of the longest that it may take."""
+    """The result of a run: ``utilisation`` in percent of all GPU-seconds, ``gangs`` of the whole pool that had a
+    reservation, and the ``worst`` wait of one from its reservation, relative to the longest allowed.
+    """
 
     utilisation: float
     gangs: int
@@ -43,7 +45,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def measure(root: Path, *, quick: bool) -> list[Measurement]:
-    """Three hours with known ends and as many with unknown ones, or one; nothing is written under ``root``."""
+    """Run three hours with known ends and three with unknown ones, or one with ``quick``; ``root`` is unused."""
     del root
     seconds = 3600 * (1 if quick else _HOURS)
     measurements: list[Measurement] = []
@@ -64,14 +66,14 @@ async def measure(root: Path, *, quick: bool) -> list[Measurement]:
                 value=run.worst,
                 unit="ratio",
                 budget=1,
-                note="the worst wait from the reservation to the start, by what the reservation allows",
+                note="the longest wait from the reservation to the start, relative to its bound",
             ),
         ]
     return measurements
 
 
 class _Crowd:
-    """Small jobs without end, and a large one now and then."""
+    """An endless stream of small jobs, and a large one now and then."""
 
     def __init__(self, *, known: bool) -> None:
         self._known = known
@@ -86,7 +88,7 @@ class _Crowd:
             self._pool.node(Node(name=f"n{number}", allocatable=Resources(cpu=16_000, gpu=_GPUS * 1000)))
 
     def run(self, seconds: int) -> Run:
-        """Let so much time pass."""
+        """Advance the clock by this time."""
         pool = self._pool
         began = pool.now
         due = began + _EVERY_S * SECOND
@@ -102,7 +104,7 @@ class _Crowd:
             pool.now = until
             self._end()
         for job_id in list(self._bounds):
-            # Who has not started yet has waited at least so long.
+            # A gang that has not started has waited at least this long.
             self._note_start(job_id)
         return Run(
             utilisation=100 * used / ((pool.now - began) * _POOL),
@@ -143,7 +145,7 @@ class _Crowd:
                 return
 
     def _note_reservations(self) -> None:
-        """The bound of a gang that has just got its reservation: when all that runs now has ended, by what it said or by what it does."""
+        """Return the bound of a new reservation: when all running jobs have ended."""
         for kept in self._pool.state.reservations:
             if kept.job_id.startswith("large") and kept.job_id not in self._bounds:
                 last = max(self._ends.values(), default=self._pool.now)

@@ -1,4 +1,4 @@
-"""What `muster validate` costs beside its start: the CPU time of checking a document of two hundred lines, without a server."""
+"""CPU time of `muster validate` for a document of two hundred lines, without its start-up."""
 
 import asyncio
 import resource
@@ -18,11 +18,11 @@ _COMMAND = str(Path(sys.executable).with_name("muster"))
 
 
 class NotAnswered(Exception):
-    """The command did not answer as it must."""
+    """The command gave an unexpected answer."""
 
 
 async def measure(root: Path, *, quick: bool) -> list[Measurement]:
-    """Take the median of some runs, less that of a run that only starts; the imports of the check count."""
+    """Return the median of several runs minus that of a bare start; imports of the validation count."""
     with fresh_folder(root) as folder:
         file = folder / "tfjob.yaml"
         good = document()
@@ -37,7 +37,7 @@ async def measure(root: Path, *, quick: bool) -> list[Measurement]:
 
 
 def document() -> str:
-    """A TFJob of LINES lines, most of them variables, as such documents grow."""
+    """Return a TFJob of LINES lines, most of them variables."""
     head = """\
 apiVersion: kubeflow.org/v1
 kind: TFJob

@@ -1,8 +1,8 @@
-"""`make bench-cluster`: Muster beside kube-scheduler, kube-scheduler's gang scheduling, and the ceiling, on one API server.
+"""`make bench-cluster`: Muster, kube-scheduler, kube-scheduler's gang scheduling, and the ceiling, on one API server.
 
     cluster_bench.py [--quick] [--only SHAPE ...] [--rounds N] [--unsynced] [--apart] [--data DIR]
 
-A table for people comes first, then one JSON object a line, as in `make bench`.
+Prints a table, then one JSON object a line, as `make bench` does.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _LEAD, _SHARE_APART = 3.0, 0.85
 _CONTENDERS = ("kube", "kube_gang", "muster", "ceiling")
 _IN_NO_RATIO = "kube"
 _GRACE_S = 3600
-"""No node is lost while its kubelet rests."""
+"""Nodes do not get lost while their kubelets are stopped."""
 
 
 class Scale(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is done. `crowded` asks for more than there is."""
+    """The size of the benchmark. `crowded` asks for more than there is."""
 
     nodes: int
     shapes: tuple[Shape, ...]
@@ -69,7 +69,7 @@ QUICK = Scale(
     idle=5,
 )
 _FIRST = Shape(gangs=500, members=4)
-# Enough that connections are open: the others have all of theirs before they begin.
+# Enough to open connections: the other contenders open theirs before they begin.
 _WARM_UP = Shape(gangs=20, members=4)
 _LONE = Shape(gangs=1, members=4)
 
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         type=int,
         default=1,
         metavar="N",
-        help="let the contenders take N turns at each shape (kube-scheduler alone, which is in no ratio, one), and tell the medians",
+        help="run N turns of each shape (kube-scheduler alone, which is in no ratio, one), and report medians",
     )
     parser.add_argument(
         "--data", type=Path, default=Path("/var/tmp"), metavar="DIR", help="a folder on a disk, not in memory"
@@ -98,15 +98,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--unsynced",
         action="store_true",
-        help="let etcd acknowledge what is not on the disk yet, as the tests do and no cluster that is meant to last",
+        help="let etcd acknowledge before syncing, unlike production clusters",
     )
     parser.add_argument(
         "--apart",
         action="store_true",
-        help="half of the cores for the control plane, the others for whoever uses it; all share all of them otherwise",
+        help="give the control plane half of the cores and all other programs the rest; by default all share all cores",
     )
     options = parser.parse_args(arguments)
-    # Nor does who looks on, and reads what the services log; the control plane and the clients are as usual.
+    # This process reads the services' logs: it must not interrupt them.
     interrupt_nobody()
     cores = _set_apart() if options.apart else ()
     measurements = asyncio.run(
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     )
     load = os.getloadavg()[0]
-    layout = "half of them the control plane's" if cores else "shared by all"
+    layout = "half of them for the control plane" if cores else "shared by all"
     machine = f"{os.cpu_count()} cores, {layout}, {platform.system()} {platform.machine()}, load {load:.1f}"
     sys.stdout.write(f"{machine}\n\n{table(measurements)}\n\n")
     for measurement in measurements:
@@ -129,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _set_apart() -> Sequence[int]:
-    """The CPUs for the control plane; this process, and what it starts otherwise, leaves them alone from now on."""
+    """Return the CPUs of the control plane; this process and its children avoid them from now on."""
     cores = sorted(os.sched_getaffinity(0))
     half = len(cores) // 2
     if not half:
@@ -151,7 +151,7 @@ async def _measure(
             await cluster.add_kwok_nodes(
                 scale.nodes, cpu=str(NODE_CPU), memory=NODE_MEMORY, gpus=NODE_GPUS, prefix="node"
             )
-            # They do not run on the cores of a control plane, and where they are played at all, as little as may be.
+            # They do not run on the control plane's cores, and use as little CPU as possible.
             give_way(cluster.pids["kwok"])
             arena = Arena(cluster=cluster, nodes=await uids_of_nodes(cluster), folder=folder)
             muster: list[ReplicaEntry] = []
@@ -163,7 +163,7 @@ async def _measure(
             if not only or "idle" in only:
                 measurements.append(await _idle(arena, scale.idle))
     measurements += _sound(muster)
-    # Figures of the one layout are not to be taken for those of the other.
+    # Figures of the two layouts must not be confused.
     return [
         msgspec.structs.replace(each, name=f"{each.name}.apart") if cores else each for each in measurements
     ]
@@ -174,7 +174,8 @@ async def _shape(
 ) -> list[Measurement]:
     turns: list[dict[str, ReplicaEntry]] = []
     for turn in range(rounds):
-        # Muster comes between those that it is compared with, and every other turn goes backwards: the machine's pace drifts.
+        # Muster runs between the contenders it is compared with, and every other turn reverses the order: the machine's
+        # speed drifts.
         order = _CONTENDERS if turn % 2 == 0 else _CONTENDERS[::-1]
         runs = {name: await _one(arena, name, shape) for name in order if turn == 0 or name != _IN_NO_RATIO}
         muster.append(runs["muster"])
@@ -203,7 +204,7 @@ def _rate(runs: Sequence[ReplicaEntry], contender: str, shape: Shape) -> Measure
 def _ratio(
     turns: Sequence[Mapping[str, ReplicaEntry]], other: str, shape: Shape, *, budget: float | None
 ) -> Measurement:
-    """Within a turn: from one to the next the machine may have another pace."""
+    """Ratios are taken within a turn: the machine's speed drifts between turns."""
     ratios = sorted(runs["muster"].pods_per_s / runs[other].pods_per_s for runs in turns)
     every = ", ".join(f"{ratio:.2f}" for ratio in ratios)
     return Measurement(
@@ -236,8 +237,7 @@ async def _one(arena: Arena, contender: str, shape: Shape, *, fits: bool = True)
 
 
 async def _renew(arena: Arena) -> None:
-    """An API server that remembers nothing of the others, and has got its memory: what it keeps of the last minutes is collected as garbage
-    for a second at a time, and it would be chance in whose run."""
+    """Restart the API server with warm memory: garbage of earlier turns, collected for a second at a time, would fall into a random turn."""
     await arena.cluster.renew()
     await run(arena, bare(arena, _FIRST), _FIRST, pids={})
     await sweep(arena)
@@ -245,7 +245,7 @@ async def _renew(arena: Arena) -> None:
 
 @asynccontextmanager
 async def _muster(arena: Arena) -> AsyncGenerator[LocalSystem]:
-    """A Muster of its own on the cluster, which has placed gangs before: what is loaded on first use is nobody's rate."""
+    """Start Muster on the cluster and place some gangs, so that lazy loading does not count."""
     with fresh_folder(arena.folder) as folder:
         options = LocalOptions(kubeconfig=arena.cluster.kubeconfig, workdir=folder)
         system = LocalSystem(folder / "data", options)

@@ -1,7 +1,7 @@
-"""The gangs that every contender starts, in each contender's own words.
+"""The gangs that every contender starts, in each contender's form.
 
-The pods that are created directly are made by Muster's own function. Those that are created on their nodes are the same to the byte, but
-that a node owns them where Muster would have written a config map.
+Pods created directly come from Muster's own function. Pods created on their nodes are byte-identical, except that a node
+owns them where Muster would create a config map.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UID = "00000000-0000-0000-0000-000000000000"
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """So many gangs of so many members, each of which asks for ``cpu`` CPUs, one GPU and 1 GiB."""
+    """A number of gangs of a number of members, each asking for ``cpu`` CPUs, one GPU and 1 GiB."""
 
     gangs: int
     members: int
@@ -37,7 +37,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What figures are called by."""
+        """The name in figures."""
         return f"{self.gangs}x{self.members}"
 
     @property
@@ -47,27 +47,29 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gang_name(index: int) -> str:
-    """The name of a gang, of its job and of its pod group."""
+    """Return the name of a gang, its job and its pod group."""
     return f"gang-{index:04}"
 
 
 def gang_of(pod: str) -> str:
-    """The gang that a pod belongs to, by its name."""
+    """Return the gang of a pod by its name."""
     return pod.rpartition(f"-{_ROLE}-")[0]
 
 
 def request_id(job: str) -> str:
-    """Under which a job is submitted to Muster."""
+    """Return the request id of a gang's submission."""
     return f"{NAMESPACE}-{job}"
 
 
 def submissions(shape: Shape, *, prefix: str = "") -> list[job_service_pb2.SubmitJobRequest]:
-    """What a user of Muster sends: a typed specification for each gang."""
+    """Return the submissions to Muster: a typed specification for each gang."""
     return [_submission(shape, f"{prefix}{gang_name(index)}") for index in range(shape.gangs)]
 
 
 def pods(shape: Shape, *, nodes: Mapping[str, str] | None = None, grouped: bool = False) -> list[list[Json]]:
-    """The pods of each gang as bare objects: on ``nodes`` (uids by names) in turn, or on none; ``grouped`` as members of its pod group."""
+    """Return the pods of each gang as bare objects: on ``nodes`` (uids by name) in turn, or on none; ``grouped`` as
+    members of its pod group.
+    """
     made: list[list[Json]] = []
     turns = list((nodes or {"": _UID}).items())
     for gang in range(shape.gangs):
@@ -81,7 +83,7 @@ def pods(shape: Shape, *, nodes: Mapping[str, str] | None = None, grouped: bool 
 
 
 def in_groups(shape: Shape, *, ahead: int) -> list[Json]:
-    """Pod groups and their pods; each group comes so many gangs before its pods, so that none of these waits for it."""
+    """Yield pod groups and their pods; each group precedes its pods by some gangs, so that none waits for it."""
     groups = [_pod_group(gang_name(gang), shape.members) for gang in range(shape.gangs)]
     objects = groups[:ahead]
     for gang, members in enumerate(pods(shape, grouped=True)):
@@ -137,7 +139,7 @@ def _pod(job: Job, index: int, *, node: str, uid: str, group: str) -> Json:
         launch, job, config_map_owner=config_map_owner, files={}, options=options, members=members
     )
     if not node:
-        # The collector of garbage would take what somebody owns who is not there.
+        # The garbage collector would delete objects whose owner does not exist.
         held = [pod["metadata"].pop("finalizers"), pod["metadata"].pop("ownerReferences")]
         pod["metadata"]["annotations"]["held"] = msgspec.json.encode(held).decode()
         del pod["spec"]["nodeName"]

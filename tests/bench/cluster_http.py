@@ -1,7 +1,7 @@
-"""The least that it takes to send requests to an API server and count the answers.
+"""A minimal HTTP client for the ceiling.
 
-The ceiling is the server's only if the client costs next to nothing: a general client takes three times the CPU for a request, on
-the cores that the server runs on. Requests wait for nothing but a free connection, and bodies are made beforehand.
+The ceiling is the server's only if the client costs next to nothing: a general client takes three times the CPU of a
+request, on the server's cores. Requests wait only for a free connection, and bodies are prepared in advance.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import msgspec
 _TIMEOUT_S = 600.0
 _FIRST_ERROR = 300
 _ACCEPT = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-"""As Muster asks for its answers: the object itself need not be sent back."""
+"""Muster's own Accept header: the object is not returned."""
 _HEAD_END = b"\r\n\r\n"
 
 
 class RequestFailed(Exception):
-    """The server refused a request, or closed a connection on one."""
+    """The server refused a request, or closed a connection during one."""
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One request; ``kind`` is its body's media type."""
+    """One request; ``kind`` is the media type of its body."""
 
     path: str
     body: bytes
@@ -36,7 +36,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an API server is, and as whom one comes."""
+    """Address and credentials of an API server."""
 
     url: str
     ca_file: str
@@ -48,7 +48,7 @@ Send = Callable[[Iterable[Request]], Awaitable[None]]
 
 @asynccontextmanager
 async def connected(server: Server, *, connections: int) -> AsyncGenerator[Send]:
-    """Open so many connections; what is yielded sends requests in their order, one at a time on each. It raises ``RequestFailed``."""
+    """Open connections; the yielded function sends requests in order, one at a time on each. It raises ``RequestFailed``."""
     opened = [await _Connection.open(server) for _ in range(connections)]
 
     async def send(requests: Iterable[Request]) -> None:
@@ -65,13 +65,13 @@ async def connected(server: Server, *, connections: int) -> AsyncGenerator[Send]
 
 
 async def send_all(server: Server, requests: Iterable[Request], *, connections: int) -> None:
-    """Send all requests in their order over connections of their own; raises ``RequestFailed``."""
+    """Send all requests in order over new connections; raises ``RequestFailed``."""
     async with connected(server, connections=connections) as send:
         await send(requests)
 
 
 def context_for(ca_file: Path) -> ssl.SSLContext:
-    """Trust this certificate, which a server of the benchmark signs itself."""
+    """Trust this self-signed certificate of the benchmark's server."""
     context = ssl.create_default_context(cafile=str(ca_file))
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context

@@ -1,9 +1,9 @@
-"""Whoever asks for the gangs: a process of its own, so that what it costs is not counted as anybody else's.
+"""The load generator of the cluster benchmark: a separate process, so that its cost is not attributed to others.
 
     cluster_load.py PLAN
 
-``PLAN`` is a file with a ``LoadPlan`` in msgpack. Everything is prepared first; then ``ready`` comes out, and the work begins with the
-first line that comes in. A ``LoadReport`` in JSON comes out at the end.
+``PLAN`` is a file with a ``LoadPlan`` in msgpack. After preparation it prints ``ready`` and starts on the first input
+line; at the end it prints a ``LoadReport`` in JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TIMEOUT_S = 300.0
 
 
 class LoadPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Either ``requests`` to ``server``, or ``submissions`` (serialised) to the gateway at ``gateway``; ``in_flight`` of them at once."""
+    """Either ``requests`` to ``server``, or serialised ``submissions`` to the gateway at ``gateway``; ``in_flight`` of them at once."""
 
     in_flight: int
     server: Server | None = None
@@ -36,7 +36,7 @@ class LoadPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
-    """When the first was sent and the last answered, by the machine's monotonic clock; CPU seconds that this took here."""
+    """When the first was sent and the last answered (monotonic clock), and the CPU seconds used here."""
 
     began: float
     ended: float
@@ -76,8 +76,8 @@ async def _signal() -> float:
 
 
 async def main(file: Path) -> None:
-    """Carry out the plan in ``file``."""
-    # As any client, whatever the onlooker asked for itself.
+    """Execute the plan in ``file``."""
+    # Run with default scheduling, like any client.
     with suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     plan = msgspec.msgpack.decode(file.read_bytes(), type=LoadPlan)

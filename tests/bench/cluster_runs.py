@@ -1,4 +1,4 @@
-"""One run: a contender starts the gangs of a shape on an empty cluster, and an onlooker says when they were bound."""
+"""One turn: a contender starts the gangs of a shape on an empty cluster, and an independent watch reports when they are bound."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from muster_testing.cluster import ControlPlane, Rest
 from muster_testing.cluster.views import Metadata, Named
 
 IN_FLIGHT = 64
-"""Requests that any contender may have under way at the API server: pod-launcher's own setting."""
+"""Requests in flight to the API server for every contender: the pod-launcher's own setting."""
 
 _LOAD = Path(__file__).with_name("cluster_load.py")
 _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -52,14 +52,14 @@ _READY = b"ready\n"
 
 
 class LoadFailed(Exception):
-    """The load generator ended before its work was done."""
+    """The load generator ended early."""
 
 
 class ReplicaEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it.
+    """The result of a turn.
 
-    ``seconds`` from the first request to the last pod that was bound, ``partial`` gangs of which some but not all members are bound,
-    ``overcommitted`` nodes on which more is asked for than there is, ``costs`` in words.
+    ``seconds`` from the first request to the last bound pod, ``partial`` gangs with some but not all members bound,
+    ``overcommitted`` nodes, ``costs`` as text.
     """
 
     seconds: float
@@ -70,12 +70,12 @@ class ReplicaEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pods_per_s(self) -> float:
-        """The rate."""
+        """Bound pods per second."""
         return self.bound / self.seconds
 
 
 class Arena(msgspec.Struct, frozen=True, kw_only=True):
-    """Where they compete: the cluster, its nodes' uids by their names, and where the load's plans may lie."""
+    """The shared environment: the cluster, the uids of its nodes, and a folder for load plans."""
 
     cluster: ControlPlane
     nodes: Mapping[str, str]
@@ -83,12 +83,12 @@ class Arena(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def server(self) -> Server:
-        """The API server, as its administrator."""
+        """Return the API server, with administrator credentials."""
         return Server(url=self.cluster.url, ca_file=str(self.cluster.ca_file), token=self.cluster.token)
 
 
 async def uids_of_nodes(cluster: ControlPlane) -> dict[str, str]:
-    """The uid of every node by its name."""
+    """Return the uid of every node by name."""
     async with cluster.connect() as api:
         return {node.metadata.name: node.metadata.uid for node in await api.items("/api/v1/nodes", Named)}
 
@@ -99,7 +99,7 @@ def bare(arena: Arena, shape: Shape) -> LoadPlan:
 
 
 def alone(arena: Arena, shape: Shape) -> LoadPlan:
-    """Create the pods without nodes, for kube-scheduler to bind one by one."""
+    """Create the pods unscheduled, for kube-scheduler to bind one by one."""
     return _created(arena, [pod for gang in pods(shape) for pod in gang])
 
 
@@ -123,10 +123,10 @@ async def run(
     fits: bool = True,
     played: bool = False,
 ) -> ReplicaEntry:
-    """Carry the plan out until all pods of the shape are bound, or where they do not fit, until nothing more happens. The pods stay.
+    """Execute the plan until all pods of the shape are bound or, if they do not fit, nothing more happens. The pods stay.
 
-    Nobody plays kubelets meanwhile, where ``played`` is False: what they would ask of the API server depends on how many pods they have got
-    to by the time that the last is bound.
+    With ``played`` False kubelets are stopped: their requests to the API server would depend on how many pods they reach
+    before the last is bound.
     """
     expected = shape.pods if fits else None
     async with onlooker(arena.server) as seen:
@@ -147,7 +147,7 @@ async def run(
 
 
 async def cancel(arena: Arena, system: LocalSystem, shape: Shape, *, prefix: str) -> None:
-    """Have Muster take its gangs down again, and wait until their room is free."""
+    """Cancel Muster's gangs and wait until their capacity is free."""
     async with AsyncClient(system.address) as muster:
         for index in range(shape.gangs):
             await muster.cancel(job_id_of(request_id(f"{prefix}{gang_name(index)}")))
@@ -156,7 +156,7 @@ async def cancel(arena: Arena, system: LocalSystem, shape: Shape, *, prefix: str
 
 
 async def sweep(arena: Arena) -> None:
-    """Take everything of the last run away, and wait until it has gone; nobody may be creating anything."""
+    """Delete everything of the last turn and wait until it is gone; nothing may be creating objects."""
     async with arena.cluster.connect() as api:
         for path in (_PODS, _GROUPS, _CONFIGS):
             found = [each for each in await api.items(path, Named) if _is_of_the_run(each)]
@@ -174,7 +174,7 @@ async def _until_empty(api: Rest, path: str) -> None:
 
 
 async def _release(arena: Arena, path: str, names: Sequence[str]) -> None:
-    """Take finalizers off, whose owners are not there."""
+    """Remove finalizers whose owners are gone."""
     change = msgspec.json.encode({"metadata": {"finalizers": None}})
     patches = [Request(f"{path}/{name}", change, "PATCH", "application/merge-patch+json") for name in names]
     await send_all(arena.server, patches, connections=IN_FLIGHT)
@@ -186,7 +186,7 @@ def _is_of_the_run(found: Named) -> bool:
 
 
 def _created(arena: Arena, objects: Sequence[dict[str, object]]) -> LoadPlan:
-    # Pods are asked for in Muster's own way, whoever asks.
+    # All pods are requested in Muster's way.
     paths = {"Pod": _UNCHECKED, "PodGroup": _GROUPS}
     requests = [Request(paths[str(each["kind"])], msgspec.json.encode(each)) for each in objects]
     return LoadPlan(in_flight=IN_FLIGHT, server=arena.server, requests=requests)
@@ -241,7 +241,7 @@ class _Member(msgspec.Struct, frozen=True):
 
 
 async def _judge(arena: Arena, shape: Shape) -> tuple[int, int]:
-    """Gangs of which a part is bound, and nodes on which more is asked for than they have."""
+    """Return partially bound gangs, and overcommitted nodes."""
     async with arena.cluster.connect() as api:
         bound = [pod for pod in await api.items(_PODS, _Member) if pod.spec.node_name]
     present = Counter(gang_of(pod.metadata.name) for pod in bound)

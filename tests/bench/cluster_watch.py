@@ -1,6 +1,6 @@
-"""What an onlooker sees: which pods of the benchmark's namespace are bound, and when it heard of it.
+"""An independent watch of bound pods.
 
-The server sends only pods that have a node, and of these only their metadata, so that looking on costs little.
+The server sends only metadata of pods that have a node, so that watching costs little.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ class _List(msgspec.Struct, frozen=True):
 
 
 class Onlooker:
-    """The instants (of the monotonic clock) at which pods were first seen bound, by their names."""
+    """When pods were first seen bound (monotonic clock), by name."""
 
     def __init__(self) -> None:
         self.bound: dict[str, float] = {}
         self._news = asyncio.Event()
 
     async def until(self, count: int, *, timeout_s: float) -> None:
-        """Wait until so many have been seen; raises ``TimeoutError``."""
+        """Wait until this many are bound; raises ``TimeoutError``."""
         async with asyncio.timeout(timeout_s):
             while len(self.bound) < count:
                 await self._next()
 
     async def until_quiet(self, *, idle_timeout_s: float, timeout_s: float) -> None:
-        """Wait until nothing new has been seen for ``idle_timeout_s``; raises ``TimeoutError``."""
+        """Wait until nothing new has been bound for ``idle_timeout_s``; raises ``TimeoutError``."""
         async with asyncio.timeout(timeout_s):
             while True:
                 try:
@@ -65,7 +65,7 @@ class Onlooker:
         await self._news.wait()
 
     def see(self, line: bytes) -> str:
-        """Take in one event; the version up to which everything is seen then."""
+        """Apply one event; returns the resource version that is covered."""
         now = time.monotonic()
         event = msgspec.json.decode(line, type=_Event)
         if event.type != "DELETED":
@@ -76,7 +76,7 @@ class Onlooker:
 
 @asynccontextmanager
 async def onlooker(server: Server) -> AsyncGenerator[Onlooker]:
-    """Look on from now on."""
+    """Watch until cancelled."""
     seen = Onlooker()
     connector = aiohttp.TCPConnector(ssl=context_for(Path(server.ca_file)))
     headers = {"Authorization": f"Bearer {server.token}"}
@@ -95,7 +95,7 @@ async def onlooker(server: Server) -> AsyncGenerator[Onlooker]:
 
 
 async def _follow(session: aiohttp.ClientSession, seen: Onlooker, version: str) -> None:
-    """A server that is busy ends the watches that it finds too slow; the next one begins where the last one ended."""
+    """A busy server ends slow watches; the next one resumes where the last one ended."""
     while True:
         query = {"fieldSelector": _BOUND, "watch": "1", "resourceVersion": version}
         async with session.get(_PATH, params=query, headers={"Accept": _METADATA}) as events:

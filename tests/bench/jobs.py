@@ -1,4 +1,4 @@
-"""Submitting jobs and waiting for what becomes of them, as the events pass."""
+"""Submit jobs and wait for their events."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -15,20 +15,20 @@ F = TypeVar("F", bound=JobEvent)
 
 
 class Events:
-    """Hears the events of jobs as the broker passes them on, and keeps them until they are asked for."""
+    """Receives the events of jobs from the broker and keeps them until they are awaited."""
 
     def __init__(self) -> None:
         self._heard: dict[tuple[str, str], asyncio.Future[JobEvent]] = {}
 
     def hear(self, incoming: Incoming) -> None:
-        """Take in one message."""
+        """Handle one message."""
         *_, job_id, name = incoming.subject.split(".")
         future = self._expected(job_id, name)
         if not future.done():
             future.set_result(read_job_event(incoming).event)
 
     async def first(self, kind: type[F], request_id: str, *, timeout_s: float = 60.0) -> F:
-        """The first event of this kind about the job that `request_id` submitted; raises ``TimeoutError``."""
+        """Return the first event of this type about the job of `request_id`; raises ``TimeoutError``."""
         async with asyncio.timeout(timeout_s):
             event = await asyncio.shield(self._expected(job_id_of(request_id), kind.__name__))
         if not isinstance(event, kind):
@@ -44,7 +44,7 @@ class Events:
 
 @asynccontextmanager
 async def heard_events(system: LocalSystem) -> AsyncGenerator[Events]:
-    """What happens to jobs from now on."""
+    """Yield the events of jobs from now on."""
     events = Events()
     bus = await Bus.connect(BusSettings(url=system.bus_url), name="bench")
     try:

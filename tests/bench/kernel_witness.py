@@ -1,4 +1,4 @@
-"""When replicas really began and ended, by the kernel: its table of processes has the start, and a pidfd tells the end."""
+"""When replicas really started and ended, according to the kernel: start times from the process table, ends from pidfds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class KernelWitness:
-    """Looks at the replicas under ``root`` from a thread of its own while it is entered; instants are seconds since 1970.
+    """Observes the replicas under ``root`` from a thread while entered; times are seconds since 1970.
 
-    Who lives for less than the time between two looks may be missed: let replicas run for a second.
+    A process that lives shorter than the polling interval may be missed: let replicas run for a second.
     """
 
     def __init__(self, root: Path) -> None:
@@ -33,14 +33,14 @@ class KernelWitness:
         self.ended: dict[ReplicaId, float] = {}
 
     def __enter__(self) -> Self:
-        """Look from now on."""
+        """Start observing."""
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop looking."""
+        """Stop observing."""
         self._stopping.set()
         self._thread.join()
         for descriptor in self._open:

@@ -1,8 +1,8 @@
-"""The load generator: a process of its own, so that what it costs is not counted as anybody else's.
+"""The load generator: a separate process, so that its cost is not attributed to others.
 
     python load.py PLAN
 
-`PLAN` is a `LoadPlan` in JSON; a `LoadReport` in JSON comes out.
+`PLAN` is a `LoadPlan` in JSON; the output is a `LoadReport` in JSON.
 """
 
 import asyncio
@@ -31,10 +31,10 @@ _TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 class LoadPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What to send, and how.
 
-    `submit` calls SubmitJob of the gateway at `address`; `publish` stores the very bytes that the gateway would store,
-    below the subject `raw`, at the broker with that URL. Either `in_flight` of them are always under way, or `rate`
-    of them are sent each second, whatever becomes of the earlier ones. `prefix` makes the jobs' names and ids.
-    The first `warm_up_s` seconds are not counted.
+    `submit` calls SubmitJob of the gateway at `address`; `publish` publishes the bytes that the gateway would store,
+    under the subject `raw`, to the broker with that URL. Either `in_flight` requests are in progress at all times, or
+    `rate` are sent each second, whatever happens to earlier ones. `prefix` begins names and ids. The first `warm_up_s`
+    seconds do not count.
     """
 
     what: Literal["submit", "publish"]
@@ -47,8 +47,9 @@ class LoadPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it: acknowledgements per second and their latencies in milliseconds, both without the warm-up; of
-    all of it, how many there were, and the CPU seconds that this process has used."""
+    """The result: acknowledgements per second and their latencies in milliseconds, without the warm-up; the total number,
+    and the CPU seconds of this process.
+    """
 
     per_s: float
     latencies_ms: list[float]
@@ -57,7 +58,7 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run(plan: LoadPlan, send: Send) -> LoadReport:
-    """Carry the plan out; raises what a send raises."""
+    """Execute the plan; raises the exceptions of sending."""
     began = time.perf_counter()
     counted_from, until = began + plan.warm_up_s, began + plan.warm_up_s + plan.seconds
     cpu_from = time.process_time()
@@ -72,7 +73,7 @@ async def run(plan: LoadPlan, send: Send) -> LoadReport:
     else:
         await _in_flight(plan, one, until)
     if plan.rate:
-        # By the instant at which each was due, so that what came late counts with all its lateness.
+        # Latency counts from the instant each request was due, so that delays of the generator count too.
         counted = [(due, at) for due, at in answered if due >= counted_from]
     else:
         counted = [(due, at) for due, at in answered if counted_from <= at <= until]
@@ -111,7 +112,7 @@ async def _awaited(work: Awaitable[None]) -> None:
 
 
 async def submit(plan: LoadPlan) -> LoadReport:
-    """Submit jobs that never start; an acknowledgement is the gateway's answer, which waits for no validation."""
+    """Submit jobs that never start; an acknowledgement is the gateway's answer without waiting for validation."""
     async with aio.insecure_channel(plan.address) as channel:
         stub = job_service_pb2_grpc.JobServiceStub(channel)
 
@@ -127,7 +128,7 @@ async def submit(plan: LoadPlan) -> LoadReport:
 
 
 async def publish(plan: LoadPlan) -> LoadReport:
-    """Store what the gateway would store, with the same headers and the same compare-and-set, and nothing around it."""
+    """Publish what the gateway would store, with the same headers and compare-and-set."""
     bus = await Bus.connect(BusSettings(url=plan.address), name="bench")
 
     async def send(number: int) -> object:
@@ -145,7 +146,7 @@ async def publish(plan: LoadPlan) -> LoadReport:
 
 
 async def main(text: str) -> None:
-    """Carry out the plan that `text` holds, and print the report."""
+    """Execute the plan in `text` and print the report."""
     plan = msgspec.json.decode(text, type=LoadPlan)
     report = await (submit(plan) if plan.what == "submit" else publish(plan))
     sys.stdout.write(msgspec.json.encode(report).decode() + "\n")

@@ -1,4 +1,4 @@
-"""What a measurement is, and how figures are told: a table for people, then one JSON object a line for programs."""
+"""Measurements, and their output: a table for people, then one JSON object a line."""
 
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -9,9 +9,9 @@ Better = Literal["more", "less"]
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure. `budget` is the least (`better="more"`) or the most (`better="less"`) that is good enough, None where there is none.
+    """One figure. `budget` is the least (`better="more"`) or the most (`better="less"`) acceptable value, or None.
 
-    `note` says under what circumstances it was taken; people see it, programs do not.
+    `note` describes the circumstances; it appears in the table only.
     """
 
     name: str
@@ -23,13 +23,13 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool | None:
-        """Whether the budget is kept; None without one."""
+        """Whether the budget is met; None without one."""
         if self.budget is None:
             return None
         return self.value >= self.budget if self.better == "more" else self.value <= self.budget
 
     def as_json(self) -> str:
-        """The line for programs."""
+        """Return the JSON line."""
         line = {
             "name": self.name,
             "value": round(self.value, 3),
@@ -41,7 +41,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest of `values` that at least `share` (0 to 1) of them do not exceed.
+    """Return the smallest of `values` that at least `share` (0 to 1) of them do not exceed.
 
     Raises:
         ValueError: there are no values.
@@ -54,7 +54,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def table(measurements: Iterable[Measurement]) -> str:
-    """The measurements for people, one a line, with what they must keep and the circumstances."""
+    """Return the table of measurements with budgets and notes."""
     rows = [("what", "value", "unit", "budget", "", "")]
     for m in measurements:
         sign = ">=" if m.better == "more" else "<="

@@ -1,7 +1,7 @@
-"""How fast the machine itself is at this moment, so that figures of two days, or of two machines, can be compared.
+"""The speed of the machine itself, so that figures of two days or machines can be compared.
 
-The same commit gives half the rate in an hour in which others use the same hardware. These two figures know nothing of
-Muster: when they double, whatever doubles with them is the machine's.
+The same commit is half as fast in an hour in which others use the same hardware. These figures do not involve Muster:
+whatever doubles with them is the machine's.
 """
 
 import os
@@ -22,13 +22,13 @@ _BYTES = 1024
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """`step_ns`: CPU time of one step of a loop in Python; `sync_ms`: making an append of 1 KiB durable."""
+    """`step_ns`: CPU time of one step of a Python loop; `sync_ms`: making an append of 1 KiB durable."""
 
     step_ns: float
     sync_ms: float
 
     def measurements(self) -> list[Measurement]:
-        """As lines of their own, without budgets."""
+        """Return both as measurements without budgets."""
         return [
             Measurement(
                 name="machine_step_ns", value=self.step_ns, unit="ns", note="one step of a loop in Python"
@@ -40,7 +40,7 @@ class Pace(msgspec.Struct, frozen=True):
 
 
 def take_pace(root: Path) -> Pace:
-    """Measure for a second; `root` is on the disk that the measured systems use."""
+    """Measure for a second; `root` is on the disk of the measured systems."""
     return Pace(step_ns=min(_step_ns() for _ in range(_TRIES)), sync_ms=_sync_ms(root))
 
 
@@ -54,7 +54,7 @@ def _step_ns() -> float:
 
 def _sync_ms(root: Path) -> float:
     took: list[float] = []
-    # One with a name: a nameless file has no metadata that a sync would have to make durable.
+    # With a name: a nameless file has no metadata to sync.
     with tempfile.NamedTemporaryFile(dir=root) as file:
         for _ in range(_SYNCS):
             file.write(bytes(_BYTES))

@@ -1,4 +1,4 @@
-"""What processes cost: their CPU time and memory, as the kernel counts them."""
+"""CPU time and memory of processes, as the kernel counts them."""
 
 import os
 import re
@@ -14,20 +14,20 @@ _ROLLUP = re.compile(r"^(Rss|Pss):\s+(\d+) kB", re.MULTILINE)
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Resident memory in MiB: `rss` counts shared pages for everyone who has them, `pss` divides them."""
+    """Resident memory in MiB: `rss` counts shared pages for every process, `pss` divides them."""
 
     rss: float
     pss: float
 
 
 def cpu_s(pid: int) -> float:
-    """The CPU seconds that a process has used, all threads together."""
+    """Return the CPU seconds of a process, all threads together."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
 def memory_of(pids: Iterable[int]) -> Memory:
-    """The memory of some processes together."""
+    """Return the memory of several processes together."""
     totals = {"Rss": 0, "Pss": 0}
     for pid in pids:
         for name, kib in _ROLLUP.findall(Path(f"/proc/{pid}/smaps_rollup").read_text()):
@@ -36,7 +36,7 @@ def memory_of(pids: Iterable[int]) -> Memory:
 
 
 def with_descendants(pid: int) -> list[int]:
-    """A process and all that it started, and they, and so on."""
+    """Return a process and its descendants."""
     pids = [pid]
     for parent in pids:
         for task in Path(f"/proc/{parent}/task").iterdir():
@@ -45,13 +45,13 @@ def with_descendants(pid: int) -> list[int]:
 
 
 def give_way(pid: int) -> None:
-    """Let a process have only the CPU time that nobody else wants: all of its threads, and those that they start."""
+    """Give a process, all of its threads and their children the lowest priority."""
     for task in Path(f"/proc/{pid}/task").iterdir():
         os.setpriority(os.PRIO_PROCESS, int(task.name), _LEAST)
 
 
 class CpuMeter:
-    """The CPU that some processes, and everyone else on the machine, use between its making and a question."""
+    """The CPU use of some processes, and of the rest of the machine, since its creation."""
 
     def __init__(self, pids: Mapping[str, int]) -> None:
         self._pids = dict(pids)
@@ -60,13 +60,13 @@ class CpuMeter:
         self._began = time.monotonic()
 
     def each(self, count: int, *, client_s: float) -> str:
-        """What one of `count` events cost each process, the dearest first; `client_s` is the load generator's."""
+        """Return the cost of one of `count` events for each process, the highest first; `client_s` is the load generator's."""
         used = self._used() | {"client": client_s}
         dearest = sorted(used.items(), key=lambda item: -item[1])
         return ", ".join(f"{name} {1000 * seconds / count:.2f}" for name, seconds in dearest)
 
     def strangers(self, *, client_s: float) -> float:
-        """How many cores were busy with something else."""
+        """Return how many cores other programs kept busy."""
         others = _busy_s() - self._busy_before - sum(self._used().values()) - client_s
         return max(others, 0.0) / (time.monotonic() - self._began)
 
@@ -75,7 +75,7 @@ class CpuMeter:
 
 
 def _busy_s() -> float:
-    """The seconds that all cores together have been busy since the machine's start."""
+    """Return the busy seconds of all cores since boot."""
     user, nice, system, _, _, irq, soft, *_ = map(
         int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     )

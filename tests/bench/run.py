@@ -1,9 +1,9 @@
-"""`make bench`: measures what the design promises, on this machine, now.
+"""`make bench`: measure the budgets on this machine.
 
     run.py [--quick] [--only NAME ...] [--data DIR]
 
-A table for people comes first, then one JSON object a line. The exit code is 0 when everything could be measured,
-whether or not a budget was kept (the lines say so), and 1 when something could not.
+Prints a table, then one JSON object a line. The exit code is 1 if something could not be measured, and 0 otherwise,
+whether or not budgets are met.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from pace import take_pace
 
 
 class Measure(Protocol):
-    """Takes some measurements in systems whose data lies under `root`; `quick` is for a first look."""
+    """Takes measurements on systems with data under `root`; `quick` runs are shorter."""
 
     def __call__(self, root: Path, *, quick: bool) -> Awaitable[list[Measurement]]:
         """Measure."""
@@ -41,7 +41,7 @@ class Measure(Protocol):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Measurements that are taken together: what they are called, and how."""
+    """Measurements that are taken together: their names, and the function."""
 
     names: tuple[str, ...]
     measure: Callable[..., Awaitable[list[Measurement]]]
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     chosen = [group for group in GROUPS if _is_wanted(group, options.only)]
     if not chosen:
-        sys.stderr.write(f"nothing is called {', '.join(options.only)}\n")
+        sys.stderr.write(f"no measurement is named {', '.join(options.only)}\n")
         return 1
     pace = take_pace(options.data)
     measurements, failed = asyncio.run(_run(chosen, options.data, quick=options.quick))
@@ -95,10 +95,14 @@ async def _run(groups: Sequence[Group], root: Path, *, quick: bool) -> tuple[lis
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="bench", description="Measure what the design promises.")
+    parser = argparse.ArgumentParser(prog="bench", description="Measure the budgets.")
     parser.add_argument("--quick", action="store_true", help="shorter runs, for a first look")
     parser.add_argument(
-        "--only", action="append", default=[], metavar="NAME", help="only what begins so; may be repeated"
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only names with this prefix; may be repeated",
     )
     parser.add_argument(
         "--data", type=Path, default=Path("/var/tmp"), metavar="DIR", help="a folder on a disk, not in memory"

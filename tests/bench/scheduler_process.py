@@ -1,4 +1,4 @@
-"""A real scheduler on a real broker, with everyone around it played, and the flow of gangs through it."""
+"""A real scheduler on a real broker with simulated other services, and a flow of gangs through it."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ _BATCH_ID = "Nats-Batch-Id"
 
 
 class Lap(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of some seconds of flow. ``through`` are the stream's sequences at its start and end, both by the counted part."""
+    """The result of some seconds of flow. ``through`` are the stream sequences at the start and end of the counted part."""
 
     gangs: int
     seconds: float
@@ -51,29 +51,29 @@ class Lap(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gangs_per_s(self) -> float:
-        """Placements committed a second."""
+        """Placements committed per second."""
         return self.gangs / self.seconds
 
     @property
     def cpu_ms_per_gang(self) -> float:
-        """What each cost the scheduler."""
+        """CPU of the scheduler for each."""
         return 1000 * self.cpu_s / max(self.gangs, 1)
 
     @property
     def note(self) -> str:
-        """Under what circumstances."""
+        """The circumstances."""
         return (
             f"{_IN_FLIGHT} gangs in flight for {self.seconds:.0f} s; CPU: scheduler {100 * self.cpu_s / self.seconds:.0f} %, "
             f"broker {100 * self.broker_cpu_s / self.seconds:.0f} %"
         )
 
     def waited_ms(self, share: float) -> float:
-        """How long that share of the gangs waited for their place at most, in milliseconds."""
+        """Return the placement latency in milliseconds of this share of the gangs."""
         return percentile(self.waited, share)
 
 
 class SchedulerUnderTest:
-    """What a measurement holds in its hands. ``told`` are the ids of all jobs that were told to wait."""
+    """The state of a measurement. ``told`` are the ids of all jobs with a published reason."""
 
     def __init__(self, *, bus: Bus, scheduler_pid: int, broker_pid: int) -> None:
         self.told: set[str] = set()
@@ -86,7 +86,7 @@ class SchedulerUnderTest:
 
     @asynccontextmanager
     async def at_work(self) -> AsyncGenerator[None]:
-        """Let the hands work."""
+        """Run the simulated services."""
         await self._bus.subscribe(
             job_events(events.JobWaiting.__name__), lambda heard: self.told.add(job_id_in(heard.subject))
         )
@@ -94,7 +94,7 @@ class SchedulerUnderTest:
             yield
 
     def submit(self, job: Job, *, stays: bool = False, then: Callable[[], None] | None = None) -> str:
-        """Submit a job, which runs for ever or not at all; its id. ``then`` is called when it has ended."""
+        """Submit a job, which runs for ever or not at all, and return its id. ``then`` is called when it has ended."""
         job_id = job_id_of(job.name)
         if stays:
             self._stay.add(job_id)
@@ -110,19 +110,19 @@ class SchedulerUnderTest:
                 await asyncio.sleep(_LOOK_S)
 
     def cpu_s(self) -> tuple[float, float]:
-        """The CPU seconds of the scheduler and of the broker so far."""
+        """Return the CPU seconds of the scheduler and of the broker."""
         return cpu_s(self._scheduler_pid), cpu_s(self._broker_pid)
 
     def rss_mib(self) -> float:
-        """The resident memory of the scheduler."""
+        """Return the resident memory of the scheduler."""
         return memory_of([self._scheduler_pid]).rss
 
     async def last_sequence(self) -> int:
-        """How far the stream has got."""
+        """Return the last sequence of the stream."""
         return await self._bus.last_sequence(JOBS_STREAM)
 
     async def placed_at(self, after: int, through: int) -> dict[str, tuple[int, int]]:
-        """When (ns, by the broker's clock) the jobs that were placed in this stretch were validated and placed, by id."""
+        """Return when (ns, broker clock) the jobs placed in this range were validated and placed, by id."""
         validated: dict[str, int] = {}
         placed: dict[str, tuple[int, int]] = {}
         async for incoming in self._stretch(after, through):
@@ -134,7 +134,7 @@ class SchedulerUnderTest:
         return placed
 
     async def ceiling(self, lap: Lap) -> float:
-        """Gangs a second at which the broker takes the very batches of decisions of this lap, one after the other."""
+        """Return gangs per second when the broker stores the same batches, one after the other."""
         await provision(self._bus, streams=[StreamSpec(name="RAW", subjects=["raw.>"])])
         batches: dict[str, list[Outgoing]] = {}
         gangs = 0
@@ -182,7 +182,7 @@ class SchedulerUnderTest:
 
 
 class Flow:
-    """Gangs that come, start and end, always as many at a time; ``name`` tells them from those of other flows."""
+    """A flow of gangs that arrive, start and end, always the same number at a time; ``name`` distinguishes flows."""
 
     def __init__(self, system: SchedulerUnderTest, name: str) -> None:
         self._system = system
@@ -192,7 +192,7 @@ class Flow:
         self._flows = True
 
     async def lap(self, seconds: float) -> Lap:
-        """Let them flow for so long and a second before, which is not counted; on return all of them have ended."""
+        """Run the flow for this time after an uncounted second; returns when all gangs have ended."""
         first = await self._system.last_sequence()
         for _ in range(_IN_FLIGHT):
             self._submit()
@@ -230,7 +230,7 @@ class Flow:
 
 @asynccontextmanager
 async def running_scheduler(root: Path) -> AsyncGenerator[SchedulerUnderTest]:
-    """A broker with an empty store on a disk, a scheduler as it is deployed, and hands; nothing of it is left afterwards."""
+    """Start a broker with an empty store on a disk, a scheduler as deployed, and the simulated services; everything is removed at the end."""
     with fresh_folder(root) as folder:
         async with Broker(folder / "broker") as broker:
             settings = BusSettings(url=broker.url, request_timeout_s=30)

@@ -1,11 +1,11 @@
-"""The pool and the jobs that a running scheduler is measured with."""
+"""The pool and jobs of the scheduler benchmark."""
 
 from muster_core.models import Job, Node, Resources, Role, Template
 
 POOL = "local"
 NODES = 1_000
 FILLERS = 3_000
-"""Jobs that run all the time."""
+"""The number of jobs that run throughout."""
 
 _GIB = 2**30
 _WAITING = ((1, 8), (2, 8), (1, 4), (3, 4), (2, 6))
@@ -13,7 +13,7 @@ _WAITING = ((1, 8), (2, 8), (1, 4), (3, 4), (2, 6))
 
 
 def nodes() -> list[Node]:
-    """Nodes of 96 CPUs and 8 GPUs, in racks of 16."""
+    """Return nodes of 96 CPUs and 8 GPUs, in racks of 16."""
     return [
         Node(
             name=f"node-{position:04d}",
@@ -25,7 +25,7 @@ def nodes() -> list[Node]:
 
 
 def filler(position: int) -> Job:
-    """What runs all the time: on every node a job of five GPUs, on every third three more of one, and gangs without GPUs."""
+    """Return the jobs that run throughout: on every node one of five GPUs, on every third three more of one, and gangs without GPUs."""
     kind = position * 3 // FILLERS
     if kind == 0:
         return job(f"filler-{position}", replicas=1, cpu=20_000, gpu=5)
@@ -35,18 +35,18 @@ def filler(position: int) -> Job:
 
 
 def waiting(position: int, *, shapes: int) -> Job:
-    """What waits for whole nodes; each of ``shapes`` asks for CPU of its own as well."""
+    """Return jobs that wait for whole nodes, in this many ``shapes`` with different CPU demands."""
     replicas, gpu = _WAITING[position % len(_WAITING)]
     return job(f"waiting-{position}", replicas=replicas, cpu=4_000 + position % shapes, gpu=gpu)
 
 
 def passing(position: int) -> Job:
-    """A gang of 3 that comes, fits and goes."""
+    """Return a gang of 3 that fits and ends."""
     return job(f"passing-{position}", replicas=3, cpu=4_000, gpu=1)
 
 
 def job(name: str, *, replicas: int, cpu: int, gpu: int) -> Job:
-    """A rigid gang of one role, as spec-validator says it."""
+    """Return a rigid gang of one role, as the spec-validator produces it."""
     template = Template(
         image="python:3.11-slim",
         command=("python", "train.py"),

@@ -1,4 +1,4 @@
-"""A whole Muster of its own for one group of measurements: fresh, on disk, with everything that production runs."""
+"""A complete system for one group of measurements: fresh, on disk, with everything that production runs."""
 
 import os
 import shutil
@@ -20,10 +20,10 @@ class NoDisk(Exception):
 
 @contextmanager
 def fresh_folder(root: Path) -> Generator[Path]:
-    """An empty folder under `root`, removed afterwards.
+    """Create an empty folder under `root`, removed afterwards.
 
     Raises:
-        NoDisk: `root` is kept in memory, where a durable write costs nothing.
+        NoDisk: `root` is in memory, where a durable write costs nothing.
     """
     kind = _filesystem(root)
     if kind in _FAST_TO_FAKE:
@@ -37,9 +37,9 @@ def fresh_folder(root: Path) -> Generator[Path]:
 
 @asynccontextmanager
 async def running_system(root: Path, *, quiet_s: float = 60.0) -> AsyncGenerator[LocalSystem]:
-    """A system that is ready, with an empty store; nothing of it is left afterwards.
+    """Start a system with an empty store and remove it afterwards.
 
-    Its two nodes are virtual, so that what fits does not depend on the machine. Spans go to the sink, as they do for users.
+    Its two nodes are virtual, so that placement does not depend on the machine. Spans go to the sink, as for users.
     """
     with fresh_folder(root) as folder:
         options = LocalOptions(nodes=_NODES, quiet_s=quiet_s, workdir=folder)
@@ -52,10 +52,10 @@ async def running_system(root: Path, *, quiet_s: float = 60.0) -> AsyncGenerator
 
 
 def pids_of(system: LocalSystem) -> dict[str, int]:
-    """The processes of a running system by name: services, broker and sink.
+    """Return the processes of a running system by name: services, broker and sink.
 
     Raises:
-        LookupError: it does not say where they are, so it does not run.
+        LookupError: the system does not run.
     """
     endpoints = read_endpoints(system.folder.endpoints)
     if endpoints is None or endpoints.broker_pid is None or endpoints.sink_pid is None:
@@ -64,7 +64,7 @@ def pids_of(system: LocalSystem) -> dict[str, int]:
 
 
 def _filesystem(folder: Path) -> str:
-    """The type of the file system that holds `folder`: that of the longest mount point above it."""
+    """Return the type of the file system that holds `folder`: that of the longest mount point above it."""
     path = os.path.realpath(folder)
     best, kind = "", ""
     for line in Path("/proc/mounts").read_text().splitlines():

@@ -2,7 +2,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-# Tests are imported by path, so the modules beside them are not found otherwise.
+# Tests are imported by path, so sibling modules need this path.
 sys.path.insert(0, str(Path(__file__).parent))
 
 import msgspec

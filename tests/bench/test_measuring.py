@@ -4,7 +4,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-# Tests are imported by path, so the modules beside them are not found otherwise.
+# Tests are imported by path, so sibling modules need this path.
 sys.path.insert(0, str(Path(__file__).parent))
 
 from measuring import Measurement, percentile, table

@@ -1,4 +1,4 @@
-"""One system for all jobs of these tests, which start real programs of real frameworks where there are any."""
+"""One system for all jobs of these tests, which run real frameworks where installed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Needs = Callable[[str, str], None]
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def system(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[LocalSystem]:
-    """A system with room for every gang of these tests."""
+    """A system with capacity for every gang of these tests."""
     options = LocalOptions(nodes=("n1:cpu=4", "n2:cpu=4"), quiet_s=600, workdir=ROOT)
     system = LocalSystem(tmp_path_factory.mktemp("frameworks") / "data", options)
     async with system:
@@ -33,14 +33,14 @@ async def system(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Loc
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def muster(system: LocalSystem) -> AsyncGenerator[AsyncClient]:
-    """A client of it."""
+    """A client of the system."""
     async with AsyncClient(system.address) as client:
         yield client
 
 
 @pytest.fixture
 def needs() -> Needs:
-    """Skip where a program of the machine is missing; where it was promised (``MUSTER_TEST_FRAMEWORKS=all``), fail."""
+    """Skip if a program is missing; fail if it was promised (``MUSTER_TEST_FRAMEWORKS=all``)."""
 
     def need(program: str, package: str) -> None:
         if shutil.which(program):

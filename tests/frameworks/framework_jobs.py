@@ -1,4 +1,4 @@
-"""The example documents, and what the tests read of their jobs."""
+"""The example documents, and helpers to read their jobs."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ PATIENCE_S = 120
 
 
 def example(path: str, *, name: str = "") -> str:
-    """The document as it is, but for another ``name``: jobs of one name cannot run side by side."""
+    """Return the document under another ``name``: jobs of one name cannot run side by side."""
     text = (EXAMPLES / path).read_text()
     return re.sub(r"(metadata:\n  name: ).*\n", rf"\1{name}\n", text) if name else text
 
 
 async def read_logs(muster: AsyncClient, job_id: str) -> str:
-    """Everything that the replicas have written."""
+    """Return all output of the replicas."""
     return b"".join([chunk.data async for chunk in muster.logs(job_id)]).decode()
 
 
 async def when_logged(muster: AsyncClient, job_id: str, *words: str) -> None:
-    """Wait until the replicas have written all of ``words``."""
+    """Wait until the replicas have printed all of ``words``."""
     seen = ""
     async with asyncio.timeout(PATIENCE_S):
         async for chunk in muster.logs(job_id, follow=True):
             seen += chunk.data.decode()
             if all(one in seen for one in words):
                 return
-    raise AssertionError(f"ended without saying {words}: {seen}")
+    raise AssertionError(f"ended without printing {words}: {seen}")
 
 
 async def when(muster: AsyncClient, job_id: str, condition: Callable[[Job], bool]) -> Job:
-    """The job as soon as the condition holds."""
+    """Return the job as soon as the condition holds."""
     async with asyncio.timeout(PATIENCE_S):
         async for seen in muster.watch(job_id):
             if condition(seen):
@@ -46,12 +46,12 @@ async def when(muster: AsyncClient, job_id: str, condition: Callable[[Job], bool
 
 
 def running(job: Job) -> dict[str, job_pb2.Replica]:
-    """The replicas that run, by name."""
+    """Return the running replicas by name."""
     return {r.name: r for r in job.status.replicas if r.state == job_pb2.REPLICA_STATE_RUNNING}
 
 
 def processes_with(words: str) -> list[int]:
-    """The processes of this machine whose command line has ``words``."""
+    """Return the processes of this machine whose command line contains ``words``."""
     found: list[int] = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -65,7 +65,7 @@ def processes_with(words: str) -> list[int]:
 
 
 def told(pid: int, *variables: str) -> bool:
-    """Whether the process has these in its environment."""
+    """Return whether the process has these environment variables."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:

@@ -1,4 +1,4 @@
-"""What becomes of jobs of real frameworks when they grow, when one of them is killed, and when they are cancelled."""
+"""Real frameworks when jobs grow, when a replica is killed, and when they are cancelled."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [
 
 
 def mpi(name: str, policy: str) -> str:
-    """Two workers, in each of which a rank sleeps, telling its pid first."""
+    """Return a job of two workers with a sleeping rank in each, which prints its pid first."""
     document = example("mpi/job.yaml", name=name).replace("processes: 2", "processes: 1")
     rank = f"""sh, -c, 'echo rank $$$$ {name}; exec sleep 300'"""
     document = document.replace("python, examples/frameworks/mpi/allreduce.py", rank)
@@ -92,12 +92,12 @@ async def test_an_mpi_worker_that_is_killed_takes_its_rank_along_and_the_gang_be
 
 
 def ranks(logs: str) -> list[int]:
-    """The pids that the ranks told."""
+    """Return the pids that the ranks printed."""
     return [int(line.split()[1]) for line in logs.splitlines() if line.startswith("rank ")]
 
 
 def alive(pid: int) -> bool:
-    """Whether there is such a process."""
+    """Return whether there is such a process."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,7 +1,8 @@
-"""Jobs that go from 2 workers to 4, to 1 and to 3 while they train, by ``muster scale``, and take exactly the steps that they were to take.
+"""Jobs that go from 2 workers to 4, to 1 and to 3 while they train, by ``muster scale``, and take exactly the required
+steps.
 
-Muster restarts nobody: who stays is the same process, never signalled, never started again. What a framework does within it is another
-matter: ``torchrun`` starts its training processes anew whenever the membership changes, by design, and they go on from the checkpoint.
+Muster restarts no replica: one that stays is the same process without any signal. ``torchrun`` restarts its training
+processes whenever the membership changes, by design, and they continue from the checkpoint.
 """
 
 from __future__ import annotations
@@ -78,19 +79,19 @@ async def test_the_digit_classifier_goes_the_same_way_and_its_server_never_stops
     assert job.status.phase == job_pb2.PHASE_SUCCEEDED, f"{job.status}\n{logs}"
     assert_nobody_was_restarted(job)
     assert f"after {steps} steps" in logs
-    # A server that had begun anew would have begun at step 0 again.
+    # A restarted server would have restarted at step 0.
     joined = [int(step) for step in re.findall(r"^worker-\d joined at step (\d+)", logs, re.MULTILINE)]
     assert joined.count(0) <= 2
     assert joined == sorted(joined)
 
 
 def begins(size: int) -> list[str]:
-    """What torchrun's processes say when there are so many of them."""
+    """Return the lines of torchrun's processes at this size."""
     return [f"rank {rank} of {size} begins" for rank in range(size)]
 
 
 async def scale(system: LocalSystem, muster: AsyncClient, job_id: str, size: int) -> None:
-    """Type it, and wait until so many workers run and nobody leaves any more."""
+    """Scale, and wait until this many workers run and none is terminating."""
     process = await asyncio.create_subprocess_exec(
         Path(sys.executable).parent / "muster",
         "scale",
@@ -110,7 +111,7 @@ async def scale(system: LocalSystem, muster: AsyncClient, job_id: str, size: int
 
 
 def leaders(program: str, job_id: str, replica: str) -> set[int]:
-    """The processes of a replica that Muster itself has started: each leads a process group."""
+    """Return the processes of a replica that Muster started: each leads a process group."""
     role, _, index = replica.rpartition("-")
     return {
         pid
@@ -121,7 +122,7 @@ def leaders(program: str, job_id: str, replica: str) -> set[int]:
 
 
 def assert_nobody_was_restarted(job: Job) -> None:
-    """One attempt of four generations, each by hand; who stayed was started once, and once more who came back."""
+    """Check for one attempt with four manual generations; members that stayed were started once, a returning one twice."""
     assert (job.status.attempt, job.status.generation, job.status.failures) == (1, 4, 0)
     resized = [entry.reason for entry in job.status.history if entry.event == "JobResized"]
     assert resized == ["Grown", "Shrunk", "Grown"]
@@ -132,7 +133,7 @@ def assert_nobody_was_restarted(job: Job) -> None:
 
 
 async def fitted_alone(folder: Path) -> str:
-    """What one process without Muster says when it has taken the same steps."""
+    """Return the output of one process that took the same steps without Muster."""
     told_alone = {
         "STEPS": "400",
         "CHECKPOINT": str(folder / "alone.pt"),

@@ -1,4 +1,4 @@
-"""One job of each framework, from its document to its success, with programs that fail unless they are told the truth."""
+"""One job of each framework, from its document to its success, with programs that fail if their environment is wrong."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WORDS = {
     "mxnet/job": ["scheduler-0 met scheduler-0, server-0, worker-0, worker-1"],
     "mxnet/mxjob": ["scheduler-0 met scheduler-0, server-0, worker-0, worker-1"],
 }
-"""What the replicas of each document say."""
+"""The output of each document's replicas."""
 
 ENDS = {
     "plain/job": "all 3 replicas of reader, worker exited with 0",
@@ -90,5 +90,5 @@ async def test_a_job_of_the_framework_succeeds(muster: AsyncClient, document: st
     if framework in {"mpi", "horovod"}:
         began = {replica.role: replica.running_at.ToNanoseconds() for replica in job.status.replicas}
         assert began["launcher"] > began["worker"]
-        # Where its hosts share anything that they should not, Open MPI complains and often gets away with it.
+        # Open MPI complains about hosts that share what they should not, and often continues.
         assert "ERROR" not in logs

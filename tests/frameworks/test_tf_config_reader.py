@@ -1,5 +1,6 @@
-"""TF_CONFIG as ``tf.distribute`` reads it, written here after the documentation of ``TFConfigClusterResolver`` and of
-``MultiWorkerMirroredStrategy``: TensorFlow itself is too heavy a guest for a test."""
+"""TF_CONFIG as ``tf.distribute`` reads it, written after the documentation of ``TFConfigClusterResolver`` and
+``MultiWorkerMirroredStrategy``, since TensorFlow itself is too large for a test.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from muster_core.models import Framework, FrameworkOptions, Job, JobRecord, Repl
 
 
 class TFConfigClusterResolver:
-    """Answers from the variable TF_CONFIG: the cluster, and which task of it this process is."""
+    """Answers from TF_CONFIG: the cluster, and the task of this process."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._config: dict[str, Any] = json.loads(environ.get("TF_CONFIG", "{}"))
@@ -40,7 +41,7 @@ class TFConfigClusterResolver:
         return str(self._config.get("environment", ""))
 
     def cluster_spec(self) -> dict[str, dict[int, str]]:
-        """Tasks by job name and index; a job is a list, or a sparse mapping of indices."""
+        """Return tasks by job name and index; a job is a list, or a sparse mapping."""
         cluster: dict[str, list[str] | dict[str, str]] = self._config.get("cluster", {})
         return {
             job: {int(i): a for i, a in tasks.items()} if isinstance(tasks, dict) else dict(enumerate(tasks))
@@ -48,14 +49,14 @@ class TFConfigClusterResolver:
         }
 
     def master(self) -> str:
-        """The address of this very task; empty where there is no cluster."""
+        """Return the address of this task; empty without a cluster."""
         spec = self.cluster_spec()
         if not spec or self.task_type is None or self.task_id is None:
             return ""
         return f"grpc://{spec[self.task_type][self.task_id]}"
 
     def validate(self) -> None:
-        """What the strategy refuses: a task that is not in the cluster, an unknown sort of task, more than one chief."""
+        """Reject what the strategy rejects: a task outside the cluster, an unknown task type, several chiefs."""
         spec = self.cluster_spec()
         allowed = {"chief", "master", "worker", "ps", "evaluator"}
         assert set(spec) <= allowed, f"unknown tasks: {set(spec) - allowed}"
@@ -67,21 +68,21 @@ class TFConfigClusterResolver:
         assert self.task_id in spec[self.task_type]
 
     def is_chief(self) -> bool:
-        """The chief, or the first worker where there is none."""
+        """Return the chief, or the first worker."""
         if self.task_type in {"chief", "master"}:
             return True
         has_one = self.cluster_spec().keys() & {"chief", "master"}
         return not has_one and self.task_type == "worker" and self.task_id == 0
 
     def worker_count(self) -> int:
-        """How many take part in training: workers, and the chief."""
+        """Return the number of training tasks: workers and the chief."""
         return sum(len(self.cluster_spec().get(job, {})) for job in ("chief", "worker"))
 
 
 def resolvers(
     *roles: tuple[str, int], local: bool, options: FrameworkOptions | None = None
 ) -> dict[tuple[str, int], TFConfigClusterResolver]:
-    """What each replica of such a job would read."""
+    """Return what each replica of such a job would read."""
     job = Job(
         name="mnist",
         framework=Framework.TENSORFLOW,
@@ -104,7 +105,7 @@ def resolvers(
 
 
 def addresses(job: Job, *, local: bool) -> Addresses:
-    """On this machine, or in a cluster."""
+    """Return the addresses on this machine, or in a cluster."""
     ports = {key: 21000 + number for number, key in enumerate(listed_replicas(job))}
     return local_addresses("127.0.0.1", ports) if local else service_addresses(job)
 

@@ -1,9 +1,9 @@
-"""`make fuzz`: asks for an answer to many documents that nobody wrote, each within a second of CPU and 64 MiB.
+"""`make fuzz`: read many mutated documents, each within a second of CPU and 64 MiB.
 
     fuzz.py [--count N] [--seed TEXT] [--replay SEED]
 
-Ends with one JSON object: how many were taken and refused, by which codes, and the costliest. A document without a proper answer is
-written to a file, named with its seed, and the exit code is 1; `--replay` asks for that one alone, with a debugger's freedom.
+Prints one JSON object: how many were accepted and rejected, by code, and the slowest. A document without a proper answer
+is written to a file named after its seed, and the exit code is 1; `--replay` reads that one alone.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _SHOWN = 10
 
 
 class TooSlow(AssertionError):
-    """An answer took more than its CPU time."""
+    """An answer took too much CPU time."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Ask and judge; the exit code."""
+    """Read and check; returns the exit code."""
     options = _parser().parse_args(arguments)
     texts = corpus()
     if options.replay:
@@ -67,13 +67,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def watch() -> None:
-    """Have CPU time watched in this process from now on."""
+    """Watch the CPU time of this process."""
     signal.signal(signal.SIGPROF, _too_slow)
 
 
 @contextmanager
 def bounded() -> Generator[None]:
-    """Within the bounds, a wish for more memory fails, and more CPU time raises."""
+    """Bound memory and CPU time: more memory fails, more CPU time raises."""
     gc.collect(0)
     held = int(Path("/proc/self/statm").read_text().split()[5]) * _PAGE
     unlimited = resource.getrlimit(resource.RLIMIT_DATA)
@@ -112,10 +112,10 @@ def _summary(count: int, taken: int, failed: int, slowest: tuple[float, str], co
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Ask for an answer to documents that nobody wrote.")
+    parser = argparse.ArgumentParser(description="Read mutated documents and check the answers.")
     parser.add_argument("--count", type=int, default=20_000, help="how many (default: %(default)s)")
-    parser.add_argument("--seed", default="0", help="which (default: %(default)s)")
-    parser.add_argument("--replay", default="", metavar="SEED", help="only this one, such as 0:1234")
+    parser.add_argument("--seed", default="0", help="the seed (default: %(default)s)")
+    parser.add_argument("--replay", default="", metavar="SEED", help="only this document, such as 0:1234")
     return parser
 
 

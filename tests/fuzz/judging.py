@@ -1,4 +1,4 @@
-"""What every answer to a document must be, whatever the document."""
+"""Requirements on the answer to any document."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _CODES = frozenset(code.value for code in Code)
 
 
 class Unfit(AssertionError):
-    """An answer that nobody should get."""
+    """An answer that violates a requirement."""
 
 
 def judge(document: str | bytes) -> tuple[str, ...]:
-    """Ask for an answer, and check it; the codes of its errors, none where the document was taken. Raises ``Unfit``."""
+    """Read a document and check the answer; returns the codes of its errors. Raises ``Unfit``."""
     parsed = parse(document, namespace="fuzz", name="fuzzed")
     errors = [problem for problem in parsed.problems if problem.severity is Severity.ERROR]
     _demand(bool(parsed.jobs) is not bool(errors), "either jobs or errors")
@@ -37,22 +37,20 @@ def _problem(problem: Problem) -> None:
     _demand(problem.code in _CODES, f"a known code, not {problem.code}")
     _demand(bool(problem.message), f"words for {problem.code}")
     _demand(
-        problem.message.isprintable() and problem.path.isprintable(), f"printable words for {problem.code}"
+        problem.message.isprintable() and problem.path.isprintable(), f"printable text for {problem.code}"
     )
-    _demand(problem.line >= 0 and problem.column >= 0, "a place in the text")
-    _demand(
-        len(problem.message) < _LONGEST, f"a message that can be read, not {len(problem.message)} characters"
-    )
+    _demand(problem.line >= 0 and problem.column >= 0, "a location in the text")
+    _demand(len(problem.message) < _LONGEST, f"a readable message, not {len(problem.message)} characters")
 
 
 _LONGEST = 1_000
 
 
 def _job(job: Job) -> None:
-    _demand(msgspec.json.decode(msgspec.json.encode(job), type=Job) == job, "a job that can be stored")
+    _demand(msgspec.json.decode(msgspec.json.encode(job), type=Job) == job, "a job that fits into an event")
     alone = msgspec.structs.replace(job, built_by="")
     refused = [problem for problem in check(alone) if problem.severity is Severity.ERROR]
-    _demand(not refused, f"a job that the other door takes too: {refused[:1]}")
+    _demand(not refused, f"a job that the typed reader accepts: {refused[:1]}")
     again = parse(native_text(alone))
     _demand(len(again.jobs) == 1, f"a job that can be written in the native form: {again.problems[:1]}")
 

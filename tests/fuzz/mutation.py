@@ -1,4 +1,4 @@
-"""Documents that nobody wrote: good ones with something wrong in them, as text and as trees. A seed says which, for ever."""
+"""Mutated documents: valid ones with errors inserted, as text and as trees. A seed reproduces each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Mutate = Callable[[str, random.Random, Sequence[str]], "str | bytes"]
 
 
 def corpus() -> list[str]:
-    """Every document that the project holds: the examples, good and bad, and the golden ones of each format."""
+    """Return every document of the project: examples, good and bad, and golden ones of each format."""
     folders = (ROOT / "examples", ROOT / "tests" / "golden" / "formats")
     found = [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in _SUFFIXES]
     texts = [path.read_bytes().decode(errors="ignore") for path in found]
@@ -48,7 +48,7 @@ _LARGEST = 40_000
 
 
 def document(seed: str, texts: Sequence[str]) -> str | bytes:
-    """The document of a seed, from one to four mutations of a text, which is seldom left as it is."""
+    """Return the document of a seed: one to four mutations of a text."""
     draw = random.Random(seed)
     made: str | bytes = draw.choice(texts)
     for _ in range(draw.choice((0, 1, 1, 1, 2, 2, 3, 4))):
@@ -76,11 +76,11 @@ def _tree(text: str, draw: random.Random, texts: Sequence[str]) -> str:
 
 
 class _Loader(yaml.CSafeLoader):
-    """Tags are not the point here: what cannot be made is left as text."""
+    """Tags are not the point here: values that cannot be constructed stay texts."""
 
 
 class _Dumper(yaml.CSafeDumper):
-    """Writes what the loader read."""
+    """Write what the loader read."""
 
 
 Parent = dict[Any, Any] | list[Any]

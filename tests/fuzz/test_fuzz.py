@@ -1,4 +1,4 @@
-"""Twenty thousand documents that nobody wrote get an answer each: bounded, printable, without a stack trace; and the bounds bite."""
+"""Twenty thousand mutated documents get a bounded, printable answer without a stack trace, and the bounds are enforced."""
 
 import json
 import subprocess
@@ -22,13 +22,13 @@ def test_every_document_gets_an_answer(seed: str) -> None:
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert summary["documents"] == summary["taken"] + summary["refused"] == EACH
-    # A fuzzer whose documents are all refused by the same check has stopped to look at what lies behind it.
+    # A fuzzer whose documents are all rejected by the same check tests nothing behind it.
     assert summary["taken"] > EACH // 100
     assert len(summary["codes"]) > 15
 
 
 def test_what_asks_for_too_much_memory_is_found_out() -> None:
-    # In a process of its own: this one may hold as much, freed by other tests and not given back.
+    # In a separate process: this one may have freed memory that other tests left.
     ask = f"from fuzz import bounded\nwith bounded():\n    bytearray({BYTES + 1024 * 1024})"
     done = subprocess.run(
         [sys.executable, "-c", ask], cwd=RUN.parent, capture_output=True, text=True, check=False

@@ -1,7 +1,7 @@
 """An asynchronous parameter server and its workers, in NumPy.
 
-The thread limits are set here because BLAS reads them once, when NumPy is first imported, and this file runs before any module of the
-package: the matrices are small, so more threads would only take the cores from the other replicas.
+The thread limits are set here because BLAS reads them once, when NumPy is first imported. The matrices are small, so more
+threads would only take cores from other replicas.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""Who this replica is, read from ``TF_CONFIG`` alone.
+"""The identity of this replica, read from ``TF_CONFIG`` alone.
 
-The list of workers is only looked at for the replica's own place in it: an elastic job lists every worker up to the maximum from the
-beginning, and those that are absent do not answer, so nobody but the parameter server is ever called.
+The list of workers is used only to find the replica's own address: an elastic job lists every worker up to the maximum,
+and absent ones do not answer, so only the parameter server is ever called.
 """
 
 import ipaddress
@@ -15,7 +15,7 @@ ROLES = ("ps", "worker", *CHIEFS)
 
 
 class ConfigError(ValueError):
-    """``TF_CONFIG`` cannot be used; the message is one line that says where and why."""
+    """``TF_CONFIG`` cannot be used; the message is one line with the path and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Address:
 
     @property
     def bind_host(self) -> str | None:
-        """Where to listen: a loopback address as it is, otherwise every interface, since a replica's name may not resolve to it yet."""
+        """The address to listen on: a loopback address as it is, else every interface, since a replica's name may not resolve yet."""
         try:
             return self.host if ipaddress.ip_address(self.host).is_loopback else None
         except ValueError:
@@ -39,7 +39,7 @@ class Address:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterConfig:
-    """This replica's place: ``chief`` is the name of the replica that reports and judges, ``server`` the parameter server."""
+    """This replica's identity: ``chief`` names the replica that reports and evaluates, ``server`` is the parameter server."""
 
     role: str
     index: int
@@ -53,7 +53,7 @@ class ClusterConfig:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this replica reports progress and judges the result."""
+        """Whether this replica reports progress and evaluates the result."""
         return self.name == self.chief
 
 
@@ -61,7 +61,7 @@ def read_tf_config(environ: Mapping[str, str]) -> ClusterConfig:
     """Read ``TF_CONFIG``.
 
     Raises:
-        ConfigError: where it is absent or malformed, or names a role or an address that this program cannot serve.
+        ConfigError: if it is absent or malformed, or names a role or an address that this program does not support.
     """
     text = environ.get("TF_CONFIG", "")
     if not text.strip():
@@ -105,7 +105,7 @@ def _server(members: Mapping[str, Mapping[int, Address]]) -> Address:
 
 
 def _members(value: object, path: str) -> dict[int, Address]:
-    """Addresses by index: a list, or the sparse map that a dynamic worker is given."""
+    """Return addresses by index: from a list, or from the sparse map of a dynamic worker."""
     if isinstance(value, list):
         listed = cast("list[object]", value)
         return {index: _address(item, f"{path}[{index}]") for index, item in enumerate(listed)}

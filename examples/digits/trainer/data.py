@@ -1,6 +1,7 @@
 """The handwritten digits that scikit-learn ships, read without importing scikit-learn.
 
-Importing ``sklearn.datasets`` costs more than a second of CPU in every replica; the file inside the package is read in milliseconds.
+Importing ``sklearn.datasets`` costs more than a second of CPU in every replica; reading the file inside the package takes
+milliseconds.
 """
 
 import gzip
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 TEST_SHARE = 5
-"""One sample in this many is held out for the test."""
+"""One in this many samples is held out for the test."""
 
 _BRIGHTEST = 16.0
 _SPLIT_SEED = 20210
@@ -32,7 +33,7 @@ class Samples:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Digits:
-    """The data set, split the same way in every replica."""
+    """The data set, with the same split in every replica."""
 
     training: Samples
     test: Samples
@@ -42,7 +43,7 @@ def load_digits() -> Digits:
     """Read all 1,797 digits and hold one in ``TEST_SHARE`` out for the test.
 
     Raises:
-        DataError: where scikit-learn, which ships the file, is not installed.
+        DataError: if scikit-learn, which ships the file, is not installed.
     """
     with gzip.open(_find_file(), "rt", encoding="ascii") as file:
         table = np.loadtxt(file, delimiter=",", dtype=np.float32)

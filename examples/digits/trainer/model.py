@@ -1,6 +1,7 @@
 """A perceptron with one hidden layer, as functions of one flat vector.
 
-The parameters are a flat vector because that is what travels and what the server adds gradients to; only here does it have layers.
+The parameters are flat because workers send them over the network and the server adds gradients to them; only this module
+knows the layers.
 """
 
 import numpy as np
@@ -14,13 +15,13 @@ CLASSES = 10
 
 _SPLITS = np.cumsum([INPUTS * HIDDEN, HIDDEN, HIDDEN * CLASSES])
 SIZE = int(_SPLITS[-1]) + CLASSES
-"""Parameters in all."""
+"""The number of parameters."""
 
 Vector = NDArray[np.float32]
 
 
 def initial_parameters(*, seed: int) -> Vector:
-    """Parameters to start from: float32 of shape (SIZE,), weights scaled for rectified units, biases zero."""
+    """Return initial parameters: float32 of shape (SIZE,), weights scaled for rectified units, biases zero."""
     random = np.random.default_rng(seed)
     layers = (
         random.normal(0.0, np.sqrt(2.0 / INPUTS), INPUTS * HIDDEN),
@@ -32,7 +33,7 @@ def initial_parameters(*, seed: int) -> Vector:
 
 
 def loss_and_gradient(parameters: Vector, batch: Samples) -> tuple[float, Vector]:
-    """Mean cross-entropy in nats over the batch, and its gradient of the shape of ``parameters``."""
+    """Return the mean cross-entropy of the batch in nats, and its gradient with the shape of ``parameters``."""
     _, _, weights_out, _ = _layers(parameters)
     hidden, logits = _forward(parameters, batch.images)
     count = len(batch.labels)
@@ -57,7 +58,7 @@ def loss_and_gradient(parameters: Vector, batch: Samples) -> tuple[float, Vector
 
 
 def accuracy(parameters: Vector, samples: Samples) -> float:
-    """Share of the samples that are classified right, 0 to 1."""
+    """Return the share of correctly classified samples, 0 to 1."""
     _, logits = _forward(parameters, samples.images)
     return float((logits.argmax(axis=1) == samples.labels).mean())
 

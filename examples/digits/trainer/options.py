@@ -1,4 +1,4 @@
-"""The flags of the program. Every role takes all of them, because a role is given by ``TF_CONFIG`` and not by the command."""
+"""The flags of the program. Every role accepts all of them, because ``TF_CONFIG`` and not the command selects the role."""
 
 import argparse
 import math
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """What a user may choose; times in the unit of their name."""
+    """The options; times in the unit of their name."""
 
     global_steps: int
     batch_size: int
@@ -21,10 +21,10 @@ class Options:
 
 
 def parse_options(arguments: Sequence[str]) -> Options:
-    """Read the flags.
+    """Parse the flags.
 
     Raises:
-        SystemExit: with code 2 and one line on standard error where a flag is wrong, as ``argparse`` does.
+        SystemExit: with code 2 and one line on standard error for a wrong flag, as ``argparse`` does.
     """
     parser = argparse.ArgumentParser(
         prog="train.py",

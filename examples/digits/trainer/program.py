@@ -1,17 +1,17 @@
-"""From flags and environment to an exit code.
+"""Run the program: flags and environment in, exit code out.
 
-What an exit code means to whoever restarts replicas (1-127 permanent, 128 and above retryable) decides which is used:
+Exit codes follow the convention of restart policies (1-127 permanent, 128 and above retryable):
 
-==== =========================================================================================================================
+==== ==================================================================================================
 code meaning
-==== =========================================================================================================================
-0    the role's work is done; from the chief (or worker 0), the target accuracy was reached
-1    the target accuracy was missed: running it again would not help
-2    something must be put right first: ``TF_CONFIG``, a flag, the data set, or what answers at the parameter server's address
-130  interrupted (SIGINT), before the work was done
-138  the parameter server did not answer for ``--patience_s``, or cannot listen on its address: worth another try
-143  asked to leave (SIGTERM) before the work was done; 0 would tell the framework that a leaving worker 0 had succeeded
-==== =========================================================================================================================
+==== ==================================================================================================
+0    the role is done; from the chief (or worker 0): the target accuracy was reached
+1    the target accuracy was missed; a restart would not help
+2    a mistake to fix first: ``TF_CONFIG``, a flag, the data set, or another server at the address
+130  interrupted (SIGINT) before the end
+138  the parameter server did not answer for ``--patience_s``, or cannot listen on its address
+143  SIGTERM before the end; 0 would report success if worker 0 leaves
+==== ==================================================================================================
 """
 
 import asyncio
@@ -31,7 +31,7 @@ RETRYABLE = 138
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Play the role that ``TF_CONFIG`` names and return the exit code; ``arguments`` are without the program's name."""
+    """Play the role that ``TF_CONFIG`` names and return the exit code; ``arguments`` exclude the program's name."""
     options = parse_options(arguments)
     try:
         config = read_tf_config(environ)

@@ -1,4 +1,4 @@
-"""What the chief tells the user while it trains: one line each time the global step passes a multiple of the interval."""
+"""Progress lines of the chief: one each time the global step passes a multiple of the interval."""
 
 import time
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from .wire import Reply
 
 
 class Progress:
-    """Collects losses between two lines; ``accuracy_of`` judges a reply's parameters, 0 to 1."""
+    """Collects losses between two lines; ``accuracy_of`` evaluates the parameters of a reply, 0 to 1."""
 
     def __init__(self, *, every: int, accuracy_of: Callable[[Reply], float]) -> None:
         self._every = every
@@ -17,13 +17,13 @@ class Progress:
         self._since = time.monotonic()
 
     def begin(self, reply: Reply) -> None:
-        """Count from here: the training may be far ahead of a worker that has come back, and behind after a new server."""
+        """Restart counting at this step: training may be ahead of a worker that returns, or behind after a server restart."""
         self._losses.clear()
         self._step = reply.step
         self._since = time.monotonic()
 
     def record(self, loss: float, reply: Reply) -> None:
-        """Take one step's loss and the answer to it; print where a line is due."""
+        """Record one step's loss and reply; print a line if one is due."""
         self._losses.append(loss)
         if reply.step // self._every <= self._step // self._every:
             return

@@ -1,9 +1,9 @@
 """The parameter server: the only holder of the parameters and of the global step.
 
-It runs on one event loop, so gradients are applied one after another and the step needs no lock. A gradient is applied once, when it
-has arrived whole; one that arrives after the last step is answered and not applied.
+It runs on one event loop, so gradients are applied one after another without locks. A gradient is applied once, after it
+has arrived completely; one that arrives after the last step is answered and not applied.
 
-Parameters live in memory alone: a server that is killed begins again at step 0, and the workers find it and follow.
+Parameters are in memory only: a server that is killed restarts at step 0, and the workers reconnect.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from .options import Options
 from .wire import Kind, ProtocolError, Reply, Request, decode_vector, read_request
 
 SILENCE_S = 60.0
-"""A worker that says nothing for so long, as one on a lost node, is no longer counted."""
+"""A worker that is silent for this long, as on a lost node, is no longer counted."""
 
 _SEED = 1
 
@@ -23,14 +23,14 @@ _FAREWELLS = {Kind.LEAVE: "left", Kind.FINISH: "finished"}
 
 
 class AddressUnavailableError(Exception):
-    """The address that ``TF_CONFIG`` gives to the parameter server cannot be listened on."""
+    """The parameter server cannot listen on its address in ``TF_CONFIG``."""
 
 
 class ParameterServer:
-    """Holds the parameters and answers workers. Ends by itself when all is over and nobody has come for ``linger_s``.
+    """Holds the parameters and answers workers. Ends when training is over and no worker has connected for ``linger_s``.
 
-    It stays for the late, because a worker that was started as the last gradient came, or a chief that was restarted after it, still has
-    to learn that the training is over.
+    It lingers because a worker that started with the last gradient, or a chief that restarted after it, must still learn
+    that training is over.
     """
 
     def __init__(self, *, chief: str, global_steps: int, learning_rate: float, linger_s: float) -> None:
@@ -53,19 +53,19 @@ class ParameterServer:
 
     @property
     def workers(self) -> int:
-        """Replicas that are connected."""
+        """Connected replicas."""
         return len(self._live)
 
     @property
     def exit_code(self) -> int:
-        """0 once the chief has seen the end; otherwise 128 and the signal that came first."""
+        """0 once the chief has seen the end; else 128 plus the first signal."""
         return 0 if self._complete else 128 + self._signal
 
     async def run(self, *, host: str | None, port: int, listening: asyncio.Future[int] | None = None) -> None:
-        """Serve until all is over or ``stop``; ``listening`` is told the port, which is chosen where ``port`` is 0.
+        """Serve until training is over or ``stop``; ``listening`` receives the port, which is chosen if ``port`` is 0.
 
         Raises:
-            AddressUnavailableError: where the address cannot be listened on.
+            AddressUnavailableError: if the server cannot listen on the address.
         """
         try:
             server = await asyncio.start_server(self._serve, host, port)
@@ -81,7 +81,7 @@ class ParameterServer:
                 writer.close()
 
     def stop(self, number: int) -> None:
-        """End at once, because of the signal of this number."""
+        """End at once, because of this signal number."""
         self._signal = number
         self._over.set()
 
@@ -96,14 +96,14 @@ class ParameterServer:
         except (ProtocolError, TimeoutError) as error:
             farewell = f"was dropped: {error or 'silent for too long'}"
         except (OSError, asyncio.IncompleteReadError):
-            pass  # How a killed worker looks from here.
+            pass  # A killed worker ends here.
         finally:
             writer.close()
             if self._live.get(name) is writer:
                 self._part(name, farewell, finished=finished)
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
-        """Take the HELLO. A name that is connected already is taken over: its older connection belongs to a worker that has gone."""
+        """Read the HELLO. A name that is already connected is taken over: its older connection belongs to a dead worker."""
         async with asyncio.timeout(SILENCE_S):
             request = await read_request(reader)
         name = request.body.decode(errors="replace")
@@ -120,7 +120,7 @@ class ParameterServer:
         return name
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Kind:
-        """Answer pushes until the worker says how it goes: LEAVE or FINISH."""
+        """Answer pushes until the worker sends LEAVE or FINISH."""
         while True:
             async with asyncio.timeout(SILENCE_S):
                 request = await read_request(reader)
@@ -155,7 +155,7 @@ class ParameterServer:
 
 
 async def serve(*, config: ClusterConfig, options: Options) -> int:
-    """Play the parameter server and return the exit code."""
+    """Run the parameter server and return the exit code."""
     server = ParameterServer(
         chief=config.chief,
         global_steps=options.global_steps,

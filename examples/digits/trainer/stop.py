@@ -1,7 +1,7 @@
-"""Asked to leave: SIGTERM and SIGINT, noted and acted upon between two steps.
+"""SIGTERM and SIGINT, recorded and handled between two steps.
 
-Waiting is done on a file descriptor that the signal itself makes readable, so that a signal ends a wait at once; a lock would not be
-safe to take in a signal handler.
+Waiting uses a file descriptor that the signal itself makes readable, so a signal ends a wait at once; a lock is not safe
+in a signal handler.
 """
 
 import select
@@ -14,7 +14,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignal:
-    """A context manager of the main thread, inside which the signals are noted instead of ending the process."""
+    """A context manager of the main thread that records the signals instead of ending the process."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -35,16 +35,16 @@ class StopSignal:
 
     @property
     def requested(self) -> bool:
-        """Whether a signal has come."""
+        """Whether a signal was received."""
         return self._number != 0
 
     @property
     def exit_code(self) -> int:
-        """128 and the signal's number, as shells count it."""
+        """128 plus the signal's number, as shells count it."""
         return 128 + self._number
 
     def wait(self, seconds: float) -> None:
-        """Wait so long, or until a signal comes."""
+        """Wait this long, or until a signal."""
         if seconds > 0 and not self.requested:
             select.select([self._readable], [], [], seconds)
 

@@ -1,10 +1,10 @@
-"""What workers and the parameter server say to each other over TCP.
+"""The protocol between workers and the parameter server over TCP.
 
-A worker asks, the server answers: HELLO and PUSH are answered by the parameters, LEAVE and FINISH by nothing. A PUSH is never sent
-again: when the connection breaks under it, the worker cannot know whether it counted, and a lost gradient costs nothing while a
-gradient counted twice would make the global step a lie.
+A worker asks, the server answers: HELLO and PUSH get the parameters, LEAVE and FINISH get nothing. A PUSH is never
+repeated: when the connection breaks, the worker cannot know whether it was applied; a lost gradient costs nothing, while
+a gradient applied twice would falsify the global step.
 
-Every frame is a fixed header and a body of the length that the header states; vectors travel as little-endian float32.
+A frame is a fixed header and a body of the length in the header; vectors are little-endian float32.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import numpy as np
 from .model import SIZE, Vector
 
 MAX_BODY = 4 * SIZE
-"""Bytes in the longest body, which is a vector of parameters."""
+"""Bytes of the longest body, a vector of parameters."""
 
 _REQUEST = struct.Struct("!BI")
 _REPLY = struct.Struct("!?IQI")
@@ -26,20 +26,20 @@ _FLOAT = np.dtype("<f4")
 
 
 class ProtocolError(Exception):
-    """The other side speaks something else."""
+    """The peer does not speak this protocol."""
 
 
 class Kind(enum.IntEnum):
-    """What a worker says."""
+    """The kinds of requests."""
 
     HELLO = 1
-    """I am the replica whose name is the body."""
+    """The body is the replica's name."""
     PUSH = 2
-    """Apply the gradient that is the body."""
+    """The body is a gradient to apply."""
     LEAVE = 3
-    """I go before the end, and may be back."""
+    """The worker leaves before the end and may return."""
     FINISH = 4
-    """I have seen the end and done what it asked of me."""
+    """The worker has seen the end and is done."""
 
 
 _KINDS = frozenset(kind.value for kind in Kind)
@@ -47,19 +47,19 @@ _KINDS = frozenset(kind.value for kind in Kind)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a worker says, with its body."""
+    """A request with its body."""
 
     kind: Kind
     body: bytes = b""
 
     def encode(self) -> bytes:
-        """The frame."""
+        """Return the frame."""
         return _REQUEST.pack(self.kind, len(self.body)) + self.body
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reply:
-    """Where the training stands: gradients applied, replicas connected, whether it is over, and the parameters of shape (SIZE,)."""
+    """The state of training: gradients applied, replicas connected, whether it is over, and parameters of shape (SIZE,)."""
 
     step: int
     workers: int
@@ -67,21 +67,21 @@ class Reply:
     parameters: Vector
 
     def encode(self) -> bytes:
-        """The frame."""
+        """Return the frame."""
         body = encode_vector(self.parameters)
         return _REPLY.pack(self.done, self.workers, self.step, len(body)) + body
 
 
 def encode_vector(vector: Vector) -> bytes:
-    """The vector's bytes."""
+    """Return the vector's bytes."""
     return vector.astype(_FLOAT, copy=False).tobytes()
 
 
 def decode_vector(body: bytes) -> Vector:
-    """The vector of shape (SIZE,) that ``body`` holds.
+    """Return the vector of shape (SIZE,) in ``body``.
 
     Raises:
-        ProtocolError: where it holds another number of parameters, or one that is not finite.
+        ProtocolError: if its length is wrong or a value is not finite.
     """
     if len(body) != MAX_BODY:
         raise ProtocolError(f"a vector of {len(body)} bytes instead of {MAX_BODY}")
@@ -95,8 +95,8 @@ async def read_request(reader: asyncio.StreamReader) -> Request:
     """Read one request on the server's side.
 
     Raises:
-        ProtocolError: where the bytes are not a request.
-        asyncio.IncompleteReadError: where the worker has closed the connection.
+        ProtocolError: if the bytes are not a request.
+        asyncio.IncompleteReadError: if the worker has closed the connection.
     """
     kind, length = _REQUEST.unpack(await reader.readexactly(_REQUEST.size))
     if kind not in _KINDS or length > MAX_BODY:
@@ -105,7 +105,7 @@ async def read_request(reader: asyncio.StreamReader) -> Request:
 
 
 class Connection:
-    """The worker's end, blocking: a worker has nothing else to do while it waits for the parameters."""
+    """The worker's side, blocking: a worker has nothing else to do while it waits for parameters."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -115,8 +115,8 @@ class Connection:
         """Send a HELLO or a PUSH and wait for the answer.
 
         Raises:
-            OSError: where the connection breaks or the answer takes longer than the socket's time-out.
-            ProtocolError: where the answer is not one.
+            OSError: if the connection breaks or the answer exceeds the socket's timeout.
+            ProtocolError: if the answer is malformed.
         """
         self._sock.sendall(request.encode())
         done, workers, step, length = _REPLY.unpack(self._receive(_REPLY.size))
@@ -127,15 +127,15 @@ class Connection:
         return Reply(step=step, workers=workers, done=done, parameters=decode_vector(self._receive(length)))
 
     def tell(self, request: Request) -> None:
-        """Send a LEAVE or a FINISH, which nobody answers.
+        """Send a LEAVE or a FINISH, which have no answer.
 
         Raises:
-            OSError: where the connection breaks.
+            OSError: if the connection breaks.
         """
         self._sock.sendall(request.encode())
 
     def close(self) -> None:
-        """Close the connection; may be called again."""
+        """Close the connection; idempotent."""
         self._sock.close()
 
     def _receive(self, length: int) -> bytes:

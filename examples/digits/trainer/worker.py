@@ -1,8 +1,8 @@
-"""The worker: take the parameters, find a gradient, push it, until the parameter server says that it is over.
+"""The worker: pull the parameters, compute a gradient, push it, until the parameter server reports the end.
 
-A worker owns nothing that outlives it. It may be killed at any instruction, come back under the same name, or join late; it then takes
-the parameters as they are. Each life draws its own minibatches, from its name and the step at which it joined, so that one that
-comes back does not repeat what it did before.
+A worker has no state that must survive. It may be killed, return under the same name, or join late, and then pulls the
+current parameters. Its minibatches depend on its name and the step at which it joined, so that a returning worker does
+not repeat earlier ones.
 """
 
 import socket
@@ -20,18 +20,18 @@ from .stop import StopSignal
 from .wire import Connection, Kind, Reply, Request, encode_vector
 
 ANSWER_TIMEOUT_S = 10.0
-"""How long an answer may take; well within the grace that a replica is given to end."""
+"""The timeout of an answer; well within the grace period of a replica."""
 
 _FIRST_DELAY_S = 0.1
 _LONGEST_DELAY_S = 2.0
 
 
 class ServerUnreachableError(Exception):
-    """The parameter server did not answer for as long as the worker was willing to wait."""
+    """The parameter server did not answer within the worker's patience."""
 
 
 class Worker:
-    """One replica that trains; the chief among them also reports and judges."""
+    """One training replica; the chief also reports and evaluates."""
 
     def __init__(self, *, config: ClusterConfig, options: Options, digits: Digits, stop: StopSignal) -> None:
         self._config = config
@@ -42,11 +42,11 @@ class Worker:
         self._progress = Progress(every=options.report_every, accuracy_of=self._test_accuracy)
 
     def run(self) -> int:
-        """Train until the end, or until asked to leave, and return the exit code.
+        """Train until the end or SIGTERM, and return the exit code.
 
         Raises:
-            ServerUnreachableError: where the parameter server has not answered for ``patience_s``.
-            ProtocolError: where what answers is not a parameter server of this program.
+            ServerUnreachableError: if the parameter server has not answered for ``patience_s``.
+            ProtocolError: if the peer is not a parameter server of this program.
         """
         while not self._stop.requested:
             reached = self._reach_server()
@@ -66,7 +66,7 @@ class Worker:
         return self._stop.exit_code
 
     def _reach_server(self) -> tuple[Connection, Reply] | None:
-        """Connect and say hello, trying again with growing delays; ``None`` when asked to leave meanwhile."""
+        """Connect and send HELLO, retrying with growing delays; ``None`` if a signal arrives meanwhile."""
         server = self._config.server
         deadline = time.monotonic() + self._options.patience_s
         delay = _FIRST_DELAY_S
@@ -101,7 +101,7 @@ class Worker:
         return connection, reply
 
     def _train(self, connection: Connection, reply: Reply) -> Reply:
-        """Step until the end or until asked to leave; the last answer says which."""
+        """Train until the end or a signal; return the last answer."""
         batches = self._batches(joined_at=reply.step)
         self._progress.begin(reply)
         while not reply.done and not self._stop.requested:

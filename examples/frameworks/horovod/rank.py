@@ -1,4 +1,4 @@
-"""A rank of a Horovod job: started by ``mpirun`` in a worker, on the hosts that ``discover_hosts.sh`` told the launcher."""
+"""A rank of a Horovod job, started by ``mpirun`` in a worker on the hosts that ``discover_hosts.sh`` printed."""
 
 import os
 

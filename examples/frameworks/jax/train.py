@@ -1,4 +1,4 @@
-"""A program that knows what ``jax.distributed.initialize`` asks for: the coordinator, how many processes, and which one this is."""
+"""A program that uses the variables of ``jax.distributed.initialize``: coordinator, number of processes, process id."""
 
 import os
 import sys

@@ -1,11 +1,11 @@
-"""Sums over all ranks with Open MPI itself, called through ctypes, so that neither a compiler nor bindings are needed."""
+"""Sum over all ranks with Open MPI, called through ctypes, so that neither a compiler nor bindings are needed."""
 
 import ctypes
 import os
 
 
 class Mpi:
-    """As much of MPI as this takes."""
+    """The part of MPI that this program uses."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)
@@ -13,13 +13,13 @@ class Mpi:
         self._check(self._library.MPI_Init(None, None))
 
     def number(self, function: str) -> int:
-        """What ``MPI_Comm_rank`` or ``MPI_Comm_size`` answers."""
+        """Return the answer of ``MPI_Comm_rank`` or ``MPI_Comm_size``."""
         answer = ctypes.c_int()
         self._check(getattr(self._library, function)(self._world, ctypes.byref(answer)))
         return answer.value
 
     def sum(self, mine: int) -> int:
-        """The sum of everybody's ``mine``."""
+        """Return the sum of ``mine`` over all ranks."""
         given, answer = ctypes.c_int(mine), ctypes.c_int()
         whole, plus = self._handle("ompi_mpi_int"), self._handle("ompi_mpi_op_sum")
         self._check(
@@ -30,7 +30,7 @@ class Mpi:
         return answer.value
 
     def finish(self) -> None:
-        """Wait for the others and leave."""
+        """Wait for the other ranks and finalize."""
         self._check(self._library.MPI_Finalize())
 
     def _handle(self, symbol: str) -> object:

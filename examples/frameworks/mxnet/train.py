@@ -1,4 +1,4 @@
-"""A program that knows MXNet's variables: servers and workers register with the scheduler, which ends the job."""
+"""A program that uses MXNet's variables: servers and workers register with the scheduler, which ends the job."""
 
 import json
 import os

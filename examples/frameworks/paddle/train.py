@@ -1,4 +1,4 @@
-"""A program that knows PaddlePaddle's variables: everybody registers with the master, which serves the parameters."""
+"""A program that uses PaddlePaddle's variables: all replicas register with the master, which serves the parameters."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A program of no framework: MUSTER_MEMBERS names a file that says who is there."""
+"""A program without a framework: MUSTER_MEMBERS names a file with all members."""
 
 import json
 import os

@@ -1,6 +1,6 @@
-"""Sums the ranks of all processes with PyTorch's gloo backend; ``torchrun`` tells each process who it is."""
+"""Sum the ranks of all processes with PyTorch's gloo backend, under ``torchrun``."""
 
-# PyTorch need not be installed where the types are checked.
+# PyTorch need not be installed where types are checked.
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 import os

@@ -1,11 +1,11 @@
-"""Fits a line through 1,200 points with as many processes as there are, in ``STEPS`` steps in all, and ends with the same line however many
-there were at which step.
+"""Fit a line through 1,200 points with any number of processes in ``STEPS`` steps; the result does not depend on how many
+there were at each step.
 
-``torchrun`` starts the processes anew whenever a node joins or leaves. So the weights and the step count are kept in ``CHECKPOINT``, a file
-that all nodes must share: the process of rank 0 writes it every few steps, and reads it for all when they begin again.
+``torchrun`` restarts the processes whenever a node joins or leaves, so weights and step are in ``CHECKPOINT``, a file
+that all nodes share: rank 0 writes it every few steps and reads it for all after a restart.
 """
 
-# PyTorch need not be installed where the types are checked.
+# PyTorch need not be installed where types are checked.
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 import os
@@ -28,7 +28,7 @@ points = torch.linspace(-1, 1, 1200, dtype=torch.float64)
 values = 3 * points - 1 + torch.sin(40 * points)
 mine, wanted = points[rank::size], values[rank::size]
 
-# Slope, offset and the step that they are of.
+# Slope, offset and their step.
 state = torch.zeros(3, dtype=torch.float64)
 if rank == 0 and CHECKPOINT.exists():
     state = torch.load(CHECKPOINT)
@@ -50,6 +50,6 @@ while step < STEPS:
     time.sleep(PAUSE_S)
 
 print(f"rank {rank} of {size} ends at step {step}: {line[0]:.9f} x + {line[1]:.9f}", flush=True)
-# Whoever ends while another has yet to read its last sum takes the connection along.
+# A process that ends while another still reads its last sum breaks the connection.
 dist.barrier()
 dist.destroy_process_group()

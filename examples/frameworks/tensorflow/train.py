@@ -1,4 +1,4 @@
-"""A program that knows TF_CONFIG alone, as ``tf.distribute`` does: the chief meets every task of the cluster."""
+"""A program that uses TF_CONFIG alone, as ``tf.distribute`` does: the chief meets every task of the cluster."""
 
 import json
 import os
@@ -15,7 +15,7 @@ me = f"{task['type']}-{task['index']}"
 host, _, port = cluster["chief"][0].rpartition(":")
 
 if task["type"] == "evaluator":
-    # It watches the checkpoints of the others, whether it is listed with them or not, and takes no part.
+    # The evaluator only watches checkpoints, whether it is listed or not.
     print(f"{me} is {'in' if me in addresses else 'outside of'} the cluster", flush=True)
     sys.exit(0)
 if addresses[me].rpartition(":")[2] != os.environ["MUSTER_PORT"]:

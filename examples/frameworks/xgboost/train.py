@@ -1,4 +1,4 @@
-"""A program that knows the operator's variables for XGBoost and LightGBM: the master meets the workers, and these each other."""
+"""A program that uses the operator's variables for XGBoost and LightGBM: the master meets the workers, then the workers each other."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ names = roll_call(master, size=size, leads=rank == 0, name=f"rank {rank}")
 code = finish(names, [f"rank {number}" for number in range(3)])
 
 if rank:
-    # Where all workers share one machine each has its own port: then WORKER_ADDRS has them too.
+    # On one machine each worker has its own port, listed in WORKER_ADDRS.
     host, _, port = workers[0].rpartition(":")
     first = (host, int(port)) if host else (port, int(os.environ["WORKER_PORT"]))
     if os.environ["WORKER_PORT"] != os.environ["MUSTER_PORT"]:

@@ -1,4 +1,4 @@
-"""The digit classifier as a job runs it: one process per replica, told nothing but TF_CONFIG; workers come and go."""
+"""The digit classifier as a job runs it: one process per replica with only TF_CONFIG; workers join and leave."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ FINAL = re.compile(r"final test accuracy (\d\.\d{4}) after (\d+) steps \(target 
 
 
 class Replica:
-    """One process and what it has printed."""
+    """One process and its output."""
 
     def __init__(self, name: str, *flags: str, **environ: str) -> None:
         self.name = name
@@ -40,7 +40,7 @@ class Replica:
         self._reader.start()
 
     def until_it_says(self, words: str) -> str:
-        """The first line that holds ``words``, waited for while the process runs."""
+        """Wait for the first line that contains ``words`` while the process runs."""
         deadline = time.monotonic() + WAIT_S
         with self._news:
             while True:
@@ -52,7 +52,7 @@ class Replica:
                 self._news.wait(0.5)
 
     def exit_code(self) -> int:
-        """The exit code, waited for."""
+        """Wait for the exit code."""
         code = self.process.wait(WAIT_S)
         self._reader.join(WAIT_S)
         return code
@@ -67,7 +67,7 @@ class Replica:
 
 
 class Job:
-    """One ps and up to four workers, on addresses that are theirs from the beginning."""
+    """One ps and up to four workers with fixed addresses."""
 
     def __init__(self, *flags: str) -> None:
         addresses = [f"127.0.0.1:{port}" for port in free_ports(5)]
@@ -88,7 +88,7 @@ class Job:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different because all are held at once."""
+    """Return free ports, all different because all are bound at once."""
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [each.getsockname()[1] for each in sockets]
@@ -96,7 +96,7 @@ def free_ports(count: int) -> list[int]:
 
 @pytest.fixture
 def new_job() -> Iterator[Callable[..., Job]]:
-    """Makes jobs whose processes are gone when the test ends."""
+    """Creates jobs whose processes end with the test."""
     made: list[Job] = []
 
     def make(*flags: str) -> Job:
@@ -109,7 +109,7 @@ def new_job() -> Iterator[Callable[..., Job]]:
 
 
 def final_result(replica: Replica) -> tuple[float, int]:
-    """Accuracy and steps of the one final line."""
+    """Return accuracy and steps of the final line."""
     (found,) = [match for line in replica.lines if (match := FINAL.fullmatch(line))]
     return float(found[1]), int(found[2])
 

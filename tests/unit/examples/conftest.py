@@ -1,4 +1,4 @@
-"""Puts the repository's root on the path, so that the examples import as a user's editor sees them."""
+"""Adds the repository's root to the path, so that the examples import as in a user's editor."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""TF_CONFIG: who this replica is, and one clear line where it cannot be known."""
+"""TF_CONFIG: the identity of the replica, and one clear line if it is unknown."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The job documents that stand beside the programs."""
+"""The job documents beside the programs."""
 
 from pathlib import Path
 from typing import cast

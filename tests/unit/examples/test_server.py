@@ -1,4 +1,4 @@
-"""The parameter server on a real socket: what is counted, who is counted, and when it ends."""
+"""The parameter server on a real socket: what counts, who counts, and when it ends."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ class Running:
         return connection, await ask(connection, Request(Kind.HELLO, name.encode()))
 
     async def send_raw(self, data: bytes) -> bytes:
-        """Send bytes and return all that comes until the server closes."""
+        """Send bytes and return everything until the server closes."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(data)
         async with asyncio.timeout(WAIT_S):
