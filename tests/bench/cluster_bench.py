@@ -237,7 +237,7 @@ async def _one(arena: Arena, contender: str, shape: Shape, *, fits: bool = True)
 
 
 async def _renew(arena: Arena) -> None:
-    """Restart the API server with warm memory: garbage of earlier turns, collected for a second at a time, would fall into a random turn."""
+    """Restart the API server with warm memory: garbage of earlier turns would fall into a random turn."""
     await arena.cluster.renew()
     await run(arena, bare(arena, _FIRST), _FIRST, pids={})
     await sweep(arena)

@@ -230,7 +230,7 @@ class Flow:
 
 @asynccontextmanager
 async def running_scheduler(root: Path) -> AsyncGenerator[SchedulerUnderTest]:
-    """Start a broker with an empty store on a disk, a scheduler as deployed, and the simulated services; everything is removed at the end."""
+    """Start a broker with an empty store on a disk, a scheduler as deployed, and the simulated services."""
     with fresh_folder(root) as folder:
         async with Broker(folder / "broker") as broker:
             settings = BusSettings(url=broker.url, request_timeout_s=30)
