@@ -59,7 +59,7 @@ fuzz: $(STAMP) ## Read 20,000 mutated documents (ARGS="--seed 7 --count 100000")
 	@$(BIN)/python tests/fuzz/fuzz.py $(ARGS)
 
 nightly: $(STAMP) ## Run the queue properties with 2,000 examples instead of 200
-	@$(BIN)/python -m pytest tests/property/scheduling/queues --hypothesis-profile=nightly $(ARGS)
+	@$(BIN)/python -m pytest tests/property/scheduling/state tests/property/scheduling/reservations --hypothesis-profile=nightly $(ARGS)
 
 bench: $(STAMP) ## Measure the budgets, one JSON object a line
 	@$(BIN)/python tests/bench/run.py $(ARGS)

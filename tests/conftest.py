@@ -25,7 +25,7 @@ SAME_WORKER = (
     "tests/cluster/",
     "tests/frameworks/",
     "tests/e2e/test_answers",
-    "tests/property/scheduling/queues/test_determinism",
+    "tests/property/scheduling/state/test_determinism",
 )
 """Prefixes of test ids that run on one worker, one after the other, because they share an expensive fixture."""
 

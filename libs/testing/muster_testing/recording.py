@@ -76,9 +76,9 @@ class RecordedPool(VirtualPool):
         self.steps.append(QueuesApplied(specs))
         super().queues(*specs)
 
-    def say(self, job_id: str, event: JobEvent) -> str | None:
+    def publish(self, job_id: str, event: JobEvent) -> str | None:
         """See VirtualPool."""
-        illegal = super().say(job_id, event)
+        illegal = super().publish(job_id, event)
         self.steps.append(EventSeen(self.stream[-1]))
         return illegal
 

@@ -134,7 +134,7 @@ def test_what_is_proposed_is_taken_up_and_comes_to_rest(pool: VirtualPool, numbe
         proposals = _look(pool, numbers)
         helped |= {one.for_job for one in proposals if one.for_job}
         for one in proposals:
-            pool.say(one.job_id, one.to_event())
+            pool.publish(one.job_id, one.to_event())
         refused = pool.state.rejected_proposals
         decided = pool.settle()
         if any(one.for_job for one in proposals):

@@ -81,7 +81,7 @@ class ScaledPool(VirtualPool):
             events.Assignment(role=role, index=index, node=node, gpus=gpus(node, wanted[role]))
             for index, node in enumerate(nodes)
         ]
-        self.say(job.name, events.JobPlaced(attempt=1, generation=1, pool="here", replicas=tuple(placed)))
+        self.publish(job.name, events.JobPlaced(attempt=1, generation=1, pool="here", replicas=tuple(placed)))
         self.launch()
 
     def _gpus_in_use(self, node: str) -> int:
@@ -108,7 +108,7 @@ class ScaledPool(VirtualPool):
         """Look and propose."""
         proposals = self.look()
         for one in proposals:
-            assert self.say(one.job_id, one.to_event()) is None
+            assert self.publish(one.job_id, one.to_event()) is None
         return proposals
 
     def scale(self) -> list[Resize]:

@@ -192,7 +192,7 @@ def test_answer_21_the_index_that_left_is_the_first_to_be_used_again(pool: Scale
     resized = events.JobResized(
         attempt=1, generation=2, reason=Reason(code="Shrunk"), removed=removed, policy="dragon"
     )
-    pool.say("a", resized)
+    pool.publish("a", resized)
     assert pool.indices("a") == [0, 2, 3]
     pool.live(QUIET_S, stops=False)
     assert pool.indices("a") == [0, 2, 3]

@@ -204,7 +204,9 @@ def test_growth_does_not_begin_while_leavers_are_on_their_way(pool: ScaledPool) 
     gone = (events.ReplicaRef(role="worker", index=3),)
     reason = pool.record("a").reason
     assert reason is not None
-    pool.say("a", events.JobResized(attempt=1, generation=2, reason=reason, removed=gone, policy="dragon"))
+    pool.publish(
+        "a", events.JobResized(attempt=1, generation=2, reason=reason, removed=gone, policy="dragon")
+    )
     pool.after(QUIET_S)
     assert pool.look() == []
     pool.confirm_ends()
@@ -224,7 +226,7 @@ def test_a_job_does_not_grow_onto_a_node_that_failed_it_lately(empty: ScaledPool
         removed=tuple(events.ReplicaRef(role="worker", index=one.index) for one in resize.added),
         avoid=("n1",),
     )
-    empty.say("a", taken_back)
+    empty.publish("a", taken_back)
     empty.leave("a", ("worker", 1), ("worker", 2), ("worker", 3))
     empty.after(QUIET_S)
     assert empty.look() == []

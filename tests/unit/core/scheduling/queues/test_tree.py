@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from muster_core.models import QueueElastic, QueuePolicy, QueueSpec, Resources
 from muster_core.scheduling import remedy_text, validate_queues
-
-if TYPE_CHECKING:
-    from conftest import World
+from muster_testing.pool import ScenarioPool
 
 
 def gpus(number: int) -> Resources:
@@ -77,11 +73,11 @@ def test_everything_that_is_wrong_is_said(specs: list[QueueSpec], problems: list
     assert [f"{one.code} {one.path}" for one in validate_queues(specs)] == problems
 
 
-def test_queues_with_problems_change_nothing(world: World) -> None:
-    assert world.queues(QueueSpec(name="a", limit=gpus(1))) == ()
-    assert world.queues(QueueSpec(name="a", weight=0)) != ()
-    world.submit(world.job("j", 2, floor=2, queue="a"))
-    assert world.waits()["j"].code == "QueueLimit"
+def test_queues_with_problems_change_nothing(pool: ScenarioPool) -> None:
+    pool.queues(QueueSpec(name="a", limit=gpus(1)))
+    assert [one.path for one in pool.state.apply_queues([QueueSpec(name="a", weight=0)])] == ["a.weight"]
+    pool.submit(pool.job("j", 2, floor=2, queue="a"))
+    assert pool.waits()["j"].code == "QueueLimit"
 
 
 @pytest.mark.parametrize(
@@ -95,60 +91,58 @@ def test_queues_with_problems_change_nothing(world: World) -> None:
     ],
 )
 def test_a_job_waits_in_the_queue_it_names_else_in_its_namespaces_else_in_default(
-    world: World, queue: str, namespace: str, waits_in: str
+    pool: ScenarioPool, queue: str, namespace: str, waits_in: str
 ) -> None:
-    world.queues(QueueSpec(name="a"), QueueSpec(name="b", namespaces=("listed",)))
-    world.submit(world.job("j", 1, queue=queue, namespace=namespace))
-    explanation = world.pool.explain("j")
-    assert explanation is not None
+    pool.queues(QueueSpec(name="a"), QueueSpec(name="b", namespaces=("listed",)))
+    pool.submit(pool.job("j", 1, queue=queue, namespace=namespace))
+    explanation = pool.explain("j")
     assert explanation.queue == waits_in
 
 
-def test_without_any_queue_there_is_one_line_for_all(world: World) -> None:
-    world.submit(world.job("j", 1, queue="research", namespace="other"))
-    assert world.placed() == ["j"]
-    assert [one.spec.name for one in world.pool.queue_report()] == ["default"]
+def test_without_any_queue_there_is_one_line_for_all(pool: ScenarioPool) -> None:
+    pool.submit(pool.job("j", 1, queue="research", namespace="other"))
+    assert pool.placed() == ["j"]
+    assert [one.spec.name for one in pool.state.queue_report()] == ["default"]
 
 
-def test_a_job_whose_queue_is_not_there_waits_for_it_and_says_so(world: World) -> None:
-    world.queues(QueueSpec(name="a"))
-    world.submit(world.job("j", 1, queue="research"))
-    assert world.waits()["j"].code == "NoSuchQueue"
-    assert world.decide() == []
-    assert world.pool.capacity(world.now).waiting_feasible == 0
-    explanation = world.pool.explain("j")
-    assert explanation is not None
+def test_a_job_whose_queue_is_not_there_waits_for_it_and_says_so(pool: ScenarioPool) -> None:
+    pool.queues(QueueSpec(name="a"))
+    pool.submit(pool.job("j", 1, queue="research"))
+    assert pool.waits()["j"].code == "NoSuchQueue"
+    assert pool.decide() == []
+    assert pool.state.capacity(pool.now).waiting_feasible == 0
+    explanation = pool.explain("j")
     assert [remedy_text(one) for one in explanation.remedies] == [
         "apply queue research",
         "submit it to another queue",
     ]
-    world.queues(QueueSpec(name="a"), QueueSpec(name="research"))
-    assert world.placed() == ["j"]
+    pool.queues(QueueSpec(name="a"), QueueSpec(name="research"))
+    assert pool.placed() == ["j"]
 
 
-def test_what_runs_goes_on_when_its_queue_is_gone_or_limited(world: World) -> None:
-    world.queues(QueueSpec(name="a"))
-    world.run(world.job("j", 4, queue="a"))
-    world.queues(QueueSpec(name="a", limit=gpus(2)))
-    world.pool.check_invariants()
-    world.queues(QueueSpec(name="b"))
-    world.pool.check_invariants()
-    assert world.decide() == []
-    held = {one.spec.name: one.allocated.gpu for one in world.pool.queue_report()}
+def test_what_runs_goes_on_when_its_queue_is_gone_or_limited(pool: ScenarioPool) -> None:
+    pool.queues(QueueSpec(name="a"))
+    pool.run(pool.job("j", 4, queue="a"))
+    pool.queues(QueueSpec(name="a", limit=gpus(2)))
+    pool.state.check_invariants()
+    pool.queues(QueueSpec(name="b"))
+    pool.state.check_invariants()
+    assert pool.decide() == []
+    held = {one.spec.name: one.allocated.gpu for one in pool.state.queue_report()}
     assert held == {"b": 0, "default": 4000}
 
 
-def test_the_report_says_what_is_held_borrowed_due_and_waited_for(world: World) -> None:
-    world.queues(
+def test_the_report_says_what_is_held_borrowed_due_and_waited_for(pool: ScenarioPool) -> None:
+    pool.queues(
         QueueSpec(name="a", guaranteed=gpus(2), weight=3),
         QueueSpec(name="b", policy=QueuePolicy.STRICT_FIFO),
         QueueSpec(name="idle", weight=100),
     )
-    world.run(world.job("x", 4, queue="a", servers=0))
-    world.run(world.job("y", 2, queue="b", servers=0))
-    waits_since = world.now
-    world.submit(world.job("z", 8, floor=8, queue="b", servers=0))
-    a, b, default, idle = world.pool.queue_report()
+    pool.run(pool.job("x", 4, queue="a", servers=0))
+    pool.run(pool.job("y", 2, queue="b", servers=0))
+    waits_since = pool.now
+    pool.submit(pool.job("z", 8, floor=8, queue="b", servers=0))
+    a, b, default, idle = pool.state.queue_report()
     assert (a.allocated.gpu, a.borrowed.gpu, a.share, a.fair_share) == (4000, 2000, 500, 750)
     assert (b.share, b.fair_share, b.running, b.waiting, b.oldest_wait_at) == (250, 250, 1, 1, waits_since)
     assert (default.running, idle.fair_share, idle.oldest_wait_at) == (0, 0, 0)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
 import pytest
 
 from muster_core import events
 from muster_core.models import Job, Phase, ReplicaState, Resources
 from muster_core.scheduling import Instruction, Place
-
-if TYPE_CHECKING:
-    from conftest import Scenario
+from muster_testing.pool import ScenarioPool
 
 NODES = 5
 GANG = 12
@@ -22,11 +19,11 @@ ROUNDS = 1_000
 WHOLE = Resources(cpu=1000, gpu=1000)
 
 
-def gang(pool: Scenario, name: str) -> Job:
+def gang(pool: ScenarioPool, name: str) -> Job:
     return pool.job(name, GANG, floor=GANG, servers=0, worker=WHOLE)
 
 
-def expect_no_part(pool: Scenario) -> None:
+def expect_no_part(pool: ScenarioPool) -> None:
     """Whoever has anything has all of it; both at once find no room."""
     held = [len([one for one in record.replicas if not one.ended]) for record in pool.records()]
     assert sum(held) <= NODES * 4
@@ -41,15 +38,15 @@ def expect_whole(decided: list[Instruction]) -> None:
 
 
 @pytest.fixture
-def cluster(empty: Scenario) -> Scenario:
+def cluster(empty: ScenarioPool) -> ScenarioPool:
     for number in range(NODES):
-        empty.offer(f"n{number}")
+        empty.add_node(f"n{number}")
     return empty
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_answer_24_never_a_partial_gang_never_a_deadlock(cluster: Scenario) -> None:
+def test_answer_24_never_a_partial_gang_never_a_deadlock(cluster: ScenarioPool) -> None:
     """Submissions, decisions, launches and ends of the two interleave at random; both have run in the end, each time."""
     rng = random.Random(24)
     for number in range(ROUNDS):
@@ -58,7 +55,7 @@ def test_answer_24_never_a_partial_gang_never_a_deadlock(cluster: Scenario) -> N
         assert cluster.records() == ()
 
 
-def play_round(pool: Scenario, gangs: list[str], rng: random.Random) -> None:
+def play_round(pool: ScenarioPool, gangs: list[str], rng: random.Random) -> None:
     """One round: what may happen next is drawn from what is possible."""
     todo = list(gangs)
     rng.shuffle(todo)
@@ -85,7 +82,7 @@ def play_round(pool: Scenario, gangs: list[str], rng: random.Random) -> None:
     assert sorted(ran) == sorted(gangs)
 
 
-def launch_some(pool: Scenario, rng: random.Random) -> None:
+def launch_some(pool: ScenarioPool, rng: random.Random) -> None:
     """Some of what was placed comes up, as pods do: one here, one there."""
     for record in pool.in_phase(Phase.PLACED, Phase.LAUNCHING):
         placed = [one for one in record.members() if one.state is ReplicaState.PLACED]
@@ -93,7 +90,7 @@ def launch_some(pool: Scenario, rng: random.Random) -> None:
         pool.change(record.job_id, ReplicaState.RUNNING, some)
 
 
-def end_one(pool: Scenario, rng: random.Random) -> list[str]:
+def end_one(pool: ScenarioPool, rng: random.Random) -> list[str]:
     """One that runs as a whole ends; its replicas go now, or later."""
     running = pool.in_phase(Phase.RUNNING)
     if not running:
@@ -103,5 +100,5 @@ def end_one(pool: Scenario, rng: random.Random) -> list[str]:
         pool.finish(name)
     else:
         reason = events.JobFinished(outcome=events.Outcome.SUCCEEDED, reason=pool.reason(name))
-        pool.say(name, reason)
+        pool.publish(name, reason)
     return [name]

@@ -115,7 +115,7 @@ def take(pool: VirtualPool, number: int, step: Job | str) -> None:
                 if step == "finish":
                     pool.change(record.job_id, ReplicaState.EXITED, record.replicas, exit_code=0)
                 finished = events.JobFinished(outcome=outcome, reason=Reason(code=outcome), attempt=1)
-                pool.say(record.job_id, finished)
+                pool.publish(record.job_id, finished)
         case "leave":
             for record in list(pool.state.records.values()):
                 leaving = [one for one in record.replicas if one.leaving and not one.ended]

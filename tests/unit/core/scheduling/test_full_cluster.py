@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from muster_core.models import Job, Resources, RunPolicy
 from muster_core.scheduling import Place, Reservation
-
-if TYPE_CHECKING:
-    from conftest import Scenario
+from muster_testing.pool import ScenarioPool
 
 SECOND = 1_000_000
 SMALL_S = 60
@@ -19,13 +15,13 @@ SMALL_S = 60
 WHOLE = Resources(cpu=1000, gpu=1000)
 
 
-def small(pool: Scenario, name: str, *, bounded: bool) -> Job:
+def small(pool: ScenarioPool, name: str, *, bounded: bool) -> Job:
     run = RunPolicy(active_deadline_s=SMALL_S) if bounded else RunPolicy()
     return pool.job(name, 1, servers=0, worker=WHOLE, run=run)
 
 
 @pytest.mark.parametrize("bounded", [True, False], ids=["known ends", "unknown ends"])
-def test_answer_25_starts_within_its_reservation(pool: Scenario, bounded: bool) -> None:
+def test_answer_25_starts_within_its_reservation(pool: ScenarioPool, bounded: bool) -> None:
     """A small job arrives every 5 s; the gang has its reservation after 30 s of waiting, and starts no later than that said.
 
     Where nobody knows when a small job ends, it starts when those that ran then have ended.

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from muster_core.models import Job, Phase, Resources
 from muster_core.scheduling import Wait
 from muster_formats import parse
-
-if TYPE_CHECKING:
-    from conftest import Scenario
+from muster_testing.pool import ScenarioPool
 
 CPU_ONLY = Resources(cpu=1000)
 
 
-def test_answer_01_all_five_on_one_node(pool: Scenario) -> None:
-    assert pool.start(pool.job("a", 4, floor=1, most=4)) == {"n1": {"ps": 1, "worker": 4}}
+def test_answer_01_all_five_on_one_node(pool: ScenarioPool) -> None:
+    assert pool.where(pool.run(pool.job("a", 4, floor=1, most=4))) == {"n1": {"ps": 1, "worker": 4}}
 
 
-def test_answer_02_what_one_node_does_not_hold_goes_to_the_other(pool: Scenario) -> None:
-    where = pool.start(pool.job("a", 6, floor=2, most=8))
+def test_answer_02_what_one_node_does_not_hold_goes_to_the_other(pool: ScenarioPool) -> None:
+    where = pool.where(pool.run(pool.job("a", 6, floor=2, most=8)))
     assert where == {"n1": {"ps": 1, "worker": 4}, "n2": {"worker": 2}}
 
 
-def test_answer_03_starts_with_the_eight_workers_that_fit(pool: Scenario) -> None:
-    where = pool.start(pool.job("a", 10, floor=4, most=10))
+def test_answer_03_starts_with_the_eight_workers_that_fit(pool: ScenarioPool) -> None:
+    where = pool.where(pool.run(pool.job("a", 10, floor=4, most=10)))
     assert where == {"n1": {"ps": 1, "worker": 4}, "n2": {"worker": 4}}
 
 
-def test_answer_04_nothing_is_created_and_the_reason_is_one_gpu(pool: Scenario) -> None:
+def test_answer_04_nothing_is_created_and_the_reason_is_one_gpu(pool: ScenarioPool) -> None:
     pool.submit(pool.job("a", 10, floor=9, most=10))
     (told,) = pool.decide()
     assert isinstance(told, Wait)
@@ -39,57 +35,59 @@ def test_answer_04_nothing_is_created_and_the_reason_is_one_gpu(pool: Scenario) 
     assert pool.reason("a") == told.reason
 
 
-def test_answer_05_full_size_across_nodes_beats_less_on_one(empty: Scenario) -> None:
-    empty.offer("n1", gpu=3)
-    empty.offer("n2", gpu=2)
-    assert empty.start(empty.job("a", 4)) == {"n1": {"ps": 1, "worker": 3}, "n2": {"worker": 1}}
+def test_answer_05_full_size_across_nodes_beats_less_on_one(empty: ScenarioPool) -> None:
+    empty.add_node("n1", gpu=3)
+    empty.add_node("n2", gpu=2)
+    assert empty.where(empty.run(empty.job("a", 4))) == {"n1": {"ps": 1, "worker": 3}, "n2": {"worker": 1}}
 
 
-def test_answer_05_holds_whoever_uses_the_missing_gpus(pool: Scenario) -> None:
-    pool.offer("n1", foreign=Resources(gpu=1000))
-    pool.offer("n2", foreign=Resources(gpu=2000))
-    assert pool.start(pool.job("a", 4)) == {"n1": {"ps": 1, "worker": 3}, "n2": {"worker": 1}}
+def test_answer_05_holds_whoever_uses_the_missing_gpus(pool: ScenarioPool) -> None:
+    pool.add_node("n1", foreign=Resources(gpu=1000))
+    pool.add_node("n2", foreign=Resources(gpu=2000))
+    assert pool.where(pool.run(pool.job("a", 4))) == {"n1": {"ps": 1, "worker": 3}, "n2": {"worker": 1}}
 
 
-def test_answer_06_the_large_ps_on_the_large_node_and_the_workers_on_the_other(empty: Scenario) -> None:
-    empty.offer("n1", cpu=4, gpu=0)
-    empty.offer("n2", cpu=8, gpu=0)
-    where = empty.start(empty.job("a", 4, server=Resources(cpu=8000), worker=CPU_ONLY))
+def test_answer_06_the_large_ps_on_the_large_node_and_the_workers_on_the_other(empty: ScenarioPool) -> None:
+    empty.add_node("n1", cpu=4, gpu=0)
+    empty.add_node("n2", cpu=8, gpu=0)
+    where = empty.where(empty.run(empty.job("a", 4, server=Resources(cpu=8000), worker=CPU_ONLY)))
     assert where == {"n2": {"ps": 1}, "n1": {"worker": 4}}
 
 
-def test_answer_07_two_servers_on_two_nodes_with_two_workers_each(empty: Scenario) -> None:
-    empty.offer("n1", cpu=6, gpu=0)
-    empty.offer("n2", cpu=6, gpu=0)
-    where = empty.start(empty.job("a", 4, floor=3, servers=2, server=Resources(cpu=4000), worker=CPU_ONLY))
+def test_answer_07_two_servers_on_two_nodes_with_two_workers_each(empty: ScenarioPool) -> None:
+    empty.add_node("n1", cpu=6, gpu=0)
+    empty.add_node("n2", cpu=6, gpu=0)
+    where = empty.where(
+        empty.run(empty.job("a", 4, floor=3, servers=2, server=Resources(cpu=4000), worker=CPU_ONLY))
+    )
     assert where == {"n1": {"ps": 1, "worker": 2}, "n2": {"ps": 1, "worker": 2}}
 
 
-def test_answer_08_who_fits_passes_who_does_not(pool: Scenario) -> None:
+def test_answer_08_who_fits_passes_who_does_not(pool: ScenarioPool) -> None:
     pool.submit(pool.job("a", 10, floor=9))
     assert pool.placed() == []
     pool.after(5)
-    assert pool.start(pool.job("b", 2)) == {"n1": {"ps": 1, "worker": 2}}
+    assert pool.where(pool.run(pool.job("b", 2))) == {"n1": {"ps": 1, "worker": 2}}
     assert pool.record("a").phase is Phase.QUEUED
 
 
-def test_answer_09_who_can_never_start_keeps_nobody_back(pool: Scenario) -> None:
+def test_answer_09_who_can_never_start_keeps_nobody_back(pool: ScenarioPool) -> None:
     pool.submit(pool.job("a", 10, floor=9))
     assert pool.placed() == []
     pool.after(35)
-    assert pool.start(pool.job("b", 2)) == {"n1": {"ps": 1, "worker": 2}}
+    assert pool.where(pool.run(pool.job("b", 2))) == {"n1": {"ps": 1, "worker": 2}}
     assert pool.state.reservations == ()
 
 
-def test_answer_22_four_halves_two_on_each_gpu(empty: Scenario) -> None:
-    empty.offer("n1", gpu=2, gpu_memory=16384 * 2**20)
+def test_answer_22_four_halves_two_on_each_gpu(empty: ScenarioPool) -> None:
+    empty.add_node("n1", gpu=2, gpu_memory=16384 * 2**20)
     job = only(HALVES)
-    empty.start(job)
+    empty.where(empty.run(job))
     assert [one.gpus for one in empty.record("halves").members()] == [(0,), (0,), (1,), (1,)]
 
 
-def test_answer_23_a_limit_stands_for_the_request_and_the_gang_waits(empty: Scenario) -> None:
-    empty.offer("n1", cpu=4, gpu=0)
+def test_answer_23_a_limit_stands_for_the_request_and_the_gang_waits(empty: ScenarioPool) -> None:
+    empty.add_node("n1", cpu=4, gpu=0)
     empty.submit(only(LIMITS))
     (told,) = empty.decide()
     assert isinstance(told, Wait)

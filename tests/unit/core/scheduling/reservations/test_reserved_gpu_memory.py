@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from muster_core.models import Resources
-
-if TYPE_CHECKING:
-    from conftest import World
+from muster_testing.pool import ScenarioPool
 
 GIB = 2**30
 
 
-def test_nobody_starts_on_a_gpu_in_full_use_whose_memory_is_kept(empty: World) -> None:
-    empty.node("n1", gpu=2, gpu_memory=16 * GIB)
+def test_nobody_starts_on_a_gpu_in_full_use_whose_memory_is_kept(empty: ScenarioPool) -> None:
+    empty.add_node("n1", gpu=2, gpu_memory=16 * GIB)
     half = Resources(cpu=100, gpu=500)
     for name in "abc":
         empty.run(empty.job(name, 1, servers=0, worker=half))
@@ -23,6 +19,6 @@ def test_nobody_starts_on_a_gpu_in_full_use_whose_memory_is_kept(empty: World) -
     empty.after(30)
     empty.submit(empty.job("share", 1, servers=0, worker=Resources(cpu=100, gpu=300)))
     assert empty.placed() == ["share"]
-    assert [one.job_id for one in empty.pool.reservations] == ["whole"]
+    assert [one.job_id for one in empty.state.reservations] == ["whole"]
     (share,) = empty.record("share").members()
     assert share.gpus == (1,)

@@ -153,7 +153,7 @@ def fail(pool: RecordedPool, rng: random.Random) -> None:
     for known in pool.records():
         for one in lifecycle.decide(known, pool.now):
             if isinstance(one, lifecycle.Finish | lifecycle.Restart):
-                pool.say(known.job_id, one.event)
+                pool.publish(known.job_id, one.event)
 
 
 def ask(pool: RecordedPool, rng: random.Random) -> None:

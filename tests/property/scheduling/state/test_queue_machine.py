@@ -101,7 +101,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.pool.change(record.job_id, ReplicaState.LOST, lost)
             if evicted and lost and record.phase in ACTIVE:
                 reason = Reason(code="Lost")
-                self.pool.say(record.job_id, events.JobEvicted(attempt=record.attempt, reason=reason))
+                self.pool.publish(record.job_id, events.JobEvicted(attempt=record.attempt, reason=reason))
 
     @rule(specs=queues())
     def change_queues(self, specs: tuple[QueueSpec, ...]) -> None:
@@ -183,7 +183,7 @@ class QueueMachine(RuleBasedStateMachine):
         for record in self.pool.records():
             for one in lifecycle.decide(record, self.pool.now):
                 if isinstance(one, lifecycle.Finish | lifecycle.Restart):
-                    assert self.pool.say(record.job_id, one.event) is None
+                    assert self.pool.publish(record.job_id, one.event) is None
 
     @precondition(lambda self: bool(self.pool.in_phase(*ACTIVE)))
     @rule(data=st.data())
@@ -195,7 +195,7 @@ class QueueMachine(RuleBasedStateMachine):
             reason=Reason(code="ReplicaFailed"),
             delay_ms=2000,
         )
-        self.pool.say(record.job_id, event)
+        self.pool.publish(record.job_id, event)
 
     @precondition(lambda self: bool(self.pool.in_phase(Phase.RUNNING)))
     @rule(data=st.data(), size=st.integers(1, 6))
@@ -218,7 +218,7 @@ class QueueMachine(RuleBasedStateMachine):
             generation=record.generation - int(stale),
             reason=Reason(code="Idle"),
         )
-        self.pool.say(record.job_id, proposal)
+        self.pool.publish(record.job_id, proposal)
 
     @precondition(lambda self: bool(self._living()))
     @rule(
@@ -235,7 +235,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(data=st.data(), outcome=st.sampled_from(events.Outcome))
     def finish(self, data: st.DataObject, outcome: events.Outcome) -> None:
         record = data.draw(st.sampled_from(self._living()))
-        self.pool.say(record.job_id, events.JobFinished(outcome=outcome, reason=Reason(code="Done")))
+        self.pool.publish(record.job_id, events.JobFinished(outcome=outcome, reason=Reason(code="Done")))
 
     @rule(data=st.data())
     def redeliver(self, data: st.DataObject) -> None:

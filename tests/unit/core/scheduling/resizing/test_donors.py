@@ -1,0 +1,158 @@
+"""Proposals to shrink for a waiting job: weighed by the scheduler, which trusts none of them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from muster_core import events
+from muster_core.models import Phase, Reason, ReplicaState, Resources
+from muster_core.scheduling import Place, Resize
+from muster_testing.pool import ScenarioPool
+
+WHY = Reason(code="MakesRoom", message="makes room")
+
+
+def _give(*indices: int, size: int = 8, givers: int = 1, **rest: object) -> events.ScaleProposed:
+    proposed = events.ScaleProposed(
+        role="worker",
+        size=size,
+        target=size - len(indices),
+        policy="dragon",
+        attempt=1,
+        generation=1,
+        reason=WHY,
+        removed=tuple(events.ReplicaRef(role="worker", index=index) for index in indices),
+        for_job="b",
+        givers=givers,
+    )
+    return msgspec.structs.replace(proposed, **rest)
+
+
+def _wait(pool: ScenarioPool) -> None:
+    """A fills both nodes, B waits for two workers."""
+    pool.run(pool.job("a", 8, floor=2))
+    pool.submit(pool.job("b", 2, floor=2))
+    assert pool.placed() == []
+
+
+def test_who_leaves_is_who_was_proposed_and_the_room_is_for_whom_it_was(pool: ScenarioPool) -> None:
+    _wait(pool)
+    pool.publish("a", _give(7, 6))
+    (resize,) = pool.resizes()
+    assert [ref.index for ref in resize.removed] == [7, 6]
+    assert (resize.policy, resize.reason, resize.for_job) == ("dragon", WHY, "b")
+    pool.submit(pool.job("thief", 1))
+    pool.report("a", ReplicaState.EXITED, ("worker", 7))
+    assert pool.placed() == []
+    pool.report("a", ReplicaState.EXITED, ("worker", 6))
+    assert pool.placed() == ["b"]
+    assert pool.state.rejected_proposals == 0
+
+
+def test_more_than_is_needed_does_not_leave(pool: ScenarioPool) -> None:
+    _wait(pool)
+    pool.publish("a", _give(7, 6, 5))
+    (resize,) = pool.resizes()
+    assert len(resize.removed) == 2
+
+
+@pytest.mark.parametrize(
+    "proposed",
+    [
+        _give(7),
+        _give(7, 3),
+        _give(7, 6, generation=2),
+        _give(7, 6, attempt=2),
+        _give(7, 6, target=5),
+        _give(7, 0),
+        _give(9, 8),
+        _give(7, 7),
+        _give(7, 6, 5, 4, 3, 2, 1),
+        _give(7, 6, for_job="nobody"),
+        _give(7, 6, for_job="a"),
+        _give(7, 6, role="ps"),
+    ],
+    ids=[
+        "too little",
+        "on nodes that do not help together",
+        "stale",
+        "of another attempt",
+        "of another number",
+        "worker 0",
+        "not members",
+        "one twice",
+        "below the minimum",
+        "for nobody",
+        "for one that runs",
+        "of servers",
+    ],
+)
+def test_what_does_not_help_or_may_not_be_is_refused(
+    pool: ScenarioPool, proposed: events.ScaleProposed
+) -> None:
+    if proposed.removed == _give(7, 3).removed:
+        pool.run(pool.job("a", 8, floor=2))
+        pool.submit(pool.job("b", 1, worker=Resources(cpu=1000, gpu=2000)))
+        assert pool.placed() == []
+    else:
+        _wait(pool)
+    pool.publish("a", proposed)
+    assert pool.resizes() == []
+    assert pool.state.rejected_proposals == 1
+    assert pool.indices("a") == list(range(8))
+
+
+def test_nobody_leaves_until_everybody_who_must_has_been_proposed(pool: ScenarioPool) -> None:
+    for name in ("a", "c"):
+        pool.run(pool.job(name, 4, floor=3))
+    pool.submit(pool.job("b", 2, floor=2))
+    pool.publish("a", _give(3, size=4, givers=2))
+    assert pool.resizes() == []
+    assert pool.state.rejected_proposals == 0
+    pool.publish("c", _give(3, size=4, givers=2))
+    assert {one.job_id for one in pool.resizes()} == {"a", "c"}
+
+
+def test_proposals_that_go_together_fall_together(pool: ScenarioPool) -> None:
+    for name in ("a", "c"):
+        pool.run(pool.job(name, 4, floor=3))
+    pool.submit(pool.job("b", 2, floor=2))
+    pool.publish("a", _give(3, size=4, givers=2))
+    pool.publish("c", _give(3, size=4, givers=2, generation=7))
+    assert pool.resizes() == []
+    assert pool.state.rejected_proposals == 2
+
+
+def test_who_no_longer_waits_gets_nothing(pool: ScenarioPool) -> None:
+    _wait(pool)
+    pool.finish("b")
+    pool.publish("a", _give(7, 6))
+    assert pool.resizes() == []
+    assert pool.state.rejected_proposals == 1
+
+
+def test_who_only_waits_for_what_is_leaving_gets_nothing_more(pool: ScenarioPool) -> None:
+    _wait(pool)
+    pool.scale("a", 6)
+    assert len(pool.resizes()) == 1
+    pool.publish("a", _give(5, 4, size=6, generation=2))
+    assert pool.resizes() == []
+    assert pool.state.rejected_proposals == 1
+
+
+def test_a_promise_does_not_outlive_the_wait(pool: ScenarioPool) -> None:
+    _wait(pool)
+    pool.publish("a", _give(7, 6))
+    pool.decide()
+    pool.report("a", ReplicaState.EXITED, ("worker", 7), ("worker", 6))
+    assert pool.placed() == ["b"]
+    pool.report("b", ReplicaState.RUNNING)
+    pool.after(1)
+    pool.publish("b", events.JobEvicted(attempt=1, reason=WHY))
+    pool.report("b", ReplicaState.EXITED)
+    assert pool.record("b").phase is Phase.EVICTED
+    assert not any(one.freed for one in pool.state.reservations)
+    placed = [one for one in pool.decide() if isinstance(one, Place | Resize)]
+    assert [one.job_id for one in placed] == ["b"]
+    assert not pool.state.reservations
