@@ -33,8 +33,7 @@ def explained(pool: ScenarioPool, job_id: str) -> Explanation:
     """The explanation after a decision that did not place the job."""
     pool.decide()
     assert pool.record(job_id).phase.value == "Queued"
-    said = pool.explain(job_id)
-    return said
+    return pool.explain(job_id)
 
 
 def asking(pool: ScenarioPool, name: str, workers: int, **template: object) -> Job:
