@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from muster_runtimes.kubernetes import ApiClient, Credentials, RateLimiter
-from muster_runtimes.kubernetes.api_client import ApiUnavailable, ObjectNotFound
+from muster_runtimes.kubernetes.errors import ApiUnavailable, ObjectNotFound
 from muster_runtimes.kubernetes.objects import ObjectList, Pod
 from muster_runtimes.kubernetes.reflector import PROTOBUF_EVENTS, ObjectEvent, decode_events
 from muster_testing.cluster import Cluster
@@ -20,7 +20,7 @@ LATER = "2026-01-02T03:04:06Z"
 @pytest_asyncio.fixture
 async def api(cluster: Cluster) -> AsyncGenerator[ApiClient]:
     credentials = Credentials(kubeconfig=cluster.kubeconfig)
-    await credentials.read()
+    await credentials.load()
     api = ApiClient(credentials=credentials, limits=RateLimiter(in_flight=4, per_second=0))
     yield api
     await api.aclose()
@@ -112,7 +112,7 @@ async def watched(api: ApiClient, path: str, version: str, *, until: Mapping[str
         assert stream.content_type == "application/vnd.kubernetes.protobuf"
         async for event in decode_events(stream, msgspec.json.Decoder(Pod)):
             assert isinstance(event, ObjectEvent)
-            pod = event.read()
+            pod = event.decode()
             assert (pod.metadata.uid, pod.metadata.resource_version) == (event.uid, event.version)
             found[pod.metadata.name] = pod
             if {name: pod.metadata.version for name, pod in found.items()} == until:

@@ -1,4 +1,4 @@
-"""Tells every listener which jobs have changed; a job that changes twice before it is looked at is told once."""
+"""Tells every listener which jobs have changed; several changes of a job before it is handled count as one, as in a work queue."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from weakref import WeakSet
 
 
 class ChangeListener(AsyncIterator[str]):
-    """Job ids as they change, from the moment of its creation on."""
+    """The ids of changed jobs, beginning with ``job_ids``."""
 
     def __init__(self, job_ids: Iterable[str]) -> None:
         self._pending = dict.fromkeys(job_ids)
-        self._something = asyncio.Event()
+        self._has_pending = asyncio.Event()
         if self._pending:
-            self._something.set()
+            self._has_pending.set()
 
     def notify(self, job_id: str) -> None:
-        """Note that the job has changed."""
+        """Add a changed job."""
         self._pending[job_id] = None
-        self._something.set()
+        self._has_pending.set()
 
     async def __anext__(self) -> str:
-        await self._something.wait()
+        await self._has_pending.wait()
         job_id = next(iter(self._pending))
         del self._pending[job_id]
         if not self._pending:
-            self._something.clear()
+            self._has_pending.clear()
         return job_id
 
 
@@ -37,12 +37,12 @@ class ChangeNotifier:
         self._listeners: WeakSet[ChangeListener] = WeakSet()
 
     def subscribe(self, job_ids: Iterable[str]) -> ChangeListener:
-        """A new listener, told of ``job_ids`` first."""
+        """Return a new listener, which yields ``job_ids`` first."""
         listener = ChangeListener(job_ids)
         self._listeners.add(listener)
         return listener
 
     def notify(self, job_id: str) -> None:
-        """Tell every listener that the job has changed."""
+        """Report a changed job to every listener."""
         for listener in self._listeners:
             listener.notify(job_id)

@@ -47,7 +47,7 @@ async def _kubernetes(settings: PodLauncherSettings, ctx: Context) -> Accessible
         context=settings.kube_context,
     )
     try:
-        await credentials.read()
+        await credentials.load()
     except kubernetes.CredentialsError as error:
         log.error("the cluster cannot be used: %s", error)
         raise SystemExit(_BAD_SETTINGS) from error
@@ -59,7 +59,7 @@ async def _kubernetes(settings: PodLauncherSettings, ctx: Context) -> Accessible
     ctx.on_close(api.aclose)
     return kubernetes.KubernetesRuntime(
         api=api,
-        archive=kubernetes.LogArchive(root=settings.log_root, most_bytes=settings.log_bytes),
+        archive=kubernetes.LogArchive(root=settings.log_root, max_bytes=settings.log_bytes),
         clock=now,
         options=kubernetes.KubernetesOptions(
             pool=settings.pool,

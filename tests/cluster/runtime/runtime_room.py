@@ -82,11 +82,11 @@ class KubeRoom:
     ) -> AsyncGenerator[KubernetesRuntime]:
         """A runtime that looks after every partition, or the first ``partitions``."""
         credentials = Credentials(kubeconfig=self.kubeconfig)
-        await credentials.read()
+        await credentials.load()
         api = ApiClient(credentials=credentials, limits=RateLimiter(in_flight=16, per_second=0))
         runtime = KubernetesRuntime(
             api=api,
-            archive=LogArchive(root=self.path / "logs", most_bytes=1_000_000),
+            archive=LogArchive(root=self.path / "logs", max_bytes=1_000_000),
             clock=now,
             options=msgspec.convert({"pool": self.pool, **options}, KubernetesOptions),
         )

@@ -12,7 +12,7 @@ from runtime_room import PATIENCE_S, KubeRoom
 from test_runtime_rights import kubeconfig_of_the_launcher
 
 from muster_core.models import Job, ReplicaState
-from muster_runtimes.kubernetes.volume_claims import SELECTED_NODE_ANNOTATION
+from muster_runtimes.kubernetes.volume_claims import SELECTED_NODE
 from muster_testing.cluster import Cluster
 from muster_testing.cluster.rest import RestError
 
@@ -60,7 +60,7 @@ def asked_for(storage_class: str) -> dict[str, object]:
 async def selected(room: KubeRoom, name: str) -> str:
     async with room.cluster.connect() as api:
         path = f"/api/v1/namespaces/{room.namespace}/persistentvolumeclaims/{name}"
-        return (await api.get(path, _Claim)).metadata.annotations.get(SELECTED_NODE_ANNOTATION, "")
+        return (await api.get(path, _Claim)).metadata.annotations.get(SELECTED_NODE, "")
 
 
 def mounting(job: Job, *volumes: dict[str, Any]) -> Job:
@@ -126,5 +126,5 @@ async def test_what_only_a_scheduler_could_bind_is_refused_with_what_to_do(
         await claim(room, "data", disks)
         seen = await room.launch(runtime, mounting(room.job(), volume("data")), room.replica(), node=node)
         assert (seen.state, seen.exit_code) == (ReplicaState.EXITED, 126)
-        assert "bind it to a volume first" in seen.reason
+        assert "bind the claim to a volume first" in seen.reason
         assert await room.names("pods") == set()

@@ -72,7 +72,7 @@ async def test_who_waited_for_its_name_does_not_start_where_others_have_taken_th
 
     assert (end.state, end.reason) == (
         ReplicaState.REJECTED,
-        f"others have taken the room on {node} since it was placed there",
+        f"other pods have taken the capacity of node {node} since the placement",
     )
     assert {pod.metadata.name for pod in await room.pods()} == {"theirs", "mnist-worker-1"}
 
@@ -121,8 +121,8 @@ async def test_a_gang_of_which_one_is_refused_leaves_no_pod(room: KubeRoom, node
 
         ends = [await room.ended(runtime, replica) for replica in replicas]
         assert {end.state for end in ends} == {ReplicaState.REJECTED}
-        reasons = {end.reason.rpartition(", ")[2] for index, end in enumerate(ends) if index != 3}
-        assert reasons == {"since another of its gang was refused"}
+        reasons = {end.reason.rpartition(": ")[2] for index, end in enumerate(ends) if index != 3}
+        assert reasons == {"another pod of its gang was rejected"}
         runtime.confirm_recorded(room.job_id, replicas)
         async with asyncio.timeout(PATIENCE_S):
             while {pod.metadata.name for pod in await room.pods()} != {"mnist-worker-3"}:

@@ -46,7 +46,7 @@ async def test_a_pod_that_someone_else_deletes_is_no_failure_of_the_replica(
         await room.running(runtime, room.replica())
         await room.delete_pod("mnist-worker-0")
         end = await room.ended(runtime, room.replica())
-    assert (end.state, end.reason) == (ReplicaState.REJECTED, "its pod was deleted")
+    assert (end.state, end.reason) == (ReplicaState.REJECTED, "the pod was deleted")
 
 
 async def test_a_pod_that_is_removed_by_force_is_not_taken_for_one_that_runs(
@@ -138,7 +138,7 @@ async def test_someone_elses_pod_of_the_name_is_left_alone(room: KubeRoom, node:
         await api.create(f"/api/v1/namespaces/{room.namespace}/pods", theirs)
     async with room.runtime() as runtime:
         seen = await room.launch(runtime, room.job(), room.replica(), node=node)
-        assert (seen.state, "is in the way" in seen.reason) == (ReplicaState.REJECTED, True)
+        assert (seen.state, "is taken by" in seen.reason) == (ReplicaState.REJECTED, True)
         assert await room.names("pods") == {"mnist-worker-0"}
 
 
@@ -157,7 +157,7 @@ async def test_another_jobs_pod_of_the_name_is_left_alone(room: KubeRoom, node: 
     async with room.runtime() as runtime:
         seen = await room.launch(runtime, room.job(), room.replica(), node=node)
         assert seen.state is ReplicaState.REJECTED
-        assert "mnist-worker-0 is in the way, which is of the job mnist-worker" in seen.reason
+        assert "the name mnist-worker-0 is taken by the job mnist-worker" in seen.reason
         (after,) = await room.pods()
     assert (after.metadata.uid, after.metadata.deletion_timestamp) == (before.metadata.uid, "")
 

@@ -141,7 +141,7 @@ async def test_commands_and_connections_need_no_more_than_the_deployment_gives(
 
         async with asyncio.timeout(PATIENCE_S):
             async with runtime.access.connect(room.replica(), 22) as connection:
-                with pytest.raises(ConnectionError, match="nothing listens there in the pod"):
+                with pytest.raises(ConnectionError, match="nothing listens on this port in the pod"):
                     await connection.read()
 
 
@@ -150,7 +150,7 @@ async def test_a_copy_that_does_not_look_after_the_job_reaches_it_as_well(
 ) -> None:
     async with room.runtime() as runtime, room.runtime(partitions=0) as other:
         await listening(room, runtime, real_node.name)
-        with pytest.raises(ReplicaUnreachable, match="worker-0 does not run"):
+        with pytest.raises(ReplicaUnreachable, match="worker-0 is not running"):
             await ran(other, room, ["true"])
         async with other.watch_job(room.job_id):
             assert await ran(other, room, ["echo", "here"]) == (b"here\n", b"", ExecResult(0))
@@ -192,5 +192,5 @@ async def fetched(muster: AsyncClient, job_id: str) -> bytes:
             while data := await connection.read():
                 answer += data
     except Refused as error:
-        assert "nothing listens there in the pod" in str(error)
+        assert "nothing listens on this port in the pod" in str(error)
     return answer

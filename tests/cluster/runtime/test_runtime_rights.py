@@ -94,17 +94,17 @@ async def test_what_was_deleted_by_force_has_its_room_until_it_is_said_to_be_ove
         end = await room.ended(runtime, room.replica())
         (pod,) = await room.pods()
         assert (pod.status.phase, pod.metadata.deletion_grace_period_seconds) == ("Failed", 0)
-        assert (end.state, end.reason) == (ReplicaState.REJECTED, "its pod was deleted")
+        assert (end.state, end.reason) == (ReplicaState.REJECTED, "the pod was deleted")
         runtime.confirm_recorded(room.job_id, [room.replica()])
         await room.until_gone("pods")
 
 
 async def test_credentials_that_cannot_be_read_are_said(tmp_path: Path) -> None:
-    with pytest.raises(CredentialsError, match="there is no kubeconfig"):
-        await Credentials(kubeconfig=tmp_path / "missing").read()
+    with pytest.raises(CredentialsError, match="does not exist"):
+        await Credentials(kubeconfig=tmp_path / "missing").load()
     (tmp_path / "odd").write_text("[]")
     with pytest.raises(CredentialsError, match="cannot be used"):
-        await Credentials(kubeconfig=tmp_path / "odd").read()
+        await Credentials(kubeconfig=tmp_path / "odd").load()
 
 
 async def test_without_a_service_account_there_are_no_credentials_within_a_pod(
@@ -112,4 +112,4 @@ async def test_without_a_service_account_there_are_no_credentials_within_a_pod(
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(CredentialsError, match="service account"):
-        await Credentials(kubeconfig=None).read()
+        await Credentials(kubeconfig=None).load()

@@ -8,8 +8,9 @@ partitions with the help of ``reflector``, and ``pod_status`` turns a pod into a
 they exchange.
 """
 
-from muster_runtimes.kubernetes.api_client import ApiClient, KubernetesApiError, RateLimiter
+from muster_runtimes.kubernetes.api_client import ApiClient, RateLimiter
 from muster_runtimes.kubernetes.auth import Credentials, CredentialsError
+from muster_runtimes.kubernetes.errors import KubernetesApiError
 from muster_runtimes.kubernetes.logs import LogArchive
 from muster_runtimes.kubernetes.runtime import KubernetesOptions, KubernetesRuntime
 

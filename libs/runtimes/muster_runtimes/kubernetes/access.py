@@ -1,4 +1,7 @@
-"""DOC."""
+"""Commands in pods and connections to their ports: the subresources ``exec`` and ``portforward``, each over a WebSocket.
+
+The pod's node makes the connections, so no route to the pods is needed.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ from urllib.parse import quote
 import msgspec
 
 from muster_core.models import ReplicaState
-from muster_runtimes.kubernetes.api_client import ApiClient, KubernetesApiError, ObjectNotFound
+from muster_runtimes.kubernetes.api_client import ApiClient, collection_path
+from muster_runtimes.kubernetes.errors import FORBIDDEN, KubernetesApiError, ObjectNotFound
 from muster_runtimes.kubernetes.informers import ReplicaStore
 from muster_runtimes.kubernetes.labels import MAIN_CONTAINER
 from muster_runtimes.kubernetes.objects import Pod
 from muster_runtimes.kubernetes.websocket import PodWebSocket
-from muster_runtimes.kubernetes.writer import collection_path
 from muster_runtimes.protocols import (
     NOT_FOUND,
     NOT_RUN,
@@ -28,42 +31,43 @@ from muster_runtimes.protocols import (
     TerminalSize,
 )
 
-CLOSING = "v5.channel.k8s.io"
-"""The protocol in which a channel can be closed."""
+EXEC_V5 = "v5.channel.k8s.io"
+"""The exec protocol with a channel for the end of stdin (Kubernetes 1.30)."""
 
-EXEC_PROTOCOLS = (CLOSING, "v4.channel.k8s.io")
+EXEC_PROTOCOLS = (EXEC_V5, "v4.channel.k8s.io")
+FORWARD_PROTOCOLS = ("v4.channel.k8s.io",)
 
 _STDIN, _STDOUT, _STDERR, _STATUS, _SIZE, _CLOSE = 0, 1, 2, 3, 4, 255
 _FRAME_BYTES = 32 * 1024
-_MOST_AHEAD_BYTES = 2 * _FRAME_BYTES
+_MAX_UNREAD_BYTES = 2 * _FRAME_BYTES
 _MISSING = re.compile(r"no such file or directory|not found in \$PATH", re.IGNORECASE)
-_RUNTIME_WORDS = re.compile(r".*(?:OCI runtime exec failed:\s*)(?:exec failed:\s*)?", re.DOTALL)
+_OCI_PREFIX = re.compile(r".*(?:OCI runtime exec failed:\s*)(?:exec failed:\s*)?", re.DOTALL)
+
+_DATA, _ERROR = 0, 1
+_PORT_BYTES = 2
+_HALF_CLOSED_IDLE_S = 5.0
+
+_TRANSIENT = frozenset({0, 429, 502, 503, 504})
 
 
 class _Cause(msgspec.Struct, frozen=True):
-    """Part of why."""
-
     reason: str = ""
     message: str = ""
 
 
 class _Details(msgspec.Struct, frozen=True):
-    """Of what a status says."""
-
     causes: tuple[_Cause, ...] = ()
 
 
-class _Status(msgspec.Struct, frozen=True):
-    """How a command ended."""
-
+class _ExecStatus(msgspec.Struct, frozen=True):
     status: str = ""
     reason: str = ""
     message: str = ""
     details: _Details | None = None
 
 
-def query_of(command: ExecCommand, container: str) -> list[tuple[str, str]]:
-    """What the subresource is asked."""
+def exec_query(command: ExecCommand, container: str) -> list[tuple[str, str]]:
+    """Return the query parameters of an exec request."""
     in_terminal = command.terminal is not None
     return [
         *(("command", word) for word in command.argv),
@@ -76,33 +80,33 @@ def query_of(command: ExecCommand, container: str) -> list[tuple[str, str]]:
 
 
 class PodExecSession:
-    """A command in a pod.
+    """An ``ExecSession`` in a pod.
 
-    Input is sent as it is taken. Where much of it were on its way when the command ends, the API server or a kubelet would find that it
-    cannot be delivered, and break the connection before it has passed on how the command ended.
+    Unread input is bounded: with much input in flight at the end of the command, the API server or the kubelet fails to deliver it and
+    breaks the connection before it passes on the exit code.
     """
 
-    def __init__(self, socket: PodWebSocket, *, has_input: bool, in_terminal: bool) -> None:
-        self._socket = socket
+    def __init__(self, websocket: PodWebSocket, *, has_input: bool, in_terminal: bool) -> None:
+        self._websocket = websocket
         self._has_input = has_input
         self._in_terminal = in_terminal
-        self._ended: ExecResult | None = None
+        self._result: ExecResult | None = None
 
     async def write(self, data: bytes) -> None:
         """See ``ExecSession``."""
         if self._has_input:
             for start in range(0, len(data), _FRAME_BYTES):
                 part = data[start : start + _FRAME_BYTES]
-                await self._socket.taken(but=_MOST_AHEAD_BYTES - len(part))
+                await self._websocket.wait_until_read(except_bytes=_MAX_UNREAD_BYTES - len(part))
                 await self._send(_STDIN, part, is_counted=True)
 
     async def end_input(self) -> None:
-        """See ``ExecSession``. Servers before Kubernetes 1.30 cannot be told."""
+        """See ``ExecSession``. Servers before Kubernetes 1.30 do not support it without a terminal."""
         if not self._has_input:
             return
         if self._in_terminal:
             await self._send(_STDIN, b"\x04")
-        elif self._socket.protocol == CLOSING:
+        elif self._websocket.protocol == EXEC_V5:
             await self._send(_CLOSE, bytes((_STDIN,)))
 
     async def resize(self, size: TerminalSize) -> None:
@@ -112,63 +116,53 @@ class PodExecSession:
 
     async def output(self) -> AsyncIterator[OutputChunk]:
         """See ``ExecSession``."""
-        while (frame := await self._socket.receive()) is not None:
+        while (frame := await self._websocket.receive()) is not None:
             channel, data = frame
             if channel == _STATUS:
-                self._ended = read_status(data)
+                self._result = parse_exec_status(data)
             elif channel in {_STDOUT, _STDERR}:
                 yield OutputChunk(data, is_error=channel == _STDERR)
 
     async def ended(self) -> ExecResult:
         """See ``ExecSession``."""
-        if self._ended is None:
+        if self._result is None:
             raise ReplicaUnreachable(
                 "the connection to the pod was lost; the command may have been ended", is_unavailable=True
             )
-        return self._ended
+        return self._result
 
     async def _send(self, channel: int, data: bytes, *, is_counted: bool = False) -> None:
-        try:
-            await self._socket.send(channel, data, is_counted=is_counted)
-        except ConnectionError:
-            # How it ended is read on the other side.
-            return
+        # ``output`` and ``ended`` report how a closed connection ended.
+        with suppress(ConnectionError):
+            await self._websocket.send(channel, data, is_counted=is_counted)
 
 
-def read_status(data: bytes) -> ExecResult:
-    """How a command ended, by the API server's words for it."""
+def parse_exec_status(data: bytes) -> ExecResult:
+    """Decode the status channel of an exec session: the exit code, or why the command did not run."""
     try:
-        said = msgspec.json.decode(data, type=_Status)
+        status = msgspec.json.decode(data, type=_ExecStatus)
     except msgspec.DecodeError:
         return ExecResult(NOT_RUN, data.decode(errors="replace").strip())
-    if said.status == "Success":
+    if status.status == "Success":
         return ExecResult(0)
-    for cause in said.details.causes if said.details else ():
+    for cause in status.details.causes if status.details else ():
         if cause.reason == "ExitCode" and cause.message.isdecimal():
             return ExecResult(int(cause.message))
-    message = _RUNTIME_WORDS.sub("", said.message) or said.reason or "the command could not be run"
-    return ExecResult(NOT_FOUND if _MISSING.search(said.message) else NOT_RUN, message)
-
-
-def _flag(value: bool) -> str:
-    return "true" if value else "false"
-
-
-FORWARD_PROTOCOLS = ("v4.channel.k8s.io",)
-
-_DATA, _ERROR = 0, 1
-_PORT_BYTES = 2
-_QUIET_S = 5.0
+    message = _OCI_PREFIX.sub("", status.message) or status.reason or "the command could not be run"
+    return ExecResult(NOT_FOUND if _MISSING.search(status.message) else NOT_RUN, message)
 
 
 class PodPortConnection:
-    """A ``PortConnection`` to a port of a pod."""
+    """A ``PortConnection`` to a pod.
 
-    def __init__(self, socket: PodWebSocket, *, idle_timeout_s: float = _QUIET_S) -> None:
-        self._socket = socket
-        self._quiet_s = idle_timeout_s
-        self._greeted: set[int] = set()
-        self._is_half = asyncio.Event()
+    The protocol cannot close one direction. After ``end`` the connection stays open while the pod sends, and for ``idle_s`` after that.
+    """
+
+    def __init__(self, websocket: PodWebSocket, *, idle_s: float = _HALF_CLOSED_IDLE_S) -> None:
+        self._websocket = websocket
+        self._idle_s = idle_s
+        self._opened_channels: set[int] = set()
+        self._half_closed = asyncio.Event()
         self._over = asyncio.Event()
 
     async def read(self) -> bytes:
@@ -179,13 +173,13 @@ class PodPortConnection:
                 self._over.set()
                 break
             channel, data = frame
-            if channel not in self._greeted:
-                # Each channel begins with the number of its port.
-                self._greeted.add(channel)
+            if channel not in self._opened_channels:
+                # The first frame of each channel begins with the port number.
+                self._opened_channels.add(channel)
                 data = data[_PORT_BYTES:]
             if channel == _ERROR and data:
                 self._over.set()
-                raise ConnectionRefusedError(_words(data))
+                raise ConnectionRefusedError(_forward_error(data))
             if data:
                 return data
         return b""
@@ -194,90 +188,88 @@ class PodPortConnection:
         """See ``PortConnection``."""
         if not self._over.is_set():
             try:
-                await self._socket.send(_DATA, data)
+                await self._websocket.send(_DATA, data)
                 return
             except ConnectionError:
-                # Why it was closed is what the reader hears last, and for him to say.
+                # The reader receives the server's last frame, which has the cause, and raises it.
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._quiet_s):
+                    async with asyncio.timeout(self._idle_s):
                         await self._over.wait()
         raise ConnectionResetError("the pod has closed the connection")
 
     async def end(self) -> None:
         """See ``PortConnection``."""
-        self._is_half.set()
+        self._half_closed.set()
 
     async def _next(self) -> tuple[int, bytes] | None:
-        receiving = asyncio.create_task(self._socket.receive())
-        half = asyncio.create_task(self._is_half.wait())
+        receiving = asyncio.create_task(self._websocket.receive())
+        half_closed = asyncio.create_task(self._half_closed.wait())
         try:
-            await asyncio.wait([receiving, half], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([receiving, half_closed], return_when=asyncio.FIRST_COMPLETED)
             if not receiving.done():
-                await asyncio.wait([receiving], timeout=self._quiet_s)
+                await asyncio.wait([receiving], timeout=self._idle_s)
             return receiving.result() if receiving.done() else None
         finally:
-            for task in (receiving, half):
+            for task in (receiving, half_closed):
                 task.cancel()
-            await asyncio.gather(receiving, half, return_exceptions=True)
-
-
-def _words(data: bytes) -> str:
-    said = data.decode(errors="replace").strip()
-    refused = "connection refused" in said.lower()
-    return "nothing listens there in the pod" if refused else said
-
-
-_FORBIDDEN = 403
-_PASSING = frozenset({0, 429, 502, 503, 504})
+            await asyncio.gather(receiving, half_closed, return_exceptions=True)
 
 
 class PodAccess:
-    """Reaches the pods of ``runs``."""
+    """The ``ReplicaAccess`` of a cluster, to the pods in ``store``."""
 
-    def __init__(self, *, api: ApiClient, runs: ReplicaStore) -> None:
+    def __init__(self, *, api: ApiClient, store: ReplicaStore) -> None:
         self._api = api
-        self._runs = runs
+        self._store = store
 
     @asynccontextmanager
     async def execute(self, replica: ReplicaId, command: ExecCommand) -> AsyncGenerator[PodExecSession]:
         """See ``ReplicaAccess``."""
-        pod = self._running(replica)
+        pod = self._running_pod(replica)
         container = pod.metadata.annotations.get(MAIN_CONTAINER, "")
-        opened = self._api.socket(
-            _path(pod, "exec"),
-            query=query_of(command, container),
-            protocols=EXEC_PROTOCOLS,
+        opened = self._api.websocket(
+            _path(pod, "exec"), query=exec_query(command, container), protocols=EXEC_PROTOCOLS
         )
         try:
-            async with opened as socket:
+            async with opened as websocket:
                 session = PodExecSession(
-                    socket, has_input=command.has_input, in_terminal=command.terminal is not None
+                    websocket, has_input=command.has_input, in_terminal=command.terminal is not None
                 )
                 if command.terminal is not None:
                     await session.resize(command.terminal)
                 yield session
         except KubernetesApiError as error:
-            raise _refusal(error, replica, "pods/exec") from error
+            raise _unreachable(error, replica, "pods/exec") from error
 
     @asynccontextmanager
     async def connect(self, replica: ReplicaId, port: int) -> AsyncGenerator[PodPortConnection]:
         """See ``ReplicaAccess``."""
-        pod = self._running(replica)
-        opened = self._api.socket(
+        pod = self._running_pod(replica)
+        opened = self._api.websocket(
             _path(pod, "portforward"), query=[("ports", str(port))], protocols=FORWARD_PROTOCOLS
         )
         try:
-            async with opened as socket:
-                yield PodPortConnection(socket)
+            async with opened as websocket:
+                yield PodPortConnection(websocket)
         except KubernetesApiError as error:
-            raise _refusal(error, replica, "pods/portforward") from error
+            raise _unreachable(error, replica, "pods/portforward") from error
 
-    def _running(self, replica: ReplicaId) -> Pod:
-        seen = self._runs.observation(replica)
-        pod = self._runs.pod(replica)
-        if seen is None or pod is None or seen.state is not ReplicaState.RUNNING:
-            raise ReplicaUnreachable(f"{replica.role}-{replica.index} does not run")
+    def _running_pod(self, replica: ReplicaId) -> Pod:
+        observation = self._store.observation(replica)
+        pod = self._store.pod(replica)
+        if observation is None or pod is None or observation.state is not ReplicaState.RUNNING:
+            raise ReplicaUnreachable(f"{replica.role}-{replica.index} is not running")
         return pod
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _forward_error(data: bytes) -> str:
+    message = data.decode(errors="replace").strip()
+    refused = "connection refused" in message.lower()
+    return "nothing listens on this port in the pod" if refused else message
 
 
 def _path(pod: Pod, subresource: str) -> str:
@@ -285,10 +277,10 @@ def _path(pod: Pod, subresource: str) -> str:
     return f"{collection_path(metadata.namespace, 'pods')}/{quote(metadata.name)}/{subresource}"
 
 
-def _refusal(error: KubernetesApiError, replica: ReplicaId, right: str) -> ReplicaUnreachable:
+def _unreachable(error: KubernetesApiError, replica: ReplicaId, permission: str) -> ReplicaUnreachable:
     name = f"{replica.role}-{replica.index}"
-    if error.status == _FORBIDDEN:
-        return ReplicaUnreachable(f"pod-launcher may not do that in the cluster ({right}): {error}")
+    if error.status == FORBIDDEN:
+        return ReplicaUnreachable(f"pod-launcher lacks the permission {permission} in the cluster: {error}")
     if isinstance(error, ObjectNotFound):
-        return ReplicaUnreachable(f"{name} does not run any more: {error}")
-    return ReplicaUnreachable(f"{name} cannot be reached: {error}", is_unavailable=error.status in _PASSING)
+        return ReplicaUnreachable(f"{name} is no longer running: {error}")
+    return ReplicaUnreachable(f"{name} cannot be reached: {error}", is_unavailable=error.status in _TRANSIENT)

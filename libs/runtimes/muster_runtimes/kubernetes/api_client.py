@@ -1,4 +1,7 @@
-"""DOC."""
+"""Requests to the API server: raw JSON in and out, and one exception type per kind of failure.
+
+An unanswered write may have happened, so only a throttled request is retried here; the callers read the object before they write again.
+"""
 
 from __future__ import annotations
 
@@ -7,97 +10,24 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import NoReturn, TypeVar
-from urllib.parse import urlencode
+from typing import TypeVar
+from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
 
 from muster_runtimes.kubernetes.auth import Credentials
+from muster_runtimes.kubernetes.errors import (
+    FIRST_ERROR,
+    UNAUTHORIZED,
+    ApiUnavailable,
+    KubernetesApiError,
+    Throttled,
+    no_response,
+    raise_for_response,
+)
 from muster_runtimes.kubernetes.http_client import HttpClient, RequestNotSent, ResponseLost
-from muster_runtimes.kubernetes.objects import MAGIC, ProtobufError, Status, decode_status
-from muster_runtimes.kubernetes.websocket import PodWebSocket, open_socket
-
-
-class KubernetesApiError(Exception):
-    """The API server did not do it. ``status`` is the HTTP status (0: none came), ``reason`` Kubernetes' own word for it."""
-
-    def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
-        super().__init__(message)
-        self.status = status
-        self.reason = reason
-
-
-class ObjectNotFound(KubernetesApiError):
-    """There is no such object, or no such namespace."""
-
-
-class AlreadyExists(KubernetesApiError):
-    """The name is taken."""
-
-
-class Conflict(KubernetesApiError):
-    """A precondition does not hold: the object is another one, or has changed."""
-
-
-class ResourceVersionExpired(KubernetesApiError):
-    """What was asked for is too old for the API server to know: list again."""
-
-
-class RequestRejected(KubernetesApiError):
-    """The request itself is not accepted, now or later: invalid, forbidden, too large."""
-
-
-class Throttled(KubernetesApiError):
-    """Not now; ``retry_after_s`` says from when on."""
-
-    def __init__(self, message: str, *, status: int, reason: str, retry_after_s: float) -> None:
-        super().__init__(message, status=status, reason=reason)
-        self.retry_after_s = retry_after_s
-
-
-class ApiUnavailable(KubernetesApiError):
-    """The API server did not answer, and what was asked for has not happened."""
-
-
-class OutcomeUnknown(KubernetesApiError):
-    """The API server did not answer in time or broke off: look before it is tried again."""
-
-
-class RateLimiter:
-    """``in_flight`` requests at once; ``per_second`` on average, as many at once as fall into a second (0: no bound).
-
-    ``async with`` it to wait for one's turn, and to have it.
-    """
-
-    def __init__(self, *, in_flight: int, per_second: float) -> None:
-        self._room = asyncio.Semaphore(in_flight)
-        self._gap = 1.0 / per_second if per_second else 0.0
-        self._burst = 1.0
-        self._next = 0.0
-
-    async def __aenter__(self) -> None:
-        await self._room.acquire()
-        if not self._gap:
-            return
-        try:
-            await self._pace()
-        except BaseException:
-            self._room.release()
-            raise
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._room.release()
-
-    async def _pace(self) -> None:
-        now = asyncio.get_running_loop().time()
-        # Time that nobody used is saved up to the burst.
-        self._next = max(self._next, now - self._burst) + self._gap
-        if self._next > now:
-            await asyncio.sleep(self._next - now)
-
+from muster_runtimes.kubernetes.websocket import PodWebSocket, open_websocket
 
 log = logging.getLogger(__name__)
 
@@ -111,50 +41,79 @@ STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 MERGE = "application/merge-patch+json"
 
 _CONNECT_S = 5.0
-_MOST_TRIES = 8
-_LONGEST_WAIT_S = 30.0
-_FIRST_ERROR = 400
-_UNAUTHORIZED = 401
-_STATUSES: dict[int, type[KubernetesApiError]] = {
-    404: ObjectNotFound,
-    409: Conflict,
-    410: ResourceVersionExpired,
-    412: Conflict,
-}
+_MAX_ATTEMPTS = 8
+_MAX_RETRY_AFTER_S = 30.0
+
+
+class RateLimiter:
+    """Bounds the requests of one client; ``async with`` it around a request.
+
+    Args:
+        in_flight: The largest number of concurrent requests.
+        per_second: The average rate, with a burst of one second's requests; 0 for no limit.
+    """
+
+    def __init__(self, *, in_flight: int, per_second: float) -> None:
+        self._slots = asyncio.Semaphore(in_flight)
+        self._interval_s = 1.0 / per_second if per_second else 0.0
+        self._burst_s = 1.0
+        self._next_at = 0.0
+
+    async def __aenter__(self) -> None:
+        await self._slots.acquire()
+        if not self._interval_s:
+            return
+        try:
+            await self._pace()
+        except BaseException:
+            self._slots.release()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._slots.release()
+
+    async def _pace(self) -> None:
+        now = asyncio.get_running_loop().time()
+        # Unused time is saved up to the burst.
+        self._next_at = max(self._next_at, now - self._burst_s) + self._interval_s
+        if self._next_at > now:
+            await asyncio.sleep(self._next_at - now)
 
 
 class ResponseStream(msgspec.Struct, frozen=True):
-    """An answer that goes on: its media type, without parameters, and its bytes as they come."""
+    """A streaming response: its media type, without parameters, and its bytes as they come."""
 
     content_type: str
     chunks: AsyncIterator[bytes]
 
 
 class ApiClient:
-    """Raises the errors of ``errors`` and nothing else; close it with ``aclose``. ``timeout_s`` bounds each request."""
+    """Raises ``KubernetesApiError`` and its subclasses only; close it with ``aclose``. ``timeout_s`` bounds each request."""
 
     def __init__(self, *, credentials: Credentials, limits: RateLimiter, timeout_s: float = 30.0) -> None:
         self._credentials = credentials
         self._limits = limits
         self._server = credentials.server
         self._timeout_s = timeout_s
-        tls = credentials.tls()
-        self._wire = HttpClient(url=self._server, tls=tls, connect_s=min(timeout_s, _CONNECT_S))
+        tls = credentials.ssl_context()
+        self._http = HttpClient(url=self._server, tls=tls, connect_s=min(timeout_s, _CONNECT_S))
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=tls, ttl_dns_cache=30),
             timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(timeout_s, _CONNECT_S)),
-            # An event of a watch is a line, and a pod's may be long.
+            # A watch event is one line, and a pod's may be long.
             read_bufsize=2**21,
         )
 
     async def aclose(self) -> None:
         """Close all connections."""
-        self._wire.close()
+        self._http.close()
         await self._session.close()
 
     async def get(self, path: str, kind: type[T], *, query: Query | None = None, accept: str = JSON) -> T:
-        """Read an object or a list."""
-        return _decode(await self._ask("GET", path, query=query, accept=accept), kind)
+        """Read an object or a list, decoded as ``kind``."""
+        return _decode(await self._request("GET", path, query=query, accept=accept), kind)
 
     async def create(
         self,
@@ -167,62 +126,56 @@ class ApiClient:
     ) -> T:
         """Create an object in the collection ``path``, which may have a query.
 
-        Args:
-            path: The collection.
-            content: The object.
-            kind: The type to decode the answer as.
-            accept: The media type of the answer.
-            before_send: Called when the request's turn comes; may raise to cancel it.
+        ``before_send`` is called when the rate limiter admits the request, and may raise to cancel it.
         """
-        data = await self._ask("POST", path, content=content, accept=accept, before_send=before_send)
+        data = await self._request("POST", path, content=content, accept=accept, before_send=before_send)
         return _decode(data, kind)
 
     async def patch(
         self, path: str, content: object, kind: type[T], *, patch: str = MERGE, accept: str = JSON
     ) -> T:
-        """Change an object."""
-        data = await self._ask("PATCH", path, content=content, content_type=patch, accept=accept)
+        """Patch an object; ``patch`` is the media type of the patch."""
+        data = await self._request("PATCH", path, content=content, content_type=patch, accept=accept)
         return _decode(data, kind)
 
     async def delete(self, path: str, *, options: object = None, query: Query | None = None) -> None:
-        """Delete an object, or with a query those of a collection."""
-        await self._ask("DELETE", path, content=options, query=query)
+        """Delete an object, or with a query the matching objects of a collection."""
+        await self._request("DELETE", path, content=options, query=query)
 
     @asynccontextmanager
     async def stream(
         self, path: str, *, query: Query, idle_timeout_s: float | None, accept: str = JSON
     ) -> AsyncGenerator[ResponseStream]:
-        """An answer that goes on; ``idle_timeout_s`` without any bytes ends it with ``ApiUnavailable``."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=idle_timeout_s)
+        """Open a streaming response; ``idle_timeout_s`` without any bytes raises ``ApiUnavailable``."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=idle_timeout_s)
         headers = {"Accept": accept, **await self._identity()}
         try:
             async with self._session.get(
                 self._server + path, params=query, headers=headers, timeout=timeout
             ) as response:
-                if response.status >= _FIRST_ERROR:
-                    _fail("GET", response.status, response.headers, await response.read())
+                if response.status >= FIRST_ERROR:
+                    raise_for_response("GET", response.status, response.headers, await response.read())
                 yield ResponseStream(response.content_type, response.content.iter_any())
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-            raise ApiUnavailable(_words(error)) from error
+            raise ApiUnavailable(_message(error)) from error
 
     @asynccontextmanager
-    async def socket(
+    async def websocket(
         self, path: str, *, query: Sequence[tuple[str, str]], protocols: Sequence[str]
     ) -> AsyncGenerator[PodWebSocket]:
-        """A WebSocket, which speaks one of ``protocols``. It takes no turn: it may be open for hours."""
+        """Open a WebSocket with one of ``protocols``. The rate limiter does not count it, as it may be open for hours."""
         connector = self._session.connector
         assert connector is not None
-        async with open_socket(
+        async with open_websocket(
             connector=connector,
             url=self._server + path,
             query=query,
             headers=await self._identity(),
             protocols=protocols,
-            refuse=_fail,
-        ) as socket:
-            yield socket
+        ) as websocket:
+            yield websocket
 
-    async def _ask(
+    async def _request(
         self,
         method: str,
         path: str,
@@ -235,84 +188,61 @@ class ApiClient:
     ) -> bytes:
         if query:
             path = f"{path}?{urlencode(query)}"
-        # A server may compress whatever does not say that it must not.
-        stop_requested = f"Accept: {accept}\r\nAccept-Encoding: identity\r\n"
+        # Without this header a server may compress the response.
+        headers = f"Accept: {accept}\r\nAccept-Encoding: identity\r\n"
         body = None
         if content is not None:
-            stop_requested += f"Content-Type: {content_type}\r\n"
+            headers += f"Content-Type: {content_type}\r\n"
             body = msgspec.json.encode(content)
-        for attempt in range(1, _MOST_TRIES + 1):
+        for attempt in range(1, _MAX_ATTEMPTS + 1):
             try:
                 async with self._limits:
                     if before_send is not None:
                         before_send()
-                    return await self._send(method, path, body, stop_requested)
+                    return await self._send(method, path, body, headers)
             except Throttled as busy:
-                if attempt == _MOST_TRIES:
+                if attempt == _MAX_ATTEMPTS:
                     raise
-                wait_s = min(busy.retry_after_s, _LONGEST_WAIT_S)
-                log.info("the API server asks for %.1f s of patience: %s", wait_s, busy)
-            # Its turn is over: others may go on meanwhile.
+                wait_s = min(busy.retry_after_s, _MAX_RETRY_AFTER_S)
+                log.info("throttled by the API server, retrying in %.1f s: %s", wait_s, busy)
+            # Outside the rate limiter, so that other requests proceed.
             await asyncio.sleep(wait_s)
         raise AssertionError("unreachable")
 
-    async def _send(self, method: str, path: str, body: bytes | None, stop_requested: str) -> bytes:
+    async def _send(self, method: str, path: str, body: bytes | None, headers: str) -> bytes:
         identity = "".join(f"{name}: {value}\r\n" for name, value in (await self._identity()).items())
         try:
-            answer = await self._wire.ask(
-                method, path, headers=stop_requested + identity, body=body, timeout_s=self._timeout_s
+            response = await self._http.request(
+                method, path, headers=headers + identity, body=body, timeout_s=self._timeout_s
             )
         except RequestNotSent as error:
-            raise ApiUnavailable(_words(error)) from error
+            raise ApiUnavailable(_message(error)) from error
         except ResponseLost as error:
-            lost = ApiUnavailable if method == "GET" else OutcomeUnknown
-            raise lost(_words(error)) from error
-        if answer.status == _UNAUTHORIZED:
-            await self._credentials.read()
-        if answer.status >= _FIRST_ERROR:
-            _fail(method, answer.status, answer.headers, answer.data)
-        return answer.data
+            raise no_response(method)(_message(error)) from error
+        if response.status == UNAUTHORIZED:
+            await self._credentials.load()
+        if response.status >= FIRST_ERROR:
+            raise_for_response(method, response.status, response.headers, response.data)
+        return response.data
 
     async def _identity(self) -> dict[str, str]:
         headers = {"User-Agent": "muster-pod-launcher"}
-        if authorization := await self._credentials.header():
+        if authorization := await self._credentials.authorization():
             headers["Authorization"] = authorization
         return headers
+
+
+def collection_path(namespace: str, kind: str) -> str:
+    """Return the path of a core collection, such as ``pods``; of all namespaces if ``namespace`` is empty."""
+    return f"/api/v1/namespaces/{quote(namespace)}/{kind}" if namespace else f"/api/v1/{kind}"
 
 
 def _decode(data: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError as error:
-        raise KubernetesApiError(f"the API server answered what cannot be read: {error}") from error
+        raise KubernetesApiError(f"the response of the API server cannot be decoded: {error}") from error
 
 
-def _fail(method: str, status: int, headers: Mapping[str, str], data: bytes) -> NoReturn:
-    said = _status(data)
-    message = said.message or f"the API server answered {status}"
-    retry_after = headers.get("retry-after", "")
-    if status == 429 or (status == 503 and retry_after):
-        wait_s = float(retry_after) if retry_after.isdecimal() else 1.0
-        raise Throttled(message, status=status, reason=said.reason, retry_after_s=wait_s)
-    if said.reason == "AlreadyExists":
-        raise AlreadyExists(message, status=status, reason=said.reason)
-    if said.reason == "Expired":
-        raise ResourceVersionExpired(message, status=status, reason=said.reason)
-    if status >= 500:
-        lost = ApiUnavailable if method == "GET" else OutcomeUnknown
-        raise lost(message, status=status, reason=said.reason)
-    raise _STATUSES.get(status, ApiUnavailable if status == _UNAUTHORIZED else RequestRejected)(
-        message, status=status, reason=said.reason
-    )
-
-
-def _status(data: bytes) -> Status:
-    try:
-        # Whoever asks for protobuf is refused in it, too.
-        return decode_status(data) if data.startswith(MAGIC) else msgspec.json.decode(data, type=Status)
-    except (msgspec.DecodeError, ProtobufError):
-        return Status(message=data[:200].decode(errors="replace").strip())
-
-
-def _words(error: BaseException) -> str:
-    return f"the API server is not reached: {error}" if str(error) else "the API server does not answer"
+def _message(error: BaseException) -> str:
+    return f"the API server cannot be reached: {error}" if str(error) else "the API server does not respond"

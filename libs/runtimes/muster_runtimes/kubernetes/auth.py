@@ -1,6 +1,6 @@
-"""Who this launcher is to the API server: a kubeconfig's user, or the service account of its own pod.
+"""The identity of pod-launcher towards the API server: the user of a kubeconfig, or the service account of its own pod.
 
-The client library reads both; its models, which cost hundreds of microseconds for each pod, are not used.
+The Kubernetes client library reads both. Its models are not used: they cost hundreds of microseconds per pod.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config.config_exception import ConfigException
 from kubernetes.aio.config.incluster_config import (
-    load_incluster_config,  # pyright: ignore[reportUnknownVariableType] - the library's own lack
+    load_incluster_config,  # pyright: ignore[reportUnknownVariableType] (untyped in the library)
 )
 from kubernetes.aio.config.kube_config import (
-    load_kube_config,  # pyright: ignore[reportUnknownVariableType] - the library's own lack
+    load_kube_config,  # pyright: ignore[reportUnknownVariableType] (untyped in the library)
 )
 
 _RENEW_AFTER_S = 600.0
 
 
 class CredentialsError(Exception):
-    """Neither the kubeconfig nor the pod's service account can be used; the message says why."""
+    """The kubeconfig or the service account cannot be used; the message says why."""
 
 
 class Credentials:
-    """What requests carry. ``kubeconfig`` is None within a pod."""
+    """Credentials of a ``kubeconfig``, or of the pod's service account if it is None."""
 
     def __init__(self, *, kubeconfig: Path | None, context: str = "") -> None:
         self._kubeconfig = kubeconfig
@@ -35,8 +35,8 @@ class Credentials:
         self._configuration = Configuration()
         self._read_at = float("-inf")
 
-    async def read(self) -> None:
-        """Read them. Raises ``CredentialsError``."""
+    async def load(self) -> None:
+        """Load the credentials. Raises ``CredentialsError``."""
         configuration = Configuration()
         try:
             if self._kubeconfig is None:
@@ -49,7 +49,7 @@ class Credentials:
                     persist_config=False,
                 )
             else:
-                raise CredentialsError(f"there is no kubeconfig {self._kubeconfig}")
+                raise CredentialsError(f"the kubeconfig {self._kubeconfig} does not exist")
         except (ConfigException, OSError, TypeError, KeyError) as error:
             where = str(self._kubeconfig or "the service account of this pod")
             raise CredentialsError(f"{where} cannot be used: {error}") from error
@@ -58,17 +58,17 @@ class Credentials:
 
     @property
     def server(self) -> str:
-        """The API server's URL, without a slash at its end."""
+        """The URL of the API server, without a trailing slash."""
         return str(self._configuration.host).rstrip("/")
 
-    def tls(self) -> ssl.SSLContext:
-        """How the server is checked, and with which certificate this client presents itself."""
+    def ssl_context(self) -> ssl.SSLContext:
+        """Return the TLS context: the trusted CAs and the client certificate."""
         return RESTClientObject(self._configuration).ssl_context
 
-    async def header(self) -> str:
-        """The value of ``Authorization``; empty where a certificate says it all."""
+    async def authorization(self) -> str:
+        """Return the ``Authorization`` header, renewed if due; empty for a client certificate."""
         if self._kubeconfig is not None and time.monotonic() - self._read_at > _RENEW_AFTER_S:
-            await self.read()
+            await self.load()
         token = await self._configuration.get_api_key_with_prefix("BearerToken")
         if token:
             return str(token)

@@ -1,8 +1,7 @@
-"""The starts of replicas: a gang's pods are created all or none, and what was created is taken back when one of them cannot be. Their
-job's config map is written first.
+"""Starts gangs: the pods of a gang are created all or none, and created pods are deleted again if one of them is rejected.
 
-Nothing waits in here. A name that is not free yet, an answer that did not come, a pod that is still on its way out: the job is looked at
-again when that has changed, and the same question leads to the rest of the work.
+The job's config map is written first. A start does not wait: if a name is not free yet, a write has no answer, or an old pod is still
+terminating, the job is notified when that changes, and the next start continues.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import msgspec
 from muster_core.frameworks import ConfigFile
 from muster_core.models import Job, ReplicaState
 from muster_events.subjects import partition_of
-from muster_runtimes.kubernetes.api_client import KubernetesApiError, ObjectNotFound, RequestRejected
+from muster_runtimes.kubernetes.errors import KubernetesApiError, ObjectNotFound, RequestRejected
 from muster_runtimes.kubernetes.informers import PartitionInformers, ReplicaStore
 from muster_runtimes.kubernetes.labels import GENERATION, is_addressed, replica_of
 from muster_runtimes.kubernetes.manifests import (
@@ -33,59 +32,65 @@ from muster_runtimes.kubernetes.manifests import (
 from muster_runtimes.kubernetes.nodes import NodeInformer, pod_requests, sum_resources
 from muster_runtimes.kubernetes.objects import Pod
 from muster_runtimes.kubernetes.volume_claims import VolumeClaims
-from muster_runtimes.kubernetes.writer import NameTaken, NameTerminating, ObjectWriter, is_quota_exceeded
-from muster_runtimes.protocols import Launch, Observation, ReplicaId
+from muster_runtimes.kubernetes.writer import (
+    NameTaken,
+    NameTerminating,
+    ObjectWriter,
+    is_quota_exceeded,
+)
+from muster_runtimes.protocols import NOT_RUN, Launch, Observation, ReplicaId
 from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
 
-CANNOT_RUN = 126
-"""The exit code of a replica that no pod can be made of, as a shell has it for a command that cannot be run."""
-
-_SOON_S = 0.5
-_ANOTHER = "since another of its gang was refused"
+_RETRY_S = 0.5
+_PEER_REJECTED = "another pod of its gang was rejected"
 
 StartKey = tuple[int, int, int]
-"""Those that start together, all or none: attempt, generation and restart of each."""
+"""Attempt, generation and restart of the pods that start together, all or none."""
 
 
 class _GangRejected(Exception):
-    """Another of those that are to start together was refused."""
+    """Another pod of the gang was rejected."""
 
 
 class _NodeFull(Exception):
-    """Others have taken the room of the node since the replica was placed."""
+    """Other pods have taken the node's capacity since the replica was placed."""
 
 
-class KnownJob(msgspec.Struct, kw_only=True):
-    """What is known of a job that this copy writes for.
+class RegisteredJob(msgspec.Struct, kw_only=True):
+    """A job and the state of its starts.
 
-    ``uid`` is its config map's, empty until this copy has written it. ``refusal``: why its namespace takes nothing of it. ``late`` are the
-    replicas that could not start when they were first to. ``refused`` are the starts of which a member was refused, and ``starting`` counts
-    the members of each that are under way.
+    Attributes:
+        uid: The uid of its config map; empty until this instance has written it.
+        rejection: Why the namespace rejects the job's config map; empty if it does not.
+        services: The replicas whose services exist.
+        delayed: The replicas that could not start at once.
+        rejected: The starts of which a pod was rejected.
+        starting: How many pods of each start are being created.
     """
 
     job: Job
     uid: str = ""
     members: bytes | None = None
     files: dict[str, ConfigFile] = msgspec.field(default_factory=dict[str, ConfigFile])
-    refusal: str = ""
+    rejection: str = ""
     services: set[ReplicaId] = msgspec.field(default_factory=set[ReplicaId])
-    late: set[ReplicaId] = msgspec.field(default_factory=set[ReplicaId])
-    refused: set[StartKey] = msgspec.field(default_factory=set["StartKey"])
+    delayed: set[ReplicaId] = msgspec.field(default_factory=set[ReplicaId])
+    rejected: set[StartKey] = msgspec.field(default_factory=set["StartKey"])
     starting: Counter[StartKey] = msgspec.field(default_factory=Counter["StartKey"])
 
 
 class GangStarter:
-    """Starts replicas of the jobs that it knows. ``node_lost_s`` is how long a pod stands a node that is not heard of."""
+    """Starts replicas of registered jobs. ``node_lost_s`` is how long a pod tolerates an unavailable node."""
 
     def __init__(
         self,
         *,
         clock: Callable[[], int],
         nodes: NodeInformer,
-        runs: ReplicaStore,
-        partitions: PartitionInformers,
+        store: ReplicaStore,
+        informers: PartitionInformers,
         writer: ObjectWriter,
         claims: VolumeClaims,
         pool: str,
@@ -93,181 +98,191 @@ class GangStarter:
     ) -> None:
         self._clock = clock
         self._nodes = nodes
-        self._runs = runs
-        self._partitions = partitions
+        self._store = store
+        self._informers = informers
         self._writer = writer
         self._claims = claims
         self._pool = pool
         self._node_lost_s = node_lost_s
-        self._jobs: dict[str, KnownJob] = {}
+        self._jobs: dict[str, RegisteredJob] = {}
 
     def register_job(self, job_id: str, job: Job) -> None:
-        """What a job is; said before anything is asked for it."""
+        """Add a job."""
         if job_id not in self._jobs:
-            self._jobs[job_id] = KnownJob(job=job)
+            self._jobs[job_id] = RegisteredJob(job=job)
 
-    def known(self, job_id: str) -> KnownJob | None:
-        """What is known of a job, if anything."""
+    def registered(self, job_id: str) -> RegisteredJob | None:
+        """Return a job, if it is registered."""
         return self._jobs.get(job_id)
 
     def job(self, job_id: str) -> Job:
-        """What a job is. Raises ``KeyError`` where nobody has said so."""
+        """Return a job. Raises ``KeyError`` if it is not registered."""
         return self._jobs[job_id].job
 
     def jobs(self) -> dict[str, Job]:
-        """All that are known, by their ids."""
-        return {job_id: known.job for job_id, known in self._jobs.items()}
+        """Return all registered jobs by id."""
+        return {job_id: registered.job for job_id, registered in self._jobs.items()}
 
     def forget(self, job_id: str) -> None:
-        """A job is no more."""
+        """Remove a job."""
         self._jobs.pop(job_id, None)
 
     def forget_partition(self, partition: int) -> None:
-        """Somebody else looks after the jobs of a partition."""
+        """Remove the jobs of a partition that another instance owns now."""
         self._jobs = {
-            job_id: known for job_id, known in self._jobs.items() if partition_of(job_id) != partition
+            job_id: registered
+            for job_id, registered in self._jobs.items()
+            if partition_of(job_id) != partition
         }
 
     async def start(self, launch: Launch) -> Observation:
-        """Have the pod of a run; what stands now. What no pod can be made of has EXITED, what the cluster does not take is REJECTED."""
+        """Create the pod of a run, and return its state: EXITED if no pod can be made of it, REJECTED if the cluster does not accept it."""
         replica = launch.replica
-        seen = self._runs.observation(replica)
-        if seen is not None:
-            return seen
-        known = self._jobs[replica.job_id]
-        if why := unsupported_reason(launch) or known.refusal:
-            return self._refuse(replica, ReplicaState.EXITED, why)
-        if self._runs.has_terminating_predecessor(replica):
-            # That it has gone is an event, which has the job looked at.
-            known.late.add(replica)
-            return self._not_yet(replica)
-        start = (replica.attempt, launch.generation, replica.restart)
-        known.starting[start] += 1
+        observation = self._store.observation(replica)
+        if observation is not None:
+            return observation
+        registered = self._jobs[replica.job_id]
+        if why := unsupported_reason(launch) or registered.rejection:
+            return self._reject(replica, ReplicaState.EXITED, why)
+        if self._store.has_terminating_predecessor(replica):
+            # Its deletion is an event that notifies the job.
+            registered.delayed.add(replica)
+            return self._not_started(replica)
+        key = (replica.attempt, launch.generation, replica.restart)
+        registered.starting[key] += 1
         try:
-            await self._start(launch, known, start)
+            await self._start(launch, registered, key)
         except NameTerminating:
-            known.late.add(replica)
-            self._look_soon(replica.job_id)
+            registered.delayed.add(replica)
+            asyncio.get_running_loop().call_later(_RETRY_S, self._store.notify, replica.job_id)
         except _GangRejected:
-            return self._refuse(replica, ReplicaState.REJECTED, f"not started, {_ANOTHER}")
-        except (RequestRejected, NameTaken, ObjectNotFound, _NodeFull) as refusal:
-            known.refused.add(start)
-            is_passing = isinstance(refusal, NameTaken | _NodeFull) or (
-                isinstance(refusal, RequestRejected) and is_quota_exceeded(refusal)
+            return self._reject(replica, ReplicaState.REJECTED, f"not started: {_PEER_REJECTED}")
+        except (RequestRejected, NameTaken, ObjectNotFound, _NodeFull) as rejection:
+            registered.rejected.add(key)
+            may_pass = isinstance(rejection, NameTaken | _NodeFull) or (
+                isinstance(rejection, RequestRejected) and is_quota_exceeded(rejection)
             )
-            state = ReplicaState.REJECTED if is_passing else ReplicaState.EXITED
-            return self._refuse(replica, state, str(refusal))
+            state = ReplicaState.REJECTED if may_pass else ReplicaState.EXITED
+            return self._reject(replica, state, str(rejection))
         finally:
-            known.starting[start] -= 1
-            if not known.starting[start] and start in known.refused:
-                await self._take_back(launch, known)
-        return self._runs.observation(replica) or self._not_yet(replica)
+            registered.starting[key] -= 1
+            if not registered.starting[key] and key in registered.rejected:
+                await self._delete_created(launch, registered)
+        return self._store.observation(replica) or self._not_started(replica)
 
     async def write_members(self, job_id: str, content: bytes) -> None:
-        """Have the job's config map say who its members are, or each of its pods."""
-        known = self._jobs[job_id]
-        known.members = content
-        # One that has a config map keeps it, whoever wrote it.
-        if known.uid or needs_config_map(known.job) or self._partitions.config_map(job_id) is not None:
-            await self._write(job_id, known)
+        """Write the list of members to the job's config map, or keep it for the annotations of its pods."""
+        registered = self._jobs[job_id]
+        registered.members = content
+        # A job that has a config map keeps it, even if another instance wrote it.
+        has_config_map = registered.uid or self._informers.config_map(job_id) is not None
+        if has_config_map or needs_config_map(registered.job):
+            await self._write_config_map(job_id, registered)
 
     async def write_config(self, job_id: str, files: Mapping[str, ConfigFile]) -> None:
-        """Have the job's config map hold these files."""
-        known = self._jobs[job_id]
-        known.files = dict(files)
-        await self._write(job_id, known)
+        """Write the files to the job's config map."""
+        registered = self._jobs[job_id]
+        registered.files = dict(files)
+        await self._write_config_map(job_id, registered)
 
-    async def _start(self, launch: Launch, known: KnownJob, start: StartKey) -> None:
-        def none_is_refused() -> None:
-            if start in known.refused:
+    async def _start(self, launch: Launch, registered: RegisteredJob, key: StartKey) -> None:
+        def check_not_rejected() -> None:
+            if key in registered.rejected:
                 raise _GangRejected
 
-        none_is_refused()
-        replica, job = launch.replica, known.job
-        self._check_node(launch, known)
-        # At each start, since somebody may have deleted it meanwhile; that it is there is then the answer.
-        if is_addressed(job) and replica not in known.services:
+        check_not_rejected()
+        replica, job = launch.replica, registered.job
+        self._check_capacity(launch, registered)
+        # Written again at each start, because it may have been deleted meanwhile; an existing one is not an error.
+        if is_addressed(job) and replica not in registered.services:
             service = service_manifest(
-                replica.job_id, job, replica.role, replica.index, pool=self._pool, owner_uid=known.uid
+                replica.job_id, job, replica.role, replica.index, pool=self._pool, owner_uid=registered.uid
             )
-            await self._writer.service(service)
-            known.services.add(replica)
+            await self._writer.ensure_service(service)
+            registered.services.add(replica)
         options = PodOptions(
             pool=self._pool, gpu_resource=self._nodes.gpu_resource(), node_lost_s=self._node_lost_s
         )
         pod_template = launch.template.pod
-        await self._claims.select(pod_template, namespace=job.namespace, node=launch.node)
-        content = pod_manifest(
+        await self._claims.select_node(pod_template, namespace=job.namespace, node=launch.node)
+        manifest = pod_manifest(
             launch,
             job,
-            config_map_owner=self._owner_of(launch, known),
-            files=known.files,
+            owner=self._owner_of(launch, registered),
+            files=registered.files,
             options=options,
-            members=None if known.uid else (known.members or b"").decode(),
+            members=None if registered.uid else (registered.members or b"").decode(),
         )
         grace_s = launch.template.grace_s
-        pod = await self._writer.pod(content, replica, grace_s=grace_s, before_send=none_is_refused)
-        self._claims.follow(pod_template, name=launch.name, namespace=job.namespace, node=launch.node)
-        self._partitions.put(replica.job_id, pod)
+        pod = await self._writer.ensure_pod(
+            manifest, replica, grace_s=grace_s, before_send=check_not_rejected
+        )
+        self._claims.select_node_later(
+            pod_template, name=launch.name, namespace=job.namespace, node=launch.node
+        )
+        self._informers.put(replica.job_id, pod)
 
-    def _check_node(self, launch: Launch, known: KnownJob) -> None:
-        """Raise where others have taken the node's room meanwhile: a kubelet would refuse the pod, and not every node has one that does.
+    def _check_capacity(self, launch: Launch, registered: RegisteredJob) -> None:
+        """Raise ``_NodeFull`` if others have taken the node's capacity: the kubelet would reject the pod, and not every node has one.
 
-        Whoever starts at once is placed on what was known a moment ago, and need not be looked at again.
+        A replica that starts at once was placed a moment ago and needs no check.
         """
         replica = launch.replica
-        if replica not in known.late and not replica.restart:
+        if replica not in registered.delayed and not replica.restart:
             return
-        ours = sum_resources(pod_requests(pod.spec) for pod in self._runs.pods_on_node(launch.node))
+        ours = sum_resources(pod_requests(pod.spec) for pod in self._store.pods_on_node(launch.node))
         if self._nodes.lacks_capacity(launch.node, ours + launch.template.requests):
-            raise _NodeFull(f"others have taken the room on {launch.node} since it was placed there")
+            raise _NodeFull(f"other pods have taken the capacity of node {launch.node} since the placement")
 
-    async def _take_back(self, launch: Launch, known: KnownJob) -> None:
-        """A gang starts as a whole: where a member is refused, those that were created go as well. A replica's own restart is no gang's."""
+    async def _delete_created(self, launch: Launch, registered: RegisteredJob) -> None:
+        """Delete the created pods of a gang of which a pod was rejected. A replica's own restart is not a start of the gang."""
         replica = launch.replica
         if replica.restart:
             return
-        created = [pod for pod in self._runs.pods_of(replica.job_id) if _starts_with(pod, launch)]
+        created = [pod for pod in self._store.job_pods(replica.job_id) if _starts_with(pod, launch)]
         for pod in created:
             if (peer := replica_of(pod.metadata)) is not None:
-                self._runs.mark_for_removal(peer, f"taken back, {_ANOTHER}")
+                self._store.mark_for_removal(peer, f"removed: {_PEER_REJECTED}")
         if created:
             try:
-                await self._writer.delete_start(replica, known.job.namespace, generation=launch.generation)
+                await self._writer.delete_start(
+                    replica, registered.job.namespace, generation=launch.generation
+                )
             except KubernetesApiError as error:
-                log.warning("a gang that was refused is not taken back yet: %s", error)
+                log.warning("cannot delete the pods of a rejected gang yet: %s", error)
 
-    def _owner_of(self, launch: Launch, known: KnownJob) -> dict[str, Any] | None:
-        if known.uid:
-            return config_map_owner(known.job.name, known.uid)
+    def _owner_of(self, launch: Launch, registered: RegisteredJob) -> dict[str, Any] | None:
+        if registered.uid:
+            return config_map_owner(registered.job.name, registered.uid)
         uid = self._nodes.uid(launch.node)
         return node_owner(launch.node, uid) if uid else None
 
-    async def _write(self, job_id: str, known: KnownJob) -> None:
+    async def _write_config_map(self, job_id: str, registered: RegisteredJob) -> None:
         try:
-            uid = await self._writer.config(
-                job_id, known.job, uid=known.uid, members=known.members, files=known.files
+            uid = await self._writer.ensure_config_map(
+                job_id,
+                registered.job,
+                uid=registered.uid,
+                members=registered.members,
+                files=registered.files,
             )
-        except (RequestRejected, NameTaken, ObjectNotFound) as refusal:
-            known.refusal = str(refusal)
-            log.warning("a job's config map is refused: %s", refusal, extra=fields(job=known.job.name))
+        except (RequestRejected, NameTaken, ObjectNotFound) as rejection:
+            registered.rejection = str(rejection)
+            log.warning("config map rejected: %s", rejection, extra=fields(job=registered.job.name))
             return
-        if uid != known.uid:
-            # What belonged to another config map goes with that one.
-            known.services.clear()
-        known.uid, known.refusal = uid, ""
+        if uid != registered.uid:
+            # Services owned by an earlier config map are deleted with it.
+            registered.services.clear()
+        registered.uid, registered.rejection = uid, ""
 
-    def _refuse(self, replica: ReplicaId, state: ReplicaState, why: str) -> Observation:
-        code = CANNOT_RUN if state is ReplicaState.EXITED else None
-        return self._runs.record(
+    def _reject(self, replica: ReplicaId, state: ReplicaState, why: str) -> Observation:
+        code = NOT_RUN if state is ReplicaState.EXITED else None
+        return self._store.record(
             Observation(replica=replica, state=state, at=self._clock(), exit_code=code, reason=why)
         )
 
-    def _not_yet(self, replica: ReplicaId) -> Observation:
+    def _not_started(self, replica: ReplicaId) -> Observation:
         return Observation(replica=replica, state=ReplicaState.PLACED, at=self._clock())
-
-    def _look_soon(self, job_id: str) -> None:
-        asyncio.get_running_loop().call_later(_SOON_S, self._runs.notify, job_id)
 
 
 def _starts_with(pod: Pod, launch: Launch) -> bool:

@@ -1,11 +1,15 @@
-"""DOC."""
+"""The local view of the pods and config maps of the owned partitions: informers that watch them, and the store of every run of a replica.
+
+An end is final. It stays in the store after its pod is deleted, until the job is forgotten, so that a later comparison does not take the
+replica for lost.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,7 +18,12 @@ import msgspec
 from muster_core.models import ENDED_STATES
 from muster_events.subjects import partition_of
 from muster_runtimes.kubernetes import labels
-from muster_runtimes.kubernetes.api_client import METADATA_LIST_ONLY, METADATA_ONLY, ApiClient
+from muster_runtimes.kubernetes.api_client import (
+    METADATA_LIST_ONLY,
+    METADATA_ONLY,
+    ApiClient,
+    collection_path,
+)
 from muster_runtimes.kubernetes.labels import replica_of
 from muster_runtimes.kubernetes.objects import PartialObjectMetadata, Pod
 from muster_runtimes.kubernetes.pod_status import (
@@ -29,354 +38,355 @@ from muster_runtimes.kubernetes.pod_status import (
     startup_failure,
 )
 from muster_runtimes.kubernetes.reflector import PROTOBUF_EVENTS, Reflector, WatchTarget
-from muster_runtimes.kubernetes.writer import collection_path
 from muster_runtimes.notifier import ChangeListener, ChangeNotifier
 from muster_runtimes.protocols import Observation, ReplicaId
 
-_REMEMBERED = 10_000
-_LAST_WORD_US = 5_000_000
-"""How long a kubelet may take to say how a pod has ended that was deleted by force."""
+_FORGOTTEN_JOBS = 10_000
+_KUBELET_REPORT_US = 5_000_000
+"""How long a kubelet may take to report the end of a force-deleted pod."""
+
+_NEW_CONFIG_MAP_S = 5.0
 
 
 class ReplicaEntry(msgspec.Struct, kw_only=True):
-    """One run: its pod while there is one, what stands of it, whether Muster asked for its end, or why it takes it away.
+    """One run of a replica.
 
-    ``forced_at`` is when its pod was first seen without any grace left (µs), 0 while it has some.
+    Attributes:
+        pod: Its pod, while there is one.
+        force_deleted_at: When its pod was first seen without a grace period (µs); 0 if it has one.
+        observation: The latest observation; None before the first.
+        stop_requested: Muster asked for its end.
+        removal_reason: Why Muster removes its pod although it is wanted; empty otherwise.
     """
 
     pod: Pod | None = None
-    forced_at: int = 0
-    seen: Observation | None = None
+    force_deleted_at: int = 0
+    observation: Observation | None = None
     stop_requested: bool = False
     removal_reason: str = ""
 
     @property
     def is_unwanted(self) -> bool:
-        """Whether its pod is to go: also one that came when its run had ended already, by a write that was long under way."""
+        """Whether its pod is to be deleted; also true for a pod that a delayed write created after the end of the run."""
         return self.stop_requested or bool(self.removal_reason) or self.has_ended
 
     @property
     def has_ended(self) -> bool:
-        """Whether an end is known."""
-        return self.seen is not None and self.seen.state in ENDED_STATES
+        """Whether its end is observed."""
+        return self.observation is not None and self.observation.state in ENDED_STATES
 
 
 class ReplicaStore:
-    """The runs of the jobs that this copy looks after. ``node_unavailable`` says whether a node is gone or not heard of."""
+    """The runs of the jobs that this instance owns. ``node_unavailable`` tells whether a node is deleted or not ready."""
 
     def __init__(
         self, *, clock: Callable[[], int], node_unavailable: Callable[[str], bool], start_s: float
     ) -> None:
         self._clock = clock
-        self._node_away = node_unavailable
+        self._node_unavailable = node_unavailable
         self._start_s = start_s
-        self._runs: dict[str, dict[ReplicaId, ReplicaEntry]] = {}
+        self._jobs: dict[str, dict[ReplicaId, ReplicaEntry]] = {}
         self._forgotten: dict[str, frozenset[str]] = {}
-        self._looks: list[tuple[int, ReplicaId]] = []
-        self._changes = ChangeNotifier()
+        self._checks: list[tuple[int, ReplicaId]] = []
+        self._notifier = ChangeNotifier()
 
     def observations(self) -> list[Observation]:
-        """Everything known."""
-        return [run.seen for runs in self._runs.values() for run in runs.values() if run.seen is not None]
+        """Return all observations."""
+        return [seen for job_id in self._jobs for seen in self.job_observations(job_id)]
 
     def job_observations(self, job_id: str) -> list[Observation]:
-        """Everything known of one job."""
-        return [run.seen for run in self._runs.get(job_id, {}).values() if run.seen is not None]
+        """Return the observations of a job."""
+        entries = self._jobs.get(job_id, {}).values()
+        return [entry.observation for entry in entries if entry.observation is not None]
 
     def observation(self, replica: ReplicaId) -> Observation | None:
-        """What stands of one run."""
-        run = self._runs.get(replica.job_id, {}).get(replica)
-        return run.seen if run else None
+        """Return the observation of one run."""
+        entry = self._find(replica)
+        return entry.observation if entry else None
 
     def pod(self, replica: ReplicaId) -> Pod | None:
-        """The pod of a run, while there is one."""
-        run = self._runs.get(replica.job_id, {}).get(replica)
-        return run.pod if run else None
+        """Return the pod of one run, while there is one."""
+        entry = self._find(replica)
+        return entry.pod if entry else None
 
-    def pods_of(self, job_id: str) -> list[Pod]:
-        """The pods of a job."""
-        return [run.pod for run in self._runs.get(job_id, {}).values() if run.pod is not None]
+    def job_pods(self, job_id: str) -> list[Pod]:
+        """Return the pods of a job."""
+        return [entry.pod for entry in self._jobs.get(job_id, {}).values() if entry.pod is not None]
 
     def pods_on_node(self, node: str) -> list[Pod]:
-        """The pods on a node that have not ended."""
-        return [
-            run.pod
-            for runs in self._runs.values()
-            for run in runs.values()
-            if run.pod is not None and run.pod.spec.node_name == node and not is_terminated(run.pod)
-        ]
+        """Return the pods on a node that are not terminated."""
+        return [pod for _, _, pod in self._pods() if pod.spec.node_name == node and not is_terminated(pod)]
 
     def has_terminating_predecessor(self, replica: ReplicaId) -> bool:
-        """Whether an earlier run of the same replica has a pod that is on its way out: the name is free once that has gone."""
+        """Whether a terminating pod of another run of the same replica still holds the pod's name."""
         return any(
-            run.pod is not None and bool(run.pod.metadata.deletion_timestamp)
-            for other, run in self._runs.get(replica.job_id, {}).items()
+            entry.pod is not None and bool(entry.pod.metadata.deletion_timestamp)
+            for other, entry in self._jobs.get(replica.job_id, {}).items()
             if other.index == replica.index and other.role == replica.role and other != replica
         )
 
     def terminating(self) -> list[tuple[ReplicaId, Pod]]:
-        """The runs whose pods somebody has asked to end, and which have not."""
+        """Return the runs whose pods are being deleted and are not terminated yet."""
         return [
-            (replica, run.pod)
-            for runs in self._runs.values()
-            for replica, run in runs.items()
-            if run.pod is not None and run.pod.metadata.deletion_timestamp and not is_terminated(run.pod)
+            (replica, pod)
+            for replica, _, pod in self._pods()
+            if pod.metadata.deletion_timestamp and not is_terminated(pod)
         ]
 
-    def to_delete(self) -> list[tuple[ReplicaId, Pod]]:
-        """The runs whose pods are to go, and which nobody has been asked to end."""
+    def to_delete(self) -> list[Pod]:
+        """Return the unwanted pods that no client has deleted yet."""
         return [
-            (replica, run.pod)
-            for runs in self._runs.values()
-            for replica, run in runs.items()
-            if run.pod is not None
-            and run.is_unwanted
-            and not run.pod.metadata.deletion_timestamp
-            and not is_terminated(run.pod)
+            pod
+            for _, entry, pod in self._pods()
+            if entry.is_unwanted and not pod.metadata.deletion_timestamp and not is_terminated(pod)
         ]
 
     def force_deleted_overdue(self) -> list[Pod]:
-        """The pods that were deleted by force, and whose kubelets have had the time to say that they are over, and have not."""
-        before = self._clock() - _LAST_WORD_US
+        """Return the force-deleted pods whose end the kubelet has not reported in time."""
+        before = self._clock() - _KUBELET_REPORT_US
         return [
-            run.pod
-            for runs in self._runs.values()
-            for run in runs.values()
-            if run.pod is not None and 0 < run.forced_at <= before and is_force_deleted(run.pod)
+            pod
+            for _, entry, pod in self._pods()
+            if 0 < entry.force_deleted_at <= before and is_force_deleted(pod)
         ]
 
     def main_ended(self) -> list[tuple[ReplicaId, Pod]]:
-        """The runs whose deciding container has ended, while other containers of the pod go on and nobody has asked for their end."""
+        """Return the runs whose main container has ended while the other containers of the pod continue."""
         return [
-            (replica, run.pod)
-            for runs in self._runs.values()
-            for replica, run in runs.items()
-            if run.pod is not None
-            and not run.pod.metadata.deletion_timestamp
-            and main_container_ended(run.pod)
+            (replica, pod)
+            for replica, _, pod in self._pods()
+            if not pod.metadata.deletion_timestamp and main_container_ended(pod)
         ]
 
-    def job_ids(self) -> Sequence[str]:
-        """The jobs of which a run is known."""
-        return list(self._runs)
+    def job_ids(self) -> Collection[str]:
+        """Return the jobs with a known run."""
+        return list(self._jobs)
 
     def subscribe(self) -> ChangeListener:
-        """Ids of jobs as they change, those that are known already first."""
-        return self._changes.subscribe(self._runs)
+        """Return the ids of jobs as they change, known jobs first."""
+        return self._notifier.subscribe(self._jobs)
 
     def notify(self, job_id: str) -> None:
-        """Have the job looked at."""
-        self._changes.notify(job_id)
+        """Report the job as changed."""
+        self._notifier.notify(job_id)
 
-    def ask(self, replica: ReplicaId) -> None:
-        """Muster asks for the end of a run."""
-        self._run(replica).stop_requested = True
+    def request_stop(self, replica: ReplicaId) -> None:
+        """Note that Muster asks for the end of a run."""
+        self._entry(replica).stop_requested = True
 
-    def mark_for_removal(self, replica: ReplicaId, removal_reason: str) -> None:
-        """Muster takes a run away that has not ended, for this reason."""
-        run = self._run(replica)
-        if not run.has_ended:
-            run.removal_reason = removal_reason
+    def mark_for_removal(self, replica: ReplicaId, reason: str) -> None:
+        """Note that Muster removes the pod of a run that has not ended."""
+        entry = self._entry(replica)
+        if not entry.has_ended:
+            entry.removal_reason = reason
 
     def is_lost(self, replica: ReplicaId) -> bool:
-        """Whether the pod of a run was to have ended by now, and its node is away."""
-        run = self._runs.get(replica.job_id, {}).get(replica)
-        return run is not None and run.pod is not None and is_lost(run.pod, self._view(run, run.pod))
+        """Whether the deadline of a run's deletion has passed and its node is unavailable."""
+        entry = self._find(replica)
+        return (
+            entry is not None
+            and entry.pod is not None
+            and is_lost(entry.pod, self._context(entry, entry.pod))
+        )
 
-    def record(self, seen: Observation) -> Observation:
-        """What stands of a run that never became a pod."""
-        self._run(seen.replica).seen = seen
-        self._changes.notify(seen.replica.job_id)
-        return seen
+    def record(self, observation: Observation) -> Observation:
+        """Store the observation of a run that never had a pod."""
+        self._entry(observation.replica).observation = observation
+        self.notify(observation.replica.job_id)
+        return observation
 
-    def changed(self, before: Pod | None, after: Pod | None) -> None:
-        """A pod was ``before`` and is ``after``."""
+    def on_pod_change(self, before: Pod | None, after: Pod | None) -> None:
+        """Take over a pod that has changed, appeared (``before`` is None) or been deleted (``after`` is None)."""
         pod = after or before
         replica = replica_of(pod.metadata) if pod else None
         if pod is None or replica is None:
             return
         if pod.metadata.uid in self._forgotten.get(replica.job_id, ()):
             return
-        run = self._run(replica)
+        entry = self._entry(replica)
         if after is None:
-            if run.pod is not None and run.pod.metadata.uid != pod.metadata.uid:
+            if entry.pod is not None and entry.pod.metadata.uid != pod.metadata.uid:
                 return
-            run.pod = None
-            if not run.has_ended:
-                run.seen = observe_deleted(pod, replica, self._view(run, pod))
-            self._changes.notify(replica.job_id)
+            entry.pod = None
+            if not entry.has_ended:
+                entry.observation = observe_deleted(pod, replica, self._context(entry, pod))
+            self.notify(replica.job_id)
             return
-        was_over = run.pod is not None and is_terminated(run.pod)
-        run.pod = after
+        was_terminated = entry.pod is not None and is_terminated(entry.pod)
+        entry.pod = after
         if is_force_deleted(after):
-            # By this clock: what the object says may be the instant of an earlier, gentle deletion.
-            run.forced_at = run.forced_at or self._clock()
-        if not run.has_ended:
-            self._look(replica, run, after)
-        elif is_terminated(after) and not was_over:
-            # Its end is known, but only now may it be let go.
-            self._changes.notify(replica.job_id)
+            # By this clock: the timestamp in the object may be that of an earlier, graceful deletion.
+            entry.force_deleted_at = entry.force_deleted_at or self._clock()
+        if not entry.has_ended:
+            self._observe(replica, entry, after)
+        elif is_terminated(after) and not was_terminated:
+            # The end was known; now the pod can be released, too.
+            self.notify(replica.job_id)
 
     def recheck_due(self) -> None:
-        """Look at those runs of which something was due although their pods have not changed."""
+        """Observe again the runs whose observation may change with time alone."""
         now = self._clock()
-        while self._looks and self._looks[0][0] <= now:
-            _, replica = heapq.heappop(self._looks)
-            self._look_at(replica)
+        while self._checks and self._checks[0][0] <= now:
+            _, replica = heapq.heappop(self._checks)
+            self._recheck(replica)
 
     def recheck_node(self, node: str) -> None:
-        """Look at the runs on a node again, of which something has changed."""
-        for runs in list(self._runs.values()):
-            for replica, run in list(runs.items()):
-                if run.pod is not None and run.pod.spec.node_name == node:
-                    self._look_at(replica)
+        """Observe again the runs on a node whose availability has changed."""
+        for replica, _, pod in list(self._pods()):
+            if pod.spec.node_name == node:
+                self._recheck(replica)
 
     def forget(self, job_id: str) -> None:
-        """Know nothing of the job any more, whatever is still said of the pods that it has now: but for those that have not ended yet."""
-        runs = self._runs.pop(job_id, {})
+        """Drop a job and ignore later events of its pods, except for pods that are not terminated yet."""
+        entries = self._jobs.pop(job_id, {})
         late = {
-            replica: run
-            for replica, run in runs.items()
-            if run.pod is not None and not is_terminated(run.pod)
+            replica: entry
+            for replica, entry in entries.items()
+            if entry.pod is not None and not is_terminated(entry.pod)
         }
         if late:
-            # They came when their runs had ended already: the end of each has its job looked at again, and then they are let go.
-            self._runs[job_id] = late
+            # These pods appeared after the ends of their runs. Their termination notifies the job again, and then they are released.
+            self._jobs[job_id] = late
         going = {
-            run.pod.metadata.uid
-            for replica, run in runs.items()
-            if run.pod is not None and replica not in late
+            entry.pod.metadata.uid
+            for replica, entry in entries.items()
+            if entry.pod is not None and replica not in late
         }
         self._forgotten[job_id] = self._forgotten.pop(job_id, frozenset()) | going
-        if len(self._forgotten) > _REMEMBERED:
+        if len(self._forgotten) > _FORGOTTEN_JOBS:
             del self._forgotten[next(iter(self._forgotten))]
 
-    def drop(self, job_id: str) -> None:
-        """Know nothing of the job until something is said of its pods again."""
-        self._runs.pop(job_id, None)
+    def drop_job(self, job_id: str) -> None:
+        """Drop a job until the next event of one of its pods."""
+        self._jobs.pop(job_id, None)
 
-    def release_partition(self, partition: int) -> None:
-        """Know nothing of the jobs of a partition any more: others look after them."""
-        for job_id in [job_id for job_id in self._runs if partition_of(job_id) == partition]:
-            del self._runs[job_id]
+    def drop_partition(self, partition: int) -> None:
+        """Drop the jobs of a partition that another instance owns now."""
+        for job_id in [job_id for job_id in self._jobs if partition_of(job_id) == partition]:
+            del self._jobs[job_id]
 
-    def _run(self, replica: ReplicaId) -> ReplicaEntry:
-        return self._runs.setdefault(replica.job_id, {}).setdefault(replica, ReplicaEntry())
+    def _pods(self) -> Iterator[tuple[ReplicaId, ReplicaEntry, Pod]]:
+        for entries in self._jobs.values():
+            for replica, entry in entries.items():
+                if entry.pod is not None:
+                    yield replica, entry, entry.pod
 
-    def _look_at(self, replica: ReplicaId) -> None:
-        run = self._runs.get(replica.job_id, {}).get(replica)
-        if run is None or run.pod is None or run.has_ended:
-            return
-        self._look(replica, run, run.pod)
+    def _find(self, replica: ReplicaId) -> ReplicaEntry | None:
+        return self._jobs.get(replica.job_id, {}).get(replica)
 
-    def _look(self, replica: ReplicaId, run: ReplicaEntry, pod: Pod) -> None:
-        view = self._view(run, pod)
-        run.removal_reason = run.removal_reason or startup_failure(pod, view)
-        seen = observe(pod, replica, view)
-        due = next_check(pod, view)
+    def _entry(self, replica: ReplicaId) -> ReplicaEntry:
+        return self._jobs.setdefault(replica.job_id, {}).setdefault(replica, ReplicaEntry())
+
+    def _recheck(self, replica: ReplicaId) -> None:
+        entry = self._find(replica)
+        if entry is not None and entry.pod is not None and not entry.has_ended:
+            self._observe(replica, entry, entry.pod)
+
+    def _observe(self, replica: ReplicaId, entry: ReplicaEntry, pod: Pod) -> None:
+        context = self._context(entry, pod)
+        entry.removal_reason = entry.removal_reason or startup_failure(pod, context)
+        observation = observe(pod, replica, context)
+        due = next_check(pod, context)
         if due is not None:
-            heapq.heappush(self._looks, (due, replica))
-        if run.seen != seen:
-            run.seen = seen
-            self._changes.notify(replica.job_id)
+            heapq.heappush(self._checks, (due, replica))
+        if entry.observation != observation:
+            entry.observation = observation
+            self.notify(replica.job_id)
 
-    def _view(self, run: ReplicaEntry, pod: Pod) -> PodContext:
+    def _context(self, entry: ReplicaEntry, pod: Pod) -> PodContext:
         return PodContext(
             now=self._clock(),
-            stop_requested=run.stop_requested,
-            removal_reason=run.removal_reason,
-            node_unavailable=self._node_away(pod.spec.node_name),
+            stop_requested=entry.stop_requested,
+            removal_reason=entry.removal_reason,
+            node_unavailable=self._node_unavailable(pod.spec.node_name),
             start_s=self._start_s,
         )
 
 
-_STRANGE_S = 5.0
-
-
-class _Partition(msgspec.Struct, frozen=True):
+class _PartitionInformer(msgspec.Struct, frozen=True):
     pods: Reflector[Pod]
     config_maps: Reflector[PartialObjectMetadata]
     tasks: list[asyncio.Task[None]]
 
 
 class PartitionInformers:
-    """Watches what is Muster's in ``namespace`` (empty: in all), and tells ``runs``."""
+    """Watches the pool's pods and config maps in ``namespace`` (empty: all namespaces), one informer per partition, and feeds ``store``."""
 
-    def __init__(self, *, api: ApiClient, pool: str, namespace: str, runs: ReplicaStore) -> None:
+    def __init__(self, *, api: ApiClient, pool: str, namespace: str, store: ReplicaStore) -> None:
         self._api = api
         self._pool = pool
         self._namespace = namespace
-        self._runs = runs
-        self._partitions: dict[int, _Partition] = {}
-        self._anchors: dict[str, PartialObjectMetadata] = {}
-        self._visits: Counter[str] = Counter()
+        self._store = store
+        self._partitions: dict[int, _PartitionInformer] = {}
+        self._config_maps: dict[str, PartialObjectMetadata] = {}
+        self._watched_jobs: Counter[str] = Counter()
         self._failed: asyncio.Queue[BaseException] = asyncio.Queue()
 
     async def run(self) -> None:
-        """Raise what a watch could not cope with; never returns."""
+        """Raise the first exception of an informer; never returns."""
         raise await self._failed.get()
 
     async def aclose(self) -> None:
-        """Watch no more."""
+        """Stop all informers."""
         for partition in list(self._partitions):
-            await self._end(partition)
+            await self._stop(partition)
 
-    async def take(self, partition: int) -> None:
-        """Watch a partition; returns once everything of it is known."""
+    async def acquire(self, partition: int) -> None:
+        """Watch a partition; returns when its informer has synced."""
         if partition not in self._partitions:
-            self._partitions[partition] = self._watch(partition)
-        there = self._partitions[partition]
-        await there.pods.synced.wait()
-        await there.config_maps.synced.wait()
+            self._partitions[partition] = self._start(partition)
+        informer = self._partitions[partition]
+        await informer.pods.synced.wait()
+        await informer.config_maps.synced.wait()
 
-    async def release_partition(self, partition: int) -> None:
-        """Watch a partition no more, and know nothing of it."""
-        await self._end(partition)
-        self._runs.release_partition(partition)
-        for job_id in [job_id for job_id in self._anchors if partition_of(job_id) == partition]:
-            del self._anchors[job_id]
+    async def release(self, partition: int) -> None:
+        """Stop watching a partition, and drop its jobs."""
+        await self._stop(partition)
+        self._store.drop_partition(partition)
+        for job_id in [job_id for job_id in self._config_maps if partition_of(job_id) == partition]:
+            del self._config_maps[job_id]
 
     @asynccontextmanager
     async def watch_job(self, job_id: str) -> AsyncGenerator[None]:
-        """Know the pods of a job while it is entered, whoever looks after it."""
+        """Watch the pods of a job inside the context, also if another instance owns its partition."""
         if partition_of(job_id) in self._partitions:
             yield
             return
-        pods = self._pods(labels.of_job(job_id))
+        pods = self._pod_reflector(labels.of_job(job_id))
         task = asyncio.create_task(pods.run())
-        self._visits[job_id] += 1
+        self._watched_jobs[job_id] += 1
         try:
             await pods.synced.wait()
             yield
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            self._visits[job_id] -= 1
-            if not self._visits[job_id]:
-                del self._visits[job_id]
+            self._watched_jobs[job_id] -= 1
+            if not self._watched_jobs[job_id]:
+                del self._watched_jobs[job_id]
                 if partition_of(job_id) not in self._partitions:
-                    self._runs.drop(job_id)
+                    self._store.drop_job(job_id)
 
     def put(self, job_id: str, pod: Pod) -> None:
-        """Take a pod that was just written; its watch will say so, too, a little later."""
-        if (partition := self._partitions.get(partition_of(job_id))) is not None:
-            partition.pods.put(pod)
+        """Add a pod that was just written, ahead of its watch event."""
+        if (informer := self._partitions.get(partition_of(job_id))) is not None:
+            informer.pods.put(pod)
 
-    def config_maps(self) -> Collection[str]:
-        """The jobs that have a config map."""
-        return self._anchors.keys()
+    def config_map_job_ids(self) -> Collection[str]:
+        """Return the jobs that have a config map."""
+        return self._config_maps.keys()
 
     def config_map(self, job_id: str) -> PartialObjectMetadata | None:
-        """The config map of a job."""
-        return self._anchors.get(job_id)
+        """Return the config map of a job."""
+        return self._config_maps.get(job_id)
 
     def forget(self, job_id: str) -> None:
-        """The config map of a job has been removed."""
-        self._anchors.pop(job_id, None)
+        """Drop the config map of a job, which has been deleted."""
+        self._config_maps.pop(job_id, None)
 
-    def _watch(self, partition: int) -> _Partition:
+    def _start(self, partition: int) -> _PartitionInformer:
         selector = labels.of_partition(self._pool, partition)
-        pods = self._pods(selector)
+        pods = self._pod_reflector(selector)
         config_maps = Reflector(
             api=self._api,
             target=WatchTarget(
@@ -386,45 +396,45 @@ class PartitionInformers:
                 event_type=METADATA_ONLY,
             ),
             kind=PartialObjectMetadata,
-            changed=self._anchor_changed,
+            on_change=self._on_config_map_change,
         )
-        return _Partition(pods, config_maps, [self._task(pods.run), self._task(config_maps.run)])
+        return _PartitionInformer(pods, config_maps, [self._task(pods.run), self._task(config_maps.run)])
 
-    def _pods(self, selector: str) -> Reflector[Pod]:
+    def _pod_reflector(self, selector: str) -> Reflector[Pod]:
         return Reflector(
             api=self._api,
             target=WatchTarget(
                 path=collection_path(self._namespace, "pods"), labels=selector, event_type=PROTOBUF_EVENTS
             ),
             kind=Pod,
-            changed=self._runs.changed,
+            on_change=self._store.on_pod_change,
         )
 
     def _task(self, run: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
         task = asyncio.create_task(run())
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_done)
         return task
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failed.put_nowait(error)
 
-    async def _end(self, partition: int) -> None:
-        there = self._partitions.pop(partition, None)
-        if there is not None:
-            for task in there.tasks:
+    async def _stop(self, partition: int) -> None:
+        informer = self._partitions.pop(partition, None)
+        if informer is not None:
+            for task in informer.tasks:
                 task.cancel()
-            await asyncio.gather(*there.tasks, return_exceptions=True)
+            await asyncio.gather(*informer.tasks, return_exceptions=True)
 
-    def _anchor_changed(
+    def _on_config_map_change(
         self, before: PartialObjectMetadata | None, after: PartialObjectMetadata | None
     ) -> None:
-        found = after or before
-        job_id = found.metadata.labels.get(labels.JOB_ID, "") if found else ""
+        config_map = after or before
+        job_id = config_map.metadata.labels.get(labels.JOB_ID, "") if config_map else ""
         if after is not None:
-            self._anchors[job_id] = after
+            self._config_maps[job_id] = after
             if before is None:
-                # It may have come by a write that was long under way, when its job was forgotten.
-                asyncio.get_running_loop().call_later(_STRANGE_S, self._runs.notify, job_id)
+                # A delayed write may have created it after its job was forgotten.
+                asyncio.get_running_loop().call_later(_NEW_CONFIG_MAP_S, self._store.notify, job_id)
         else:
-            self._anchors.pop(job_id, None)
+            self._config_maps.pop(job_id, None)

@@ -1,7 +1,7 @@
-"""The labels, annotations and names by which Muster's objects in a cluster are found, and by whom they are told apart.
+"""Labels, annotations and selectors of Muster's objects in a cluster.
 
-Whether an object is Muster's, and of which run of which replica, is read from its labels alone: a launcher that has just started
-knows nothing else. Kubeflow's labels stand beside them, for the tools that look for these.
+The labels alone tell whether an object is Muster's and which run of which replica it belongs to, so that a new pod-launcher needs nothing
+else. Objects also have Kubeflow's labels, for tools that select by them.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ QUEUE = "muster.dev/queue"
 SHARD = "muster.dev/shard"
 
 FINALIZER = "muster.dev/exit-recorded"
-"""Holds a pod until how it ended is on the bus."""
+"""The finalizer that holds a pod until its end is on the bus."""
 
 MAIN_CONTAINER = "kubectl.kubernetes.io/default-container"
-"""The annotation that names the container which decides; ``kubectl logs`` and ``kubectl exec`` read it as well."""
+"""The annotation that names the main container; ``kubectl logs`` and ``kubectl exec`` use it, too."""
 
-MANIFEST_HASH = "muster.dev/asked-for"
-"""The annotation of a pod with a digest of what was asked for. One of the same run that has another makes way."""
+MANIFEST_HASH = "muster.dev/manifest-hash"
+"""The annotation with a hash of the pod's manifest. A pod of the same run with another hash is replaced."""
 
 MEMBERS = "muster.dev/members"
-"""The annotation of a pod with the list of the members, where there is no config map to say it."""
+"""The annotation with the list of members, for a job without a config map."""
 
 ADDRESS = "muster.dev/address"
-"""The annotation of a pod that says where the others look for the replica."""
+"""The annotation with the address of the replica."""
 
 _VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _OPERATORS = {
@@ -54,18 +54,18 @@ _LEADERS = frozenset({"master", "chief", "launcher"})
 
 
 def is_addressed(job: Job) -> bool:
-    """Whether the replicas of a job look for each other: those of a framework do, and those that listen on a port."""
+    """Whether the replicas of a job need addresses: they use a framework or listen on a port."""
     return job.framework is not Framework.PLAIN or any(role.template.ports for role in job.roles)
 
 
 def job_labels(job_id: str, job: Job, *, pool: str) -> dict[str, str]:
-    """What every object of a job is labelled with. Two pools of one cluster leave each other alone by the first."""
+    """Return the labels of every object of a job. The pool label separates the pools of one cluster."""
     queue = {QUEUE: job.queue} if _VALUE.fullmatch(job.queue) else {}
     return {POOL: pool, JOB: job.name, JOB_ID: job_id, SHARD: str(shard_of(job_id)), **queue}
 
 
 def run_labels(replica: ReplicaId, job: Job, *, pool: str, generation: int) -> dict[str, str]:
-    """What a pod is labelled with: the run that it is, beside what Kubeflow's operators would say."""
+    """Return the labels of a pod: those of its run, and those of Kubeflow's operators."""
     return {
         **kubeflow_labels(replica, job),
         **job_labels(replica.job_id, job, pool=pool),
@@ -78,7 +78,7 @@ def run_labels(replica: ReplicaId, job: Job, *, pool: str, generation: int) -> d
 
 
 def kubeflow_labels(replica: ReplicaId, job: Job) -> dict[str, str]:
-    """Kubeflow's labels, for the frameworks that it has operators for."""
+    """Return Kubeflow's labels, for the frameworks with a Kubeflow operator."""
     operator = _OPERATORS.get(job.framework)
     if operator is None:
         return {}
@@ -93,12 +93,12 @@ def kubeflow_labels(replica: ReplicaId, job: Job) -> dict[str, str]:
 
 
 def address_labels(job_id: str, role: str, index: int) -> dict[str, str]:
-    """By which a service finds the pod of a replica, whichever run of it that is."""
+    """Return the selector labels of a replica's service, which match every run of the replica."""
     return {JOB_ID: job_id, ROLE: role, INDEX: str(index)}
 
 
 def replica_of(metadata: ObjectMeta) -> ReplicaId | None:
-    """Which run an object is of; None for what is not Muster's."""
+    """Return the run that an object belongs to; None for an object that is not Muster's."""
     labels: Mapping[str, str] = metadata.labels
     job_id, role = labels.get(JOB_ID, ""), labels.get(ROLE, "")
     numbers = [labels.get(label, "") for label in (ATTEMPT, INDEX, RESTART)]
@@ -109,20 +109,20 @@ def replica_of(metadata: ObjectMeta) -> ReplicaId | None:
 
 
 def of_partition(pool: str, partition: int) -> str:
-    """The selector for what belongs to the jobs of a partition."""
+    """Return the selector for the objects of a partition's jobs."""
     return f"{POOL}={pool},{JOB_ID},{SHARD} in ({','.join(map(str, shards_of(partition)))})"
 
 
 def of_job(job_id: str) -> str:
-    """The selector for what belongs to a job."""
+    """Return the selector for the objects of a job."""
     return f"{JOB_ID}={job_id}"
 
 
 def of_start(replica: ReplicaId, generation: int) -> str:
-    """The selector for the pods of those that start together with a replica."""
+    """Return the selector for the pods that start together with a replica."""
     return f"{of_job(replica.job_id)},{ATTEMPT}={replica.attempt},{GENERATION}={generation},{RESTART}={replica.restart}"
 
 
 def of_others(pool: str) -> str:
-    """The selector for what is not of this pool."""
+    """Return the selector for objects that do not belong to this pool."""
     return f"{POOL}!={pool}"

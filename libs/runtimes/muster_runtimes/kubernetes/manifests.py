@@ -1,4 +1,12 @@
-"""DOC."""
+"""The objects of a job: its pods, its config map and its headless services. Pure.
+
+A pod is the user's own template, if there is one, with Muster's decisions added. The manifest has the node's name, so no scheduler handles
+it: one write instead of three, and the kubelet has the last word.
+
+The config map holds the list of members and the files of the job's framework, and owns all objects of the job. A change reaches running
+replicas when their kubelet syncs its volumes (about a minute). A small gang of fixed size without services needs no config map: each pod
+carries the list in an annotation, and is owned by its node.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +18,8 @@ from typing import Any, cast
 import msgspec
 
 from muster_core.frameworks import ConfigFile, port_of
-from muster_core.models import GPU_MILLI, Framework, Job, Port, Resources, Template, replica_name
+from muster_core.models import GPU_MILLI, Framework, Job, Resources, Template, replica_name
+from muster_core.quantities import format_bytes, format_cpu
 from muster_formats.defaults.apply import to_kubernetes
 from muster_formats.pods.keys import PodKeys
 from muster_runtimes.kubernetes.labels import (
@@ -23,44 +32,60 @@ from muster_runtimes.kubernetes.labels import (
     job_labels,
     run_labels,
 )
-from muster_runtimes.kubernetes.nodes import format_resource_list
 from muster_runtimes.protocols import Launch
+
+Json = dict[str, Any]
 
 MEMBERS_KEY = "members.json"
 MEMBERS_DIRECTORY = "/etc/muster"
 FILES_DIRECTORY = "/etc/mpi"
 MEMBERS_VOLUME = "muster-members"
 FILES_VOLUME = "muster-files"
-
 MEMBERS_PATH = f"{MEMBERS_DIRECTORY}/{MEMBERS_KEY}"
-
-_MOST_WITHOUT = 16
-"""The largest gang without a config map. Each pod carries the whole list, so that a large one would carry it too often."""
 
 REMOTE_SHELL = """#!/bin/sh
 exec ssh -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR "$@"
 """
-"""Called as ``rsh`` is. Images of MPI bring ssh and their own keys."""
+"""A script that is called like ``rsh``. Images for MPI have ssh and keys of their own."""
+
+MAX_NAME_LENGTH = 63
+"""The longest name of a service, as a label of a host name."""
+
+MAIN = "main"
+"""The name of the container if the user's document has none."""
+
+_MAX_GANG_WITHOUT_CONFIG_MAP = 16
+_CONTAINER_NAMES = {
+    Framework.TENSORFLOW: "tensorflow",
+    Framework.PYTORCH: "pytorch",
+    Framework.XGBOOST: "xgboost",
+    Framework.PADDLE: "paddle",
+    Framework.JAX: "jax",
+    Framework.MXNET: "mxnet",
+}
+_KEYS_WITHOUT_EFFECT = frozenset(field.key for field in PodKeys.fields().values() if field.idle)
+_NODE_UNAVAILABLE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
 def config_map_name(job: str) -> str:
-    """The name of a job's config map."""
+    """Return the name of a job's config map."""
     return f"{job}-config"
 
 
 def needs_config_map(job: Job) -> bool:
-    """Whether the job has a config map: its members change, there are too many of them, or it has services, which need an owner.
+    """Whether a job without framework files has a config map: it is elastic, has services, or its gang is large.
 
-    A job that has files for its framework needs one in any case.
+    Each pod of a job without a config map carries the whole list of members, which is too much for a large gang.
     """
-    changes = any(not role.min == role.replicas == role.max for role in job.roles)
-    return changes or is_addressed(job) or sum(role.replicas for role in job.roles) > _MOST_WITHOUT
+    elastic = any(not role.min == role.replicas == role.max for role in job.roles)
+    large = sum(role.replicas for role in job.roles) > _MAX_GANG_WITHOUT_CONFIG_MAP
+    return elastic or is_addressed(job) or large
 
 
 def config_map_manifest(
     job_id: str, job: Job, *, pool: str, members: bytes | None, files: Mapping[str, ConfigFile]
-) -> dict[str, Any]:
-    """The config map, with everything that it is to hold."""
+) -> Json:
+    """Return the config map of a job."""
     contents = {name: file.content for name, file in files.items()}
     if members is not None:
         contents[MEMBERS_KEY] = members
@@ -76,64 +101,8 @@ def config_map_manifest(
     }
 
 
-def volumes(
-    job: str, files: Mapping[str, ConfigFile], *, carried: bool
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The volumes of a pod of the job, and where its container sees them; ``carried``: the pod has the list of members itself."""
-    name = config_map_name(job)
-    made: list[dict[str, Any]] = [{"name": MEMBERS_VOLUME, **(_CARRIED if carried else _listed(name))}]
-    mounts = [_mount(MEMBERS_VOLUME, MEMBERS_DIRECTORY)]
-    if files:
-        items = [{"key": key, "path": key, "mode": file.mode} for key, file in sorted(files.items())]
-        made.append({"name": FILES_VOLUME, "configMap": {"name": name, "items": items}})
-        mounts.append(_mount(FILES_VOLUME, FILES_DIRECTORY))
-    return made, mounts
-
-
-def config_map_owner(job: str, uid: str) -> dict[str, Any]:
-    """The reference that makes an object go with its job's config map."""
-    return _owner("ConfigMap", config_map_name(job), uid)
-
-
-def node_owner(name: str, uid: str) -> dict[str, Any]:
-    """The reference that makes a pod go with its node."""
-    return _owner("Node", name, uid)
-
-
-_CARRIED: dict[str, Any] = {
-    "downwardAPI": {
-        "items": [{"path": MEMBERS_KEY, "fieldRef": {"fieldPath": f"metadata.annotations['{MEMBERS}']"}}]
-    }
-}
-
-
-def _listed(name: str) -> dict[str, Any]:
-    return {"configMap": {"name": name, "items": [{"key": MEMBERS_KEY, "path": MEMBERS_KEY}]}}
-
-
-def _owner(kind: str, name: str, uid: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": kind,
-        "name": name,
-        "uid": uid,
-        "controller": True,
-        "blockOwnerDeletion": False,
-    }
-
-
-def _mount(name: str, path: str) -> dict[str, Any]:
-    return {"name": name, "mountPath": path, "readOnly": True}
-
-
-MAX_NAME_LENGTH = 63
-"""Of a service, since its name is part of a host's."""
-
-
-def service_manifest(
-    job_id: str, job: Job, role: str, index: int, *, pool: str, owner_uid: str
-) -> dict[str, Any]:
-    """The service of one replica. Peers may look for it before it is ready."""
+def service_manifest(job_id: str, job: Job, role: str, index: int, *, pool: str, owner_uid: str) -> Json:
+    """Return the headless service of a replica. It publishes the address before the pod is ready, because peers look it up early."""
     selector = address_labels(job_id, role, index)
     return {
         "apiVersion": "v1",
@@ -153,28 +122,23 @@ def service_manifest(
     }
 
 
-Json = dict[str, Any]
+def config_map_owner(job: str, uid: str) -> Json:
+    """Return the owner reference to a job's config map."""
+    return _owner("ConfigMap", config_map_name(job), uid)
 
-MAIN = "main"
-"""What the container is called where the user's document has no containers."""
 
-_CONTAINERS = {
-    Framework.TENSORFLOW: "tensorflow",
-    Framework.PYTORCH: "pytorch",
-    Framework.XGBOOST: "xgboost",
-    Framework.PADDLE: "paddle",
-    Framework.JAX: "jax",
-    Framework.MXNET: "mxnet",
-}
-_WITHOUT_EFFECT = frozenset(field.key for field in PodKeys.fields().values() if field.idle)
-_AWAY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+def node_owner(name: str, uid: str) -> Json:
+    """Return the owner reference to a node."""
+    return _owner("Node", name, uid)
 
 
 class PodOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is the same for all pods of a cluster.
+    """What all pods of a cluster have in common.
 
-    ``pool`` is whose they are. ``gpu_resource`` is the device plug-in's name for a GPU. ``node_lost_s`` is how long a pod stands a node
-    that is not heard of.
+    Attributes:
+        pool: The pool of the pods.
+        gpu_resource: The device plug-in's name for GPUs.
+        node_lost_s: How long a pod tolerates an unavailable node, in seconds.
     """
 
     pool: str
@@ -183,23 +147,23 @@ class PodOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unsupported_reason(launch: Launch) -> str:
-    """Why a launch can be no pod, in words for its user; empty where it can."""
+    """Return why no pod can be made of a launch, for the user; empty if one can."""
     template = launch.template
     spec: Json = template.pod.get("spec") or {}
     if launch.is_build:
-        return "images are not built on Kubernetes: build the image elsewhere, and name it in the job"
+        return "the Kubernetes runtime does not build images; build the image elsewhere and set it in the job"
     if not template.image and not spec.get("containers"):
-        return "on Kubernetes a replica needs an image"
+        return "the replica has no image; on Kubernetes, set image"
     if len(launch.name) > MAX_NAME_LENGTH:
         return (
-            f"the name {launch.name} is longer than {MAX_NAME_LENGTH} characters: give the job a shorter one"
+            f"the name {launch.name} is longer than {MAX_NAME_LENGTH} characters; give the job a shorter name"
         )
     if template.requests.gpu % GPU_MILLI:
-        return "a share of a GPU cannot be had on Kubernetes: ask for whole ones"
+        return "Kubernetes cannot allocate a fraction of a GPU; request whole GPUs"
     containers: list[Json] = spec.get("containers") or []
-    stop_requested: list[Json] = [one.get("resources") or {} for one in containers]
-    if spec.get("resourceClaims") or any(resources.get("claims") for resources in stop_requested):
-        return "resource claims (DRA) are allocated by kube-scheduler alone, which does not place these pods"
+    resources: list[Json] = [container.get("resources") or {} for container in containers]
+    if spec.get("resourceClaims") or any(each.get("claims") for each in resources):
+        return "resource claims (DRA) are not supported: only kube-scheduler allocates them, and Muster places these pods itself"
     return ""
 
 
@@ -207,24 +171,30 @@ def pod_manifest(
     launch: Launch,
     job: Job,
     *,
-    config_map_owner: Json | None,
+    owner: Json | None,
     files: Mapping[str, ConfigFile],
     options: PodOptions,
     members: str | None = None,
 ) -> Json:
-    """The pod of one run of a replica.
+    """Return the pod of one run of a replica.
 
-    ``config_map_owner`` refers to what it goes with; ``members`` is the list of them, where no config map has it.
+    Args:
+        launch: What to start, and where.
+        job: The job of the replica.
+        owner: The owner reference of the pod, if any.
+        files: The files of the framework, in the job's config map.
+        options: What all pods have in common.
+        members: The list of members, for a job without a config map.
     """
     template = launch.template
-    pod: Json = copy.deepcopy(template.pod) if template.pod else _bare(template, options)
+    pod: Json = copy.deepcopy(template.pod) if template.pod else _pod_of(template, options)
     spec: Json = pod.setdefault("spec", {})
-    for key in _WITHOUT_EFFECT:
+    for key in _KEYS_WITHOUT_EFFECT:
         spec.pop(key, None)
     main = main_container(spec["containers"], template, job.framework)
-    _tell(main, launch)
-    mounted, mounts = volumes(job.name, files, carried=members is not None)
-    spec["volumes"] = [*(spec.get("volumes") or ()), *mounted]
+    _add_environment(main, launch)
+    volumes, mounts = _volumes(job.name, files, in_annotation=members is not None)
+    spec["volumes"] = [*(spec.get("volumes") or ()), *volumes]
     main["volumeMounts"] = [*(main.get("volumeMounts") or ()), *mounts]
     spec["tolerations"] = _tolerations(spec.get("tolerations") or [], options)
     spec |= {
@@ -232,7 +202,7 @@ def pod_manifest(
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": template.grace_s,
     }
-    said: Json = pod.get("metadata") or {}
+    own: Json = pod.get("metadata") or {}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -241,46 +211,98 @@ def pod_manifest(
             "namespace": job.namespace,
             "labels": {
                 **job.labels,
-                **(said.get("labels") or template.labels),
+                **(own.get("labels") or template.labels),
                 **run_labels(launch.replica, job, pool=options.pool, generation=launch.generation),
             },
             "annotations": {
-                **(said.get("annotations") or template.annotations),
+                **(own.get("annotations") or template.annotations),
                 MAIN_CONTAINER: main["name"],
                 ADDRESS: launch.env.get("MUSTER_ADDRESS", ""),
                 **({} if members is None else {MEMBERS: members}),
             },
             "finalizers": [FINALIZER],
-            "ownerReferences": [] if config_map_owner is None else [config_map_owner],
+            "ownerReferences": [] if owner is None else [owner],
         },
         "spec": spec,
     }
 
 
 def main_container(containers: Sequence[Json], template: Template, framework: Framework) -> Json:
-    """The container whose end is the replica's: the one that the template was read from, of several the one with the framework's name."""
-    wanted = _CONTAINERS.get(framework)
-    alike = [container for container in containers if _is_of(container, template)]
+    """Return the container whose end is the replica's end.
+
+    It is the container that the template was read from; of several such containers, the one with the framework's name.
+    """
+    wanted = _CONTAINER_NAMES.get(framework)
+    alike = [container for container in containers if _matches(container, template)]
     named = [container for container in alike or containers if container.get("name") == wanted]
     return (named or alike or containers)[0]
 
 
-def _is_of(container: Json, template: Template) -> bool:
+def format_resource_list(resources: Resources, *, gpu_resource: str) -> dict[str, str]:
+    """Return the resource list of some amounts, without zeros; ``gpu_resource`` is the device plug-in's name for GPUs."""
+    quantities = {
+        "cpu": format_cpu(resources.cpu) if resources.cpu else "",
+        "memory": format_bytes(resources.memory) if resources.memory else "",
+        "ephemeral-storage": format_bytes(resources.ephemeral_storage) if resources.ephemeral_storage else "",
+        gpu_resource: str(resources.gpu // GPU_MILLI) if resources.gpu else "",
+        **{name: str(amount) for name, amount in resources.extended.items() if amount},
+    }
+    return {name: quantity for name, quantity in quantities.items() if quantity}
+
+
+def _volumes(
+    job: str, files: Mapping[str, ConfigFile], *, in_annotation: bool
+) -> tuple[list[Json], list[Json]]:
+    """Return volumes and mounts for the list of members (from the pod's annotation or the config map) and the files."""
+    name = config_map_name(job)
+    members = (
+        {"downwardAPI": {"items": [{"path": MEMBERS_KEY, "fieldRef": _MEMBERS_FIELD}]}}
+        if in_annotation
+        else {"configMap": {"name": name, "items": [{"key": MEMBERS_KEY, "path": MEMBERS_KEY}]}}
+    )
+    volumes: list[Json] = [{"name": MEMBERS_VOLUME, **members}]
+    mounts = [_mount(MEMBERS_VOLUME, MEMBERS_DIRECTORY)]
+    if files:
+        items = [{"key": key, "path": key, "mode": file.mode} for key, file in sorted(files.items())]
+        volumes.append({"name": FILES_VOLUME, "configMap": {"name": name, "items": items}})
+        mounts.append(_mount(FILES_VOLUME, FILES_DIRECTORY))
+    return volumes, mounts
+
+
+_MEMBERS_FIELD = {"fieldPath": f"metadata.annotations['{MEMBERS}']"}
+
+
+def _mount(name: str, path: str) -> Json:
+    return {"name": name, "mountPath": path, "readOnly": True}
+
+
+def _owner(kind: str, name: str, uid: str) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": kind,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+
+
+def _matches(container: Json, template: Template) -> bool:
     same_image = (container.get("image") or "") == template.image
-    same_words = tuple(container.get("args") or ()) == template.args
-    # A framework may have given a replica a command that its author left out.
+    same_args = tuple(container.get("args") or ()) == template.args
+    # A framework may have added a command that the document leaves out.
     same_command = tuple(container.get("command") or template.command) == template.command
-    return same_image and same_words and same_command
+    return same_image and same_args and same_command
 
 
-def _bare(template: Template, options: PodOptions) -> Json:
+def _pod_of(template: Template, options: PodOptions) -> Json:
     container: Json = {"name": MAIN, "image": template.image}
     if template.working_dir:
         container["workingDir"] = template.working_dir
     if template.args:
         container["args"] = list(template.args)
     if template.ports:
-        container["ports"] = [_port(port) for port in template.ports]
+        container["ports"] = [{"name": port.name, "containerPort": port.number} for port in template.ports]
     if resources := _resources(template, options):
         container["resources"] = resources
     spec: Json = {"containers": [container]}
@@ -293,49 +315,46 @@ def _bare(template: Template, options: PodOptions) -> Json:
     return {"spec": spec}
 
 
-def _port(port: Port) -> Json:
-    return {"name": port.name, "containerPort": port.number}
-
-
 def _resources(template: Template, options: PodOptions) -> Json:
-    requests = format_resource_list(template.requests, gpu_resource=options.gpu_resource)
-    # Devices and other extended resources cannot be promised beyond what is asked for.
+    gpu = options.gpu_resource
+    requests = format_resource_list(template.requests, gpu_resource=gpu)
+    # Extended resources cannot be overcommitted: their limits must equal their requests.
     devices = Resources(gpu=template.requests.gpu, extended=template.requests.extended)
-    limits = format_resource_list(template.limits, gpu_resource=options.gpu_resource) | format_resource_list(
-        devices, gpu_resource=options.gpu_resource
+    limits = format_resource_list(template.limits, gpu_resource=gpu) | format_resource_list(
+        devices, gpu_resource=gpu
     )
-    said = {"requests": requests, "limits": limits}
-    return {name: quantities for name, quantities in said.items() if quantities}
+    resources = {"requests": requests, "limits": limits}
+    return {name: quantities for name, quantities in resources.items() if quantities}
 
 
-def _tell(container: Json, launch: Launch) -> None:
-    """What the replica is told comes first, so that its author's variables can refer to it; then these, in their order."""
+def _add_environment(container: Json, launch: Launch) -> None:
+    """Add Muster's variables before the author's, in which the author may refer to Muster's."""
     template = launch.template
     if template.command:
         container["command"] = list(template.command)
     own: list[Json] = container.get("env") or [
         {"name": name, "value": value} for name, value in template.env.items()
     ]
-    told = {
+    added = {
         name: value
         for name, value in launch.env.items()
         if name not in template.env or template.env[name] != value
     }
     container["env"] = [
-        *({"name": name, "value": _plain(value)} for name, value in told.items()),
-        *(variable for variable in own if variable.get("name") not in told),
+        *({"name": name, "value": _escaped(value)} for name, value in added.items()),
+        *(variable for variable in own if variable.get("name") not in added),
     ]
 
 
-def _plain(value: str) -> str:
-    """A value that Kubernetes is to hand over as it is."""
+def _escaped(value: str) -> str:
+    """Return a value that Kubernetes does not expand."""
     return value.replace("$", "$$") if "$(" in value or "$$" in value else value
 
 
 def _tolerations(own: list[Json], options: PodOptions) -> list[Json]:
-    """The author's own, and a bound on how long a node may stay away where the author gave none."""
-    stood = {cast("str", toleration.get("key") or "") for toleration in own}
-    if "" in stood:
+    """Return the author's tolerations, and bounds for an unavailable node where the author has none."""
+    tolerated = {cast("str", toleration.get("key") or "") for toleration in own}
+    if "" in tolerated:
         return own
     return [
         *own,
@@ -346,7 +365,7 @@ def _tolerations(own: list[Json], options: PodOptions) -> list[Json]:
                 "effect": "NoExecute",
                 "tolerationSeconds": options.node_lost_s,
             }
-            for key in _AWAY
-            if key not in stood
+            for key in _NODE_UNAVAILABLE_TAINTS
+            if key not in tolerated
         ),
     ]

@@ -1,4 +1,7 @@
-"""DOC."""
+"""The nodes of the pool: an informer for them and for the pods of others on them, and the conversion to the model's nodes.
+
+Every instance watches the nodes, to know which of them are unavailable. Only the instance that reports nodes watches the pods of others.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from muster_core.models import GPU_MILLI, Node, Resources, Taint
-from muster_core.quantities import QuantityError, format_bytes, format_cpu, parse_quantity
+from muster_core.models import Node, Resources, Taint
+from muster_core.quantities import QuantityError, parse_quantity
 from muster_formats.pods.resource_lists import (
     GPU_NAMES,
     Amounts,
@@ -19,12 +22,18 @@ from muster_formats.pods.resource_lists import (
 from muster_runtimes.kubernetes.api_client import ApiClient
 from muster_runtimes.kubernetes.labels import of_others
 from muster_runtimes.kubernetes.objects import ClusterNode, Container, Pod, PodSpec
-from muster_runtimes.kubernetes.pod_status import ready_condition
+from muster_runtimes.kubernetes.pod_status import is_ready
 from muster_runtimes.kubernetes.reflector import PROTOBUF_EVENTS, Reflector, WatchTarget
+
+_COALESCE_S = 0.2
+_HOLDS_RESOURCES = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+_GPU_MEMORY_LABELS = ("nvidia.com/gpu.memory", "amd.com/gpu.memory")
+_MIB = 1024 * 1024
+_PODS = "pods"
 
 
 def parse_resource_list(quantities: Mapping[str, object]) -> dict[str, int]:
-    """The amounts of a resource list; what has no meaning for placement, or cannot be read, is left out."""
+    """Return the amounts of a resource list; resources without a meaning for placement and invalid quantities are left out."""
     amounts: dict[str, int] = {}
     for key, quantity in quantities.items():
         name, parse, _ = kind_of_resource(key)
@@ -37,46 +46,29 @@ def parse_resource_list(quantities: Mapping[str, object]) -> dict[str, int]:
     return amounts
 
 
-def parse_resources(quantities: Mapping[str, object]) -> Resources:
-    """The same as the model's resources."""
-    return to_resources(parse_resource_list(quantities))
-
-
 def pod_requests(spec: PodSpec) -> Resources:
-    """What a pod takes of its node, as Kubernetes counts it."""
-    whole = _claim(spec.resources)
-    mains = _claims(spec.containers, whole.requests)
-    inits = _claims(spec.init_containers, whole.requests)
-    requests, _ = add_up([*mains, whole], inits, parse_resource_list(spec.overhead))
+    """Return the resources that a pod takes of its node, by Kubernetes' rules for init containers, sidecars and overhead."""
+    pod_level = _claim(spec.resources)
+    mains = _claims(spec.containers, pod_level.requests)
+    inits = _claims(spec.init_containers, pod_level.requests)
+    requests, _ = add_up([*mains, pod_level], inits, parse_resource_list(spec.overhead))
     return requests
 
 
-def format_resource_list(resources: Resources, *, gpu_resource: str) -> dict[str, str]:
-    """The resource list of some amounts, what is 0 left out; GPUs under the name that the cluster's device plug-in gives them."""
-    said = {
-        "cpu": format_cpu(resources.cpu) if resources.cpu else "",
-        "memory": format_bytes(resources.memory) if resources.memory else "",
-        "ephemeral-storage": format_bytes(resources.ephemeral_storage) if resources.ephemeral_storage else "",
-        gpu_resource: str(resources.gpu // GPU_MILLI) if resources.gpu else "",
-        **{name: str(amount) for name, amount in resources.extended.items() if amount},
-    }
-    return {name: quantity for name, quantity in said.items() if quantity}
-
-
 def sum_resources(parts: Iterable[Resources]) -> Resources:
-    """The sum."""
+    """Return the sum."""
     added = Resources()
     for part in parts:
         added += part
     return added
 
 
-def _claims(containers: Sequence[Container], stated: Amounts) -> list[Claim]:
+def _claims(containers: Sequence[Container], pod_level: Amounts) -> list[Claim]:
     claims: list[Claim] = []
     for container in containers:
         claim = _claim(container.resources, sidecar=container.restart_policy == "Always")
-        # What the pod as a whole has stated counts alone.
-        kept = {name: amount for name, amount in claim.requests.items() if name not in stated}
+        # A pod-level request replaces the requests of the containers.
+        kept = {name: amount for name, amount in claim.requests.items() if name not in pod_level}
         claims.append(Claim(kept, claim.limits, claim.sidecar))
     return claims
 
@@ -86,58 +78,48 @@ def _claim(resources: Mapping[str, Any], *, sidecar: bool = False) -> Claim:
     return Claim({**limits, **parse_resource_list(resources.get("requests") or {})}, limits, sidecar)
 
 
-_GPU_MEMORY_LABELS = ("nvidia.com/gpu.memory", "amd.com/gpu.memory")
-_MIB = 1024 * 1024
-_PODS = "pods"
-
-
 class ForeignUsage:
-    """What others use of each node: their pods, one by one, so that each that comes or goes costs the same."""
+    """What the pods of others use of each node, updated pod by pod."""
 
     def __init__(self) -> None:
         self._pods: dict[str, tuple[str, Resources]] = {}
-        self._on: dict[str, set[str]] = {}
+        self._by_node: dict[str, set[str]] = {}
 
-    def put(self, pod: Pod) -> str:
-        """Count a pod; the node whose use has changed (empty: none)."""
+    def add(self, pod: Pod) -> str:
+        """Count a pod, and return the node whose usage has changed (empty: none)."""
         uid, node = pod.metadata.uid, pod.spec.node_name
-        use = (node, pod_requests(pod.spec))
-        if self._pods.get(uid) == use:
+        usage = (node, pod_requests(pod.spec))
+        if self._pods.get(uid) == usage:
             return ""
-        self.drop(uid)
-        self._pods[uid] = use
-        self._on.setdefault(node, set()).add(uid)
+        self.remove(uid)
+        self._pods[uid] = usage
+        self._by_node.setdefault(node, set()).add(uid)
         return node
 
-    def drop(self, uid: str) -> str:
-        """Count a pod no more; the node whose use has changed (empty: none)."""
+    def remove(self, uid: str) -> str:
+        """Stop counting a pod, and return the node whose usage has changed (empty: none)."""
         node, _ = self._pods.pop(uid, ("", None))
         if node:
-            self._on[node].discard(uid)
-            if not self._on[node]:
-                del self._on[node]
+            self._by_node[node].discard(uid)
+            if not self._by_node[node]:
+                del self._by_node[node]
         return node
 
-    def keep(self, uids: Iterable[str]) -> None:
-        """Count these and no others."""
-        for uid in self._pods.keys() - set(uids):
-            self.drop(uid)
-
     def of(self, node: str) -> tuple[Resources, int]:
-        """What is used of a node, and by how many pods."""
-        uids = self._on.get(node, set())
+        """Return what is used of a node, and by how many pods."""
+        uids = self._by_node.get(node, set())
         return sum_resources(self._pods[uid][1] for uid in uids), len(uids)
 
 
 def to_node(node: ClusterNode, foreign: ForeignUsage) -> Node:
-    """A node as it is placed upon."""
+    """Convert a cluster's node to the model's."""
     name = node.metadata.name
     used, pods = foreign.of(name)
     allocatable = {key: text for key, text in node.status.allocatable.items() if key != _PODS}
     addresses = {address.type: address.address for address in node.status.addresses}
     return Node(
         name=name,
-        allocatable=parse_resources(allocatable),
+        allocatable=to_resources(parse_resource_list(allocatable)),
         foreign=used,
         pods=max(_amount(node.status.allocatable.get(_PODS, "110")) - pods, 0),
         gpu_memory=_gpu_memory(node.metadata.labels),
@@ -145,22 +127,22 @@ def to_node(node: ClusterNode, foreign: ForeignUsage) -> Node:
         taints=tuple(
             Taint(key=taint.key, value=taint.value, effect=taint.effect) for taint in node.spec.taints
         ),
-        ready=ready_condition(node.status.conditions),
+        ready=is_ready(node.status.conditions),
         unschedulable=node.spec.unschedulable,
         address=addresses.get("InternalIP", ""),
     )
 
 
 def gpu_resource_of(nodes: Iterable[ClusterNode]) -> str:
-    """The name under which the nodes offer GPUs; the usual one where none does."""
+    """Return the resource name of the nodes' GPUs; ``nvidia.com/gpu`` if no node has any."""
     offered = {name for node in nodes for name in node.status.allocatable if name in GPU_NAMES}
     return min(offered, default="nvidia.com/gpu")
 
 
 def _gpu_memory(labels: Mapping[str, str]) -> int:
-    """Of each GPU, in bytes; the plug-ins' discovery says it in MiB."""
-    said = next((labels[label] for label in _GPU_MEMORY_LABELS if label in labels), "")
-    return int(said) * _MIB if said.isdecimal() else 0
+    """Return the memory of each GPU in bytes; the feature-discovery labels have MiB."""
+    text = next((labels[label] for label in _GPU_MEMORY_LABELS if label in labels), "")
+    return int(text) * _MIB if text.isdecimal() else 0
 
 
 def _amount(quantity: str) -> int:
@@ -170,116 +152,116 @@ def _amount(quantity: str) -> int:
         return 0
 
 
-_TOGETHER_S = 0.2
-_HOLDING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
-
-
 class NodeInformer:
-    """``moved`` is told of a node that has come, gone, or been heard of or not."""
+    """Watches the nodes; ``on_availability_change`` receives the name of a node that appeared, disappeared or changed its readiness."""
 
-    def __init__(self, *, api: ApiClient, pool: str, selector: str, moved: Callable[[str], None]) -> None:
-        self._moved = moved
+    def __init__(
+        self, *, api: ApiClient, pool: str, selector: str, on_availability_change: Callable[[str], None]
+    ) -> None:
+        self._on_availability_change = on_availability_change
         self._foreign = ForeignUsage()
-        self._known: dict[str, Node] = {}
+        self._nodes: dict[str, Node] = {}
         self._stale: set[str] = set()
-        self._knows_others = False
+        self._knows_foreign = False
         self._objects: dict[str, ClusterNode] = {}
         self._gpu_resource: str | None = None
-        self._something = asyncio.Event()
-        self._nodes = Reflector(
+        self._changed = asyncio.Event()
+        self._node_reflector = Reflector(
             api=api,
             target=WatchTarget(path="/api/v1/nodes", labels=selector),
             kind=ClusterNode,
-            changed=self._node_changed,
+            on_change=self._on_node_change,
         )
-        others = WatchTarget(
-            path="/api/v1/pods", labels=of_others(pool), fields=_HOLDING, event_type=PROTOBUF_EVENTS
+        foreign_pods = WatchTarget(
+            path="/api/v1/pods", labels=of_others(pool), fields=_HOLDS_RESOURCES, event_type=PROTOBUF_EVENTS
         )
-        self._others = Reflector(api=api, target=others, kind=Pod, changed=self._pod_changed)
+        self._pod_reflector = Reflector(
+            api=api, target=foreign_pods, kind=Pod, on_change=self._on_foreign_pod_change
+        )
 
     async def run(self) -> None:
         """Watch the nodes until cancelled."""
-        await self._nodes.run()
+        await self._node_reflector.run()
 
     async def synced(self) -> None:
         """Wait until all nodes are known."""
-        await self._nodes.synced.wait()
+        await self._node_reflector.synced.wait()
 
     def is_unavailable(self, name: str) -> bool:
-        """Whether a node is not there, or not heard of."""
-        if not self._nodes.synced.is_set():
+        """Whether a node is deleted or not ready."""
+        if not self._node_reflector.synced.is_set():
             return False
         node = self._objects.get(name)
-        return node is None or not ready_condition(node.status.conditions)
+        return node is None or not is_ready(node.status.conditions)
 
     def uid(self, name: str) -> str:
-        """The uid of a node; empty where it is not there."""
+        """Return the uid of a node; empty if there is no such node."""
         node = self._objects.get(name)
         return node.metadata.uid if node else ""
 
     def gpu_resource(self) -> str:
-        """What GPUs are called here."""
+        """Return the resource name of GPUs in this cluster."""
         if self._gpu_resource is None:
             self._gpu_resource = gpu_resource_of(self._objects.values())
         return self._gpu_resource
 
     def nodes(self) -> Sequence[Node]:
-        """All nodes, with what others use of each."""
+        """Return all nodes, with what others use of each."""
         for name in self._stale:
             if name in self._objects:
-                self._known[name] = to_node(self._objects[name], self._foreign)
+                self._nodes[name] = to_node(self._objects[name], self._foreign)
             else:
-                self._known.pop(name, None)
+                self._nodes.pop(name, None)
         self._stale.clear()
-        return tuple(self._known.values())
+        return tuple(self._nodes.values())
 
     def lacks_capacity(self, name: str, ours: Resources) -> bool:
-        """Whether a node does not offer this beside what others use; False where this copy does not know what they use."""
-        if not self._knows_others or name not in self._objects:
+        """Whether a node cannot hold ``ours`` beside what others use; False if this instance does not know what others use."""
+        if not self._knows_foreign or name not in self._objects:
             return False
         node = to_node(self._objects[name], self._foreign)
         return not (node.foreign + ours).fits_in(node.allocatable)
 
     async def changes(self) -> AsyncIterator[None]:
-        """Whenever something of ``nodes`` has changed, and at once when all is known; changes close together are one."""
-        watching = asyncio.create_task(self._others.run())
+        """Yield once when all nodes are known, and after changes of ``nodes``; changes close together count as one."""
+        watching = asyncio.create_task(self._pod_reflector.run())
         try:
-            await self._nodes.synced.wait()
-            await self._others.synced.wait()
-            self._something.set()
-            self._knows_others = True
+            await self._node_reflector.synced.wait()
+            await self._pod_reflector.synced.wait()
+            self._changed.set()
+            self._knows_foreign = True
             while True:
-                await self._something.wait()
-                self._something.clear()
+                await self._changed.wait()
+                self._changed.clear()
                 yield
-                await asyncio.sleep(_TOGETHER_S)
+                await asyncio.sleep(_COALESCE_S)
         finally:
-            self._knows_others = False
+            self._knows_foreign = False
             watching.cancel()
 
-    def _node_changed(self, before: ClusterNode | None, after: ClusterNode | None) -> None:
+    def _on_node_change(self, before: ClusterNode | None, after: ClusterNode | None) -> None:
         node = after or before
         if node is None:
             return
         name = node.metadata.name
         if before is None or after is None or before.status.allocatable != after.status.allocatable:
             self._gpu_resource = None
-        was_away = name not in self._objects or not ready_condition(self._objects[name].status.conditions)
+        was_unavailable = name not in self._objects or not is_ready(self._objects[name].status.conditions)
         if after is not None:
             self._objects[name] = after
         elif name in self._objects and self._objects[name].metadata.uid == node.metadata.uid:
             del self._objects[name]
-        self._touch(name)
-        if was_away != self.is_unavailable(name):
-            self._moved(name)
+        self._mark_stale(name)
+        if was_unavailable != self.is_unavailable(name):
+            self._on_availability_change(name)
 
-    def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
+    def _on_foreign_pod_change(self, before: Pod | None, after: Pod | None) -> None:
         if after is not None:
-            self._touch(self._foreign.put(after))
+            self._mark_stale(self._foreign.add(after))
         elif before is not None:
-            self._touch(self._foreign.drop(before.metadata.uid))
+            self._mark_stale(self._foreign.remove(before.metadata.uid))
 
-    def _touch(self, name: str) -> None:
+    def _mark_stale(self, name: str) -> None:
         if name:
             self._stale.add(name)
-            self._something.set()
+            self._changed.set()

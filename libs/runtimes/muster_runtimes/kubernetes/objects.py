@@ -1,4 +1,7 @@
-"""DOC."""
+"""The parts of Kubernetes objects that the runtime reads, decoded from JSON or protobuf; other fields are skipped.
+
+The protobuf decoders take bytes that begin with ``MAGIC`` and raise ``ProtobufError`` for anything else.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel
 
 
 class ObjectMeta(_Object, frozen=True, gc=False, kw_only=True):
-    """Who an object is. Versions of one server are decimal numbers that grow."""
+    """Metadata of an object. Resource versions are increasing decimal numbers."""
 
     name: str = ""
     namespace: str = ""
@@ -35,25 +38,25 @@ class ObjectMeta(_Object, frozen=True, gc=False, kw_only=True):
 
     @property
     def version(self) -> int:
-        """The version as a number."""
+        """The resource version as a number."""
         return int(self.resource_version or 0)
 
 
 class Waiting(_Object, frozen=True, gc=False, kw_only=True):
-    """A container that does not run yet."""
+    """The state of a container that does not run yet."""
 
     reason: str = ""
     message: str = ""
 
 
 class Running(_Object, frozen=True, gc=False, kw_only=True):
-    """A container that runs."""
+    """The state of a running container."""
 
     started_at: str | None = None
 
 
 class Terminated(_Object, frozen=True, gc=False, kw_only=True):
-    """A container that has ended."""
+    """The state of an ended container."""
 
     exit_code: int = 0
     signal: int = 0
@@ -64,7 +67,7 @@ class Terminated(_Object, frozen=True, gc=False, kw_only=True):
 
 
 class ContainerState(_Object, frozen=True, gc=False, kw_only=True):
-    """One of the three."""
+    """At most one of the three states."""
 
     waiting: Waiting | None = None
     running: Running | None = None
@@ -72,14 +75,14 @@ class ContainerState(_Object, frozen=True, gc=False, kw_only=True):
 
 
 class ContainerStatus(_Object, frozen=True, gc=False, kw_only=True):
-    """Where one container stands."""
+    """The status of a container."""
 
     name: str = ""
     state: ContainerState = ContainerState()
 
 
 class StatusCondition(_Object, frozen=True, gc=False, kw_only=True):
-    """A condition in Kubernetes' manner."""
+    """A condition of a pod or node."""
 
     type: str
     status: str = ""
@@ -89,7 +92,7 @@ class StatusCondition(_Object, frozen=True, gc=False, kw_only=True):
 
 
 class PodStatus(_Object, frozen=True, gc=False, kw_only=True):
-    """Where a pod stands."""
+    """The status of a pod."""
 
     phase: str = ""
     reason: str = ""
@@ -100,7 +103,7 @@ class PodStatus(_Object, frozen=True, gc=False, kw_only=True):
 
 
 class Container(_Object, frozen=True, gc=False, kw_only=True):
-    """What a container asks for."""
+    """The requests of a container."""
 
     name: str = ""
     restart_policy: str = ""
@@ -108,7 +111,7 @@ class Container(_Object, frozen=True, gc=False, kw_only=True):
 
 
 class PodSpec(_Object, frozen=True, gc=False, kw_only=True):
-    """Where a pod stands and what it asks for."""
+    """The node and the requests of a pod."""
 
     node_name: str = ""
     containers: tuple[Container, ...] = ()
@@ -126,7 +129,7 @@ class Pod(_Object, frozen=True, gc=False, kw_only=True):
 
 
 class PartialObjectMetadata(_Object, frozen=True, gc=False, kw_only=True):
-    """What is read of everything else: its metadata."""
+    """The metadata of an object of any kind."""
 
     metadata: ObjectMeta
 
@@ -140,7 +143,7 @@ class NodeTaint(_Object, frozen=True, gc=False, kw_only=True):
 
 
 class NodeSpec(_Object, frozen=True, gc=False, kw_only=True):
-    """Whom a node admits."""
+    """What a node admits."""
 
     unschedulable: bool = False
     taints: tuple[NodeTaint, ...] = ()
@@ -170,15 +173,15 @@ class ClusterNode(_Object, frozen=True, gc=False, kw_only=True):
 
 
 class ListMetadata(_Object, frozen=True, gc=False, kw_only=True):
-    """Of which instant a list is, and where it goes on."""
+    """The resource version of a list, and the token of its next page."""
 
     resource_version: str = "0"
-    # ``continue`` in JSON, which is no name in Python.
+    # ``continue`` in JSON, a keyword in Python.
     next_page: str = msgspec.field(default="", name="continue")
 
 
 class ObjectList(_Object, Generic[T], frozen=True, gc=False, kw_only=True):
-    """A page of a list; one without items may say null."""
+    """A page of a list; ``items`` may be null in an empty one."""
 
     metadata: ListMetadata = ListMetadata()
     items: list[T] | None = None
@@ -192,7 +195,7 @@ class WatchEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class Status(_Object, frozen=True, gc=False, kw_only=True):
-    """What the API server says of a request that it did not do."""
+    """The API server's explanation of a failed request."""
 
     code: int = 0
     reason: str = ""
@@ -200,45 +203,45 @@ class Status(_Object, frozen=True, gc=False, kw_only=True):
 
 
 class Bookmark(_Object, frozen=True, gc=False, kw_only=True):
-    """How far a watch has got."""
+    """The progress of a watch."""
 
     metadata: ObjectMeta
 
 
 MAGIC = b"k8s\0"
-"""What an object in protobuf begins with, so that it cannot be taken for JSON."""
+"""The prefix of an object in protobuf, which no JSON begins with."""
 
 M = TypeVar("M", bound=Message)
 _Amounts = dict[str, str]
 
 
 class ProtobufError(Exception):
-    """Bytes that are not what they should be."""
+    """Bytes that are not the expected protobuf message."""
 
 
 def decode_watch_event(data: bytes) -> tuple[str, bytes]:
-    """The type of a watch's event, and its object."""
+    """Return the type of a watch event, and its encoded object."""
     event = _parsed(pb.WatchEvent, data)
     return event.type, event.object.raw
 
 
 def decode_identity(data: bytes) -> tuple[str, str]:
-    """The uid and the version of an object."""
-    found = _parsed(pb.UnknownIdentified, _inner(data)).raw.metadata
+    """Return the uid and the resource version of an encoded object."""
+    found = _parsed(pb.UnknownIdentified, _without_prefix(data)).raw.metadata
     if not found.resource_version.isdecimal():
-        raise ProtobufError("an object without a version")
+        raise ProtobufError("the object has no resource version")
     return found.uid, found.resource_version
 
 
 def decode_status(data: bytes) -> Status:
-    """What the API server says of a request that it did not do."""
-    found = _parsed(pb.UnknownStatus, _inner(data)).raw
+    """The API server's explanation of a failed request."""
+    found = _parsed(pb.UnknownStatus, _without_prefix(data)).raw
     return Status(code=found.code, reason=_text(found.reason), message=_text(found.message))
 
 
 def decode_pod(data: bytes) -> Pod:
-    """A pod."""
-    found = _parsed(pb.UnknownPod, _inner(data)).raw
+    """Return a pod."""
+    found = _parsed(pb.UnknownPod, _without_prefix(data)).raw
     return Pod(metadata=_metadata(found.metadata), spec=_spec(found.spec), status=_status(found.status))
 
 
@@ -249,114 +252,116 @@ def _parsed(kind: type[M], data: bytes) -> M:
         raise ProtobufError(str(error)) from error
 
 
-def _inner(data: bytes) -> bytes:
+def _without_prefix(data: bytes) -> bytes:
     if not data.startswith(MAGIC):
-        raise ProtobufError("an object without its prefix")
+        raise ProtobufError("the object does not begin with the protobuf prefix")
     return data[len(MAGIC) :]
 
 
-def _text(written: bytes) -> str:
-    return written.decode(errors="replace")
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")
 
 
 @lru_cache(maxsize=4096)
-def _instant(seconds: int) -> str:
+def _timestamp(seconds: int) -> str:
     if not seconds:
         return ""
     try:
         return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError) as error:
-        raise ProtobufError(f"an instant of {seconds} s") from error
+        raise ProtobufError(f"{seconds} s is not a valid timestamp") from error
 
 
 def _amounts(quantities: Mapping[str, pb.Quantity]) -> _Amounts:
     return {name: quantity.string for name, quantity in quantities.items()}
 
 
-def _resources(said: pb.ResourceRequirements) -> dict[str, _Amounts]:
+def _resources(message: pb.ResourceRequirements) -> dict[str, _Amounts]:
     resources: dict[str, _Amounts] = {}
-    if limits := _amounts(said.limits):
+    if limits := _amounts(message.limits):
         resources["limits"] = limits
-    if requests := _amounts(said.requests):
+    if requests := _amounts(message.requests):
         resources["requests"] = requests
     return resources
 
 
-def _metadata(said: pb.ObjectMeta) -> ObjectMeta:
+def _metadata(message: pb.ObjectMeta) -> ObjectMeta:
     return ObjectMeta(
-        name=said.name,
-        namespace=said.namespace,
-        uid=said.uid,
-        resource_version=said.resource_version,
-        labels=dict(said.labels),
-        annotations={name: _text(value) for name, value in said.annotations.items()},
-        finalizers=tuple(said.finalizers),
-        deletion_timestamp=_instant(said.deletion_timestamp.seconds),
+        name=message.name,
+        namespace=message.namespace,
+        uid=message.uid,
+        resource_version=message.resource_version,
+        labels=dict(message.labels),
+        annotations={name: _text(value) for name, value in message.annotations.items()},
+        finalizers=tuple(message.finalizers),
+        deletion_timestamp=_timestamp(message.deletion_timestamp.seconds),
         deletion_grace_period_seconds=(
-            said.deletion_grace_period_seconds if said.HasField("deletion_grace_period_seconds") else None
+            message.deletion_grace_period_seconds
+            if message.HasField("deletion_grace_period_seconds")
+            else None
         ),
-        creation_timestamp=_instant(said.creation_timestamp.seconds),
+        creation_timestamp=_timestamp(message.creation_timestamp.seconds),
     )
 
 
-def _containers(said: Iterable[pb.Container]) -> tuple[Container, ...]:
+def _containers(message: Iterable[pb.Container]) -> tuple[Container, ...]:
     return tuple(
         Container(name=one.name, restart_policy=one.restart_policy, resources=_resources(one.resources))
-        for one in said
+        for one in message
     )
 
 
-def _spec(said: pb.PodSpec) -> PodSpec:
+def _spec(message: pb.PodSpec) -> PodSpec:
     return PodSpec(
-        node_name=said.node_name,
-        containers=_containers(said.containers),
-        init_containers=_containers(said.init_containers),
-        overhead=_amounts(said.overhead),
-        resources=_resources(said.resources),
+        node_name=message.node_name,
+        containers=_containers(message.containers),
+        init_containers=_containers(message.init_containers),
+        overhead=_amounts(message.overhead),
+        resources=_resources(message.resources),
     )
 
 
-def _status(said: pb.PodStatus) -> PodStatus:
+def _status(message: pb.PodStatus) -> PodStatus:
     return PodStatus(
-        phase=said.phase,
-        reason=_text(said.reason),
-        message=_text(said.message),
+        phase=message.phase,
+        reason=_text(message.reason),
+        message=_text(message.message),
         conditions=tuple(
             StatusCondition(
                 type=one.type,
                 status=one.status,
                 reason=_text(one.reason),
                 message=_text(one.message),
-                last_transition_time=_instant(one.last_transition_time.seconds) or None,
+                last_transition_time=_timestamp(one.last_transition_time.seconds) or None,
             )
-            for one in said.conditions
+            for one in message.conditions
         ),
-        container_statuses=_container_statuses(said.container_statuses),
-        init_container_statuses=_container_statuses(said.init_container_statuses),
+        container_statuses=_container_statuses(message.container_statuses),
+        init_container_statuses=_container_statuses(message.init_container_statuses),
     )
 
 
-def _container_statuses(said: Iterable[pb.ContainerStatus]) -> tuple[ContainerStatus, ...]:
-    return tuple(ContainerStatus(name=one.name, state=_state(one.state)) for one in said)
+def _container_statuses(message: Iterable[pb.ContainerStatus]) -> tuple[ContainerStatus, ...]:
+    return tuple(ContainerStatus(name=one.name, state=_state(one.state)) for one in message)
 
 
-def _state(said: pb.ContainerState) -> ContainerState:
+def _state(message: pb.ContainerState) -> ContainerState:
     waiting = running = terminated = None
-    if said.HasField("waiting"):
-        waiting = Waiting(reason=_text(said.waiting.reason), message=_text(said.waiting.message))
-    if said.HasField("running"):
-        running = Running(started_at=_instant(said.running.started_at.seconds) or None)
-    if said.HasField("terminated"):
-        terminated = _terminated(said.terminated)
+    if message.HasField("waiting"):
+        waiting = Waiting(reason=_text(message.waiting.reason), message=_text(message.waiting.message))
+    if message.HasField("running"):
+        running = Running(started_at=_timestamp(message.running.started_at.seconds) or None)
+    if message.HasField("terminated"):
+        terminated = _terminated(message.terminated)
     return ContainerState(waiting=waiting, running=running, terminated=terminated)
 
 
-def _terminated(said: pb.ContainerStateTerminated) -> Terminated:
+def _terminated(message: pb.ContainerStateTerminated) -> Terminated:
     return Terminated(
-        exit_code=said.exit_code,
-        signal=said.signal,
-        reason=_text(said.reason),
-        message=_text(said.message),
-        started_at=_instant(said.started_at.seconds) or None,
-        finished_at=_instant(said.finished_at.seconds) or None,
+        exit_code=message.exit_code,
+        signal=message.signal,
+        reason=_text(message.reason),
+        message=_text(message.message),
+        started_at=_timestamp(message.started_at.seconds) or None,
+        finished_at=_timestamp(message.finished_at.seconds) or None,
     )

@@ -1,14 +1,15 @@
-"""How a pod whose end is on record goes: its log is kept first, then its finalizer is taken off.
+"""How pods go: unwanted pods are deleted, and the finalizer of an ended pod is removed after its end is recorded and its log archived.
 
-Until then the finalizer holds it, whoever deletes it: nobody can make an end unseen.
+Until then the finalizer keeps a deleted pod, whoever deletes it, so that no end goes unobserved.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 
-from muster_runtimes.kubernetes.api_client import KubernetesApiError
+from muster_runtimes.kubernetes.errors import KubernetesApiError
 from muster_runtimes.kubernetes.informers import ReplicaStore
 from muster_runtimes.kubernetes.labels import FINALIZER
 from muster_runtimes.kubernetes.logs import PodLogReader
@@ -20,65 +21,97 @@ from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
 
-_SIDE_BY_SIDE = 16
-_PAUSE_S = 1.0
+MIN_GRACE_S = 1
+"""With a grace period of 0 s the API server deletes the pod without its kubelet, while it still runs."""
+
+_TICK_S = 1.0
+_WORKERS = 16
+_RETRY_S = 1.0
 
 
-class PodFinalizer:
-    """Sees off pods in the background; what fails is tried again."""
+class PodCleaner:
+    """Deletes pods and releases ended ones in the background; failures are retried."""
 
-    def __init__(self, *, runs: ReplicaStore, writer: ObjectWriter, logs: PodLogReader) -> None:
-        self._runs = runs
+    def __init__(self, *, store: ReplicaStore, writer: ObjectWriter, logs: PodLogReader) -> None:
+        self._store = store
         self._writer = writer
         self._logs = logs
-        self._waiting: asyncio.Queue[ReplicaId] = asyncio.Queue()
-        self._under_way: dict[ReplicaId, asyncio.Event] = {}
+        self._queue: asyncio.Queue[ReplicaId] = asyncio.Queue()
+        self._releasing: dict[ReplicaId, asyncio.Event] = {}
 
     async def run(self) -> None:
-        """See off whoever is bid farewell, until cancelled."""
+        """Work until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(_SIDE_BY_SIDE):
+            tasks.create_task(self._sweep())
+            for _ in range(_WORKERS):
                 tasks.create_task(self._work())
 
-    def bid(self, replica: ReplicaId) -> None:
-        """Let the pod of a run go; to be repeated at will."""
-        pod = self._runs.pod(replica)
-        if pod is not None and _is_held(pod) and replica not in self._under_way:
-            self._under_way[replica] = asyncio.Event()
-            self._waiting.put_nowait(replica)
+    def release(self, replica: ReplicaId) -> None:
+        """Release the pod of a run whose end is recorded; repeated calls have no effect."""
+        pod = self._store.pod(replica)
+        if pod is not None and FINALIZER in pod.metadata.finalizers and replica not in self._releasing:
+            self._releasing[replica] = asyncio.Event()
+            self._queue.put_nowait(replica)
 
-    async def done(self, job_id: str) -> None:
-        """Wait until those of a job that were bid farewell are free to go."""
-        for replica, over in list(self._under_way.items()):
+    async def wait_released(self, job_id: str) -> None:
+        """Wait until the pods of a job that are to be released are released."""
+        for replica, released in list(self._releasing.items()):
             if replica.job_id == job_id:
-                await over.wait()
+                await released.wait()
 
     async def _work(self) -> None:
         while True:
-            replica = await self._waiting.get()
+            replica = await self._queue.get()
             try:
-                await self._see_off(replica)
+                await self._release(replica)
             except KubernetesApiError as error:
-                log.warning("a pod is not let go yet: %s", error, extra=fields(job_id=replica.job_id))
-                await asyncio.sleep(_PAUSE_S)
-                self._waiting.put_nowait(replica)
+                log.warning("cannot release a pod yet: %s", error, extra=fields(job_id=replica.job_id))
+                await asyncio.sleep(_RETRY_S)
+                self._queue.put_nowait(replica)
                 continue
-            self._under_way.pop(replica).set()
+            self._releasing.pop(replica).set()
 
-    async def _see_off(self, replica: ReplicaId) -> None:
-        pod = self._runs.pod(replica)
+    async def _release(self, replica: ReplicaId) -> None:
+        pod = self._store.pod(replica)
         if pod is None:
             return
         if is_terminated(pod):
             await self._logs.archive(replica, pod)
-        elif self._runs.is_lost(replica):
-            # Nobody else will say that it is over.
+        elif self._store.is_lost(replica):
+            # No kubelet will report its end.
             await self._writer.delete_pod(pod.metadata, grace_s=0)
         else:
-            # It came, or runs on, although its run has ended: it is asked to go, and bid farewell again when it has.
+            # A pod that outlives the end of its run is deleted by ``_sweep`` first, and released after that.
             return
-        await self._writer.release(pod.metadata)
+        await self._writer.remove_finalizer(pod.metadata)
+
+    async def _sweep(self) -> None:
+        """Capture the logs of terminating pods, delete unwanted pods, and fail force-deleted pods that no kubelet reports.
+
+        Unwanted are pods whose main container has ended, that appeared after the end of their run, that fail to start, or whose
+        deletion was requested in vain.
+        """
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self._store.recheck_due()
+            for replica, pod in self._store.terminating():
+                self._logs.start_capture(replica, pod)
+            main_ended = self._store.main_ended()
+            for replica, _ in main_ended:
+                self._store.request_stop(replica)
+            writer = self._writer
+            await asyncio.gather(
+                *(_try(pod, writer.delete_pod(pod.metadata, grace_s=MIN_GRACE_S)) for _, pod in main_ended),
+                *(
+                    _try(pod, writer.delete_pod(pod.metadata, grace_s=None))
+                    for pod in self._store.to_delete()
+                ),
+                *(_try(pod, writer.mark_failed(pod.metadata)) for pod in self._store.force_deleted_overdue()),
+            )
 
 
-def _is_held(pod: Pod) -> bool:
-    return FINALIZER in pod.metadata.finalizers
+async def _try(pod: Pod, write: Awaitable[None]) -> None:
+    try:
+        await write
+    except KubernetesApiError as error:
+        log.warning("cannot delete a pod yet: %s", error, extra=fields(pod=pod.metadata.name))

@@ -1,4 +1,11 @@
-"""DOC."""
+"""A reflector: a local copy of a collection, kept by one list and a watch from there on.
+
+The list-watch loop of the client library repeats a watch from an expired resource version and never lists again. This one lists again on
+410, uses bookmarks, detects silent connections and backs off. An object is removed only by an event of the API server, or by a list without
+a resource version, which is a quorum read.
+
+Pods are watched in protobuf: the API server encodes protobuf events once for all watchers, JSON events for each watcher.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +18,8 @@ from typing import Generic, Protocol, TypeVar, cast
 
 import msgspec
 
-from muster_runtimes.kubernetes.api_client import (
-    JSON,
-    ApiClient,
-    ApiUnavailable,
-    KubernetesApiError,
-    ResourceVersionExpired,
-    ResponseStream,
-)
+from muster_runtimes.kubernetes.api_client import JSON, ApiClient, ResponseStream
+from muster_runtimes.kubernetes.errors import ApiUnavailable, KubernetesApiError, ResourceVersionExpired
 from muster_runtimes.kubernetes.objects import (
     Bookmark,
     ObjectList,
@@ -34,22 +35,33 @@ from muster_runtimes.kubernetes.objects import (
 )
 from muster_service.logs import fields
 
+log = logging.getLogger(__name__)
+
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
 PROTOBUF_EVENTS = f"{_PROTOBUF};stream=watch, {JSON}"
-"""The media types in which events of pods are asked for: whoever does not know the first answers in JSON."""
+"""The media types for watching pods; a server without protobuf answers in JSON."""
 
-_LONGEST_FRAME = 2**26
-_LENGTH = 4
+_MAX_FRAME_BYTES = 2**26
+_LENGTH_BYTES = 4
+_PAGE = "1000"
+_WATCH_S = 280
+# Bookmarks come about every minute.
+_IDLE_S = 150.0
+_MIN_BACKOFF_S = 0.2
+_MAX_BACKOFF_S = 5.0
+# A watch that lasted this long resets the back-off.
+_STEADY_S = 10.0
+_DELETED_UIDS = 1_000
 
 _events = msgspec.json.Decoder(WatchEvent)
 
 
 class HasMetadata(Protocol):
-    """An object of the API."""
+    """An object of the Kubernetes API."""
 
     @property
     def metadata(self) -> ObjectMeta:
-        """Who it is."""
+        """Its metadata."""
         ...
 
 
@@ -57,34 +69,39 @@ O = TypeVar("O", bound=HasMetadata)  # noqa: E741
 
 
 class ObjectEvent(msgspec.Struct, Generic[O], frozen=True):
-    """``kind`` is ADDED, MODIFIED, DELETED or BOOKMARK, ``version`` is the object's, and ``read`` gives it, which may cost something.
+    """A watch event, of which the object is decoded on demand.
 
-    A bookmark has no object. ``read`` raises what ``decode_events`` raises.
+    Attributes:
+        kind: ADDED, MODIFIED, DELETED or BOOKMARK; a bookmark has no object.
+        version: The resource version of the object.
+        decode: Decodes the object; raises like ``decode_events``.
     """
 
     kind: str
     uid: str
     version: str
-    read: Callable[[], O]
+    decode: Callable[[], O]
 
 
 async def decode_events(
     stream: ResponseStream, decoder: msgspec.json.Decoder[O]
 ) -> AsyncGenerator[ObjectEvent[O] | Status]:
-    """The events of a watch; a status is why it ends. An event that is not whole when the stream ends is none.
+    """Yield the events of a watch. A status ends the watch; an incomplete event at the end of the stream is dropped.
 
-    ``decoder`` says of what kind the objects are.
+    Args:
+        stream: The response, in JSON or protobuf.
+        decoder: The decoder for the objects.
 
     Raises:
-        Unreadable: protobuf that is no event of a pod.
-        msgspec.DecodeError: JSON that is no event of such an object.
+        ProtobufError: A protobuf message is not an event of a pod.
+        msgspec.DecodeError: A line is not an event of such an object.
     """
     if stream.content_type != _PROTOBUF:
         async for line in _lines(stream.chunks):
             yield _from_json(_events.decode(line), decoder)
         return
     if decoder.type is not Pod:
-        raise ProtobufError("protobuf was not asked for")
+        raise ProtobufError("the API server sent protobuf, but JSON was requested")
     async for frame in _frames(stream.chunks):
         yield cast("ObjectEvent[O] | Status", _from_protobuf(frame))
 
@@ -121,33 +138,20 @@ async def _frames(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     async for chunk in chunks:
         rest += chunk
         begin = 0
-        while len(rest) >= begin + _LENGTH:
-            length = int.from_bytes(rest[begin : begin + _LENGTH])
-            if length > _LONGEST_FRAME:
-                raise ProtobufError(f"an event of {length} bytes")
-            end = begin + _LENGTH + length
+        while len(rest) >= begin + _LENGTH_BYTES:
+            length = int.from_bytes(rest[begin : begin + _LENGTH_BYTES])
+            if length > _MAX_FRAME_BYTES:
+                raise ProtobufError(f"a watch event has {length} bytes, the limit is {_MAX_FRAME_BYTES}")
+            end = begin + _LENGTH_BYTES + length
             if len(rest) < end:
                 break
-            yield bytes(rest[begin + _LENGTH : end])
+            yield bytes(rest[begin + _LENGTH_BYTES : end])
             begin = end
         del rest[:begin]
 
 
-log = logging.getLogger(__name__)
-
-_PAGE = "1000"
-_WATCH_S = 280
-# Bookmarks come about every minute.
-_QUIET_S = 150.0
-_FIRST_PAUSE_S = 0.2
-_LONGEST_PAUSE_S = 5.0
-# What went well for so long is not what makes the server work too hard.
-_STEADY_S = 10.0
-_REMEMBERED = 1_000
-
-
 class WatchTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """What is watched: ``path`` of a collection, narrowed by selectors; the media types in which lists and events are asked for."""
+    """The collection at ``path``, narrowed by selectors, and the media types of lists and events."""
 
     path: str
     labels: str = ""
@@ -156,15 +160,15 @@ class WatchTarget(msgspec.Struct, frozen=True, kw_only=True):
     event_type: str = JSON
 
     def query(self) -> dict[str, str]:
-        """The selectors as a query."""
-        said = {"labelSelector": self.labels, "fieldSelector": self.fields}
-        return {name: selector for name, selector in said.items() if selector}
+        """Return the selectors as query parameters."""
+        selectors = {"labelSelector": self.labels, "fieldSelector": self.fields}
+        return {name: selector for name, selector in selectors.items() if selector}
 
 
 class Reflector(Generic[O]):
-    """Keeps ``objects``, by uid. ``changed`` is told what an object was before and is now, None for what is not there.
+    """Keeps ``objects`` by uid, and sets ``synced`` after the first list.
 
-    ``synced`` is set once the first list is taken.
+    ``on_change`` receives an object's old and new version; None stands for an object that does not exist.
     """
 
     def __init__(
@@ -173,21 +177,21 @@ class Reflector(Generic[O]):
         api: ApiClient,
         target: WatchTarget,
         kind: type[O],
-        changed: Callable[[O | None, O | None], None],
+        on_change: Callable[[O | None, O | None], None],
     ) -> None:
         self._api = api
         self._target = target
         self._page_kind = ObjectList[kind]
         self._decoder = msgspec.json.Decoder(kind)
-        self._changed = changed
-        self._gone: dict[str, None] = {}
+        self._on_change = on_change
+        self._deleted: dict[str, None] = {}
         self.objects: dict[str, O] = {}
         self.synced = asyncio.Event()
 
     async def run(self) -> None:
-        """Keep the copy until cancelled."""
+        """List and watch until cancelled."""
         clock = asyncio.get_running_loop().time
-        pause_s = _FIRST_PAUSE_S
+        backoff_s = _MIN_BACKOFF_S
         version = ""
         while True:
             started, before = clock(), version
@@ -196,36 +200,36 @@ class Reflector(Generic[O]):
                     version = await self._list()
                     self.synced.set()
                 version = await self._watch(version)
-                pause_s = _FIRST_PAUSE_S
+                backoff_s = _MIN_BACKOFF_S
                 continue
-            except ResourceVersionExpired as gone:
-                version, error = "", gone
+            except ResourceVersionExpired as expired:
+                version, error = "", expired
             except _Interrupted as interrupted:
-                # What was seen counts: the next watch starts there.
+                # The next watch begins after the last event of this one.
                 version, error = interrupted.version, interrupted.cause
             except KubernetesApiError as failed:
                 error = failed
             if clock() - started > _STEADY_S or (version and version != before):
-                pause_s = _FIRST_PAUSE_S
+                backoff_s = _MIN_BACKOFF_S
             log.warning(
-                "watching is interrupted: %s",
+                "watch interrupted: %s",
                 error,
-                extra=fields(path=self._target.path, again_in_s=round(pause_s, 1)),
+                extra=fields(path=self._target.path, again_in_s=round(backoff_s, 1)),
             )
-            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+            await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+            backoff_s = min(backoff_s * 2, _MAX_BACKOFF_S)
 
     def put(self, found: O) -> None:
-        """Take what a write was answered with, unless something newer is known, such as that it has gone since."""
+        """Add the response to a write, unless a newer version or the deletion of the object is known."""
         uid = found.metadata.uid
-        if self._is_news(uid, found.metadata.version):
+        if self._is_newer(uid, found.metadata.version):
             known = self.objects.get(uid)
             self.objects[uid] = found
-            self._changed(known, found)
+            self._on_change(known, found)
 
-    def _is_news(self, uid: str, version: int) -> bool:
+    def _is_newer(self, uid: str, version: int) -> bool:
         known = self.objects.get(uid)
-        return uid not in self._gone and (known is None or known.metadata.version < version)
+        return uid not in self._deleted and (known is None or known.metadata.version < version)
 
     async def _list(self) -> str:
         found: dict[str, O] = {}
@@ -243,10 +247,10 @@ class Reflector(Generic[O]):
 
     def _replace(self, found: dict[str, O], version: int) -> None:
         for uid, known in list(self.objects.items()):
-            # What was written while the list was under way is newer than the list.
+            # An object that was written during the list is newer than the list.
             if uid not in found and known.metadata.version <= version:
                 del self.objects[uid]
-                self._changed(known, None)
+                self._on_change(known, None)
         for item in found.values():
             self.put(item)
 
@@ -260,10 +264,7 @@ class Reflector(Generic[O]):
         }
         try:
             async with self._api.stream(
-                self._target.path,
-                query=query,
-                idle_timeout_s=_QUIET_S,
-                accept=self._target.event_type,
+                self._target.path, query=query, idle_timeout_s=_IDLE_S, accept=self._target.event_type
             ) as stream:
                 async for event in decode_events(stream, self._decoder):
                     version = self._apply(event) or version
@@ -278,22 +279,22 @@ class Reflector(Generic[O]):
             kind = ResourceVersionExpired if event.code == 410 else ApiUnavailable
             raise kind(event.message, status=event.code, reason=event.reason)
         if event.kind == "DELETED":
-            found = event.read()
+            found = event.decode()
             known = self.objects.pop(event.uid, None)
-            self._gone[event.uid] = None
-            if len(self._gone) > _REMEMBERED:
-                del self._gone[next(iter(self._gone))]
-            # The event has the object as it was last, which the copy may not have seen.
-            self._changed(known, found)
-            self._changed(found, None)
-        # The first event of an object that was put says nothing new, and need not be read.
-        elif event.kind != "BOOKMARK" and self._is_news(event.uid, int(event.version or 0)):
-            self.put(event.read())
+            self._deleted[event.uid] = None
+            if len(self._deleted) > _DELETED_UIDS:
+                del self._deleted[next(iter(self._deleted))]
+            # The event has the last version of the object, which may be newer than the copy.
+            self._on_change(known, found)
+            self._on_change(found, None)
+        # The first event of an object that was put is not newer and need not be decoded.
+        elif event.kind != "BOOKMARK" and self._is_newer(event.uid, int(event.version or 0)):
+            self.put(event.decode())
         return event.version
 
 
 class _Interrupted(Exception):
-    """A watch broke off after ``version``."""
+    """A watch ended early, after ``version``."""
 
     def __init__(self, version: str, cause: Exception) -> None:
         super().__init__(str(cause))

@@ -1,9 +1,8 @@
-"""Replicas as pods of a cluster, written with their node's name: the truth is in the API server, and what is kept here is a view of it."""
+"""The Kubernetes runtime: replicas as pods with a node name. The state is in the API server; this process has only a view of it."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
@@ -12,35 +11,29 @@ import msgspec
 from muster_core.frameworks import Addresses, ConfigFile, RemoteShell, Site, service_addresses
 from muster_core.models import Job, Node, ReplicaState
 from muster_runtimes.kubernetes.access import PodAccess
-from muster_runtimes.kubernetes.api_client import ApiClient, KubernetesApiError
+from muster_runtimes.kubernetes.api_client import ApiClient
 from muster_runtimes.kubernetes.gang_starter import GangStarter
 from muster_runtimes.kubernetes.informers import PartitionInformers, ReplicaStore
 from muster_runtimes.kubernetes.logs import LogArchive, LogProgressReader, PodLogReader
-from muster_runtimes.kubernetes.manifests import (
-    FILES_DIRECTORY,
-    MEMBERS_PATH,
-    REMOTE_SHELL,
-    config_map_name,
-)
+from muster_runtimes.kubernetes.manifests import FILES_DIRECTORY, MEMBERS_PATH, REMOTE_SHELL, config_map_name
 from muster_runtimes.kubernetes.nodes import NodeInformer
-from muster_runtimes.kubernetes.objects import ObjectMeta, Pod
-from muster_runtimes.kubernetes.pod_cleanup import PodFinalizer
+from muster_runtimes.kubernetes.objects import ObjectMeta
+from muster_runtimes.kubernetes.pod_cleanup import MIN_GRACE_S, PodCleaner
 from muster_runtimes.kubernetes.volume_claims import VolumeClaims
 from muster_runtimes.kubernetes.writer import ObjectWriter
 from muster_runtimes.protocols import Launch, LogChunk, Observation, ProgressReport, ReplicaId
-from muster_service.logs import fields
-
-log = logging.getLogger(__name__)
-
-_TICK_S = 1.0
-_LEAST_GRACE_S = 1
 
 
 class KubernetesOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """``namespace`` confines the launcher to one (empty: all). ``node_selector`` says which nodes are the pool's (empty: all).
+    """Options of the Kubernetes runtime.
 
-    ``cluster_domain`` ends the replicas' addresses (empty: it is left out). ``start_s`` is how long a container may fail to start before
-    its gang is placed again, ``node_lost_s`` how long a node may be away before its replicas are given up.
+    Attributes:
+        pool: The name of the pool.
+        namespace: The only namespace to use; empty for all.
+        node_selector: The label selector of the pool's nodes; empty for all.
+        cluster_domain: The suffix of replica addresses; empty for none.
+        start_s: How long a container may fail to start before its gang is placed again, in seconds.
+        node_lost_s: How long a node may be unavailable before its replicas are given up, in seconds.
     """
 
     pool: str
@@ -52,7 +45,7 @@ class KubernetesOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KubernetesRuntime:
-    """The ``Runtime`` of a cluster. Everything but the constructor needs ``run`` to run."""
+    """The ``Runtime`` of a cluster; its methods need ``run`` to be running."""
 
     def __init__(
         self, *, api: ApiClient, archive: LogArchive, clock: Callable[[], int], options: KubernetesOptions
@@ -61,26 +54,29 @@ class KubernetesRuntime:
         self._options = options
         self._archive = archive
         self._nodes = NodeInformer(
-            api=api, pool=options.pool, selector=options.node_selector, moved=self._node_moved
+            api=api,
+            pool=options.pool,
+            selector=options.node_selector,
+            on_availability_change=self._recheck_node,
         )
-        self._runs = ReplicaStore(
+        self._store = ReplicaStore(
             clock=clock, node_unavailable=self._nodes.is_unavailable, start_s=options.start_s
         )
         self._writer = ObjectWriter(api=api, pool=options.pool)
-        self._logs = PodLogReader(api=api, runs=self._runs, archive=archive)
+        self._logs = PodLogReader(api=api, store=self._store, archive=archive)
         self._claims = VolumeClaims(api=api)
-        self._progress = LogProgressReader(api=api, runs=self._runs)
-        self.access = PodAccess(api=api, runs=self._runs)
-        """The way into pods."""
-        self._farewell = PodFinalizer(runs=self._runs, writer=self._writer, logs=self._logs)
-        self._partitions = PartitionInformers(
-            api=api, pool=options.pool, namespace=options.namespace, runs=self._runs
+        self._progress = LogProgressReader(api=api, store=self._store)
+        self.access = PodAccess(api=api, store=self._store)
+        """Commands in, and connections to, running pods."""
+        self._cleaner = PodCleaner(store=self._store, writer=self._writer, logs=self._logs)
+        self._informers = PartitionInformers(
+            api=api, pool=options.pool, namespace=options.namespace, store=self._store
         )
-        self._starts = GangStarter(
+        self._starter = GangStarter(
             clock=clock,
             nodes=self._nodes,
-            runs=self._runs,
-            partitions=self._partitions,
+            store=self._store,
+            informers=self._informers,
             writer=self._writer,
             claims=self._claims,
             pool=options.pool,
@@ -88,113 +84,114 @@ class KubernetesRuntime:
         )
 
     async def run(self) -> None:
-        """Watch the cluster until cancelled; replicas go on after that."""
+        """Watch the cluster until cancelled; replicas continue to run after that."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._nodes.run())
-                tasks.create_task(self._partitions.run())
-                tasks.create_task(self._farewell.run())
-                tasks.create_task(self._tick())
-                tasks.create_task(self._sweep())
+                tasks.create_task(self._informers.run())
+                tasks.create_task(self._cleaner.run())
         finally:
-            await self._partitions.aclose()
+            await self._informers.aclose()
             await self._logs.aclose()
             await self._claims.aclose()
 
     async def acquire_partition(self, partition: int) -> None:
-        """Look after the jobs of a partition; returns once every pod of theirs is known."""
+        """See ``ReplicaObserver``."""
         await self._nodes.synced()
-        await self._partitions.take(partition)
+        await self._informers.acquire(partition)
 
     async def release_partition(self, partition: int) -> None:
-        """Look after the jobs of a partition no more."""
-        await self._partitions.release_partition(partition)
-        self._starts.forget_partition(partition)
+        """See ``ReplicaObserver``."""
+        await self._informers.release(partition)
+        self._starter.forget_partition(partition)
 
     def watch_job(self, job_id: str) -> AbstractAsyncContextManager[None]:
-        """Know the replicas of a job while it is entered; those of other partitions are watched for it."""
-        return self._partitions.watch_job(job_id)
+        """See ``ReplicaObserver``."""
+        return self._informers.watch_job(job_id)
 
     def register_job(self, job_id: str, job: Job) -> None:
-        """What a job is; said before anything is asked for it."""
-        self._starts.register_job(job_id, job)
+        """See ``ReplicaControl``."""
+        self._starter.register_job(job_id, job)
 
     def nodes(self) -> Sequence[Node]:
-        """The nodes of the pool, with what others use of each."""
+        """Return the nodes of the pool, with what others use of each."""
         return self._nodes.nodes()
 
     def node_changes(self) -> AsyncIterator[None]:
-        """Whenever ``nodes`` has changed, and once at the beginning."""
+        """See ``NodeSource``."""
         return self._nodes.changes()
 
     def job_ids(self) -> Collection[str]:
-        """The ids of the jobs of which anything is there, whether or not it ever ran."""
-        return {*self._runs.job_ids(), *self._partitions.config_maps()}
+        """Return the jobs that have pods or a config map."""
+        return {*self._store.job_ids(), *self._informers.config_map_job_ids()}
 
     async def retain_build(self, job_id: str, build: str) -> None:
-        """Images are kept by whoever keeps images: there is nothing to hold."""
+        """Do nothing: images are in a registry."""
 
     def observations(self) -> Sequence[Observation]:
-        """Everything that is known."""
-        return self._runs.observations()
+        """See ``ReplicaObserver``."""
+        return self._store.observations()
 
     def job_observations(self, job_id: str) -> Sequence[Observation]:
-        """The same for one job."""
-        return self._runs.job_observations(job_id)
+        """See ``ReplicaObserver``."""
+        return self._store.job_observations(job_id)
 
     def job_changes(self) -> AsyncIterator[str]:
-        """The ids of jobs as they change."""
-        return self._runs.subscribe()
+        """See ``ReplicaObserver``."""
+        return self._store.subscribe()
 
     async def addresses(
         self, job_id: str, replicas: Sequence[tuple[str, int]], *, job: str, namespace: str
     ) -> Mapping[tuple[str, int], str]:
-        """Names of services, the same for the job's whole life."""
+        """Return the addresses of the replicas' headless services."""
         del job, namespace
-        every = service_addresses(self._starts.job(job_id), cluster_domain=self._options.cluster_domain)
+        every = service_addresses(self._starter.job(job_id), cluster_domain=self._options.cluster_domain)
         return {key: every[key] for key in replicas}
 
     async def start(self, launch: Launch) -> Observation:
-        """Have the pod of a run; what stands now. What no pod can be made of has EXITED, what the cluster does not take is REJECTED."""
-        return await self._starts.start(launch)
+        """Create the pod of a run, see ``GangStarter.start``."""
+        return await self._starter.start(launch)
 
     async def stop(self, replica: ReplicaId, *, grace_s: float) -> None:
-        """Ask for the end of a run's pod; one that has none is REMOVED."""
-        self._runs.ask(replica)
-        pod = self._runs.pod(replica)
+        """Delete the pod of a run; a run without a pod becomes REMOVED."""
+        self._store.request_stop(replica)
+        pod = self._store.pod(replica)
         if pod is not None:
-            self._logs.capture(replica, pod)
-            # Within 0 s the API server would not ask the node, and say that it is over while it still runs.
-            await self._writer.delete_pod(pod.metadata, grace_s=max(int(grace_s), _LEAST_GRACE_S))
-        elif self._runs.observation(replica) is None:
-            words = "stopped before it ran"
-            self._runs.record(
-                Observation(replica=replica, state=ReplicaState.REMOVED, at=self._clock(), reason=words)
+            self._logs.start_capture(replica, pod)
+            await self._writer.delete_pod(pod.metadata, grace_s=max(int(grace_s), MIN_GRACE_S))
+        elif self._store.observation(replica) is None:
+            self._store.record(
+                Observation(
+                    replica=replica,
+                    state=ReplicaState.REMOVED,
+                    at=self._clock(),
+                    reason="stopped before it started",
+                )
             )
 
     def confirm_recorded(self, job_id: str, replicas: Collection[ReplicaId]) -> None:
-        """How these ended is on the bus: their pods may go, once their logs are kept."""
+        """Release the pods of ended replicas, after their logs are archived."""
         for replica in replicas:
-            self._farewell.bid(replica)
+            self._cleaner.release(replica)
 
     async def remove_replicas(self, job_id: str) -> None:
-        """Remove the pods and services of a job whose replicas have all ended; what they wrote stays readable."""
-        namespaces = {pod.metadata.namespace for pod in self._runs.pods_of(job_id)}
-        await self._farewell.done(job_id)
+        """Delete the pods and services of a job whose replicas have all ended; their logs stay readable."""
+        namespaces = {pod.metadata.namespace for pod in self._store.job_pods(job_id)}
+        await self._cleaner.wait_released(job_id)
         for namespace in namespaces:
             await self._writer.delete_job_objects(job_id, namespace)
 
     async def write_members(self, job_id: str, content: bytes) -> str:
-        """Have the job's config map say who its members are, or each of its pods; the path at which replicas find it."""
-        await self._starts.write_members(job_id, content)
+        """Write the list of members to the job's config map or to the annotations of its pods."""
+        await self._starter.write_members(job_id, content)
         return MEMBERS_PATH
 
     async def write_config(self, job_id: str, files: Mapping[str, ConfigFile]) -> None:
-        """Have the job's config map hold these files."""
-        await self._starts.write_config(job_id, files)
+        """Write the files to the job's config map."""
+        await self._starter.write_config(job_id, files)
 
     def site(self, job_id: str, addresses: Addresses) -> Site:
-        """Where the job's files are in each of its pods; its replicas meet on the pods' network."""
+        """Return where the job's files are in each pod; replicas communicate over the pod network."""
         del job_id
         return Site(
             addresses=addresses,
@@ -206,72 +203,36 @@ class KubernetesRuntime:
     def logs(
         self, job_id: str, replicas: Sequence[ReplicaId], *, follow: bool, tail: int | None
     ) -> AsyncIterator[LogChunk]:
-        """What the replicas of one job wrote; no replicas means all that are known."""
-        chosen = replicas or sorted(seen.replica for seen in self._runs.job_observations(job_id))
+        """See ``LogSource``."""
+        chosen = replicas or sorted(seen.replica for seen in self._store.job_observations(job_id))
         wanted = [replica for replica in chosen if replica.job_id == job_id]
         return self._logs.read(wanted, follow=follow, tail=tail)
 
     async def progress(self) -> Sequence[ProgressReport]:
-        """What the programs of jobs whose size may change have said since the last time."""
-        return await self._progress.read(self._starts.jobs())
+        """Return the new progress reports of elastic jobs."""
+        return await self._progress.read(self._starter.jobs())
 
     async def forget(self, job_id: str) -> None:
-        """Remove everything of a job whose replicas have all ended. The config map goes last: it is how a job is found again."""
-        config_map = self._partitions.config_map(job_id)
-        known = self._starts.known(job_id)
-        namespaces = {pod.metadata.namespace for pod in self._runs.pods_of(job_id)}
-        namespaces |= {config_map.metadata.namespace} if config_map else set()
-        namespaces |= {known.job.namespace} if known and known.uid else set()
-        for seen in self._runs.job_observations(job_id):
-            self._farewell.bid(seen.replica)
-        await self._farewell.done(job_id)
+        """Delete everything of a job whose replicas have all ended. The config map is last, because it identifies the job until then."""
+        config_map = self._informers.config_map(job_id)
+        registered = self._starter.registered(job_id)
+        owner = config_map.metadata if config_map else None
+        if owner is None and registered is not None and registered.uid:
+            job = registered.job
+            owner = ObjectMeta(name=config_map_name(job.name), namespace=job.namespace, uid=registered.uid)
+        namespaces = {pod.metadata.namespace for pod in self._store.job_pods(job_id)}
+        namespaces |= {owner.namespace} if owner else set()
+        for seen in self._store.job_observations(job_id):
+            self._cleaner.release(seen.replica)
+        await self._cleaner.wait_released(job_id)
         for namespace in namespaces:
             await self._writer.delete_job_objects(job_id, namespace)
-        if config_map is not None:
-            await self._writer.delete_config_map(config_map.metadata)
-        elif known is not None and known.uid:
-            await self._writer.delete_config_map(
-                ObjectMeta(name=config_map_name(known.job.name), namespace=known.job.namespace, uid=known.uid)
-            )
-        await self._archive.forget(job_id)
-        self._runs.forget(job_id)
-        self._partitions.forget(job_id)
-        self._starts.forget(job_id)
+        if owner is not None:
+            await self._writer.delete_config_map(owner)
+        await self._archive.delete_job(job_id)
+        self._store.forget(job_id)
+        self._informers.forget(job_id)
+        self._starter.forget(job_id)
 
-    def _node_moved(self, node: str) -> None:
-        self._runs.recheck_node(node)
-
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(_TICK_S)
-            self._runs.recheck_due()
-            for replica, pod in self._runs.terminating():
-                self._logs.capture(replica, pod)
-
-    async def _sweep(self) -> None:
-        """End the pods that are to go and have not been asked to: their deciding container has ended, they came late, they do not get to
-        run, or they were asked in vain. And say that those are over of which nobody else will.
-        """
-        while True:
-            await asyncio.sleep(_TICK_S)
-            company = self._runs.main_ended()
-            for replica, _ in company:
-                self._runs.ask(replica)
-            deletions = [self._end(pod, grace_s=_LEAST_GRACE_S) for _, pod in company]
-            deletions += [self._end(pod, grace_s=None) for _, pod in self._runs.to_delete()]
-            endings = [self._close(pod) for pod in self._runs.force_deleted_overdue()]
-            await asyncio.gather(*deletions, *endings)
-
-    async def _close(self, pod: Pod) -> None:
-        try:
-            await self._writer.close(pod.metadata)
-        except KubernetesApiError as error:
-            log.warning(
-                "a pod deleted by force is not over yet: %s", error, extra=fields(pod=pod.metadata.name)
-            )
-
-    async def _end(self, pod: Pod, *, grace_s: int | None) -> None:
-        try:
-            await self._writer.delete_pod(pod.metadata, grace_s=grace_s)
-        except KubernetesApiError as error:
-            log.warning("a pod does not end yet: %s", error, extra=fields(pod=pod.metadata.name))
+    def _recheck_node(self, node: str) -> None:
+        self._store.recheck_node(node)

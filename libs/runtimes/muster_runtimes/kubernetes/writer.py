@@ -1,8 +1,8 @@
-"""The writes of the runtime, each of which may be repeated: what is there already is taken for done, and nobody else's object is touched.
+"""Writes of the runtime's objects. Each write can be repeated, and no write touches the objects of others.
 
-A name may be taken by an object of an earlier job of the same name, or of an earlier run of the same replica: it is deleted by its uid and
-makes way. Of two jobs of one name only one has not ended, the scheduler sees to that. But ``a-b`` with a role ``c`` and ``a`` with a role
-``b-c`` want the same names, and both may be running: there nobody makes way, and who came later goes back to the queue.
+A name may belong to an object of an earlier job with the same name, or of an earlier run of the same replica: that object is deleted by
+its uid and replaced. The scheduler admits one unended job per name, but job ``a-b`` with role ``c`` and job ``a`` with role ``b-c`` use
+the same pod names: while both run, the later one fails with ``NameTaken`` and goes back to its queue.
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ import msgspec
 
 from muster_core.frameworks import ConfigFile
 from muster_core.models import Job
-from muster_runtimes.kubernetes.api_client import (
-    METADATA_ONLY,
-    STRATEGIC_MERGE,
+from muster_runtimes.kubernetes.api_client import METADATA_ONLY, STRATEGIC_MERGE, ApiClient, collection_path
+from muster_runtimes.kubernetes.errors import (
     AlreadyExists,
-    ApiClient,
     Conflict,
     ObjectNotFound,
     OutcomeUnknown,
@@ -44,90 +42,116 @@ from muster_runtimes.protocols import ReplicaId
 
 log = logging.getLogger(__name__)
 
-_TRIES = 4
-_UNCHECKED = "fieldValidation=Ignore"
-"""Looking for fields that it does not know costs the API server a second decoding, and nobody here reads what it would say of them."""
-_BLANK = f'"{MANIFEST_HASH}":""'.encode()
+_ATTEMPTS = 4
+_NO_FIELD_VALIDATION = "fieldValidation=Ignore"
+"""Field validation makes the API server decode the object twice, and its warnings are not read."""
+_EMPTY_HASH = f'"{MANIFEST_HASH}":""'.encode()
 
 
 class NameTerminating(Exception):
-    """The name is taken by an object that is on its way out: to be tried again soon."""
+    """The name belongs to an object that is being deleted; retry soon."""
 
 
 class NameTaken(Exception):
-    """The name is taken by an object that is not Muster's, or another job's; the message names it."""
+    """The name belongs to an object that is not Muster's, or that is another running job's."""
 
 
 class ObjectWriter:
-    """Writes objects of one pool."""
+    """Writes the objects of one pool."""
 
     def __init__(self, *, api: ApiClient, pool: str) -> None:
         self._api = api
         self._pool = pool
 
-    async def config(
+    async def ensure_config_map(
         self, job_id: str, job: Job, *, uid: str, members: bytes | None, files: dict[str, ConfigFile]
     ) -> str:
-        """Have the job's config map hold this; its uid. ``uid`` is the one that is known (empty: none).
+        """Create or update the config map of a job, and return its uid.
 
-        Raises ``NameTaken``, and ``RequestRejected`` or ``ObjectNotFound`` where the namespace does not take it.
+        Args:
+            job_id: The job.
+            job: Its specification.
+            uid: The known uid of the config map; empty if it is not known to exist.
+            members: The list of members, if it is in the config map.
+            files: The files of the framework.
+
+        Raises:
+            NameTaken: The name belongs to another object.
+            NameTerminating: The name is not free yet.
+            RequestRejected: The API server rejects the config map.
+            ObjectNotFound: The namespace does not exist.
         """
-        content = config_map_manifest(job_id, job, pool=self._pool, members=members, files=files)
-        folder = collection_path(job.namespace, "configmaps")
-        path = f"{folder}/{config_map_name(job.name)}"
-        for _ in range(_TRIES):
+        manifest = config_map_manifest(job_id, job, pool=self._pool, members=members, files=files)
+        collection = collection_path(job.namespace, "configmaps")
+        path = f"{collection}/{config_map_name(job.name)}"
+        for _ in range(_ATTEMPTS):
             try:
-                if not uid:
-                    return (
-                        await self._api.create(folder, content, PartialObjectMetadata, accept=METADATA_ONLY)
-                    ).metadata.uid
-                change = {"metadata": {"uid": uid}, "binaryData": content["binaryData"]}
-                return (
-                    await self._api.patch(path, change, PartialObjectMetadata, accept=METADATA_ONLY)
-                ).metadata.uid
+                if uid:
+                    change = {"metadata": {"uid": uid}, "binaryData": manifest["binaryData"]}
+                    written = await self._api.patch(path, change, PartialObjectMetadata, accept=METADATA_ONLY)
+                else:
+                    written = await self._api.create(
+                        collection, manifest, PartialObjectMetadata, accept=METADATA_ONLY
+                    )
             except (AlreadyExists, OutcomeUnknown):
-                uid = await self._own_uid(path, content["metadata"]["labels"])
+                uid = await self._own_uid(path, manifest["metadata"]["labels"])
             except (Conflict, ObjectNotFound):
                 if not uid:
                     raise
                 uid = ""
+            else:
+                return written.metadata.uid
         raise NameTerminating(path)
 
-    async def service(self, content: dict[str, Any]) -> None:
-        """Have this service. Raises ``NameTaken``, ``NameTerminating``, ``RequestRejected``."""
-        metadata = content["metadata"]
-        folder = collection_path(metadata["namespace"], "services")
-        for _ in range(_TRIES):
+    async def ensure_service(self, manifest: dict[str, Any]) -> None:
+        """Create a service unless it exists. Raises ``NameTaken``, ``NameTerminating`` and ``RequestRejected``."""
+        metadata = manifest["metadata"]
+        collection = collection_path(metadata["namespace"], "services")
+        for _ in range(_ATTEMPTS):
             try:
-                await self._api.create(folder, content, PartialObjectMetadata, accept=METADATA_ONLY)
+                await self._api.create(collection, manifest, PartialObjectMetadata, accept=METADATA_ONLY)
             except (AlreadyExists, OutcomeUnknown):
-                if not await self._own_uid(f"{folder}/{metadata['name']}", metadata["labels"]):
+                if not await self._own_uid(f"{collection}/{metadata['name']}", metadata["labels"]):
                     continue
             return
         raise NameTerminating(metadata["name"])
 
-    async def pod(
-        self, content: dict[str, Any], replica: ReplicaId, *, grace_s: int, before_send: Callable[[], None]
+    async def ensure_pod(
+        self,
+        manifest: dict[str, Any],
+        replica: ReplicaId,
+        *,
+        grace_s: int,
+        before_send: Callable[[], None],
     ) -> Pod:
-        """Have this pod, and answer it as it stands. ``before_send`` is called just before it is asked for, and may raise instead.
+        """Create a pod unless it exists, and return it.
 
-        Raises ``NameTaken``, ``NameTerminating``, ``RequestRejected``.
+        Args:
+            manifest: The pod.
+            replica: The run that the pod belongs to.
+            grace_s: The grace period of an earlier pod with this name.
+            before_send: Called just before the request is sent; may raise to cancel it.
+
+        Raises:
+            NameTaken: The name belongs to another object.
+            NameTerminating: The name is not free yet.
+            RequestRejected: The API server rejects the pod.
         """
-        metadata = content["metadata"]
-        stop_requested, digest = _with_digest(content)
-        folder = collection_path(metadata["namespace"], "pods")
-        path = f"{folder}/{metadata['name']}"
-        for _ in range(_TRIES):
+        metadata = manifest["metadata"]
+        body, digest = _with_hash(manifest)
+        collection = collection_path(metadata["namespace"], "pods")
+        path = f"{collection}/{metadata['name']}"
+        for _ in range(_ATTEMPTS):
             try:
-                # What was asked for is known: only who it has become is told.
+                # The spec is known, so the response is only metadata.
                 created = await self._api.create(
-                    f"{folder}?{_UNCHECKED}",
-                    stop_requested,
+                    f"{collection}?{_NO_FIELD_VALIDATION}",
+                    body,
                     PartialObjectMetadata,
                     accept=METADATA_ONLY,
                     before_send=before_send,
                 )
-                return Pod(metadata=created.metadata, spec=_spec_of(content))
+                return Pod(metadata=created.metadata, spec=_spec_of(manifest))
             except (AlreadyExists, OutcomeUnknown):
                 pass
             try:
@@ -139,63 +163,56 @@ class ObjectWriter:
                 and found.metadata.annotations.get(MANIFEST_HASH) == digest
             ):
                 return found
-            self._check_makes_way(found.metadata, metadata["labels"][JOB])
+            self._check_replaceable(found.metadata, metadata["labels"][JOB])
             if found.metadata.deletion_timestamp:
                 raise NameTerminating(path)
             await self.delete_pod(found.metadata, grace_s=grace_s)
         raise NameTerminating(path)
 
     async def delete_pod(self, metadata: ObjectMeta, *, grace_s: int | None) -> None:
-        """Ask for a pod's end, within ``grace_s`` seconds (0: its node is not asked; None: the pod's own grace)."""
+        """Delete a pod within ``grace_s`` seconds (0: by force, without its kubelet; None: the pod's own grace period)."""
         grace = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
-        options = {**grace, "preconditions": {"uid": metadata.uid}}
-        path = _path(metadata, "pods")
-        try:
-            await self._api.delete(path, options=options)
-        except ObjectNotFound:
-            return
-        except Conflict:
-            if await self._is_there(path, metadata.uid):
-                raise
+        await self._delete(metadata, "pods", {**grace, "preconditions": {"uid": metadata.uid}})
 
     async def delete_start(self, replica: ReplicaId, namespace: str, *, generation: int) -> None:
-        """Ask for the end of all pods that were to start together with a replica, in one request."""
+        """Delete all pods that start together with a replica, in one request."""
         query = {"labelSelector": of_start(replica, generation)}
         with suppress(ObjectNotFound):
             await self._api.delete(collection_path(namespace, "pods"), query=query)
 
-    async def close(self, metadata: ObjectMeta) -> None:
-        """Say that a pod is over of which no kubelet will."""
+    async def mark_failed(self, metadata: ObjectMeta) -> None:
+        """Set the phase of a pod to Failed, in place of a kubelet that does not report its end."""
         change = {"metadata": {"uid": metadata.uid}, "status": {"phase": "Failed"}}
-        await self._change(metadata, "/status", change)
+        await self._patch_pod(metadata, "/status", change)
 
-    async def release(self, metadata: ObjectMeta) -> None:
-        """Let a pod go whose end is on record."""
+    async def remove_finalizer(self, metadata: ObjectMeta) -> None:
+        """Remove Muster's finalizer from a pod whose end is recorded."""
         change = {"metadata": {"uid": metadata.uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]}}
-        await self._change(metadata, "", change)
+        await self._patch_pod(metadata, "", change)
 
     async def delete_job_objects(self, job_id: str, namespace: str) -> None:
-        """Remove the pods and services of a job, which have ended."""
+        """Delete the pods and services of a job."""
         query = {"labelSelector": of_job(job_id)}
         for kind in ("pods", "services"):
-            try:
+            with suppress(ObjectNotFound):
                 await self._api.delete(collection_path(namespace, kind), query=query)
-            except ObjectNotFound:
-                continue
 
     async def delete_config_map(self, metadata: ObjectMeta) -> None:
-        """Remove a job's config map, and with it whatever it still owns."""
+        """Delete the config map of a job, and with it the objects that it owns."""
         options = {"preconditions": {"uid": metadata.uid}, "propagationPolicy": "Background"}
-        path = _path(metadata, "configmaps")
+        await self._delete(metadata, "configmaps", options)
+
+    async def _delete(self, metadata: ObjectMeta, kind: str, options: dict[str, Any]) -> None:
+        path = _path(metadata, kind)
         try:
             await self._api.delete(path, options=options)
         except ObjectNotFound:
             return
         except Conflict:
-            if await self._is_there(path, metadata.uid):
+            if await self._exists(path, metadata.uid):
                 raise
 
-    async def _change(self, metadata: ObjectMeta, subresource: str, change: dict[str, Any]) -> None:
+    async def _patch_pod(self, metadata: ObjectMeta, subresource: str, change: dict[str, Any]) -> None:
         path = _path(metadata, "pods")
         try:
             await self._api.patch(
@@ -204,74 +221,68 @@ class ObjectWriter:
         except ObjectNotFound:
             return
         except Conflict:
-            if await self._is_there(path, metadata.uid):
+            if await self._exists(path, metadata.uid):
                 raise
 
-    async def _is_there(self, path: str, uid: str) -> bool:
-        """Whether the object is there still: a conflict may say that it is another one, or merely that something else was written."""
+    async def _exists(self, path: str, uid: str) -> bool:
+        """Whether the object still exists: a conflict means that it was replaced, or merely that another write was faster."""
         try:
-            return (
-                await self._api.get(path, PartialObjectMetadata, accept=METADATA_ONLY)
-            ).metadata.uid == uid
+            found = await self._api.get(path, PartialObjectMetadata, accept=METADATA_ONLY)
         except ObjectNotFound:
             return False
+        return found.metadata.uid == uid
 
-    def _check_makes_way(self, metadata: ObjectMeta, job: str) -> None:
-        """Raise ``NameTaken`` unless the object is of this pool and of a job called ``job``."""
-        config_map_owner = metadata.labels.get(JOB, "")
+    def _check_replaceable(self, metadata: ObjectMeta, job: str) -> None:
+        """Raise ``NameTaken`` unless the object belongs to this pool and to a job called ``job``."""
+        owner = metadata.labels.get(JOB, "")
         if metadata.labels.get(POOL) != self._pool or JOB_ID not in metadata.labels:
-            raise NameTaken(f"{metadata.name} is in the way, which is not of this pool")
-        if config_map_owner != job:
-            raise NameTaken(f"{metadata.name} is in the way, which is of the job {config_map_owner}")
+            raise NameTaken(f"the name {metadata.name} is taken by an object outside this pool")
+        if owner != job:
+            raise NameTaken(f"the name {metadata.name} is taken by the job {owner}")
 
     async def _own_uid(self, path: str, labels: Mapping[str, str]) -> str:
-        """The uid of what has the name, where it is of the job with these labels; empty where the name is free now."""
+        """Return the uid of the object at ``path`` if it belongs to the job with these labels; empty if the name is free now."""
         try:
             metadata = (await self._api.get(path, PartialObjectMetadata, accept=METADATA_ONLY)).metadata
         except ObjectNotFound:
             return ""
-        config_map_owner = metadata.labels.get(JOB_ID, "")
-        if config_map_owner == labels[JOB_ID]:
+        owner = metadata.labels.get(JOB_ID, "")
+        if owner == labels[JOB_ID]:
             return metadata.uid
-        self._check_makes_way(metadata, labels[JOB])
-        log.info("%s of job %s, which has ended, makes way", path, config_map_owner)
+        self._check_replaceable(metadata, labels[JOB])
+        log.info("replacing %s of the ended job %s", path, owner)
         with suppress(ObjectNotFound, Conflict, OutcomeUnknown):
             await self._api.delete(path, options={"preconditions": {"uid": metadata.uid}})
         return ""
 
 
-def collection_path(namespace: str, kind: str) -> str:
-    """The path of a namespace's objects of a kind; all namespaces' where none is given."""
-    return f"/api/v1/namespaces/{quote(namespace)}/{kind}" if namespace else f"/api/v1/{kind}"
+def is_quota_exceeded(rejection: RequestRejected) -> bool:
+    """Whether a request was rejected because a quota is used up, so that it may be accepted later."""
+    return "exceeded quota" in str(rejection)
 
 
-def is_quota_exceeded(refusal: RequestRejected) -> bool:
-    """Whether what was refused may be accepted another time: a quota is used up now, and will not be."""
-    return "exceeded quota" in str(refusal)
-
-
-def _spec_of(content: dict[str, Any]) -> PodSpec:
+def _spec_of(manifest: dict[str, Any]) -> PodSpec:
     try:
-        return msgspec.convert(content["spec"], PodSpec)
+        return msgspec.convert(manifest["spec"], PodSpec)
     except msgspec.ValidationError:
-        # Such as a null, which the API server took for nothing: where it stands is what matters most.
-        return PodSpec(node_name=content["spec"]["nodeName"])
+        # For example a null, which the API server ignores; the node matters most.
+        return PodSpec(node_name=manifest["spec"]["nodeName"])
 
 
-def _with_digest(content: dict[str, Any]) -> tuple[msgspec.Raw, str]:
-    """A pod as it is sent, with a digest of all the rest among its annotations; and that digest.
+def _with_hash(manifest: dict[str, Any]) -> tuple[msgspec.Raw, str]:
+    """Return the encoded manifest with the hash of all its other content among its annotations, and that hash.
 
-    Both come of one encoding, in which the annotation is filled in afterwards: it stands before whatever else might look like it, since
-    an object's metadata comes before its spec, and annotations before labels.
+    Both come from one encoding, into which the hash is inserted afterwards. The first match is the annotation: metadata comes before the
+    spec, and annotations before labels.
     """
-    metadata = content["metadata"]
+    metadata = manifest["metadata"]
     blank = {
-        **content,
+        **manifest,
         "metadata": {**metadata, "annotations": {**metadata["annotations"], MANIFEST_HASH: ""}},
     }
     encoded = msgspec.json.encode(blank, order="deterministic")
     digest = hashlib.blake2b(encoded, digest_size=8).hexdigest()
-    return msgspec.Raw(encoded.replace(_BLANK, _BLANK[:-1] + f'{digest}"'.encode(), 1)), digest
+    return msgspec.Raw(encoded.replace(_EMPTY_HASH, _EMPTY_HASH[:-1] + f'{digest}"'.encode(), 1)), digest
 
 
 def _path(metadata: ObjectMeta, kind: str) -> str:

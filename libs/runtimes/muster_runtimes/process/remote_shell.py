@@ -171,10 +171,10 @@ def main(argv: list[str]) -> int:
         try:
             command_server.connect(SOCKET)
         except OSError:
-            release_partition(f"{host} takes no commands: it does not run, or not any more")
+            give_up(f"{host} takes no commands: it does not run, or not any more")
         socket.send_fds(command_server, [json.dumps(words).encode()], [0, 1, 2])
         answer = command_server.recv(64)
-    return int(json.loads(answer)) if answer else release_partition(f"{host} ended before the command did")
+    return int(json.loads(answer)) if answer else give_up(f"{host} ended before the command did")
 
 
 def split(arguments: list[str]) -> tuple[str, list[str]]:
@@ -183,7 +183,7 @@ def split(arguments: list[str]) -> tuple[str, list[str]]:
     while at < len(arguments) and arguments[at].startswith("-"):
         at += 2 if arguments[at] in _WITH_A_VALUE else 1
     if at >= len(arguments) - 1:
-        release_partition("a host and a command are needed: there is no terminal to log in from")
+        give_up("a host and a command are needed: there is no terminal to log in from")
     return arguments[at], arguments[at + 1 :]
 
 
@@ -198,11 +198,11 @@ def find(job: Path, host: str, attempt: str) -> Path:
         if host.endswith(f"-{name}".lower()) and restart.isdecimal() and _name(folder) == host:
             runs[int(restart)] = folder
     if not runs:
-        release_partition(f"no replica of this job is called {host}")
+        give_up(f"no replica of this job is called {host}")
     return runs[max(runs)]
 
 
-def release_partition(why: str) -> NoReturn:
+def give_up(why: str) -> NoReturn:
     """End as ``ssh`` does where it cannot connect."""
     sys.stderr.write(f"remote shell: {why}\n")
     raise SystemExit(NO_CONNECTION)

@@ -226,7 +226,7 @@ class ProcessRuntime:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             # Before the state is read again: a shim that has not written it yet looks for this file after it has.
             request_stop(folder, grace_s=grace_s)
-            removed = ShimState(state=Stage.REMOVED, at=self._clock(), reason="stopped before it ran")
+            removed = ShimState(state=Stage.REMOVED, at=self._clock(), reason="stopped before it started")
             state = finish_unstarted(folder, removed)
             if state is not None and not state.final:
                 signal_stop(state)

@@ -166,7 +166,7 @@ class Shim:
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
         self._record("starting")
         if self._file("stop.json").exists() or signal.SIGTERM in signal.sigpending():
-            self._record("removed", reason="stopped before it ran")
+            self._record("removed", reason="stopped before it started")
             self._answer()
             return
         log = os.open(self._file("output.log"), os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600)

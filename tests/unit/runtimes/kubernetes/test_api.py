@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from muster_runtimes.kubernetes import ApiClient, Credentials, RateLimiter
-from muster_runtimes.kubernetes.api_client import (
+from muster_runtimes.kubernetes.errors import (
     AlreadyExists,
     ApiUnavailable,
     Conflict,
@@ -66,7 +66,7 @@ async def serving(path: Path) -> AsyncGenerator[tuple[Server, ApiClient]]:
     }
     (path / "kubeconfig").write_bytes(msgspec.json.encode(config))
     credentials = Credentials(kubeconfig=path / "kubeconfig")
-    await credentials.read()
+    await credentials.load()
     api = ApiClient(credentials=credentials, limits=RateLimiter(in_flight=2, per_second=0))
     try:
         yield server, api
@@ -175,7 +175,7 @@ async def reflecting(
         pod = after or before
         told.put_nowait((what, pod.metadata.name if pod else ""))
 
-    reflector = Reflector(api=api, target=WatchTarget(path="/pods"), kind=Pod, changed=changed)
+    reflector = Reflector(api=api, target=WatchTarget(path="/pods"), kind=Pod, on_change=changed)
     task = asyncio.create_task(reflector.run())
     try:
         async with asyncio.timeout(30):
@@ -235,7 +235,7 @@ async def test_a_watch_goes_on_where_it_broke_off(tmp_path: Path) -> None:
 async def test_what_was_written_during_a_list_is_not_taken_for_gone(tmp_path: Path) -> None:
     async with serving(tmp_path) as (server, api):
         reflected = Reflector(
-            api=api, target=WatchTarget(path="/pods"), kind=Pod, changed=lambda _before, _after: None
+            api=api, target=WatchTarget(path="/pods"), kind=Pod, on_change=lambda _before, _after: None
         )
         reflected.put(msgspec.convert(a_pod("late", 30), Pod))
         reflected.put(msgspec.convert(a_pod("early", 5), Pod))

@@ -13,7 +13,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from muster_runtimes.kubernetes.api_client import ApiClient, ApiUnavailable, ResponseStream
+from muster_runtimes.kubernetes.api_client import ApiClient, ResponseStream
+from muster_runtimes.kubernetes.errors import ApiUnavailable
 from muster_runtimes.kubernetes.objects import (
     MAGIC,
     PartialObjectMetadata,
@@ -220,7 +221,7 @@ async def test_a_pod_is_the_same_in_both_forms() -> None:
     assert isinstance(in_protobuf, ObjectEvent)
     assert isinstance(in_json, ObjectEvent)
     assert seen([in_protobuf]) == seen([in_json]) == [("ADDED", "u-1", "12")]
-    assert in_protobuf.read() == in_json.read() == msgspec.convert(RICH_IN_JSON, Pod)
+    assert in_protobuf.decode() == in_json.decode() == msgspec.convert(RICH_IN_JSON, Pod)
 
 
 def test_a_pod_of_which_nothing_is_said_is_the_same_in_both_forms() -> None:
@@ -258,8 +259,8 @@ async def test_text_that_is_not_utf_8_is_read_all_the_same() -> None:
     pod.status.message = b"half of \xc3"
     (event,) = await said_by([frame("ADDED", pod)])
     assert isinstance(event, ObjectEvent)
-    assert event.read().metadata.annotations == {"note": "\ufffd"}
-    assert event.read().status.message == "half of \ufffd"
+    assert event.decode().metadata.annotations == {"note": "\ufffd"}
+    assert event.decode().status.message == "half of \ufffd"
 
 
 GARBAGE = [
@@ -338,7 +339,7 @@ async def reflecting(
         api=cast("ApiClient", script),
         target=WatchTarget(path="/pods", event_type=PROTOBUF_EVENTS),
         kind=Pod,
-        changed=lambda before, after: told.put_nowait((name(before), name(after))),
+        on_change=lambda before, after: told.put_nowait((name(before), name(after))),
     )
     for pod in known:
         reflector.put(pod)

@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 
 from muster_core.models import Resources, Taint
+from muster_formats.pods.resource_lists import to_resources
+from muster_runtimes.kubernetes.manifests import format_resource_list
 from muster_runtimes.kubernetes.nodes import (
     ForeignUsage,
-    format_resource_list,
     gpu_resource_of,
-    parse_resources,
+    parse_resource_list,
     pod_requests,
     to_node,
 )
@@ -53,14 +54,15 @@ def test_a_node_that_says_nothing_of_itself_is_not_ready() -> None:
 
 def test_others_are_counted_while_they_are_there() -> None:
     foreign = ForeignUsage()
-    assert foreign.put(pod("a", asks(cpu="1"))) == "n1"
-    assert foreign.put(pod("a", asks(cpu="1"))) == ""
-    foreign.put(pod("b", asks(cpu="500m", memory="1Gi")))
+    assert foreign.add(pod("a", asks(cpu="1"))) == "n1"
+    assert foreign.add(pod("a", asks(cpu="1"))) == ""
+    foreign.add(pod("b", asks(cpu="500m", memory="1Gi")))
     seen = to_node(node(), foreign)
     assert (seen.foreign, seen.pods) == (Resources(cpu=1500, memory=2**30), 108)
 
-    assert foreign.drop("a") == "n1"
-    foreign.keep([])
+    assert foreign.remove("a") == "n1"
+    assert foreign.remove("b") == "n1"
+    assert foreign.remove("b") == ""
     assert to_node(node(), foreign).foreign == Resources()
 
 
@@ -85,7 +87,7 @@ def test_quantities_come_back_as_they_went() -> None:
     amounts = Resources(cpu=1500, memory=3 * 2**30, gpu=2000, extended={"example.com/fpga": 1})
     written = format_resource_list(amounts, gpu_resource="nvidia.com/gpu")
     assert written["nvidia.com/gpu"] == "2"
-    assert parse_resources(written) == amounts
+    assert to_resources(parse_resource_list(written)) == amounts
 
 
 def test_gpus_are_called_what_the_nodes_call_them() -> None:

@@ -98,7 +98,7 @@ def made(job: Job, role: str = "worker", *, env: dict[str, str] | None = None) -
     return pod_manifest(
         launch(job, role, env=env),
         job,
-        config_map_owner=config_map_owner(job.name, "uid"),
+        owner=config_map_owner(job.name, "uid"),
         files={},
         options=OPTIONS,
     )
@@ -129,9 +129,7 @@ def test_a_pod_is_what_it_was(name: str) -> None:
     pod = pod_manifest(
         launch(job, role, env=env),
         job,
-        config_map_owner=config_map_owner(job.name, "uid")
-        if needs_config_map(job)
-        else node_owner("n1", "uid"),
+        owner=config_map_owner(job.name, "uid") if needs_config_map(job) else node_owner("n1", "uid"),
         members=None if needs_config_map(job) else '{"attempt":2}',
         files={"hostfile": ConfigFile(content=b"")} if role == "master" else {},
         options=OPTIONS,
@@ -188,8 +186,8 @@ def test_who_stands_everything_is_given_no_bound() -> None:
 @pytest.mark.parametrize(
     ("job", "words"),
     [
-        (bare(command=("true",)), "needs an image"),
-        (bare(image="i", requests=Resources(gpu=500)), "a share of a GPU"),
+        (bare(command=("true",)), "has no image"),
+        (bare(image="i", requests=Resources(gpu=500)), "a fraction of a GPU"),
         (bare(image="i", pod={"spec": {"containers": [{"name": "c"}], "resourceClaims": [{}]}}), "DRA"),
         (msgspec.structs.replace(bare(image="i"), name="n" * 60), "longer than 63"),
     ],

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from muster_runtimes import ExecCommand, ExecResult, TerminalSize
-from muster_runtimes.kubernetes.access import PodPortConnection, query_of, read_status
+from muster_runtimes.kubernetes.access import PodPortConnection, exec_query, parse_exec_status
 from muster_runtimes.kubernetes.volume_claims import claim_names, ephemeral_volumes
 from muster_runtimes.kubernetes.websocket import PodWebSocket
 
@@ -46,12 +46,12 @@ def failure(message: str, **details: object) -> bytes:
     ],
 )
 def test_how_a_command_ended_is_read_from_the_status(said: bytes, expected: ExecResult):
-    assert read_status(said) == expected
+    assert parse_exec_status(said) == expected
 
 
 def test_in_a_terminal_there_is_no_stderr():
     command = ExecCommand(argv=("ls", "-l"), has_input=True, terminal=TerminalSize(24, 80))
-    stop_requested = query_of(command, "main")
+    stop_requested = exec_query(command, "main")
     assert [value for name, value in stop_requested if name == "command"] == ["ls", "-l"]
     assert {"stdin": "true", "stderr": "false", "tty": "true", "container": "main"}.items() <= dict(
         stop_requested
@@ -106,12 +106,12 @@ async def test_a_port_on_which_nobody_listens_is_said(socket: SocketDouble):
         (1, b"error forwarding port: dial tcp4 127.0.0.1:22: connect: connection refused")
     )
 
-    with pytest.raises(ConnectionRefusedError, match="nothing listens there in the pod"):
+    with pytest.raises(ConnectionRefusedError, match="nothing listens on this port in the pod"):
         await PodPortConnection(socket).read()
 
 
 async def test_once_nothing_more_is_sent_an_answer_still_comes_and_silence_ends_it(socket: SocketDouble):
-    connection = PodPortConnection(socket, idle_timeout_s=0.05)
+    connection = PodPortConnection(socket, idle_s=0.05)
     await connection.write(b"a question")
     await connection.end()
     socket.frames.put_nowait((0, b"an answer"))

@@ -11,7 +11,7 @@ from muster_runtimes import Observation, ReplicaId
 from muster_runtimes.kubernetes.informers import ReplicaStore
 from muster_runtimes.kubernetes.labels import MAIN_CONTAINER, run_labels
 from muster_runtimes.kubernetes.objects import Pod
-from muster_runtimes.kubernetes.pod_status import US, parse_time
+from muster_runtimes.kubernetes.pod_status import US_PER_S, parse_time
 
 REPLICA = ReplicaId(job_id="j-aaaaaaaaaaaaaaaa", attempt=1, role="worker", index=0)
 AT = "2026-01-01T00:00:00Z"
@@ -44,46 +44,46 @@ class Room:
         self.runs = ReplicaStore(clock=self._clock, node_unavailable=lambda _: False, start_s=120)
 
     def _clock(self) -> int:
-        return parse_time(AT) + int(self.now_s * US)
+        return parse_time(AT) + int(self.now_s * US_PER_S)
 
 
 def test_a_kubelet_has_a_moment_to_say_how_what_was_deleted_by_force_has_ended() -> None:
     room = Room()
     runs = room.runs
-    runs.changed(None, pod(1, RUNNING))
+    runs.on_pod_change(None, pod(1, RUNNING))
     gentle = {"deletionTimestamp": AT, "deletionGracePeriodSeconds": 30}
-    runs.changed(pod(1, RUNNING), pod(2, RUNNING, **gentle))
+    runs.on_pod_change(pod(1, RUNNING), pod(2, RUNNING, **gentle))
     room.now_s = 20
     assert runs.force_deleted_overdue() == []
 
     # An older API server leaves the instant of the first deletion.
     forced = {"deletionTimestamp": AT, "deletionGracePeriodSeconds": 0}
-    runs.changed(pod(2, RUNNING, **gentle), pod(3, RUNNING, **forced))
+    runs.on_pod_change(pod(2, RUNNING, **gentle), pod(3, RUNNING, **forced))
     room.now_s = 24.9
     assert runs.force_deleted_overdue() == []
     room.now_s = 25
     assert [each.metadata.uid for each in runs.force_deleted_overdue()] == ["u"]
 
     over = RUNNING | {"phase": "Failed"}
-    runs.changed(pod(3, RUNNING, **forced), pod(4, over, **forced))
+    runs.on_pod_change(pod(3, RUNNING, **forced), pod(4, over, **forced))
     assert runs.force_deleted_overdue() == []
     seen = runs.observation(REPLICA)
     assert seen is not None
-    assert (seen.state, seen.reason) == (ReplicaState.REJECTED, "its pod was deleted")
+    assert (seen.state, seen.reason) == (ReplicaState.REJECTED, "the pod was deleted")
 
 
 def test_a_pod_that_came_late_is_known_until_it_has_ended_although_its_job_is_forgotten() -> None:
     runs = Room().runs
     runs.record(Observation(replica=REPLICA, state=ReplicaState.REJECTED, at=1, reason="not started"))
-    runs.changed(None, pod(1, RUNNING))
+    runs.on_pod_change(None, pod(1, RUNNING))
     runs.forget(REPLICA.job_id)
-    assert [replica for replica, _ in runs.to_delete()] == [REPLICA]
+    assert runs.to_delete() == [pod(1, RUNNING)]
 
     ended = pod(2, RUNNING | {"phase": "Failed"}, deletionTimestamp=AT)
-    runs.changed(pod(1, RUNNING), ended)
+    runs.on_pod_change(pod(1, RUNNING), ended)
     assert runs.pod(REPLICA) == ended
     runs.forget(REPLICA.job_id)
     assert list(runs.job_ids()) == []
 
-    runs.changed(ended, None)
+    runs.on_pod_change(ended, None)
     assert list(runs.job_ids()) == []

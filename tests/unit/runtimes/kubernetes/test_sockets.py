@@ -12,14 +12,13 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
-from typing import NoReturn
 
 import aiohttp
 from aiohttp import WSMsgType, web
 
 from muster_runtimes import ExecResult
-from muster_runtimes.kubernetes.access import CLOSING, EXEC_PROTOCOLS, PodExecSession
-from muster_runtimes.kubernetes.websocket import PodWebSocket, open_socket
+from muster_runtimes.kubernetes.access import EXEC_PROTOCOLS, EXEC_V5, PodExecSession
+from muster_runtimes.kubernetes.websocket import PodWebSocket, open_websocket
 
 PATIENCE_S = 10
 MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -34,7 +33,7 @@ async def talking_to(script: Script, *, silent_s: float = PATIENCE_S) -> AsyncGe
     """A socket to a server that does as the script says, and answers pings only where that does."""
 
     async def serve(request: web.Request) -> web.WebSocketResponse:
-        response = web.WebSocketResponse(autoping=False, protocols=(CLOSING,))
+        response = web.WebSocketResponse(autoping=False, protocols=(EXEC_V5,))
         await response.prepare(request)
         await script(response)
         return response
@@ -51,10 +50,10 @@ async def talking_to(script: Script, *, silent_s: float = PATIENCE_S) -> AsyncGe
             asyncio.timeout(PATIENCE_S),
             aiohttp.ClientSession() as session,
             session.ws_connect(
-                f"http://127.0.0.1:{port}/", protocols=(CLOSING,), autoping=False
+                f"http://127.0.0.1:{port}/", protocols=(EXEC_V5,), autoping=False
             ) as websocket,
         ):
-            yield PodWebSocket(websocket, silent_s=silent_s, answer_s=SOON_S)
+            yield PodWebSocket(websocket, silent_s=silent_s, pong_s=SOON_S)
     finally:
         await runner.cleanup()
 
@@ -73,7 +72,7 @@ def hasty_server() -> Generator[int]:
             accept = base64.b64encode(hashlib.sha1(key + MAGIC, usedforsecurity=False).digest())
             connection.sendall(
                 b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-                b"Sec-WebSocket-Protocol: %b\r\nSec-WebSocket-Accept: %b\r\n\r\n" % (CLOSING.encode(), accept)
+                b"Sec-WebSocket-Protocol: %b\r\nSec-WebSocket-Accept: %b\r\n\r\n" % (EXEC_V5.encode(), accept)
             )
             time.sleep(SOON_S)
             connection.sendall(b"\x82" + bytes((len(STATUS),)) + STATUS + b"\x88\x02\x03\xe8")
@@ -90,22 +89,17 @@ def have_no_cpu(seconds: float) -> None:
     time.sleep(seconds)
 
 
-def refuse(*said: object) -> NoReturn:
-    raise AssertionError(said)
-
-
 async def test_how_a_command_ended_is_read_though_input_comes_after_its_server_hung_up():
     with hasty_server() as port:
         async with (
             asyncio.timeout(PATIENCE_S),
             aiohttp.TCPConnector() as connector,
-            open_socket(
+            open_websocket(
                 connector=connector,
                 url=f"http://127.0.0.1:{port}/",
                 query=[],
                 headers={},
                 protocols=EXEC_PROTOCOLS,
-                refuse=refuse,
             ) as opened,
         ):
             execution = PodExecSession(opened, has_input=True, in_terminal=False)
@@ -231,7 +225,7 @@ async def test_a_server_that_does_not_answer_is_a_lost_connection():
 
     async with talking_to(script, silent_s=SOON_S) as opened:
         assert await opened.receive() is None
-        await opened.taken(but=0)
+        await opened.wait_until_read(except_bytes=0)
 
 
 async def test_a_server_that_answers_and_says_nothing_else_is_waited_for():

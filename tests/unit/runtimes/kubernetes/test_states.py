@@ -12,7 +12,7 @@ from muster_runtimes import ReplicaId
 from muster_runtimes.kubernetes.labels import MAIN_CONTAINER
 from muster_runtimes.kubernetes.objects import Pod
 from muster_runtimes.kubernetes.pod_status import (
-    US,
+    US_PER_S,
     PodContext,
     next_check,
     observe,
@@ -104,7 +104,7 @@ def test_one_that_was_drained_did_not_fail() -> None:
 
 def test_one_that_someone_else_deleted_did_not_fail() -> None:
     seen = observe(pod(ended(143), deletionTimestamp=FINISHED), REPLICA, VIEW)
-    assert (seen.state, seen.reason) == (ReplicaState.REJECTED, "its pod was deleted")
+    assert (seen.state, seen.reason) == (ReplicaState.REJECTED, "the pod was deleted")
 
 
 def test_one_that_failed_by_itself_before_it_was_deleted_has_failed() -> None:
@@ -126,12 +126,12 @@ def test_one_whose_init_container_fails_has_failed_with_its_code() -> None:
 
 
 def test_an_image_that_cannot_be_had_is_given_up_in_time() -> None:
-    early = PodContext(now=parse_time(CREATED) + 30 * US, start_s=60)
-    late = PodContext(now=parse_time(CREATED) + 60 * US, start_s=60)
+    early = PodContext(now=parse_time(CREATED) + 30 * US_PER_S, start_s=60)
+    late = PodContext(now=parse_time(CREATED) + 60 * US_PER_S, start_s=60)
     waits = pod(waiting("ImagePullBackOff"))
 
     assert startup_failure(waits, early) == ""
-    assert next_check(waits, early) == parse_time(CREATED) + 60 * US
+    assert next_check(waits, early) == parse_time(CREATED) + 60 * US_PER_S
     assert "ImagePullBackOff: no such image" in startup_failure(waits, late)
 
 
@@ -143,7 +143,7 @@ def test_what_is_taken_away_holds_its_node_until_it_is_over() -> None:
 
 
 def test_a_container_that_is_being_created_is_waited_for() -> None:
-    late = PodContext(now=NOW + 3600 * US, start_s=60)
+    late = PodContext(now=NOW + 3600 * US_PER_S, start_s=60)
     assert observe(pod(waiting("ContainerCreating")), REPLICA, late).state is ReplicaState.LAUNCHED
 
 
@@ -151,7 +151,7 @@ def test_a_replica_on_a_silent_node_is_given_up_once_the_cluster_has_deleted_it(
     away = PodContext(now=NOW, node_unavailable=True)
     assert observe(pod(running()), REPLICA, away).state is ReplicaState.RUNNING
 
-    before = PodContext(now=parse_time(FINISHED) - US, node_unavailable=True)
+    before = PodContext(now=parse_time(FINISHED) - US_PER_S, node_unavailable=True)
     deleted = pod(running(), deletionTimestamp=FINISHED, deletionGracePeriodSeconds=30)
     assert observe(deleted, REPLICA, before).state is ReplicaState.RUNNING
     assert next_check(deleted, before) == parse_time(FINISHED)
@@ -166,7 +166,7 @@ def test_one_deleted_by_force_has_its_room_until_it_is_said_to_be_over(status: d
     assert seen.state in {ReplicaState.LAUNCHED, ReplicaState.RUNNING}
 
     end = observe(pod(status | {"phase": "Failed"}, **forced), REPLICA, VIEW)
-    assert (end.state, end.reason) == (ReplicaState.REJECTED, "its pod was deleted")
+    assert (end.state, end.reason) == (ReplicaState.REJECTED, "the pod was deleted")
 
 
 def test_one_that_muster_stopped_and_nobody_saw_end_has_run() -> None:
@@ -175,7 +175,7 @@ def test_one_that_muster_stopped_and_nobody_saw_end_has_run() -> None:
     ran = observe(pod(running() | {"phase": "Failed"}, **forced), REPLICA, view)
     assert (ran.state, ran.signal, ran.started_at) == (ReplicaState.EXITED, 15, parse_time(STARTED))
     never = observe(pod({"phase": "Failed"}, **forced), REPLICA, view)
-    assert (never.state, never.reason) == (ReplicaState.REMOVED, "stopped before it ran")
+    assert (never.state, never.reason) == (ReplicaState.REMOVED, "stopped before it started")
 
 
 def test_the_container_that_decides_is_the_one_that_is_named() -> None:

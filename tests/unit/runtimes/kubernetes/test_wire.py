@@ -55,7 +55,7 @@ async def served(server: Server) -> AsyncGenerator[HttpClient]:
 
 
 async def ask(wire: HttpClient, *, timeout_s: float = 5) -> bytes:
-    answer = await wire.ask("POST", "/pods", headers="Accept: x\r\n", body=b"{}", timeout_s=timeout_s)
+    answer = await wire.request("POST", "/pods", headers="Accept: x\r\n", body=b"{}", timeout_s=timeout_s)
     return answer.data
 
 

@@ -46,7 +46,7 @@ async def _asked(*pods: dict[str, Any]) -> list[dict[str, Any]]:
     writer = ObjectWriter(api=cast("ApiClient", server), pool="default")
     replica = ReplicaId(job_id="j-aaaaaaaaaaaaaaaa", attempt=1, role="worker", index=0)
     for pod in pods:
-        await writer.pod(pod, replica, grace_s=0, before_send=lambda: None)
+        await writer.ensure_pod(pod, replica, grace_s=0, before_send=lambda: None)
     return [msgspec.json.decode(body) for body in server.bodies]
 
 
