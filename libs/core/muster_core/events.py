@@ -1,7 +1,7 @@
-"""The events that travel on the bus, as data: immutable, in the past tense, each with one writer.
+"""The events on the bus as data: immutable, in the past tense, each with one writer.
 
-They live in the core because the core folds them; ``muster_events`` catalogues them with their subjects, writers and readers.
-An event changes only by gaining optional fields.
+They are in the core because the reducer applies them; ``muster_events`` catalogues them with subjects, writers and
+readers. An event changes only by adding optional fields.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from muster_core.models import Job, Node, Problem, Reason, ReplicaState, Resourc
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="event"):
-    """Base of every event; the tag in JSON is the class's name."""
+    """Base of every event; the tag in JSON is the class name."""
 
 
 class JobSubmitted(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """A submission is durable. Exactly one of ``document`` (text in any format) and ``spec`` is given.
 
-    A document of several jobs is several submissions: ``part`` says which, from 0, of how many ``parts`` (0: not said).
+    A document of several jobs is several submissions: ``part`` is its index, from 0, of ``parts`` (0: unspecified).
     """
 
     job_id: str
@@ -35,7 +35,7 @@ class JobSubmitted(Event, frozen=True, gc=False, kw_only=True, tag=True):
 
 
 class JobValidated(Event, frozen=True, gc=False, kw_only=True, tag=True):
-    """The submission means ``job``, warnings and all. ``built_by`` is the id of the build job that must have succeeded first."""
+    """The submission is valid and means ``job``, including warnings. ``built_by`` is the id of the build job that must succeed first."""
 
     job: Job
     defaults_version: int = 0
@@ -43,20 +43,20 @@ class JobValidated(Event, frozen=True, gc=False, kw_only=True, tag=True):
 
 
 class JobRejected(Event, frozen=True, gc=False, kw_only=True, tag=True):
-    """The submission cannot be understood; every problem at once."""
+    """The submission is invalid; carries every problem."""
 
     problems: tuple[Problem, ...]
     name: str = ""
 
 
 class JobWaiting(Event, frozen=True, gc=False, kw_only=True, tag=True):
-    """The job cannot start now; said only when the code or the numbers change."""
+    """The job cannot start now; published only when the code or the numbers change."""
 
     reason: Reason
 
 
 class Assignment(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """Where one replica goes, and on which GPUs of that node."""
+    """The node of one replica, and its GPUs there."""
 
     role: str
     index: int
@@ -65,7 +65,7 @@ class Assignment(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defau
 
 
 class JobPlaced(Event, frozen=True, gc=False, kw_only=True, tag=True):
-    """The whole gang has room, decided as one: ``attempt`` starts with ``generation`` 1."""
+    """The whole gang is placed, by one decision: ``attempt`` starts with ``generation`` 1."""
 
     attempt: int
     generation: int
@@ -82,14 +82,14 @@ class ReplicaRef(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 MANUAL_POLICY = "manual"
-"""The policy's name of a size that a user asked for."""
+"""The policy name of a size that a user requested."""
 
 
 class JobResized(Event, frozen=True, gc=False, kw_only=True, tag=True):
-    """The membership of ``attempt`` becomes ``generation``; survivors are not touched.
+    """The membership of ``attempt`` becomes ``generation``; other members are not touched.
 
-    ``for_job`` is the waiting job for which the removed replicas leave, empty where they leave for none. What is added may be a replica
-    that ended with its node, started again elsewhere; ``avoid`` are the nodes that failed the job so.
+    ``for_job`` is the waiting job that benefits from the removed replicas, or empty. An added replica may replace one
+    that ended with its node; ``avoid`` lists the nodes that failed the job.
     """
 
     attempt: int
@@ -103,9 +103,9 @@ class JobResized(Event, frozen=True, gc=False, kw_only=True, tag=True):
 
 
 class JobEvicted(Event, frozen=True, gc=False, kw_only=True, tag=True):
-    """The attempt is taken down as a whole and the job goes back to its queue; not counted as a failure.
+    """The attempt is taken down as a whole and the job returns to its queue; not a failure.
 
-    ``avoid`` are the nodes that failed it: that rejected replicas, did not start them in time, or went away.
+    ``avoid`` lists the nodes that rejected replicas, did not start them in time, or disappeared.
     """
 
     attempt: int
@@ -114,10 +114,10 @@ class JobEvicted(Event, frozen=True, gc=False, kw_only=True, tag=True):
 
 
 class ScaleProposed(Event, frozen=True, gc=False, kw_only=True, tag=True):
-    """The scaler would have ``role`` go from ``size`` to ``target``; computed on ``attempt`` and ``generation``.
+    """The scaler proposes that ``role`` goes from ``size`` to ``target``, computed on ``attempt`` and ``generation``.
 
-    ``gain`` is the expected speed-up in thousandths of one worker, below 0 for a loss. To shrink, ``removed`` are the replicas that should
-    leave so that ``for_job`` finds room; as many jobs as ``givers`` says have to give for that, each by a proposal of its own.
+    ``gain`` is the expected speed-up in thousandths of one worker, negative for a loss. To scale down, ``removed`` lists
+    the replicas that leave so that ``for_job`` fits; ``givers`` is how many jobs shrink for it, each by its own proposal.
     """
 
     role: str
@@ -134,9 +134,9 @@ class ScaleProposed(Event, frozen=True, gc=False, kw_only=True, tag=True):
 
 
 class ProgressReported(Event, frozen=True, gc=False, kw_only=True, tag=True):
-    """The training program has come to ``step``, and says so in replica ``index`` of ``role``; ``at`` (µs) is when, by its own clock.
+    """The training program has reached ``step``, as replica ``index`` of ``role`` reported at ``at`` (µs, its own clock).
 
-    ``metrics`` are whatever it measured, rendered as it wrote them.
+    ``metrics`` are rendered as the program wrote them.
     """
 
     role: str
@@ -148,9 +148,9 @@ class ProgressReported(Event, frozen=True, gc=False, kw_only=True, tag=True):
 
 
 class ReplicaChange(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What the runtime saw of one replica; ``at`` is when it happened, by the runtime's clock, in microseconds.
+    """What the runtime observed of one replica; ``at`` (µs) is the runtime's clock.
 
-    ``node_lost`` says that it ended because its node went away or started anew, which is nobody's failure.
+    ``node_lost``: the replica ended because its node disappeared or restarted, which is not a failure.
     """
 
     role: str
@@ -184,10 +184,10 @@ class Command(enum.StrEnum):
 
 
 class CommandRequested(Event, frozen=True, gc=False, kw_only=True, tag=True):
-    """A user asked. The same request id asks once.
+    """A user requested a command. The same request id commands once.
 
-    ``role`` and ``target`` are the size that ``scale`` asks for, or the index of the one replica that ``restart`` is about; a restart that
-    names none is about the whole gang.
+    ``role`` and ``target`` are the size for ``scale``, or the index of the one replica for ``restart``; without them
+    ``restart`` covers the whole gang.
     """
 
     command: Command
@@ -199,10 +199,10 @@ class CommandRequested(Event, frozen=True, gc=False, kw_only=True, tag=True):
 
 
 class JobRestarting(Event, frozen=True, gc=False, kw_only=True, tag=True):
-    """Replicas are started again after ``delay_ms``.
+    """Replicas restart after ``delay_ms``.
 
-    Scope ``gang``: ``attempt`` (the one that failed) is taken down and the job is placed anew. Scope ``replica``: the named replicas
-    are started again where they were; ``uncounted`` of them had ended well, which is no failure.
+    Scope ``gang``: ``attempt``, which failed, is taken down and the job is placed anew. Scope ``replica``: the named
+    replicas restart on their nodes; ``uncounted`` of them had exited with 0, which is not a failure.
     """
 
     scope: RestartScope
@@ -231,7 +231,7 @@ class JobFinished(Event, frozen=True, gc=False, kw_only=True, tag=True):
 
 
 class NodeChanged(Event, frozen=True, gc=False, kw_only=True, tag=True):
-    """What a node offers now; ``gone`` says that it left the pool."""
+    """The capacity of a node; ``gone``: it left the pool."""
 
     pool: str
     node: Node
@@ -239,10 +239,10 @@ class NodeChanged(Event, frozen=True, gc=False, kw_only=True, tag=True):
 
 
 class CapacityChanged(Event, frozen=True, gc=False, kw_only=True, tag=True):
-    """The pool in totals.
+    """Totals of the pool.
 
-    ``waiting`` counts queued jobs, ``waiting_feasible`` those that the empty pool could hold; ``oldest_wait_at`` is the instant
-    since when the oldest of them waits (0: none). ``decided_at`` is the last placement or resize.
+    ``waiting`` counts queued jobs, ``waiting_feasible`` those that the empty pool could hold; ``oldest_wait_at`` is when
+    the oldest wait began (0: none). ``decided_at`` is the last placement or resize.
     """
 
     pool: str
@@ -269,14 +269,14 @@ JobEvent = (
     | JobRestarting
     | JobFinished
 )
-"""The events of a job's own subject space, in their total order."""
+"""The events on a job's subjects, in one total order."""
 
 PoolEvent = NodeChanged | CapacityChanged
-"""The events of a pool: last value per subject counts."""
+"""The events of a pool: the last value of each subject counts."""
 
 
 class StoredEvent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A job event as it stands in the stream: ``sequence`` orders it, ``at`` (µs) is the broker's own clock, so it never runs backwards."""
+    """A job event as stored in the stream, ordered by ``sequence``; ``at`` (µs) is the broker's clock, so it never runs backwards."""
 
     job_id: str
     event: JobEvent

@@ -1,7 +1,7 @@
 """Kubernetes quantities and durations as exact integers.
 
-Amounts are compared and added all over Muster, so they are integers from the moment that they are read: milli-CPU, bytes, milli-GPU,
-seconds. What falls between two integers is rounded up, as Kubernetes does, so that nobody is promised less than was asked for.
+Amounts are integers from the moment they are read: milli-CPU, bytes, milli-GPU, seconds. Fractions are rounded up, as in
+Kubernetes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from fractions import Fraction
 
 MAX_AMOUNT = 2**63 - 1
-"""The largest amount of anything: what a signed 64-bit integer holds."""
+"""The largest amount: the maximum of a signed 64-bit integer."""
 
 MAX_SECONDS = 2**31 - 1
 """The longest duration, 68 years."""
@@ -34,18 +34,18 @@ _DURATION_SCALES = (86_400, 3_600, 60, 1)
 
 
 class QuantityError(ValueError):
-    """A text or number that is no amount; the message says why, in words for the one who wrote it."""
+    """A text or number that is not a valid amount; the message tells the author why."""
 
 
 def parse_quantity(value: object, scale: int = 1) -> int:
-    """Read a Kubernetes quantity as a whole number of ``1/scale`` units, rounded up.
+    """Parse a Kubernetes quantity as a whole number of ``1/scale`` units, rounded up.
 
-    ``value`` is an int, a finite float or a text such as ``500m``, ``1.5``, ``256Mi``, ``1e3``. Raises ``QuantityError`` for everything
-    else: negative amounts, NaN, booleans, unknown suffixes, amounts above 2^63-1.
+    ``value`` is an int, a finite float or a text such as ``500m``, ``1.5``, ``256Mi``, ``1e3``. Raises ``QuantityError``
+    for everything else: negative amounts, NaN, booleans, unknown suffixes, amounts above 2^63-1.
     """
     exact = _exact(value) * scale
     if exact < 0:
-        raise QuantityError("an amount is not negative")
+        raise QuantityError("an amount must not be negative")
     amount = math.ceil(exact)
     if amount > MAX_AMOUNT:
         raise QuantityError("the amount is above 2^63-1")
@@ -53,33 +53,33 @@ def parse_quantity(value: object, scale: int = 1) -> int:
 
 
 def parse_cpu(value: object) -> int:
-    """Read an amount of CPU, in milli-CPU."""
+    """Parse CPU in milli-CPU."""
     return parse_quantity(value, 1000)
 
 
 def parse_bytes(value: object) -> int:
-    """Read an amount of memory or storage, in bytes."""
+    """Parse memory or storage in bytes."""
     return parse_quantity(value)
 
 
 def parse_gpu(value: object) -> int:
-    """Read an amount of GPU, in milli-GPU: whole GPUs, or a share of one.
+    """Parse GPUs in milli-GPU: whole GPUs, or a share of one.
 
-    Raises ``QuantityError`` also for more than one GPU that is not whole, since a share is of one GPU.
+    Also raises ``QuantityError`` for more than one GPU that is not whole, since a share is of one GPU.
     """
     amount = parse_quantity(value, 1000)
     if amount > 1000 and amount % 1000:
-        raise QuantityError("above one GPU only whole GPUs can be had")
+        raise QuantityError("above one GPU only whole GPUs are allowed")
     return amount
 
 
 def format_cpu(milli: int) -> str:
-    """Write milli-CPU: ``500m``, ``2``."""
+    """Format milli-CPU: ``500m``, ``2``."""
     return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"
 
 
 def format_bytes(amount: int) -> str:
-    """Write bytes with the largest binary suffix that is exact: ``256Mi``, ``1000``."""
+    """Format bytes with the largest exact binary suffix: ``256Mi``, ``1000``."""
     for power, suffix in ((6, "Ei"), (5, "Pi"), (4, "Ti"), (3, "Gi"), (2, "Mi"), (1, "Ki")):
         if amount and amount % 1024**power == 0:
             return f"{amount // 1024**power}{suffix}"
@@ -87,12 +87,12 @@ def format_bytes(amount: int) -> str:
 
 
 def format_gpu(milli: int) -> str:
-    """Write milli-GPU: ``2``, ``500m``."""
+    """Format milli-GPU: ``2``, ``500m``."""
     return format_cpu(milli)
 
 
 def parse_duration(value: object) -> int:
-    """Read a duration in seconds: an int of seconds or a text such as ``30s``, ``5m``, ``1h30m``, ``2d``.
+    """Parse a duration in seconds: an int of seconds or a text such as ``30s``, ``5m``, ``1h30m``, ``2d``.
 
     Raises ``QuantityError`` for everything else, and above 2^31-1 seconds.
     """
@@ -103,7 +103,7 @@ def parse_duration(value: object) -> int:
 
 
 def format_duration(seconds: int) -> str:
-    """Write seconds: ``30s``, ``5m``, ``1h30m``."""
+    """Format seconds: ``30s``, ``5m``, ``1h30m``."""
     parts = ""
     for scale, unit in zip((3_600, 60, 1), "hms", strict=True):
         count, seconds = divmod(seconds, scale)
@@ -113,18 +113,18 @@ def format_duration(seconds: int) -> str:
 
 def _exact(value: object) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise QuantityError("a quantity is a number or a text such as 500m or 256Mi")
+        raise QuantityError("a quantity must be a number or a text such as 500m or 256Mi")
     if isinstance(value, int):
         return Fraction(value)
     if isinstance(value, float) and not math.isfinite(value):
-        raise QuantityError("a quantity is finite")
+        raise QuantityError("a quantity must be finite")
     text = value if isinstance(value, str) else repr(value)
     if len(text) > _MAX_TEXT:
         raise QuantityError("the quantity is too long")
     found = _QUANTITY.fullmatch(text)
     if found is None:
         raise QuantityError(
-            "a quantity is a number with at most one suffix: n u m k M G T P E, Ki Mi Gi Ti Pi Ei"
+            "a quantity must be a number with at most one suffix: n u m k M G T P E, Ki Mi Gi Ti Pi Ei"
         )
     sign, digits, exponent, suffix = found.groups()
     number = Fraction(digits if digits[0] != "." else f"0{digits}")
@@ -139,15 +139,15 @@ def _exact(value: object) -> Fraction:
 
 def _seconds(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise QuantityError("a duration is a whole number of seconds or a text such as 30s, 5m or 1h30m")
+        raise QuantityError("a duration must be a whole number of seconds or a text such as 30s, 5m or 1h30m")
     if isinstance(value, int):
         if value < 0:
-            raise QuantityError("a duration is not negative")
+            raise QuantityError("a duration must not be negative")
         return value
     found = _DURATION.fullmatch(value) if len(value) <= _MAX_TEXT else None
     if found is None or not value:
         raise QuantityError(
-            "a duration is whole numbers with the units d, h, m, s in this order: 30s, 5m, 1h30m"
+            "a duration must be whole numbers with the units d, h, m, s in this order: 30s, 5m, 1h30m"
         )
     return sum(
         int(count) * scale for count, scale in zip(found.groups(), _DURATION_SCALES, strict=True) if count

@@ -1,4 +1,4 @@
-"""What each framework's replicas are told: names, addresses, environment and files; and in which order they start."""
+"""The environment of replicas for each framework: names, addresses, variables and files; and the start order."""
 
 from muster_core.frameworks.addresses import listed_replicas, local_addresses, service_addresses
 from muster_core.frameworks.computing import computes

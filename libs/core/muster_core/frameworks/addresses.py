@@ -1,4 +1,4 @@
-"""Where replicas are found: by name in a cluster, by port on one machine."""
+"""Addresses of replicas: by name in a cluster, by port on one machine."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from muster_core.models import Job, replica_name
 
 
 def listed_replicas(job: Job) -> list[tuple[str, int]]:
-    """Every (role, index) that may ever run: up to each role's maximum. Each needs an address of its own."""
+    """Return every (role, index) that may ever run, up to each role's maximum. Each needs its own address."""
     return [(role.name, index) for role in job.roles for index in range(role.max)]
 
 
 def service_addresses(job: Job, *, cluster_domain: str = "") -> Addresses:
-    """``{name}.{namespace}.svc[.cluster_domain]:{port}`` for everyone who may ever run: a headless service each."""
+    """Return ``{name}.{namespace}.svc[.cluster_domain]:{port}`` for every replica that may ever run: a headless service each."""
     domain = f"{job.namespace}.svc" + (f".{cluster_domain}" if cluster_domain else "")
     return {
         (role, index): f"{replica_name(job.name, role, index)}.{domain}:{port_of(job, role, index)}"
@@ -24,5 +24,5 @@ def service_addresses(job: Job, *, cluster_domain: str = "") -> Addresses:
 
 
 def local_addresses(host: str, ports: Mapping[tuple[str, int], int]) -> Addresses:
-    """``host:port`` for replicas that share a host and have a port each."""
+    """Return ``host:port`` for replicas on one host with a port each."""
     return {key: f"{host}:{port}" for key, port in ports.items()}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 _OTHERS = frozenset({"ps", "server", "launcher", "scheduler", "evaluator"})
-"""Roles that serve, start or watch those that compute."""
+"""Roles that serve, start or watch the workers."""
 
 
 def computes(role: str) -> bool:
-    """Whether replicas of this role share the training work."""
+    """Return whether replicas of this role share the training work."""
     return role.lower() not in _OTHERS

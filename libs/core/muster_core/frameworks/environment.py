@@ -1,4 +1,4 @@
-"""The environment of a replica: what everyone is told, then what its framework and its conventions add."""
+"""The environment of a replica: common variables, then those of its framework and conventions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CONVENTIONS: dict[Convention, _Teller] = {Convention.POLYAXON: polyaxon.tell}
 def environment(
     record: JobRecord, job: Job, replica: ReplicaRecord, *, site: Site, traceparent: str
 ) -> dict[str, str]:
-    """The environment of one replica: what it is told, then what of its template's own was not overridden, in the template's order."""
+    """Return the environment of one replica: Muster's variables, then the template's that are not overridden, in the template's order."""
     everyone = {
         "MUSTER_JOB_ID": record.job_id,
         "MUSTER_JOB": job.name,
@@ -55,12 +55,12 @@ def environment(
 
 
 def has_files(job: Job) -> bool:
-    """Whether the job's replicas read files besides the membership's."""
+    """Return whether the job's replicas read files besides the membership file."""
     return job.framework in mpi.FRAMEWORKS
 
 
 def files(record: JobRecord, job: Job, *, remote_shell: str) -> dict[str, ConfigFile]:
-    """The files in ``Site.config_folder``, by name, for the membership that ``record`` has now.
+    """Return the files in ``Site.config_folder`` by name, for the current membership of ``record``.
 
     ``remote_shell`` is the runtime's script (see ``RemoteShell``).
     """
@@ -68,14 +68,14 @@ def files(record: JobRecord, job: Job, *, remote_shell: str) -> dict[str, Config
 
 
 def takes_commands(job: Job, role: str) -> bool:
-    """Whether other replicas of the job run commands in replicas of ``role`` through the remote shell."""
+    """Return whether other replicas run commands in replicas of ``role`` through the remote shell."""
     return job.framework in mpi.FRAMEWORKS and role != mpi.LAUNCHER
 
 
 def running_template(job: Job, replica: ReplicaRecord) -> Template:
-    """How a replica runs, with what its framework does where the template says nothing.
+    """Return how a replica runs, with the framework's defaults where the template sets nothing.
 
-    Raises ``LookupError`` for a role that the job does not have.
+    Raises ``LookupError`` for an unknown role.
     """
     role = job.role(replica.role)
     if role is None:
@@ -85,7 +85,7 @@ def running_template(job: Job, replica: ReplicaRecord) -> Template:
 
 
 def keeps_still(job: Job, replica: ReplicaRecord) -> bool:
-    """Whether a replica does nothing by itself, so that it has no more to do when the job has ended."""
+    """Return whether a replica only idles, so that it may stop when the job has ended."""
     role = job.role(replica.role)
     if role is None or job.framework not in mpi.FRAMEWORKS:
         return False

@@ -1,4 +1,4 @@
-"""What JAX's processes are told. Source: ``jax.distributed.initialize``, and the training operator's documented variables."""
+"""Variables of JAX processes. Source: ``jax.distributed.initialize``, and the training operator's documentation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from muster_core.models import ReplicaRecord
 
 
 def tell(peers: Peers, replica: ReplicaRecord) -> Told:
-    """The coordinator, how many processes there are, and which of them this one is."""
+    """Return coordinator, number of processes, and process id."""
     leader = peers.first("worker")
     env = {
         "COORDINATOR_ADDRESS": peers.host(leader, 0),

@@ -1,4 +1,4 @@
-"""The file that says who is there at the moment, for every framework and none."""
+"""The membership file, for every framework."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from muster_core.models import JobRecord
 
 
 def membership(record: JobRecord, addresses: Addresses) -> bytes:
-    """The content of the membership file: ``{"generation", "attempt", "members": {role: {index: address}}}`` as JSON."""
+    """Return the content of the membership file: ``{"generation", "attempt", "members": {role: {index: address}}}`` as JSON."""
     members: dict[str, dict[str, str]] = {}
-    # One that is leaving is a member until its end is confirmed: the others hear of a shrink last.
+    # A terminating replica is a member until its end is confirmed, so that a scale-down changes the file last.
     present = (r for r in record.replicas if r.attempt == record.attempt and not (r.leaving and r.ended))
     for replica in sorted(present, key=lambda r: r.key):
         members.setdefault(replica.role, {})[str(replica.index)] = addresses.get(replica.key, "")

@@ -1,6 +1,6 @@
-"""What MPI's and Horovod's replicas are told: one launcher starts ranks in the workers through a remote shell.
+"""The environment of MPI and Horovod: one launcher starts ranks in the workers through a remote shell.
 
-Source: Open MPI's and Intel MPI's documented variables, Horovod's host discovery, and the MPI operator's documented layout.
+Source: the documented variables of Open MPI and Intel MPI, Horovod's host discovery, and the MPI operator's layout.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ DISCOVER_HOSTS = "discover_hosts.sh"
 REMOTE_SHELL = "remote_shell.sh"
 
 FRAMEWORKS = frozenset({Framework.MPI, Framework.HOROVOD})
-"""The frameworks whose launcher reaches the others through a remote shell."""
+"""The frameworks whose launcher reaches the workers through a remote shell."""
 
 _EXECUTABLE = 0o755
 _KEEP_STILL = ("sleep", "infinity")
 
 
 def tell(peers: Peers, replica: ReplicaRecord) -> Told:
-    """To the launcher: where the hosts are listed, and how it gets to them."""
+    """Return the launcher's variables: the hostfile, and the remote shell."""
     interface, folder = peers.site.interface, peers.site.config_folder
     unless_set: dict[str, str] = {}
     if interface:
         unless_set |= {
             "OMPI_MCA_oob_tcp_if_include": interface,
             "OMPI_MCA_btl_tcp_if_include": interface,
-            # Segments of shared memory are named after the machine, and here several hosts are one.
+            # Shared memory segments are named after the machine, and here several hosts are one machine.
             "OMPI_MCA_btl": "self,tcp",
         }
         if peers.job.framework is Framework.HOROVOD:
@@ -49,9 +49,9 @@ def tell(peers: Peers, replica: ReplicaRecord) -> Told:
 
 
 def files(record: JobRecord, job: Job, *, remote_shell: str) -> dict[str, ConfigFile]:
-    """The hostfile of all members, the script that tells who of them runs at the moment, and the remote shell.
+    """Return the hostfile of all members, the discovery script of the running ones, and the remote shell.
 
-    A host that is about to leave is in neither list: ranks on it would be lost.
+    A terminating host is in neither list: ranks on it would be lost.
     """
     workers = [m for m in sorted(record.members(), key=lambda m: m.key) if m.role != LAUNCHER]
     hosts = [f"{_host(job, worker)} slots={_slots(job, worker)}\n" for worker in workers]
@@ -65,12 +65,12 @@ def files(record: JobRecord, job: Job, *, remote_shell: str) -> dict[str, Config
 
 
 def keeps_still(template: Template, role: str) -> bool:
-    """Whether a replica is there for the launcher's ranks alone: a worker that says nothing."""
+    """Return whether a replica only hosts the launcher's ranks: a worker without a command."""
     return role != LAUNCHER and not template.command and not template.args
 
 
 def still(template: Template) -> Template:
-    """``template``, doing nothing until it is stopped."""
+    """Return ``template`` with a command that idles until it is stopped."""
     return msgspec.structs.replace(template, command=_KEEP_STILL)
 
 

@@ -1,4 +1,4 @@
-"""What MXNet's replicas are told. Source: ps-lite's DMLC_* variables, and the MXNet operator's documented MX_CONFIG."""
+"""Variables of MXNet. Source: ps-lite's DMLC_* variables, and the MXNet operator's MX_CONFIG."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TUNER_SERVER_KEY = "tuner-server-key"
 
 
 def tell(peers: Peers, replica: ReplicaRecord) -> Told:
-    """The cluster and the task as JSON; where there is a scheduler, what the parameter server's library asks for."""
+    """Return MX_CONFIG and, with a scheduler, the variables of the parameter server library."""
     env = {"MX_CONFIG": mx_config(peers, replica)}
     if peers.has(_SCHEDULER):
         env |= {
@@ -33,7 +33,7 @@ def tell(peers: Peers, replica: ReplicaRecord) -> Told:
 
 
 def mx_config(peers: Peers, replica: ReplicaRecord) -> str:
-    """``{"cluster": {role: [{"url", "port"}]}, "labels": {role: tuner's key}, "task": {"type", "index"}}`` as JSON."""
+    """Return ``{"cluster": {role: [{"url", "port"}]}, "labels": {role: tuner's key}, "task": {"type", "index"}}`` as JSON."""
     roles = [role for role in peers.job.roles if role.max > 0]
     config = {
         "cluster": {

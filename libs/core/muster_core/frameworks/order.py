@@ -1,4 +1,4 @@
-"""Who waits for whom: a launcher that starts before its workers finds nobody."""
+"""Start order: a launcher that starts before its workers finds none."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from muster_core.models import Job, JobRecord, Reason, ReplicaRecord
 
 
 def starts_after(job: Job, role: str) -> tuple[str, ...]:
-    """The roles of which every member runs before a replica of ``role`` is started; most start at once."""
+    """Return the roles whose members must all run before a replica of ``role`` starts; most start at once."""
     if job.framework in mpi.FRAMEWORKS and role == mpi.LAUNCHER:
         return tuple(other.name for other in job.roles if other.name != role)
     return ()
 
 
 def held_back(record: JobRecord, replica: ReplicaRecord) -> Reason | None:
-    """Why a replica that is placed must not be started yet; ``None`` where nothing holds it back."""
+    """Return why a placed replica must not start yet, or ``None``."""
     if record.job is None or replica.attempt != record.attempt:
         return None
     roles = starts_after(record.job, replica.role)
     if not roles:
         return None
     awaited = [member for member in record.members() if member.role in roles]
-    # What has ended after all had run is no reason to wait: its end is judged by itself.
+    # A replica that ended after all had run does not delay others.
     running = sum(1 for member in awaited if member.running_at)
     if running == len(awaited):
         return None

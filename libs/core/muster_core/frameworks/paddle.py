@@ -1,4 +1,4 @@
-"""What PaddlePaddle's replicas are told. Source: ``paddle.distributed.launch``, and the training operator's documented variables."""
+"""Variables of PaddlePaddle. Source: ``paddle.distributed.launch``, and the training operator's documentation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MASTER = "master"
 
 
 def tell(peers: Peers, replica: ReplicaRecord) -> Told:
-    """Where the launchers meet and how many they are; with a master, whether this one serves parameters or trains."""
+    """Return the master and the number of nodes; with a master, also the numbers of servers and trainers."""
     env = {
         "PADDLE_JOB_ID": peers.job.name,
         "PADDLE_NNODES": peers.bounds() if is_elastic(peers.job) else str(peers.size()),

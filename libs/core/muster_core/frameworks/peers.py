@@ -1,4 +1,4 @@
-"""The others, as one replica is told of them: who there is, where, and which number each has."""
+"""The peers of a replica: members, addresses and ranks."""
 
 from __future__ import annotations
 
@@ -11,74 +11,74 @@ _ELASTIC = frozenset({Framework.PYTORCH, Framework.PADDLE})
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """Variables for one replica: ``env`` overrides what its template says, ``unless_set`` does not."""
+    """Variables of one replica: ``env`` overrides the template, ``unless_set`` does not."""
 
     env: dict[str, str]
     unless_set: dict[str, str] = {}
 
 
 class Peers(msgspec.Struct, frozen=True, kw_only=True):
-    """The replicas of one attempt of ``job``; all numbers are those of the membership that ``record`` has now."""
+    """The replicas of one attempt of ``job``; all numbers are those of the current membership of ``record``."""
 
     record: JobRecord
     job: Job
     site: Site
 
     def address(self, role: str, index: int) -> str:
-        """``host:port`` of a replica. Raises ``KeyError`` for one that can never run."""
+        """Return ``host:port`` of a replica. Raises ``KeyError`` for one that can never run."""
         return self.site.addresses[role, index]
 
     def host(self, role: str, index: int) -> str:
-        """The host of a replica."""
+        """Return the host of a replica."""
         return self.address(role, index).rpartition(":")[0]
 
     def port(self, role: str, index: int) -> str:
-        """The port of a replica, as text."""
+        """Return the port of a replica, as text."""
         return self.address(role, index).rpartition(":")[2]
 
     def listed(self, role: str) -> list[str]:
-        """The addresses of everyone in a role up to its maximum, so that growth changes nothing of it."""
+        """Return the addresses of a role up to its maximum, so that growth changes nothing."""
         found = self.job.role(role)
         return [self.address(role, index) for index in range(found.max)] if found else []
 
     def indices(self, role: str) -> list[int]:
-        """Who of a role is a member."""
+        """Return the members of a role."""
         return sorted(member.index for member in self.record.members() if member.role == role)
 
     def has(self, role: str) -> bool:
-        """Whether the job may ever have a replica of that role."""
+        """Return whether the job may ever have a replica of that role."""
         found = self.job.role(role)
         return found is not None and found.max > 0
 
     def first(self, *names: str) -> str:
-        """The first of the named roles that there is, else the job's first: who leads."""
+        """Return the first of the named roles that the job has, else the job's first role."""
         there = [role.name for role in self.job.roles if role.max > 0]
         return next((name for name in names if name in there), there[0])
 
     def size(self) -> int:
-        """How many members there are."""
+        """Return the number of members."""
         return len(self.record.members())
 
     def rank(self, replica: ReplicaRecord, leader: str) -> int:
-        """The replica's number among all members: those of the leading role first, then role by role as the job has them."""
+        """Return the replica's rank among all members: the leading role first, then role by role."""
         names = [leader, *(role.name for role in self.job.roles if role.name != leader)]
         before = names[: names.index(replica.role)]
         earlier = sum(1 for index in self.indices(replica.role) if index < replica.index)
         return sum(len(self.indices(name)) for name in before) + earlier
 
     def bounds(self) -> str:
-        """``min:max`` of all roles together."""
+        """Return ``min:max`` of all roles together."""
         return f"{sum(role.min for role in self.job.roles)}:{sum(role.max for role in self.job.roles)}"
 
 
 def is_elastic(job: Job) -> bool:
-    """Whether members may come and go while the job runs."""
+    """Return whether members may join or leave while the job runs."""
     if job.framework in _ELASTIC and job.options.rendezvous is not None:
         return True
     return any(role.min < role.max for role in job.roles)
 
 
 def gpus_of(job: Job, role: str, index: int) -> int:
-    """The whole GPUs of one replica, rounded up; 0 without any."""
+    """Return the whole GPUs of one replica, rounded up."""
     found = job.role(role)
     return -(-found.template_of(index).requests.gpu // GPU_MILLI) if found else 0

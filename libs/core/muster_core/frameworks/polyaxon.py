@@ -1,4 +1,4 @@
-"""What programs written for Polyaxon expect. Source: the documentation of Polyaxon's client for code that it runs."""
+"""Variables of programs written for Polyaxon. Source: the documentation of Polyaxon's client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from muster_core.models import ReplicaRecord
 
 
 def tell(peers: Peers, replica: ReplicaRecord) -> Told:
-    """Cluster, task, experiment and hyper-parameters, each as JSON; ``POLYAXON_DECLARATIONS`` is the parameters' older name."""
+    """Return cluster, task, experiment and parameters as JSON; ``POLYAXON_DECLARATIONS`` is the older name of the parameters."""
     job = peers.job
     cluster = {role.name: peers.listed(role.name) for role in job.roles if role.max > 0}
     experiment = {

@@ -1,4 +1,4 @@
-"""The port on which a replica waits for the others. Source: the operators' documented port names and defaults."""
+"""The port of a replica. Source: the operators' documented port names and defaults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PLAIN = 2222
 
 
 class FrameworkPort(msgspec.Struct, frozen=True):
-    """What a framework's port is called in a pod, and its number where the pod does not say."""
+    """The name of a framework's port in a pod, and its default number."""
 
     name: str
     number: int
@@ -24,13 +24,13 @@ FRAMEWORK_PORTS: dict[Framework, FrameworkPort] = {
     Framework.JAX: FrameworkPort("jaxjob-port", 6666),
     Framework.MXNET: FrameworkPort("mxjob-port", 9091),
 }
-"""Frameworks whose replicas have a port by convention."""
+"""Frameworks with a conventional port."""
 
 
 def port_of(job: Job, role: str, index: int) -> int:
-    """The port of one replica where it has a network of its own: the framework's by name, else the first that is declared.
+    """Return the port of a replica with its own network: the framework's by name, else the first declared one.
 
-    Raises ``LookupError`` for a role that the job does not have.
+    Raises ``LookupError`` for an unknown role.
     """
     found = job.role(role)
     if found is None:

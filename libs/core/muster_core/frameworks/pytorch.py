@@ -1,4 +1,4 @@
-"""What PyTorch's replicas are told. Source: torchrun's options (PET_*), and the training operator's documented variables."""
+"""Variables of PyTorch. Source: torchrun's options (PET_*), and the training operator's documentation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _C10D = "c10d"
 
 
 def tell(peers: Peers, replica: ReplicaRecord) -> Told:
-    """Where the master is; then the ranks, which never change, or where the agents of an elastic job meet."""
+    """Return the master's address; then fixed ranks, or the rendezvous of an elastic job."""
     leader = peers.first("master", "worker")
     address, port = peers.host(leader, 0), peers.port(leader, 0)
     env = {
@@ -52,7 +52,7 @@ def _elastic(peers: Peers, replica: ReplicaRecord) -> dict[str, str]:
     }
     conf = dict(rendezvous.conf)
     if rendezvous.backend == _C10D and not rendezvous.host:
-        # Agents on one machine cannot tell by their address which of them hosts the store.
+        # Agents on one machine cannot tell by address which of them hosts the store.
         conf.setdefault("is_host", "1" if replica.key == (host, 0) else "0")
     if conf:
         env["PET_RDZV_CONF"] = ",".join(f"{key}={value}" for key, value in conf.items())

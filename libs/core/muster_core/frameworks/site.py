@@ -1,4 +1,4 @@
-"""What a runtime says of the place where replicas run: all that differs between a process and a pod is here."""
+"""What a runtime declares about where replicas run: everything that differs between a process and a pod."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ Addresses = Mapping[tuple[str, int], str]
 
 
 class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that replicas read: its content, and its permissions as ``chmod`` counts them."""
+    """A file for replicas: content and ``chmod`` permissions."""
 
     content: bytes
     mode: int = 0o644
 
 
 class RemoteShell(msgspec.Struct, frozen=True, kw_only=True):
-    """How one replica runs a command in another: ``script`` is called as ``rsh`` is (``script HOST WORD...``).
+    """How one replica runs a command in another: ``script`` is called like ``rsh`` (``script HOST WORD...``).
 
-    ``env`` is what a launcher has to know of it. An empty ``script``: the runtime has none.
+    ``env`` are variables for the launcher. An empty ``script``: the runtime has none.
     """
 
     script: str = ""
@@ -30,8 +30,8 @@ class RemoteShell(msgspec.Struct, frozen=True, kw_only=True):
 class Site(msgspec.Struct, frozen=True, kw_only=True):
     """Where replicas run.
 
-    ``members_path`` is the membership file's, ``config_folder`` that of the files of ``files``, both as replicas see them.
-    ``interface`` is the one network interface on which they meet; empty where any will do.
+    ``members_path`` is the membership file, ``config_folder`` the folder of framework files, both as replicas see them.
+    ``interface`` is the network interface to use; empty for any.
     """
 
     addresses: Addresses

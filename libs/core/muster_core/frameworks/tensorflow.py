@@ -1,4 +1,4 @@
-"""TF_CONFIG. Source: TensorFlow's distributed training guide, and the training operator's documented layout."""
+"""TF_CONFIG. Source: TensorFlow's distributed training guide, and the training operator's documentation."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _EVALUATOR = "evaluator"
 
 
 def tell(peers: Peers, replica: ReplicaRecord) -> Told:
-    """TF_CONFIG, where there is anyone to be told of."""
+    """Return TF_CONFIG, unless the job has a single replica."""
     config = tf_config(peers, replica)
     return Told(env={"TF_CONFIG": config} if config else {})
 
 
 def tf_config(peers: Peers, replica: ReplicaRecord) -> str | None:
-    """The JSON of TF_CONFIG for one replica; ``None`` for a job of one replica, which needs none.
+    """Return TF_CONFIG of one replica as JSON, or ``None`` for a job of one replica.
 
-    Every index up to each role's maximum is listed from the beginning, so that growing and shrinking neither changes nor restarts
-    those that run. An evaluator is told the cluster and, unless the job says otherwise, is not part of it. A sparse cluster names
-    the replica itself and every parameter server.
+    Every index up to each role's maximum is listed, so that resizes neither change nor restart running replicas. By
+    default an evaluator sees the cluster without being part of it. A sparse cluster contains the replica itself and every
+    parameter server.
     """
     job = peers.job
     if sum(role.max for role in job.roles) <= 1:

@@ -1,4 +1,4 @@
-"""What XGBoost's and LightGBM's replicas are told. Source: the training operator's documented variables."""
+"""Variables of XGBoost and LightGBM. Source: the training operator's documentation."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _WORKER = "worker"
 
 
 def tell(peers: Peers, replica: ReplicaRecord) -> Told:
-    """The master, the ranks, and the workers' addresses.
+    """Return the master, the ranks, and the workers' addresses.
 
-    WORKER_ADDRS is hosts alone where all workers have the same port, which is WORKER_PORT; where each has its own, it is
-    ``host:port`` each and WORKER_PORT is that of the worker that is told.
+    WORKER_ADDRS lists hosts if all workers have the port WORKER_PORT; if each has its own port, it lists ``host:port``
+    and WORKER_PORT is the worker's own.
     """
     leader = peers.first("master", _WORKER)
     env = {

@@ -1,4 +1,4 @@
-"""The life of a job: how events add up to a record, what status-tracker decides on it, what pod-launcher does about it."""
+"""The life cycle of a job: the reducer, the decisions of the status-tracker, and the reconciliation of the pod-launcher."""
 
 from muster_core.lifecycle.decide import Finish, Forget, LifeInstruction, Restart, decide, next_deadline
 from muster_core.lifecycle.invariants import check_record

@@ -1,4 +1,4 @@
-"""The sizes that a user asked a running job to have: kept in its record until they are reached, so that no new leader forgets them."""
+"""Sizes that a user requested of a running job, kept in its record until reached, so that a new leader knows them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from muster_core.models import JobRecord
 
 
 def with_size_asked(record: JobRecord, event: CommandRequested) -> JobRecord:
-    """The record with what was asked for; a job that has no membership starts with the size that its document says."""
+    """Return the record with a requested size; a job without a membership starts with the size in its document."""
     if record.phase not in ACTIVE_PHASES or event.target is None:
         return record
     return msgspec.structs.replace(record, asked={**record.asked, event.role: event.target})
 
 
 def after_resize(record: JobRecord, event: JobResized) -> JobRecord:
-    """The record after a change of its membership: what is reached is no longer asked for, nor what was decided otherwise.
+    """Return the record after a resize: a requested size is dropped when it is reached or overridden.
 
-    A policy decides so, and so does the time that those who joined had to start.
+    A policy overrides it, and so does a start timeout of the added replicas.
     """
     if not record.asked:
         return record
@@ -37,7 +37,7 @@ def after_resize(record: JobRecord, event: JobResized) -> JobRecord:
 
 
 def without_membership(record: JobRecord) -> JobRecord:
-    """The record of a job that may have lost its membership: then nothing is asked of it any more."""
+    """Return the record of a job that may have lost its membership: requested sizes are dropped."""
     if record.asked and record.phase not in ACTIVE_PHASES:
         return msgspec.structs.replace(record, asked={})
     return record

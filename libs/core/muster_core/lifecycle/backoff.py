@@ -1,7 +1,7 @@
-"""How restarts in a row are counted, and when they are forgiven.
+"""Counting and forgiving restarts.
 
-Ten quiet minutes forgive the delay of every job. They forgive a service its failures too: it is meant to stay up for months, and a limit
-on failures is there to end what does not come up at all, not what breaks once a week.
+Ten minutes without a restart reset the delay of every job. They also reset the failures of a service: it stays up for
+months, and the limit should end what never comes up, not what fails once a week.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ _MOST_DOUBLINGS = 9
 
 
 def delay_ms(record: JobRecord, at: int) -> int:
-    """How long the next restart is held back, for what ended at ``at`` (µs): 1 s, doubled at every restart in a row, up to 5 min."""
+    """Return the delay of the next restart after an end at ``at`` (µs): 1 s, doubled at every restart in a row, up to 5 min."""
     return min(_FIRST_DELAY_MS << min(restarts_at(record, at), _MOST_DOUBLINGS), _LONGEST_DELAY_MS)
 
 
 def restarts_at(record: JobRecord, at: int) -> int:
-    """The restarts in a row before ``at`` (µs)."""
+    """Return the restarts in a row before ``at`` (µs)."""
     return 0 if _was_quiet(record, at) else record.restarts
 
 
 def failures_at(record: JobRecord, at: int) -> int:
-    """The failures before ``at`` (µs) that count against the job's limit."""
+    """Return the failures before ``at`` (µs) that count against the back-off limit."""
     is_service = record.job is not None and record.job.kind is JobKind.SERVICE
     return 0 if is_service and _was_quiet(record, at) else record.failures
 

@@ -1,7 +1,7 @@
-"""A job that is built first: how long it waits for its build, and what the end of that build means to it.
+"""Jobs that need a build: waiting for it, and its outcome.
 
-The answer stands in the job's own record. Once the scheduler has said anything of it but these two reasons, its build has succeeded, and
-may be forgotten without the job having to wait again.
+The answer is in the job's own record: any reason of the scheduler other than these two means that the build has
+succeeded, so the build may be deleted without making the job wait again.
 """
 
 from __future__ import annotations
@@ -9,29 +9,29 @@ from __future__ import annotations
 from muster_core.models import JobKind, JobRecord, Phase
 
 WAITING_FOR_BUILD = "WaitingForBuild"
-"""The code of a job whose build has not ended yet."""
+"""The code of a job whose build has not ended."""
 
 BUILD_FAILED = "BuildFailed"
-"""The code of a job whose build ended without success, or is not there any more."""
+"""The code of a job whose build ended without success, or no longer exists."""
 
 NOT_LOOKED_AT = "Queued"
-"""The code of a job of which the scheduler has said nothing yet."""
+"""The code of a job that the scheduler has not evaluated yet."""
 
 _BEFORE_ITS_BUILD = frozenset({NOT_LOOKED_AT, WAITING_FOR_BUILD, BUILD_FAILED})
 
 
 def awaits_build(record: JobRecord) -> bool:
-    """Whether the job cannot start before its build has succeeded, as far as its own record tells."""
+    """Return whether the job must wait for its build, according to its own record."""
     said = record.reason.code if record.reason else NOT_LOOKED_AT
     return bool(record.built_by) and not record.attempt and said in _BEFORE_ITS_BUILD
 
 
 def is_build(record: JobRecord) -> bool:
-    """Whether other jobs may wait for this one."""
+    """Return whether other jobs may wait for this one."""
     return record.job is not None and record.job.kind is JobKind.BUILD
 
 
 def lost_its_build(record: JobRecord) -> bool:
-    """Whether the scheduler has found that the job's build will never succeed."""
+    """Return whether the scheduler has reported that the job's build will not succeed."""
     waits = record.phase is Phase.QUEUED and awaits_build(record)
     return waits and record.reason is not None and record.reason.code == BUILD_FAILED

@@ -1,6 +1,6 @@
-"""The instants at which a living job is ended because it took too long.
+"""Deadlines at which a live job is ended.
 
-They follow from the record alone, so that whoever takes a job over knows them without being told.
+They follow from the record alone, so a new owner of the job knows them at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _US = 1_000_000
 
 
 class Overrun(msgspec.Struct, frozen=True):
-    """A deadline of a job: the instant ``due`` (µs), and the code and words of what passes it."""
+    """A deadline of a job: the time ``due`` (µs), and the code and message of missing it."""
 
     due: int
     code: str
@@ -22,7 +22,7 @@ class Overrun(msgspec.Struct, frozen=True):
 
 
 def deadlines_of(record: JobRecord) -> tuple[Overrun, ...]:
-    """The deadlines that run now; the one of the run counts before the one of the wait."""
+    """Return the current deadlines; the active deadline precedes the queue deadline."""
     return tuple(one for one in (_of_the_run(record), _of_the_wait(record)) if one is not None)
 
 

@@ -1,7 +1,6 @@
-"""What status-tracker decides on a job's record: whether it has ended, is to be restarted, or may be forgotten.
+"""The status-tracker's decision about a job: end, restart, or delete its record.
 
-The answer depends on the record and the instant alone, so asking again after a crash gives the same answer, and the event that comes
-of it is the same event.
+It depends on the record and the time alone, so repeating it after a crash gives the same event.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ from muster_core.models import (
 
 _RETRYABLE_FROM = 128
 _SHELL_WORDS = {
-    126: "a command could not be run, see its log",
-    127: "a command was not found, see its log",
+    126: "the command could not be run, see its log",
+    127: "the command was not found, see its log",
 }
-"""What shells mean by these, where the runtime itself knows nothing better."""
+"""The shell's meaning of these exit codes, used if the runtime gives no reason."""
 
 
 class Finish(msgspec.Struct, frozen=True):
@@ -45,13 +44,13 @@ class Finish(msgspec.Struct, frozen=True):
 
 
 class Restart(msgspec.Struct, frozen=True):
-    """Replicas are started again."""
+    """Replicas restart."""
 
     event: JobRestarting
 
 
 class Forget(msgspec.Struct, frozen=True):
-    """The record may be removed: nothing of the job runs, and its user or its time to live says so."""
+    """The record may be removed: no replica runs, and a user or the time to live allows it."""
 
     job_id: str
 
@@ -60,15 +59,15 @@ LifeInstruction = Finish | Restart | Forget
 
 
 def decide(record: JobRecord, now: int, retention: Retention | None = None) -> list[LifeInstruction]:
-    """What is to be done about the job at ``now`` (µs); at most one instruction, the rest follows from its event.
+    """Return what to do about the job at ``now`` (µs); at most one instruction, the rest follows from its event.
 
-    Without ``retention`` a finished job without a time to live of its own is kept for ever.
+    Without ``retention`` an ended job without its own time to live is kept for ever.
     """
     if record.terminal:
         due = record.delete_requested or _passed(ttl_end(record, retention), now)
         return [Forget(record.job_id)] if due and record.settled else []
     if record.cancel_requested:
-        return [_finish(record, Outcome.CANCELLED, "Cancelled", record.cancelled or "its user asked for it")]
+        return [_finish(record, Outcome.CANCELLED, "Cancelled", record.cancelled or "requested by its user")]
     job = record.job
     if job is None:
         return []
@@ -86,7 +85,7 @@ def decide(record: JobRecord, now: int, retention: Retention | None = None) -> l
 
 
 def next_deadline(record: JobRecord, retention: Retention | None = None) -> int | None:
-    """The next instant (µs) at which ``decide`` may answer otherwise without a new event."""
+    """Return the next time (µs) at which ``decide`` may answer differently without a new event."""
     if record.terminal:
         return ttl_end(record, retention) if record.settled else None
     return min((one.due for one in deadlines_of(record)), default=None)
@@ -106,7 +105,7 @@ def _after_ends(record: JobRecord, job: Job) -> list[LifeInstruction]:
     ended = [m for m in record.members() if _is_missed(m, job)]
     if not ended:
         return []
-    # The first to fail is the one to name: its peers often fail only for the want of it.
+    # Report the first failure: the others often fail because of it.
     ended.sort(key=lambda m: (not _has_failed(m), m.ended_at, m.role, m.index))
     failed = [m for m in ended if _has_failed(m)]
     words, at = _words(ended[0]), ended[0].ended_at
@@ -115,7 +114,7 @@ def _after_ends(record: JobRecord, job: Job) -> list[LifeInstruction]:
         return [_finish(record, Outcome.FAILED, "ReplicaFailed", _words(fatal))]
     failures = failures_at(record, at)
     if failed and failures >= job.run.backoff_limit:
-        message = f"{words}; it had been restarted {failures} times, which is its limit"
+        message = f"{words}; the back-off limit of {failures} is used up"
         return [_finish(record, Outcome.FAILED, "BackoffLimitExceeded", message)]
     scope = restart_scope_of(job) if failed else RestartScope.REPLICA
     return [Restart(_restart(record, job, ended, scope))]
@@ -144,20 +143,20 @@ def _why_again(
     first = ended[0]
     if first.restarting:
         again = "is" if len(ended) == 1 else f"and {len(ended) - 1} more are"
-        message = f"{first.role}-{first.index} {again} started again, as was asked"
+        message = f"{first.role}-{first.index} {again} restarted, as requested"
         return Reason(code=RESTART_REQUESTED, message=message)
     failed = 1 if is_gang else sum(1 for m in ended if _has_failed(m))
     several = f"{len(ended)} {'failed ' if failed == len(ended) else ''}replicas"
     whom = "gang is" if is_gang else "replica is" if len(ended) == 1 else f"{several} are"
     return Reason(
         code="ReplicaFailed" if failed else "ReplicaEnded",
-        message=f"{_words(first)}; the {whom} started again in {delay / 1000:g} s",
+        message=f"{_words(first)}; the {whom} restarted in {delay / 1000:g} s",
         numbers={"failures": failures_at(record, first.ended_at) + failed, "limit": job.run.backoff_limit},
     )
 
 
 def _is_missed(replica: ReplicaRecord, job: Job) -> bool:
-    """Whether its end is one that something has to be done about here; what nodes have taken is the scheduler's to place again."""
+    """Return whether an end needs a decision here; disruptions are placed again by the scheduler."""
     if was_taken(replica):
         return False
     if replica.state is ReplicaState.LOST or (replica.restarting and replica.ended):
@@ -170,7 +169,7 @@ def _is_missed(replica: ReplicaRecord, job: Job) -> bool:
 
 
 def _has_failed(replica: ReplicaRecord) -> bool:
-    """Whether the end of one that is missed counts: neither an end that was asked for nor a good one does."""
+    """Return whether an end counts as a failure: neither a requested end nor exit code 0 does."""
     return not replica.restarting and not succeeded(replica)
 
 
@@ -186,7 +185,7 @@ def _retryable(replica: ReplicaRecord, job: Job) -> bool:
 def _words(replica: ReplicaRecord) -> str:
     name = f"{replica.role}-{replica.index}"
     if replica.state is ReplicaState.LOST:
-        return f"{name} on {replica.node} was lost: {replica.reason or 'its end was not witnessed'}"
+        return f"{name} on {replica.node} was lost: {replica.reason or 'its end was not observed'}"
     how = f"was ended by signal {replica.signal}" if replica.signal else f"exited with {replica.exit_code}"
     why = replica.reason or ("" if replica.signal else _SHELL_WORDS.get(replica.exit_code or 0, ""))
     return f"{name} on {replica.node} {how}" + (f": {why}" if why else "")

@@ -1,4 +1,4 @@
-"""A job's story in words: one line an event, bounded."""
+"""The history of a job: one bounded line of text for each event."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _NAMED = 4
 
 
 def with_history(record: JobRecord, stored: events.StoredEvent) -> JobRecord:
-    """The record with one more line; the first lines and the latest ones are kept.
+    """Return the record with one more line; the first and the latest lines are kept.
 
-    Progress is no line: it would soon be the whole story.
+    Progress reports add no line: they would fill the history.
     """
     if isinstance(stored.event, events.ProgressReported):
         return record
@@ -68,7 +68,7 @@ def _placement(event: events.JobPlaced) -> str:
 
 
 def _object(event: events.CommandRequested) -> str:
-    """What a command is about, where it is not the whole job."""
+    """Return the object of a command, if it is not the whole job."""
     if event.target is None:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""What must hold of every record, whatever events it was folded from; tests call it after each step."""
+"""Invariants of every record; tests check them after each step."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from muster_core.models import JobRecord, Phase
 
 
 def check_record(record: JobRecord) -> None:
-    """Raise ``AssertionError`` naming the first thing that does not hold."""
+    """Raise ``AssertionError`` naming the first violated invariant."""
     keys = [(r.attempt, r.role, r.index) for r in record.replicas]
-    _hold(len(keys) == len(set(keys)), "a replica stands twice in one attempt")
-    _hold(all(r.attempt <= record.attempt for r in record.replicas), "a replica is of an attempt to come")
+    _hold(len(keys) == len(set(keys)), "a replica exists twice in one attempt")
+    _hold(all(r.attempt <= record.attempt for r in record.replicas), "a replica belongs to a future attempt")
     _hold(all(bool(r.ended_at) == r.ended for r in record.replicas), "a replica's end and its state disagree")
     _hold(record.terminal == bool(record.finished_at), "a job's end and its phase disagree")
     _hold(not record.attempt or record.job is not None, "a job was placed before it was validated")

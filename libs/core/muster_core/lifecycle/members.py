@@ -16,9 +16,9 @@ _AFTER_LAUNCH = frozenset({ReplicaState.LAUNCHED, ReplicaState.RUNNING, ReplicaS
 
 
 def is_news(change: ReplicaChange, known: ReplicaRecord) -> bool:
-    """Whether ``change`` is further on than what is known of that run: a replica never goes backwards.
+    """Return whether ``change`` is newer than the known state of that run: a replica never goes backwards.
 
-    The first trouble of one that is being started is news as well.
+    The first reported problem of a starting replica is new as well.
     """
     if change.state is known.state is ReplicaState.LAUNCHED:
         return bool(change.reason) and not known.reason
@@ -26,7 +26,7 @@ def is_news(change: ReplicaChange, known: ReplicaRecord) -> bool:
 
 
 def place_members(record: JobRecord, event: JobPlaced, at: int) -> tuple[ReplicaRecord, ...]:
-    """The replicas of a new attempt, behind those of earlier ones whose end is not confirmed."""
+    """Return the replicas of a new attempt, after those of earlier ones whose end is not confirmed."""
     unended = tuple(r for r in record.replicas if not r.ended)
     return unended + tuple(
         ReplicaRecord(
@@ -45,9 +45,9 @@ def place_members(record: JobRecord, event: JobPlaced, at: int) -> tuple[Replica
 def resize_members(
     record: JobRecord, event: JobResized, at: int, not_before: int = 0
 ) -> tuple[ReplicaRecord, ...] | None:
-    """The replicas after a change of membership; ``None`` if an added one is still there.
+    """Return the replicas after a resize; ``None`` if an added one still exists.
 
-    Those who join are held back until ``not_before`` (µs).
+    Added replicas are held back until ``not_before`` (µs).
     """
     removed = {(ref.role, ref.index) for ref in event.removed}
     added = {(a.role, a.index): a for a in event.added}
@@ -61,7 +61,7 @@ def resize_members(
         elif replica.attempt == event.attempt and replica.key in removed:
             kept.append(msgspec.structs.replace(replica, leaving=True, leaves_for=event.for_job))
         elif replica.leaves_for and replica.ended:
-            # A gift counts until the next change of size, so that nobody claims it long afterwards.
+            # A donation is valid until the next resize, so that it cannot be claimed much later.
             kept.append(msgspec.structs.replace(replica, leaves_for=""))
         else:
             kept.append(replica)
@@ -85,7 +85,7 @@ def resize_members(
 def restart_members(
     record: JobRecord, event: JobRestarting, not_before: int
 ) -> tuple[ReplicaRecord, ...] | None:
-    """The named replicas placed again where they were; ``None`` if one of them has not ended."""
+    """Return the named replicas placed again on their nodes; ``None`` if one of them has not ended."""
     named = {(ref.role, ref.index) for ref in event.replicas}
     replicas: list[ReplicaRecord] = []
     for replica in record.replicas:
@@ -113,12 +113,12 @@ def restart_members(
 
 
 def send_away(record: JobRecord) -> tuple[ReplicaRecord, ...]:
-    """Every replica that has not ended is on its way out."""
+    """Return the replicas with every one that has not ended terminating."""
     return tuple(r if r.ended else msgspec.structs.replace(r, leaving=True) for r in record.replicas)
 
 
 def send_idle_away(record: JobRecord) -> tuple[ReplicaRecord, ...]:
-    """Every replica that only kept still for others of the job is on its way out: no end of its own will come, and nothing to look at."""
+    """Return the replicas with every idle one terminating: it would never end by itself."""
     job = record.job
     return tuple(
         msgspec.structs.replace(r, leaving=True)
@@ -129,8 +129,8 @@ def send_idle_away(record: JobRecord) -> tuple[ReplicaRecord, ...]:
 
 
 def change_replicas(record: JobRecord, event: ReplicasChanged, at: int) -> tuple[ReplicaRecord, ...]:
-    """What the runtime saw, applied to the runs that it speaks of; old news and unknown runs change nothing."""
-    # One run may have several changes in one event: it was seen running and ended.
+    """Apply what the runtime observed to the runs it names; old news and unknown runs change nothing."""
+    # One event may contain several changes of one run: running and exited.
     changes: dict[tuple[int, str, int, int], list[ReplicaChange]] = {}
     for change in event.changes:
         changes.setdefault((change.attempt, change.role, change.index, change.restart), []).append(change)
@@ -157,6 +157,6 @@ def _apply(replica: ReplicaRecord, changes: list[ReplicaChange], at: int) -> Rep
             ended_at=when if change.state in ENDED_STATES else 0,
         )
         if change.state is ReplicaState.EXITED and not replica.running_at:
-            # What exits has run, even if it was too quick to be seen running.
+            # A replica that exited has run, even if its running state was never observed.
             replica = msgspec.structs.replace(replica, running_at=replica.launched_at)
     return replica

@@ -1,7 +1,7 @@
-"""What becomes of a gang that its nodes failed: it keeps off them for a while, and comes back no faster than a back-off allows.
+"""A gang that its nodes failed avoids them for a while, and returns with a back-off.
 
-A node that rejected a replica, did not start it in time or went away under it is a miss. It is nobody's failure and is not counted as one;
-but to place the gang in the same spot at once would only repeat it.
+A node that rejected a replica, did not start it in time or disappeared is not a failure of the job. Placing the gang on
+the same nodes at once would repeat it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from muster_core.models import JobRecord, Phase, ReplicaRecord, ReplicaState
 
 AVOIDED_FOR_US = 600_000_000
-"""How long a node that failed a gang is left for others, where they have room."""
+"""How long a job avoids a node that failed it, while other nodes fit."""
 
 _QUIET_US = 600_000_000
 _SECOND_US = 1_000_000
@@ -22,13 +22,13 @@ _MOST_DOUBLINGS = 16
 
 
 def was_taken(replica: ReplicaRecord) -> bool:
-    """Whether it ended by no doing of its own: its node rejected it, gave it up, or went away with it."""
+    """Return whether a replica ended by disruption: its node rejected it, evicted it, or disappeared."""
     lost = replica.state is ReplicaState.LOST and replica.node_lost
     return replica.state is ReplicaState.REJECTED or lost
 
 
 def with_miss(record: JobRecord, nodes: Iterable[str], at: int) -> JobRecord:
-    """The record after ``nodes`` failed its gang at ``at`` (µs)."""
+    """Return the record after ``nodes`` failed its gang at ``at`` (µs)."""
     still = {node: record.avoided[node] for node in sorted(avoided_at(record, at))}
     avoided = still | dict.fromkeys(nodes, at)
     misses = 1 if _was_quiet(record, at) else record.misses + 1
@@ -36,9 +36,9 @@ def with_miss(record: JobRecord, nodes: Iterable[str], at: int) -> JobRecord:
 
 
 def comes_back_at(record: JobRecord) -> int:
-    """The instant (µs) from which the gang may start after its last miss: 0 for at once, which it is after the first.
+    """Return the time (µs) from which the gang may start again: 0, at once, after the first time.
 
-    After the second it is held back for 1 s, then 2, 4, ... 60 s.
+    After the second time it waits for 1 s, then 2, 4, ... 60 s.
     """
     if record.misses < 2:
         return 0
@@ -46,7 +46,7 @@ def comes_back_at(record: JobRecord) -> int:
 
 
 def avoided_at(record: JobRecord, now: int) -> frozenset[str]:
-    """The nodes that failed the job lately, as seen at ``now`` (µs)."""
+    """Return the nodes that the job avoids at ``now`` (µs)."""
     return frozenset(node for node, at in record.avoided.items() if now - at < AVOIDED_FOR_US)
 
 

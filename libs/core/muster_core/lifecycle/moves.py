@@ -1,4 +1,4 @@
-"""Which events may move a job in which phase. Anything else is an illegal move: said, counted, and no move."""
+"""Valid transitions: which events are valid in which phase. Anything else is an invalid transition: reported, counted, and ignored."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from muster_core.events import (
 from muster_core.models import TERMINAL_PHASES, Phase
 
 WAITING_PHASES = frozenset({Phase.QUEUED, Phase.EVICTED, Phase.RESTARTING})
-"""Phases in which a job holds no membership and may be placed."""
+"""Phases without a membership, in which a job may be placed."""
 
 ACTIVE_PHASES = frozenset({Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING})
-"""Phases in which a job has a membership."""
+"""Phases with a membership."""
 
 _LIVING_PHASES = frozenset(Phase) - TERMINAL_PHASES
 _EVERY_PHASE = frozenset(Phase)
@@ -39,10 +39,11 @@ LEGAL_PHASES: dict[type[Event], frozenset[Phase]] = {
     JobEvicted: ACTIVE_PHASES,
     JobRestarting: ACTIVE_PHASES,
     JobFinished: _LIVING_PHASES,
-    # Ends of replicas, commands (a delete), stale proposals and late reports arrive in every phase and move none by themselves.
+    # Ends of replicas, commands (delete), outdated proposals and late reports arrive in every phase and change none by
+    # themselves.
     ReplicasChanged: _EVERY_PHASE,
     CommandRequested: _EVERY_PHASE,
     ScaleProposed: _EVERY_PHASE,
     ProgressReported: _EVERY_PHASE,
 }
-"""The phases in which each event is legal."""
+"""The phases in which each event is valid."""

@@ -1,6 +1,6 @@
-"""What progress reports teach of a job: how far it is, and how fast it was at each size that it has had.
+"""What progress reports tell about a job: its step, and its speed at each size.
 
-Speeds are kept as steps and microseconds, never divided here: whoever compares them does so exactly.
+Speeds are stored as steps and microseconds and never divided here, so that comparisons are exact.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from muster_core.models import JobRecord, Progress, Throughput
 
 _SIZES_KEPT = 16
 _SILENCE_US = 60_000_000
-"""After which another replica may speak for the job."""
+"""After this time another replica may report for the job."""
 
 _WINDOW_US = 600_000_000
-"""What is known of a size speaks of about so long, so that a program that changes is seen to."""
+"""The time span that measurements of a size cover, so that changes of the program show."""
 
 
 def with_progress(record: JobRecord, event: ProgressReported, at: int) -> JobRecord:
-    """The record after a report that was stored at ``at`` (µs); one of another attempt, or of a replica that has left, changes nothing.
+    """Return the record after a report stored at ``at`` (µs); one of another attempt, or of a replica that has left,
+    changes nothing.
 
-    One replica speaks for the job. What lies between two of its reports within one generation is a measurement; the first one of a
-    generation only begins it, because the change of size itself takes its time.
+    One replica reports for the job. The difference between two of its reports within one generation is a measurement; the
+    first report of a generation only starts one, because the resize itself takes time.
     """
     speakers = {member.key for member in record.members() if not member.ended}
     if event.attempt != record.attempt or (event.role, event.index) not in speakers:
@@ -53,7 +54,7 @@ def with_progress(record: JobRecord, event: ProgressReported, at: int) -> JobRec
 
 
 def _measured(known: tuple[Throughput, ...], workers: int, steps: int, micros: int) -> tuple[Throughput, ...]:
-    """``known`` with one more measurement; a program that went back to a checkpoint measures nothing."""
+    """Return ``known`` with one more measurement; a program that returned to a checkpoint measures nothing."""
     if steps < 0 or micros <= 0 or workers < 1:
         return known
     by_size = {one.workers: one for one in known}

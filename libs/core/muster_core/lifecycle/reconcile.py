@@ -1,7 +1,7 @@
-"""What pod-launcher does about a job: the difference between what its record wants and what its runtime sees.
+"""Reconciliation of a job by the pod-launcher: the difference between its record and what the runtime observes.
 
-Level-triggered: the answer depends on the two states alone, so a launcher that crashed between an effect and its event finds the
-rest of its work by asking again.
+Level-triggered: the answer depends on the two states alone, so a launcher that crashed between an effect and its event
+continues by reconciling again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """Ask this run of a replica to end."""
+    """Stop this run of a replica."""
 
     role: str
     index: int
@@ -32,7 +32,7 @@ class Stop(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Say what the runtime saw."""
+    """Report what the runtime observed."""
 
     change: ReplicaChange
 
@@ -41,7 +41,7 @@ Step = Start | Stop | Report
 
 
 def reconcile(record: JobRecord | None, seen: Sequence[ReplicaChange], now: int) -> list[Step]:
-    """The steps, given everything that the runtime ``seen`` of the job's runs; ``None``: the job is not wanted at all."""
+    """Return the steps, given what the runtime has ``seen`` of the job's runs; without a record the job is not wanted at all."""
     by_run = {_key(change): change for change in seen}
     steps: list[Step] = []
     over = bool(record and record.terminal)
@@ -54,9 +54,9 @@ def reconcile(record: JobRecord | None, seen: Sequence[ReplicaChange], now: int)
 
 
 def next_work(record: JobRecord, now: int) -> int | None:
-    """The next instant (µs) at which ``reconcile`` may answer otherwise without news.
+    """Return the next time (µs) at which ``reconcile`` may answer differently without a change.
 
-    A held-back restart is due then, or what outlived its job has stayed long enough.
+    A delayed restart is due then, or replicas that outlived their job have stayed long enough.
     """
     if record.terminal:
         end = stays_until(record)
@@ -80,10 +80,10 @@ def _of_replica(
         if replica.ended:
             return []
         if replica.state is not ReplicaState.PLACED:
-            # Runtimes keep what ended by itself until it is reported: what is gone from one went with its node.
-            lost = _report(replica, ReplicaState.LOST, now, "the runtime does not know it any more")
+            # Runtimes keep ended replicas until they are reported: a missing one went with its node.
+            lost = _report(replica, ReplicaState.LOST, now, "the runtime no longer knows it")
             return [Report(msgspec.structs.replace(lost.change, node_lost=True))]
-        # A finished job may keep what runs (cleanPodPolicy None), but nothing of it begins.
+        # An ended job may keep running replicas (cleanPodPolicy None), but starts none.
         if replica.leaving or over:
             return [_report(replica, ReplicaState.REMOVED, now, "")]
         return [Start(replica)] if replica.not_before <= now else []

@@ -1,8 +1,8 @@
-"""How the events of a job add up to its record.
+"""The reducer: applies the events of a job to its record.
 
-Every service folds the same events in the same order with this function, so two of them can never disagree about a job. An event
-that arrives twice, late, or for a past attempt changes nothing but the sequence: races between writers (a cancel against a
-placement, a failure against a growth) are settled here, by their order in the stream, and nowhere else.
+Every service applies the same events in the same order with this function, so no two can disagree about a job. An event
+that arrives twice, late, or for a past attempt changes only the sequence: races between writers (a cancel against a
+placement, a failure against a growth) are settled here, by stream order.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ _FINAL_PHASE = {
     events.Outcome.TIMED_OUT: Phase.TIMED_OUT,
 }
 _MENDED_BY_STARTING = frozenset({"ReplicaFailed", "ReplicaEnded", "NodeLost", "Disrupted"})
-"""Codes of reasons that tell of replicas which are being started again, and are out of date when those run."""
+"""Reason codes of restarting replicas, which are outdated when these run."""
 
 _BEFORE_RUNNING = frozenset({ReplicaState.PLACED, ReplicaState.LAUNCHED})
 
 
 class Folded(msgspec.Struct, frozen=True):
-    """The record after an event; ``illegal`` says why the event moved nothing, where it should not have been."""
+    """The record after an event; ``illegal`` is why the event was an invalid transition, or empty."""
 
     record: JobRecord | None
     illegal: str | None = None
 
 
 def apply_event(record: JobRecord | None, stored: events.StoredEvent) -> Folded:
-    """Add one event to a job's record (``None``: the job is not known yet)."""
+    """Apply one event to a job's record (``None``: the job is not known yet)."""
     if record is None:
         if isinstance(stored.event, events.JobSubmitted):
             return Folded(_submitted(stored, stored.event))
@@ -85,7 +85,7 @@ def _submitted(stored: events.StoredEvent, event: events.JobSubmitted) -> JobRec
         name=event.spec.name if event.spec else "",
         submitter=event.submitter,
         trace=stored.traceparent,
-        reason=Reason(code="Submitted", message="waits to be validated"),
+        reason=Reason(code="Submitted", message="waits for validation"),
         submitted_at=stored.at,
     )
     return with_history(record, stored)
@@ -97,7 +97,7 @@ def _moved(record: JobRecord, stored: events.StoredEvent) -> tuple[JobRecord, st
         return record, f"{_name(event)} in phase {record.phase}"
     match event:
         case events.JobSubmitted():
-            return record, "JobSubmitted of a job that is known"
+            return record, "JobSubmitted of a known job"
         case events.JobValidated():
             return _validated(record, event, stored.at), None
         case events.JobRejected():
@@ -134,7 +134,7 @@ def _validated(record: JobRecord, event: events.JobValidated, at: int) -> JobRec
         job=event.job,
         format=event.job.format,
         built_by=event.built_by,
-        reason=Reason(code=NOT_LOOKED_AT, message="waits for the scheduler's first look"),
+        reason=Reason(code=NOT_LOOKED_AT, message="waits for the scheduler's first evaluation"),
         validated_at=at,
         queued_at=at,
         waiting_since=at,
@@ -161,7 +161,7 @@ def _rejected(record: JobRecord, event: events.JobRejected, at: int) -> JobRecor
 def _waiting(record: JobRecord, event: events.JobWaiting, at: int) -> JobRecord:
     waiting = msgspec.structs.replace(record, phase=Phase.QUEUED, reason=event.reason)
     if awaits_build(record) and not awaits_build(waiting):
-        # Only now does it wait for room.
+        # Its wait begins only now.
         return msgspec.structs.replace(waiting, waiting_since=at)
     return waiting
 
@@ -197,13 +197,13 @@ def _resized(record: JobRecord, event: events.JobResized, at: int) -> tuple[JobR
     missed = with_miss(record, event.avoid, at) if event.avoid else record
     replicas = resize_members(record, event, at, comes_back_at(missed) if event.avoid else 0)
     if replicas is None:
-        return record, "JobResized adds a replica that is still there"
+        return record, "JobResized adds a replica that still exists"
     resized = msgspec.structs.replace(
         missed,
         generation=event.generation,
         replicas=replicas,
         resized_at=at,
-        # A size set by hand stays so when nodes take members of it.
+        # A size set by hand remains when nodes lose members of it.
         resized_by=event.policy or record.resized_by,
         reason=event.reason,
     )
@@ -238,7 +238,7 @@ def _replicas_changed(record: JobRecord, event: events.ReplicasChanged, at: int)
         record = msgspec.structs.replace(
             record,
             phase=Phase.LAUNCHING,
-            reason=Reason(code="Launching", message="its replicas are being started"),
+            reason=Reason(code="Launching", message="its replicas are starting"),
         )
     if record.phase is Phase.RUNNING and _is_whole_again(record):
         return msgspec.structs.replace(record, reason=_runs_again(record))
@@ -255,7 +255,7 @@ def _replicas_changed(record: JobRecord, event: events.ReplicasChanged, at: int)
 
 
 def _is_whole_again(record: JobRecord) -> bool:
-    """Whether what the job's reason says of replicas that are started again has come true."""
+    """Return whether the restart that the job's reason announces has happened."""
     was_mended = record.reason is not None and (
         record.reason.code in _MENDED_BY_STARTING
         or (record.reason.code == RESTART_REQUESTED and not any(m.restarting for m in record.members()))
@@ -338,5 +338,5 @@ def _commanded(record: JobRecord, event: events.CommandRequested, at: int) -> Jo
 
 def _who_asked(event: events.CommandRequested) -> str:
     if not event.by:
-        return event.message or "its user asked for it"
-    return f"{event.by} asked for it" + (f": {event.message}" if event.message else "")
+        return event.message or "requested by its user"
+    return f"requested by {event.by}" + (f": {event.message}" if event.message else "")

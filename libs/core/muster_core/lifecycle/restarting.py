@@ -1,6 +1,6 @@
-"""Restarts that a user asks for: of the whole gang, or of one replica. Neither is a failure, and neither is held back.
+"""Restarts on request: of the whole gang, or of one replica. They are not failures and have no back-off.
 
-The command itself moves the job, so that it is settled by its order in the stream against a failure, an eviction or an end.
+The command itself changes the phase, so that stream order settles it against a failure, an eviction or an end.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from muster_core.lifecycle.moves import ACTIVE_PHASES
 from muster_core.models import JobRecord, Phase, Reason, ReplicaState
 
 RESTART_REQUESTED = "RestartRequested"
-"""The code of what is started again because its user wants it so."""
+"""The reason code of a requested restart."""
 
 
 def restart_commanded(record: JobRecord, event: CommandRequested, at: int) -> JobRecord:
-    """What becomes of a job that is told to start again; one that does not run, or is about to end, takes no notice."""
+    """Return the record after a restart command; a job that does not run, or is about to end, ignores it."""
     if record.phase not in ACTIVE_PHASES or record.cancel_requested:
         return record
     return _restart_replica(record, event) if event.role else _restart_gang(record, event, at)
@@ -28,19 +28,19 @@ def _restart_gang(record: JobRecord, event: CommandRequested, at: int) -> JobRec
         record,
         phase=Phase.RESTARTING,
         replicas=send_away(record),
-        reason=Reason(code=RESTART_REQUESTED, message=f"{event.by or 'its user'} has it started again"),
+        reason=Reason(code=RESTART_REQUESTED, message=f"restart requested by {event.by or 'its user'}"),
         waiting_since=at,
         not_before=0,
     )
 
 
 def _restart_replica(record: JobRecord, event: CommandRequested) -> JobRecord:
-    """The replica is asked to end; that it has ended is told by the runtime, and starting it again follows from that."""
+    """Return the record with the replica terminating; the runtime reports its end, and the restart follows from that."""
     key = (event.role, event.target)
     named = [m for m in record.members() if m.key == key and _runs(m.state)]
     if not named:
         return record
-    words = f"{event.by or 'its user'} has {event.role}-{event.target} started again"
+    words = f"restart of {event.role}-{event.target} requested by {event.by or 'its user'}"
     return msgspec.structs.replace(
         record,
         replicas=tuple(

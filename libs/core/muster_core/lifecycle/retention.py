@@ -1,6 +1,6 @@
-"""How long what is left of a finished job is kept: its record, and the replicas that its clean-up policy lets stay.
+"""Retention of ended jobs: their records, and replicas that their clean-up policy keeps.
 
-The job's own time to live decides, else the platform's; and where too many finished jobs are kept, those that ended first go first.
+The job's own time to live decides, else the platform's; if too many ended jobs are kept, the oldest go first.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from muster_core.models import JobRecord, Phase
 
 _US = 1_000_000
 _REJECTED_TTL_S = 3600
-"""Whoever submitted a rejected document was told; its record is kept for a look, not for ever."""
+"""The submitter has seen the rejection; its record is kept for inspection only."""
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """What the platform keeps: jobs without a time to live for ``ttl_s`` seconds after their end, and at most ``most`` finished ones.
+    """The platform's retention: ``ttl_s`` seconds for jobs without a time to live, and at most ``most`` ended jobs.
 
-    0 is no bound.
+    0 means unlimited.
     """
 
     ttl_s: int = 0
@@ -25,7 +25,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ttl_end(record: JobRecord, retention: Retention | None = None) -> int | None:
-    """The instant (µs) at which the time to live of a finished job is over; None where it has none."""
+    """Return when (µs) the time to live of an ended job is over, or None."""
     if not record.terminal:
         return None
     if record.phase is Phase.REJECTED:
@@ -36,12 +36,12 @@ def ttl_end(record: JobRecord, retention: Retention | None = None) -> int | None
 
 
 def stays_until(record: JobRecord) -> int | None:
-    """The instant (µs) at which replicas that outlived their job have to go; None where none does, or nothing bounds it."""
+    """Return when (µs) replicas that outlived their job must stop, or None."""
     stays = any(not replica.ended and not replica.leaving for replica in record.replicas)
     return ttl_end(record) if stays else None
 
 
 def outstays(record: JobRecord, now: int) -> bool:
-    """Whether replicas that outlived their job have to go, as seen at ``now`` (µs)."""
+    """Return whether replicas that outlived their job must stop at ``now`` (µs)."""
     end = stays_until(record)
     return end is not None and now >= end

@@ -1,4 +1,4 @@
-"""Where a service answers, for those who want to open it."""
+"""The address of a service job."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ _SCHEMES = ("http", "https")
 
 
 def address_of(record: JobRecord) -> str:
-    """The address of the first replica of a service that runs, as a URL where its template has a port named http or https.
+    """Return the address of the first running replica of a service, as a URL if its template has a port named http or
+    https.
 
-    Empty while none runs, and for jobs that are no service.
+    Empty while none runs, and for other jobs.
     """
     job = record.job
     if job is None or job.kind is not JobKind.SERVICE or record.terminal:

@@ -1,8 +1,8 @@
-"""How much faster a job is with more workers: Amdahl's law, fitted to what the job has reported.
+"""The speed-up model: Amdahl's law, fitted to the job's progress reports.
 
-With a serial fraction f, n workers are n / (1 + f (n - 1)) times as fast as one (Amdahl, 1967). Rates at two sizes identify f; with more
-of them it comes from the least-squares line of n / rate over n - 1, as its slope over its intercept. Everything is rational: whoever
-compares two speed-ups gets the same answer on every machine.
+With a serial fraction f, n workers are n / (1 + f (n - 1)) times as fast as one (Amdahl, 1967). Rates at two sizes
+determine f; with more, f is the slope over the intercept of the least-squares line of n / rate over n - 1. All numbers
+are rational, so every machine gets the same answer.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import msgspec
 from muster_core.models import Throughput
 
 MILLI = 1000
-"""Thousandths of a worker, in which gains are told."""
+"""Thousandths of a worker, the unit of gains."""
 
 _UNMEASURED = Fraction(14, 100)
-"""The serial fraction of a job that nobody has measured."""
+"""The serial fraction of an unmeasured job."""
 
 _US = 1_000_000
 
 
 class SpeedUp(msgspec.Struct, frozen=True, kw_only=True):
-    """``serial`` is the serial fraction, 0 to 1 in thousandths; ``sizes`` is at how many sizes the job was measured.
+    """``serial`` is the serial fraction, 0 to 1 in thousandths; ``sizes`` is the number of measured sizes.
 
-    ``milli_rate`` is the rate of one worker in thousandths of a step a second, 0 where nobody knows.
+    ``milli_rate`` is the rate of one worker in thousandths of a step per second, 0 if unknown.
     """
 
     serial: Fraction = _UNMEASURED
@@ -34,16 +34,16 @@ class SpeedUp(msgspec.Struct, frozen=True, kw_only=True):
     milli_rate: int = 0
 
     def at(self, workers: int) -> Fraction:
-        """How many times as fast as one worker ``workers`` are; 0 of them do nothing."""
+        """Return how many times as fast as one worker ``workers`` are; 0 for none."""
         return workers / (1 + self.serial * (workers - 1)) if workers > 0 else Fraction(0)
 
     def gain(self, workers: int) -> Fraction:
-        """What one more worker adds beside ``workers``."""
+        """Return what one more worker adds to ``workers``."""
         return self.at(workers + 1) - self.at(workers)
 
 
 def speed_up_of(measured: Sequence[Throughput]) -> SpeedUp:
-    """The speed-up that explains what was measured best; one size alone tells the rate, but not the serial fraction."""
+    """Return the model that fits the measurements best; a single size determines the rate but not the serial fraction."""
     points = [
         (one.workers - 1, Fraction(one.workers * one.micros, one.steps * _US))
         for one in measured
@@ -63,7 +63,7 @@ def speed_up_of(measured: Sequence[Throughput]) -> SpeedUp:
 
 
 def _line(points: Sequence[tuple[int, Fraction]]) -> tuple[Fraction, Fraction]:
-    """Slope and intercept of the least-squares line through points of at least two different x."""
+    """Return slope and intercept of the least-squares line through points of at least two different x."""
     mean_x = Fraction(sum(x for x, _ in points), len(points))
     mean_y = sum((y for _, y in points), Fraction(0)) / len(points)
     spread = sum(((x - mean_x) ** 2 for x, _ in points), Fraction(0))

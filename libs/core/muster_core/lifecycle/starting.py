@@ -1,7 +1,7 @@
-"""How long replicas may take from their placement until they have started: the gang as a whole, and later those who join it.
+"""Start timeouts: of the whole gang, and of replicas that join it later.
 
-A gang that hangs half-started holds room and does nothing with it, and so does a growth that does not come up. Restarts of members that
-have run once are another matter: those have their own back-off and limit.
+A gang that hangs half-started holds capacity without using it, and so does a growth that does not come up. Restarts of
+members that have run once have their own back-off and limit.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from muster_core.frameworks import held_back
 from muster_core.models import JobRecord, Phase, ReplicaRecord
 
 START_TIMEOUT = "StartTimeout"
-"""The code of what is given up because it did not start in time."""
+"""The reason code of a start timeout."""
 
 _US = 1_000_000
 _STARTING = (Phase.PLACED, Phase.LAUNCHING)
@@ -18,15 +18,15 @@ _FIRST_GENERATION = 1
 
 
 def start_timeout_of(record: JobRecord, default_s: int) -> int:
-    """The seconds that its start may take: what the job says, else ``default_s``; 0 where there is no bound."""
+    """Return the start timeout in seconds: the job's, else ``default_s``; 0 for none."""
     said = record.job.run.start_timeout_s if record.job else None
     return default_s if said is None else said
 
 
 def start_due(record: JobRecord, default_s: int) -> int | None:
-    """The instant (µs) by which the whole gang, or the first of those who joined it later, must have started.
+    """Return when (µs) the whole gang, or the first of the added replicas, must have started.
 
-    None where nothing of it is still to start, or nothing bounds it.
+    None if all have started, or there is no timeout.
     """
     timeout_us = start_timeout_of(record, default_s) * _US
     if not timeout_us or record.cancel_requested:
@@ -39,13 +39,13 @@ def start_due(record: JobRecord, default_s: int) -> int | None:
 
 
 def unstarted(record: JobRecord) -> tuple[ReplicaRecord, ...]:
-    """The members that have not started yet in this attempt, those left out that wait for others of the gang."""
+    """Return the members that have not started in this attempt, except those that wait for others of the gang."""
     late = tuple(m for m in record.members() if not m.ended and not m.running_at and not m.restart)
     return tuple(m for m in late if not held_back(record, m)) or late
 
 
 def late_joiners(record: JobRecord, default_s: int, now: int) -> tuple[ReplicaRecord, ...]:
-    """Those who joined a running gang and had not started when their time was over, as seen at ``now`` (µs)."""
+    """Return the added replicas of a running gang that missed their start timeout at ``now`` (µs)."""
     timeout_us = start_timeout_of(record, default_s) * _US
     if not timeout_us or record.phase is not Phase.RUNNING:
         return ()
@@ -61,5 +61,5 @@ def _joining(record: JobRecord) -> list[ReplicaRecord]:
 
 
 def _began(joiner: ReplicaRecord) -> int:
-    """From when on (µs) it could start."""
+    """Return from when (µs) the replica could start."""
     return max(joiner.placed_at, joiner.not_before)

@@ -1,4 +1,4 @@
-"""When a job has succeeded, and who is restarted when one of it fails, by framework.
+"""Success and restart rules, by framework.
 
 Source: the training operators' documented success rules.
 """
@@ -27,10 +27,10 @@ _LEADERS = {
     Framework.PADDLE: ("master",),
     Framework.MXNET: ("scheduler",),
 }
-"""Whose success is the job's, where there is one."""
+"""The roles whose success is the job's."""
 
 _SERVERS = ("ps", "server")
-"""Who waits for the others and need not end by itself."""
+"""Roles that serve the others and need not end by themselves."""
 
 _WORKERS_ALONE = frozenset({Framework.TENSORFLOW, Framework.MXNET})
 """Frameworks in which, without a leader, every other role serves the workers."""
@@ -38,17 +38,17 @@ _WORKERS_ALONE = frozenset({Framework.TENSORFLOW, Framework.MXNET})
 _STALLED_BY_A_LOSS = frozenset(
     {Framework.PYTORCH, Framework.MPI, Framework.HOROVOD, Framework.XGBOOST, Framework.PADDLE}
 )
-"""Frameworks whose members wait for one that is lost, unless they can do without it."""
+"""Frameworks whose members wait for a lost one, unless they are elastic."""
 
 
 def succeeded(replica: ReplicaRecord) -> bool:
-    """Whether it exited by itself with 0; one that was asked to end has not."""
+    """Return whether a replica exited with 0 by itself; one that was asked to end has not."""
     ended_well = replica.state is ReplicaState.EXITED and replica.exit_code == 0 and not replica.signal
     return ended_well and not replica.restarting
 
 
 def success_of(record: JobRecord, job: Job) -> str | None:
-    """The sentence that says why the job has succeeded, or ``None`` if it has not."""
+    """Return the message of a successful job, or ``None``."""
     members = record.members()
     leaders = [m for m in members if m.role in _LEADERS.get(job.framework, ())]
     if leaders:
@@ -64,9 +64,10 @@ def success_of(record: JobRecord, job: Job) -> str | None:
 
 
 def restart_scope_of(job: Job) -> RestartScope:
-    """Who is restarted when one replica fails: what the job says, else the whole gang where a lost member stalls the others.
+    """Return what restarts when one replica fails: the job's choice, else the whole gang if a lost member stalls the
+    others.
 
-    JAX's processes are counted once, when they start, so that even one that may grow is restarted as a whole.
+    JAX processes are counted once, at their start, so even an elastic job restarts as a whole.
     """
     if job.run.restart_scope is not None:
         return job.run.restart_scope

@@ -1,6 +1,6 @@
-"""A job that its user holds back: it gives up its room, keeps its place in the queue, and waits to be resumed.
+"""Suspension: a job gives up its allocations, keeps its queue position, and waits to be resumed.
 
-The command itself moves the job, so that it is settled by its order in the stream against a placement, a restart or an end.
+The command itself changes the phase, so that stream order settles it against a placement, a restart or an end.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from muster_core.lifecycle.members import send_away
 from muster_core.models import JobRecord, Phase, Reason
 
 SUSPENDED = "Suspended"
-"""The code of a job that waits to be resumed."""
+"""The reason code of a suspended job."""
 
 RESUMED = "Resumed"
-"""The code of a job that was resumed, and at which the scheduler has not looked again."""
+"""The reason code of a resumed job that the scheduler has not evaluated yet."""
 
 
 def wants_suspension(record: JobRecord, from_the_start: bool) -> bool:
-    """Whether a job that has just been validated is to be held: as its user said last, else as its document says."""
+    """Return whether a newly validated job is suspended: by the last command, else by its document."""
     return from_the_start if record.suspended is None else record.suspended
 
 
 def suspend(record: JobRecord, at: int, by: str = "") -> JobRecord:
-    """The job without its membership. The clock of its active deadline starts anew when it runs again, as that of a Kubernetes Job does."""
+    """Return the job without its membership. Its active deadline restarts when it runs again, as in a Kubernetes Job."""
     whose = f"{by} has" if by else "it is"
     return msgspec.structs.replace(
         record,
@@ -43,19 +43,19 @@ def suspend(record: JobRecord, at: int, by: str = "") -> JobRecord:
 
 
 def resume(record: JobRecord, at: int) -> JobRecord:
-    """The job back in its queue, with the place that it had."""
+    """Return the job in its queue, at its former position."""
     code = NOT_LOOKED_AT if record.awaited_build else RESUMED
     return msgspec.structs.replace(
         record,
         phase=Phase.QUEUED,
         suspended=False,
-        reason=Reason(code=code, message="is resumed, and waits for the scheduler to look at it"),
+        reason=Reason(code=code, message="is resumed, and waits for the scheduler"),
         waiting_since=at,
     )
 
 
 def suspension_commanded(record: JobRecord, event: CommandRequested, at: int) -> JobRecord:
-    """What becomes of a job that is told to be held or to go on; one that has ended, or is about to, takes no notice."""
+    """Return the record after a suspend or resume command; a job that has ended, or is about to, ignores it."""
     if record.terminal or record.cancel_requested:
         return record
     hold = event.command is Command.SUSPEND

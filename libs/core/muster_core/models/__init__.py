@@ -1,7 +1,7 @@
-"""The words that every part of Muster shares, as immutable data.
+"""The shared data model: immutable structs.
 
-Quantities are integers: milli-CPU, bytes, milli-GPU. Instants are microseconds since the Unix epoch, so that they
-survive JSON readers that keep numbers in doubles.
+Quantities are integers: milli-CPU, bytes, milli-GPU. Times are microseconds since the Unix epoch, so that they survive
+JSON readers that store numbers as doubles.
 """
 
 from muster_core.models.job import (

@@ -1,8 +1,4 @@
-"""The one model that every format becomes: what a user wants to run, with nothing of the format left.
-
-Fields whose meaning needs a decision elsewhere (elastic policies, topology levels, deadlines) are here from the beginning, so
-that stored jobs never need a migration when the part that acts on them arrives.
-"""
+"""The job model that every format is converted to."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from muster_core.models.resources import Resources
 
 
 class Framework(enum.StrEnum):
-    """Who the replicas are to each other, hence what each is told and when the job has succeeded."""
+    """The framework, which decides the environment of replicas and when the job has succeeded."""
 
     PLAIN = "plain"
     TENSORFLOW = "tensorflow"
@@ -38,12 +34,12 @@ class JobKind(enum.StrEnum):
 
     @property
     def restart_policy(self) -> RestartPolicy:
-        """The policy of a role that says none: what is meant to stay up is always started again."""
+        """The default restart policy: a service always restarts."""
         return RestartPolicy.ALWAYS if self is JobKind.SERVICE else RestartPolicy.NEVER
 
 
 class Category(enum.StrEnum):
-    """Which of the platform's defaults a job gets: for training, for everything else that runs, or for builds."""
+    """Which platform defaults apply: for training, for other jobs, or for builds."""
 
     EXPERIMENTS = "experiments"
     JOBS = "jobs"
@@ -51,13 +47,13 @@ class Category(enum.StrEnum):
 
 
 class Convention(enum.StrEnum):
-    """Whose variables a program expects besides its framework's."""
+    """Additional variables that a program expects besides its framework's."""
 
     POLYAXON = "polyaxon"
 
 
 class RestartPolicy(enum.StrEnum):
-    """When an ended replica is started again; ``ExitCode``: 128 and above are retryable, 1-127 are not."""
+    """When an ended replica restarts; ``ExitCode``: 128 and above are retryable, 1-127 are not."""
 
     ALWAYS = "Always"
     ON_FAILURE = "OnFailure"
@@ -66,7 +62,7 @@ class RestartPolicy(enum.StrEnum):
 
 
 class RestartScope(enum.StrEnum):
-    """Who is restarted when one replica fails: that one, or the whole gang from its checkpoint."""
+    """What restarts when one replica fails: that replica, or the whole gang from its checkpoint."""
 
     REPLICA = "replica"
     GANG = "gang"
@@ -81,7 +77,7 @@ class CleanPodPolicy(enum.StrEnum):
 
 
 class SuccessPolicy(enum.StrEnum):
-    """``Default`` is the framework's own rule; ``AllWorkers`` asks for every worker."""
+    """``Default`` is the framework's rule; ``AllWorkers`` requires every worker."""
 
     DEFAULT = "Default"
     ALL_WORKERS = "AllWorkers"
@@ -113,9 +109,9 @@ class Toleration(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defau
 class Template(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """How one replica runs.
 
-    ``requests`` is what is counted, as Kubernetes counts it (limits stand in where no request is given). ``command`` and ``args`` follow
-    Kubernetes: either may be empty, then the image's own apply. ``node_affinity`` and ``pod`` are raw Kubernetes JSON (a
-    NodeAffinity and a whole PodTemplateSpec); ``pod`` is for the Kubernetes runtime only.
+    ``requests`` are counted as in Kubernetes (a limit without a request is the request). ``command`` and ``args`` follow
+    Kubernetes: if empty, the image's own apply. ``node_affinity`` and ``pod`` are raw Kubernetes JSON (a NodeAffinity and
+    a whole PodTemplateSpec); ``pod`` is for the Kubernetes runtime only.
     """
 
     image: str = ""
@@ -136,7 +132,7 @@ class Template(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
 
 
 class Role(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """Replicas of one sort. ``min <= replicas <= max``: the gang's floor, what is asked for at the start, the ceiling.
+    """Replicas of one kind. ``min <= replicas <= max``: the gang's minimum, the requested size, the upper bound.
 
     ``overrides`` replace the whole template of single indices; formats that merge field by field have merged already.
     """
@@ -150,12 +146,12 @@ class Role(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
     restart_policy: RestartPolicy = RestartPolicy.NEVER
 
     def template_of(self, index: int) -> Template:
-        """The template of replica ``index``."""
+        """Return the template of replica ``index``."""
         return self.overrides.get(index, self.template)
 
 
 class PlacementPolicy(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """Where the gang may stand: ``topology`` is a node label whose values are the domains."""
+    """Placement of the gang: ``topology`` is a node label whose values are the domains."""
 
     strategy: Strategy = Strategy.PACK
     topology: str = ""
@@ -164,7 +160,7 @@ class PlacementPolicy(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_
 
 
 class ElasticPolicy(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """How the job grows and shrinks; an empty ``policy`` is the queue's."""
+    """How the job is resized; an empty ``policy`` means the queue's."""
 
     policy: str = ""
     cool_down_s: int = 0
@@ -172,7 +168,7 @@ class ElasticPolicy(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_de
 
 
 class RunPolicy(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """The job's life: deadlines and delays in seconds, ``None`` where there is none."""
+    """Deadlines and delays in seconds, ``None`` for none."""
 
     restart_scope: RestartScope | None = None
     backoff_limit: int = 3
@@ -186,9 +182,9 @@ class RunPolicy(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
 
 
 class Rendezvous(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """How the agents of an elastic PyTorch or Paddle job find each other. Source: torchrun's own options.
+    """Rendezvous of an elastic PyTorch or Paddle job. Source: torchrun's options.
 
-    An empty ``host`` is the first worker's address, an empty ``job_id`` the job's own. ``port`` counts where ``host`` is given.
+    An empty ``host`` is the first worker's address, an empty ``job_id`` the job's own. ``port`` applies with ``host``.
     """
 
     backend: str = "c10d"
@@ -201,11 +197,12 @@ class Rendezvous(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defau
 
 
 class FrameworkOptions(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What the framework is told beyond names and counts.
+    """Framework options beyond names and counts.
 
-    ``processes`` is how many processes (PyTorch) or slots (MPI) one replica has: a number, or ``auto``, ``cpu``, ``gpu``; empty for the
-    framework's own. ``sparse_cluster`` tells a TensorFlow worker of itself and every ps only; ``evaluator_in_cluster`` lists the
-    evaluator with the others. ``model_dir`` goes into TF_CONFIG. ``parameters`` are the hyper-parameters that a convention passes on.
+    ``processes`` is the number of processes (PyTorch) or slots (MPI) of one replica: a number, ``auto``, ``cpu`` or
+    ``gpu``; empty for the framework's default. ``sparse_cluster`` shows a TensorFlow worker itself and the parameter
+    servers only; ``evaluator_in_cluster`` lists the evaluator with the others. ``model_dir`` goes into TF_CONFIG.
+    ``parameters`` are hyper-parameters for a convention.
     """
 
     processes: str = ""
@@ -220,7 +217,7 @@ class FrameworkOptions(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit
 class Build(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What a build job makes: ``image``, from ``base`` by running ``steps`` in a shell with ``env``.
 
-    Where replicas are processes there are no images: the steps run in a folder of the build's own.
+    The process runtime has no images: the steps run in a folder of the build's own.
     """
 
     base: str = ""
@@ -230,7 +227,7 @@ class Build(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
 
 
 class AppliedDefaults(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """Which of the platform's defaults a job got: the ``version`` that was in force, and what it filled in (``worker.node_selector``)."""
+    """The platform defaults of a job: their ``version``, and the fields that they filled in (``worker.node_selector``)."""
 
     category: Category
     version: int
@@ -238,10 +235,10 @@ class AppliedDefaults(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_
 
 
 class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """A training job, normalised. ``name`` is a DNS-1035 label; an empty ``queue`` is the namespace's own.
+    """A normalised training job. ``name`` is a DNS-1035 label; an empty ``queue`` is the namespace's own.
 
-    ``build`` is what a job of kind build makes. ``built_by`` names the build job of the same submission that must have succeeded before
-    this one starts. ``category`` is the kind's own where it is not given; ``defaults`` is filled in when the job is validated.
+    ``build`` is what a job of kind build makes. ``built_by`` names the build job of the same submission that must succeed
+    first. ``category`` defaults by kind; ``defaults`` is set at validation.
     """
 
     name: str
@@ -267,5 +264,5 @@ class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tru
     warnings: tuple[Problem, ...] = ()
 
     def role(self, name: str) -> Role | None:
-        """The role of that name."""
+        """Return the role of that name."""
         return next((role for role in self.roles if role.name == name), None)

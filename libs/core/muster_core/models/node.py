@@ -1,4 +1,4 @@
-"""A node as its runtime describes it."""
+"""A node as its runtime reports it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ class Taint(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
 
 
 class Node(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What a node offers (``allocatable``), what others use of it (``foreign``), and whom it admits.
+    """What a node offers (``allocatable``), what others use of it (``foreign``), its labels and taints.
 
-    Whole GPUs are ``allocatable.gpu // 1000``, indexed from 0; ``gpu_memory`` is the memory of each, in bytes (0: not known).
-    ``pods`` bounds the number of replicas. A node that is not ``ready`` or is ``unschedulable`` gets no new replica.
+    Whole GPUs are ``allocatable.gpu // 1000``, indexed from 0; ``gpu_memory`` is the memory of each in bytes (0:
+    unknown). ``pods`` bounds the number of replicas. A node that is not ``ready`` or is ``unschedulable`` gets no new
+    replica.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What an operator says of a queue: whose jobs wait there, what they are sure of, and what they may never exceed."""
+"""Queues as operators define them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import msgspec
 from muster_core.models.resources import Resources
 
 DEFAULT_QUEUE = "default"
-"""The queue that is always there, at the top of the tree."""
+"""The queue that always exists, at the top of the tree."""
 
 ELASTIC_POLICIES = ("marginal_gain", "dragon", "max_min", "none")
-"""By what elastic jobs may grow and shrink."""
+"""The elastic policies."""
 
 
 class QueuePolicy(enum.StrEnum):
-    """Who goes next within a queue.
+    """The order within a queue.
 
-    ``fifo_skip``: priority, then arrival; who does not fit does not block those behind. ``strict_fifo``: the same order, and nobody
-    passes the first. ``drf``: the submitter whose dominant share is lowest, then as ``fifo_skip``.
+    ``fifo_skip``: priority, then arrival; a job that does not fit does not block later ones. ``strict_fifo``: the same
+    order without skipping. ``drf``: the submitter with the lowest dominant share first, then as ``fifo_skip``.
     """
 
     FIFO_SKIP = "fifo_skip"
@@ -28,7 +28,7 @@ class QueuePolicy(enum.StrEnum):
 
 
 class QueueChangeKind(enum.StrEnum):
-    """What became of a queue when queues were applied."""
+    """How applying queues changed a queue."""
 
     CREATED = "created"
     CHANGED = "changed"
@@ -37,11 +37,11 @@ class QueueChangeKind(enum.StrEnum):
 
 
 class QueueElastic(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """How elastic jobs of a queue grow and shrink; what is 0, or empty, is as the platform's settings say.
+    """How elastic jobs of a queue are resized; 0 or empty means the platform's setting.
 
-    ``policy`` is for jobs that name none themselves. A queue grows its jobs after ``quiet_s`` seconds without scheduling or scaling, and
-    leaves a job alone for ``cool_down_s`` seconds after a change of its size. A change is of at most ``step`` replicas. ``min_gain`` is in
-    thousandths of a worker: growth that speeds a job up by less is not worth it.
+    ``policy`` is for jobs without their own. Jobs grow after ``quiet_s`` idle seconds of the pool, and keep their size
+    for ``cool_down_s`` seconds after a resize. A growth adds at most ``step`` replicas. ``min_gain`` is in thousandths of
+    a worker: a smaller gain is not worth it.
     """
 
     policy: str = ""
@@ -54,10 +54,10 @@ class QueueElastic(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_def
 class QueueSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A queue as applied. Queues form a tree: ``parent`` is empty at the top.
 
-    A resource that ``guaranteed`` or ``limit`` gives no amount (0) is not guaranteed and not limited. ``weight`` is the share among
-    siblings. After ``starvation_after_s`` seconds a job that waits for room gets a reservation. ``preempts_within`` lets jobs of the queue
-    take room from those of lower priority in it, ``reclaims`` from queues that have borrowed what is guaranteed here. Jobs of
-    ``namespaces`` that name no queue wait here. Without ``elastic`` the queue grows and shrinks as the platform's settings say.
+    A resource that ``guaranteed`` or ``limit`` does not name (0) is not guaranteed and not limited. ``weight`` is the
+    share among siblings. After ``starvation_after_s`` seconds a waiting job gets a reservation. ``preempts_within`` lets
+    jobs preempt lower priorities of the queue, ``reclaims`` lets it take its guarantee back from borrowers. Jobs of
+    ``namespaces`` that name no queue wait here. Without ``elastic`` the platform's settings apply.
     """
 
     name: str

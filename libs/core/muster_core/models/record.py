@@ -1,7 +1,6 @@
-"""The folded record of a job: everything that its events add up to.
+"""The job record: the projection of a job's events.
 
-Status-tracker keeps it, and every other service folds the same events with the same function, so that there is no second opinion
-about where a job stands.
+The status-tracker stores it; every other service applies the same events with the same reducer.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from muster_core.models.problem import Problem
 
 
 class Phase(enum.StrEnum):
-    """Where a job stands. ``Scaling`` is no phase: it shows as a running job with a replica that is placed but does not run."""
+    """The phase of a job. A job that is being resized is running with a replica that is placed but does not run yet."""
 
     SUBMITTED = "Submitted"
     REJECTED = "Rejected"
@@ -33,11 +32,11 @@ class Phase(enum.StrEnum):
 
 
 TERMINAL_PHASES = frozenset({Phase.REJECTED, Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED, Phase.TIMED_OUT})
-"""Phases that never change again."""
+"""Terminal phases."""
 
 
 class ReplicaState(enum.StrEnum):
-    """Where one replica stands, from the decision to its confirmed end."""
+    """The state of one replica, from the decision to its confirmed end."""
 
     PLACED = "placed"
     LAUNCHED = "launched"
@@ -51,7 +50,7 @@ class ReplicaState(enum.StrEnum):
 ENDED_STATES = frozenset(
     {ReplicaState.EXITED, ReplicaState.REJECTED, ReplicaState.LOST, ReplicaState.REMOVED}
 )
-"""States in which a replica holds nothing any more."""
+"""States in which a replica has released its allocation."""
 
 
 class Reason(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -63,11 +62,11 @@ class Reason(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
 
 
 class ReplicaRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """One replica of one attempt. ``generation`` is the membership that it joined with; ``restart`` counts its own restarts.
+    """One replica of one attempt. ``generation`` is the one it joined in; ``restart`` counts its own restarts.
 
-    ``not_before`` (µs) holds back a restart. ``leaving`` says that the membership no longer has it, although its end is
-    not yet confirmed; it holds its room until then. ``leaves_for`` is the waiting job that is to have that room, empty where nobody is.
-    ``restarting`` says that it is asked to end because it is to be started again; ``node_lost`` that it ended with its node.
+    ``not_before`` (µs) delays a restart. ``leaving``: it is no longer a member although its end is not confirmed; it
+    keeps its allocation until then. ``leaves_for`` is the waiting job that gets its capacity, or empty. ``restarting``:
+    it is being ended in order to restart; ``node_lost``: it ended with its node.
     """
 
     role: str
@@ -104,7 +103,7 @@ class ReplicaRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_de
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """One line of a job's story: an event, who said it and when, in words."""
+    """One line of a job's history: an event, its source and time, in words."""
 
     at: int
     event: str
@@ -114,7 +113,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_def
 
 
 class Throughput(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """How fast a job was at a size: ``steps`` in ``micros`` (µs) with ``workers`` replicas that compute."""
+    """The speed of a job at a size: ``steps`` in ``micros`` (µs) with ``workers`` computing replicas."""
 
     workers: int
     steps: int
@@ -122,7 +121,7 @@ class Throughput(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defau
 
 
 class Progress(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """How far a job has come, as replica ``index`` of ``role`` said at ``at`` (µs) in ``generation`` of ``attempt``.
+    """The latest progress report, by replica ``index`` of ``role`` at ``at`` (µs) in ``generation`` of ``attempt``.
 
     ``metrics`` are rendered as the program wrote them.
     """
@@ -137,18 +136,18 @@ class Progress(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
 
 
 class JobRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """Everything known of a job after the event at stream sequence ``applied_sequence``.
+    """The state of a job after the event at stream sequence ``applied_sequence``.
 
-    ``replicas`` holds the replicas of the current attempt, and those of earlier ones until their end is confirmed. ``job`` is absent
-    until the job is validated. ``trace`` is the traceparent of the submission. ``built_by`` is the id of the build job that must have
-    succeeded first. ``restarts`` counts the restarts in a row, the last of which was due at ``restarted_at``. ``queued_at`` is the
-    arrival that gives the job its place in the queue, ``waiting_since`` the start of its present wait. ``resized_by`` is the policy of
-    the last change of this attempt's size. ``suspended`` is what its user asked last (None: nothing), ``suspended_at`` when it was held
-    last, ``awaited_build`` whether its build was still due then. ``asked`` has the sizes by role that a user asked for and that are not
-    reached. ``active_from`` is what its active deadline counts from. ``throughput`` is what progress reports told of the sizes that the
-    job has had, by size. ``misses`` counts how often nodes failed the gang in a row, the last time at ``missed_at``; ``avoided`` are
-    those nodes, each with the instant of its last miss. ``cancelled`` says in words who wanted the job's end. All instants are
-    microseconds since the epoch, 0 where not yet.
+    ``replicas`` holds the replicas of the current attempt, and those of earlier ones until their end is confirmed.
+    ``job`` is absent until validation. ``trace`` is the traceparent of the submission. ``built_by`` is the id of the
+    build job that must succeed first. ``restarts`` counts restarts in a row, the last of which was due at
+    ``restarted_at``. ``queued_at`` decides the queue position, ``waiting_since`` is the start of the current wait.
+    ``resized_by`` is the policy of the last resize of this attempt. ``suspended`` is the user's last request (None:
+    none), ``suspended_at`` the last suspension, ``awaited_build`` whether its build was due then. ``asked`` has the
+    requested sizes by role that are not reached. ``active_from`` is the start of the active deadline. ``throughput`` has
+    measured speeds by size. ``misses`` counts how often nodes failed the gang in a row, the last time at ``missed_at``;
+    ``avoided`` maps those nodes to the time. ``cancelled`` describes who requested the end. All times are microseconds
+    since the epoch, 0 if not set.
     """
 
     job_id: str
@@ -197,19 +196,19 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
 
     @property
     def terminal(self) -> bool:
-        """Whether the job has ended for good."""
+        """Whether the job has ended."""
         return self.phase in TERMINAL_PHASES
 
     @property
     def settled(self) -> bool:
-        """Whether the job has ended and nothing of it holds room any more."""
+        """Whether the job has ended and holds no allocation."""
         return self.terminal and all(replica.ended for replica in self.replicas)
 
     def members(self) -> tuple[ReplicaRecord, ...]:
-        """The replicas of the current attempt that belong to its membership."""
+        """Return the members: replicas of the current attempt that are not leaving."""
         return tuple(r for r in self.replicas if r.attempt == self.attempt and not r.leaving)
 
 
 def replica_name(job: str, role: str, index: int) -> str:
-    """The name of a replica everywhere: ``{job}-{role}-{index}``, lower case."""
+    """Return the name of a replica: ``{job}-{role}-{index}``, lower case."""
     return f"{job}-{role}-{index}".lower()

@@ -1,4 +1,4 @@
-"""What a replica asks for and what a node offers, as integers that add and compare exactly."""
+"""Resources as exact integers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Resources(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
     """An amount of every resource.
 
     ``cpu`` is in milli-CPU, ``memory`` and ``ephemeral_storage`` in bytes, ``gpu`` in milli-GPU (1000 is one whole GPU),
-    ``gpu_memory`` in bytes on each GPU that is shared. ``extended`` holds every other resource by its Kubernetes name, in units.
+    ``gpu_memory`` in bytes on each shared GPU. ``extended`` holds every other resource by its Kubernetes name, in units.
     """
 
     cpu: int = 0
@@ -23,23 +23,23 @@ class Resources(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
     extended: dict[str, int] = {}
 
     def __add__(self, other: Resources) -> Resources:
-        """Sum, resource by resource."""
+        """Sum of each resource."""
         return self._combine(other, 1)
 
     def __sub__(self, other: Resources) -> Resources:
-        """Difference, resource by resource; may be negative, which ``fits_in`` never accepts."""
+        """Difference of each resource; may be negative, which ``fits_in`` never accepts."""
         return self._combine(other, -1)
 
     def fits_in(self, free: Resources) -> bool:
-        """Whether ``free`` holds at least this much of everything that is asked for (> 0)."""
+        """Return whether ``free`` has at least this much of every requested resource (> 0)."""
         return all(amount <= free.amount(name) for name, amount in self.amounts().items() if amount > 0)
 
     def amount(self, name: str) -> int:
-        """The amount of one resource by the name that ``amounts`` uses."""
+        """Return the amount of one resource by the name that ``amounts`` uses."""
         return self.amounts().get(name, 0)
 
     def amounts(self) -> dict[str, int]:
-        """Every resource by name: the fields above, then the extended ones."""
+        """Return every resource by name: the fields above, then the extended ones."""
         return {
             "cpu": self.cpu,
             "memory": self.memory,

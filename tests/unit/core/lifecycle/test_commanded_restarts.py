@@ -17,7 +17,7 @@ WAITING_OR_OVER = [p for p in Phase if p not in (Phase.PLACED, Phase.LAUNCHING, 
 
 
 def again(story: Story, role: str = "", index: int | None = None) -> None:
-    """A user has it started again."""
+    """A restart requested by user."""
     story.tell(
         events.CommandRequested(
             command=events.Command.RESTART,
@@ -52,7 +52,7 @@ def test_a_gang_that_is_started_again_waits_for_its_room_at_once(story: Stories,
     assert (record.phase, record.failures, record.restarts, record.not_before) == (Phase.RESTARTING, 0, 0, 0)
     assert all(one.leaving for one in record.replicas)
     assert record.reason is not None
-    assert (record.reason.code, record.reason.message) == ("RestartRequested", "ann has it started again")
+    assert (record.reason.code, record.reason.message) == ("RestartRequested", "restart requested by ann")
     assert told.place().record.attempt == 2
 
 
@@ -101,7 +101,7 @@ def test_when_it_runs_again_the_job_says_so(story: Stories) -> None:
     told = story().running()
     again(told, "worker", 1)
     assert told.record.reason is not None
-    assert told.record.reason.message == "ann has worker-1 started again"
+    assert told.record.reason.message == "restart of worker-1 requested by ann"
     told.end("worker", 1, signal=15)
     told.tell(restarting(told))
     told.see("worker", 1, ReplicaState.RUNNING)
@@ -119,7 +119,7 @@ def test_however_it_ends_when_it_is_asked_to_neither_succeeds_nor_fails_the_job(
 
     told.end("worker", 0, code)
 
-    assert restarting(told).reason.message == "worker-0 is started again, as was asked"
+    assert restarting(told).reason.message == "worker-0 is restarted, as requested"
 
 
 def test_one_that_failed_meanwhile_still_fails_the_job(story: Stories) -> None:

@@ -176,7 +176,7 @@ def test_an_index_is_used_again_once_its_end_is_confirmed(story: Stories) -> Non
     told.see("worker", 1, S.REMOVED)
     in_time = told.resize(add=(("worker", 1),))
 
-    assert too_early.illegal == "JobResized adds a replica that is still there"
+    assert too_early.illegal == "JobResized adds a replica that still exists"
     assert in_time.illegal is None
     again = told.replica("worker", 1)
     assert (again.restart, again.generation, again.leaving, again.state) == (1, 3, False, S.PLACED)

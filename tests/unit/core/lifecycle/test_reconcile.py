@@ -138,7 +138,7 @@ def test_a_loss_says_when_and_why() -> None:
 
     change = cast("Report", step).change
     assert (change.state, change.at, change.attempt) == (S.LOST, NOW, 1)
-    assert change.reason == "the runtime does not know it any more"
+    assert change.reason == "the runtime no longer knows it"
 
 
 def test_nothing_of_a_job_that_ended_is_started_even_if_it_may_keep_what_runs(story: Stories) -> None:

@@ -171,7 +171,7 @@ def test_after_as_many_restarts_as_the_limit_the_job_fails(story: Stories, limit
 
     assert isinstance(last, JobFinished)
     assert (last.outcome, last.reason.code) == (Outcome.FAILED, "BackoffLimitExceeded")
-    assert f"restarted {limit} times" in last.reason.message
+    assert f"the back-off limit of {limit} is used up" in last.reason.message
 
 
 def test_evictions_are_not_counted(story: Stories) -> None:
@@ -194,7 +194,7 @@ def test_all_that_failed_are_restarted_together_and_counted_each(story: Stories)
     assert isinstance(event, JobRestarting)
     assert [ref.index for ref in event.replicas] == [1, 2]
     assert event.reason.numbers == {"failures": 2, "limit": 3}
-    assert "2 failed replicas are started again in 1 s" in event.reason.message
+    assert "2 failed replicas are restarted in 1 s" in event.reason.message
     told.tell(event)
     assert told.record.failures == 2
 
@@ -237,7 +237,7 @@ def test_the_reason_of_an_exit_is_told_where_there_is_one(story: Stories, reason
 
 
 @pytest.mark.parametrize(
-    ("code", "words"), [(126, "a command could not be run"), (127, "a command was not found")]
+    ("code", "words"), [(126, "the command could not be run"), (127, "the command was not found")]
 )
 def test_what_a_shell_means_by_its_code_is_told_in_words(story: Stories, code: int, words: str) -> None:
     event = decided(story(policy=P.NEVER).running().end("worker", 1, code))

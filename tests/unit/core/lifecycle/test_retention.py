@@ -98,9 +98,9 @@ def test_a_platform_without_a_bound_keeps_it_for_ever(story: Stories) -> None:
 @pytest.mark.parametrize(
     ("by", "message", "words"),
     [
-        ("", "", "its user asked for it"),
-        ("ann", "", "ann asked for it"),
-        ("ann", "a bad rate", "ann asked for it: a bad rate"),
+        ("", "", "requested by its user"),
+        ("ann", "", "requested by ann"),
+        ("ann", "a bad rate", "requested by ann: a bad rate"),
         ("", "the job that it was for, train, is cancelled", "the job that it was for, train, is cancelled"),
     ],
 )

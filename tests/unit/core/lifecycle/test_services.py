@@ -60,7 +60,7 @@ def test_a_service_that_ends_well_is_started_again_and_that_is_no_failure(story:
     assert told.record.phase is Phase.RUNNING
     assert [event.delay_ms for event in restarts] == [1000, 2000, 4000, 8000, 16000]
     assert restarts[0].reason.code == "ReplicaEnded"
-    assert restarts[0].reason.message == ("worker-0 on n1 exited with 0; the replica is started again in 1 s")
+    assert restarts[0].reason.message == ("worker-0 on n1 exited with 0; the replica is restarted in 1 s")
 
 
 def test_a_service_that_keeps_failing_ends_at_its_limit(story: Stories) -> None:
@@ -130,7 +130,7 @@ def test_what_ended_well_beside_a_failure_is_restarted_and_not_counted(story: St
     event = decided(told)
 
     assert isinstance(event, JobRestarting)
-    assert event.reason.message.startswith("worker-2 on n1 exited with 1; the 2 replicas are started")
+    assert event.reason.message.startswith("worker-2 on n1 exited with 1; the 2 replicas are restarted")
     told.tell(event)
     assert told.record.failures == 1
 

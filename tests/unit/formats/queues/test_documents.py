@@ -121,7 +121,7 @@ def test_what_is_wrong_with_the_tree_is_said_at_its_line() -> None:
 
     (problem,) = parsed.problems
     assert told(problem) == ("GuaranteedTwice", 6, "spec.guaranteed.gpu")
-    assert problem.message == "queue top: its children are guaranteed 3 GPU, it has 2 itself"
+    assert problem.message == "queue top: its children are guaranteed 3 GPU, and the queue itself 2"
     assert problem.fix
 
 
