@@ -309,6 +309,11 @@ class ScenarioPool(VirtualPool):
         ps = Role(name="ps", replicas=servers, min=servers, max=servers, template=Template(requests=server))
         return msgspec.structs.replace(Job(name=name, roles=(ps, role) if servers else (role,)), **rest)
 
+    def rigid(self, name: str, workers: int, *, worker: Resources = WORKER, **rest: object) -> Job:
+        """Return a job of ``workers`` that start together, without parameter servers; ``rest`` replaces fields."""
+        job = self.job(name, workers, floor=workers, servers=0, worker=worker)
+        return msgspec.structs.replace(job, **rest)
+
     def run(self, job: Job) -> str:
         """Submit a job that is placed at once and runs; return its id.
 

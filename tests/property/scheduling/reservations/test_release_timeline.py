@@ -61,7 +61,7 @@ steps = st.lists(
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=steps)
-def test_room_that_is_remembered_is_room_that_would_be_derived_again(steps: list[Job | str]) -> None:
+def test_cached_reservations_equal_planned_ones(steps: list[Job | str]) -> None:
     pool = pool_of_equals()
     for number, step in enumerate(steps):
         take(pool, number, step)
@@ -74,7 +74,7 @@ def test_room_that_is_remembered_is_room_that_would_be_derived_again(steps: list
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=steps)
-def test_departures_are_what_the_records_say(steps: list[Job | str]) -> None:
+def test_the_release_timeline_equals_the_records(steps: list[Job | str]) -> None:
     pool = pool_of_equals()
     for number, step in enumerate(steps):
         take(pool, number, step)

@@ -197,7 +197,7 @@ def told(decided: Sequence[Decided]) -> list[bytes]:
     return [msgspec.json.encode(one) for one in decided]
 
 
-def test_the_walks_see_everything_that_is_decided(walks: Sequence[RecordedPool]) -> None:
+def test_the_walks_cover_every_instruction_and_code(walks: Sequence[RecordedPool]) -> None:
     every = [one for walk in walks for decided in walk.decided for one in decided.instructions]
     assert {type(one) for one in every} == {Place, Resize, Evict, Wait}
     codes = {one.reason.code for one in every}
@@ -234,7 +234,7 @@ def test_the_order_of_dicts_does_not_matter(walks: Sequence[RecordedPool]) -> No
         assert play(again) == walk.decided
 
 
-def test_the_order_in_which_nodes_are_learnt_does_not_matter(walks: Sequence[RecordedPool]) -> None:
+def test_the_order_of_nodes_does_not_matter(walks: Sequence[RecordedPool]) -> None:
     for number, walk in enumerate(walks):
         first = next(at for at, step in enumerate(walk.steps) if not isinstance(step, NodeSeen))
         nodes = walk.steps[:first]
@@ -243,7 +243,7 @@ def test_the_order_in_which_nodes_are_learnt_does_not_matter(walks: Sequence[Rec
 
 
 @pytest.mark.parametrize("part", [0.25, 0.5, 0.8])
-def test_an_heir_that_read_the_records_decides_as_one_that_read_every_event(
+def test_a_leader_restored_from_records_decides_like_one_that_read_every_event(
     walks: Sequence[RecordedPool], part: float
 ) -> None:
     """But for when somebody was told last, which is in no record: new numbers may be told sooner."""

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from muster_core import events
 from muster_core.models import JobRecord, Phase, ReplicaState, Resources, RunPolicy
-from muster_core.scheduling import Place, PoolState, Remedy, RemedyKind, Wait
+from muster_core.scheduling import Place, Remedy, RemedyKind, Wait
 from muster_testing.pool import ScenarioPool
-
-
-@pytest.mark.parametrize("seconds", [5, 35], ids=["answer 8", "answer 9"])
-def test_a_job_that_fits_starts_at_once_behind_one_that_does_not(pool: ScenarioPool, seconds: int) -> None:
-    pool.submit(pool.job("a", 9, floor=9))
-    assert [code.code for code in pool.waits().values()] == ["InsufficientResources"]
-    pool.after(seconds)
-    pool.submit(pool.job("b", 2))
-    assert pool.placed() == ["b"]
 
 
 def test_jobs_are_tried_by_priority_then_arrival(pool: ScenarioPool) -> None:
@@ -27,7 +16,7 @@ def test_jobs_are_tried_by_priority_then_arrival(pool: ScenarioPool) -> None:
     assert pool.placed() == ["high", "late", "later", "low"]
 
 
-def test_later_decisions_of_a_pass_see_earlier_ones(pool: ScenarioPool) -> None:
+def test_later_placements_of_a_cycle_see_earlier_ones(pool: ScenarioPool) -> None:
     for name in ("a", "b", "c"):
         pool.submit(pool.job(name, 4, floor=4))
     assert pool.placed() == ["a", "b"]
@@ -37,7 +26,7 @@ def test_later_decisions_of_a_pass_see_earlier_ones(pool: ScenarioPool) -> None:
     )
 
 
-def test_the_first_place_is_attempt_1_and_says_where(pool: ScenarioPool) -> None:
+def test_the_first_placement_is_attempt_1(pool: ScenarioPool) -> None:
     pool.submit(pool.job("a", 10, floor=4))
     (place,) = pool.decide()
     assert isinstance(place, Place)
@@ -45,7 +34,7 @@ def test_the_first_place_is_attempt_1_and_says_where(pool: ScenarioPool) -> None
     assert place.reason.message == "9 of 11 replicas on 2 nodes"
 
 
-def test_a_waiting_job_is_told_once_and_again_when_the_numbers_change(pool: ScenarioPool) -> None:
+def test_a_reason_is_reported_once_and_again_when_its_numbers_change(pool: ScenarioPool) -> None:
     pool.submit(pool.job("a", 9, floor=9))
     assert pool.waits()["a"].numbers["free.gpu"] == 8000
     assert pool.decide() == []
@@ -57,14 +46,14 @@ def test_a_waiting_job_is_told_once_and_again_when_the_numbers_change(pool: Scen
     assert pool.waits()["a"].numbers["nodes"] == 3
 
 
-def test_a_changed_code_is_told_at_once(empty: ScenarioPool) -> None:
+def test_a_changed_code_is_reported_at_once(empty: ScenarioPool) -> None:
     empty.submit(empty.job("a", 9, floor=9))
     assert empty.waits()["a"].code == "NoMatchingNode"
     empty.add_node("n1")
     assert empty.waits()["a"].code == "InsufficientResources"
 
 
-def test_a_decision_tells_no_more_than_the_bus_takes_at_once(empty: ScenarioPool) -> None:
+def test_a_cycle_reports_at_most_256_reasons(empty: ScenarioPool) -> None:
     for number in range(300):
         empty.submit(empty.job(f"j{number:03d}", 1))
     first = empty.state.decide(empty.now)
@@ -75,7 +64,7 @@ def test_a_decision_tells_no_more_than_the_bus_takes_at_once(empty: ScenarioPool
     assert empty.state.next_wake(empty.now) is None
 
 
-def test_a_name_in_use_waits_for_the_job_that_has_it(pool: ScenarioPool) -> None:
+def test_a_job_waits_for_the_job_with_its_name(pool: ScenarioPool) -> None:
     pool.submit(pool.job("a", 1), job_id="first")
     pool.after(1)
     pool.submit(pool.job("a", 1, priority=9), job_id="second")
@@ -88,7 +77,7 @@ def test_a_name_in_use_waits_for_the_job_that_has_it(pool: ScenarioPool) -> None
     assert pool.placed() == ["second"]
 
 
-def test_a_job_that_is_held_from_the_start_is_placed_once_it_is_resumed(pool: ScenarioPool) -> None:
+def test_a_job_submitted_as_suspended_is_placed_once_it_is_resumed(pool: ScenarioPool) -> None:
     pool.submit(pool.job("a", 1, run=RunPolicy(suspend=True)))
     assert pool.decide() == []
     explained = pool.explain("a")
@@ -98,7 +87,7 @@ def test_a_job_that_is_held_from_the_start_is_placed_once_it_is_resumed(pool: Sc
     assert pool.placed() == ["a"]
 
 
-def test_a_job_that_is_suspended_gives_its_room_and_keeps_its_place(pool: ScenarioPool) -> None:
+def test_a_suspended_job_keeps_its_position(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 8, floor=8))
     pool.submit(pool.job("b", 8, floor=8))
     pool.publish("a", events.CommandRequested(command=events.Command.SUSPEND, request_id="s"))
@@ -114,7 +103,7 @@ def test_cancelled_jobs_are_not_placed(pool: ScenarioPool) -> None:
     assert pool.decide() == []
 
 
-def test_a_settled_job_gives_its_room_back_and_is_forgotten(pool: ScenarioPool) -> None:
+def test_a_settled_job_is_removed(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 8, floor=8))
     pool.submit(pool.job("b", 8, floor=8))
     assert pool.waits()["b"].code == "InsufficientResources"
@@ -123,7 +112,7 @@ def test_a_settled_job_gives_its_room_back_and_is_forgotten(pool: ScenarioPool) 
     assert pool.placed() == ["b"]
 
 
-def test_room_is_free_only_when_the_end_is_confirmed(pool: ScenarioPool) -> None:
+def test_capacity_is_free_only_when_the_end_is_confirmed(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 8, floor=8))
     reason = pool.record("a").reason
     assert reason is not None
@@ -145,7 +134,7 @@ def test_the_same_event_twice_changes_nothing(pool: ScenarioPool) -> None:
     assert pool.state.records == {}
 
 
-def test_an_illegal_event_is_said_and_moves_nothing(pool: ScenarioPool) -> None:
+def test_an_invalid_transition_is_returned_and_changes_nothing(pool: ScenarioPool) -> None:
     pool.submit(pool.job("a", 1))
     event = events.JobPlaced(attempt=7, generation=1, pool="here", replicas=())
     assert pool.publish("a", event) is not None
@@ -156,17 +145,13 @@ def test_a_restored_state_decides_the_same(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 4))
     for name in ("b", "c", "d"):
         pool.submit(pool.job(name, 3, floor=3))
-    again = PoolState(pool="here")
-    again.restore(pool.state.records.values())
-    for name in ("n2", "n1"):
-        node = events.NodeChanged(pool="here", node=pool.nodes[name])
-        again.observe_node(node)
+    again = pool.restored(pool.records(), after=len(pool.stream))
     assert again.decide(pool.now) == pool.state.decide(pool.now)
     again.check_invariants()
     assert again.capacity(pool.now) == pool.state.capacity(pool.now)
 
 
-def test_other_pools_nodes_are_not_ours(empty: ScenarioPool) -> None:
+def test_nodes_of_other_pools_are_ignored(empty: ScenarioPool) -> None:
     empty.add_node("n1")
     node = empty.nodes["n1"]
     empty.state.observe_node(events.NodeChanged(pool="there", node=node, gone=True))
@@ -174,14 +159,14 @@ def test_other_pools_nodes_are_not_ours(empty: ScenarioPool) -> None:
     assert empty.placed() == ["a"]
 
 
-def test_a_node_that_is_gone_gets_nothing(pool: ScenarioPool) -> None:
+def test_a_removed_node_gets_no_replicas(pool: ScenarioPool) -> None:
     pool.drop_node("n1")
     pool.submit(pool.job("a", 4))
     pool.decide()
     assert pool.where("a") == {"n2": {"ps": 1, "worker": 4}}
 
 
-def test_capacity_tells_totals_and_who_waits_for_room(pool: ScenarioPool) -> None:
+def test_capacity_has_totals_and_feasible_waiting_jobs(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 4))
     started = pool.now
     pool.after(10)
@@ -197,7 +182,7 @@ def test_capacity_tells_totals_and_who_waits_for_room(pool: ScenarioPool) -> Non
     assert (capacity.oldest_wait_at, capacity.decided_at) == (pool.now, started)
 
 
-def test_explain_says_who_is_ahead(pool: ScenarioPool) -> None:
+def test_the_explanation_names_the_jobs_ahead(pool: ScenarioPool) -> None:
     pool.submit(pool.job("a", 9, floor=9))
     pool.after(1)
     pool.submit(pool.job("b", 9, floor=9))
@@ -211,20 +196,7 @@ def test_explain_says_who_is_ahead(pool: ScenarioPool) -> None:
     assert pool.state.explain("nobody") is None
 
 
-def test_24_two_large_gangs_never_start_in_part_and_never_block_each_other(pool: ScenarioPool) -> None:
-    for number in range(1_000):
-        names = (f"a{number}", f"b{number}")
-        for name in names:
-            pool.submit(pool.job(name, 5, floor=5, servers=0))
-        assert pool.placed() == [names[0]]
-        assert len(pool.record(names[0]).members()) == 5
-        pool.finish(names[0])
-        assert pool.placed() == [names[1]]
-        pool.finish(names[1])
-    assert pool.state.records == {}
-
-
-def test_a_record_without_a_job_does_not_matter(pool: ScenarioPool) -> None:
+def test_a_record_without_a_job_is_ignored(pool: ScenarioPool) -> None:
     pool.state.restore([JobRecord(job_id="x", applied_sequence=1, name="x")])
     assert pool.decide() == []
     assert pool.state.explain("x") is not None

@@ -10,21 +10,21 @@ from muster_testing.pool import ScenarioPool
 CPU_ONLY = Resources(cpu=1000)
 
 
-def test_answer_01_all_five_on_one_node(pool: ScenarioPool) -> None:
+def test_five_replicas_go_to_one_node(pool: ScenarioPool) -> None:
     assert pool.where(pool.run(pool.job("a", 4, floor=1, most=4))) == {"n1": {"ps": 1, "worker": 4}}
 
 
-def test_answer_02_what_one_node_does_not_hold_goes_to_the_other(pool: ScenarioPool) -> None:
+def test_a_gang_larger_than_a_node_uses_two_nodes(pool: ScenarioPool) -> None:
     where = pool.where(pool.run(pool.job("a", 6, floor=2, most=8)))
     assert where == {"n1": {"ps": 1, "worker": 4}, "n2": {"worker": 2}}
 
 
-def test_answer_03_starts_with_the_eight_workers_that_fit(pool: ScenarioPool) -> None:
+def test_an_elastic_gang_starts_with_the_workers_that_fit(pool: ScenarioPool) -> None:
     where = pool.where(pool.run(pool.job("a", 10, floor=4, most=10)))
     assert where == {"n1": {"ps": 1, "worker": 4}, "n2": {"worker": 4}}
 
 
-def test_answer_04_nothing_is_created_and_the_reason_is_one_gpu(pool: ScenarioPool) -> None:
+def test_a_gang_short_of_one_gpu_waits_with_that_reason(pool: ScenarioPool) -> None:
     pool.submit(pool.job("a", 10, floor=9, most=10))
     (told,) = pool.decide()
     assert isinstance(told, Wait)
@@ -35,26 +35,26 @@ def test_answer_04_nothing_is_created_and_the_reason_is_one_gpu(pool: ScenarioPo
     assert pool.reason("a") == told.reason
 
 
-def test_answer_05_full_size_across_nodes_beats_less_on_one(empty: ScenarioPool) -> None:
+def test_full_size_on_two_nodes_is_preferred_to_fewer_replicas_on_one(empty: ScenarioPool) -> None:
     empty.add_node("n1", gpu=3)
     empty.add_node("n2", gpu=2)
     assert empty.where(empty.run(empty.job("a", 4))) == {"n1": {"ps": 1, "worker": 3}, "n2": {"worker": 1}}
 
 
-def test_answer_05_holds_whoever_uses_the_missing_gpus(pool: ScenarioPool) -> None:
+def test_gpus_used_by_foreign_pods_are_not_free(pool: ScenarioPool) -> None:
     pool.add_node("n1", foreign=Resources(gpu=1000))
     pool.add_node("n2", foreign=Resources(gpu=2000))
     assert pool.where(pool.run(pool.job("a", 4))) == {"n1": {"ps": 1, "worker": 3}, "n2": {"worker": 1}}
 
 
-def test_answer_06_the_large_ps_on_the_large_node_and_the_workers_on_the_other(empty: ScenarioPool) -> None:
+def test_a_large_ps_goes_to_the_large_node_and_its_workers_to_the_other(empty: ScenarioPool) -> None:
     empty.add_node("n1", cpu=4, gpu=0)
     empty.add_node("n2", cpu=8, gpu=0)
     where = empty.where(empty.run(empty.job("a", 4, server=Resources(cpu=8000), worker=CPU_ONLY)))
     assert where == {"n2": {"ps": 1}, "n1": {"worker": 4}}
 
 
-def test_answer_07_two_servers_on_two_nodes_with_two_workers_each(empty: ScenarioPool) -> None:
+def test_two_servers_share_two_nodes_with_the_workers(empty: ScenarioPool) -> None:
     empty.add_node("n1", cpu=6, gpu=0)
     empty.add_node("n2", cpu=6, gpu=0)
     where = empty.where(
@@ -63,7 +63,7 @@ def test_answer_07_two_servers_on_two_nodes_with_two_workers_each(empty: Scenari
     assert where == {"n1": {"ps": 1, "worker": 2}, "n2": {"ps": 1, "worker": 2}}
 
 
-def test_answer_08_who_fits_passes_who_does_not(pool: ScenarioPool) -> None:
+def test_a_job_that_fits_passes_one_that_does_not(pool: ScenarioPool) -> None:
     pool.submit(pool.job("a", 10, floor=9))
     assert pool.placed() == []
     pool.after(5)
@@ -71,7 +71,7 @@ def test_answer_08_who_fits_passes_who_does_not(pool: ScenarioPool) -> None:
     assert pool.record("a").phase is Phase.QUEUED
 
 
-def test_answer_09_who_can_never_start_keeps_nobody_back(pool: ScenarioPool) -> None:
+def test_a_starved_job_that_can_never_start_gets_no_reservation(pool: ScenarioPool) -> None:
     pool.submit(pool.job("a", 10, floor=9))
     assert pool.placed() == []
     pool.after(35)
@@ -79,14 +79,14 @@ def test_answer_09_who_can_never_start_keeps_nobody_back(pool: ScenarioPool) -> 
     assert pool.state.reservations == ()
 
 
-def test_answer_22_four_halves_two_on_each_gpu(empty: ScenarioPool) -> None:
+def test_four_half_gpus_go_two_to_each_gpu(empty: ScenarioPool) -> None:
     empty.add_node("n1", gpu=2, gpu_memory=16384 * 2**20)
     job = only(HALVES)
     empty.where(empty.run(job))
     assert [one.gpus for one in empty.record("halves").members()] == [(0,), (0,), (1,), (1,)]
 
 
-def test_answer_23_a_limit_stands_for_the_request_and_the_gang_waits(empty: ScenarioPool) -> None:
+def test_a_container_limit_counts_as_its_request(empty: ScenarioPool) -> None:
     empty.add_node("n1", cpu=4, gpu=0)
     empty.submit(only(LIMITS))
     (told,) = empty.decide()

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from muster_core import events
-from muster_core.models import Job, Phase, ReplicaState, Resources
+from muster_core.models import Phase, ReplicaState
 from muster_core.scheduling import Instruction, Place
 from muster_testing.pool import ScenarioPool
 
@@ -16,11 +16,6 @@ GANG = 12
 """GPUs of each gang: 60 % of 5 nodes with 4."""
 
 ROUNDS = 1_000
-WHOLE = Resources(cpu=1000, gpu=1000)
-
-
-def gang(pool: ScenarioPool, name: str) -> Job:
-    return pool.job(name, GANG, floor=GANG, servers=0, worker=WHOLE)
 
 
 def expect_no_part(pool: ScenarioPool) -> None:
@@ -46,7 +41,7 @@ def cluster(empty: ScenarioPool) -> ScenarioPool:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_answer_24_never_a_partial_gang_never_a_deadlock(cluster: ScenarioPool) -> None:
+def test_two_60_percent_gangs_never_start_in_part_and_never_deadlock(cluster: ScenarioPool) -> None:
     """Submissions, decisions, launches and ends of the two interleave at random; both have run in the end, each time."""
     rng = random.Random(24)
     for number in range(ROUNDS):
@@ -65,7 +60,7 @@ def play_round(pool: ScenarioPool, gangs: list[str], rng: random.Random) -> None
         match rng.choice(moves):
             case "submit":
                 name = todo.pop()
-                pool.submit(gang(pool, name))
+                pool.submit(pool.rigid(name, GANG))
             case "decide":
                 expect_whole(pool.decide())
             case "launch":

@@ -15,7 +15,7 @@ def waits(pool: ScenarioPool) -> dict[str, int]:
     return {one.job_id: one.reason.numbers["free.gpu"] // 1000 for one in told}
 
 
-def test_a_new_job_of_a_shape_that_was_just_looked_at_is_told_at_once(pool: ScenarioPool) -> None:
+def test_a_new_job_of_a_class_with_a_fresh_diagnosis_is_reported_at_once(pool: ScenarioPool) -> None:
     pool.submit(pool.job("a", 9, floor=9))
     assert waits(pool) == {"a": 8}
     pool.after(LOOK_S / 2)
@@ -23,7 +23,7 @@ def test_a_new_job_of_a_shape_that_was_just_looked_at_is_told_at_once(pool: Scen
     assert waits(pool) == {"b": 8}
 
 
-def test_numbers_that_changed_within_a_moment_are_told_when_they_are_looked_at_again(
+def test_numbers_that_change_within_the_interval_are_reported_at_the_next_diagnosis(
     pool: ScenarioPool,
 ) -> None:
     pool.submit(pool.job("a", 9, floor=9))
@@ -42,7 +42,7 @@ def test_numbers_that_changed_within_a_moment_are_told_when_they_are_looked_at_a
     assert told == {"a": 8}
 
 
-def test_a_pool_in_which_nothing_changes_is_not_looked_at_again(pool: ScenarioPool) -> None:
+def test_an_unchanged_pool_schedules_no_diagnosis(pool: ScenarioPool) -> None:
     pool.submit(pool.job("a", 9, floor=9))
     pool.submit(pool.job("b", 10, floor=10, worker=Resources(cpu=1000, gpu=2000)))
     pool.settle()

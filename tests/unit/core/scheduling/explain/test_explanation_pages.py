@@ -14,7 +14,6 @@ from rich.console import Console
 from muster._cli.explanation import print_explanation
 from muster_core import events
 from muster_core.models import (
-    Job,
     JobKind,
     QueuePolicy,
     QueueSpec,
@@ -43,16 +42,12 @@ def scenario(code: str) -> Callable[[Scenario], Scenario]:
     return register
 
 
-def rigid(pool: ScenarioPool, name: str, size: int, **rest: object) -> Job:
-    return msgspec.structs.replace(pool.job(name, size, floor=size, servers=0), **rest)
-
-
 @scenario("InsufficientResources")
 def _(pool: ScenarioPool) -> str:
     pool.add_node("n3", taints=(Taint(key="reserved"),))
     pool.run(pool.job("train", 6, floor=2))
     for name in ("first", "second"):
-        pool.submit(rigid(pool, name, 8))
+        pool.submit(pool.rigid(name, 8))
         pool.after(20)
     return pool.submit(pool.job("big", 5, floor=4))
 
@@ -60,7 +55,7 @@ def _(pool: ScenarioPool) -> str:
 @scenario("NoMatchingNode")
 def _(pool: ScenarioPool) -> str:
     pool.add_node("n3", unschedulable=True, labels={"disk": "ssd"})
-    job = rigid(pool, "picky", 2)
+    job = pool.rigid("picky", 2)
     role = job.roles[0]
     template = msgspec.structs.replace(role.template, node_selector={"disk": "ssd"})
     return pool.submit(
@@ -77,19 +72,19 @@ def _(pool: ScenarioPool) -> str:
 
 @scenario("BehindReservation")
 def _(pool: ScenarioPool) -> str:
-    pool.run(rigid(pool, "running", 4, run=RunPolicy(active_deadline_s=600)))
-    pool.submit(rigid(pool, "whole", 8))
+    pool.run(pool.rigid("running", 4, run=RunPolicy(active_deadline_s=600)))
+    pool.submit(pool.rigid("whole", 8))
     pool.decide()
     pool.after(30)
     pool.decide()
     pool.after(45)
-    return pool.submit(rigid(pool, "small", 1))
+    return pool.submit(pool.rigid("small", 1))
 
 
 @scenario("Reserved")
 def _(pool: ScenarioPool) -> str:
-    pool.run(rigid(pool, "running", 4, run=RunPolicy(active_deadline_s=600)))
-    pool.submit(rigid(pool, "whole", 8))
+    pool.run(pool.rigid("running", 4, run=RunPolicy(active_deadline_s=600)))
+    pool.submit(pool.rigid("whole", 8))
     pool.decide()
     pool.after(30)
     pool.decide()
@@ -100,40 +95,40 @@ def _(pool: ScenarioPool) -> str:
 @scenario("BehindFirst")
 def _(pool: ScenarioPool) -> str:
     pool.queues(QueueSpec(name="strict", policy=QueuePolicy.STRICT_FIFO))
-    pool.run(rigid(pool, "x", 4, queue="strict"))
-    pool.submit(rigid(pool, "first", 5, queue="strict"))
+    pool.run(pool.rigid("x", 4, queue="strict"))
+    pool.submit(pool.rigid("first", 5, queue="strict"))
     pool.after(1)
-    return pool.submit(rigid(pool, "small", 1, queue="strict"))
+    return pool.submit(pool.rigid("small", 1, queue="strict"))
 
 
 @scenario("NoSuchQueue")
 def _(pool: ScenarioPool) -> str:
     pool.queues(QueueSpec(name="research"))
-    return pool.submit(rigid(pool, "lost", 1, queue="reserch"))
+    return pool.submit(pool.rigid("lost", 1, queue="reserch"))
 
 
 @scenario("NameInUse")
 def _(pool: ScenarioPool) -> str:
-    pool.run(rigid(pool, "train", 1))
-    return pool.submit(rigid(pool, "train", 1), job_id="j-second")
+    pool.run(pool.rigid("train", 1))
+    return pool.submit(pool.rigid("train", 1), job_id="j-second")
 
 
 @scenario("Suspended")
 def _(pool: ScenarioPool) -> str:
-    return pool.submit(rigid(pool, "later", 1, run=RunPolicy(suspend=True)))
+    return pool.submit(pool.rigid("later", 1, run=RunPolicy(suspend=True)))
 
 
 @scenario("WaitingForBuild")
 def _(pool: ScenarioPool) -> str:
-    pool.submit(rigid(pool, "image", 9, kind=JobKind.BUILD))
+    pool.submit(pool.rigid("image", 9, kind=JobKind.BUILD))
     pool.decide()
-    return pool.submit(rigid(pool, "train", 1), built_by="image")
+    return pool.submit(pool.rigid("train", 1), built_by="image")
 
 
 @scenario("BuildFailed")
 def _(pool: ScenarioPool) -> str:
-    pool.run(rigid(pool, "image", 1, kind=JobKind.BUILD))
-    pool.submit(rigid(pool, "train", 1), built_by="image")
+    pool.run(pool.rigid("image", 1, kind=JobKind.BUILD))
+    pool.submit(pool.rigid("train", 1), built_by="image")
     pool.finish("image", events.Outcome.FAILED, message="image-worker-0 exited with 2")
     return "train"
 
@@ -147,14 +142,14 @@ def _(pool: ScenarioPool) -> str:
 @scenario("Evicted")
 def _(pool: ScenarioPool) -> str:
     pool.queues(QueueSpec(name="shared", preempts_within=True))
-    pool.run(rigid(pool, "low", 8, queue="shared"))
-    pool.submit(rigid(pool, "high", 8, queue="shared", priority=5))
+    pool.run(pool.rigid("low", 8, queue="shared"))
+    pool.submit(pool.rigid("high", 8, queue="shared", priority=5))
     return "low"
 
 
 @scenario("Restarting")
 def _(pool: ScenarioPool) -> str:
-    pool.run(rigid(pool, "flaky", 2))
+    pool.run(pool.rigid("flaky", 2))
     reason = Reason(code="ReplicaFailed", message="worker-1 exited with 1; the gang is restarted")
     pool.publish(
         "flaky", events.JobRestarting(scope=RestartScope.GANG, attempt=1, reason=reason, delay_ms=20_000)
@@ -191,11 +186,11 @@ def page(pool: ScenarioPool, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 
 
 @pytest.mark.parametrize("code", SCENARIOS)
-def test_the_page_is_as_it_was_agreed(page: Callable[[str], str], code: str) -> None:
+def test_the_page_equals_its_golden_file(page: Callable[[str], str], code: str) -> None:
     assert page(code) == (PAGES / f"{code}.txt").read_text()
 
 
-def test_there_is_a_page_for_every_code_that_is_documented() -> None:
+def test_every_documented_code_has_a_golden_page() -> None:
     documented = (PAGES.parents[2] / "docs/queues.md").read_text().partition("## Why a job waits")[2]
     rows = [line.split("|")[1] for line in documented.splitlines() if line.startswith("| `")]
     codes = {code.strip(" `") for row in rows for code in row.split(",")}

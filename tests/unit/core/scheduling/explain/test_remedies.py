@@ -38,7 +38,7 @@ def explained(pool: ScenarioPool, job_id: str) -> Explanation:
 
 def asking(pool: ScenarioPool, name: str, workers: int, **template: object) -> Job:
     """A rigid job of ``workers`` whose template asks so of its nodes."""
-    job = pool.job(name, workers, floor=workers, servers=0)
+    job = pool.rigid(name, workers)
     role = job.roles[0]
     changed = msgspec.structs.replace(role.template, **template)
     return msgspec.structs.replace(
@@ -47,14 +47,14 @@ def asking(pool: ScenarioPool, name: str, workers: int, **template: object) -> J
     )
 
 
-def test_fewer_workers(pool: ScenarioPool) -> None:
+def test_fewer_workers_would_fit(pool: ScenarioPool) -> None:
     pool.submit(pool.job("a", 10, floor=9))
     assert f"{NOW}with 8 workers instead of 9" in remedies(explained(pool, "a"))
     pool.submit(pool.job("b", 10, floor=8))
     assert pool.placed() == ["b"]
 
 
-def test_of_several_roles_only_those_that_would_be_smaller_are_named(pool: ScenarioPool) -> None:
+def test_only_roles_that_would_be_smaller_are_named(pool: ScenarioPool) -> None:
     job = pool.job("a", 9, floor=9)
     evaluator = Role(
         name="evaluator", replicas=2, min=2, max=2, template=Template(requests=Resources(cpu=1000))
@@ -63,14 +63,14 @@ def test_of_several_roles_only_those_that_would_be_smaller_are_named(pool: Scena
     assert f"{NOW}with 8 workers instead of 9" in remedies(explained(pool, "a"))
 
 
-def test_room_on_a_node_that_it_would_have_to_gain(pool: ScenarioPool) -> None:
+def test_more_capacity_on_one_node_would_fit_the_gang(pool: ScenarioPool) -> None:
     pool.submit(pool.job("a", 9, floor=9))
     assert f"{NOW}with 1 more GPU on n1" in remedies(explained(pool, "a"))
     pool.add_node("n1", gpu=5)
     assert pool.placed() == ["a"]
 
 
-def test_room_on_a_node_that_only_has_to_become_free(pool: ScenarioPool) -> None:
+def test_freed_capacity_on_one_node_would_fit_the_gang(pool: ScenarioPool) -> None:
     pool.run(pool.job("x", 3, floor=3, servers=0))
     pool.submit(pool.job("a", 6, floor=6, servers=0))
     said = explained(pool, "a")
@@ -80,14 +80,14 @@ def test_room_on_a_node_that_only_has_to_become_free(pool: ScenarioPool) -> None
     assert pool.placed() == ["a"]
 
 
-def test_several_resources_of_one_node(pool: ScenarioPool) -> None:
+def test_one_node_lacks_several_resources(pool: ScenarioPool) -> None:
     pool.submit(pool.job("a", 1, worker=Resources(cpu=20_000, memory=2**31, gpu=5000), servers=0))
     assert f"{NOW}with 4 more CPU and 1 more GPU and 2 more GiB of memory on n1" in remedies(
         explained(pool, "a")
     )
 
 
-def test_a_share_of_a_gpu(empty: ScenarioPool) -> None:
+def test_a_gpu_share_needs_a_whole_gpu_more(empty: ScenarioPool) -> None:
     half = Resources(cpu=1000, gpu=500)
     empty.add_node("n1", gpu=1)
     empty.run(empty.job("x", 1, worker=Resources(cpu=1000, gpu=700), servers=0))
@@ -95,7 +95,7 @@ def test_a_share_of_a_gpu(empty: ScenarioPool) -> None:
     assert f"{NOW}with 1 more GPU free on n1" in remedies(explained(empty, "a"))
 
 
-def test_less_for_another_job_and_no_more_of_it_than_needed(pool: ScenarioPool) -> None:
+def test_another_job_shrinks_no_more_than_needed(pool: ScenarioPool) -> None:
     pool.run(pool.job("other", 8, floor=2))
     pool.submit(pool.job("b", 2, floor=2))
     assert f"{NOW}if other shrank by 2 workers" in remedies(explained(pool, "b"))
@@ -106,14 +106,14 @@ def test_less_for_another_job_and_no_more_of_it_than_needed(pool: ScenarioPool) 
     assert pool.placed() == ["b"]
 
 
-def test_two_jobs_where_one_does_not_have_enough(pool: ScenarioPool) -> None:
+def test_two_jobs_shrink_if_one_does_not_suffice(pool: ScenarioPool) -> None:
     for name in ("x", "y"):
         pool.run(pool.job(name, 4, floor=3, servers=0))
     pool.submit(asking(pool, "b", 2))
     assert f"{NOW}if x shrank by 1 worker and y shrank by 1 worker" in remedies(explained(pool, "b"))
 
 
-def test_nobody_is_named_whose_shrinking_would_not_help(pool: ScenarioPool) -> None:
+def test_no_job_is_named_if_shrinking_does_not_help(pool: ScenarioPool) -> None:
     pool.run(pool.job("other", 8, floor=2))
     pool.submit(pool.job("b", 7, floor=7))
     assert not any("shrank" in one for one in remedies(explained(pool, "b")))
@@ -127,7 +127,9 @@ def test_nobody_is_named_whose_shrinking_would_not_help(pool: ScenarioPool) -> N
         ({"node_affinity": {}}, "without its required node affinity"),
     ],
 )
-def test_fewer_rules_about_nodes(empty: ScenarioPool, change: dict[str, object], remedy: str) -> None:
+def test_the_gang_would_fit_without_one_node_constraint(
+    empty: ScenarioPool, change: dict[str, object], remedy: str
+) -> None:
     affinity = {
         "requiredDuringSchedulingIgnoredDuringExecution": {
             "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
@@ -148,7 +150,7 @@ def test_fewer_rules_about_nodes(empty: ScenarioPool, change: dict[str, object],
     assert empty.placed() == ["b"]
 
 
-def test_a_domain_that_is_required_and_too_small(empty: ScenarioPool) -> None:
+def test_a_required_topology_domain_is_too_small(empty: ScenarioPool) -> None:
     for zone in ("a", "b"):
         empty.add_node(f"n-{zone}", labels={"zone": zone})
     policy = PlacementPolicy(topology="zone", topology_required=True)
@@ -161,7 +163,7 @@ def test_a_domain_that_is_required_and_too_small(empty: ScenarioPool) -> None:
     assert empty.placed() == ["b"]
 
 
-def test_nodes_that_are_closed(empty: ScenarioPool) -> None:
+def test_a_cordoned_and_a_not_ready_node_would_fit_the_gang(empty: ScenarioPool) -> None:
     empty.add_node("n1", unschedulable=True)
     empty.add_node("n2", ready=False)
     empty.submit(asking(empty, "a", 2))
@@ -172,7 +174,7 @@ def test_nodes_that_are_closed(empty: ScenarioPool) -> None:
     assert empty.placed() == ["a"]
 
 
-def test_a_higher_limit_or_fewer_or_less_for_others_of_the_queue(pool: ScenarioPool) -> None:
+def test_a_job_at_its_limit_has_three_remedies(pool: ScenarioPool) -> None:
     limited = QueueSpec(name="q", limit=Resources(gpu=3000))
     pool.queues(limited)
     pool.run(pool.job("x", 2, queue="q"))
@@ -186,7 +188,7 @@ def test_a_higher_limit_or_fewer_or_less_for_others_of_the_queue(pool: ScenarioP
     assert pool.placed() == ["y"]
 
 
-def test_a_limit_that_is_not_all_that_keeps_it(pool: ScenarioPool) -> None:
+def test_a_higher_limit_alone_does_not_help_without_free_capacity(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="q", limit=Resources(gpu=9000)))
     pool.submit(pool.job("y", 10, floor=10, queue="q"))
     assert remedies(explained(pool, "y"))[0] == (
@@ -194,7 +196,7 @@ def test_a_limit_that_is_not_all_that_keeps_it(pool: ScenarioPool) -> None:
     )
 
 
-def test_a_deadline_that_ends_before_kept_room_is_needed(pool: ScenarioPool) -> None:
+def test_an_active_deadline_before_the_reservation_would_help(pool: ScenarioPool) -> None:
     def rigid(name: str, size: int, **rest: object) -> Job:
         return msgspec.structs.replace(pool.job(name, size, floor=size, servers=0), **rest)
 
@@ -216,7 +218,7 @@ def test_a_deadline_that_ends_before_kept_room_is_needed(pool: ScenarioPool) -> 
     assert pool.placed() == ["short"]
 
 
-def test_the_first_of_a_strict_queue_is_named_also_to_one_that_fits_nowhere(pool: ScenarioPool) -> None:
+def test_the_first_job_of_a_strict_queue_blocks_also_a_job_that_fits_nowhere(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="q", policy=QueuePolicy.STRICT_FIFO))
     pool.run(pool.job("x", 8, queue="q"))
     pool.submit(pool.job("first", 1, queue="q"))
@@ -226,7 +228,7 @@ def test_the_first_of_a_strict_queue_is_named_also_to_one_that_fits_nowhere(pool
     assert (said.reason.code, said.ahead, said.position) == ("BehindFirst", ("first",), 2)
 
 
-def test_who_is_ahead_is_named_from_the_front_and_counted_in_all(pool: ScenarioPool) -> None:
+def test_the_first_jobs_ahead_are_named_and_all_are_counted(pool: ScenarioPool) -> None:
     for number in range(30):
         pool.submit(pool.job(f"j{number:02}", 9, floor=9))
         pool.after(1)
@@ -235,7 +237,7 @@ def test_who_is_ahead_is_named_from_the_front_and_counted_in_all(pool: ScenarioP
     assert said.ahead == tuple(f"j{number:02}" for number in range(20))
 
 
-def test_the_start_is_expected_from_the_ends_that_are_known(pool: ScenarioPool) -> None:
+def test_the_expected_start_follows_from_an_active_deadline(pool: ScenarioPool) -> None:
     run = RunPolicy(active_deadline_s=600)
     pool.run(pool.job("r", 8, floor=8, run=run))
     pool.submit(pool.job("b", 2, floor=2))
@@ -250,7 +252,7 @@ def test_the_start_is_expected_from_the_ends_that_are_known(pool: ScenarioPool) 
     assert explained(pool, "b").reserved_since == pool.now - 5_000_000
 
 
-def test_the_start_is_expected_from_how_long_earlier_runs_took(pool: ScenarioPool) -> None:
+def test_the_expected_start_follows_from_earlier_runs(pool: ScenarioPool) -> None:
     pool.run(pool.job("r", 8, floor=8))
     pool.after(100)
     pool.finish("r")
@@ -265,7 +267,7 @@ def test_the_start_is_expected_from_how_long_earlier_runs_took(pool: ScenarioPoo
     assert said.expected_from == "when r ends, estimated from its earlier runs"
 
 
-def test_whose_end_nobody_knows_is_named(pool: ScenarioPool) -> None:
+def test_a_job_without_a_runtime_estimate_is_named(pool: ScenarioPool) -> None:
     pool.run(pool.job("r", 8, floor=8))
     pool.submit(pool.job("b", 2, floor=2))
     pool.decide()
@@ -275,7 +277,7 @@ def test_whose_end_nobody_knows_is_named(pool: ScenarioPool) -> None:
     assert said.expected_from == ("unknown: r has neither an active deadline nor an earlier run of that name")
 
 
-def test_only_the_first_of_a_queue_has_room_kept(pool: ScenarioPool) -> None:
+def test_only_the_first_job_of_a_queue_gets_a_reservation(pool: ScenarioPool) -> None:
     pool.run(pool.job("r", 8, floor=8))
     for name in ("b", "c"):
         pool.submit(pool.job(name, 2, floor=2))
@@ -285,7 +287,7 @@ def test_only_the_first_of_a_queue_has_room_kept(pool: ScenarioPool) -> None:
     )
 
 
-def test_what_waits_for_the_end_of_an_earlier_attempt_says_so(pool: ScenarioPool) -> None:
+def test_a_draining_job_says_that_it_waits_for_its_last_attempt(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="q", preempts_within=True))
     pool.run(pool.job("low", 8, floor=8, queue="q"))
     pool.submit(pool.job("high", 8, floor=8, queue="q", priority=5))
@@ -296,7 +298,7 @@ def test_what_waits_for_the_end_of_an_earlier_attempt_says_so(pool: ScenarioPool
 
 
 @pytest.mark.parametrize(("most", "gpu", "can_add"), [(8, 4, 4), (6, 4, 2), (8, 2, 0)])
-def test_a_running_job_says_what_it_may_lose_and_could_gain(
+def test_a_running_job_shows_its_surplus_and_how_far_it_can_grow(
     empty: ScenarioPool, most: int, gpu: int, can_add: int
 ) -> None:
     empty.add_node("n1", gpu=4)
@@ -311,7 +313,7 @@ def test_a_running_job_says_what_it_may_lose_and_could_gain(
     assert (worker.surplus, worker.can_add) == (2, can_add)
 
 
-def test_a_running_job_does_not_count_on_room_that_is_kept_for_another(pool: ScenarioPool) -> None:
+def test_reserved_capacity_does_not_count_for_growth(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 1, most=4, servers=0))
     pool.run(pool.job("b", 4, floor=4, servers=0))
     pool.submit(pool.job("whole", 8, floor=8, servers=0))
@@ -323,7 +325,7 @@ def test_a_running_job_does_not_count_on_room_that_is_kept_for_another(pool: Sce
 
 
 @pytest.mark.parametrize("cpu", [100, 0])
-def test_asking_changes_nothing(pool: ScenarioPool, cpu: int) -> None:
+def test_explaining_changes_nothing(pool: ScenarioPool, cpu: int) -> None:
     pool.run(pool.job("other", 8, floor=2))
     pool.submit(pool.job("b", 2 + cpu, floor=2 + cpu))
     pool.decide()

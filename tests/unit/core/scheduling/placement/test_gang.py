@@ -40,7 +40,7 @@ def test_the_remainder_goes_to_the_tightest_node_that_holds_it(scene: Scene) -> 
     assert scene.where(scene.job(6), snapshot) == {"a": {"ps": 1, "worker": 4}, "c": {"worker": 2}}
 
 
-def test_the_order_in_which_nodes_are_learnt_does_not_matter(scene: Scene) -> None:
+def test_the_order_of_nodes_does_not_matter(scene: Scene) -> None:
     nodes = [scene.node(f"n{i}", cpu=4 + i % 3, gpu=i % 4) for i in range(20)]
     gang = gang_of(scene.job(12, floor=3))
     expected = place(gang, Snapshot(nodes))

@@ -30,7 +30,7 @@ def use(*reports: QueueReport, gpu: int = 8000) -> PoolUse:
     return PoolUse(reports=reports, records=(), offered=Resources(gpu=gpu))
 
 
-def test_queues_are_created_changed_and_left_alone() -> None:
+def test_queues_are_created_changed_or_unchanged() -> None:
     change = change_queues([A, B], given=[HEAVY, B, C], use=use())
 
     assert change.queues == (HEAVY, B, C)
@@ -43,7 +43,7 @@ def test_queues_are_created_changed_and_left_alone() -> None:
     assert not change_queues([A, B], given=[B], use=use()).changed
 
 
-def test_those_that_are_not_given_go_only_when_pruned() -> None:
+def test_unlisted_queues_are_deleted_only_by_prune() -> None:
     assert change_queues([A, B, C], given=[A], use=use()).queues == (A, B, C)
     pruned = change_queues([A, B, C], given=[A], prune=True, use=use())
     assert pruned.queues == (A,)
@@ -58,7 +58,7 @@ def test_those_that_are_not_given_go_only_when_pruned() -> None:
         ("b", "queue b has 2 jobs running and 1 job waiting in it"),
     ],
 )
-def test_a_queue_that_is_needed_stays(deleted: str, refused: str) -> None:
+def test_a_queue_with_children_or_jobs_is_not_deleted(deleted: str, refused: str) -> None:
     busy = use(report("a", running=2, waiting=1), report("b", parent="a", running=2, waiting=1), report("c"))
     change = change_queues([A, B, C], deleted=[deleted], use=busy)
 
@@ -66,13 +66,13 @@ def test_a_queue_that_is_needed_stays(deleted: str, refused: str) -> None:
     assert not change.errors
 
 
-def test_a_parent_goes_with_its_children_where_its_own_jobs_do_not_stop_it() -> None:
+def test_a_parent_without_own_jobs_is_deleted_with_its_children() -> None:
     assert not change_queues(
         [A, B], given=[C], prune=True, use=use(report("a"), report("b", parent="a"))
     ).refused
 
 
-def test_the_default_queue_goes_back_to_what_it_was_with_its_jobs() -> None:
+def test_deleting_the_default_queue_restores_its_defaults() -> None:
     applied = QueueSpec(name="default", weight=3)
     change = change_queues([applied], deleted=["default"], use=use(report("default", running=4)))
 
@@ -80,24 +80,24 @@ def test_the_default_queue_goes_back_to_what_it_was_with_its_jobs() -> None:
 
 
 @pytest.mark.parametrize("current", [(), (A, B)])
-def test_the_default_queue_as_it_is_listed_is_there_already(current: tuple[QueueSpec, ...]) -> None:
+def test_the_listed_default_queue_can_be_applied_again(current: tuple[QueueSpec, ...]) -> None:
     change = change_queues(current, given=[QueueSpec(name="default")], use=use())
 
     assert (change.queues, change.changed) == (current, False)
 
 
-def test_what_is_not_there_cannot_be_deleted() -> None:
+def test_deleting_an_unknown_queue_is_reported() -> None:
     assert change_queues([A], deleted=["x"], use=use()).unknown == ("x",)
 
 
-def test_a_tree_that_cannot_be_is_said_with_all_that_is_wrong() -> None:
+def test_an_invalid_tree_is_reported_with_every_problem() -> None:
     change = change_queues([A], given=[QueueSpec(name="x", parent="y", weight=0)], use=use())
 
     assert change.errors
     assert [problem.path for problem in change.problems] == ["x.parent", "x.weight"]
 
 
-def test_what_is_odd_is_a_warning() -> None:
+def test_overcommitted_guarantees_and_exceeded_limits_are_warnings() -> None:
     given = [
         QueueSpec(name="a", guaranteed=Resources(gpu=6000), limit=Resources(gpu=7000)),
         QueueSpec(name="c", guaranteed=Resources(gpu=4000)),

@@ -21,14 +21,10 @@ def submit_both(pool: ScenarioPool) -> None:
 
 
 def restarted(pool: ScenarioPool, records: list[JobRecord]) -> PoolState:
-    again = PoolState(pool="here")
-    for node in pool.nodes.values():
-        again.observe_node(events.NodeChanged(pool="here", node=node))
-    again.restore(records)
-    return again
+    return pool.restored(records, after=len(pool.stream))
 
 
-def test_a_job_waits_for_its_build_and_says_so(pool: ScenarioPool) -> None:
+def test_a_job_waits_for_its_build(pool: ScenarioPool) -> None:
     submit_both(pool)
 
     assert pool.placed() == ["image"]
@@ -61,7 +57,7 @@ def test_a_job_that_is_validated_before_its_build_waits_for_it(pool: ScenarioPoo
 
 
 @pytest.mark.parametrize("outcome", [o for o in events.Outcome if o is not events.Outcome.SUCCEEDED])
-def test_a_build_that_ends_otherwise_is_the_jobs_reason(pool: ScenarioPool, outcome: events.Outcome) -> None:
+def test_a_failed_build_is_the_reason_of_its_job(pool: ScenarioPool, outcome: events.Outcome) -> None:
     submit_both(pool)
     pool.decide()
     pool.finish("image", outcome, message="build-0 on n1 exited with 2")
@@ -75,7 +71,7 @@ def test_a_build_that_ends_otherwise_is_the_jobs_reason(pool: ScenarioPool, outc
     assert pool.decide() == []
 
 
-def test_a_build_that_is_rejected_is_the_jobs_reason(pool: ScenarioPool) -> None:
+def test_a_rejected_build_is_the_reason_of_its_job(pool: ScenarioPool) -> None:
     pool.publish("image", events.JobSubmitted(job_id="image", request_id="r"))
     pool.submit(pool.job("train", 1), built_by="image")
     pool.publish("image", events.JobRejected(problems=(), name="image"))
@@ -83,7 +79,7 @@ def test_a_build_that_is_rejected_is_the_jobs_reason(pool: ScenarioPool) -> None
     assert pool.waits()["train"].code == "BuildFailed"
 
 
-def test_a_build_that_was_never_heard_of_was_deleted(pool: ScenarioPool) -> None:
+def test_an_unknown_build_counts_as_deleted(pool: ScenarioPool) -> None:
     pool.submit(pool.job("train", 1), built_by="image")
 
     assert pool.waits()["train"] == Reason(
@@ -91,7 +87,7 @@ def test_a_build_that_was_never_heard_of_was_deleted(pool: ScenarioPool) -> None
     )
 
 
-def test_explained_it_says_where_the_build_stands(pool: ScenarioPool) -> None:
+def test_the_explanation_has_the_phase_and_reason_of_the_build(pool: ScenarioPool) -> None:
     pool.submit(pool.job("image", 99, servers=0, floor=99, kind=JobKind.BUILD))
     pool.submit(pool.job("train", 1), built_by="image")
     pool.decide()
@@ -103,7 +99,7 @@ def test_explained_it_says_where_the_build_stands(pool: ScenarioPool) -> None:
     assert "GPU" in explained.reason.message
 
 
-def test_jobs_of_one_build_start_with_its_success(pool: ScenarioPool) -> None:
+def test_all_jobs_of_a_build_start_when_it_succeeds(pool: ScenarioPool) -> None:
     pool.submit(build(pool))
     for name in ("first", "second"):
         pool.submit(pool.job(name, 1), built_by="image")
@@ -142,7 +138,7 @@ def test_a_new_leader_that_finds_the_build_settled_starts_the_job(pool: Scenario
         again.check_invariants()
 
 
-def test_a_new_leader_that_finds_no_build_but_a_job_past_it_lets_it_wait_for_room_only(
+def test_a_new_leader_without_the_build_lets_a_job_past_it_start(
     pool: ScenarioPool,
 ) -> None:
     pool.submit(build(pool))
@@ -157,7 +153,7 @@ def test_a_new_leader_that_finds_no_build_but_a_job_past_it_lets_it_wait_for_roo
     assert again.capacity(pool.now).waiting == 1
 
 
-def test_a_job_that_waits_for_its_build_is_not_counted_as_waiting_for_room(pool: ScenarioPool) -> None:
+def test_a_job_that_waits_for_its_build_does_not_count_as_feasible(pool: ScenarioPool) -> None:
     submit_both(pool)
     pool.decide()
 
@@ -165,7 +161,7 @@ def test_a_job_that_waits_for_its_build_is_not_counted_as_waiting_for_room(pool:
     assert pool.state.capacity(pool.now).waiting_feasible == 0
 
 
-def test_a_cancelled_job_waits_for_no_build(pool: ScenarioPool) -> None:
+def test_a_cancelled_job_does_not_wait_for_its_build(pool: ScenarioPool) -> None:
     submit_both(pool)
     pool.decide()
     pool.publish("train", events.CommandRequested(command=events.Command.CANCEL, request_id="c"))

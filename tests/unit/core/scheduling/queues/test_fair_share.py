@@ -19,7 +19,7 @@ def submit_some(pool: ScenarioPool, queue: str, number: int, size: int = 1) -> N
         pool.after(1)
 
 
-def test_a_limit_is_never_exceeded_and_said_with_its_numbers(pool: ScenarioPool) -> None:
+def test_a_job_over_the_limit_waits_with_the_numbers(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="a", limit=gpus(3)))
     pool.run(pool.job("x", 2, queue="a"))
     pool.submit(pool.job("y", 2, floor=2, queue="a"))
@@ -42,7 +42,7 @@ def test_a_gang_starts_as_large_as_the_limit_allows(pool: ScenarioPool) -> None:
     assert pool.indices("x") == [0, 1, 2]
 
 
-def test_the_limit_of_a_queue_holds_for_all_below_it(pool: ScenarioPool) -> None:
+def test_a_limit_includes_the_queues_below(pool: ScenarioPool) -> None:
     pool.queues(
         QueueSpec(name="a", limit=gpus(4)), QueueSpec(name="b", parent="a"), QueueSpec(name="c", parent="a")
     )
@@ -52,7 +52,7 @@ def test_the_limit_of_a_queue_holds_for_all_below_it(pool: ScenarioPool) -> None
     assert pool.state.explain("c2") is not None
 
 
-def test_growth_keeps_the_limit_too(pool: ScenarioPool) -> None:
+def test_growth_stops_at_the_limit(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="a", limit=gpus(3)))
     pool.run(pool.job("x", 1, most=6, queue="a"))
     pool.scale("x", 6)
@@ -61,7 +61,7 @@ def test_growth_keeps_the_limit_too(pool: ScenarioPool) -> None:
     assert pool.decide() == []
 
 
-def test_a_queue_borrows_what_is_idle(pool: ScenarioPool) -> None:
+def test_a_queue_borrows_idle_capacity(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="a", guaranteed=gpus(2)), QueueSpec(name="b", guaranteed=gpus(6)))
     submit_some(pool, "a", 1, size=8)
     assert pool.placed() == ["a0"]
@@ -78,7 +78,7 @@ def test_queues_share_by_weight(
     assert tuple(sum(name.startswith(queue) for name in placed) for queue in "ab") == shares
 
 
-def test_shares_are_divided_at_every_level(pool: ScenarioPool) -> None:
+def test_weights_divide_the_share_on_every_level(pool: ScenarioPool) -> None:
     pool.queues(
         QueueSpec(name="org"),
         QueueSpec(name="a", parent="org"),
@@ -91,7 +91,7 @@ def test_shares_are_divided_at_every_level(pool: ScenarioPool) -> None:
     assert [sum(name.startswith(queue) for name in placed) for queue in "abc"] == [2, 2, 4]
 
 
-def test_the_dominant_resource_counts(pool: ScenarioPool) -> None:
+def test_the_dominant_resource_decides_the_order(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="cpus"), QueueSpec(name="gpus"))
     for at in range(9):
         pool.submit(pool.job(f"c{at}", 1, worker=Resources(cpu=4000), queue="cpus", servers=0))
@@ -103,14 +103,14 @@ def test_the_dominant_resource_counts(pool: ScenarioPool) -> None:
     assert [name[0] for name in placed[:6]].count("g") == 3
 
 
-def test_who_is_within_its_guarantee_goes_first(pool: ScenarioPool) -> None:
+def test_a_queue_within_its_guarantee_goes_first(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="a", guaranteed=gpus(6)), QueueSpec(name="b"))
     submit_some(pool, "b", 8)
     submit_some(pool, "a", 8)
     assert pool.placed()[:6] == [f"a{at}" for at in range(6)]
 
 
-def test_a_strict_queue_lets_nobody_pass_its_first(pool: ScenarioPool) -> None:
+def test_the_first_job_of_a_strict_queue_blocks_the_others(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="a", policy=QueuePolicy.STRICT_FIFO))
     pool.run(pool.job("x", 4, queue="a"))
     submit_some(pool, "a", 1, size=5)
@@ -129,7 +129,7 @@ def test_a_strict_queue_lets_nobody_pass_its_first(pool: ScenarioPool) -> None:
     assert pool.placed() == ["a0", "small"]
 
 
-def test_a_first_that_can_never_start_keeps_nobody_back(pool: ScenarioPool) -> None:
+def test_a_first_job_that_can_never_start_does_not_block_a_strict_queue(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="a", policy=QueuePolicy.STRICT_FIFO, limit=gpus(7)))
     submit_some(pool, "a", 1, size=8)
     pool.submit(pool.job("hopeless", 99, floor=99, queue="a"))

@@ -69,11 +69,11 @@ def gpus(number: int) -> Resources:
         ),
     ],
 )
-def test_everything_that_is_wrong_is_said(specs: list[QueueSpec], problems: list[str]) -> None:
+def test_an_invalid_queue_is_reported(specs: list[QueueSpec], problems: list[str]) -> None:
     assert [f"{one.code} {one.path}" for one in validate_queues(specs)] == problems
 
 
-def test_queues_with_problems_change_nothing(pool: ScenarioPool) -> None:
+def test_invalid_queues_change_nothing(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="a", limit=gpus(1)))
     assert [one.path for one in pool.state.apply_queues([QueueSpec(name="a", weight=0)])] == ["a.weight"]
     pool.submit(pool.job("j", 2, floor=2, queue="a"))
@@ -90,7 +90,7 @@ def test_queues_with_problems_change_nothing(pool: ScenarioPool) -> None:
         ("default", "a", "default"),
     ],
 )
-def test_a_job_waits_in_the_queue_it_names_else_in_its_namespaces_else_in_default(
+def test_the_queue_follows_from_the_job_then_its_namespace_then_default(
     pool: ScenarioPool, queue: str, namespace: str, waits_in: str
 ) -> None:
     pool.queues(QueueSpec(name="a"), QueueSpec(name="b", namespaces=("listed",)))
@@ -99,13 +99,13 @@ def test_a_job_waits_in_the_queue_it_names_else_in_its_namespaces_else_in_defaul
     assert explanation.queue == waits_in
 
 
-def test_without_any_queue_there_is_one_line_for_all(pool: ScenarioPool) -> None:
+def test_without_applied_queues_every_job_is_in_default(pool: ScenarioPool) -> None:
     pool.submit(pool.job("j", 1, queue="research", namespace="other"))
     assert pool.placed() == ["j"]
     assert [one.spec.name for one in pool.state.queue_report()] == ["default"]
 
 
-def test_a_job_whose_queue_is_not_there_waits_for_it_and_says_so(pool: ScenarioPool) -> None:
+def test_a_job_of_an_unknown_queue_waits_until_it_is_applied(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="a"))
     pool.submit(pool.job("j", 1, queue="research"))
     assert pool.waits()["j"].code == "NoSuchQueue"
@@ -120,7 +120,7 @@ def test_a_job_whose_queue_is_not_there_waits_for_it_and_says_so(pool: ScenarioP
     assert pool.placed() == ["j"]
 
 
-def test_what_runs_goes_on_when_its_queue_is_gone_or_limited(pool: ScenarioPool) -> None:
+def test_running_jobs_continue_when_their_queue_is_deleted_or_limited(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="a"))
     pool.run(pool.job("j", 4, queue="a"))
     pool.queues(QueueSpec(name="a", limit=gpus(2)))
@@ -132,7 +132,7 @@ def test_what_runs_goes_on_when_its_queue_is_gone_or_limited(pool: ScenarioPool)
     assert held == {"b": 0, "default": 4000}
 
 
-def test_the_report_says_what_is_held_borrowed_due_and_waited_for(pool: ScenarioPool) -> None:
+def test_the_report_has_usage_borrowing_fair_share_and_waiting_jobs(pool: ScenarioPool) -> None:
     pool.queues(
         QueueSpec(name="a", guaranteed=gpus(2), weight=3),
         QueueSpec(name="b", policy=QueuePolicy.STRICT_FIFO),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from muster_core import events
-from muster_core.models import Job, Phase, QueueSpec, ReplicaState, Resources
+from muster_core.models import Phase, QueuePolicy, QueueSpec, ReplicaState, Resources
 from muster_core.scheduling import Evict, Place, Resize
 from muster_testing.pool import ScenarioPool
 
@@ -15,14 +14,6 @@ BY_PRIORITY = QueueSpec(name="default", preempts_within=True)
 
 def gpus(number: int) -> Resources:
     return Resources(gpu=number * 1000)
-
-
-def plain(
-    pool: ScenarioPool, name: str, size: int, *, worker: Resources | None = None, **rest: object
-) -> Job:
-    """A rigid job of ``worker`` replicas (of one GPU each unless said) without a ps; ``rest`` replaces fields of the job."""
-    job = pool.job(name, size, floor=size, servers=0, worker=worker or Resources(cpu=1000, gpu=1000))
-    return msgspec.structs.replace(job, **rest)
 
 
 def evicted(pool: ScenarioPool) -> list[str]:
@@ -34,18 +25,18 @@ def gone(pool: ScenarioPool, *job_ids: str) -> None:
         pool.report(job_id, ReplicaState.EXITED)
 
 
-def test_priority_takes_nothing_unless_the_queue_says_so(pool: ScenarioPool) -> None:
-    pool.run(plain(pool, "low", 8))
-    pool.submit(plain(pool, "high", 1, priority=9))
+def test_a_priority_preempts_only_in_a_queue_that_allows_it(pool: ScenarioPool) -> None:
+    pool.run(pool.rigid("low", 8))
+    pool.submit(pool.rigid("high", 1, priority=9))
     assert evicted(pool) == []
 
 
 def test_a_higher_priority_evicts_the_lowest_and_youngest(pool: ScenarioPool) -> None:
     pool.queues(BY_PRIORITY)
     for name, priority in (("middle", 5), ("old", 1), ("young", 1), ("high", 9)):
-        pool.run(plain(pool, name, 2, priority=priority))
+        pool.run(pool.rigid(name, 2, priority=priority))
         pool.after(1)
-    pool.submit(plain(pool, "urgent", 2, priority=6))
+    pool.submit(pool.rigid("urgent", 2, priority=6))
     decided = pool.decide()
     (evict,) = [one for one in decided if isinstance(one, Evict)]
     assert (evict.job_id, evict.reason.code) == ("young", "Preempted")
@@ -56,35 +47,35 @@ def test_a_higher_priority_evicts_the_lowest_and_youngest(pool: ScenarioPool) ->
     assert pool.record("young").phase in (Phase.EVICTED, Phase.QUEUED)
 
 
-def test_equal_priorities_take_nothing_of_each_other(pool: ScenarioPool) -> None:
+def test_equal_priorities_do_not_preempt_each_other(pool: ScenarioPool) -> None:
     pool.queues(BY_PRIORITY)
-    pool.run(plain(pool, "a", 8, priority=1))
-    pool.submit(plain(pool, "b", 1, priority=1))
+    pool.run(pool.rigid("a", 8, priority=1))
+    pool.submit(pool.rigid("b", 1, priority=1))
     assert evicted(pool) == []
 
 
-def test_who_may_not_be_preempted_never_is(pool: ScenarioPool) -> None:
+def test_a_job_that_is_not_preemptible_is_no_victim(pool: ScenarioPool) -> None:
     pool.queues(BY_PRIORITY)
-    pool.run(plain(pool, "low", 8, preemptible=False))
-    pool.submit(plain(pool, "high", 1, priority=9))
+    pool.run(pool.rigid("low", 8, preemptible=False))
+    pool.submit(pool.rigid("high", 1, priority=9))
     assert evicted(pool) == []
 
 
-def test_nobody_leaves_unless_the_gang_then_really_fits(pool: ScenarioPool) -> None:
+def test_no_victim_is_evicted_if_the_gang_does_not_fit_then(pool: ScenarioPool) -> None:
     pool.queues(BY_PRIORITY)
-    pool.run(plain(pool, "pinned", 4, preemptible=False))
-    pool.run(plain(pool, "low", 4))
-    pool.submit(plain(pool, "high", 5, priority=9))
+    pool.run(pool.rigid("pinned", 4, preemptible=False))
+    pool.run(pool.rigid("low", 4))
+    pool.submit(pool.rigid("high", 5, priority=9))
     assert evicted(pool) == []
-    pool.submit(plain(pool, "less", 4, priority=9))
+    pool.submit(pool.rigid("less", 4, priority=9))
     assert evicted(pool) == ["low"]
 
 
-def test_members_above_the_minimum_go_first_the_newest_first(pool: ScenarioPool) -> None:
+def test_the_newest_replicas_above_the_minimum_are_removed_first(pool: ScenarioPool) -> None:
     pool.queues(BY_PRIORITY)
     pool.run(pool.job("elastic", 5, floor=2, servers=0))
-    pool.run(plain(pool, "rigid", 3))
-    pool.submit(plain(pool, "high", 2, priority=9))
+    pool.run(pool.rigid("rigid", 3))
+    pool.submit(pool.rigid("high", 2, priority=9))
     (resize,) = pool.resizes()
     assert (resize.job_id, resize.policy, resize.reason.code) == ("elastic", "preemption", "Preempted")
     assert {one.index for one in resize.removed} == {3, 4}
@@ -93,137 +84,137 @@ def test_members_above_the_minimum_go_first_the_newest_first(pool: ScenarioPool)
     assert pool.placed() == ["high"]
 
 
-def test_only_members_that_help_leave(pool: ScenarioPool) -> None:
+def test_only_replicas_that_help_are_removed(pool: ScenarioPool) -> None:
     pool.queues(BY_PRIORITY)
     pool.add_node("n1", gpu=2)
     pool.run(pool.job("a", 2, servers=0))
     pool.run(pool.job("b", 4, servers=0))
-    pool.submit(plain(pool, "high", 1, worker=Resources(cpu=1000, gpu=2000), priority=9))
+    pool.submit(pool.rigid("high", 1, worker=Resources(cpu=1000, gpu=2000), priority=9))
     resizes = pool.resizes()
     assert [(one.job_id, len(one.removed)) for one in resizes] == [("b", 2)]
 
 
-def test_a_whole_gang_leaves_when_what_is_above_the_minima_does_not_do(pool: ScenarioPool) -> None:
+def test_a_gang_is_evicted_if_surplus_replicas_do_not_suffice(pool: ScenarioPool) -> None:
     pool.queues(BY_PRIORITY)
     pool.run(pool.job("a", 4, floor=3, servers=0))
     pool.run(pool.job("b", 4, floor=3, servers=0))
     pool.after(1)
-    pool.submit(plain(pool, "high", 4, priority=9))
+    pool.submit(pool.rigid("high", 4, priority=9))
     decided = [one for one in pool.decide() if isinstance(one, Evict | Resize)]
     assert [type(one) for one in decided] == [Evict]
 
 
-def test_whoever_is_not_needed_stays(pool: ScenarioPool) -> None:
+def test_a_victim_that_is_not_needed_stays(pool: ScenarioPool) -> None:
     pool.queues(BY_PRIORITY)
-    pool.run(plain(pool, "large", 4))
-    pool.run(plain(pool, "pinned", 2, preemptible=False))
+    pool.run(pool.rigid("large", 4))
+    pool.run(pool.rigid("pinned", 2, preemptible=False))
     for name in ("s1", "s2"):
         pool.after(1)
-        pool.run(plain(pool, name, 1))
-    pool.submit(plain(pool, "high", 1, worker=Resources(cpu=1000, gpu=4000), priority=9))
+        pool.run(pool.rigid(name, 1))
+    pool.submit(pool.rigid("high", 1, worker=Resources(cpu=1000, gpu=4000), priority=9))
     assert evicted(pool) == ["large"]
 
 
-def test_a_queue_takes_back_what_it_is_guaranteed(pool: ScenarioPool) -> None:
+def test_a_queue_reclaims_its_guarantee(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="a", guaranteed=gpus(4)), QueueSpec(name="b", guaranteed=gpus(4)))
     for at in range(4):
-        pool.run(plain(pool, f"b{at}", 2, queue="b", priority=100))
+        pool.run(pool.rigid(f"b{at}", 2, queue="b", priority=100))
         pool.after(1)
-    pool.submit(plain(pool, "a0", 2, queue="a"))
+    pool.submit(pool.rigid("a0", 2, queue="a"))
     decided = [one for one in pool.decide() if isinstance(one, Evict)]
     assert [(one.job_id, one.reason.code) for one in decided] == [("b3", "Reclaimed")]
     assert decided[0].reason.message == "the gang is evicted for a0 (a0): queue a reclaims its guarantee"
     gone(pool, "b3")
     assert pool.placed() == ["a0"]
-    pool.submit(plain(pool, "a1", 2, queue="a"))
+    pool.submit(pool.rigid("a1", 2, queue="a"))
     assert evicted(pool) == ["b2"]
     gone(pool, "b2")
     assert pool.placed() == ["a1"]
-    pool.submit(plain(pool, "a2", 1, queue="a"))
+    pool.submit(pool.rigid("a2", 1, queue="a"))
     assert evicted(pool) == []
 
 
-def test_what_a_queue_borrows_is_not_taken_for_what_another_would_borrow(pool: ScenarioPool) -> None:
+def test_a_borrower_is_not_preempted_for_another_borrower(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="a", guaranteed=gpus(2)), QueueSpec(name="b"))
-    pool.run(plain(pool, "x", 8, queue="b"))
-    pool.submit(plain(pool, "y", 3, queue="a"))
+    pool.run(pool.rigid("x", 8, queue="b"))
+    pool.submit(pool.rigid("y", 3, queue="a"))
     assert evicted(pool) == []
 
 
-def test_a_guarantee_of_cpus_takes_no_gpus_back(pool: ScenarioPool) -> None:
+def test_a_guarantee_of_cpus_reclaims_no_gpus(pool: ScenarioPool) -> None:
     pool.queues(
         QueueSpec(name="a", guaranteed=Resources(cpu=8000, gpu=4000)),
         QueueSpec(name="b", guaranteed=Resources(cpu=8000)),
     )
-    pool.run(plain(pool, "x", 8, queue="b"))
-    pool.submit(plain(pool, "y", 4, queue="a"))
+    pool.run(pool.rigid("x", 8, queue="b"))
+    pool.submit(pool.rigid("y", 4, queue="a"))
     assert evicted(pool) == ["x"]
     gone(pool, "x")
     assert pool.placed() == ["y"]
     assert evicted(pool) == []
 
 
-def test_a_queue_that_does_not_reclaim_waits(pool: ScenarioPool) -> None:
+def test_a_queue_that_must_not_reclaim_waits(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="a", guaranteed=gpus(4), reclaims=False), QueueSpec(name="b"))
-    pool.run(plain(pool, "x", 8, queue="b"))
-    pool.submit(plain(pool, "y", 2, queue="a"))
+    pool.run(pool.rigid("x", 8, queue="b"))
+    pool.submit(pool.rigid("y", 2, queue="a"))
     assert evicted(pool) == []
 
 
-def test_siblings_below_one_guarantee_take_nothing_of_each_other(pool: ScenarioPool) -> None:
+def test_siblings_below_one_guarantee_do_not_reclaim_from_each_other(pool: ScenarioPool) -> None:
     pool.queues(
         QueueSpec(name="org", guaranteed=gpus(8)),
         QueueSpec(name="a", parent="org", guaranteed=gpus(4)),
         QueueSpec(name="b", parent="org", guaranteed=gpus(2)),
         QueueSpec(name="c", parent="org"),
     )
-    pool.run(plain(pool, "b0", 2, queue="b"))
-    pool.run(plain(pool, "c0", 6, queue="c"))
-    pool.submit(plain(pool, "a0", 2, queue="a"))
+    pool.run(pool.rigid("b0", 2, queue="b"))
+    pool.run(pool.rigid("c0", 6, queue="c"))
+    pool.submit(pool.rigid("a0", 2, queue="a"))
     assert evicted(pool) == ["c0"]
 
 
-def test_freed_room_is_kept_for_whom_it_was_freed(pool: ScenarioPool) -> None:
+def test_freed_capacity_is_reserved_for_the_preemptor(pool: ScenarioPool) -> None:
     pool.queues(BY_PRIORITY, QueueSpec(name="other", weight=1000))
-    pool.run(plain(pool, "a", 4))
-    pool.run(plain(pool, "b", 4))
-    pool.submit(plain(pool, "high", 8, priority=9))
+    pool.run(pool.rigid("a", 4))
+    pool.run(pool.rigid("b", 4))
+    pool.submit(pool.rigid("high", 8, priority=9))
     assert sorted(evicted(pool)) == ["a", "b"]
-    pool.submit(plain(pool, "thief", 1, queue="other"))
+    pool.submit(pool.rigid("thief", 1, queue="other"))
     gone(pool, "a")
     assert pool.placed() == []
     gone(pool, "b")
     assert pool.placed() == ["high"]
 
 
-def test_freed_room_is_everybodys_when_it_is_given_up(pool: ScenarioPool) -> None:
+def test_freed_capacity_is_free_for_all_when_the_preemptor_is_cancelled(pool: ScenarioPool) -> None:
     pool.queues(BY_PRIORITY)
-    pool.run(plain(pool, "low", 8))
-    pool.submit(plain(pool, "high", 8, priority=9))
+    pool.run(pool.rigid("low", 8))
+    pool.submit(pool.rigid("high", 8, priority=9))
     assert evicted(pool) == ["low"]
     pool.publish("high", events.CommandRequested(command=events.Command.CANCEL, request_id="r"))
     gone(pool, "low")
     assert pool.placed() == ["low"]
 
 
-def test_priority_makes_room_within_a_limit(pool: ScenarioPool) -> None:
+def test_a_priority_frees_a_limit(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="a", preempts_within=True, limit=gpus(4)))
-    pool.run(plain(pool, "low", 4, queue="a"))
-    pool.submit(plain(pool, "high", 2, queue="a", priority=9))
+    pool.run(pool.rigid("low", 4, queue="a"))
+    pool.submit(pool.rigid("high", 2, queue="a", priority=9))
     assert evicted(pool) == ["low"]
     gone(pool, "low")
     assert pool.placed() == ["high"]
 
 
 @pytest.mark.parametrize("rounds", [30])
-def test_nobody_is_evicted_to_and_fro(pool: ScenarioPool, rounds: int) -> None:
+def test_no_two_jobs_preempt_each_other_in_turn(pool: ScenarioPool, rounds: int) -> None:
     pool.queues(
         QueueSpec(name="a", guaranteed=gpus(4), preempts_within=True),
         QueueSpec(name="b", guaranteed=gpus(4), preempts_within=True),
     )
     for queue in "ab":
         for at in range(6):
-            pool.submit(plain(pool, f"{queue}{at}", 2, queue=queue, priority=at % 3))
+            pool.submit(pool.rigid(f"{queue}{at}", 2, queue=queue, priority=at % 3))
             pool.after(1)
             pool.settle()
     evictions = 0
@@ -235,13 +226,50 @@ def test_nobody_is_evicted_to_and_fro(pool: ScenarioPool, rounds: int) -> None:
     assert (held["a"], held["b"]) == (4000, 4000)
 
 
-def test_several_claims_are_made_room_for_together(pool: ScenarioPool) -> None:
+def test_several_preemptors_are_served_in_one_cycle(pool: ScenarioPool) -> None:
     pool.queues(BY_PRIORITY)
     for at in range(4):
-        pool.run(plain(pool, f"low{at}", 2))
+        pool.run(pool.rigid(f"low{at}", 2))
     for at in range(2):
-        pool.submit(plain(pool, f"high{at}", 2, priority=9))
+        pool.submit(pool.rigid(f"high{at}", 2, priority=9))
     leaving = evicted(pool)
     assert len(leaving) == 2
     gone(pool, *leaving)
     assert [one.job_id for one in pool.decide() if isinstance(one, Place)] == ["high0", "high1"]
+
+
+def test_a_victim_does_not_take_the_freed_limit_before_its_preemptor(pool: ScenarioPool) -> None:
+    """Both submitters hold nothing, so that the order of the queue alone would let the victim go first."""
+    pool.queues(
+        QueueSpec(
+            name="default",
+            limit=Resources(gpu=2000),
+            policy=QueuePolicy.DRF,
+            preempts_within=True,
+        )
+    )
+    pool.submit(pool.job("low", 2, floor=2, servers=0, priority=0), submitter="ann")
+    pool.settle()
+    pool.submit(pool.job("high", 2, floor=2, servers=0, priority=1), submitter="bob")
+    moves = [(type(one), one.job_id) for one in pool.settle() if isinstance(one, Evict | Place)]
+    assert moves == [(Evict, "low"), (Place, "high")]
+
+
+def test_a_victim_of_a_queue_below_does_not_take_its_capacity_back(pool: ScenarioPool) -> None:
+    """Both are within guarantees, but the queue below may take from its parent's own jobs, and these may not take from it."""
+    third = Resources(cpu=1000, gpu=300)
+    parent = QueueSpec(name="a", guaranteed=Resources(gpu=4000), limit=Resources(cpu=6000))
+    pool.queues(parent, QueueSpec(name="b", parent="a", guaranteed=Resources(gpu=4000)))
+    pool.run(pool.job("other", 3, servers=0, worker=Resources(cpu=1000), queue="a"))
+    pool.run(pool.job("own", 1, servers=0, worker=third, queue="a"))
+    pool.submit(pool.job("below", 3, floor=3, servers=0, worker=third, queue="b"))
+
+    pool.decide()
+
+    assert pool.record("own").phase is Phase.EVICTED
+    pool.report("own", ReplicaState.EXITED)
+    assert pool.placed() == ["below"]
+    pool.report("below", ReplicaState.RUNNING)
+    pool.after(1)
+    assert pool.placed() == []
+    assert pool.record("below").phase is Phase.RUNNING

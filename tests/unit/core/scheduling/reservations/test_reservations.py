@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 import pytest
 
 from muster_core import events
 from muster_core.models import Job, JobKind, QueueSpec, ReplicaState, Resources, RunPolicy
-from muster_core.scheduling import Place, PoolState, Reservation, remedy_text
+from muster_core.scheduling import Place, Reservation, remedy_text
 from muster_testing.pool import ScenarioPool
 
 SECOND = 1_000_000
@@ -17,14 +16,6 @@ SECOND = 1_000_000
 
 def deadline(seconds: int) -> RunPolicy:
     return RunPolicy(active_deadline_s=seconds)
-
-
-def plain(
-    pool: ScenarioPool, name: str, size: int, *, worker: Resources | None = None, **rest: object
-) -> Job:
-    """A rigid job of ``worker`` replicas (of one GPU each unless said) without a ps; ``rest`` replaces fields of the job."""
-    job = pool.job(name, size, floor=size, servers=0, worker=worker or Resources(cpu=1000, gpu=1000))
-    return msgspec.structs.replace(job, **rest)
 
 
 def reservation(pool: ScenarioPool, job_id: str) -> Reservation | None:
@@ -42,12 +33,12 @@ def starve(pool: ScenarioPool, job: Job) -> str:
     return job.name
 
 
-def test_room_is_kept_for_a_job_that_has_waited_too_long(pool: ScenarioPool) -> None:
-    pool.run(plain(pool, "a", 4))
-    pool.run(plain(pool, "b", 4))
+def test_a_starved_job_gets_a_reservation(pool: ScenarioPool) -> None:
+    pool.run(pool.rigid("a", 4))
+    pool.run(pool.rigid("b", 4))
     pool.finish("b")
-    starve(pool, plain(pool, "whole", 8))
-    pool.submit(plain(pool, "small", 1))
+    starve(pool, pool.rigid("whole", 8))
+    pool.submit(pool.rigid("small", 1))
     reason = pool.waits()["small"]
     assert reason.code == "BehindReservation"
     assert reason.message == "the job would fit, but the capacity is reserved for whole on 2 nodes"
@@ -63,26 +54,26 @@ def test_room_is_kept_for_a_job_that_has_waited_too_long(pool: ScenarioPool) -> 
     assert pool.state.reservations == ()
 
 
-def test_before_that_nobody_is_kept_back(pool: ScenarioPool) -> None:
-    pool.run(plain(pool, "a", 4))
-    pool.submit(plain(pool, "whole", 8))
+def test_before_the_starvation_threshold_nothing_is_reserved(pool: ScenarioPool) -> None:
+    pool.run(pool.rigid("a", 4))
+    pool.submit(pool.rigid("whole", 8))
     pool.decide()
     pool.after(29)
-    pool.submit(plain(pool, "small", 1))
+    pool.submit(pool.rigid("small", 1))
     assert pool.placed() == ["small"]
 
 
 def test_others_use_the_nodes_that_are_not_reserved(empty: ScenarioPool) -> None:
     for name in ("n1", "n2"):
         empty.add_node(name)
-        empty.run(plain(empty, f"on-{name}", 3))
+        empty.run(empty.rigid(f"on-{name}", 3))
         empty.after(1)
-    starve(empty, plain(empty, "node", 1, worker=Resources(cpu=1000, gpu=4000)))
+    starve(empty, empty.rigid("node", 1, worker=Resources(cpu=1000, gpu=4000)))
     kept = reservation(empty, "node")
     assert kept is not None
     assert kept.nodes == ("n1",)
-    empty.submit(plain(empty, "x", 1))
-    empty.submit(plain(empty, "y", 1))
+    empty.submit(empty.rigid("x", 1))
+    empty.submit(empty.rigid("y", 1))
     assert empty.placed() == ["x"]
     assert set(empty.where("x")) == {"n2"}
     empty.finish("on-n1")
@@ -90,23 +81,23 @@ def test_others_use_the_nodes_that_are_not_reserved(empty: ScenarioPool) -> None
 
 
 def test_a_job_that_ends_in_time_may_start_before_a_reservation(pool: ScenarioPool) -> None:
-    pool.run(plain(pool, "a", 4, run=deadline(600)))
-    starve(pool, plain(pool, "whole", 8))
+    pool.run(pool.rigid("a", 4, run=deadline(600)))
+    starve(pool, pool.rigid("whole", 8))
     kept = reservation(pool, "whole")
     assert kept is not None
     assert kept.expected_at == pool.record("a").started_at + 600_000_000
-    pool.submit(plain(pool, "long", 1, run=deadline(600)))
-    pool.submit(plain(pool, "endless", 1))
-    pool.submit(plain(pool, "short", 1, run=deadline(300)))
+    pool.submit(pool.rigid("long", 1, run=deadline(600)))
+    pool.submit(pool.rigid("endless", 1))
+    pool.submit(pool.rigid("short", 1, run=deadline(300)))
     assert pool.placed() == ["short"]
     explanation = pool.explain("whole")
     assert explanation.expected_start == kept.expected_at
 
 
-def test_who_ends_in_time_may_use_the_very_room(pool: ScenarioPool) -> None:
-    pool.run(plain(pool, "a", 4, run=deadline(600)))
-    starve(pool, plain(pool, "whole", 8))
-    pool.submit(plain(pool, "short", 4, run=deadline(300)))
+def test_a_job_that_ends_in_time_backfills_reserved_capacity(pool: ScenarioPool) -> None:
+    pool.run(pool.rigid("a", 4, run=deadline(600)))
+    starve(pool, pool.rigid("whole", 8))
+    pool.submit(pool.rigid("short", 4, run=deadline(300)))
     assert pool.placed() == ["short"]
     kept = reservation(pool, "whole")
     assert kept is not None
@@ -114,59 +105,59 @@ def test_who_ends_in_time_may_use_the_very_room(pool: ScenarioPool) -> None:
 
 
 @pytest.mark.parametrize("kind", [JobKind.BATCH, JobKind.SERVICE])
-def test_nobody_waits_for_a_service(pool: ScenarioPool, kind: JobKind) -> None:
-    pool.run(plain(pool, "a", 4, kind=kind))
-    starve(pool, plain(pool, "whole", 8))
+def test_no_release_is_expected_of_a_service(pool: ScenarioPool, kind: JobKind) -> None:
+    pool.run(pool.rigid("a", 4, kind=kind))
+    starve(pool, pool.rigid("whole", 8))
     assert (reservation(pool, "whole") is None) == (kind is JobKind.SERVICE)
 
 
-def test_a_gang_that_the_empty_pool_could_not_hold_gets_none(pool: ScenarioPool) -> None:
-    pool.run(plain(pool, "a", 4))
-    pool.submit(plain(pool, "hopeless", 9))
+def test_a_gang_that_the_empty_pool_could_not_hold_gets_no_reservation(pool: ScenarioPool) -> None:
+    pool.run(pool.rigid("a", 4))
+    pool.submit(pool.rigid("hopeless", 9))
     pool.decide()
     assert pool.state.next_wake(pool.now) is None
     pool.after(100)
-    pool.submit(plain(pool, "small", 1))
+    pool.submit(pool.rigid("small", 1))
     assert pool.placed() == ["small"]
 
 
-def test_a_gang_at_its_queues_limit_gets_none(pool: ScenarioPool) -> None:
+def test_a_gang_at_the_limit_of_its_queue_gets_no_reservation(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="a", limit=Resources(gpu=4000)))
-    pool.run(plain(pool, "x", 4, queue="a"))
-    pool.submit(plain(pool, "y", 4, queue="a"))
+    pool.run(pool.rigid("x", 4, queue="a"))
+    pool.submit(pool.rigid("y", 4, queue="a"))
     pool.after(100)
-    pool.submit(plain(pool, "small", 1))
+    pool.submit(pool.rigid("small", 1))
     assert pool.placed() == ["small"]
 
 
-def test_patience_is_the_queues(pool: ScenarioPool) -> None:
+def test_the_starvation_threshold_is_set_by_the_queue(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="a", starvation_after_s=5))
-    pool.run(plain(pool, "x", 4))
-    pool.submit(plain(pool, "whole", 8, queue="a"))
+    pool.run(pool.rigid("x", 4))
+    pool.submit(pool.rigid("whole", 8, queue="a"))
     pool.decide()
     pool.after(5)
     assert reservation(pool, "whole") is not None
 
 
-def test_past_runs_tell_when_a_job_will_end(pool: ScenarioPool) -> None:
+def test_earlier_runs_estimate_when_a_job_ends(pool: ScenarioPool) -> None:
     for seconds in (100, 300, 200):
-        nightly = pool.submit(plain(pool, "nightly", 4), job_id=f"nightly-{seconds}")
+        nightly = pool.submit(pool.rigid("nightly", 4), job_id=f"nightly-{seconds}")
         pool.settle()
         pool.after(seconds)
         pool.finish(nightly)
-    pool.run(plain(pool, "nightly", 4))
+    pool.run(pool.rigid("nightly", 4))
     began = pool.now
-    starve(pool, plain(pool, "whole", 8))
+    starve(pool, pool.rigid("whole", 8))
     kept = reservation(pool, "whole")
     assert kept is not None
     assert kept.expected_at == began + 300_000_000
 
 
 def test_a_job_that_overstays_is_expected_to_end_at_any_moment(pool: ScenarioPool) -> None:
-    pool.run(plain(pool, "a", 4, run=deadline(10)))
-    starve(pool, plain(pool, "whole", 8))
+    pool.run(pool.rigid("a", 4, run=deadline(10)))
+    starve(pool, pool.rigid("whole", 8))
     pool.after(60)
-    pool.submit(plain(pool, "short", 1, run=deadline(1)))
+    pool.submit(pool.rigid("short", 1, run=deadline(1)))
     kept = reservation(pool, "whole")
     assert kept is not None
     assert kept.expected_at == pool.now
@@ -174,13 +165,13 @@ def test_a_job_that_overstays_is_expected_to_end_at_any_moment(pool: ScenarioPoo
     assert pool.record("short").attempt == 0
 
 
-def test_every_queue_may_have_one(pool: ScenarioPool) -> None:
+def test_every_queue_may_have_a_reservation(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="a"), QueueSpec(name="b"))
-    pool.run(plain(pool, "x", 4))
-    pool.run(plain(pool, "y", 4))
+    pool.run(pool.rigid("x", 4))
+    pool.run(pool.rigid("y", 4))
     for name in ("p", "q"):
         for queue in ("a", "b"):
-            pool.submit(plain(pool, f"{name}{queue}", 4, queue=queue))
+            pool.submit(pool.rigid(f"{name}{queue}", 4, queue=queue))
         pool.after(1)
     pool.decide()
     pool.after(60)
@@ -188,25 +179,25 @@ def test_every_queue_may_have_one(pool: ScenarioPool) -> None:
     assert [one.job_id for one in pool.state.reservations] == ["pa", "pb"]
 
 
-def test_a_starved_job_that_fits_goes_before_everybody(pool: ScenarioPool) -> None:
+def test_a_starved_job_that_fits_goes_first(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="a", weight=1), QueueSpec(name="b", weight=100))
-    pool.run(plain(pool, "x", 8))
-    pool.submit(plain(pool, "starved", 8, queue="a"))
+    pool.run(pool.rigid("x", 8))
+    pool.submit(pool.rigid("starved", 8, queue="a"))
     pool.after(31)
-    pool.submit(plain(pool, "fresh", 1, queue="b"))
+    pool.submit(pool.rigid("fresh", 1, queue="b"))
     pool.finish("x")
     assert pool.placed() == ["starved"]
 
 
-def test_room_on_its_way_out_is_kept_for_the_starved(pool: ScenarioPool) -> None:
+def test_terminating_capacity_is_reserved_for_the_starved_job(pool: ScenarioPool) -> None:
     """Answer 15: what ends for a waiting gang is reserved for it."""
     pool.run(pool.job("a", 8, floor=2, servers=0))
-    starve(pool, plain(pool, "b", 2))
+    starve(pool, pool.rigid("b", 2))
     removed = tuple(events.ReplicaRef(role="worker", index=index) for index in (6, 7))
     reason = pool.record("a").reason
     assert reason is not None
     pool.publish("a", events.JobResized(attempt=1, generation=2, reason=reason, removed=removed))
-    pool.submit(plain(pool, "c", 1))
+    pool.submit(pool.rigid("c", 1))
     pool.decide()
     kept = reservation(pool, "b")
     assert kept is not None
@@ -217,11 +208,11 @@ def test_room_on_its_way_out_is_kept_for_the_starved(pool: ScenarioPool) -> None
     assert pool.placed() == ["b"]
 
 
-def test_12_jobs_that_fit_beside_a_reservation_start(pool: ScenarioPool) -> None:
+def test_jobs_that_fit_beside_a_reservation_start(pool: ScenarioPool) -> None:
     """A runs ps + 4 workers on n1 and 4 on n2; nothing makes room for B's 7, which says so, and whoever fits starts."""
     pool.run(pool.job("a", 8, floor=2))
     starve(pool, pool.job("b", 7, floor=7))
-    pool.submit(plain(pool, "cpus", 4, worker=Resources(cpu=4000)))
+    pool.submit(pool.rigid("cpus", 4, worker=Resources(cpu=4000)))
     assert pool.placed() == ["cpus"]
     explanation = pool.explain("b")
     assert explanation.reason.code == "InsufficientResources"
@@ -229,60 +220,50 @@ def test_12_jobs_that_fit_beside_a_reservation_start(pool: ScenarioPool) -> None
     assert [remedy_text(one) for one in explanation.remedies] == ["free 7 GPU and 1 CPU"]
 
 
-def test_4_a_gang_short_of_one_gpu_waits_and_says_so(pool: ScenarioPool) -> None:
-    pool.submit(pool.job("a", 10, floor=9))
-    reason = pool.waits()["a"]
-    assert reason.message.startswith("short of 1 GPU: 8 of 9 needed are free, on 2 nodes")
-    assert pool.record("a").replicas == ()
-
-
-def test_shares_of_gpus_are_kept_as_well(empty: ScenarioPool) -> None:
+def test_gpu_shares_are_reserved(empty: ScenarioPool) -> None:
     empty.add_node("n1", gpu=1)
     share = Resources(cpu=100, gpu=600)
-    empty.run(plain(empty, "a", 1, worker=share))
-    starve(empty, plain(empty, "b", 1, worker=share))
-    empty.submit(plain(empty, "c", 1, worker=Resources(cpu=100, gpu=400)))
-    empty.submit(plain(empty, "d", 1, worker=Resources(cpu=100, gpu=400)))
+    empty.run(empty.rigid("a", 1, worker=share))
+    starve(empty, empty.rigid("b", 1, worker=share))
+    empty.submit(empty.rigid("c", 1, worker=Resources(cpu=100, gpu=400)))
+    empty.submit(empty.rigid("d", 1, worker=Resources(cpu=100, gpu=400)))
     # a has 600 of 1000; b needs 600 of them when a has gone: 400 are nobody's.
     assert empty.placed() == ["c"]
     empty.finish("a")
     assert empty.placed() == ["b"]
 
 
-def test_a_new_leader_keeps_the_same_room(pool: ScenarioPool) -> None:
-    pool.run(plain(pool, "a", 4, run=deadline(600)))
-    starve(pool, plain(pool, "whole", 8))
-    pool.submit(plain(pool, "small", 1))
+def test_a_new_leader_gives_the_same_reservations(pool: ScenarioPool) -> None:
+    pool.run(pool.rigid("a", 4, run=deadline(600)))
+    starve(pool, pool.rigid("whole", 8))
+    pool.submit(pool.rigid("small", 1))
     pool.decide()
-    again = PoolState(pool="here")
-    again.restore(pool.state.records.values())
-    for node in pool.nodes.values():
-        again.observe_node(events.NodeChanged(pool="here", node=node))
+    again = pool.restored(pool.records(), after=len(pool.stream))
     assert again.decide(pool.now) == pool.state.decide(pool.now)
     assert again.reservations == pool.state.reservations
 
 
 @pytest.mark.parametrize("bounded", [True, False], ids=["known ends", "unknown ends"])
-def test_25_a_full_cluster_gang_starts_within_its_reservation_among_endless_small_jobs(
+def test_a_full_cluster_gang_starts_within_its_reservation_among_endless_small_jobs(
     pool: ScenarioPool, bounded: bool, record_property: Callable[[str, object], None]
 ) -> None:
     """Small jobs of 60 s each keep coming; the pool is busy, and the gang starts when its reservation said."""
     pool.queues(QueueSpec(name="small"), QueueSpec(name="large"))
     runs: dict[str, int] = {}
+    reserved: Reservation | None = None
     reserved_at = whole_at = used = 0
-    expected: int | None = None
     for number in range(300):
         run = deadline(60) if bounded else RunPolicy()
-        pool.submit(plain(pool, f"s{number}", 1, queue="small", run=run), job_id=f"small-{number}")
+        pool.submit(pool.rigid(f"s{number}", 1, queue="small", run=run), job_id=f"small-{number}")
         if number == 40:
-            pool.submit(plain(pool, "whole", 8, queue="large"))
+            pool.submit(pool.rigid("whole", 8, queue="large"))
         for one in pool.decide():
             if isinstance(one, Place):
                 runs[one.job_id] = pool.now
                 pool.report(one.job_id, ReplicaState.RUNNING)
-        kept = next((one for one in pool.state.reservations if one.job_id == "whole"), None)
-        if kept is not None and not reserved_at:
-            reserved_at, expected = pool.now, kept.expected_at
+        found = next((one for one in pool.state.reservations if one.job_id == "whole"), None)
+        if found is not None and reserved is None:
+            reserved, reserved_at = found, pool.now
         whole_at = whole_at or runs.get("whole", 0)
         used += sum(len(pool.record(job_id).members()) for job_id in runs)
         pool.after(5)
@@ -290,11 +271,27 @@ def test_25_a_full_cluster_gang_starts_within_its_reservation_among_endless_smal
             if pool.now - at >= (300 if job_id == "whole" else 60) * SECOND:
                 pool.finish(job_id)
                 del runs[job_id]
-    assert reserved_at
+    assert reserved is not None
+    assert reserved.nodes == ("n1", "n2")
     assert reserved_at < whole_at <= reserved_at + 60 * SECOND
-    if bounded:
-        assert expected is not None
-        assert whole_at <= expected
+    assert (reserved.expected_at is not None) == bounded
+    assert reserved.expected_at is None or whole_at <= reserved.expected_at
     utilisation = used / (300 * 8)
     record_property("utilisation", utilisation)
     assert utilisation > 0.85
+
+
+def test_reserved_memory_of_a_busy_gpu_does_not_move_a_share_to_it(empty: ScenarioPool) -> None:
+    empty.add_node("n1", gpu=2, gpu_memory=16 * 2**30)
+    half = Resources(cpu=100, gpu=500)
+    for name in "abc":
+        empty.run(empty.job(name, 1, servers=0, worker=half))
+        empty.after(1)
+    empty.submit(empty.job("whole", 1, servers=0, worker=Resources(cpu=100, gpu=1000)))
+    empty.decide()
+    empty.after(30)
+    empty.submit(empty.job("share", 1, servers=0, worker=Resources(cpu=100, gpu=300)))
+    assert empty.placed() == ["share"]
+    assert [one.job_id for one in empty.state.reservations] == ["whole"]
+    (share,) = empty.record("share").members()
+    assert share.gpus == (1,)

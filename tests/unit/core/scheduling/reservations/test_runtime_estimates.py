@@ -35,7 +35,7 @@ RUNS = [run(number, seconds) for number, seconds in enumerate([50, 10, 20, 40, 3
 """The longest is the sixth from the end, so that it is forgotten."""
 
 
-def test_the_order_in_which_runs_are_told_does_not_matter() -> None:
+def test_estimates_do_not_depend_on_the_order_of_runs() -> None:
     for told in itertools.permutations(RUNS):
         runtime_estimates = RuntimeEstimates()
         for record in told:
@@ -43,7 +43,7 @@ def test_the_order_in_which_runs_are_told_does_not_matter() -> None:
         assert runtime_estimates.expected_end(RUNNING, 0) == RUNNING.running_at + 40 * SECOND
 
 
-def test_who_is_told_twice_learns_nothing_new() -> None:
+def test_a_repeated_run_changes_no_estimate() -> None:
     runtime_estimates = RuntimeEstimates()
     for record in RUNS:
         runtime_estimates.observe(record)

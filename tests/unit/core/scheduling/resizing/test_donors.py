@@ -36,7 +36,7 @@ def _wait(pool: ScenarioPool) -> None:
     assert pool.placed() == []
 
 
-def test_who_leaves_is_who_was_proposed_and_the_room_is_for_whom_it_was(pool: ScenarioPool) -> None:
+def test_the_proposed_replicas_are_removed_for_the_beneficiary(pool: ScenarioPool) -> None:
     _wait(pool)
     pool.publish("a", _give(7, 6))
     (resize,) = pool.resizes()
@@ -50,7 +50,7 @@ def test_who_leaves_is_who_was_proposed_and_the_room_is_for_whom_it_was(pool: Sc
     assert pool.state.rejected_proposals == 0
 
 
-def test_more_than_is_needed_does_not_leave(pool: ScenarioPool) -> None:
+def test_no_more_replicas_than_needed_are_removed(pool: ScenarioPool) -> None:
     _wait(pool)
     pool.publish("a", _give(7, 6, 5))
     (resize,) = pool.resizes()
@@ -88,7 +88,7 @@ def test_more_than_is_needed_does_not_leave(pool: ScenarioPool) -> None:
         "of servers",
     ],
 )
-def test_what_does_not_help_or_may_not_be_is_refused(
+def test_a_useless_or_invalid_scale_down_is_rejected(
     pool: ScenarioPool, proposed: events.ScaleProposed
 ) -> None:
     if proposed.removed == _give(7, 3).removed:
@@ -103,7 +103,7 @@ def test_what_does_not_help_or_may_not_be_is_refused(
     assert pool.indices("a") == list(range(8))
 
 
-def test_nobody_leaves_until_everybody_who_must_has_been_proposed(pool: ScenarioPool) -> None:
+def test_donors_shrink_only_when_the_proposals_are_complete(pool: ScenarioPool) -> None:
     for name in ("a", "c"):
         pool.run(pool.job(name, 4, floor=3))
     pool.submit(pool.job("b", 2, floor=2))
@@ -114,7 +114,7 @@ def test_nobody_leaves_until_everybody_who_must_has_been_proposed(pool: Scenario
     assert {one.job_id for one in pool.resizes()} == {"a", "c"}
 
 
-def test_proposals_that_go_together_fall_together(pool: ScenarioPool) -> None:
+def test_proposals_for_one_beneficiary_are_rejected_together(pool: ScenarioPool) -> None:
     for name in ("a", "c"):
         pool.run(pool.job(name, 4, floor=3))
     pool.submit(pool.job("b", 2, floor=2))
@@ -124,7 +124,7 @@ def test_proposals_that_go_together_fall_together(pool: ScenarioPool) -> None:
     assert pool.state.rejected_proposals == 2
 
 
-def test_who_no_longer_waits_gets_nothing(pool: ScenarioPool) -> None:
+def test_a_beneficiary_that_no_longer_waits_gets_nothing(pool: ScenarioPool) -> None:
     _wait(pool)
     pool.finish("b")
     pool.publish("a", _give(7, 6))
@@ -132,7 +132,7 @@ def test_who_no_longer_waits_gets_nothing(pool: ScenarioPool) -> None:
     assert pool.state.rejected_proposals == 1
 
 
-def test_who_only_waits_for_what_is_leaving_gets_nothing_more(pool: ScenarioPool) -> None:
+def test_a_beneficiary_that_fits_after_terminations_gets_nothing_more(pool: ScenarioPool) -> None:
     _wait(pool)
     pool.scale("a", 6)
     assert len(pool.resizes()) == 1
@@ -141,7 +141,7 @@ def test_who_only_waits_for_what_is_leaving_gets_nothing_more(pool: ScenarioPool
     assert pool.state.rejected_proposals == 1
 
 
-def test_a_promise_does_not_outlive_the_wait(pool: ScenarioPool) -> None:
+def test_freed_capacity_is_not_reserved_for_a_later_wait(pool: ScenarioPool) -> None:
     _wait(pool)
     pool.publish("a", _give(7, 6))
     pool.decide()

@@ -27,14 +27,14 @@ def test_growth_ends_where_the_next_replica_would_exceed_the_limit(pool: Scenari
     assert allowed(pool, "a", 8) == 5
 
 
-def test_what_others_hold_of_the_limit_is_not_allowed_again(pool: ScenarioPool) -> None:
+def test_the_usage_of_other_jobs_counts_against_the_limit(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="default", limit=Resources(gpu=5000)))
     pool.run(pool.job("a", 2, most=8))
     pool.run(pool.job("b", 2))
     assert allowed(pool, "a", 8) == 3
 
 
-def test_the_limit_of_a_queue_above_counts_as_well(pool: ScenarioPool) -> None:
+def test_the_limit_of_the_parent_queue_counts(pool: ScenarioPool) -> None:
     above = QueueSpec(name="above", limit=Resources(gpu=3000))
     pool.queues(above, QueueSpec(name="below", parent="above", limit=Resources(gpu=6000)))
     pool.run(pool.job("a", 2, most=8, queue="below"))
@@ -47,7 +47,7 @@ def test_above_its_limit_a_job_keeps_its_size(pool: ScenarioPool) -> None:
     assert allowed(pool, "a", 8, size=4) == 4
 
 
-def test_whatever_index_comes_next_the_dearest_replica_must_be_allowed(pool: ScenarioPool) -> None:
+def test_growth_counts_the_largest_replica_of_a_role(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="default", limit=Resources(gpu=6000)))
     dear = {7: Template(requests=TWO_GPUS)}
     template = Template(requests=Resources(cpu=1000, gpu=1000))
@@ -56,7 +56,7 @@ def test_whatever_index_comes_next_the_dearest_replica_must_be_allowed(pool: Sce
     assert allowed(pool, "a", 8) == 4
 
 
-def test_a_resource_that_the_role_does_not_ask_for_does_not_bound_it(pool: ScenarioPool) -> None:
+def test_a_resource_that_a_role_does_not_request_does_not_limit_it(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="default", limit=Resources(gpu=2000)))
     pool.run(pool.job("a", 2, most=8))
     assert allowed(pool, "a", 3, role="ps", size=1) == 3

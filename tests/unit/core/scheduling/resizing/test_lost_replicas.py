@@ -48,7 +48,7 @@ def test_a_gang_whose_node_is_lost_goes_back_to_its_queue(pool: ScenarioPool) ->
     assert set(pool.where("a")) == {"n2"}
 
 
-def test_one_replica_of_many_is_started_again_elsewhere(pool: ScenarioPool) -> None:
+def test_a_lost_replica_restarts_on_another_node(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 3))
     lose(pool, "a", ("worker", 1))
 
@@ -65,7 +65,7 @@ def test_one_replica_of_many_is_started_again_elsewhere(pool: ScenarioPool) -> N
     assert pool.decide() == []
 
 
-def test_nobody_is_started_again_beside_one_whose_failure_ends_the_job(pool: ScenarioPool) -> None:
+def test_lost_replicas_of_a_finishing_job_are_not_replaced(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 3))
     lose(pool, "a", ("worker", 1))
     pool.report("a", ReplicaState.EXITED, ("worker", 2), exit_code=126)
@@ -76,7 +76,7 @@ def test_nobody_is_started_again_beside_one_whose_failure_ends_the_job(pool: Sce
     assert pool.decide() == []
 
 
-def test_once_it_runs_again_the_job_says_so(pool: ScenarioPool) -> None:
+def test_the_job_reports_that_all_replicas_run_again(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 3))
     lose(pool, "a", ("worker", 1))
     pool.decide()
@@ -87,7 +87,7 @@ def test_once_it_runs_again_the_job_says_so(pool: ScenarioPool) -> None:
     assert (reason.code, reason.message) == ("Running", "all 4 replicas run again")
 
 
-def test_what_is_lost_again_and_again_comes_back_ever_later(pool: ScenarioPool) -> None:
+def test_repeated_losses_delay_the_restart_more_and_more(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 2))
     delays: list[int] = []
     for _ in range(5):
@@ -101,7 +101,7 @@ def test_what_is_lost_again_and_again_comes_back_ever_later(pool: ScenarioPool) 
     assert delays == [0, 1, 2, 4, 8]
 
 
-def test_an_elastic_job_goes_on_with_fewer_where_there_is_no_room(pool: ScenarioPool) -> None:
+def test_an_elastic_job_continues_with_fewer_replicas(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 4, floor=1))
     pool.drop_node("n2")
     pool.add_node("n1", ready=False)
@@ -116,7 +116,7 @@ def test_an_elastic_job_goes_on_with_fewer_where_there_is_no_room(pool: Scenario
     assert pool.decide() == []
 
 
-def test_a_role_below_its_minimum_takes_the_gang_down(pool: ScenarioPool) -> None:
+def test_a_role_below_its_minimum_evicts_the_gang(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 4, floor=4))
     pool.drop_node("n2")
     pool.add_node("n1", ready=False)
@@ -127,7 +127,7 @@ def test_a_role_below_its_minimum_takes_the_gang_down(pool: ScenarioPool) -> Non
     assert isinstance(evict, Evict)
 
 
-def test_without_its_first_replica_a_role_does_not_go_on(pool: ScenarioPool) -> None:
+def test_a_role_without_index_0_evicts_the_gang(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 4, floor=1))
     pool.drop_node("n2")
     pool.add_node("n1", ready=False)
@@ -138,7 +138,7 @@ def test_without_its_first_replica_a_role_does_not_go_on(pool: ScenarioPool) -> 
     assert isinstance(evict, Evict)
 
 
-def test_what_a_node_took_of_a_running_job_is_placed_again(pool: ScenarioPool) -> None:
+def test_a_stopped_replica_of_a_running_job_is_placed_again(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 2))
     pool.report("a", ReplicaState.REJECTED, ("worker", 1))
 
@@ -149,7 +149,7 @@ def test_what_a_node_took_of_a_running_job_is_placed_again(pool: ScenarioPool) -
     assert resize.reason.message == "a-worker-1 was stopped by node n1; restarted on n2"
 
 
-def test_an_end_that_nobody_witnessed_is_a_failure_and_keeps_its_room(pool: ScenarioPool) -> None:
+def test_a_replica_lost_without_its_node_is_a_failure_and_keeps_its_allocation(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 2, restart_policy=RestartPolicy.ON_FAILURE))
     pool.report("a", ReplicaState.LOST, ("worker", 1))
 
@@ -160,7 +160,7 @@ def test_an_end_that_nobody_witnessed_is_a_failure_and_keeps_its_room(pool: Scen
     assert event.reason.code == "ReplicaFailed"
 
 
-def test_ten_quiet_minutes_of_running_forgive_what_nodes_did(pool: ScenarioPool) -> None:
+def test_ten_minutes_of_running_reset_the_restart_delay(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 2))
     for _ in range(3):
         lose(pool, "a", ("worker", 1))

@@ -47,16 +47,14 @@ def test_as_many_as_fit_are_added(pool: ScenarioPool) -> None:
     ],
     ids=str,
 )
-def test_a_proposal_that_is_stale_or_out_of_bounds_is_refused(
-    pool: ScenarioPool, change: dict[str, object]
-) -> None:
+def test_a_stale_or_out_of_bounds_proposal_is_rejected(pool: ScenarioPool, change: dict[str, object]) -> None:
     pool.run(pool.job("a", 1, most=4))
     pool.publish("a", msgspec.structs.replace(PROPOSED, **change))
     assert pool.decide() == []
     assert pool.state.rejected_proposals == 1
 
 
-def test_a_proposal_without_room_is_refused_for_good(pool: ScenarioPool) -> None:
+def test_a_proposal_that_does_not_fit_is_rejected_for_good(pool: ScenarioPool) -> None:
     pool.run(pool.job("full", 7, servers=0))
     pool.run(pool.job("a", 1, most=4))
     pool.publish("a", PROPOSED)
@@ -74,7 +72,7 @@ def test_waiting_gangs_come_before_proposals(pool: ScenarioPool) -> None:
     assert pool.state.rejected_proposals == 1
 
 
-def test_a_job_is_scaled_by_hand(pool: ScenarioPool) -> None:
+def test_a_manual_size_grows_and_shrinks_a_job(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 2, most=4))
     pool.scale("a", 4)
     (resize,) = pool.resizes()
@@ -87,14 +85,14 @@ def test_a_job_is_scaled_by_hand(pool: ScenarioPool) -> None:
 
 
 @pytest.mark.parametrize(("target", "left"), [(0, [0, 1]), (9, [0, 1, 2, 3])])
-def test_a_hand_stays_within_the_bounds(pool: ScenarioPool, target: int, left: list[int]) -> None:
+def test_a_manual_size_stays_within_the_bounds(pool: ScenarioPool, target: int, left: list[int]) -> None:
     pool.run(pool.job("a", 3, floor=2, most=4))
     pool.scale("a", target)
     pool.decide()
     assert pool.indices("a") == left
 
 
-def test_worker_0_and_pinned_roles_stay(pool: ScenarioPool) -> None:
+def test_index_0_and_pinned_roles_are_not_removed(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 3, floor=0, servers=2))
     pool.scale("a", 0)
     pool.scale("a", 1, role="ps")
@@ -102,14 +100,14 @@ def test_worker_0_and_pinned_roles_stay(pool: ScenarioPool) -> None:
     assert (pool.indices("a"), pool.indices("a", "ps")) == ([0], [0, 1])
 
 
-def test_a_hand_leaves_the_job_its_min_available(pool: ScenarioPool) -> None:
+def test_a_manual_size_keeps_min_available(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 4, min_available=4))
     pool.scale("a", 1)
     pool.decide()
     assert pool.indices("a") == [0, 1, 2]
 
 
-def test_a_hand_that_asks_for_the_impossible_does_not_stand_in_the_way(pool: ScenarioPool) -> None:
+def test_an_unreachable_manual_size_does_not_block_a_proposal(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 1, floor=0, most=4, servers=2))
     pool.scale("a", 0)
     pool.scale("a", 1, role="ps")
@@ -118,7 +116,7 @@ def test_a_hand_that_asks_for_the_impossible_does_not_stand_in_the_way(pool: Sce
     assert len(pool.resizes()) == 1
 
 
-def test_a_hand_without_room_is_followed_when_there_is_room(pool: ScenarioPool) -> None:
+def test_a_manual_size_is_applied_when_capacity_is_free(pool: ScenarioPool) -> None:
     pool.run(pool.job("full", 7, servers=0))
     pool.run(pool.job("a", 1, most=3))
     pool.scale("a", 3)
@@ -128,7 +126,7 @@ def test_a_hand_without_room_is_followed_when_there_is_room(pool: ScenarioPool) 
     assert pool.indices("a") == [0, 1, 2]
 
 
-def test_a_later_hand_replaces_an_earlier_one(pool: ScenarioPool) -> None:
+def test_a_later_manual_size_replaces_an_earlier_one(pool: ScenarioPool) -> None:
     pool.run(pool.job("full", 7, servers=0))
     pool.run(pool.job("a", 1, most=3))
     pool.scale("a", 3)
@@ -137,7 +135,7 @@ def test_a_later_hand_replaces_an_earlier_one(pool: ScenarioPool) -> None:
     assert pool.decide() == []
 
 
-def test_a_hand_overrides_a_proposal(pool: ScenarioPool) -> None:
+def test_a_manual_size_overrides_a_proposal(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 1, most=4))
     pool.publish("a", PROPOSED)
     pool.scale("a", 2)
@@ -146,7 +144,7 @@ def test_a_hand_overrides_a_proposal(pool: ScenarioPool) -> None:
     assert pool.state.rejected_proposals == 1
 
 
-def test_a_hand_lapses_with_the_attempt(pool: ScenarioPool) -> None:
+def test_a_manual_size_ends_with_the_attempt(pool: ScenarioPool) -> None:
     pool.run(pool.job("full", 7, servers=0))
     pool.run(pool.job("a", 1, most=3))
     pool.scale("a", 3)
@@ -159,7 +157,7 @@ def test_a_hand_lapses_with_the_attempt(pool: ScenarioPool) -> None:
     assert pool.decide() == []
 
 
-def test_21_the_index_that_left_is_given_again(pool: ScenarioPool) -> None:
+def test_the_removed_index_is_used_again(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 4, most=4))
     removed = (events.ReplicaRef(role="worker", index=1),)
     pool.publish("a", events.JobResized(attempt=1, generation=2, reason=IDLE, removed=removed))
@@ -170,7 +168,7 @@ def test_21_the_index_that_left_is_given_again(pool: ScenarioPool) -> None:
     assert [one.index for one in resize.added] == [1]
 
 
-def test_members_that_leave_hold_their_room(pool: ScenarioPool) -> None:
+def test_terminating_replicas_keep_their_allocation(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 8, servers=0))
     pool.scale("a", 4)
     pool.submit(pool.job("b", 4, floor=4, servers=0))
@@ -189,7 +187,7 @@ def test_a_job_is_resized_only_once_it_runs(pool: ScenarioPool) -> None:
     assert len(pool.resizes()) == 1
 
 
-def test_a_request_for_an_unknown_job_does_not_matter() -> None:
+def test_a_request_for_an_unknown_job_is_ignored() -> None:
     pool = PoolState(pool="here")
     stored = events.StoredEvent(job_id="x", event=PROPOSED, sequence=1, at=1)
     assert pool.observe(stored) is not None

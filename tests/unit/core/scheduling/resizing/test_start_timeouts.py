@@ -5,20 +5,21 @@ from __future__ import annotations
 import pytest
 
 from muster_core import events
+from muster_core.events import MANUAL_POLICY
 from muster_core.models import Job, Phase, Reason, ReplicaState, RestartPolicy, RestartScope, RunPolicy
-from muster_core.scheduling import Evict, Place, PoolState
+from muster_core.scheduling import Evict, Place, Resize
 from muster_testing.pool import ScenarioPool
 
 SECOND = 1_000_000
 
 
 @pytest.fixture
-def timed(empty: ScenarioPool) -> ScenarioPool:
+def timed() -> ScenarioPool:
     """Two nodes of 4 GPUs, in a pool whose gangs may take 60 s to start."""
-    empty.state = PoolState(pool="here", start_timeout_s=60)
-    empty.add_node("n1")
-    empty.add_node("n2")
-    return empty
+    pool = ScenarioPool(start_timeout_s=60)
+    pool.add_node("n1")
+    pool.add_node("n2")
+    return pool
 
 
 def placed(pool: ScenarioPool, job: Job) -> str:
@@ -33,7 +34,7 @@ def evicted(pool: ScenarioPool) -> Evict:
     return evict
 
 
-def test_a_gang_that_does_not_start_in_time_is_taken_down_as_a_whole(timed: ScenarioPool) -> None:
+def test_a_gang_that_does_not_start_in_time_is_evicted(timed: ScenarioPool) -> None:
     placed(timed, timed.job("a", 2))
     timed.report("a", ReplicaState.RUNNING, ("ps", 0), ("worker", 0))
     timed.report("a", ReplicaState.LAUNCHED, ("worker", 1))
@@ -53,7 +54,7 @@ def test_a_gang_that_does_not_start_in_time_is_taken_down_as_a_whole(timed: Scen
     assert all(one.leaving for one in record.replicas)
 
 
-def test_the_reason_has_what_the_runtime_said_of_the_trouble(timed: ScenarioPool) -> None:
+def test_the_reason_of_the_runtime_is_in_the_message(timed: ScenarioPool) -> None:
     placed(timed, timed.job("a", 1, servers=0))
     trouble = "ImagePullBackOff: no such image"
     change = events.ReplicaChange(
@@ -66,7 +67,7 @@ def test_the_reason_has_what_the_runtime_said_of_the_trouble(timed: ScenarioPool
     assert evicted(timed).reason.message == f"a-worker-0 on n1 did not start within 60 s: {trouble}"
 
 
-def test_it_is_placed_elsewhere_when_all_of_it_has_ended(timed: ScenarioPool) -> None:
+def test_the_gang_is_placed_on_another_node_once_it_ended(timed: ScenarioPool) -> None:
     placed(timed, timed.job("a", 2))
     timed.after(60)
     evicted(timed)
@@ -76,7 +77,7 @@ def test_it_is_placed_elsewhere_when_all_of_it_has_ended(timed: ScenarioPool) ->
     assert set(timed.where("a")) == {"n2"}
 
 
-def test_where_nothing_else_has_room_a_node_that_failed_it_is_as_good_as_any(timed: ScenarioPool) -> None:
+def test_a_failed_node_is_used_if_no_other_fits(timed: ScenarioPool) -> None:
     timed.drop_node("n2")
     placed(timed, timed.job("a", 2))
     timed.after(60)
@@ -87,7 +88,7 @@ def test_where_nothing_else_has_room_a_node_that_failed_it_is_as_good_as_any(tim
     assert set(timed.where("a")) == {"n1"}
 
 
-def test_a_node_is_avoided_for_ten_minutes(timed: ScenarioPool) -> None:
+def test_a_failed_node_is_avoided_for_ten_minutes(timed: ScenarioPool) -> None:
     placed(timed, timed.job("a", 2))
     timed.after(60)
     evicted(timed)
@@ -98,7 +99,7 @@ def test_a_node_is_avoided_for_ten_minutes(timed: ScenarioPool) -> None:
     assert set(timed.where("a")) == {"n1"}
 
 
-def test_others_are_not_kept_off_a_node_that_failed_one(timed: ScenarioPool) -> None:
+def test_other_jobs_use_a_node_that_failed_one_job(timed: ScenarioPool) -> None:
     placed(timed, timed.job("a", 2))
     timed.after(60)
     evicted(timed)
@@ -109,7 +110,7 @@ def test_others_are_not_kept_off_a_node_that_failed_one(timed: ScenarioPool) -> 
     assert set(timed.where("b")) <= {"n1", "n2"}
 
 
-def test_a_gang_that_never_starts_comes_back_ever_later(timed: ScenarioPool) -> None:
+def test_repeated_start_timeouts_delay_the_next_attempt_more_and_more(timed: ScenarioPool) -> None:
     placed(timed, timed.job("a", 2))
     waits: list[int] = []
     for _ in range(9):
@@ -127,7 +128,7 @@ def test_a_gang_that_never_starts_comes_back_ever_later(timed: ScenarioPool) -> 
     assert waits == [0, 1, 2, 4, 8, 16, 32, 60, 60]
 
 
-def test_what_the_job_says_counts_before_the_platform(timed: ScenarioPool) -> None:
+def test_the_start_timeout_of_the_job_takes_precedence(timed: ScenarioPool) -> None:
     placed(timed, timed.job("a", 1, run=RunPolicy(start_timeout_s=5)))
     placed(timed, timed.job("b", 1, run=RunPolicy(start_timeout_s=0)))
     timed.after(5)
@@ -138,14 +139,14 @@ def test_what_the_job_says_counts_before_the_platform(timed: ScenarioPool) -> No
     assert timed.record("b").phase is Phase.PLACED
 
 
-def test_a_gang_that_has_started_has_no_start_time_out(timed: ScenarioPool) -> None:
+def test_a_started_gang_has_no_start_timeout(timed: ScenarioPool) -> None:
     timed.run(timed.job("a", 2))
     timed.after(3600)
 
     assert timed.decide() == []
 
 
-def test_a_replica_that_failed_and_is_restarted_is_no_late_start(timed: ScenarioPool) -> None:
+def test_a_restarting_replica_is_not_a_late_start(timed: ScenarioPool) -> None:
     placed(timed, timed.job("a", 2, restart_policy=RestartPolicy.ON_FAILURE))
     timed.report("a", ReplicaState.EXITED, ("worker", 1), exit_code=1)
     timed.publish(
@@ -164,11 +165,196 @@ def test_a_replica_that_failed_and_is_restarted_is_no_late_start(timed: Scenario
     assert timed.decide() == []
 
 
-def test_a_leader_that_takes_over_keeps_the_time(timed: ScenarioPool) -> None:
+def test_a_new_leader_keeps_the_timeout(timed: ScenarioPool) -> None:
     placed(timed, timed.job("a", 2))
     due = timed.now + 60 * SECOND
-    heir = PoolState(pool="here", start_timeout_s=60)
-    heir.restore(timed.state.records.values())
+    heir = timed.restored(timed.records(), after=len(timed.stream))
 
     assert heir.next_wake(timed.now) == due
     assert [type(one) for one in heir.decide(due)] == [Evict]
+
+
+@pytest.fixture
+def grown(timed: ScenarioPool) -> ScenarioPool:
+    """Job a runs ps and 2 workers on n1, and two more have joined it there."""
+    timed.run(timed.job("a", 2, floor=2, most=6))
+    timed.after(100)
+    timed.scale("a", 4)
+    (resize,) = timed.resizes()
+    assert [one.node for one in resize.added] == ["n1", "n1"]
+    return timed
+
+
+def propose(pool: ScenarioPool, job_id: str, target: int, policy: str = "marginal_gain") -> None:
+    """A policy would have the job grow."""
+    record = pool.record(job_id)
+    proposal = events.ScaleProposed(
+        role="worker",
+        size=len(pool.indices(job_id)),
+        target=target,
+        policy=policy,
+        attempt=record.attempt,
+        generation=record.generation,
+        reason=Reason(code="Idle"),
+    )
+    pool.publish(job_id, proposal)
+
+
+def test_added_replicas_that_do_not_start_are_removed(grown: ScenarioPool) -> None:
+    assert grown.state.next_wake(grown.now) == grown.now + 60 * SECOND
+    grown.report("a", ReplicaState.LAUNCHED, ("worker", 2), ("worker", 3))
+    grown.after(60 - 0.1)
+    assert grown.decide() == []
+    grown.after(0.1)
+
+    (resize,) = grown.resizes()
+
+    assert [(one.role, one.index) for one in resize.removed] == [("worker", 2), ("worker", 3)]
+    assert (resize.added, resize.avoid) == ((), ("n1",))
+    assert resize.reason.code == "StartTimeout"
+    assert resize.reason.message == (
+        "a-worker-2 on n1, a-worker-3 on n1 did not start within 60 s: launched, but no status since; "
+        "removed, the job continues with 3 replicas"
+    )
+    record = grown.record("a")
+    assert (record.phase, record.failures, record.evictions) == (Phase.RUNNING, 0, 0)
+    assert grown.indices("a") == [0, 1]
+    assert grown.decide() == []
+
+
+def test_added_replicas_that_started_stay(grown: ScenarioPool) -> None:
+    grown.report("a", ReplicaState.RUNNING, ("worker", 3))
+    grown.after(60)
+    grown.decide()
+
+    assert grown.indices("a") == [0, 1, 3]
+
+
+def test_the_capacity_of_late_replicas_is_free_once_they_ended(grown: ScenarioPool) -> None:
+    grown.report("a", ReplicaState.LAUNCHED, ("worker", 2), ("worker", 3))
+    grown.drop_node("n2")
+    grown.after(60)
+    grown.decide()
+    grown.submit(grown.job("b", 2, floor=2, servers=0))
+    assert grown.placed() == []
+    grown.report("a", ReplicaState.REMOVED, ("worker", 2), ("worker", 3))
+
+    assert grown.placed() == ["b"]
+
+
+def test_each_growth_has_its_own_timeout(grown: ScenarioPool) -> None:
+    first_due = grown.now + 60 * SECOND
+    grown.after(30)
+    grown.scale("a", 5)
+    grown.decide()
+    assert grown.state.next_wake(grown.now) == first_due
+    grown.after(30)
+    grown.decide()
+    assert grown.indices("a") == [0, 1, 4]
+    grown.after(30)
+    grown.decide()
+
+    assert grown.indices("a") == [0, 1]
+
+
+def test_a_manual_size_uses_a_failed_node_only_if_no_other_fits(
+    grown: ScenarioPool,
+) -> None:
+    grown.after(60)
+    grown.decide()
+    grown.report("a", ReplicaState.REMOVED, ("worker", 2), ("worker", 3))
+    grown.scale("a", 4)
+    (elsewhere,) = grown.resizes()
+    assert {one.node for one in elsewhere.added} == {"n2"}
+    grown.report("a", ReplicaState.RUNNING, ("worker", 2), ("worker", 3))
+    grown.add_node("n2", unschedulable=True)
+    grown.scale("a", 6)
+
+    (anywhere,) = grown.resizes()
+    assert {one.node for one in anywhere.added} == {"n1"}
+
+
+def test_a_policy_does_not_use_a_failed_node(timed: ScenarioPool) -> None:
+    timed.drop_node("n2")
+    timed.run(timed.job("a", 2, most=4))
+    propose(timed, "a", 4)
+    assert timed.resizes()
+    timed.after(60)
+    timed.decide()
+    timed.report("a", ReplicaState.REMOVED, ("worker", 2), ("worker", 3))
+
+    propose(timed, "a", 4)
+    assert timed.resizes() == []
+    timed.after(600)
+    propose(timed, "a", 4)
+    assert len(timed.resizes()) == 1
+
+
+def test_a_manual_size_stays_requested_after_a_growth_timeout(grown: ScenarioPool) -> None:
+    grown.after(60)
+    grown.decide()
+
+    assert grown.record("a").resized_by == MANUAL_POLICY
+    assert grown.record("a").asked == {}
+
+
+def test_an_unreached_manual_size_is_not_repeated_after_a_growth_timeout(
+    timed: ScenarioPool,
+) -> None:
+    timed.drop_node("n2")
+    timed.run(timed.job("a", 2, most=6))
+    timed.scale("a", 6)
+    assert len(timed.resizes()[0].added) == 2
+    assert timed.record("a").asked == {"worker": 6}
+    timed.after(60)
+    timed.decide()
+    timed.report("a", ReplicaState.REMOVED, ("worker", 2), ("worker", 3))
+
+    assert timed.record("a").asked == {}
+    assert timed.decide() == []
+
+
+def test_a_gang_that_needs_its_late_replicas_is_evicted(
+    timed: ScenarioPool,
+) -> None:
+    timed.run(timed.job("a", 2, floor=2, run=RunPolicy(restart_scope=RestartScope.REPLICA)))
+    lost = events.ReplicaChange(
+        role="worker", index=1, attempt=1, state=ReplicaState.LOST, node_lost=True, at=timed.now
+    )
+    timed.publish("a", events.ReplicasChanged(changes=(lost,)))
+    (again,) = timed.resizes()
+    assert [one.node for one in again.added] == ["n2"]
+    timed.after(60)
+
+    (evict,) = timed.decide()
+
+    assert isinstance(evict, Evict)
+    assert (evict.reason.code, evict.avoid) == ("StartTimeout", ("n2",))
+
+
+@pytest.mark.parametrize(("own", "left"), [(0, [0, 1, 2, 3]), (5, [0, 1])])
+def test_the_start_timeout_of_the_job_applies_to_its_growth(
+    timed: ScenarioPool, own: int, left: list[int]
+) -> None:
+    timed.run(timed.job("a", 2, most=4, run=RunPolicy(start_timeout_s=own)))
+    timed.scale("a", 4)
+    timed.decide()
+    timed.after(own or 3600)
+    timed.decide()
+
+    assert timed.indices("a") == left
+
+
+def test_late_replicas_of_a_finishing_job_are_ignored(grown: ScenarioPool) -> None:
+    grown.publish("a", events.CommandRequested(command=events.Command.CANCEL, request_id="r"))
+    grown.after(60)
+
+    assert grown.decide() == []
+
+
+def test_a_new_leader_keeps_the_timeout_of_a_growth(grown: ScenarioPool) -> None:
+    due = grown.now + 60 * SECOND
+    heir = grown.restored(grown.records(), after=len(grown.stream))
+
+    assert heir.next_wake(grown.now) == due
+    assert [type(one) for one in heir.decide(due)] == [Resize]

@@ -20,7 +20,7 @@ def _restart(pool: ScenarioPool, job_id: str, seconds: int) -> None:
     )
 
 
-def test_a_rejected_replica_takes_its_gang_down(pool: ScenarioPool) -> None:
+def test_a_rejected_replica_evicts_its_gang(pool: ScenarioPool) -> None:
     pool.submit(pool.job("a", 2))
     pool.decide()
     pool.report("a", ReplicaState.REJECTED, ("worker", 1))
@@ -31,7 +31,7 @@ def test_a_rejected_replica_takes_its_gang_down(pool: ScenarioPool) -> None:
     assert pool.decide() == []
 
 
-def test_an_evicted_gang_starts_again_when_all_of_it_has_ended(pool: ScenarioPool) -> None:
+def test_an_evicted_gang_starts_again_once_it_ended(pool: ScenarioPool) -> None:
     pool.submit(pool.job("a", 2))
     pool.decide()
     pool.report("a", ReplicaState.REJECTED, ("worker", 1))
@@ -43,7 +43,7 @@ def test_an_evicted_gang_starts_again_when_all_of_it_has_ended(pool: ScenarioPoo
     assert pool.record("a").attempt == 2
 
 
-def test_repeated_rejections_are_spaced_out(pool: ScenarioPool) -> None:
+def test_repeated_rejections_delay_the_next_attempt(pool: ScenarioPool) -> None:
     pool.submit(pool.job("a", 2))
     for _ in range(2):
         assert pool.placed() == ["a"]
@@ -55,7 +55,7 @@ def test_repeated_rejections_are_spaced_out(pool: ScenarioPool) -> None:
     assert pool.placed() == ["a"]
 
 
-def test_a_delay_that_ends_at_this_instant_is_yet_to_be_decided_on(pool: ScenarioPool) -> None:
+def test_a_delay_that_ends_now_wakes_the_scheduler_now(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 2))
     _restart(pool, "a", 10)
     pool.report("a", ReplicaState.EXITED, exit_code=1)
@@ -97,7 +97,7 @@ def test_a_restarting_gang_that_no_longer_fits_waits(pool: ScenarioPool) -> None
     assert pool.record("a").phase is Phase.QUEUED
 
 
-def test_room_of_a_replica_that_may_restart_where_it_was_is_kept(pool: ScenarioPool) -> None:
+def test_a_replica_that_may_restart_in_place_keeps_its_allocation(pool: ScenarioPool) -> None:
     job = pool.job("a", 8, floor=8, restart_policy=RestartPolicy.ON_FAILURE)
     pool.run(job)
     pool.report("a", ReplicaState.EXITED, ("worker", 3), exit_code=1)
@@ -115,7 +115,7 @@ def test_room_of_a_replica_that_may_restart_where_it_was_is_kept(pool: ScenarioP
     assert pool.placed() == []
 
 
-def test_room_of_a_replica_that_is_done_is_free(pool: ScenarioPool) -> None:
+def test_the_allocation_of_a_completed_replica_is_free(pool: ScenarioPool) -> None:
     pool.run(pool.job("a", 8, floor=8, restart_policy=RestartPolicy.ON_FAILURE))
     pool.report("a", ReplicaState.EXITED, ("worker", 3), exit_code=0)
     pool.submit(pool.job("b", 1))
