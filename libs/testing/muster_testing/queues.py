@@ -1,4 +1,4 @@
-"""Queues, nodes and jobs that get into each other's way, as Hypothesis strategies: small numbers, so that everything collides."""
+"""Hypothesis strategies for queues, nodes and jobs that compete: small numbers, so that they collide often."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from muster_core.models import (
 from muster_core.scheduling import validate_queues
 
 DRAINED = Taint(key="muster.dev/drained", effect="NoExecute")
-"""Some jobs tolerate it."""
+"""A taint that some jobs tolerate."""
 
 _guarantees = st.builds(Resources, cpu=st.sampled_from([0, 0, 6000]), gpu=st.sampled_from([0, 2000, 4000]))
 _limits = st.builds(
@@ -40,12 +40,12 @@ _requests = st.one_of(_whole, _whole, _shares)
 _restarts = st.sampled_from([RestartPolicy.NEVER, RestartPolicy.NEVER, RestartPolicy.ON_FAILURE])
 
 foreign = st.builds(Resources, cpu=st.sampled_from([0, 500, 4000]), gpu=st.sampled_from([0, 0, 1000, 2000]))
-"""What others use of a node."""
+"""What foreign pods use of a node."""
 
 
 @st.composite
 def queues(draw: st.DrawFn) -> tuple[QueueSpec, ...]:
-    """Any queues that go together."""
+    """A valid set of queues."""
     specs: list[QueueSpec] = []
     for name in draw(_trees):
         spec = QueueSpec(
@@ -66,7 +66,7 @@ def queues(draw: st.DrawFn) -> tuple[QueueSpec, ...]:
 
 @st.composite
 def rivals(draw: st.DrawFn) -> Job:
-    """Workers within bounds, perhaps beside a ps, in some queue and of some priority; most are for the caller to name."""
+    """An elastic job with workers, perhaps a ps, and a queue and a priority; most have no name yet."""
     floor = draw(st.integers(1, 3))
     replicas = draw(st.integers(floor, 4))
     restart_policy = draw(_restarts)
@@ -97,5 +97,5 @@ def rivals(draw: st.DrawFn) -> Job:
 
 
 def small_node(name: str, gpus: int) -> Node:
-    """8 CPUs, some GPUs of 16 bytes and room for 12 replicas."""
+    """Return a node with 8 CPU, ``gpus`` GPUs of 16 bytes, and at most 12 replicas."""
     return Node(name=name, allocatable=Resources(cpu=8000, gpu=gpus * 1000), pods=12, gpu_memory=16)

@@ -1,6 +1,6 @@
-"""What a pool was told, and when it was asked to decide, as data: to be played again elsewhere, and to give the same answers there.
+"""Recordings of a pool: its events, nodes, queues and decisions as data, to be replayed in another process.
 
-As a program it plays recordings (JSON, one a line on its input) and writes what was decided, one line for each decision::
+As a program it replays recordings (JSON, one per line of standard input) and writes one line for each decision::
 
     python -m muster_testing.recording < RECORDINGS > DECISIONS
 """
@@ -19,42 +19,42 @@ from muster_testing.pool import POOL, VirtualPool
 
 
 class NodeSeen(msgspec.Struct, frozen=True, tag=True):
-    """A node changed, or went."""
+    """A node changed or was removed."""
 
     change: NodeChanged
 
 
 class QueuesApplied(msgspec.Struct, frozen=True, tag=True):
-    """These were the queues from here on."""
+    """Queues were applied."""
 
     specs: tuple[QueueSpec, ...]
 
 
 class EventSeen(msgspec.Struct, frozen=True, tag=True):
-    """An event came back from the stream."""
+    """An event was observed."""
 
     stored: StoredEvent
 
 
-class Asked(msgspec.Struct, frozen=True, tag=True):
-    """A decision was asked for, at ``now`` (µs)."""
+class CycleRun(msgspec.Struct, frozen=True, tag=True):
+    """A scheduling cycle ran at ``now`` (µs)."""
 
     now: int
 
 
-Step = NodeSeen | QueuesApplied | EventSeen | Asked
+Step = NodeSeen | QueuesApplied | EventSeen | CycleRun
 Recording = tuple[Step, ...]
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """What came of one decision."""
+    """The result of one cycle."""
 
     instructions: tuple[Instruction, ...]
     reservations: tuple[Reservation, ...]
 
 
 class RecordedPool(VirtualPool):
-    """A pool that remembers all that it was told; ``steps`` is the recording, ``decided`` what came of it."""
+    """A pool that records its ``steps``, and the results of its cycles in ``decided``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,36 +62,36 @@ class RecordedPool(VirtualPool):
         self.decided: list[Decided] = []
 
     def node(self, node: Node) -> None:
-        """See VirtualPool."""
+        """Record and do as ``VirtualPool``."""
         self.steps.append(NodeSeen(NodeChanged(pool=POOL, node=node)))
         super().node(node)
 
     def drop_node(self, name: str) -> None:
-        """See VirtualPool."""
+        """Record and do as ``VirtualPool``."""
         self.steps.append(NodeSeen(NodeChanged(pool=POOL, node=self.nodes[name], gone=True)))
         super().drop_node(name)
 
     def queues(self, *specs: QueueSpec) -> None:
-        """See VirtualPool."""
+        """Record and do as ``VirtualPool``."""
         self.steps.append(QueuesApplied(specs))
         super().queues(*specs)
 
     def publish(self, job_id: str, event: JobEvent) -> str | None:
-        """See VirtualPool."""
+        """Record and do as ``VirtualPool``."""
         illegal = super().publish(job_id, event)
         self.steps.append(EventSeen(self.stream[-1]))
         return illegal
 
     def decide(self) -> list[Instruction]:
-        """See VirtualPool."""
-        self.steps.append(Asked(self.now))
+        """Record and do as ``VirtualPool``."""
+        self.steps.append(CycleRun(self.now))
         instructions = super().decide()
         self.decided.append(Decided(tuple(instructions), self.state.reservations))
         return instructions
 
 
 def play(steps: Iterable[Step], *, heir: PoolState | None = None) -> list[Decided]:
-    """What a pool decides that is told ``steps``: a new one, or an ``heir`` that was told what came before."""
+    """Replay ``steps`` on a new pool, or on an ``heir`` that has the state before them; return its decisions."""
     pool = heir or PoolState(pool=POOL)
     decided: list[Decided] = []
     for step in steps:
@@ -102,14 +102,14 @@ def play(steps: Iterable[Step], *, heir: PoolState | None = None) -> list[Decide
                 pool.apply_queues(specs)
             case EventSeen(stored):
                 pool.observe(stored)
-            case Asked(now):
+            case CycleRun(now):
                 instructions = tuple(pool.decide(now))
                 decided.append(Decided(instructions, pool.reservations))
     return decided
 
 
 def inherit(steps: Sequence[Step], records: Iterable[JobRecord]) -> PoolState:
-    """A pool that takes over after ``steps``: it has the records, the latest queues and the nodes, and has read no event."""
+    """Return a new leader's pool after ``steps``: restored from the records, with the latest queues and nodes."""
     pool = PoolState(pool=POOL)
     nodes: dict[str, NodeChanged] = {}
     for step in steps:
@@ -127,7 +127,7 @@ def inherit(steps: Sequence[Step], records: Iterable[JobRecord]) -> PoolState:
 
 
 def main() -> None:
-    """Play what is on the standard input."""
+    """Replay the recordings on standard input."""
     for line in sys.stdin.buffer:
         recording = msgspec.json.decode(line, type=Recording)
         for decided in play(recording):

@@ -1,4 +1,4 @@
-"""How long the walks are: a little in everyday runs, much more with ``--hypothesis-profile=nightly``."""
+"""The Hypothesis profile ``nightly``: 2,000 examples per property."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a gang will fit when others have left is counted as it would be found by letting them leave one by one."""
+"""The earliest fit counted node by node equals the one found by applying releases one after the other."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ GIB = 2**30
 
 @st.composite
 def requests(draw: st.DrawFn) -> Resources:
-    """What a replica asks: CPU alone, whole GPUs, or a part of one."""
+    """The requests of a replica: CPU alone, whole GPUs, or a share of one."""
     gpu = draw(st.sampled_from([0, 500, 1000, 1000, 2000, 3000]))
     return Resources(cpu=draw(st.integers(1, 4)) * 1000, gpu=gpu, gpu_memory=draw(st.sampled_from([0, GIB])))
 
 
 @st.composite
 def node(draw: st.DrawFn, number: int) -> Node:
-    """A node of a few GPUs, perhaps cordoned, perhaps of the wrong sort, perhaps used by others as well."""
+    """A node with GPUs, perhaps cordoned, with another label, or with foreign pods."""
     return Node(
         name=f"n{number}",
         allocatable=Resources(cpu=10_000, gpu=4_000),
@@ -46,7 +46,7 @@ def node(draw: st.DrawFn, number: int) -> Node:
 
 @st.composite
 def full_pool(draw: st.DrawFn) -> tuple[Snapshot, list[ExpectedRelease]]:
-    """A pool on which jobs stand wherever there was room, in the order in which they will leave."""
+    """A pool with running jobs, and their releases in some order."""
     snapshot = Snapshot([draw(node(number)) for number in range(NODES)])
     leavers: list[ExpectedRelease] = []
     for number, size in enumerate(draw(st.lists(st.integers(1, 3), max_size=12))):
@@ -64,7 +64,7 @@ def full_pool(draw: st.DrawFn) -> tuple[Snapshot, list[ExpectedRelease]]:
 
 
 def gang(size: int, asked: Resources, *, sort: str = "") -> Gang:
-    """A rigid gang of equals, on nodes of one sort where one is given."""
+    """A rigid gang of equal replicas, with a node selector if ``sort`` is set."""
     selector = {"sort": sort} if sort else {}
     role = Role(
         name="worker",
@@ -79,7 +79,7 @@ def gang(size: int, asked: Resources, *, sort: str = "") -> Gang:
 def after(
     leavers: Sequence[ExpectedRelease], waits: Gang, snapshot: Snapshot, on: Sequence[str]
 ) -> Placement | None:
-    """Where the gang goes when what the leavers hold on these nodes is free."""
+    """Place the gang with the releases applied on these nodes."""
     mark = snapshot.checkpoint()
     for leaver in leavers:
         for key, hold in leaver.allocations:

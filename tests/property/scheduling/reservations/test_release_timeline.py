@@ -1,4 +1,4 @@
-"""What is kept up to date piece by piece is what would be found by looking at everything again."""
+"""The release index and the reservation cache equal what is computed from scratch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NODES = 3
 
 @st.composite
 def jobs(draw: st.DrawFn) -> Job:
-    """A rigid gang, perhaps of a name that ran before, perhaps with a deadline, perhaps a service."""
+    """A rigid gang, perhaps with a known name, a deadline, or as a service."""
     size = draw(st.integers(1, 3))
     requests = Resources(cpu=1000, gpu=draw(st.sampled_from([1, 1, 2, 4])) * 1000)
     role = Role(name="worker", min=size, replicas=size, max=size, template=Template(requests=requests))
@@ -90,7 +90,7 @@ def test_the_release_timeline_equals_the_records(steps: list[Job | str]) -> None
 
 
 def pool_of_equals() -> VirtualPool:
-    """Three nodes of four GPUs, and room that is kept from the fifth second of a wait on."""
+    """Three nodes of four GPUs, with a starvation threshold of five seconds."""
     pool = VirtualPool()
     for number in range(NODES):
         pool.node(node(number))
@@ -103,7 +103,7 @@ def node(number: int, *, unschedulable: bool = False) -> Node:
 
 
 def take(pool: VirtualPool, number: int, step: Job | str) -> None:
-    """Something happens."""
+    """Apply a step."""
     match step:
         case Job():
             pool.submit(renamed(step, number), job_id=f"j{number:03}")
@@ -130,12 +130,12 @@ def take(pool: VirtualPool, number: int, step: Job | str) -> None:
 
 
 def renamed(job: Job, number: int) -> Job:
-    """The job under a name of its own, unless it has one."""
+    """Give the job a unique name if it has none."""
     return msgspec.structs.replace(job, name=job.name or f"job-{number}")
 
 
 def expected(pool: VirtualPool) -> Iterator[ExpectedRelease]:
-    """Everything that ends some day, found by going over all that runs."""
+    """Every release on completion, computed from all running jobs."""
     for job_id, allocations in pool.state.index.allocations.items():
         record = pool.state.index.records[job_id]
         service = record.job is None or record.job.kind is JobKind.SERVICE
@@ -148,7 +148,7 @@ def expected(pool: VirtualPool) -> Iterator[ExpectedRelease]:
 
 
 def order(leaver: ExpectedRelease) -> tuple[bool, int, str]:
-    """Known ends first, then by age."""
+    """Known ends first, then the oldest."""
     known = leaver.at is not None
     return (
         not known,

@@ -1,4 +1,4 @@
-"""The same events give the same decisions, byte for byte: in every process, in whatever order dicts and nodes came, for every heir."""
+"""The same events give the same decisions, byte for byte: in every process, for any order of dicts and nodes, after every restart."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from muster_core.models import (
 )
 from muster_core.scheduling import Evict, Place, Resize, Wait
 from muster_testing.recording import (
-    Asked,
+    CycleRun,
     Decided,
     EventSeen,
     NodeSeen,
@@ -54,7 +54,7 @@ QUEUES = ("a", "b", "c")
 
 
 def node(rng: random.Random, name: str) -> Node:
-    """Of one of three racks, with some GPUs and some of two resources that only this cluster has."""
+    """A node in one of three racks, with GPUs and extended resources."""
     extended = {f"example.com/{what}": rng.randint(0, 4) for what in ("fpga", "licence")}
     return Node(
         name=name,
@@ -66,7 +66,7 @@ def node(rng: random.Random, name: str) -> Node:
 
 
 def job(rng: random.Random, name: str) -> Job:
-    """One of many shapes, so that every way to place is walked."""
+    """A job with one of many gangs, so that every placement path is used."""
     extended = {f"example.com/{what}": 1 for what in ("fpga", "licence") if rng.random() < 0.2}
     gpu = rng.choice([0, 300, 500, 1000, 1000, 2000])
     floor = rng.randint(1, 3)
@@ -113,7 +113,7 @@ def specs(rng: random.Random) -> tuple[QueueSpec, ...]:
 
 
 def record(seed: int) -> RecordedPool:
-    """A random walk: jobs arrive, run, fail, end, grow, are held and cancelled; nodes and queues come and go."""
+    """A random walk over arrivals, starts, failures, ends, commands, nodes and queues."""
     rng = random.Random(seed)
     pool = RecordedPool()
     for number in range(5):
@@ -132,7 +132,7 @@ def record(seed: int) -> RecordedPool:
 
 def arrive(pool: RecordedPool, rng: random.Random) -> None:
     number = len(pool.stream)
-    # Few names, so that runs of one name tell how long the next will take.
+    # Few names, so that earlier runs give estimates.
     made = job(rng, rng.choice([f"j{number}", f"common-{rng.randint(0, 3)}"]))
     pool.submit(made, job_id=f"j{number:05d}", submitter=rng.choice(["ann", "bob", "cid"]))
 
@@ -221,7 +221,7 @@ def test_every_process_decides_the_same_whatever_its_hash_seed(walks: Sequence[R
 
 
 def turned(value: Json) -> Json:
-    """The same data with the entries of every object in the opposite order."""
+    """Reverse the entries of every object."""
     if isinstance(value, dict):
         return {key: turned(one) for key, one in reversed(value.items())}
     return [turned(one) for one in value] if isinstance(value, list) else value
@@ -246,7 +246,7 @@ def test_the_order_of_nodes_does_not_matter(walks: Sequence[RecordedPool]) -> No
 def test_a_leader_restored_from_records_decides_like_one_that_read_every_event(
     walks: Sequence[RecordedPool], part: float
 ) -> None:
-    """But for when somebody was told last, which is in no record: new numbers may be told sooner."""
+    """Records do not have the time of the last report, so that ``Wait`` instructions are not compared."""
     for number, walk in enumerate(walks):
         before, after, done = split(walk, part)
         records = list(saved(before))
@@ -256,8 +256,8 @@ def test_a_leader_restored_from_records_decides_like_one_that_read_every_event(
 
 
 def split(walk: RecordedPool, part: float) -> tuple[Sequence[Step], Sequence[Step], int]:
-    """The recording before and after one of its decisions, and how many decisions come before."""
-    asked = [at for at, step in enumerate(walk.steps) if isinstance(step, Asked)]
+    """Split a recording at a decision; return both parts and the number of decisions before."""
+    asked = [at for at, step in enumerate(walk.steps) if isinstance(step, CycleRun)]
     done = int(len(asked) * part)
     return walk.steps[: asked[done]], walk.steps[asked[done] :], done
 

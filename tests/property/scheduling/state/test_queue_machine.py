@@ -1,4 +1,4 @@
-"""Whatever happens to the queues of a pool: limits hold, nobody loses what is his, and every leader decides the same."""
+"""Queues under random events: limits hold, guarantees are kept, and every leader decides the same."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from muster_testing.queues import DRAINED, foreign, queues, rivals, small_node
 ACTIVE = (Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING)
 NODES = ("n1", "n2", "n3")
 PROPOSED = "by the machine"
-"""The policy's name of a size that was proposed."""
+"""The policy of scale proposals."""
 
 _EXAMPLES = 200
-"""Walks in everyday runs; the nightly profile has more."""
+"""Examples in everyday runs; the nightly profile has more."""
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """A pool with queues, a runtime that confirms ends when it pleases, and a tracker that is late."""
+    """A pool with queues, a runtime that confirms ends late, and a status-tracker with lag."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.pool.nodes))
     @rule(data=st.data())
     def drain_node(self, data: st.DataObject) -> None:
-        """A NoExecute taint comes, or goes; whoever does not tolerate it is ended by the node."""
+        """Toggle a NoExecute taint; the node stops replicas that do not tolerate it."""
         node = self._node(data)
         taints = () if node.taints else (DRAINED,)
         self.pool.node(msgspec.structs.replace(node, taints=taints))
@@ -93,7 +93,7 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.pool.nodes))
     @rule(data=st.data(), evicted=st.booleans())
     def remove_node(self, data: st.DataObject, evicted: bool) -> None:
-        """A node goes with all that ran on it; the jobs are evicted, or it is left to the tracker what becomes of them."""
+        """Remove a node and its replicas; their jobs are evicted or left to the status-tracker."""
         name = self._node(data).name
         self.pool.drop_node(name)
         for record in self.pool.records():
@@ -123,7 +123,7 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self._scaling())
     @rule()
     def save_records(self) -> None:
-        """The tracker writes the records as they are: sizes by hand that were not reached are not among what they tell."""
+        """Store the records, which do not have unreached manual sizes."""
         self.saved, self.saved_at = self.pool.saved(), len(self.pool.stream)
 
     @rule()
@@ -150,7 +150,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def settle(self) -> None:
-        """Left alone, a pool comes to rest: nobody is evicted to and fro."""
+        """Without events the pool settles: no two jobs preempt each other in turn."""
         told: list[Instruction] = []
         for _ in range(60):
             self.pool.confirm_ends()
@@ -173,13 +173,13 @@ class QueueMachine(RuleBasedStateMachine):
         exit_code=st.integers(0, 1),
     )
     def end_one(self, data: st.DataObject, state: ReplicaState, exit_code: int) -> None:
-        """One replica ends well or badly, is refused by its node, or is seen no more."""
+        """One replica succeeds, fails, is rejected or is lost."""
         record, one = data.draw(st.sampled_from(self._members()))
         self.pool.change(record.job_id, state, [one], exit_code=exit_code)
 
     @rule()
     def track(self) -> None:
-        """The tracker does what is to be done about every job: restarts, ends."""
+        """Publish the restarts and ends that status-tracker decides."""
         for record in self.pool.records():
             for one in lifecycle.decide(record, self.pool.now):
                 if isinstance(one, lifecycle.Finish | lifecycle.Restart):
@@ -288,7 +288,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert not node.taints or _tolerates(record, one)
 
     def _expect_no_gpu_twice(self, name: str) -> None:
-        """Counted here from the records alone, not by the code that is tested."""
+        """Computed from the records, independently of the tested code."""
         used: Counter[int] = Counter()
         for record in self.pool.records():
             for one in _on(record, name):
@@ -302,7 +302,7 @@ class QueueMachine(RuleBasedStateMachine):
         return self.pool.nodes[data.draw(st.sampled_from(sorted(self.pool.nodes)))]
 
     def _waits(self, record: JobRecord) -> bool:
-        """Whether it wants to start, in a queue that is there."""
+        """Whether the job waits in a known queue."""
         if record.job is None or record.cancel_requested:
             return False
         waits = record.phase in (Phase.QUEUED, Phase.EVICTED, Phase.RESTARTING)
@@ -337,7 +337,7 @@ def _tolerates(record: JobRecord, one: ReplicaRecord | events.Assignment) -> boo
 
 
 def _expect_whole(record: JobRecord, placed: Place) -> None:
-    """Every role between its minimum and what was asked for, and as many in all as the job needs."""
+    """Every role is between its minimum and maximum, and the job keeps ``min_available``."""
     assert record.job is not None
     sizes = Counter(one.role for one in placed.replicas)
     assert all(role.min <= sizes[role.name] <= role.replicas for role in record.job.roles)
@@ -347,7 +347,7 @@ def _expect_whole(record: JobRecord, placed: Place) -> None:
 
 
 def _unproposed(instructions: list[Instruction]) -> list[Instruction]:
-    """Without what proposals led to: one that found no room is dropped for good, which the stream does not tell."""
+    """Leave out the results of proposals: a rejection is not in the stream."""
     return [one for one in instructions if not (isinstance(one, Resize) and one.policy == PROPOSED)]
 
 

@@ -1,4 +1,4 @@
-"""Who starts, in which order, and what those who do not are told."""
+"""Scheduling cycles: the order of placements, reports to waiting jobs, and the state between cycles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers 1 to 9, 22 and 23: who starts, where and how large, and who does not, and why."""
+"""Which gangs start, on which nodes and how large, and why others wait."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def test_an_elastic_gang_starts_with_the_workers_that_fit(pool: ScenarioPool) ->
 
 def test_a_gang_short_of_one_gpu_waits_with_that_reason(pool: ScenarioPool) -> None:
     pool.submit(pool.job("a", 10, floor=9, most=10))
-    (told,) = pool.decide()
-    assert isinstance(told, Wait)
+    (wait,) = pool.decide()
+    assert isinstance(wait, Wait)
     assert pool.record("a").phase is Phase.QUEUED
     assert pool.record("a").replicas == ()
-    assert told.reason.code == "InsufficientResources"
-    assert told.reason.message.startswith("short of 1 GPU: 8 of 9 needed are free, on 2 nodes")
-    assert pool.reason("a") == told.reason
+    assert wait.reason.code == "InsufficientResources"
+    assert wait.reason.message.startswith("short of 1 GPU: 8 of 9 needed are free, on 2 nodes")
+    assert pool.reason("a") == wait.reason
 
 
 def test_full_size_on_two_nodes_is_preferred_to_fewer_replicas_on_one(empty: ScenarioPool) -> None:
@@ -89,17 +89,17 @@ def test_four_half_gpus_go_two_to_each_gpu(empty: ScenarioPool) -> None:
 def test_a_container_limit_counts_as_its_request(empty: ScenarioPool) -> None:
     empty.add_node("n1", cpu=4, gpu=0)
     empty.submit(only(LIMITS))
-    (told,) = empty.decide()
-    assert isinstance(told, Wait)
+    (wait,) = empty.decide()
+    assert isinstance(wait, Wait)
     assert empty.record("limits").replicas == ()
-    assert told.reason.code == "InsufficientResources"
-    assert told.reason.message == (
+    assert wait.reason.code == "InsufficientResources"
+    assert wait.reason.message == (
         "short of 16 CPU: 4 of 20 needed are free, on 1 node; the empty pool could not hold it either"
     )
 
 
 def only(document: str) -> Job:
-    """The one job of a document."""
+    """Parse a document with one job."""
     parsed = parse(document)
     (job,) = parsed.jobs
     return job

@@ -1,4 +1,4 @@
-"""Answer 24: two gangs that each need 60 % of the cluster are never both there in part, and never both wait for ever."""
+"""Two gangs that need 60 % of the cluster each never start in part and never deadlock."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from muster_testing.pool import ScenarioPool
 
 NODES = 5
 GANG = 12
-"""GPUs of each gang: 60 % of 5 nodes with 4."""
+"""GPUs of each gang: 60 % of 5 nodes with 4 GPUs."""
 
 ROUNDS = 1_000
 
 
 def expect_no_part(pool: ScenarioPool) -> None:
-    """Whoever has anything has all of it; both at once find no room."""
+    """Each gang is complete or absent, and never are both present."""
     held = [len([one for one in record.replicas if not one.ended]) for record in pool.records()]
     assert sum(held) <= NODES * 4
     for record in pool.records():
@@ -27,7 +27,7 @@ def expect_no_part(pool: ScenarioPool) -> None:
 
 
 def expect_whole(decided: list[Instruction]) -> None:
-    """Nothing was decided but whole gangs, and why the other waits."""
+    """Every placement is a whole gang."""
     for one in decided:
         assert not isinstance(one, Place) or len(one.replicas) == GANG
 
@@ -42,7 +42,7 @@ def cluster(empty: ScenarioPool) -> ScenarioPool:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_two_60_percent_gangs_never_start_in_part_and_never_deadlock(cluster: ScenarioPool) -> None:
-    """Submissions, decisions, launches and ends of the two interleave at random; both have run in the end, each time."""
+    """Submissions, cycles, launches and ends interleave at random; both gangs finish in each round."""
     rng = random.Random(24)
     for number in range(ROUNDS):
         gangs = [f"r{number}-{which}" for which in "ab"]
@@ -51,7 +51,7 @@ def test_two_60_percent_gangs_never_start_in_part_and_never_deadlock(cluster: Sc
 
 
 def play_round(pool: ScenarioPool, gangs: list[str], rng: random.Random) -> None:
-    """One round: what may happen next is drawn from what is possible."""
+    """Play one round of random events."""
     todo = list(gangs)
     rng.shuffle(todo)
     ran: list[str] = []
@@ -78,7 +78,7 @@ def play_round(pool: ScenarioPool, gangs: list[str], rng: random.Random) -> None
 
 
 def launch_some(pool: ScenarioPool, rng: random.Random) -> None:
-    """Some of what was placed comes up, as pods do: one here, one there."""
+    """Launch some of the placed replicas."""
     for record in pool.in_phase(Phase.PLACED, Phase.LAUNCHING):
         placed = [one for one in record.members() if one.state is ReplicaState.PLACED]
         some = placed if rng.random() < 0.7 else rng.sample(placed, rng.randint(0, len(placed)))
@@ -86,7 +86,7 @@ def launch_some(pool: ScenarioPool, rng: random.Random) -> None:
 
 
 def end_one(pool: ScenarioPool, rng: random.Random) -> list[str]:
-    """One that runs as a whole ends; its replicas go now, or later."""
+    """Finish a running gang; its replicas end now or later."""
     running = pool.in_phase(Phase.RUNNING)
     if not running:
         return []

@@ -1,4 +1,4 @@
-"""Reasons are looked at now and then; what is told is what is so by then, and nothing is missed."""
+"""Diagnoses are repeated at intervals, and no change is missed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from muster_core.models import ReplicaState, Resources
 from muster_core.scheduling import Wait
 from muster_testing.pool import ScenarioPool
 
-LOOK_S = 0.01
+INTERVAL_S = 0.01
 
 
 def waits(pool: ScenarioPool) -> dict[str, int]:
-    """Who is told to wait now, and how many GPUs are said to be free."""
+    """The jobs with a new reason, and the free GPUs in it."""
     told = [one for one in pool.decide() if isinstance(one, Wait)]
     return {one.job_id: one.reason.numbers["free.gpu"] // 1000 for one in told}
 
@@ -18,7 +18,7 @@ def waits(pool: ScenarioPool) -> dict[str, int]:
 def test_a_new_job_of_a_class_with_a_fresh_diagnosis_is_reported_at_once(pool: ScenarioPool) -> None:
     pool.submit(pool.job("a", 9, floor=9))
     assert waits(pool) == {"a": 8}
-    pool.after(LOOK_S / 2)
+    pool.after(INTERVAL_S / 2)
     pool.submit(pool.job("b", 9, floor=9))
     assert waits(pool) == {"b": 8}
 
@@ -31,7 +31,7 @@ def test_numbers_that_change_within_the_interval_are_reported_at_the_next_diagno
     pool.after(2)
     pool.submit(pool.job("b", 1, servers=0))
     assert waits(pool) == {"a": 7}
-    pool.after(LOOK_S / 4)
+    pool.after(INTERVAL_S / 4)
     pool.report("b", ReplicaState.RUNNING)
     pool.report("b", ReplicaState.EXITED, exit_code=0)
     assert waits(pool) == {}
@@ -49,5 +49,5 @@ def test_an_unchanged_pool_schedules_no_diagnosis(pool: ScenarioPool) -> None:
     pool.after(29)
     assert waits(pool) == {}
     due = pool.state.next_wake(pool.now)
-    # The one thing left to come is that somebody has waited too long.
+    # Only the starvation threshold is still to come.
     assert due is None or due >= pool.now + 1_000_000

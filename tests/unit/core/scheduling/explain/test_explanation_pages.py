@@ -1,4 +1,4 @@
-"""Every code for which a job waits, from the events to the page that ``muster explain`` prints of it."""
+"""For every code a job waits with: from events to the page that ``muster explain`` prints."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _(pool: ScenarioPool) -> str:
 
 @pytest.fixture
 def page(pool: ScenarioPool, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """The page of a scenario's job."""
+    """Print the page of a scenario."""
 
     def print_page(code: str) -> str:
         job_id = SCENARIOS[code](pool)

@@ -1,4 +1,4 @@
-"""What is said to let a job start now does let it start: every remedy is tried here as a user would."""
+"""A verified remedy lets the job start: each is applied here as a user would."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def remedies(explanation: Explanation) -> list[str]:
 
 
 def explained(pool: ScenarioPool, job_id: str) -> Explanation:
-    """The explanation after a decision that did not place the job."""
+    """Decide without placing the job, and explain it."""
     pool.decide()
     assert pool.record(job_id).phase.value == "Queued"
     return pool.explain(job_id)
 
 
 def asking(pool: ScenarioPool, name: str, workers: int, **template: object) -> Job:
-    """A rigid job of ``workers`` whose template asks so of its nodes."""
+    """A rigid job with constraints in its template."""
     job = pool.rigid(name, workers)
     role = job.roles[0]
     changed = msgspec.structs.replace(role.template, **template)

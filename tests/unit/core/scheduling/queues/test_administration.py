@@ -1,4 +1,4 @@
-"""What an operator's change makes of the tree, and what keeps it from being made."""
+"""Changes of queues by operators, and what prevents them."""
 
 from __future__ import annotations
 

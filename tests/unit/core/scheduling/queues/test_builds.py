@@ -1,4 +1,4 @@
-"""A job that is built first waits for its build, and for nothing once that has succeeded."""
+"""Jobs that depend on a build wait until it succeeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who goes next: limits, borrowing, fair shares by weight, and the policies within a queue."""
+"""Limits, borrowing, fair shares by weight, and the policies of queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues as operators apply them: what is wrong with them, and which job waits in which."""
+"""The queue tree: its validation, the queue of a job, and reports."""
 
 from __future__ import annotations
 

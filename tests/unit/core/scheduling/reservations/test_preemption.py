@@ -1,4 +1,4 @@
-"""Room taken by force: by whom, of whom, in which order, and never for nothing."""
+"""Preemption and reclaim: preemptors, victims, their order, and no needless eviction."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_several_preemptors_are_served_in_one_cycle(pool: ScenarioPool) -> None:
 
 
 def test_a_victim_does_not_take_the_freed_limit_before_its_preemptor(pool: ScenarioPool) -> None:
-    """Both submitters hold nothing, so that the order of the queue alone would let the victim go first."""
+    """Both submitters have no usage, so that the queue order alone would place the victim first."""
     pool.queues(
         QueueSpec(
             name="default",
@@ -256,7 +256,7 @@ def test_a_victim_does_not_take_the_freed_limit_before_its_preemptor(pool: Scena
 
 
 def test_a_victim_of_a_queue_below_does_not_take_its_capacity_back(pool: ScenarioPool) -> None:
-    """Both are within guarantees, but the queue below may take from its parent's own jobs, and these may not take from it."""
+    """Both are within guarantees, but only the child queue may reclaim from the jobs of its parent."""
     third = Resources(cpu=1000, gpu=300)
     parent = QueueSpec(name="a", guaranteed=Resources(gpu=4000), limit=Resources(cpu=6000))
     pool.queues(parent, QueueSpec(name="b", parent="a", guaranteed=Resources(gpu=4000)))

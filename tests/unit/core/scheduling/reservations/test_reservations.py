@@ -1,4 +1,4 @@
-"""Whoever has waited too long gets room kept, and others start where they do not delay it."""
+"""Starved jobs get a reservation; other jobs start where they do not delay it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def reservation(pool: ScenarioPool, job_id: str) -> Reservation | None:
 
 
 def starve(pool: ScenarioPool, job: Job) -> str:
-    """Let a job wait too long."""
+    """Let a job wait past the starvation threshold."""
     pool.submit(job)
     pool.decide()
     wake = pool.state.next_wake(pool.now)
@@ -190,7 +190,7 @@ def test_a_starved_job_that_fits_goes_first(pool: ScenarioPool) -> None:
 
 
 def test_terminating_capacity_is_reserved_for_the_starved_job(pool: ScenarioPool) -> None:
-    """Answer 15: what ends for a waiting gang is reserved for it."""
+    """What donors release for a waiting gang is reserved for it."""
     pool.run(pool.job("a", 8, floor=2, servers=0))
     starve(pool, pool.rigid("b", 2))
     removed = tuple(events.ReplicaRef(role="worker", index=index) for index in (6, 7))
@@ -209,7 +209,7 @@ def test_terminating_capacity_is_reserved_for_the_starved_job(pool: ScenarioPool
 
 
 def test_jobs_that_fit_beside_a_reservation_start(pool: ScenarioPool) -> None:
-    """A runs ps + 4 workers on n1 and 4 on n2; nothing makes room for B's 7, which says so, and whoever fits starts."""
+    """Nothing frees capacity for the 7 workers of b, and a job without GPUs starts."""
     pool.run(pool.job("a", 8, floor=2))
     starve(pool, pool.job("b", 7, floor=7))
     pool.submit(pool.rigid("cpus", 4, worker=Resources(cpu=4000)))
@@ -227,7 +227,7 @@ def test_gpu_shares_are_reserved(empty: ScenarioPool) -> None:
     starve(empty, empty.rigid("b", 1, worker=share))
     empty.submit(empty.rigid("c", 1, worker=Resources(cpu=100, gpu=400)))
     empty.submit(empty.rigid("d", 1, worker=Resources(cpu=100, gpu=400)))
-    # a has 600 of 1000; b needs 600 of them when a has gone: 400 are nobody's.
+    # a has 600 of 1000, and b needs 600 when a has ended: 400 remain for others.
     assert empty.placed() == ["c"]
     empty.finish("a")
     assert empty.placed() == ["b"]
@@ -247,7 +247,7 @@ def test_a_new_leader_gives_the_same_reservations(pool: ScenarioPool) -> None:
 def test_a_full_cluster_gang_starts_within_its_reservation_among_endless_small_jobs(
     pool: ScenarioPool, bounded: bool, record_property: Callable[[str, object], None]
 ) -> None:
-    """Small jobs of 60 s each keep coming; the pool is busy, and the gang starts when its reservation said."""
+    """Small jobs of 60 s arrive all the time; the pool is busy, and the gang starts as expected."""
     pool.queues(QueueSpec(name="small"), QueueSpec(name="large"))
     runs: dict[str, int] = {}
     reserved: Reservation | None = None

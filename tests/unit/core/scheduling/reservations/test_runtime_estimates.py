@@ -1,4 +1,4 @@
-"""How long jobs of a name took is learned from the runs that finished last, whoever tells of them, and in whatever order."""
+"""Runtime estimates from the last runs of a name, in any order of events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SECOND = 1_000_000
 
 
 def run(number: int, seconds: int) -> JobRecord:
-    """The run of that number, which began ``number`` minutes after the first and took so long."""
+    """Run ``number``, which started that many minutes after the first."""
     began = 10**9 + number * 60 * SECOND
     return JobRecord(
         job_id=f"j{number}",
@@ -32,13 +32,13 @@ RUNNING = JobRecord(
     running_at=2 * 10**9,
 )
 RUNS = [run(number, seconds) for number, seconds in enumerate([50, 10, 20, 40, 30, 5])]
-"""The longest is the sixth from the end, so that it is forgotten."""
+"""The longest run is the sixth from the end and does not count."""
 
 
 def test_estimates_do_not_depend_on_the_order_of_runs() -> None:
-    for told in itertools.permutations(RUNS):
+    for order in itertools.permutations(RUNS):
         runtime_estimates = RuntimeEstimates()
-        for record in told:
+        for record in order:
             runtime_estimates.observe(record)
         assert runtime_estimates.expected_end(RUNNING, 0) == RUNNING.running_at + 40 * SECOND
 

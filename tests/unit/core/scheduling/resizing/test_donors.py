@@ -1,4 +1,4 @@
-"""Proposals to shrink for a waiting job: weighed by the scheduler, which trusts none of them."""
+"""Proposals to shrink donors for a waiting job, each checked by the scheduler."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _give(*indices: int, size: int = 8, givers: int = 1, **rest: object) -> even
 
 
 def _wait(pool: ScenarioPool) -> None:
-    """A fills both nodes, B waits for two workers."""
+    """Job a fills both nodes, b waits for two workers."""
     pool.run(pool.job("a", 8, floor=2))
     pool.submit(pool.job("b", 2, floor=2))
     assert pool.placed() == []

@@ -1,4 +1,4 @@
-"""How far a role may grow within the limits of its queue, and of those above."""
+"""The limits of a queue and its ancestors bound the growth of a role."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TWO_GPUS = Resources(cpu=1000, gpu=2000)
 
 
 def allowed(pool: ScenarioPool, job_id: str, target: int, *, role: str = "worker", size: int = 2) -> int:
-    """The size that the limits allow a running job's role."""
+    """The size of a role that the limits allow."""
     transaction = Transaction(index=pool.state.index, feasible={}, now=pool.now)
     return size_within_limits(pool.record(job_id), role, target, transaction, size=size)
 

@@ -1,4 +1,4 @@
-"""Replicas that nodes take: started again one by one where the others can go on, else with their whole gang; nobody's failure."""
+"""Replicas that nodes lose, stop or reject: replaced one by one if the gang can continue, else evicted with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECOND = 1_000_000
 
 
 def lose(pool: ScenarioPool, job_id: str, *keys: tuple[str, int]) -> None:
-    """The runtime says that replicas went with their node."""
+    """Report replicas as lost with their node."""
     changes = tuple(
         events.ReplicaChange(
             role=one.role,

@@ -1,4 +1,4 @@
-"""Running gangs that grow and shrink: by proposal, and by hand."""
+"""Running gangs grow and shrink by proposals and by manual sizes."""
 
 from __future__ import annotations
 

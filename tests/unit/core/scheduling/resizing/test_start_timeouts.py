@@ -1,4 +1,4 @@
-"""Gangs that are placed and do not start: taken down in time, told why, placed elsewhere, and never in a hot loop."""
+"""Gangs and added replicas that do not start in time are evicted or removed, and placed on other nodes."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_a_new_leader_keeps_the_timeout(timed: ScenarioPool) -> None:
 
 @pytest.fixture
 def grown(timed: ScenarioPool) -> ScenarioPool:
-    """Job a runs ps and 2 workers on n1, and two more have joined it there."""
+    """Job a runs a ps and 2 workers on n1, and two more were added there."""
     timed.run(timed.job("a", 2, floor=2, most=6))
     timed.after(100)
     timed.scale("a", 4)
@@ -186,7 +186,7 @@ def grown(timed: ScenarioPool) -> ScenarioPool:
 
 
 def propose(pool: ScenarioPool, job_id: str, target: int, policy: str = "marginal_gain") -> None:
-    """A policy would have the job grow."""
+    """Publish a proposal to grow the job."""
     record = pool.record(job_id)
     proposal = events.ScaleProposed(
         role="worker",

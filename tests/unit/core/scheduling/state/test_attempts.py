@@ -1,4 +1,4 @@
-"""Attempts that end early: rejections, restarts, and room that is kept meanwhile."""
+"""Attempts that end early: rejections, restarts and their allocations."""
 
 from __future__ import annotations
 
