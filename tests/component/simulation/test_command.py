@@ -161,7 +161,7 @@ def test_queues_of_a_document_count(muster: Run, tmp_path: Path) -> None:
         (("nowhere.csv", "--cluster", "2x4gpu"), 2, "nowhere.csv"),
         (("trace.csv", "--cluster", "nowhere.yaml"), 2, "nowhere.yaml"),
         (("trace.csv", "--cluster", "2x4gpu", "--format", "openb"), 3, "cpu_milli"),
-        (("trace.csv", "--cluster", "trace.csv"), 3, "describe no cluster"),
+        (("trace.csv", "--cluster", "trace.csv"), 3, "do not describe a cluster"),
         (("trace.csv", "--cluster", "2x4gpu", "--queues", "trace.csv"), 3, "is refused"),
         (("--from-live",), 5, "cannot reach Muster"),
     ],

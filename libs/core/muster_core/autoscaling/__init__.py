@@ -1,4 +1,4 @@
-"""When and whom to grow or shrink: rules that all share, and policies that order jobs. It proposes; the scheduler disposes."""
+"""Autoscaling: which jobs to resize. It proposes; the scheduler decides."""
 
 from muster_core.autoscaling.asked import Asked
 from muster_core.autoscaling.following import FollowedPool

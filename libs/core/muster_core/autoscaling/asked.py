@@ -1,6 +1,7 @@
-"""What was proposed already: a proposal that was not taken up is not repeated until there is something new to judge it by.
+"""Earlier proposals: a proposal without effect is repeated only after the pool has changed.
 
-Whoever decides may have had a reason, or may have been replaced before he read it: after a long while it is repeated in any case.
+The scheduler may have refused it, or may have been replaced before reading it: after a long time it is repeated in any
+case.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from muster_core.events import ReplicaRef
 
 _US = 1_000_000
 _PATIENCE = 20
-"""How many times as long as after a change an unanswered proposal waits when nothing has changed."""
+"""How many times longer an unanswered proposal waits when nothing has changed."""
 
 
 class _What(NamedTuple):
-    """What of a proposal makes it another one."""
+    """What identifies a proposal."""
 
     attempt: int
     generation: int
@@ -33,7 +34,7 @@ class _Asked(NamedTuple):
 
 
 class Asked:
-    """The last proposal for each job. It may be repeated ``again_s`` seconds after it was made, if the pool has changed since."""
+    """The last proposal for each job. It may be repeated ``again_s`` seconds later if the pool has changed since."""
 
     def __init__(self, again_s: int = 15) -> None:
         self._again_us = again_s * _US
@@ -42,9 +43,10 @@ class Asked:
     def sift(
         self, proposals: Iterable[ScaleProposal], version: int, now: int
     ) -> tuple[list[ScaleProposal], int | None]:
-        """Those to be made now, and the instant (µs) at which others may be repeated; what goes together is made together.
+        """Return the proposals to make now, and when (µs) others may be repeated; proposals that belong together are made
+        together.
 
-        ``version`` is another one whenever the room in the pool is.
+        ``version`` changes whenever free capacity changes.
         """
         together: dict[str, list[ScaleProposal]] = {}
         for one in proposals:

@@ -1,4 +1,4 @@
-"""The ``dragon`` policy: the oldest job grows first, as far as it can; the one furthest above its minimum gives first."""
+"""The ``dragon`` policy: the oldest job grows first, as far as it can; the one furthest above its minimum shrinks first."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from muster_core.autoscaling.standing import Standing
 
 
 class Dragon:
-    """See ``Policy``."""
+    """Rank for growth; see ``Policy``."""
 
     name = "dragon"
 
     def growth(self, job: Standing) -> Rank | None:
-        """See ``Policy``."""
+        """Rank for shrinking; see ``Policy``."""
         return age(job)
 
     def loss(self, job: Standing) -> Rank:
-        """See ``Policy``."""
+        """Rank of a job; see ``Policy``."""
         return (-job.spare, *youth(job))

@@ -1,7 +1,7 @@
-"""A pool that is followed event by event, and worked out only where somebody has to look at it.
+"""A pool that follows events cheaply and computes its full state only on demand.
 
-Most pools have no job whose size may change for most of the time. What an event means for queues, nodes and waiting lines is then nobody's
-question, and to find it out costs several times as much as the event itself.
+Most pools have no elastic job most of the time. Computing what an event means for queues, nodes and scheduling classes
+costs several times as much as the event itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SETTLED_KEPT = 50_000
 
 
 class FollowedPool:
-    """The jobs of ``pool`` that are not settled, by their events, and with ``state`` all that follows from them."""
+    """The unsettled jobs of ``pool`` by their events, and the full ``state`` on demand."""
 
     def __init__(self, *, pool: str) -> None:
         self._state = PoolState(pool=pool)
@@ -29,15 +29,15 @@ class FollowedPool:
 
     @property
     def may_change(self) -> bool:
-        """Whether there is a job whose size may ever change; without one there is nothing to plan, and no need for ``state``."""
+        """Return whether there is a job whose size may ever change; without one there is nothing to plan."""
         return bool(self._elastic)
 
     def record(self, job_id: str) -> JobRecord | None:
-        """The record of a job, or None where it is not known or settled."""
+        """Return the record of a job, or None if it is unknown or settled."""
         return self._records.get(job_id)
 
     def restore(self, records: Iterable[JobRecord]) -> None:
-        """Start from the records that were folded elsewhere; events up to each record's sequence then change nothing."""
+        """Start from stored records; events up to each record's sequence then change nothing."""
         settled: list[JobRecord] = []
         for record in records:
             if record.settled:
@@ -47,7 +47,7 @@ class FollowedPool:
         self._state.restore(settled)
 
     def observe(self, stored: StoredEvent) -> str | None:
-        """Fold one event, as ``PoolState.observe`` does."""
+        """Apply one event, as ``PoolState.observe`` does."""
         before = self._records.get(stored.job_id)
         if stored.job_id in self._settled or (
             before is not None and stored.sequence <= before.applied_sequence
@@ -59,15 +59,15 @@ class FollowedPool:
         return applied_sequence.illegal
 
     def observe_node(self, changed: NodeChanged) -> None:
-        """Take in what a node of this pool offers."""
+        """Apply a node event of this pool."""
         self._state.observe_node(changed)
 
     def apply_queues(self, specs: Iterable[QueueSpec]) -> tuple[Problem, ...]:
-        """Take ``specs`` as all the queues that there are; answers what is wrong with them, and then changes nothing."""
+        """Replace all queues by ``specs``, or return what is wrong with them and change nothing."""
         return self._state.apply_queues(specs)
 
     def state(self) -> PoolState:
-        """The pool as all events so far have made it; valid until the next one."""
+        """Return the pool state after all events so far; valid until the next one."""
         for job_id in self._late:
             self._state.put_record(self._records[job_id])
         self._late.clear()
@@ -80,7 +80,7 @@ class FollowedPool:
             self._records[job_id] = record
             self._late[job_id] = None
             return
-        # How long it took is remembered, and who waits for its build hears of it.
+        # Its run time is recorded, and jobs that wait for its build are updated.
         self._records.pop(job_id, None)
         self._late.pop(job_id, None)
         self._state.put_record(record)

@@ -1,4 +1,4 @@
-"""Who could give what: the replicas above the minima of running jobs, in the order in which each job would lose them."""
+"""Donors: replicas above the minima of running jobs, in the order in which each job would lose them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from muster_core.scheduling.state import Transaction
 
 
 class Giver:
-    """A job that could give, ranked by ``policy``.
+    """A possible donor, ranked by ``policy``.
 
-    ``gifts`` are by node, lonely replicas first, then the highest index; ``left`` is how many replicas it could still do without.
+    ``gifts`` are its replicas by node, those without a parameter server on their node first, then the highest index;
+    ``left`` is how many it could still lose.
     """
 
     def __init__(
@@ -41,22 +42,22 @@ class Giver:
 
     @property
     def left(self) -> int:
-        """How many replicas it could still do without."""
+        """Return how many replicas it could still lose."""
         return self.standing.spare
 
     def rank(self, gift: DonatedReplica) -> tuple[Rank, bool, int]:
-        """Whose turn it is among all gifts; lower goes first."""
+        """Return its rank; lower goes first."""
         if self._loss is None:
             self._loss = self._policy.loss(self.standing)
         return (self._loss, gift.allocation.node not in self._lonely, -gift.ref.index)
 
     def change(self, by: int) -> None:
-        """It has ``by`` replicas more."""
+        """Add ``by`` replicas."""
         self.standing = self.standing.changed(by)
         self._loss = None
 
     def reset(self) -> None:
-        """It has given nothing."""
+        """Reset what it has lost."""
         self.standing, self._loss = self._before, None
         self.gifts.clear()
         for gift in self._all:
@@ -64,7 +65,7 @@ class Giver:
 
 
 class Givers:
-    """Every job that could give for a job in ``queue``, by job id, and the nodes on which they could."""
+    """Return every possible donor for a job in ``queue`` by job id, and the nodes with their replicas."""
 
     def __init__(
         self, transaction: Transaction, settings: ElasticSettings, queue: str, policy: Policy
@@ -85,7 +86,7 @@ class Givers:
                     self.on_node[node].append(giver)
 
     def may_lose(self, job_id: str) -> bool:
-        """Whether the queue may have of the giver's room: nothing of what the giver's queue is guaranteed and has not exceeded."""
+        """Return whether the queue may use the donor's capacity: nothing of the guarantee that the donor's queue has not exceeded."""
         giver = self.by_job[job_id]
         tree, ledger = self._trial.index.tree, self._trial.ledger
         ours, theirs = tree.path(self._queue), tree.path(tree.account_of(giver.elastic.record)[0])
@@ -98,7 +99,7 @@ class Givers:
         return True
 
     def drop(self, job_id: str) -> None:
-        """Ask nothing more of a giver; nothing happens where it is none."""
+        """Exclude a donor; a no-op for others."""
         giver = self.by_job.get(job_id)
         for some in self.on_node.values() if giver is not None else ():
             if giver in some:

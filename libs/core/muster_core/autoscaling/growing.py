@@ -1,6 +1,6 @@
-"""Who gets what is idle: one replica at a time, to whoever is next by its policy.
+"""Scale up: idle capacity goes to jobs one replica at a time, in policy order.
 
-Jobs of several policies in one pool take turns: next comes the policy whose jobs have been given least, so that a greedy one does not
+Jobs of several policies take turns: the policy whose jobs have received least goes next, so that a greedy one does not
 decide for the others.
 """
 
@@ -29,11 +29,11 @@ from muster_core.scheduling.queues import max_replica_amounts
 from muster_core.scheduling.state import Transaction
 
 POLICIES: dict[str, Policy] = {policy.name: policy for policy in (MarginalGain(), Dragon(), MaxMin())}
-"""The policies by name; ``none`` is not among them, for it decides nothing."""
+"""The policies by name; ``none`` plans nothing and is not among them."""
 
 
 class _Grower:
-    """A job that could grow, with what it has been given so far."""
+    """A job that could grow, with what it has received so far."""
 
     def __init__(self, elastic: Elastic, standing: Standing) -> None:
         self.elastic = elastic
@@ -46,7 +46,7 @@ class _Grower:
     def take(self, one: Assignment) -> None:
         record = self.elastic.record
         self.standing = self.standing.changed(1)
-        # An index that is used again has its old replica behind it.
+        # A reused index has its old replica before it.
         others = tuple(r for r in self.members if (r.role, r.index) != (one.role, one.index) or not r.ended)
         joined = ReplicaRecord(
             role=one.role,
@@ -60,7 +60,7 @@ class _Grower:
 
 
 class _Turn:
-    """The jobs of one policy, the next to grow first; ``given`` is the share of the pool that they were given."""
+    """The jobs of one policy, the next to grow first; ``given`` is the share of the pool they have received."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -70,7 +70,7 @@ class _Turn:
     def put(self, grower: _Grower) -> None:
         rank = self.policy.growth(grower.standing) if grower.standing.size < grower.most else None
         if rank is not None:
-            # Ranks end in the job's id, so that growers are never compared.
+            # Ranks end with the job id, so growers are never compared.
             heapq.heappush(self._waiting, (rank, grower))
 
     def pop(self) -> _Grower | None:
@@ -78,7 +78,7 @@ class _Turn:
 
 
 def growths(transaction: Transaction, decided_at: int, settings: ElasticSettings) -> list[ScaleProposal]:
-    """Every job that can grow into what is idle and not kept, to the size that fits; nothing is left held in ``transaction``."""
+    """Return every job that can grow into idle, unreserved capacity, with its new size; ``transaction`` is left unchanged."""
     turns: dict[str, _Turn] = {}
     for elastic in growers(transaction, settings):
         if grows_at(elastic, decided_at) > transaction.now:
@@ -96,20 +96,20 @@ def growths(transaction: Transaction, decided_at: int, settings: ElasticSettings
 
 
 def growers(transaction: Transaction, settings: ElasticSettings) -> list[Elastic]:
-    """The jobs that may grow, now or once it has been quiet for long enough."""
+    """Return the jobs that may grow, now or after the idle period."""
     tree = transaction.index.tree
     found = (may_grow(record, tree, settings) for record in transaction.index.records.values())
     return [one for one in found if one is not None and one.record.job_id not in transaction.decided]
 
 
 def grows_at(elastic: Elastic, decided_at: int) -> int:
-    """The instant (µs) from which a job may grow when nothing else happens."""
+    """Return when (µs) a job may grow if nothing else happens."""
     quiet_at = decided_at + elastic.numbers.quiet_us if decided_at else 0
     return max(quiet_at, elastic.cool_at)
 
 
 def forgives_at(elastic: Elastic, now: int) -> int | None:
-    """The next instant (µs) after ``now`` at which a node that has failed the job may take replicas of it again; None where none has."""
+    """Return the next time (µs) after ``now`` at which the job stops avoiding a node, or None."""
     ends = (at + AVOIDED_FOR_US for at in elastic.record.avoided.values())
     return min((at for at in ends if at > now), default=None)
 
@@ -134,7 +134,7 @@ def _give(turns: dict[str, _Turn], transaction: Transaction) -> list[_Grower]:
 
 
 def _one_more(grower: _Grower, transaction: Transaction) -> Assignment | None:
-    """Where one replica more goes; None where it has no room, or its queue may not have it. Nothing frees room later, so it is out."""
+    """Return the placement of one more replica, or None if it does not fit or its queue is at its limit, which is final for this plan."""
     record, role = grower.elastic.record, grower.elastic.role
     if record.job is None:
         return None

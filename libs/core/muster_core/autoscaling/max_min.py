@@ -1,4 +1,4 @@
-"""The ``max_min`` policy: equal shares. Whoever has least grows first, and whoever has most gives first."""
+"""The ``max_min`` policy: equal shares. The job that holds least grows first, the one that holds most shrinks first."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from muster_core.autoscaling.standing import Standing
 
 
 class MaxMin:
-    """See ``Policy``. What a job has is the dominant share of the pool that it holds."""
+    """Rank for growth; see ``Policy``. A job's share is the dominant share of the pool that it holds."""
 
     name = "max_min"
 
     def growth(self, job: Standing) -> Rank | None:
-        """See ``Policy``."""
+        """Rank for shrinking; see ``Policy``."""
         return (job.held, *age(job))
 
     def loss(self, job: Standing) -> Rank:
-        """See ``Policy``."""
+        """Rank of a job; see ``Policy``."""
         return (-job.held, -job.spare, *youth(job))

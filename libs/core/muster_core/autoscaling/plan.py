@@ -1,6 +1,6 @@
-"""What should change: first whoever has waited too long is made room for, and only where nobody needs that do jobs grow.
+"""The plan for a pool: free capacity for starved jobs first; jobs grow only if no starved job needs the capacity.
 
-Both are tried on the pool itself, with the room that the scheduler keeps for others kept, and taken back.
+Both are tried in a transaction on the pool, with the scheduler's reservations, and rolled back.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from muster_core.scheduling.resizing import BeneficiaryFit, DonatedReplica, term
 from muster_core.scheduling.state import Transaction
 
 _MOST_HEADS = 8
-"""Jobs that are made room for at once."""
+"""How many jobs get capacity freed in one plan."""
 
 
 def plan(view: PoolView, now: int, settings: ElasticSettings | None = None) -> list[ScaleProposal]:
-    """Every change of size that is worth it at ``now`` (µs); the view is as before afterwards, and the same view gives the same answer."""
+    """Return every worthwhile resize at ``now`` (µs); the view is unchanged afterwards, and equal views give equal plans."""
     chosen = settings or ElasticSettings()
     transaction = Transaction(index=view.index, feasible=view.feasible, now=now)
     mark = transaction.checkpoint()
@@ -46,7 +46,7 @@ def plan(view: PoolView, now: int, settings: ElasticSettings | None = None) -> l
 
 
 def next_check(view: PoolView, now: int, settings: ElasticSettings | None = None) -> int | None:
-    """The next instant (µs) at which ``plan`` may propose what it does not propose at ``now``, or None where only events change that."""
+    """Return the next time (µs) at which ``plan`` may propose something new, or None if only events can change that."""
     chosen = settings or ElasticSettings()
     transaction = Transaction(index=view.index, feasible=view.feasible, now=now)
     heads = heads_of(transaction)
@@ -64,9 +64,9 @@ def next_check(view: PoolView, now: int, settings: ElasticSettings | None = None
 
 
 class _Helping:
-    """Makes room for those who have waited too long, one after the other.
+    """Frees capacity for starved jobs, one after the other.
 
-    ``awaited`` says that somebody only waits for what is on its way out already.
+    ``awaited``: a starved job only waits for replicas that are terminating already.
     """
 
     def __init__(self, transaction: Transaction, kept: Reservations, settings: ElasticSettings) -> None:
@@ -108,7 +108,7 @@ class _Helping:
         self._kept.remove(job_id)
 
     def _givers_for(self, queue: str, policy: Policy) -> Givers:
-        """Who has not been asked for anything yet."""
+        """Return the jobs that have not been asked to shrink yet."""
         givers = self._givers.get((queue, policy.name))
         if givers is None:
             givers = self._givers[queue, policy.name] = Givers(self._trial, self._settings, queue, policy)
@@ -117,7 +117,7 @@ class _Helping:
         return givers
 
     def _policy(self, head: Head) -> Policy | None:
-        """Who gives is decided by the policy of whom it is for; by his queue's, where he himself wants to keep his own size."""
+        """The beneficiary's policy ranks the donors, or its queue's if the job keeps its own size."""
         tree = self._trial.index.tree
         own = numbers_of(head.record, tree, self._settings).policy
         if own == NONE:

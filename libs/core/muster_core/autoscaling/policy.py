@@ -1,4 +1,4 @@
-"""What a policy is: an order of jobs. Whether anything happens at all is decided by the rules that all policies share."""
+"""Policies as orderings of jobs. Constraints are enforced outside of policies."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Protocol
 from muster_core.autoscaling.standing import Standing
 
 Rank = tuple[Fraction | int | str, ...]
-"""Lower goes first. Ranks of one policy have equal shapes."""
+"""A rank; lower goes first. Ranks of one policy have equal shapes."""
 
 
 class Policy(Protocol):
-    """Who gets the next replica, and who gives one up."""
+    """Which job gets the next replica, and which gives one up."""
 
     name: str
 
     def growth(self, job: Standing) -> Rank | None:
-        """The place of a job among those that could have one replica more, or None where it should not."""
+        """Return the rank of a job for one more replica, or None if it should not grow."""
         ...
 
     def loss(self, job: Standing) -> Rank:
-        """The place of a job among those that could give one up."""
+        """Return the rank of a job for losing one."""
         ...
 
 
 def age(job: Standing) -> Rank:
-    """The older first."""
+    """Order older jobs first."""
     return (job.submitted_at, job.job_id)
 
 
 def youth(job: Standing) -> Rank:
-    """The younger first."""
+    """Order younger jobs first."""
     return (-job.submitted_at, job.job_id)

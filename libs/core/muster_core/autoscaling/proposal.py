@@ -1,4 +1,4 @@
-"""What planning answers: who should grow or shrink, to what size, and why."""
+"""Proposals: which job to resize, to what size, and why."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from muster_core.models import Reason
 class ScaleProposal(msgspec.Struct, frozen=True, kw_only=True):
     """``role`` of a job should go from ``size`` to ``target``, computed on ``attempt`` and ``generation``.
 
-    ``gain`` is the expected speed-up in thousandths of one worker, below 0 where the job shrinks. Then ``removed`` should leave so that
-    ``for_job`` finds room, and ``givers`` jobs give for that.
+    ``gain`` is the expected speed-up in thousandths of one worker, negative for a scale-down. Then ``removed`` leave so
+    that ``for_job`` fits, and ``givers`` jobs shrink for it.
     """
 
     job_id: str
@@ -29,7 +29,7 @@ class ScaleProposal(msgspec.Struct, frozen=True, kw_only=True):
     givers: int = 0
 
     def to_event(self) -> ScaleProposed:
-        """The event that it becomes."""
+        """Return the event of this proposal."""
         return ScaleProposed(
             role=self.role,
             size=self.size,

@@ -1,4 +1,4 @@
-"""The numbers of elasticity: what the platform's operator says, what a queue says instead, and what a job says instead of both."""
+"""Settings of elasticity: of the platform, overridden by a queue, overridden by a job."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _US = 1_000_000
 
 
 class ElasticSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The platform's own numbers, for queues and jobs that say nothing.
+    """The platform's settings, for queues and jobs without their own.
 
-    ``policy`` decides who grows and who gives. Jobs grow when nothing was placed or resized for ``quiet_s`` seconds, by at most ``step``
-    replicas at once (0: as many as fit). A job is left alone for ``cool_down_s`` seconds after a change of its size. Growth that gains
-    less than ``min_gain`` thousandths of a worker is not worth it, where the policy weighs gains.
+    ``policy`` ranks jobs. Jobs grow when nothing was placed or resized for ``quiet_s`` seconds, by at most ``step``
+    replicas at once (0: unlimited). A job keeps its size for ``cool_down_s`` seconds after a resize. A gain below
+    ``min_gain`` thousandths of a worker is not worth a replica, for policies that weigh gains.
     """
 
     policy: str = "marginal_gain"
@@ -31,7 +31,7 @@ class ElasticSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Numbers(NamedTuple):
-    """What holds for one job, or one queue; see ``ElasticSettings``. Times are in µs."""
+    """The effective settings of one job or queue; see ``ElasticSettings``. Times are in µs."""
 
     policy: str
     quiet_us: int
@@ -41,7 +41,7 @@ class Numbers(NamedTuple):
 
 
 def numbers_of_queue(queue: str, tree: QueueTree, settings: ElasticSettings) -> Numbers:
-    """What holds in a queue."""
+    """Return the settings of a queue."""
     own = tree.specs[queue].elastic or _SILENT
     return Numbers(
         policy=own.policy if own.policy in ELASTIC_POLICIES else settings.policy,
@@ -53,8 +53,7 @@ def numbers_of_queue(queue: str, tree: QueueTree, settings: ElasticSettings) -> 
 
 
 def numbers_of(record: JobRecord, tree: QueueTree, settings: ElasticSettings) -> Numbers:
-    """What holds for a job: what it says itself, else its queue, else the platform. One that names a policy that there is not keeps its
-    size."""
+    """Return the settings of a job: its own, else its queue's, else the platform's. An unknown policy keeps the size."""
     numbers = numbers_of_queue(tree.account_of(record)[0], tree, settings)
     if record.job is None:
         return numbers

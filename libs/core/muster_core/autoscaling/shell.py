@@ -1,6 +1,6 @@
-"""The rules that no policy can break: whose size may change now, by which role, and how far.
+"""Constraints that no policy can violate: which jobs may be resized now, in which role, and how far.
 
-Neither a job whose size a hand has set grows, nor one whose last change is not over, nor one that has just changed.
+A job does not grow after a manual resize, while a resize is in progress, or during its cool-down.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from muster_core.scheduling.state import reachable, resizable, size_of
 
 
 class Elastic(NamedTuple):
-    """A job whose size may change: its elastic ``role``, what holds for it, and from when on (µs) it may."""
+    """A job that may be resized: its elastic ``role``, its settings, and from when (µs)."""
 
     record: JobRecord
     role: Role
@@ -25,21 +25,21 @@ class Elastic(NamedTuple):
 
 
 def may_grow(record: JobRecord, tree: QueueTree, settings: ElasticSettings) -> Elastic | None:
-    """The job by the role by which it may grow, the first that is below its maximum; None where it may not."""
+    """Return the job with the first role below its maximum, or None if it may not grow."""
     if record.resized_by == MANUAL_POLICY:
         return None
     return _elastic(record, tree, settings, growing=True)
 
 
 def may_give(record: JobRecord, tree: QueueTree, settings: ElasticSettings) -> Elastic | None:
-    """The job by the role by which it may shrink, the first that is above its minimum; None where it may not."""
+    """Return the job with the first role above its minimum, or None if it may not shrink."""
     if record.job is None or not record.job.preemptible:
         return None
     return _elastic(record, tree, settings, growing=False)
 
 
 def spare_of(record: JobRecord, role: Role) -> int:
-    """How many replicas of ``role`` the job can do without."""
+    """Return how many replicas of ``role`` the job can lose."""
     size = size_of(record, role.name)
     lowest = reachable(record, role.name, 0)
     return max(size - lowest, 0) if lowest is not None else 0
@@ -48,7 +48,7 @@ def spare_of(record: JobRecord, role: Role) -> int:
 def _elastic(
     record: JobRecord, tree: QueueTree, settings: ElasticSettings, *, growing: bool
 ) -> Elastic | None:
-    # Services and builds stay as they are: more of them end no sooner.
+    # Services and builds keep their size: more replicas do not finish sooner.
     if record.job is None or record.job.kind is not JobKind.BATCH or not resizable(record):
         return None
     if any(one.leaving and not one.ended for one in record.replicas):

@@ -1,7 +1,8 @@
-"""How running jobs make room for one that waits: replica by replica, only where that lets one more replica of it stand, or not at all.
+"""Scale down running jobs for a waiting one: replicas leave only where that lets one more replica of it fit, or not at
+all.
 
-What leaves together is the least that lets one more replica of the waiting gang fit on a node. Such bundles are taken in the policy's order
-until the whole gang fits; what then turns out not to be needed stays.
+A bundle is the smallest set whose removal lets one more replica of the waiting gang fit on a node. Bundles are taken in
+policy order until the whole gang fits; unneeded ones are then returned.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Bundle = tuple[DonatedReplica, ...]
 
 
 class Shrinking:
-    """The search for what must leave so that the gang of ``beside`` fits; use it within ``terminating_released``."""
+    """The search for replicas to remove so that the gang of ``beside`` fits; use it within ``terminating_released``."""
 
     def __init__(self, transaction: Transaction, beside: BeneficiaryFit, givers: Givers) -> None:
         self._trial = transaction
@@ -33,9 +34,10 @@ class Shrinking:
         self._given: list[DonatedReplica] = []
 
     def run(self) -> tuple[list[DonatedReplica], Placement] | None:
-        """Who must leave, and where the gang then goes, with their room released; None, and nothing changed, where nothing helps.
+        """Return the replicas to remove and the gang's placement, with their capacity released; None, and nothing
+        changed, if nothing helps.
 
-        The givers have given nothing afterwards.
+        Donors are reset afterwards.
         """
         if not self._is_enough():
             return None
@@ -60,7 +62,7 @@ class Shrinking:
                     self._give(gift)
 
     def _drop_protected(self, bundle: Bundle) -> bool:
-        """Ask nothing more of givers whose queues by now have no more than they are guaranteed; whether ``bundle`` had any of those."""
+        """Exclude donors whose queues are within their guarantee by now; returns whether ``bundle`` contained any."""
         givers = {gift.record.job_id for gift in bundle}
         protected = [job_id for job_id in givers if not self._givers.may_lose(job_id)]
         for job_id in protected:
@@ -69,7 +71,7 @@ class Shrinking:
         return bool(protected)
 
     def _is_enough(self) -> bool:
-        """Whether everything that could leave would be enough in all, wherever it stands."""
+        """Return whether removing everything possible would suffice in total, ignoring nodes."""
         free = self._trial.snapshot.free_total().amounts()
         for giver in self._givers.by_job.values():
             for name, amount in max_replica_amounts(giver.elastic.role).items():
@@ -95,7 +97,7 @@ class Shrinking:
             self._beside.restore(gift)
 
     def _best(self, slots: Iterable[Slot]) -> Bundle | None:
-        """The bundle whose first giver is the first to give; among those the smallest."""
+        """Return the bundle whose first donor ranks first; the smallest among equals."""
         best: tuple[object, ...] | None = None
         chosen: Bundle | None = None
         for slot in slots:
@@ -121,7 +123,7 @@ class Shrinking:
         return all(self._givers.by_job[job_id].left >= number for job_id, number in numbers.items())
 
     def _found(self, node: str, slot: Slot) -> Bundle:
-        """The least that must leave ``node`` so that one more of ``slot`` fits there, in turn; empty where nothing helps."""
+        """Return the smallest bundle on ``node`` that lets one more of ``slot`` fit; empty if nothing helps."""
         snapshot = self._trial.snapshot
         if snapshot.class_of(node) is None or node not in snapshot.verdicts(slot.rules).admitted:
             return ()
@@ -148,7 +150,7 @@ class Shrinking:
             snapshot.rollback(mark)
 
     def _in_turn(self, node: str) -> list[DonatedReplica]:
-        """What could leave ``node``, as far as each giver can do without it, in the policy's order."""
+        """Yield the removable replicas on ``node`` in policy order."""
         waiting = [(giver, list(giver.gifts.get(node, ()))) for giver in self._givers.on_node[node]]
         taken: list[tuple[Giver, DonatedReplica]] = []
         while ready := [(giver, some) for giver, some in waiting if some and giver.left > 0]:
@@ -161,7 +163,7 @@ class Shrinking:
 
 
 def _numbers_of(gang: Gang) -> dict[Slot, int]:
-    """How many replicas of each slot the gang has."""
+    """Return how many replicas of each slot the gang has."""
     numbers: dict[Slot, int] = {}
     for role in gang.roles:
         different = [slot for index, slot in role.overrides if index < role.replicas]

@@ -1,4 +1,4 @@
-"""An elastic job as a policy sees it: how large it is, what one replica of it takes, and what it would gain or lose by one."""
+"""An elastic job as a policy sees it: its size, the cost of a replica, and the gain or loss of one."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _NOT_SHARED = frozenset({"gpu_memory"})
 
 
 class Standing(NamedTuple):
-    """How a job stands.
+    """The state of a job.
 
-    ``size`` is that of its elastic role, ``spare`` how many of it could leave, ``workers`` how many replicas compute. ``share`` is the
-    dominant share that one replica takes of the pool, ``held`` that of the whole job, both in ``SHARE_UNIT``.
+    ``size`` is that of its elastic role, ``spare`` how many of it could leave, ``workers`` how many replicas compute.
+    ``share`` is the dominant share of one replica, ``held`` that of the whole job, both in ``SHARE_UNIT``.
     """
 
     job_id: str
@@ -33,7 +33,7 @@ class Standing(NamedTuple):
     min_gain: int
 
     def changed(self, by: int) -> Standing:
-        """The same with ``by`` replicas more."""
+        """Return the state with ``by`` replicas more."""
         return self._replace(
             size=self.size + by,
             spare=self.spare + by,
@@ -43,7 +43,7 @@ class Standing(NamedTuple):
 
 
 def standing_of(record: JobRecord, role: Role, spare: int, numbers: Numbers, index: PoolIndex) -> Standing:
-    """How ``record`` stands, whose elastic role is ``role``."""
+    """Return the state of ``record``, whose elastic role is ``role``."""
     capacity = index.capacity()
     workers = sum(1 for member in record.members() if computes(member.role))
     return Standing(

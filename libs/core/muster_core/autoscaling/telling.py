@@ -1,4 +1,4 @@
-"""Why a size should change, in words and numbers."""
+"""Reasons of resizes, in words and numbers."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from muster_core.scheduling.placement.words import counted, demand_in_words
 from muster_core.scheduling.resizing import DonatedReplica
 
 IDLE = "Idle"
-"""The code of growth into what nobody uses."""
+"""The code of growth into idle capacity."""
 
 MAKES_ROOM = "MakesRoom"
-"""The code of shrinking for a job that has waited too long."""
+"""The code of shrinking for a starved job."""
 
 _US = 1_000_000
 
 
 def idle_reason(elastic: Elastic, before: Standing, after: Standing, snapshot: Snapshot) -> Reason:
-    """Names the scarcest resource that the role uses, GPUs where it asks for any, else CPUs; ``snapshot`` is as before anybody grew."""
+    """Return the reason of a growth. It names GPUs if the role uses any, else CPUs; ``snapshot`` is from before all growth."""
     role, numbers = elastic.role, elastic.numbers
     resource = "gpu" if role.template.requests.gpu else "cpu"
     admitted = snapshot.verdicts(rules_of(role.template)).admitted
@@ -56,7 +56,7 @@ def idle_reason(elastic: Elastic, before: Standing, after: Standing, snapshot: S
 def room_reason(
     giver: Elastic, before: Standing, gifts: Sequence[DonatedReplica], head: Head, now: int
 ) -> Reason:
-    """For whom ``gifts`` leave their nodes, and how long he has waited at ``now`` (µs)."""
+    """Return the reason of a scale-down by ``gifts`` at ``now`` (µs): the beneficiary, and how long it has waited."""
     role = giver.role
     waited_s = (now - head.record.waiting_since) // _US
     after = before.changed(-len(gifts))
@@ -79,7 +79,7 @@ def room_reason(
 
 
 def _speed_up(before: Standing, after: Standing) -> dict[str, int]:
-    """The speed-up at both sizes, in thousandths of a worker."""
+    """Return the speed-up at both sizes, in thousandths of a worker."""
     return {
         "speed_up.from": int(before.speed_up.at(before.workers) * MILLI),
         "speed_up.to": int(after.speed_up.at(after.workers) * MILLI),

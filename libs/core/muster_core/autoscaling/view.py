@@ -1,6 +1,6 @@
-"""The pool as elasticity sees it: what a scheduler's state sees, read and tried on, never changed.
+"""The pool as autoscaling sees it: a scheduler's state, read and tried on, never changed.
 
-Whoever plans keeps such a state of its own from the same events, so that what it proposes is judged by the rules that it was made by.
+The planner keeps its own state from the same events, so that proposals are evaluated by the scheduler's rules.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HERE = "here"
 class PoolView(msgspec.Struct, frozen=True, kw_only=True):
     """A pool at one moment; valid until its state changes.
 
-    ``decided_at`` is the instant (µs) of the last placement or resize, 0 where there was none.
+    ``decided_at`` is the time (µs) of the last placement or resize, 0 for none.
     """
 
     index: PoolIndex
@@ -32,7 +32,7 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view_of_state(state: PoolState, *, capacity: CapacityChanged | None = None) -> PoolView:
-    """The view of a pool's state; ``capacity`` is the scheduler's last word, which remembers decisions on jobs that are forgotten."""
+    """Return the view of a pool state; ``capacity`` is the scheduler's last total, which includes decisions about deleted jobs."""
     return PoolView(
         index=state.index,
         feasible=state.feasible,
@@ -48,7 +48,7 @@ def view_of(
     queues: Iterable[QueueSpec] = (),
     capacity: CapacityChanged | None = None,
 ) -> PoolView:
-    """The view of a pool with ``nodes`` and valid ``queues``; ``records`` are its jobs, running and waiting."""
+    """Return the view of a pool with ``nodes`` and valid ``queues``; ``records`` are its jobs."""
     state = PoolState(pool=_HERE)
     for node in nodes:
         state.observe_node(NodeChanged(pool=_HERE, node=node))

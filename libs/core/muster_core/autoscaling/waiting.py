@@ -1,4 +1,4 @@
-"""Who waits for room, and for how long: whom others may have to shrink for, and whom growth must not forestall."""
+"""Starved and waiting jobs: for which jobs others may shrink, and which growth must not overtake."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FROM_ONE_LINE = 8
 
 
 class Head(NamedTuple):
-    """A job that waits for room in ``line``; it has waited too long from ``starves_at`` (µs) on."""
+    """A job that waits for capacity in ``line``; it is starved from ``starves_at`` (µs) on."""
 
     starves_at: int
     key: QueueKey
@@ -22,9 +22,9 @@ class Head(NamedTuple):
 
 
 def heads_of(transaction: Transaction) -> dict[str, list[Head]]:
-    """By queue, whoever waits for nothing but room that the empty pool would have, in the order of the queue.
+    """Return by queue the jobs that wait only for capacity that the empty pool has, in queue order.
 
-    Of equal gangs only a few are looked at; in a strict queue nobody but the first.
+    Of equal gangs only a few are evaluated; in a strict queue only the first.
     """
     heads: dict[str, list[Head]] = {}
     for line in transaction.index.classes:
@@ -46,17 +46,17 @@ def heads_of(transaction: Transaction) -> dict[str, list[Head]]:
 
 
 def starved(heads: dict[str, list[Head]], now: int) -> list[Head]:
-    """Those who have waited too long: the queue whose first waits longest goes first, then the order of the queue."""
+    """Return the starved jobs: the queue with the longest wait first, then queue order."""
     queues = sorted(heads.values(), key=lambda waiting: (waiting[0].starves_at, waiting[0].key))
     return [head for waiting in queues for head in waiting if head.starves_at <= now]
 
 
 def is_forestalled(heads: dict[str, list[Head]], now: int) -> bool:
-    """Whether the first of a queue may yet start, or be made room for: who grew now would take what it hopes for."""
+    """Return whether the first job of a queue may still start or get capacity freed, which growth now would take away."""
     return any(waiting[0].starves_at > now for waiting in heads.values())
 
 
 def starves_next(heads: dict[str, list[Head]], now: int) -> int | None:
-    """The next instant (µs) at which somebody has waited too long."""
+    """Return the next time (µs) at which a job becomes starved."""
     instants = (head.starves_at for waiting in heads.values() for head in waiting)
     return min((at for at in instants if at > now), default=None)

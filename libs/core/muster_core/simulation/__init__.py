@@ -1,4 +1,4 @@
-"""What would happen: the deciding code of Muster under a virtual clock."""
+"""Simulation: Muster's decisions under a virtual clock."""
 
 from muster_core.simulation.journal import Entry, Journal, NodeSaid
 from muster_core.simulation.plans import PLANS, Plan

@@ -1,7 +1,7 @@
-"""Text -> nodes: a shorthand, or a file of YAML or of columns.
+"""Parse clusters: a shorthand, or a file of YAML or columns.
 
-The columns of published cluster descriptions are read as well: Tiresias' and Muri's cluster specs, Alibaba's ``openb_node_list``, and the
-machine list of Philly.
+Published cluster descriptions are supported: Tiresias' and Muri's cluster specs, Alibaba's ``openb_node_list``, and
+Philly's machine list.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ RACK_LABEL = "topology.kubernetes.io/rack"
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes, by name, or what is wrong with their description."""
+    """The nodes, by name, or the problems of their description."""
 
     nodes: tuple[Node, ...] = ()
     problems: tuple[Problem, ...] = ()
 
     @property
     def gpus(self) -> int:
-        """Milli-GPUs in all."""
+        """Milli-GPUs in total."""
         return sum(node.allocatable.gpu for node in self.nodes)
 
 
 class _Wrong(ValueError):
-    """Something in a description, with the place it stands in."""
+    """A problem in a description, with its location."""
 
     def __init__(self, path: str, message: str, fix: str = "", line: int = 0) -> None:
         super().__init__(message)
@@ -57,20 +57,20 @@ class _Wrong(ValueError):
 
 
 def is_shorthand(text: str) -> bool:
-    """Whether ``text`` is meant as a shorthand such as ``8x8gpu`` or ``4x8gpu-96cpu-768gib+2x4gpu``."""
+    """Return whether ``text`` is a shorthand such as ``8x8gpu`` or ``4x8gpu-96cpu-768gib+2x4gpu``."""
     return all(_SHORTHAND.fullmatch(part.strip().lower()) for part in text.split("+"))
 
 
 def read_shorthand(text: str) -> Cluster:
-    """Nodes as ``<count>x<GPUs>gpu[-<CPUs>cpu][-<GiB>gib]``, several sorts joined by ``+``.
+    """Parse ``<count>x<GPUs>gpu[-<CPUs>cpu][-<GiB>gib]``, several kinds joined by ``+``.
 
-    What is not said is 16 CPUs and 128 GiB a GPU, as much as one GPU has on a node without any.
+    Defaults are 16 CPUs and 128 GiB for each GPU; a node without GPUs has as much as one GPU.
     """
     groups: list[Mapping[str, object]] = []
     for part in text.split("+"):
         found = _SHORTHAND.fullmatch(part.strip().lower())
         if found is None:
-            message = f"{part!r} is no shorthand of a cluster"
+            message = f"{part!r} is not a cluster shorthand"
             problem = Problem(
                 code="Invalid", path="cluster", message=message, fix="write 8x8gpu for 8 nodes of 8 GPUs"
             )
@@ -89,18 +89,18 @@ def read_shorthand(text: str) -> Cluster:
 
 
 def read_cluster(text: str) -> Cluster:
-    """A file: a YAML list of nodes (or ``nodes:`` with one), or a table."""
+    """Parse a file: a YAML list of nodes (or ``nodes:`` with one), or a table."""
     first = text.lstrip("\ufeff \t\r\n").split("\n", 1)[0]
     if "," in first and not first.lstrip().startswith(("-", "{", "[", "nodes")):
         return _read_table(text)
     try:
         found = cast("object", yaml.safe_load(text))
     except yaml.YAMLError as error:
-        return Cluster(problems=(Problem(code="Invalid", path="", message=f"this is no YAML: {error}"),))
+        return Cluster(problems=(Problem(code="Invalid", path="", message=f"this is not YAML: {error}"),))
     if isinstance(found, dict):
         found = cast("Mapping[str, object]", found).get("nodes")
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in cast("list[object]", found)):
-        message = "a cluster is a list of nodes, each with count, cpus, memory, gpus and labels"
+        message = "a cluster must be a list of nodes, each with count, cpus, memory, gpus and labels"
         return Cluster(problems=(Problem(code="Invalid", path="nodes", message=message),))
     return _checked(cast("list[Mapping[str, object]]", found))
 
@@ -120,10 +120,10 @@ def _read_table(text: str) -> Cluster:
         if columns & {"gpus", "cpus"}:
             return _checked([{**row, "labels": _labels(row.get("labels", ""))} for row in rows])
     except (KeyError, ValueError) as error:
-        message = f"a row lacks something, or has what is no number: {error}"
+        message = f"a row is incomplete, or has an invalid number: {error}"
         return Cluster(problems=(Problem(code="Invalid", path="", message=message),))
     known = ", ".join(sorted(_KEYS))
-    message = f"the columns ({', '.join(sorted(columns))}) describe no cluster"
+    message = f"the columns ({', '.join(sorted(columns))}) do not describe a cluster"
     return Cluster(
         problems=(Problem(code="UnknownFormat", path="", message=message, fix=f"use {known}", line=1),)
     )
@@ -170,9 +170,7 @@ def _checked(groups: Sequence[Mapping[str, object]]) -> Cluster:
     names = [node.name for node in nodes]
     if len(set(names)) != len(names):
         twice = sorted({name for name in names if names.count(name) > 1})[0] if len(names) < 1000 else "one"
-        problems.append(
-            Problem(code="Duplicate", path="nodes", message=f"there are several nodes named {twice}")
-        )
+        problems.append(Problem(code="Duplicate", path="nodes", message=f"several nodes are named {twice}"))
     if not nodes and not problems:
         problems.append(Problem(code="Empty", path="nodes", message="there are no nodes"))
     return Cluster(nodes=() if problems else tuple(nodes), problems=tuple(problems))
@@ -181,10 +179,12 @@ def _checked(groups: Sequence[Mapping[str, object]]) -> Cluster:
 def _nodes(group: Mapping[str, object], path: str, before: int) -> list[Node]:
     unknown = sorted(set(group) - _KEYS)
     if unknown:
-        raise _Wrong(f"{path}.{unknown[0]}", f"a node has no {unknown[0]}", f"use {', '.join(sorted(_KEYS))}")
+        raise _Wrong(
+            f"{path}.{unknown[0]}", f"a node has no field {unknown[0]}", f"use {', '.join(sorted(_KEYS))}"
+        )
     count = _amount(group, "count", path, default=1)
     if not 1 <= count <= _MOST_NODES - before:
-        raise _Wrong(f"{path}.count", f"there are 1 to {_MOST_NODES} nodes in a cluster, not {count}")
+        raise _Wrong(f"{path}.count", f"a cluster must have 1 to {_MOST_NODES} nodes, not {count}")
     gpus = _amount(group, "gpus", path, default=0)
     share = max(gpus, 1)
     try:
@@ -195,7 +195,7 @@ def _nodes(group: Mapping[str, object], path: str, before: int) -> list[Node]:
         raise _Wrong(path, f"an amount cannot be read: {error}", "write 64, 500m, 256Gi") from None
     labels = group.get("labels", {})
     if not isinstance(labels, dict):
-        raise _Wrong(f"{path}.labels", "labels are names with values")
+        raise _Wrong(f"{path}.labels", "labels must be names with values")
     stem = str(group.get("name", "node"))
     named = (
         [stem]
@@ -219,4 +219,4 @@ def _amount(group: Mapping[str, object], key: str, path: str, *, default: int) -
     try:
         return parse_quantity(group.get(key, default))
     except QuantityError as error:
-        raise _Wrong(f"{path}.{key}", f"{key} cannot be read: {error}", "give a whole number") from None
+        raise _Wrong(f"{path}.{key}", f"{key} cannot be read: {error}", "write a whole number") from None

@@ -1,4 +1,4 @@
-"""The training programs of a simulated pool: they do their work while their workers come and go, report how far they are, and end."""
+"""Simulated training programs: they work while their workers come and go, report progress, and end."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from muster_core.simulation.work import Progress, Work
 
 
 class Site(Protocol):
-    """What the programs need of the world around them."""
+    """What the programs need from the simulation."""
 
     def record(self, job_id: str) -> JobRecord | None:
-        """The record of an unsettled job."""
+        """Return the record of an unsettled job."""
         ...
 
     def report(self, job_id: str, event: JobEvent) -> None:
-        """Say something of a job."""
+        """Publish an event of a job."""
         ...
 
     def end(self, job_id: str, runs: list[Run]) -> None:
-        """Let replicas that run end well."""
+        """End running replicas with exit code 0."""
         ...
 
 
 class Computing:
-    """Every job's program. ``clock`` gives µs since the epoch, ``touch`` lets a job be looked at again."""
+    """The programs of all jobs. ``clock`` gives µs since the epoch, ``touch`` triggers another look at a job."""
 
     def __init__(
         self,
@@ -52,16 +52,16 @@ class Computing:
         self._ends: dict[str, int] = {}
 
     def expect(self, job_id: str, work: Work) -> None:
-        """A job will have so much to do."""
+        """Set the amount of work of a job."""
         self._works[job_id] = work
 
     def forget(self, job_id: str) -> None:
-        """Nothing of a job is left."""
+        """Remove a job."""
         for known in (self._works, self._progress, self._ends):
             known.pop(job_id, None)
 
     def go_on(self, record: JobRecord) -> None:
-        """Let the workers that run now do the job's work, and end them where it is done."""
+        """Advance the work of a job by its running workers, and end them when it is done."""
         job_id = record.job_id
         progress = self._progress.get(job_id)
         if progress is None and record.phase is not Phase.RUNNING:
@@ -107,7 +107,7 @@ class Computing:
             self._touch(job_id)
 
     def _plan_reports(self, record: JobRecord) -> None:
-        """Two reports of every membership whose size matters: what lies between them is how fast it is."""
+        """Report progress twice in every membership whose size matters, which gives its speed."""
         if not self._settings.report_us or self._works[record.job_id].is_fixed:
             return
         if any(one.state is not ReplicaState.RUNNING for one in record.members()):
@@ -137,7 +137,7 @@ class Computing:
 
 
 def _computing(record: JobRecord, running: list[ReplicaRecord], *, fixed: bool) -> int:
-    """How many workers compute: parameter servers only serve, and who waits for a member to come back computes nothing."""
+    """Return how many workers compute: parameter servers only serve, and a job that waits for a member computes nothing."""
     workers = sum(1 for one in running if not is_anchor(one.role))
     missed = any(
         one.state is not ReplicaState.RUNNING and (one.ended or one.restart) for one in record.members()

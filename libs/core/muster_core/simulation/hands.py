@@ -1,4 +1,4 @@
-"""The runtime of a simulated pool: replicas that take a while to start and to stop, seen and steered as pod-launcher does it."""
+"""A simulated runtime: replicas take time to start and to stop; it is observed and steered like a real one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIGTERM = 15
 
 
 class Hands:
-    """Starts and stops replicas; ``look`` is called with a job's id whenever something of it is to be looked at again."""
+    """Starts and stops replicas; ``look`` is called with the job id when a job needs another look."""
 
     def __init__(
         self, *, agenda: Agenda, launch_us: int, stop_us: int, look: Callable[[str, int], None]
@@ -33,7 +33,7 @@ class Hands:
         self._gone: set[str] = set()
 
     def steer(self, record: JobRecord, now: int) -> tuple[ReplicaChange, ...]:
-        """Do about a job what its record wants; what was seen of it since the last time."""
+        """Reconcile a job with its record; returns the observations since the last time."""
         job_id = record.job_id
         seen = self._seen.get(job_id)
         changes: list[ReplicaChange] = []
@@ -49,7 +49,7 @@ class Hands:
                     if run not in self._stopping.get(job_id, ()):
                         stops.append(run)
                 case Report(change=change):
-                    # What was never started needs no start any more.
+                    # A replica that never started needs no start any more.
                     self._starting.get(job_id, set()).discard(_run(change))
                     changes.append(change)
         self._start(job_id, starts, now)
@@ -60,11 +60,11 @@ class Hands:
         return tuple(changes)
 
     def end(self, job_id: str, runs: Iterable[Run], now: int, *, exit_code: int) -> None:
-        """Replicas that run end by themselves."""
+        """End running replicas by themselves."""
         self._see(job_id, runs, ReplicaState.EXITED, now, exit_code=exit_code)
 
     def lose(self, node: str, now: int) -> None:
-        """A node is gone, with all that stands on it; what is to start there is rejected until it is back."""
+        """Remove a node with its replicas; starts there are rejected until it returns."""
         self._gone.add(node)
         for job_id, places in self._nodes.items():
             runs = [run for run, where in places.items() if where == node]
@@ -73,11 +73,11 @@ class Hands:
                 self._look(job_id, now)
 
     def regain(self, node: str) -> None:
-        """A node is there."""
+        """Add a node."""
         self._gone.discard(node)
 
     def forget(self, job_id: str) -> None:
-        """Nothing of the job is left."""
+        """Remove the job."""
         for known in (self._seen, self._starting, self._stopping, self._nodes):
             known.pop(job_id, None)
 

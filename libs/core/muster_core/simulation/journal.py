@@ -1,4 +1,4 @@
-"""Everything that was said in a pool, in the total order: enough to decide all of it again."""
+"""The journal: every event of a pool in total order, enough to repeat all decisions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from muster_core.events import NodeChanged, StoredEvent
 
 
 class NodeSaid(msgspec.Struct, frozen=True):
-    """An event of a node, and the instant (µs since the epoch) at which it was read."""
+    """A node event, and the time (µs since the epoch) at which it was read."""
 
     at: int
     event: NodeChanged
@@ -18,7 +18,7 @@ Entry = StoredEvent | NodeSaid
 
 
 class Journal:
-    """Entries in order; nothing is kept where it is not ``kept``."""
+    """Entries in order; empty unless ``kept``."""
 
     def __init__(self, *, kept: bool = True) -> None:
         self.entries: list[Entry] = []
@@ -26,10 +26,10 @@ class Journal:
 
     @property
     def events(self) -> list[StoredEvent]:
-        """The events of jobs, in order."""
+        """Return the job events in order."""
         return [entry for entry in self.entries if isinstance(entry, StoredEvent)]
 
     def said(self, entry: Entry) -> None:
-        """Keep an event."""
+        """Append an event."""
         if self._kept:
             self.entries.append(entry)

@@ -1,4 +1,4 @@
-"""What a simulation is judged by. Seconds and hours; a share is 0 to 1."""
+"""Measures of a simulation, in seconds and hours; a share is 0 to 1."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _US_PER_HOUR = 3600 * _US
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds over jobs; ``p99`` is the least that 99 of 100 do not exceed."""
+    """Seconds over jobs; ``p99`` is the least value that 99 of 100 do not exceed."""
 
     mean: float
     median: float
@@ -26,9 +26,10 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 class Measures(msgspec.Struct, frozen=True, kw_only=True):
     """One simulated run.
 
-    ``completion`` is from arrival to end, ``wait`` all the time that a job waited for room. ``makespan_s`` is from the first arrival to
-    the last end. ``utilisation`` is the part of all GPU time until the makespan that replicas held, ``restarts``, ``evictions`` and
-    ``resizes`` are per job. ``unfinished`` jobs never ended: they never fit, or were still there when time was up.
+    ``completion`` is from arrival to end, ``wait`` the total waiting time of a job. ``makespan_s`` is from the first
+    arrival to the last end. ``utilisation`` is the share of all GPU time until the makespan that was allocated;
+    ``restarts``, ``evictions`` and ``resizes`` are per job. ``unfinished`` jobs never ended: they never fit, or time was
+    up.
     """
 
     jobs: int
@@ -47,7 +48,7 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measures_of(stories: Iterable[JobStory], moments: Sequence[Moment], *, gpus: int) -> Measures:
-    """The measures of a run on a cluster of ``gpus`` milli-GPUs."""
+    """Return the measures of a run on a cluster of ``gpus`` milli-GPUs."""
     known = list(stories)
     ended = [(one, one.finished_at) for one in known if one.finished_at is not None]
     first = min((one.submitted_at for one in known), default=0)
@@ -73,14 +74,14 @@ def measures_of(stories: Iterable[JobStory], moments: Sequence[Moment], *, gpus:
 
 
 def completions(stories: Iterable[JobStory]) -> list[float]:
-    """The completion times in seconds, the shortest first."""
+    """Return the completion times in seconds, ascending."""
     return sorted(
         (one.finished_at - one.submitted_at) / _US for one in stories if one.finished_at is not None
     )
 
 
 def utilisation_over_time(moments: Sequence[Moment], *, gpus: int, points: int) -> list[tuple[float, float]]:
-    """At most ``points`` pairs of seconds since the beginning and the mean share of GPUs held since the pair before."""
+    """Return at most ``points`` pairs of seconds since the start and the mean share of allocated GPUs since the previous pair."""
     if len(moments) < 2 or not gpus or points < 1:
         return []
     first, last = moments[0].at, moments[-1].at

@@ -1,4 +1,4 @@
-"""The policies of the simulator by name: the order within queues, and who grows and shrinks."""
+"""The simulator's policies by name: order within queues, and elastic policy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from muster_core.models import DEFAULT_QUEUE, QueueElastic, QueuePolicy, QueueSp
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a name stands for; ``words`` say it to people. Without an ``order`` queues keep what they say themselves, of both."""
+    """A policy of the simulator; ``words`` describe it. Without an ``order`` queues keep their own settings."""
 
     name: str
     order: QueuePolicy | None
@@ -18,7 +18,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     words: str
 
 
-_SKIP = "priority and arrival, who does not fit blocks nobody"
+_SKIP = "priority and arrival, skipping jobs that do not fit"
 PLANS: Mapping[str, Plan] = {
     plan.name: plan
     for plan in (
@@ -32,25 +32,25 @@ PLANS: Mapping[str, Plan] = {
             name="strict_fifo",
             order=QueuePolicy.STRICT_FIFO,
             elasticity="none",
-            words="priority and arrival, nobody passes the first; sizes stay",
+            words="priority and arrival, without skipping; sizes stay",
         ),
         Plan(
             name="drf",
             order=QueuePolicy.DRF,
             elasticity="none",
-            words="the submitter who holds least goes next; sizes stay",
+            words="lowest dominant share of a submitter first; sizes stay",
         ),
         Plan(
             name="dragon",
             order=QueuePolicy.FIFO_SKIP,
             elasticity="dragon",
-            words="as fifo; the starved are made room for, idle room goes to the oldest",
+            words="as fifo; donors shrink for starved jobs, the oldest grows first",
         ),
         Plan(
             name="marginal_gain",
             order=QueuePolicy.FIFO_SKIP,
             elasticity="marginal_gain",
-            words="as dragon, but each replica goes where it speeds up most",
+            words="as dragon, but replicas go where they speed up most",
         ),
         Plan(
             name="max_min",
@@ -62,15 +62,15 @@ PLANS: Mapping[str, Plan] = {
             name="current",
             order=None,
             elasticity="marginal_gain",
-            words="what the queues say themselves",
+            words="as the queues define",
         ),
     )
 }
-"""Every plan by name."""
+"""Every policy by name."""
 
 
 def queues_under(plan: Plan, queues: Iterable[QueueSpec]) -> tuple[QueueSpec, ...]:
-    """``queues`` as ``plan`` would have them; where there are none, the default queue."""
+    """Return ``queues`` under ``plan``; the default queue if there are none."""
     given = tuple(queues) or (QueueSpec(name=DEFAULT_QUEUE),)
     if plan.order is None:
         return given

@@ -1,8 +1,8 @@
-"""The same events decided again: whether a scheduler that is given them says what was said.
+"""Decide a stream of events again and compare the decisions.
 
-The stream of a running system and the journal of a simulated one are read alike: what the scheduler said is taken out of the stream
-and has to come out of the decisions. A running scheduler may have decided before it had read the latest events; it never decides again
-before it has read its own.
+Works on the stream of a running system and on the journal of a simulation: the scheduler's events are taken out and must
+result from the decisions. A running scheduler may have decided before it read the latest events, but never before it read
+its own.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from muster_core.scheduling import PoolState
 from muster_core.simulation.journal import Entry, NodeSaid
 
 DECISIONS = (events.JobPlaced, events.JobResized, events.JobEvicted, events.JobWaiting)
-"""The events whose writer is the scheduler."""
+"""The events that the scheduler writes."""
 
 Said = tuple[str, events.JobEvent]
-"""A job's id, and what was said of it."""
+"""A job id, and what was decided about it."""
 
 
 class Divergence(msgspec.Struct, frozen=True, kw_only=True):
-    """At entry ``position`` (from 0) the scheduler ``said`` what the same events do not give (None: it left out what they give).
+    """At entry ``position`` (from 0) the scheduler ``said`` what the same events do not give (None: it omitted what they
+    give).
 
     ``decided`` is what they give.
     """
@@ -35,16 +36,16 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replayed(msgspec.Struct, frozen=True, kw_only=True):
-    """How many decisions there were, and those that come out otherwise."""
+    """The number of decisions, and the ones that differ."""
 
     decisions: int
     divergences: tuple[Divergence, ...]
 
 
 def replay(entries: Iterable[Entry], *, pool: str, queues: Iterable[QueueSpec] = ()) -> Replayed:
-    """Decide again at every instant at which the scheduler said something.
+    """Decide again at every time at which the scheduler decided something.
 
-    Reasons to wait that were decided and not said are no divergence: they are said again only so often.
+    Waiting reasons that were computed but not published are no divergence: they are published at limited rates.
     """
     replaying = _Replaying(pool, tuple(queues))
     position = -1
@@ -59,7 +60,7 @@ class _Replaying:
         self.decisions = 0
         self.divergences: list[Divergence] = []
         self._pool = pool
-        # At other instants than the scheduler, so it may have looked at a line when this has just done so: this one looks always.
+        # The scheduler may have diagnosed a class at other times, so this one always does.
         self._state = PoolState(pool=pool, diagnosis_interval_us=0)
         if queues:
             self._state.apply_queues(queues)
@@ -67,7 +68,7 @@ class _Replaying:
         self._open: list[list[Said]] = []
 
     def read(self, position: int, entry: Entry) -> None:
-        """Take in an entry."""
+        """Apply an entry."""
         if isinstance(entry, NodeSaid) or not isinstance(entry.event, DECISIONS):
             self._unread.append(entry)
             return
@@ -78,7 +79,8 @@ class _Replaying:
         if not open_:
             self.close(position)
         if not open_ or (could_be_over and self._unread):
-            # What the last decision left unsaid may be said by the next one, which may have been worked out before the latest events.
+            # What the last decision omitted may follow in the next one, which may have been computed before the latest
+            # events.
             fresh = self._alternatives(entry.at)
             open_ += _with(said, fresh)
             if not open_:
@@ -88,14 +90,14 @@ class _Replaying:
         self._state.observe(entry)
 
     def close(self, position: int) -> None:
-        """Nothing more is said of the last decision."""
+        """Finish the last decision."""
         left_out = [_must_be_said(decided) for decided in self._open]
         if left_out and all(left_out):
             self.divergences.append(Divergence(position=position, said=None, decided=left_out[-1]))
         self._open = []
 
     def _alternatives(self, at: int) -> list[list[Said]]:
-        """What is decided on none of the unread events, on the first, on the first two, ...; afterwards all of them are read."""
+        """Yield the decisions on none of the unread events, on the first, on the first two, ...; afterwards all are read."""
         found = [self._decided(at)]
         while self._unread:
             self._observe(self._unread.pop(0))
@@ -123,5 +125,5 @@ def _must_be_said(decided: list[Said]) -> tuple[Said, ...]:
 
 
 def _with(said: Said, alternatives: list[list[Said]]) -> list[list[Said]]:
-    """The alternatives that have ``said``, without it."""
+    """Return the alternatives that contain ``said``, without it."""
     return [[one for one in decided if one != said] for decided in alternatives if said in decided]

@@ -1,7 +1,4 @@
-"""The scaler of a simulated pool: the policies of ``muster_core.autoscaling``, asked as the running scaler asks them.
-
-The only part of the simulator that knows how policies are asked.
-"""
+"""The simulated scaler: ``muster_core.autoscaling``, called like the running scaler does."""
 
 from __future__ import annotations
 
@@ -15,9 +12,9 @@ _ASK_AGAIN_US = 15_000_000
 
 
 class Scaler:
-    """Proposes as the running scaler does: a proposal that was not taken up is not repeated at once.
+    """Proposes like the running scaler: a proposal without effect is not repeated at once.
 
-    Raises KeyError for a policy that there is not.
+    Raises KeyError for an unknown policy.
     """
 
     def __init__(self, policy: str) -> None:
@@ -29,11 +26,11 @@ class Scaler:
 
     @property
     def idle(self) -> bool:
-        """Whether it never proposes anything, so that nobody need ask."""
+        """Whether it never proposes anything."""
         return self._settings.policy == NONE
 
     def look(self, state: PoolState, now: int) -> list[tuple[str, ScaleProposed]]:
-        """The proposals at ``now`` (µs), by job; ``next_look`` then is when to look again without any event, if ever."""
+        """Return the proposals at ``now`` (µs), by job; ``next_look`` then is when to evaluate again without an event, or None."""
         view = view_of_state(state)
         proposals: list[tuple[str, ScaleProposed]] = []
         again: list[int] = []
@@ -50,7 +47,7 @@ class Scaler:
         return proposals
 
     def forget(self, job_id: str) -> None:
-        """The job has ended."""
+        """Remove an ended job."""
         self._asked.pop(job_id, None)
 
     def _due(self, proposal: ScaleProposal, now: int) -> int:

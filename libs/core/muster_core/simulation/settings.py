@@ -1,22 +1,22 @@
-"""What can be set of a simulated world."""
+"""Settings of a simulation."""
 
 from __future__ import annotations
 
 import msgspec
 
 SECOND = 1_000_000
-"""µs."""
+"""In µs."""
 
 
 class WorldSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How the simulated runtime behaves, and what is kept of what happens. Times are µs.
+    """The behaviour of the simulated runtime, and what is recorded. Times are µs.
 
-    A replica runs ``launch_us`` after it was placed and is gone ``stop_us`` after it was asked to leave. After a change of the number of
-    its workers a job stands still for ``pause_us``; an attempt that is cut short loses what was computed since the last checkpoint, one
-    every ``checkpoint_us`` (0: loses nothing). A job whose size matters reports how fast it is ``report_us`` after every change of its size
-    (0: never). ``policy`` is the elasticity policy. With ``renewals`` jobs that wait are told again
-    whenever the numbers of their reason changed, as the running scheduler does; without, once for every reason. ``journal`` keeps every
-    event; ``checks`` looks at the invariants after each. The world begins at ``epoch_us``.
+    A replica runs ``launch_us`` after its placement and is gone ``stop_us`` after it was asked to stop. After a resize a
+    job stands still for ``pause_us``; an attempt that is cut short loses what was computed since the last checkpoint, one
+    every ``checkpoint_us`` (0: loses nothing). A job whose size matters reports its speed ``report_us`` after every
+    resize (0: never). ``policy`` is the elastic policy. With ``renewals`` waiting reasons are published whenever their
+    numbers change, like the running scheduler; without, once for every code. ``journal`` keeps every event; ``checks``
+    verifies invariants after each. The simulation starts at ``epoch_us``.
     """
 
     pool: str = "simulated"

@@ -1,4 +1,4 @@
-"""What became of each simulated job, and how full the pool was: the raw material of every measure."""
+"""What happened to each simulated job, and the use of the pool: the raw data of every measure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from muster_core.scheduling import holds_allocation
 
 
 class JobStory(msgspec.Struct, kw_only=True):
-    """One job; instants (µs since the beginning of the world) are None where not yet.
+    """One job; times (µs since the start) are None if not reached.
 
-    ``waited_us`` adds up every wait for room. ``gpu_us`` is what its replicas held, in GPU-microseconds. ``largest`` is the greatest
-    number of members it ever had.
+    ``waited_us`` is the total waiting time. ``gpu_us`` is what its replicas held, in GPU-microseconds. ``largest`` is its
+    greatest number of members.
     """
 
     job_id: str
@@ -33,7 +33,7 @@ class JobStory(msgspec.Struct, kw_only=True):
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """The pool from ``at`` (µs since the beginning) on: milli-GPUs and milli-CPUs held, jobs running and waiting."""
+    """The pool from ``at`` (µs since the start) on: allocated milli-GPUs and milli-CPUs, running and waiting jobs."""
 
     at: int
     gpu: int
@@ -43,7 +43,7 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class Chronicle:
-    """Everybody's story, told by the events; ``clock`` gives µs since the beginning."""
+    """The history of all jobs from their events; ``clock`` gives µs since the start."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self.jobs: dict[str, JobStory] = {}
@@ -57,16 +57,16 @@ class Chronicle:
 
     @property
     def waiting(self) -> int:
-        """How many jobs wait for room."""
+        """Return how many jobs wait for capacity."""
         return len(self._waits)
 
     def submitted(self, job_id: str) -> None:
-        """A job has come."""
+        """Record the arrival of a job."""
         now = self._clock()
         self.jobs[job_id] = JobStory(job_id=job_id, submitted_at=now)
 
     def note(self, job_id: str, event: events.JobEvent, record: JobRecord | None) -> None:
-        """An event was folded into ``record`` (None: the job is settled)."""
+        """Record an event that was applied to ``record`` (None: the job is settled)."""
         story = self.jobs[job_id]
         now = self._clock()
         match event:
@@ -98,7 +98,7 @@ class Chronicle:
         self._hold(story, record, now)
 
     def mark(self) -> None:
-        """Nothing more happens at this instant: keep how the pool stands."""
+        """Record the pool at the end of this time step."""
         moment = Moment(self._clock(), self._gpu, self._cpu, len(self._running), len(self._waits))
         if self.moments and self.moments[-1].at == moment.at:
             self.moments[-1] = moment

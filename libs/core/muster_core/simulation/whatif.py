@@ -1,4 +1,4 @@
-"""Arrivals on a cluster under a policy: what would come of it."""
+"""Simulate arrivals on a cluster under a policy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from muster_core.simulation.world import World
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that arrives ``at_us`` (µs since the beginning) with ``work`` to do; its id is its name unless given."""
+    """A job that arrives ``at_us`` (µs since the start) with ``work`` to do; its id defaults to its name."""
 
     at_us: int
     job: Job
@@ -27,7 +27,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it under ``policy``: the measures, every job's story, the pool over time, and how many events that took.
+    """The result under ``policy``: the measures, every job's history, the pool over time, and the number of events.
 
     ``gpus`` are the cluster's, in milli-GPU.
     """
@@ -49,10 +49,10 @@ def simulate(
     settings: WorldSettings | None = None,
     until_us: int | None = None,
 ) -> Result:
-    """Run until everything has ended, or up to ``until_us`` (µs since the beginning).
+    """Run until everything has ended, or up to ``until_us`` (µs since the start).
 
-    ``policy`` is one of ``PLANS``, and counts instead of what valid ``queues`` say of order and elasticity. No journal is kept unless
-    ``settings`` says so. Raises KeyError for a policy that there is not.
+    ``policy`` is one of ``PLANS`` and overrides the order and elastic policy of valid ``queues``. The journal is kept
+    only if ``settings`` requests it. Raises KeyError for an unknown policy.
     """
     plan = PLANS[policy]
     base = settings or WorldSettings(journal=False)
@@ -77,7 +77,7 @@ def simulate(
 
 
 def arrivals_of(jobs: Iterable[TraceJob]) -> list[Arrival]:
-    """The arrivals that a trace means."""
+    """Return the arrivals of a trace."""
     return [Arrival(at_us=job.submit_us, job=_job_of(job), work=job.work, submitter=job.user) for job in jobs]
 
 

@@ -1,6 +1,6 @@
-"""What a job computes and how fast: an amount of work, and how much sooner it is done by more workers.
+"""The work of a job: an amount, and its speed-up with more workers.
 
-All of it is integers, so that a simulation ends at the same microsecond on every machine.
+All integers, so that a simulation ends at the same microsecond on every machine.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ _NS_PER_STEP = 1_000_000
 _US = 1_000_000
 
 ASSUMED_SERIAL = 140
-"""The serial fraction, in thousandths, of a job of which nothing is known."""
+"""The default serial fraction, in thousandths."""
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """``amount_us`` is how long (µs) one worker alone would take, None for work without an end.
+    """``amount_us`` is the time (µs) of one worker alone, None for endless work.
 
-    ``serial`` is the part (in thousandths) that more workers do not speed up: by Amdahl's law ``n`` workers are ``n / (1 + f (n - 1))``
-    times as fast as one. With 1000, the default, any number takes equally long: a fixed duration.
+    ``serial`` is the serial fraction in thousandths: by Amdahl's law ``n`` workers are ``n / (1 + f (n - 1))`` times as
+    fast as one. With 1000, the default, any number takes equally long: a fixed duration.
     """
 
     amount_us: int | None
@@ -33,36 +33,36 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fixed(seconds: float) -> Work:
-    """Work that takes ``seconds`` with any number of workers."""
+    """Return work that takes ``seconds`` with any number of workers."""
     return Work(amount_us=round(seconds * _US))
 
 
 def endless() -> Work:
-    """Work that goes on until somebody ends it."""
+    """Return endless work."""
     return Work(amount_us=None)
 
 
 def scalable(worker_seconds: float, serial: int = ASSUMED_SERIAL) -> Work:
-    """Work that takes one worker ``worker_seconds``, with ``serial`` thousandths of it that more workers do not speed up."""
+    """Return work that takes one worker ``worker_seconds``, with ``serial`` thousandths that more workers do not speed up."""
     return Work(amount_us=round(worker_seconds * _US), serial=serial)
 
 
 def taking(seconds: float, workers: int, serial: int = ASSUMED_SERIAL) -> Work:
-    """Work that takes ``workers`` workers ``seconds``, for traces that say how long a job took with what it had."""
+    """Return work that takes ``workers`` workers ``seconds``."""
     numerator, denominator = speed(workers, serial)
     return Work(amount_us=round(seconds * _US) * numerator // denominator, serial=serial)
 
 
 def speed(workers: int, serial: int) -> tuple[int, int]:
-    """How many times as fast as one worker ``workers`` are, as numerator and denominator."""
+    """Return how many times as fast as one worker ``workers`` are, as numerator and denominator."""
     return workers * _WHOLE, _WHOLE + serial * (workers - 1)
 
 
 class Progress:
-    """How much of some work is done while its workers come and go. Instants and times are µs.
+    """The progress of some work while its workers come and go. Times are µs.
 
-    ``pause_us`` is how long everybody stands still after a change of the number of workers; what has been computed since the last
-    checkpoint, one every ``checkpoint_us`` (0: at any time), is lost where an attempt ends before the work does.
+    ``pause_us`` is the standstill after a change of the number of workers; what was computed since the last checkpoint,
+    one every ``checkpoint_us`` (0: continuous), is lost if an attempt ends before the work does.
     """
 
     def __init__(self, work: Work, *, pause_us: int = 0, checkpoint_us: int = 0) -> None:
@@ -83,12 +83,12 @@ class Progress:
         return self._left_ns is not None and self._left_ns <= 0
 
     def steps_at(self, now: int) -> int:
-        """What is done, in thousandths of a second of one worker; a program would say steps."""
+        """What is done, in thousandths of a second of one worker, which a program would report as steps."""
         self._advance(now)
         return self._done_ns // _NS_PER_STEP
 
     def work_with(self, workers: int, now: int) -> None:
-        """Go on with so many workers from ``now`` on; 0 stand still."""
+        """Continue with this many workers from ``now`` on; 0 stand still."""
         self._advance(now)
         pause = self._pause_us if self.workers and workers else 0
         self.workers = workers
@@ -96,7 +96,7 @@ class Progress:
         self._since = max(self._since, now + pause)
 
     def end_attempt(self, now: int) -> None:
-        """Everybody leaves: what no checkpoint holds is lost. Nothing more happens where everybody had left before."""
+        """End the attempt: what no checkpoint holds is lost. A no-op if it has ended already."""
         self._advance(now)
         if self._left_ns is not None and self._checkpoint_us and not self.done:
             lost_us = self._ran_us % self._checkpoint_us
@@ -110,7 +110,7 @@ class Progress:
         self.workers = 0
 
     def finished_at(self) -> int | None:
-        """When all is done if nothing changes, or None where that is never."""
+        """Return when the work is done if nothing changes, or None."""
         if self._left_ns is None or not self.workers:
             return None
         numerator, denominator = speed(self.workers, self._work.serial)

@@ -1,7 +1,7 @@
-"""A pool under a virtual clock: the very code that decides in the services, driven by events instead of a bus.
+"""A simulated pool under a virtual clock: the services' own decisions, driven by an event queue instead of a bus.
 
-Between two instants nothing happens; at an instant everything does that follows from it: jobs arrive, replicas start and end, the
-life of each job is judged, the scheduler decides, the scaler proposes, until nobody has anything more to say.
+Between two times nothing happens; at each time jobs arrive, replicas start and end, life cycles advance, the scheduler
+decides and the scaler proposes, until nothing more follows.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _MOST_ROUNDS = 10_000
 
 
 class NeverQuiet(RuntimeError):
-    """At one instant there was always something more to decide."""
+    """The decisions at one time never came to an end."""
 
 
 class World:
-    """A simulated pool. Instants that are given and answered (``at``, ``now``, ``until``) are µs since the beginning."""
+    """A simulated pool. All times (``at``, ``now``, ``until``) are µs since the start."""
 
     def __init__(
         self,
@@ -72,17 +72,17 @@ class World:
 
     @property
     def now(self) -> int:
-        """µs since the beginning."""
+        """µs since the start."""
         return self._clock - self.settings.epoch_us
 
     @property
     def events_said(self) -> int:
-        """How many events of jobs there were."""
+        """The number of job events so far."""
         return self._sequence
 
     @property
     def nodes(self) -> Mapping[str, Node]:
-        """The nodes that are there, by name."""
+        """The present nodes, by name."""
         return self._nodes
 
     def submit(
@@ -94,7 +94,7 @@ class World:
         job_id: str = "",
         submitter: str = "",
     ) -> str:
-        """Let a job arrive, with ``work`` to do (none: it runs until somebody ends it); its id is its name unless given."""
+        """Schedule the arrival of a job with ``work`` (default: endless); its id defaults to its name."""
         job_id = job_id or job.name
         self._computing.expect(job_id, work or endless())
 
@@ -117,7 +117,7 @@ class World:
         role: str = "",
         target: int | None = None,
     ) -> None:
-        """Let a user ask for something."""
+        """Schedule a user command."""
 
         def ask() -> None:
             request = f"{command}-{self._sequence}"
@@ -130,7 +130,7 @@ class World:
         self._plan(at, ask)
 
     def fail(self, job_id: str, role: str, index: int, *, at: int | None = None, exit_code: int = 1) -> None:
-        """Let a replica that runs then end so; nothing happens where it does not run."""
+        """Schedule the end of a replica; a no-op if it does not run then."""
 
         def end() -> None:
             record = self.pool.record(job_id)
@@ -145,7 +145,7 @@ class World:
         self._plan(at, end)
 
     def node_up(self, node: Node, *, at: int | None = None) -> None:
-        """Let a node come, or change what it offers."""
+        """Schedule the arrival or change of a node."""
 
         def come() -> None:
             self._hands.regain(node.name)
@@ -154,7 +154,7 @@ class World:
         self._plan(at, come)
 
     def node_down(self, name: str, *, at: int | None = None) -> None:
-        """Let a node disappear with all that stands on it."""
+        """Schedule the loss of a node with its replicas."""
 
         def go() -> None:
             self._hands.lose(name, self._clock)
@@ -163,9 +163,9 @@ class World:
         self._plan(at, go)
 
     def run(self, *, until: int | None = None) -> None:
-        """Let time pass until ``until``, or until nothing more would ever happen by itself.
+        """Run until ``until``, or until nothing more would happen.
 
-        Raises NeverQuiet where one instant has no end.
+        Raises NeverQuiet if the decisions at one time do not come to an end.
         """
         end = None if until is None else until + self.settings.epoch_us
         while True:
@@ -180,19 +180,19 @@ class World:
             self._clock = max(self._clock, end)
 
     def record(self, job_id: str) -> JobRecord | None:
-        """The record of a job, or None where it is settled or not known."""
+        """Return the record of a job, or None if it is settled or unknown."""
         return self.pool.record(job_id)
 
     def report(self, job_id: str, event: events.JobEvent) -> None:
-        """A replica tells how far its job has come."""
+        """Publish a progress report of a replica."""
         self._say(job_id, event, "pod-launcher")
 
     def end(self, job_id: str, runs: list[Run]) -> None:
-        """Replicas that run end well."""
+        """End running replicas with exit code 0."""
         self._hands.end(job_id, runs, self._clock, exit_code=0)
 
     def where(self, job_id: str) -> dict[str, dict[str, tuple[int, ...]]]:
-        """The members of an unsettled job: by node, by role, their indices."""
+        """Return the members of an unsettled job: indices by role by node."""
         record = self.pool.record(job_id)
         found: dict[str, dict[str, tuple[int, ...]]] = {}
         for one in sorted(
@@ -224,10 +224,10 @@ class World:
             else:
                 self.chronicle.mark()
                 return
-        raise NeverQuiet(f"at {self.now} µs there was always something more to decide")
+        raise NeverQuiet(f"the decisions at {self.now} µs never came to an end")
 
     def _live(self) -> None:
-        """What status-tracker and pod-launcher do about the jobs of which something has changed."""
+        """Reconcile the jobs that have changed, as the status-tracker and the pod-launcher do."""
         while self._touched:
             job_id = next(iter(self._touched))
             del self._touched[job_id]
@@ -258,7 +258,7 @@ class World:
             if isinstance(instruction, Wait) and self._is_known(instruction):
                 continue
             self._say(instruction.job_id, instruction.to_event(self.settings.pool), "scheduler")
-            # Placing and telling follow from this very pass; it would not say more if it were made again.
+            # Placements and reasons result from this cycle; repeating it would give nothing more.
             self._to_decide |= isinstance(instruction, Resize | Evict)
         wake = self.pool.next_wake(self._clock)
         again = wake is not None and wake <= self._clock
@@ -266,7 +266,7 @@ class World:
         self._to_scale |= any(isinstance(one, Place | Resize | Evict) for one in instructions)
 
     def _is_known(self, wait: Wait) -> bool:
-        """Whether a job has been told the same but for the numbers, which nobody in this world waits for."""
+        """Return whether a reason differs from the last one in its numbers only, which nothing in the simulation needs."""
         record = self.pool.record(wait.job_id)
         known = record.reason if record is not None else None
         return not self.settings.renewals and known is not None and known.code == wait.reason.code
@@ -301,7 +301,7 @@ class World:
         self._to_decide |= self._concerns_somebody(job_id, event)
 
     def _concerns_somebody(self, job_id: str, event: events.JobEvent) -> bool:
-        """Whether there may be something new to decide: asking in vain is what a simulation would spend most of its time on."""
+        """Return whether there may be something new to decide: cycles in vain would take most of a simulation's time."""
         if isinstance(event, events.CommandRequested | events.ScaleProposed):
             self._sizes_change = True
         if self._sizes_change or not isinstance(event, events.ReplicasChanged | events.JobFinished):
@@ -310,7 +310,7 @@ class World:
         states = {change.state for change in changes}
         if ReplicaState.REJECTED in states:
             return True
-        # That replicas run frees no room, and freed room is nobody's where nobody waits.
+        # Starting replicas free no capacity, and freed capacity matters only if a job waits.
         return states != {ReplicaState.RUNNING} and self.chronicle.waiting > 0
 
     def _say_node(self, node: Node, *, gone: bool = False) -> None:

@@ -159,8 +159,8 @@ def test_columns_of_no_format_are_refused_with_the_nearest() -> None:
 def test_columns_of_several_formats_are_refused_with_the_list_unless_one_is_named() -> None:
     both = "submit_s,replicas,duration_s,timestamp,duration,num_gpus\n5,2,60,2017-10-09 07:01:55,66.0,1\n"
     (problem,) = read_trace(both).problems
-    assert problem.message == "the columns are those of several formats: muster, philly"
-    assert problem.fix == "say which with --format"
+    assert problem.message == "the columns match several formats: muster, philly"
+    assert problem.fix == "choose one with --format"
     assert read_trace(both, format_name="philly").jobs[0].work == Work(amount_us=66 * SECOND)
 
 

@@ -1,6 +1,6 @@
-"""Where a gang goes: all of it at once on the nodes that admit it, or a shortfall in numbers.
+"""Placement: a gang on feasible nodes, all at once, or a shortfall in numbers.
 
-Pure and deterministic: the same job on the same nodes goes to the same place on every machine.
+Pure and deterministic: the same job on the same nodes gets the same placement on every machine.
 """
 
 from muster_core.scheduling.placement.allocation import allocation_of

@@ -1,8 +1,8 @@
-"""Which nodes admit a replica at all, and which of them it would rather have, before anything is counted.
+"""Node filters and preferences, evaluated before capacity.
 
-Kubernetes' own rules: readiness, cordons, taints against tolerations, the node selector, the node affinity. What is required and cannot be
-understood admits nothing: a replica on a node that it must not use is worse than one that waits and says why. What is only preferred and
-cannot be understood prefers nothing.
+Kubernetes' rules: readiness, cordons, taints and tolerations, the node selector, node affinity. A requirement that is not
+understood excludes every node: a waiting replica with a reason is better than one on a wrong node. A preference that is
+not understood is ignored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONSTRAINTS = (
     POD_RULES,
     POD_AFFINITY,
 )
-"""Every constraint by which a node refuses, in the order in which they are checked; the last for what runs around it."""
+"""Every filter, in evaluation order; the last is for inter-replica affinity."""
 
 _BARRING = frozenset({"NoSchedule", "NoExecute"})
 _DISCOURAGING = "PreferNoSchedule"
@@ -40,10 +40,10 @@ _TAINT_PENALTY = 100
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
-    """What a replica demands of a node apart from room.
+    """A replica's requirements on a node besides capacity.
 
-    ``terms`` of None: no required affinity; empty: no node satisfies it. ``preferred`` are terms with their weights. ``labels`` are keys
-    that a node must have. ``understood`` is false where rules about other pods are in words that mean nothing here.
+    ``terms`` of None: no required affinity; empty: no node satisfies it. ``preferred`` are terms with their weights.
+    ``labels`` are keys that a node must have. ``understood`` is false if an affinity to other pods is not supported.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
@@ -55,12 +55,12 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
     @property
     def by_labels(self) -> bool:
-        """Whether the rules look at more of a node than its taints, so that nodes of equal taints may differ."""
+        """Whether the rules look at more than taints, so that nodes with equal taints may differ."""
         return bool(self.selector or self.preferred or self.labels) or self.terms is not None
 
     @property
     def keys(self) -> tuple[str, ...] | None:
-        """The labels that the rules look at; None where they look at a node's name."""
+        """The labels that the rules look at; None if they look at the node's name."""
         terms = [*(self.terms or ()), *(term for _, term in self.preferred)]
         if any(term.match_fields for term in terms):
             return None
@@ -86,7 +86,7 @@ class _Preferred(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def rules_of(template: Template, *, labels: tuple[str, ...] = (), understood: bool = True) -> Rules:
-    """The rules of one replica; ``labels`` and ``understood`` as in ``Rules``."""
+    """Return the rules of one replica; ``labels`` and ``understood`` as in ``Rules``."""
     return Rules(
         selector=tuple(sorted(template.node_selector.items())),
         tolerations=template.tolerations,
@@ -98,7 +98,7 @@ def rules_of(template: Template, *, labels: tuple[str, ...] = (), understood: bo
 
 
 def refusal(rules: Rules, node: Node) -> str:
-    """The first constraint by which ``node`` refuses the replica, or an empty text where it admits it."""
+    """Return the first filter that excludes ``node``, or an empty text."""
     if not node.ready:
         return NOT_READY
     if node.unschedulable:
@@ -115,8 +115,9 @@ def refusal(rules: Rules, node: Node) -> str:
 
 
 def penalty(rules: Rules, node: Node) -> int:
-    """How little the replica likes ``node``: the weights of its preferences that the node misses, and 100 for each PreferNoSchedule taint
-    that it does not tolerate."""
+    """Return the penalty of ``node``: the weights of preferences that it misses, and 100 for each PreferNoSchedule taint
+    that is not tolerated.
+    """
     missed = sum(weight for weight, term in rules.preferred if not term_matches(term, node))
     taints = (taint for taint in node.taints if taint.effect == _DISCOURAGING)
     return missed + _TAINT_PENALTY * sum(
@@ -125,18 +126,18 @@ def penalty(rules: Rules, node: Node) -> int:
 
 
 def chosen_by_labels(rules: Rules, node: Node) -> bool:
-    """Whether the node selector and the required node affinity allow ``node``, whatever its state and taints."""
+    """Return whether the node selector and the required node affinity allow ``node``, whatever its state and taints."""
     return _selected(rules, node) and _attracted(rules, node)
 
 
 def tolerates(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> bool:
-    """Whether every taint that bars new replicas (NoSchedule, NoExecute) is tolerated."""
+    """Return whether every NoSchedule and NoExecute taint is tolerated."""
     known = tuple(tolerations)
     return all(any(_tolerated(taint, one) for one in known) for taint in barring(taints))
 
 
 def barring(taints: Iterable[Taint]) -> tuple[Taint, ...]:
-    """The taints that bar new replicas; PreferNoSchedule only discourages."""
+    """Return the NoSchedule and NoExecute taints; PreferNoSchedule is a preference."""
     return tuple(taint for taint in taints if taint.effect in _BARRING)
 
 

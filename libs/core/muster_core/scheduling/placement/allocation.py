@@ -1,4 +1,4 @@
-"""What a replica that has its place holds there, and what it is to others."""
+"""The allocation of a placed replica, with its labels and affinity."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from muster_core.scheduling.placement.peers import peer_of
 
 
 def allocation_of(job: Job, role: str, index: int, node: str, gpus: tuple[int, ...] = ()) -> Allocation:
-    """The hold of one replica of ``job`` on ``node``; raises KeyError where the job has no such role."""
+    """Return the allocation of one replica of ``job`` on ``node``; raises KeyError for an unknown role."""
     known = job.role(role)
     if known is None:
         raise KeyError(role)

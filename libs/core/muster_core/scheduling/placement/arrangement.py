@@ -36,14 +36,14 @@ def arrange(groups: Sequence[Group], field: Field, policy: PlacementPolicy) -> L
 
 
 def most_of(groups: Sequence[Group], field: Field, policy: PlacementPolicy) -> int:
-    """How many of the replicas find room, all of them or not, wherever they stand."""
+    """Return how many of the replicas fit, wherever they go."""
     if _ask(groups):
         return most_one_by_one(groups, field, spread=policy.strategy is Strategy.SPREAD)
     return most_that_fit(groups, field)
 
 
 def most_in_one_domain(groups: Sequence[Group], field: Field, policy: PlacementPolicy) -> tuple[int, str]:
-    """How many of the replicas find room in one domain of the policy's topology, and the name of the best domain."""
+    """Return how many of the replicas fit into one domain of the policy's topology, and the name of the best domain."""
     domains = field.snapshot.domains(policy.topology)
     totals = [field.fits(group.slot).totals(policy.topology) for group in groups]
     bounds = sorted(

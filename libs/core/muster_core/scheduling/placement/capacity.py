@@ -1,7 +1,7 @@
-"""The free capacity of a pool, node by node, as something that can be tried on and rolled back as a whole.
+"""Snapshot of a pool: nodes, allocations and free capacity, with transactions.
 
-Two things keep decisions cheap. Nodes with equal rooms and equal taints form one class, so that a gang is tried on classes and not on
-thousands of nodes; and what depends on labels is asked of each node once, not once a gang.
+Two things keep decisions cheap: nodes with equal free capacity and taints form one class that is evaluated once; label
+rules are evaluated once for each node, not for each gang.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from muster_core.scheduling.placement.room import (
 from muster_core.scheduling.placement.verdicts import Verdicts
 
 AllocationKey = tuple[str, int, str, int]
-"""Who holds room: job id, attempt, role, index."""
+"""The key of an allocation: job id, attempt, role, index."""
 
 _NAMED = frozenset({"cpu", "memory", "gpu", "gpu_memory", "ephemeral_storage"})
-"""The resources that have a field of their own."""
+"""The resources that have their own field."""
 _SLACK_UNIT = 1_000_000
 _FEWEST_VERDICTS_KEPT = 16
 _JUDGED_KEPT = 2_000_000
 
 
 class Allocation(NamedTuple):
-    """What one replica takes of a node, and what it is to others where that is known."""
+    """What one replica takes of a node, and its labels and affinity if known."""
 
     node: str
     demand: Demand
@@ -49,7 +49,7 @@ class Allocation(NamedTuple):
 
 
 class NodeClass:
-    """Nodes that differ in name and labels only: equal rooms, equal taints. ``names`` are sorted."""
+    """Nodes with equal free capacity and taints, which differ in name and labels only. ``names`` are sorted."""
 
     __slots__ = ("key", "names", "room", "slack", "taints")
 
@@ -62,10 +62,11 @@ class NodeClass:
 
 
 class Snapshot:
-    """Nodes, what is held on them, and what is left.
+    """Nodes, their allocations, and free capacity.
 
-    ``changes`` tells which nodes have other room than before; ``views`` are what was derived from it and is kept up to date so.
-    Between ``checkpoint`` and the matching ``commit`` or ``rollback`` only ``hold`` and ``release`` are allowed; checkpoints nest.
+    ``changes`` logs nodes whose free capacity changed; ``views`` are derived indexes that are kept up to date with it.
+    Between ``checkpoint`` and the matching ``commit`` or ``rollback`` only ``hold`` and ``release`` are allowed;
+    checkpoints nest.
     """
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
@@ -95,21 +96,21 @@ class Snapshot:
 
     @property
     def nodes(self) -> Mapping[str, Node]:
-        """Every node by name."""
+        """Return every node by name."""
         return self._nodes
 
     @property
     def holds(self) -> Mapping[AllocationKey, Allocation]:
-        """Everything held, also on nodes that are not (or no longer) known."""
+        """Return every allocation, including those on unknown nodes."""
         return self._holds
 
     @property
     def classes(self) -> Iterable[NodeClass]:
-        """The classes of the nodes that take new replicas, in no particular order."""
+        """Return the classes of schedulable nodes, in no particular order."""
         return self._classes.values()
 
     def put_node(self, node: Node) -> None:
-        """Add ``node`` or replace what was known of it; what is held on it stays held."""
+        """Add or replace ``node``; its allocations stay."""
         self._refuse_inside_transaction()
         known = self._nodes.get(node.name)
         if known == node:
@@ -131,7 +132,7 @@ class Snapshot:
         self._replace_room(node.name, self._room_from_scratch(node))
 
     def drop_node(self, name: str) -> None:
-        """Forget a node that left the pool; what is held on it stays held, on a node that is not there."""
+        """Remove a node that left the pool; its allocations stay."""
         self._refuse_inside_transaction()
         if self._nodes.get(name) is None:
             return
@@ -146,20 +147,20 @@ class Snapshot:
             verdicts.forget(name)
 
     def hold(self, key: AllocationKey, hold: Allocation) -> None:
-        """Take room; raises ValueError where ``key`` holds room already."""
+        """Add an allocation; raises ValueError if ``key`` has one already."""
         self.hold_all(((key, hold),))
 
     def hold_all(self, holds: Iterable[tuple[AllocationKey, Allocation]]) -> None:
-        """Take room for several at once, which costs less than one by one.
+        """Add several allocations, which costs less than one by one.
 
-        Raises ValueError where a key holds room already or comes twice; then nothing is taken.
+        Raises ValueError if a key has an allocation already or is repeated; then nothing is added.
         """
         wanted = tuple(holds)
         for key, _ in wanted:
             if key in self._holds:
-                raise ValueError(f"{key} holds room on {self._holds[key].node} already")
+                raise ValueError(f"{key} has an allocation on {self._holds[key].node} already")
         if len({key for key, _ in wanted}) != len(wanted):
-            raise ValueError("a key comes twice")
+            raise ValueError("a key is repeated")
         rooms: dict[str, Room] = {}
         for key, hold in wanted:
             before = rooms.get(hold.node) or self._rooms.get(hold.node)
@@ -170,11 +171,11 @@ class Snapshot:
                 rooms[hold.node] = subtract(before, self.need(hold.demand), hold.gpus)
         for name, room in rooms.items():
             node = self._nodes[name]
-            # Others are taken to use GPUs that no replica uses: which ones, depends on all that is held.
+            # Others are assumed to use GPUs without a replica: which ones depends on all allocations.
             self._replace_room(name, self._room_from_scratch(node) if node.foreign.gpu else room)
 
     def release(self, key: AllocationKey) -> None:
-        """Give room back; raises KeyError where ``key`` holds none."""
+        """Remove an allocation; raises KeyError if ``key`` has none."""
         hold = self._holds.pop(key)
         self._remember(key, hold, added=False, before=self._rooms.get(hold.node))
         del self._on_node[hold.node][key]
@@ -183,18 +184,18 @@ class Snapshot:
             self._replace_room(hold.node, self._room_from_scratch(node))
 
     def checkpoint(self) -> int:
-        """Open a transaction; the answer is for ``commit`` or ``rollback``."""
+        """Open a transaction; pass the result to ``commit`` or ``rollback``."""
         self._open += 1
         return len(self._log)
 
     def commit(self, mark: int) -> None:
-        """Keep what was done since ``mark``; an enclosing transaction may still roll it back."""
+        """Keep the changes since ``mark``; an enclosing transaction may still roll them back."""
         self._close(mark)
         if not self._open:
             self._log.clear()
 
     def rollback(self, mark: int) -> None:
-        """Undo everything since ``mark``."""
+        """Undo all changes since ``mark``."""
         self._close(mark)
         while len(self._log) > mark:
             key, hold, added, before = self._log.pop()
@@ -207,26 +208,26 @@ class Snapshot:
                 self._replace_room(hold.node, before)
 
     def need(self, demand: Demand) -> Need:
-        """``demand`` in the terms of this snapshot's rooms."""
+        """Return ``demand`` on the axes of this snapshot."""
         need = self._needs.get(demand)
         if need is None:
             need = self._needs[demand] = need_of(demand, self._axes)
         return need
 
     def room(self, name: str) -> Room:
-        """What is free on a node; raises KeyError where the node is not known."""
+        """Return the free capacity of a node; raises KeyError for an unknown node."""
         return self._rooms[name]
 
     def room_without(self, name: str, gone: Container[AllocationKey]) -> Room:
-        """What would be free on a node if ``gone`` held nothing there; raises KeyError where the node is not known."""
+        """Return the free capacity of a node without the allocations ``gone``; raises KeyError for an unknown node."""
         return self._room_from_scratch(self._nodes[name], gone)
 
     def class_of(self, name: str) -> NodeClass | None:
-        """The class of a node, or None where it takes no new replica or is not known."""
+        """Return the class of a node, or None if it is unknown or not schedulable."""
         return self._class_of.get(name)
 
     def slack(self, of: NodeClass) -> int:
-        """How much is left on a node of this class, each resource as a share of the largest node's; fewer is tighter."""
+        """Return what is left on a node of this class, each resource relative to the largest node; less is tighter."""
         if of.slack is None:
             scale = self._scales()
             amounts = (*of.room.free, sum(of.room.gpus))
@@ -234,7 +235,7 @@ class Snapshot:
         return of.slack
 
     def verdicts(self, rules: Rules) -> Verdicts:
-        """Which nodes admit replicas of these rules."""
+        """Return which nodes pass these rules."""
         verdicts = self._verdicts.get(rules)
         if verdicts is None:
             if len(self._verdicts) >= max(_FEWEST_VERDICTS_KEPT, _JUDGED_KEPT // max(len(self._nodes), 1)):
@@ -243,7 +244,7 @@ class Snapshot:
         return verdicts
 
     def domains(self, label: str) -> Mapping[str, Sequence[str]]:
-        """The values of a node label, and the names of the nodes that have each, sorted."""
+        """Return the values of a node label, with the sorted names of the nodes that have each."""
         domains = self._domains.get(label)
         if domains is None:
             domains = self._domains[label] = {}
@@ -254,7 +255,7 @@ class Snapshot:
         return domains
 
     def free_of(self, room: Room, resource: str) -> int:
-        """What ``room`` has free of a resource by name (``gpu`` in milli-GPU), never below 0."""
+        """Return the free amount of a resource by name (``gpu`` in milli-GPU), never below 0."""
         if resource == "gpu":
             return sum(max(milli, 0) for milli in room.gpus)
         if resource == "gpu_memory":
@@ -263,7 +264,7 @@ class Snapshot:
         return 0 if axis is None else max(room.free[axis], 0)
 
     def free_total(self) -> Resources:
-        """What is free on the nodes that take new replicas; ``gpu_memory`` is the sum over their GPUs."""
+        """Return the free capacity of schedulable nodes; ``gpu_memory`` is the sum over their GPUs."""
         totals = dict.fromkeys(("gpu", "gpu_memory", *self._axes), 0)
         for one in self._classes.values():
             for resource in totals:
@@ -271,7 +272,7 @@ class Snapshot:
         return _as_resources(totals)
 
     def allocatable_total(self) -> Resources:
-        """What the nodes that take new replicas offer in all; ``gpu_memory`` is the sum over their GPUs."""
+        """Return the allocatable capacity of schedulable nodes; ``gpu_memory`` is the sum over their GPUs."""
         if self._allocatable is None:
             self._allocatable = self._sum_of_allocatable()
         return self._allocatable
@@ -286,7 +287,7 @@ class Snapshot:
         return total
 
     def reach(self) -> Reach:
-        """The most that any node that takes new replicas has free of each resource."""
+        """Return the largest free amount of each resource on any schedulable node."""
         if self._reach is None or self._reach[0] != self.changes.end:
             self._reach = (
                 self.changes.end,
@@ -295,11 +296,11 @@ class Snapshot:
         return self._reach[1]
 
     def overfull(self) -> list[str]:
-        """The nodes on which more is held or used than they offer, sorted."""
+        """Return the overcommitted nodes, sorted."""
         return sorted(name for name, room in self._rooms.items() if is_overfull(room))
 
     def emptied(self) -> Snapshot:
-        """The same nodes without any replica of ours; do not change it."""
+        """Return the same nodes without Muster's allocations; do not change it."""
         if self._emptied is None:
             self._emptied = Snapshot(self._nodes.values())
         return self._emptied
@@ -378,11 +379,11 @@ class Snapshot:
 
     def _refuse_inside_transaction(self) -> None:
         if self._open:
-            raise ValueError("nodes do not change inside a transaction")
+            raise ValueError("nodes must not change inside a transaction")
 
 
 def _most(resource: str, offers: Iterable[Resources]) -> int:
-    """The most that any of ``offers`` has of a resource."""
+    """Return the largest amount of a resource in ``offers``."""
     if resource in _NAMED:
         return max(map(attrgetter(resource), offers), default=0)
     return max((offer.extended.get(resource, 0) for offer in offers), default=0)

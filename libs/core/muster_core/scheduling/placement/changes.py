@@ -1,7 +1,7 @@
-"""Which nodes have changed, for those who keep something derived from all of them.
+"""A log of changed nodes for indexes over all nodes.
 
-A decision touches a few nodes of thousands. Whoever ranks nodes remembers how much of this log it has read, and looks again only at the
-nodes that come after.
+A decision touches a few nodes of thousands. An index remembers its position in this log and updates only the nodes after
+it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ _KEPT = 1 << 16
 
 
 class View(Protocol):
-    """Something derived from all nodes that is kept up to date."""
+    """An index over all nodes that is kept up to date."""
 
     @property
     def weight(self) -> int:
-        """How many entries it keeps."""
+        """Return how many entries it keeps."""
         ...
 
 
 class Changes:
-    """A log of node names; its beginning is forgotten in time."""
+    """A log of node names; its beginning is dropped in time."""
 
     __slots__ = ("_names", "_start")
 
@@ -32,11 +32,11 @@ class Changes:
 
     @property
     def end(self) -> int:
-        """The position after the newest entry."""
+        """Return the position after the newest entry."""
         return self._start + len(self._names)
 
     def note(self, name: str) -> None:
-        """The room, labels or taints of a node are not what they were, or the node is gone."""
+        """Record that the capacity, labels or taints of a node changed, or that it is gone."""
         self._names.append(name)
         if len(self._names) > _KEPT:
             half = len(self._names) // 2
@@ -44,12 +44,12 @@ class Changes:
             self._start += half
 
     def note_all(self) -> None:
-        """Every node is to be looked at anew."""
+        """Record that every node changed."""
         self._start = self.end + 1
         self._names.clear()
 
     def since(self, position: int) -> Collection[str] | None:
-        """The nodes that changed after ``position``, each once; None where that is not known any more."""
+        """Return the nodes that changed after ``position``, each once; None if that is no longer known."""
         if position < self._start:
             return None
         return dict.fromkeys(self._names[position - self._start :])

@@ -1,6 +1,6 @@
-"""What one replica takes of a node, in a form that hashes and compares fast.
+"""The demand of one replica, in a form that hashes and compares fast.
 
-Replicas with equal demands are interchangeable, so that placement works on a handful of demands instead of on every replica.
+Replicas with equal demands are interchangeable, so placement handles a few demands instead of every replica.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _ON_GPUS = frozenset({"gpu", "gpu_memory"})
 class Demand(msgspec.Struct, frozen=True, gc=False, kw_only=True, cache_hash=True):
     """One replica's demand.
 
-    ``amounts`` are (resource, amount) pairs, amounts above 0, sorted by resource, one pod included, GPUs left out. ``gpus`` are whole
-    GPUs; ``gpu_share`` is a share of one GPU in milli-GPU (0 < share < 1000); at most one of the two is set. ``gpu_memory`` is in
-    bytes on each GPU used. ``together`` keeps whole GPUs within one island of the node's interconnect.
+    ``amounts`` are (resource, amount) pairs above 0, sorted by resource, one pod included, without GPUs. ``gpus`` are
+    whole GPUs; ``gpu_share`` is a share of one GPU in milli-GPU (0 < share < 1000); at most one of the two is set.
+    ``gpu_memory`` is in bytes on each GPU. ``together`` keeps whole GPUs within one NVLink domain.
     """
 
     amounts: tuple[tuple[str, int], ...]
@@ -31,10 +31,10 @@ class Demand(msgspec.Struct, frozen=True, gc=False, kw_only=True, cache_hash=Tru
 
 
 def demand_of(requests: Resources, *, together: bool = False) -> Demand:
-    """The demand behind ``requests``; ``together`` asks for GPUs of one island where a replica has several.
+    """Return the demand of ``requests``; ``together`` requires GPUs of one NVLink domain.
 
-    A request above one GPU that is not a whole number is rounded up: a share never spans GPUs. A request for GPU memory alone takes
-    1 milli-GPU as well, so that its GPU counts as shared.
+    A fractional request above one GPU is rounded up: a share never spans GPUs. A request for GPU memory alone takes 1
+    milli-GPU as well, so that its GPU counts as shared.
     """
     amounts = {
         name: amount for name, amount in requests.amounts().items() if amount > 0 and name not in _ON_GPUS

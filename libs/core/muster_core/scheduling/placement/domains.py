@@ -1,7 +1,7 @@
-"""One topology domain for a gang that does not fit on one node: the smallest that holds it, else as few as possible.
+"""Topology domains for a gang that does not fit on one node: the smallest that holds it, else as few as possible.
 
-A domain is the nodes of equal values of a label: a rack, a zone, a pool of fast links. Its size is how many replicas of the gang's largest
-group find room in it, so that a small gang does not break into a domain that a large one needs whole.
+A domain is the nodes with equal values of a label: a rack, a zone. Its size is how many replicas of the gang's largest
+group fit, so that a small gang does not break into a domain that a large one needs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LayOut = Callable[[Sequence[Group], Field], Layout | None]
 def lay_out_in_domains(
     groups: Sequence[Group], field: Field, label: str, *, required: bool, lay_out: LayOut
 ) -> Layout | None:
-    """Room for ``groups`` in one domain of ``label`` by ``lay_out``; where none holds them and it is not ``required``, in few."""
+    """Lay out ``groups`` in one domain of ``label`` by ``lay_out``; if none holds them and it is not ``required``, in few."""
     if not all(group.need.possible for group in groups):
         return None
     in_one = _in_one(groups, field, label, lay_out)
@@ -39,7 +39,7 @@ def _in_one(groups: Sequence[Group], field: Field, label: str, lay_out: LayOut) 
 
 
 def _in_few(groups: Sequence[Group], field: Field, label: str, lay_out: LayOut) -> Layout | None:
-    """The largest domains, then the smallest that holds the rest; more of them, twice as many each time, where that does not do."""
+    """Return the largest domains, then the smallest that holds the rest; twice as many each time until it fits."""
     leader = _leader(groups)
     totals = _totals(groups, field, label)[leader]
     descending = list(totals.descending())
@@ -62,7 +62,7 @@ def _in_few(groups: Sequence[Group], field: Field, label: str, lay_out: LayOut) 
 
 
 def _leader(groups: Sequence[Group]) -> int:
-    """The position of the largest group, the first of equal ones."""
+    """Return the position of the largest group, the first of equals."""
     return max(range(len(groups)), key=lambda position: (groups[position].count, -position))
 
 
@@ -71,7 +71,7 @@ def _totals(groups: Sequence[Group], field: Field, label: str) -> list[Totals]:
 
 
 def _names(field: Field, label: str, domains: Sequence[str]) -> Sequence[str]:
-    """The nodes of ``domains`` that the field is bound to."""
+    """Return the nodes of ``domains`` within the field."""
     by_domain = field.snapshot.domains(label)
     names = by_domain[domains[0]] if len(domains) == 1 else sorted(n for d in domains for n in by_domain[d])
     if field.names is None:

@@ -1,6 +1,6 @@
-"""The strategy ``spread``: as many nodes as possible, evenly; the opposite of packing, for jobs that need a node's links for themselves.
+"""The strategy ``spread``: as many nodes as possible, evenly, for jobs that need a node's links for themselves.
 
-Replicas are dealt out one by one, each to a node that has fewest of the gang; the cheapest of those, so that what is roomy stays so.
+Replicas are assigned one by one to the cheapest node with the fewest of the gang.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from muster_core.scheduling.placement.room import Room, count, take
 
 
 def lay_out_evenly(groups: Sequence[Group], field: Field) -> Layout | None:
-    """Room for all of ``groups`` on as many nodes as possible, or None."""
+    """Lay out all of ``groups`` on as many nodes as possible, or return None."""
     dealt = _deal(groups, field)
     wanted = sum(group.count for group in groups)
     if sum(sum(counts) for counts in dealt.values()) != wanted:
@@ -23,7 +23,7 @@ def lay_out_evenly(groups: Sequence[Group], field: Field) -> Layout | None:
 
 
 def _deal(groups: Sequence[Group], field: Field) -> dict[str, list[int]]:
-    """Replicas of each group by node, as far as there is room."""
+    """Return the replicas of each group by node, as far as they fit."""
     rooms, admits, heap = _nodes(groups, field)
     dealt: dict[str, list[int]] = {}
     for position, group in enumerate(groups):
@@ -47,7 +47,7 @@ _Heap = list[tuple[int, Cost, str]]
 
 
 def _nodes(groups: Sequence[Group], field: Field) -> tuple[dict[str, Room], dict[str, frozenset[int]], _Heap]:
-    """The rooms, the rules that are admitted, and a heap of nodes; no more of each spot than there are replicas."""
+    """Return free capacities, feasible rules, and a heap of nodes; no more nodes of each spot than there are replicas."""
     most = sum(group.count for group in groups)
     rooms: dict[str, Room] = {}
     admits: dict[str, frozenset[int]] = {}
@@ -62,7 +62,7 @@ def _nodes(groups: Sequence[Group], field: Field) -> tuple[dict[str, Room], dict
 def _fitting(
     group: Group, heap: _Heap, rooms: dict[str, Room], admits: dict[str, frozenset[int]]
 ) -> tuple[_Heap, _Heap]:
-    """The nodes that take a replica of ``group``, as a heap, and the others."""
+    """Return the nodes that take a replica of ``group`` as a heap, and the others."""
     fitting: _Heap = []
     passed: _Heap = []
     for one in heap:

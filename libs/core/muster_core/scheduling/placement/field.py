@@ -1,6 +1,6 @@
-"""Where replicas of a gang could stand: the pool's node classes, or some of its nodes, split by who admits whom.
+"""Candidate nodes of a gang: the pool's node classes, or some of its nodes, split by feasibility.
 
-A class splits only where some rule looks at labels; otherwise its nodes stay together and are tried as one.
+A class splits only if a rule looks at labels; otherwise its nodes are evaluated as one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _AS_OFTEN_AS_IT_FITS = 1 << 30
 
 
 class Cost(NamedTuple):
-    """What it costs to use a node, the fewer the better: how little it is liked, fragmentation, what is left of it."""
+    """The cost of using a node, lower is better: penalty, fragmentation, what is left of it."""
 
     penalty: int
     growth: int
@@ -29,7 +29,7 @@ class Cost(NamedTuple):
 
 
 class Spot(NamedTuple):
-    """Nodes that are alike to the gang: equal rooms, and each of them admits the rules of these numbers. ``names`` are sorted."""
+    """Nodes that are alike to the gang: equal free capacity, and feasible for the rules with these numbers. ``names`` are sorted."""
 
     room: Room
     cost: Cost
@@ -40,9 +40,9 @@ class Spot(NamedTuple):
 class Field:
     """The nodes of ``snapshot`` for replicas of ``slots``; valid until the snapshot changes.
 
-    ``numbers`` stand for the rules; ``names`` are the nodes that it is bound to, sorted, or None for all of them. Where a ``workload``
-    is given, fragments are measured by it and everything is placed so that they grow least; without one, shares of GPUs are, by
-    what is typical, and everything else goes where it is tightest.
+    ``numbers`` identify the rules; ``names`` are the nodes to use, sorted, or None for all. With a ``workload``,
+    everything is placed where its fragmentation grows least; without one only GPU shares are, by a typical workload, and
+    everything else goes where it is tightest.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class Field:
         self.names = names
 
     def within(self, names: Sequence[str]) -> Field:
-        """The same on some of the nodes; ``names`` are sorted."""
+        """Return the same on some of the nodes; ``names`` are sorted."""
         return Field(self.snapshot, self.slots, workload=self.workload, names=names)
 
     def fits(self, slot: Slot) -> Fits:
-        """How many replicas of ``slot`` each node of the pool could take."""
+        """Return how many replicas of ``slot`` fit on each node of the pool."""
         need = self.snapshot.need(slot.demand)
 
         def measure(room: Room) -> tuple[int, int]:
@@ -77,7 +77,7 @@ class Field:
         return fits_of(self.snapshot, key, (slot.rules,), measure)
 
     def fits_all(self, wants: Sequence[tuple[Slot, int]]) -> Fits:
-        """The nodes of the pool that could take all of these replicas, taken in this order."""
+        """Return the nodes that fit all of these replicas, taken in this order."""
         needs = [Want(self.snapshot.need(slot.demand), number) for slot, number in wants]
         slots = tuple(slot for slot, _ in wants)
         rules = tuple(dict.fromkeys(slot.rules for slot in slots))
@@ -93,7 +93,7 @@ class Field:
 
     @cached_property
     def spots(self) -> list[Spot]:
-        """Every spot that admits at least one of the rules, in no particular order."""
+        """Return every spot that is feasible for at least one of the rules, in no particular order."""
         spots: list[Spot] = []
         verdicts = {rule: self.snapshot.verdicts(rule) for rule in self.numbers}
         split = [rule for rule in self.numbers if rule.by_labels or verdicts[rule].penalties]
@@ -157,7 +157,7 @@ class Field:
 
 
 def _judged(verdicts: Verdicts, names: Sequence[str]) -> Iterable[tuple[bool, int, Sequence[str]]]:
-    """The nodes by whether they admit replicas, and by how little they are liked; each part is sorted as ``names`` are."""
+    """Yield the nodes by feasibility and penalty; each part is sorted like ``names``."""
     admitted, penalties = verdicts.admitted, verdicts.penalties
     inside = [name for name in names if name in admitted]
     if len(inside) < len(names):

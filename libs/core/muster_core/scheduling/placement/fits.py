@@ -1,7 +1,7 @@
-"""How many times something fits on each node of the whole pool, kept up to date as rooms change.
+"""The node-fit index: how many times something fits on each node of the pool, updated as free capacity changes.
 
-The same few shapes of gangs are placed again and again, and each placement changes a few nodes of thousands: an order of the nodes that
-is mended costs what has changed, one that is made anew costs what there is.
+The same few shapes are placed again and again, and each placement changes a few nodes of thousands: an updated order of
+nodes costs what has changed, a new one costs what there is.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _FEWEST_KEPT = 400_000
 _VIEWS_KEPT = 2_000
 _ROOMS_KEPT = 1 << 14
 _ALL_AT_ONCE = 4
-"""Where more than one node in so many has changed, all are looked at: class by class that costs less than node by node."""
+"""If more than one in this many nodes changed, all are recomputed by class, which costs less."""
 
 Measure = Callable[[Room], tuple[int, int]]
-"""How many times it fits in a room, and what that costs before tightness counts (fewer is better)."""
+"""How many times it fits into a free capacity, and its cost before tightness (lower is better)."""
 
 
 class Fit(NamedTuple):
-    """A node that it fits on; compared by what it costs: whom it is not liked by, fragmentation, slack, name."""
+    """A node that it fits on, ordered by cost: penalty, fragmentation, slack, name."""
 
     penalty: int
     growth: int
@@ -37,7 +37,7 @@ class Fit(NamedTuple):
 
 
 class Fits:
-    """The nodes that admit all of ``rules``, by how many times ``measure`` finds room there; ``refresh`` first, then ask."""
+    """The nodes that pass all of ``rules``, by how many times ``measure`` fits; call ``refresh`` before queries."""
 
     def __init__(self, snapshot: Snapshot, rules: Sequence[Rules], measure: Measure) -> None:
         self._snapshot = snapshot
@@ -53,16 +53,16 @@ class Fits:
 
     @property
     def weight(self) -> int:
-        """How many nodes and rooms are kept."""
+        """Return how many nodes and capacities are kept."""
         return len(self._fits) + len(self._measured)
 
     @property
     def total(self) -> int:
-        """How many times it fits in all."""
+        """Return how many times it fits in total."""
         return self._total
 
     def refresh(self) -> None:
-        """Look again at the nodes that have changed."""
+        """Update the nodes that have changed."""
         changes = self._snapshot.changes
         if self._seen == changes.end:
             return
@@ -77,26 +77,26 @@ class Fits:
 
     @property
     def names(self) -> Iterable[str]:
-        """The nodes that it fits on."""
+        """Return the nodes that it fits on."""
         return self._fits.keys()
 
     def times(self, name: str) -> int:
-        """How many times it fits on a node."""
+        """Return how many times it fits on a node."""
         fit = self._fits.get(name)
         return fit.times if fit else 0
 
     def among(self, names: Sequence[str]) -> list[Fit]:
-        """The nodes of ``names`` that it fits on."""
+        """Return the nodes of ``names`` that it fits on."""
         fits = self._fits
         return [fits[name] for name in names if name in fits]
 
     def best(self, times: int) -> Fit | None:
-        """The cheapest node that it fits on at least ``times`` times."""
+        """Return the cheapest node that it fits on at least ``times`` times."""
         tops = [self._top(number) for number in self._by_times if number >= times]
         return min((top for top in tops if top is not None), default=None)
 
     def pack(self, number: int) -> list[tuple[str, int]] | None:
-        """The nodes for ``number`` of them, and how many go on each: as few nodes as possible, the cheapest; None without room."""
+        """Return nodes for ``number`` of them with the number on each: as few nodes as possible, the cheapest; None if they do not fit."""
         if self._total < number:
             return None
         chosen: list[tuple[str, int]] = []
@@ -119,7 +119,7 @@ class Fits:
         return chosen
 
     def totals(self, label: str) -> Totals:
-        """How many times it fits in each domain of a node label."""
+        """Return how many times it fits in each domain of a node label."""
         totals = self._totals.get(label)
         if totals is None:
             nodes = self._snapshot.nodes
@@ -210,14 +210,14 @@ class Fits:
             heapq.heapify(heap)
 
     def _pop(self, top: Fit) -> Fit:
-        """Take ``top`` off its heap, in which it may be more than once."""
+        """Remove ``top`` from its heap, which may contain it more than once."""
         heap = self._by_times[top.times]
         while heap and heap[0] == top:
             heapq.heappop(heap)
         return top
 
     def _top(self, times: int) -> Fit | None:
-        """The cheapest node of those on which it fits ``times`` times; what is out of date before it is thrown away."""
+        """Return the cheapest node on which it fits ``times`` times, dropping outdated entries."""
         heap = self._by_times[times]
         while heap:
             top = heap[0]
@@ -228,7 +228,7 @@ class Fits:
 
 
 class Totals:
-    """The sum over the nodes of each domain, and the domains in the order of their sums."""
+    """The sum over the nodes of each domain, and the domains ordered by sum."""
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[str, int]] = {}
@@ -238,7 +238,7 @@ class Totals:
         self._moved: set[str] = set()
 
     def put(self, name: str, domain: str | None, times: int) -> None:
-        """A node has room for so many and stands in this domain, or in none."""
+        """Record how many fit on a node of this domain, or of none."""
         before = self._of.get(name)
         now = (domain, times) if domain is not None and times else None
         if before == now:
@@ -254,21 +254,21 @@ class Totals:
         self._moved.add(now[0])
 
     def sum(self, domain: str) -> int:
-        """How many times it fits in a domain."""
+        """Return how many times it fits in a domain."""
         return self._sums.get(domain, 0)
 
     def holding(self, times: int) -> Iterator[str]:
-        """The domains that have room for ``times``, the fullest first."""
+        """Yield the domains that fit ``times``, the fullest first."""
         order = self._in_order()
         for position in range(bisect_left(order, (times, "")), len(order)):
             yield order[position][1]
 
     def descending(self) -> Iterator[str]:
-        """Every domain with room, the emptiest first, then by name."""
+        """Yield every domain with capacity, the emptiest first, then by name."""
         return iter([domain for _, domain in sorted(self._in_order(), key=lambda one: (-one[0], one[1]))])
 
     def _in_order(self) -> list[tuple[int, str]]:
-        """The domains by their sums. A gang changes many nodes of few domains: each domain moves once, when somebody asks."""
+        """Order the domains by sum. A gang changes many nodes of few domains: each domain moves once, on demand."""
         if len(self._moved) * _ALL_AT_ONCE > len(self._sums):
             self._sums = {domain: total for domain, total in self._sums.items() if total}
             self._ordered_by = dict(self._sums)
@@ -291,7 +291,7 @@ class Totals:
 
 
 def fits_of(snapshot: Snapshot, key: tuple[object, ...], rules: Sequence[Rules], measure: Measure) -> Fits:
-    """The fits of ``measure`` for ``rules``, up to date; the ones used longest ago are forgotten when there are too many."""
+    """Return the index of ``measure`` for ``rules``, up to date; the least recently used are dropped when there are too many."""
     views = snapshot.views
     known = views.pop(key, None)
     if isinstance(known, Fits):

@@ -1,12 +1,13 @@
-"""How much of the free GPUs is of no use to what usually comes, and where a demand makes that grow least.
+"""GPU fragmentation: how much of the free GPUs typical demands cannot use, and where a demand increases it least.
 
-Fragmentation gradient descent: Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient
-Descent", USENIX ATC 2023. A free piece of a GPU is a fragment to a demand that cannot use it: all pieces of a node that lacks CPU or
-GPUs for the demand, else the GPUs of which too little is left. Weighted by how often each demand comes, that is what a node wastes; a
-replica goes where the waste grows least.
+Fragmentation gradient descent: Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation
+Gradient Descent", USENIX ATC 2023. A free piece of a GPU is a fragment to a demand that cannot use it: all pieces of a
+node that lacks CPU or GPUs for the demand, else the GPUs with too little left. Weighted by the frequency of each demand,
+that is a node's waste; a replica goes where the waste grows least.
 
-One term is ours: GPUs in excess of what the node's CPUs can serve at the workload's mean. The gradient above sees that CPUs run out only
-when one more demand does not fit, which is too late: what asks for many CPUs belongs on nodes that have many from the beginning.
+One term is added: GPUs in excess of what the node's CPUs can serve at the workload's mean. The published gradient notices
+missing CPUs only when one more demand does not fit, which is too late: CPU-heavy demands belong on CPU-rich nodes from
+the beginning.
 
 Amounts are milli-GPU, in integers.
 """
@@ -29,13 +30,13 @@ _COARSE = 20
 
 
 class Workload(msgspec.Struct, frozen=True, cache_hash=True):
-    """Demands for GPUs and how often each comes, relatively; sorted, so that equal ones hash alike."""
+    """Demands for GPUs and their relative frequencies; sorted, so that equal ones hash alike."""
 
     demands: tuple[tuple[Demand, int], ...]
 
 
 def workload_of(demands: Iterable[Demand]) -> Workload:
-    """The distribution of what runs and waits: its most frequent demands for GPUs, each with its number."""
+    """Return the distribution of running and waiting demands: the most frequent demands for GPUs with their numbers."""
     numbers = Counter(demand for demand in demands if demand.gpus or demand.gpu_share)
     ranked = sorted(numbers.items(), key=lambda one: (-one[1], msgspec.json.encode(one[0])))
     return Workload(tuple(ranked[:_DEMANDS_KEPT]))
@@ -56,11 +57,11 @@ TYPICAL = Workload(
         _typical(64_000, 8_000, 10),
     )
 )
-"""What is expected where nobody says: mostly single GPUs, many shares, a few whole nodes, as in published traces of shared clusters."""
+"""The default workload: mostly single GPUs, many shares, a few whole nodes, as in published traces of shared clusters."""
 
 
 class Fragments:
-    """The waste of rooms of ``snapshot`` under ``workload``."""
+    """The waste of free capacities of ``snapshot`` under ``workload``."""
 
     def __init__(self, snapshot: Snapshot, workload: Workload) -> None:
         self._needs = [(snapshot.need(demand), times) for demand, times in workload.demands]
@@ -73,11 +74,11 @@ class Fragments:
 
     @property
     def weight(self) -> int:
-        """How many rooms are remembered."""
+        """Return how many capacities are cached."""
         return len(self._wasted)
 
     def wasted(self, room: Room) -> int:
-        """The milli-GPU of ``room`` that demands are expected to leave unused."""
+        """Return the milli-GPU that demands are expected to leave unused."""
         known = self._wasted.get(room)
         if known is None:
             if len(self._wasted) >= _ROOMS_KEPT:
@@ -87,19 +88,19 @@ class Fragments:
         return known
 
     def growth(self, room: Room, need: Need) -> int:
-        """By how much the waste grows when one replica of ``need``, which fits, takes its room; coarse, below 0 where it shrinks."""
+        """Return how much the waste grows when one replica of ``need`` is placed; coarse, negative if it shrinks."""
         after = subtract(room, need, choose_gpus(room, need))
         return (self.wasted(after) - self.wasted(room)) // _COARSE
 
     def _stranded(self, room: Room) -> int:
-        """The milli-GPU for which there are no CPUs, at the CPUs that the workload takes for each."""
+        """Return the milli-GPU without CPUs, at the workload's CPUs for each GPU."""
         if not self._cpu:
             return 0
         return max(sum(room.gpus) - room.free[CPU_AXIS] * self._gpu // self._cpu, 0)
 
 
 def fragments_of(snapshot: Snapshot, workload: Workload) -> Fragments:
-    """The fragments of ``snapshot`` under ``workload``, which are remembered with it."""
+    """Return the fragmentation of ``snapshot`` under ``workload``, cached with the snapshot."""
     key = ("fragments", workload)
     known = snapshot.views.pop(key, None)
     fragments = known if isinstance(known, Fragments) else Fragments(snapshot, workload)

@@ -1,7 +1,7 @@
-"""A gang as placement sees it, and where it goes: all of it at once, or not at all.
+"""A gang as placement sees it, and its placement: all at once, or not at all.
 
-The order of wishes is fixed: the largest size between minimum and replicas that the pool can hold; then one node for all of it, the
-tightest; else the fewest nodes, with the parameter servers where most workers are.
+Preferences in order: the largest size between minimum and replicas that fits; then one node for all of it, the tightest;
+else the fewest nodes, with parameter servers where most workers are.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ class GangRole(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gang(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
-    """The replicas that start together. Equal gangs have equal chances, whatever jobs they come from; it hashes.
+    """The replicas that start together. Hashable: equal gangs of different jobs are interchangeable.
 
-    ``min_available`` is a floor under the number of replicas in all, beside the roles' own. ``policy`` says where they may stand.
+    ``min_available`` is the least number of replicas in total, besides the roles' minima. ``policy`` is the placement
+    policy.
     """
 
     roles: tuple[GangRole, ...]
@@ -45,17 +46,17 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
     @property
     def full(self) -> int:
-        """The number of replicas that are asked for."""
+        """The requested number of replicas."""
         return sum(role.replicas for role in self.roles)
 
     @property
     def floor(self) -> int:
-        """The number of replicas below which nothing is started."""
+        """The least number of replicas that starts."""
         return min(max(sum(role.min for role in self.roles), self.min_available), self.full)
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """Where every replica goes, by role in the job's order, then by index; on ``nodes`` nodes, of ``full`` replicas asked for."""
+    """Where every replica goes, by role in the job's order, then by index; on ``nodes`` nodes, of ``full`` requested replicas."""
 
     replicas: tuple[Assignment, ...]
     nodes: int
@@ -63,7 +64,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gang_of(job: Job) -> Gang:
-    """The gang that ``job`` starts as."""
+    """Return the gang of ``job``."""
     roles = [_gang_role(role, job) for role in job.roles if role.replicas > 0]
     if not any(slot.peer is not None and slot.peer.asks for role in roles for slot in _slots_of(role)):
         roles = [_without_peers(role) for role in roles]
@@ -73,11 +74,11 @@ def gang_of(job: Job) -> Gang:
 def place(
     gang: Gang, snapshot: Snapshot, *, feasible: bool | None = None, workload: Workload | None = None
 ) -> Placement | Shortfall:
-    """Find room for the whole gang; ``snapshot`` is not changed.
+    """Place the whole gang; ``snapshot`` is not changed.
 
-    ``feasible`` tells whether the empty pool could hold the gang's floor, where that is known already; it is found out otherwise, and
-    only if the gang does not fit. ``workload`` is what usually comes (``workload_of`` what runs and waits), so that what is left of
-    GPUs stays of use to it; without one only shares of GPUs are placed so, by what is typical.
+    ``feasible`` is whether the empty pool could hold the gang's minimum, if known; otherwise it is computed when the gang
+    does not fit. ``workload`` is the typical workload (``workload_of`` running and waiting demands), so that remaining
+    GPUs stay useful; without one only GPU shares are placed so.
     """
     field = Field(snapshot, _slots(gang), workload=workload)
     layout = _largest(gang, field)
@@ -90,23 +91,24 @@ def place(
 
 
 def find_room(gang: Gang, snapshot: Snapshot) -> Placement | None:
-    """Where ``place`` puts the gang, None where it finds no room: whoever does not ask why is spared looking for the reasons."""
+    """Return the placement like ``place``, or None without a diagnosis, which is cheaper."""
     field = Field(snapshot, _slots(gang))
     layout = _largest(gang, field)
     return None if layout is None else _placement(gang, layout, field)
 
 
 def has_chance(gang: Gang, snapshot: Snapshot) -> bool:
-    """Whether some node has enough of every single resource for a replica of each role: where not, there is no room for the gang.
+    """Return whether some node has enough of each single resource for a replica of each role; if not, the gang does not
+    fit.
 
-    Costs next to nothing as long as the snapshot stays as it is.
+    Nearly free while the snapshot is unchanged.
     """
     reach = snapshot.reach()
     return all(reach.covers(snapshot.need(slot.demand)) for slot in _least_slots(gang))
 
 
 def feasible_when_empty(gang: Gang, snapshot: Snapshot) -> bool:
-    """Whether the pool could hold the gang's floor if nothing of ours ran on it."""
+    """Return whether the pool without Muster's allocations could hold the gang's minimum."""
     field = Field(snapshot.emptied(), _slots(gang))
     return arrange(_groups(gang, gang.floor, field), field, gang.policy) is not None
 
@@ -145,7 +147,7 @@ def _slots_of(role: GangRole) -> Iterator[Slot]:
 
 
 def _least_slots(gang: Gang) -> Iterator[Slot]:
-    """What those ask who start in any case."""
+    """Yield the slots of the replicas that start in any case."""
     for role in gang.roles:
         if role.min:
             overrides = dict(role.overrides)
@@ -154,7 +156,7 @@ def _least_slots(gang: Gang) -> Iterator[Slot]:
 
 
 def _largest(gang: Gang, field: Field) -> Layout | None:
-    """The layout of the largest size that fits: everything, else by bisection between the floor and everything."""
+    """Return the layout of the largest size that fits: everything, else by bisection between minimum and everything."""
     layout = arrange(_groups(gang, gang.full, field), field, gang.policy)
     if layout is not None or gang.floor == gang.full:
         return layout
@@ -163,7 +165,7 @@ def _largest(gang: Gang, field: Field) -> Layout | None:
 
 
 def _largest_above(gang: Gang, field: Field, best: Layout) -> Layout:
-    """The largest size from the floor, whose layout is ``best``, to below everything."""
+    """Return the layout of the largest size from the minimum, whose layout is ``best``, to below everything."""
     fits, fails = gang.floor, gang.full
     while fails - fits > 1:
         size = (fits + fails) // 2
@@ -176,7 +178,7 @@ def _largest_above(gang: Gang, field: Field, best: Layout) -> Layout:
 
 
 def _fits_now(gang: Gang, field: Field) -> int:
-    """The largest number of replicas that would start now if the floor, which does not fit, were lower; 0 where none would."""
+    """Return the largest number of replicas that would start if the minimum, which does not fit, were lower; 0 if none."""
     roles = (
         role if is_pinned(role.name) else msgspec.structs.replace(role, min=min(role.min, 1))
         for role in gang.roles
@@ -196,7 +198,7 @@ def _fits_now(gang: Gang, field: Field) -> int:
 
 
 def _sizes(gang: Gang, size: int) -> list[int]:
-    """The roles' sizes at ``size`` replicas in all: whoever is furthest above its minimum gives first, the later role where equal."""
+    """Return the roles' sizes at ``size`` replicas in total: the role furthest above its minimum shrinks first, the later one of equals."""
     sizes = [role.replicas for role in gang.roles]
     surplus = sum(sizes) - size
     while surplus > 0:
@@ -211,7 +213,7 @@ def _sizes(gang: Gang, size: int) -> list[int]:
 
 
 def _groups(gang: Gang, size: int, field: Field) -> list[Group]:
-    """The replicas at ``size`` by role and slot, parameter servers first."""
+    """Return the replicas at ``size`` by role and slot, parameter servers first."""
     groups: list[Group] = []
     for role, number in zip(gang.roles, _sizes(gang, size), strict=True):
         for slot, indices in _by_slot(role, number):
@@ -229,7 +231,7 @@ def _groups(gang: Gang, size: int, field: Field) -> list[Group]:
 
 
 def _by_slot(role: GangRole, number: int) -> Iterable[tuple[Slot, Sequence[int]]]:
-    """The first ``number`` indices of ``role`` by what they ask, in the order of the first of each."""
+    """Return the first ``number`` indices of ``role`` by slot, in order of first appearance."""
     if not role.overrides:
         return ((role.slot, range(number)),) if number else ()
     overrides = dict(role.overrides)
@@ -266,7 +268,7 @@ def _placement(gang: Gang, layout: Layout, field: Field) -> Placement:
 
 
 def _gpus(groups: Sequence[Group], room: Room, counts: Sequence[int]) -> list[list[tuple[int, ...]]]:
-    """The GPUs of every replica of each group, taken of ``room`` in turn."""
+    """Return the GPUs of every replica of each group, taken in turn."""
     gpus: list[list[tuple[int, ...]]] = []
     for group, number in zip(groups, counts, strict=True):
         room, chosen = take(room, group.need, number)

@@ -1,8 +1,9 @@
-"""Where more replicas of a running job go: beside its parameter servers, else beside its other members, else on as few nodes as possible.
+"""Placement of added replicas of a running job: beside its parameter servers, else beside other members, else on as few
+nodes as possible.
 
-Growth is not all or nothing: as many start as fit, lowest free index first. The rules of the start hold: a required topology keeps the
-job in the domain that it is in, a preferred one is left last; a job that is spread takes the nodes with fewest of its members; what
-replicas ask of others, they ask still.
+Growth is not all or nothing: as many start as fit, lowest free index first. The rules of the start hold: a required
+topology keeps the job in its domain, a preferred one is left last; a spread job uses the nodes with the fewest of its
+members; inter-replica affinity applies.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ def place_more(
     *,
     workload: Workload | None = None,
 ) -> tuple[Assignment, ...]:
-    """Room for ``role`` to grow to ``target`` members, as far as it goes; ``snapshot`` is not changed.
+    """Place ``role`` up to ``target`` members, as far as it fits; ``snapshot`` is not changed.
 
-    ``members`` are all replicas of the job that are known: an index is free when no replica of that index belongs to the membership or
-    still waits for its end. Indices stay below the role's maximum. ``workload`` is what usually comes, as in ``place``.
+    ``members`` are all known replicas of the job: an index is free if no replica with it is a member or still
+    terminating. Indices stay below the role's maximum. ``workload`` is the typical workload, as in ``place``.
     """
     known = tuple(members)
     grown = job.role(role)
@@ -61,7 +62,7 @@ def place_more(
 
 
 class _Growth:
-    """Replicas that are added one by one, each on what the ones before it left."""
+    """Replicas added one by one, each on the capacity that the previous ones left."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class _Growth:
         self._workload = workload
 
     def add(self, index: int) -> bool:
-        """Find room for one more and hold it; whether there was any."""
+        """Place one more and allocate it; returns whether it fits."""
         slot = slot_of(self._role.template_of(index), self._job.placement, self._job.namespace)
         asks = slot.peer is not None and slot.peer.asks
         node = self._node(slot if asks else without_peer(slot))
@@ -92,7 +93,7 @@ class _Growth:
         return True
 
     def _node(self, slot: Slot) -> str | None:
-        """The node that takes the replica, or None."""
+        """Return the node that takes the replica, or None."""
         home = self._home() if self._job.placement.topology else []
         bound = home if home and self._job.placement.topology_required else None
         field = Field(self._snapshot, [slot], workload=self._workload, names=bound)
@@ -110,7 +111,7 @@ class _Growth:
         return None
 
     def _home(self) -> list[str]:
-        """The nodes in the topology domains in which the job has members, sorted."""
+        """Return the nodes in the job's topology domains, sorted."""
         label = self._job.placement.topology
         nodes = self._snapshot.nodes
         standing = (nodes.get(one.node) for one in (*self._alive, *self.added))
@@ -118,7 +119,7 @@ class _Growth:
         return sorted(name for domain in domains for name in self._snapshot.domains(label)[domain])
 
     def _allowed(self, slot: Slot, spots: Iterable[Spot]) -> list[Spot]:
-        """One spot for each node on which the replica and its neighbours get on; the ones that it wishes for most."""
+        """Return one spot for each node that satisfies the affinity; the most preferred ones."""
         around = Neighbourhood(self._snapshot, (slot,))
         nodes = self._snapshot.nodes
         allowed = [
@@ -132,7 +133,7 @@ class _Growth:
         return [spot for spot in allowed if wishes[spot.names[0]] == most]
 
     def _by_rank(self, slot: Slot, field: Field) -> str | None:
-        """Where replicas are spread, or ask something of others: node by node, the fewest members or the nearest first."""
+        """For spread jobs and inter-replica affinity: node by node, fewest members or nearest first."""
         need = self._snapshot.need(slot.demand)
         spots = [spot for spot in field.spots if count(spot.room, need, 1)]
         ranks = self._ranks()
@@ -149,13 +150,13 @@ class _Growth:
         )[-1]
 
     def _ranks(self) -> dict[str, int]:
-        """Nodes to prefer, nearest first: 0 beside an anchor, 1 beside another member, 2 beside one that was just added."""
+        """Return preferred nodes, nearest first: 0 beside an anchor, 1 beside another member, 2 beside an added one."""
         ranks = {one.node: 2 for one in self.added}
         ranks |= {one.node: 1 for one in self._alive}
         return ranks | {one.node: 0 for one in self._alive if is_anchor(one.role)}
 
 
 def _first_among(fits: Fits, names: Sequence[str], most: int) -> list[tuple[str, int]] | None:
-    """The nodes of ``names`` for as many as fit there, at most ``most``."""
+    """Return the nodes of ``names`` for as many as fit there, at most ``most``."""
     some = fits.among(names)
     return pack_among(some, min(most, sum(fit.times for fit in some)))

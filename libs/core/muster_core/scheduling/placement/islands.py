@@ -1,7 +1,7 @@
-"""Which GPUs of a node one fast link (NVLink, xGMI) joins, as a label of the node says.
+"""NVLink domains: GPUs of a node that one fast link (NVLink, xGMI) joins, from a node label.
 
-Kubernetes has no word for it, and a label's value may hold neither commas nor colons, hence a notation of our own: ``0-3_4-7`` are two
-islands of four, ``0.2_1.3`` two of two.
+Kubernetes has no standard for it, and label values allow neither commas nor colons, hence this notation: ``0-3_4-7``
+means two domains of four, ``0.2_1.3`` two of two.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from functools import lru_cache
 from muster_core.models import GPU_MILLI, Node
 
 GPU_ISLANDS = "muster.dev/gpu-islands"
-"""The label: islands separated by ``_``, each of indices and ranges separated by ``.``."""
+"""The label: domains separated by ``_``, each of indices and ranges separated by ``.``."""
 
 Islands = tuple[tuple[int, ...], ...]
-"""GPU indices by island, lowest first."""
+"""GPU indices by domain, lowest first."""
 
 
 def islands_of(node: Node) -> Islands:
-    """The islands of ``node``; empty where it says nothing, every GPU by itself where what it says cannot be understood."""
+    """Return the NVLink domains of ``node``; empty without the label, every GPU by itself if it cannot be parsed."""
     said = node.labels.get(GPU_ISLANDS, "")
     return _read(said, max(node.allocatable.gpu, 0) // GPU_MILLI) if said else ()
 
 
 @lru_cache(maxsize=1024)
 def _read(said: str, gpus: int) -> Islands:
-    """GPUs that no island names stand alone, and so do all where an index is named twice or is none."""
+    """GPUs that no domain lists stand alone, and so do all if an index is repeated or invalid."""
     alone = tuple((index,) for index in range(gpus))
     try:
         islands = [tuple(sorted(_indices(one))) for one in said.split("_")]

@@ -1,7 +1,7 @@
-"""How many replicas of each group go on which node: one node for all of them, else as few as a greedy search finds.
+"""Pack groups of replicas: one node for all of them, else as few as a greedy search finds.
 
-The search takes the node that holds most of what is still missing, the cheapest where several hold the same. Which group a node is offered
-first matters, so that a few orders are tried and the best outcome is kept: fewest nodes, then most replicas beside an anchor.
+The search takes the node that holds most of what is missing, the cheapest of equals. The order of groups matters, so a
+few orders are tried and the best result is kept: fewest nodes, then most replicas beside a parameter server.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from muster_core.scheduling.placement.slot import Slot
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Interchangeable replicas of one role, lowest index first; ``need`` and ``rule`` are the slot's in the field."""
+    """Interchangeable replicas of one role, lowest index first; ``need`` and ``rule`` refer to the field."""
 
     role: str
     indices: Sequence[int]
@@ -36,7 +36,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """``nodes`` are (name, replicas of each of ``groups``), in the order in which the nodes were chosen."""
+    """``nodes`` are (name, replicas of each of ``groups``), in the order of choice."""
 
     groups: tuple[Group, ...]
     nodes: tuple[tuple[str, tuple[int, ...]], ...]
@@ -49,18 +49,18 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _FEWEST = 2
-"""The fewest nodes that are possible where one does not do."""
+"""The least number of nodes if one does not suffice."""
 
 
 class _Total(NamedTuple):
-    """What groups take in all: by axis, and in whole GPUs."""
+    """Return what groups take in total: by axis, and in whole GPUs."""
 
     amounts: tuple[tuple[int, int], ...]
     gpus: int
 
 
 def lay_out(groups: Sequence[Group], field: Field) -> Layout | None:
-    """Room for all of ``groups`` on as few nodes as possible, or None; deterministic, whatever the order of the field's spots."""
+    """Lay out all of ``groups`` on as few nodes as possible, or return None; deterministic, whatever the order of spots."""
     if not all(group.need.possible for group in groups):
         return None
     if len(groups) == 1:
@@ -82,7 +82,7 @@ def lay_out(groups: Sequence[Group], field: Field) -> Layout | None:
 
 
 def on_one_node(groups: Sequence[Group], field: Field) -> Layout | None:
-    """All of ``groups`` on one node, the cheapest that holds them, or None."""
+    """Lay out all of ``groups`` on the cheapest node that holds them, or return None."""
     if not all(group.need.possible for group in groups):
         return None
     if field.names is not None:
@@ -97,7 +97,7 @@ def on_one_node(groups: Sequence[Group], field: Field) -> Layout | None:
 
 
 def most_that_fit(groups: Sequence[Group], field: Field) -> int:
-    """How many of the replicas the search finds room for, all of them or not."""
+    """Return how many of the replicas the search places."""
     if len(groups) == 1 and field.names is None:
         return min(field.fits(groups[0].slot).total, groups[0].count)
     remaining, _ = _search(groups, field.spots, _alone(groups, field.spots))
@@ -123,7 +123,7 @@ def _total(groups: Sequence[Group]) -> _Total:
 
 
 def _enough_in_all(total: _Total, spots: Iterable[Spot]) -> bool:
-    """Whether all spots together have the room, scattered as it may be; most of what cannot fit is found out here."""
+    """Return whether all spots together have enough capacity; most misfits are detected here."""
     missing, gpus = dict(total.amounts), total.gpus
     for spot in spots:
         nodes = len(spot.names)
@@ -168,7 +168,7 @@ def _rank(layout: Layout) -> tuple[int, int]:
 
 
 def _orders(groups: Sequence[Group]) -> list[tuple[int, ...]]:
-    """The positions of ``groups`` with anchors first, with anchors last, and with the largest demands first; equal orders once."""
+    """Return the positions of ``groups`` with anchors first, with anchors last, and with the largest demands first, without repetitions."""
     positions = range(len(groups))
     orders = (
         tuple(positions),
@@ -185,7 +185,7 @@ def _bulk(group: Group) -> tuple[int, int, int]:
 
 
 def _alone(groups: Sequence[Group], spots: Sequence[Spot]) -> list[list[int]]:
-    """For each group, how many of its replicas each spot could take if it took no others."""
+    """Return for each group how many of its replicas each spot could take alone."""
     return [
         [count(spot.room, group.need, group.count) if group.rule in spot.admits else 0 for spot in spots]
         for group in groups
@@ -203,10 +203,10 @@ def _on_several(
 def _search(
     groups: Sequence[Group], spots: Sequence[Spot], alone: list[list[int]]
 ) -> tuple[list[int], list[tuple[str, tuple[int, ...]]]]:
-    """What is still missing in the end, and the nodes chosen.
+    """Return what is still missing at the end, and the nodes chosen.
 
-    A heap holds at least what each spot could take; what it really could is asked when it comes to the top. When a group
-    is complete the others may have more room than was asked for, so that the heap is built anew.
+    A heap holds upper bounds of what each spot could take; the exact number is computed at the top. When a group is
+    complete the bounds change, so the heap is rebuilt.
     """
     remaining = [group.count for group in groups]
     nodes: list[tuple[str, tuple[int, ...]]] = []

@@ -1,4 +1,4 @@
-"""Who stands where, as far as rules about other replicas ask: counted by domain, for those that run and those just placed."""
+"""Replicas by topology domain, as far as affinity rules need: running ones and those just placed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from muster_core.scheduling.placement.slot import Slot
 
 
 class Neighbourhood:
-    """The replicas around those of ``slots``; ``admit`` one more, then ``add`` it."""
+    """The replicas around those of ``slots``; check one with ``admit``, then ``add`` it."""
 
     def __init__(self, snapshot: Snapshot, slots: Iterable[Slot]) -> None:
         self._nodes = snapshot.nodes
@@ -28,7 +28,7 @@ class Neighbourhood:
                 self.add(hold.peer, hold.node)
 
     def add(self, peer: Peer, name: str) -> None:
-        """A replica stands on node ``name``; on one that is not known it is nobody's neighbour."""
+        """Add a replica on node ``name``; on an unknown node it affects nothing."""
         node = self._nodes.get(name)
         if node is None:
             return
@@ -43,7 +43,7 @@ class Neighbourhood:
                     self._barred[other].setdefault(apart.topology, set()).add(domain)
 
     def admits(self, slot: Slot, node: Node) -> bool:
-        """Whether a replica of ``slot`` may stand on ``node``: what it requires of others, and what they require of it."""
+        """Return whether a replica of ``slot`` may go on ``node``: its own requirements and those of others about it."""
         peer = slot.peer
         if peer is None:
             return True
@@ -56,7 +56,7 @@ class Neighbourhood:
         )
 
     def wish(self, slot: Slot, node: Node) -> int:
-        """How much a replica of ``slot`` would like to stand on ``node`` for the sake of others."""
+        """Return the preference of a replica of ``slot`` for ``node`` because of others."""
         wishes = slot.peer.wishes if slot.peer else ()
         return sum(weight * self._number(one, node) for weight, one in wishes)
 
@@ -65,7 +65,7 @@ class Neighbourhood:
         return self._counts[asked][domain] if domain is not None else 0
 
     def _beside(self, asked: Neighbours, peer: Peer, node: Node) -> bool:
-        """The first of those who ask for one another stands anywhere, as in Kubernetes."""
+        """The first of replicas that require one another may go anywhere, as in Kubernetes."""
         if asked.topology not in node.labels:
             return False
         return self._number(asked, node) > 0 or (
@@ -84,7 +84,7 @@ class Neighbourhood:
         return self._number(asked.among, node) + int(asked.among.include(peer)) - fewest <= asked.max_skew
 
     def _domains(self, slot: Slot, label: str) -> frozenset[str]:
-        """The domains that count for evenness: those of the nodes that the replica's selector and affinity allow."""
+        """Return the domains that count for the spread: those of nodes that pass the replica's selector and affinity."""
         domains = self._eligible.get((slot, label))
         if domains is None:
             allowed = (node for node in self._nodes.values() if chosen_by_labels(slot.rules, node))

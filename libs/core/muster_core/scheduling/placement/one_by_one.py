@@ -1,8 +1,8 @@
-"""Gangs whose replicas ask something of one another or of what runs: placed one by one, since each choice changes what the next may do.
+"""Gangs with inter-replica affinity, placed replica by replica, since each choice changes the next.
 
-Greedy: a replica goes to a node that the gang uses already, else to the one that could take most of what is missing; the other way
-round where the gang is to be spread. A wish about others comes before both. Where replicas must stand beside one another and the first
-domain turns out too small, the other domains are tried.
+Greedy: a replica goes to a node that the gang uses already, else to the one that could take most of what is missing;
+reversed for a spread gang. Preferences about others come before both. If replicas must be together and the first domain
+is too small, the other domains are tried.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from muster_core.scheduling.placement.room import Room, count, take
 
 
 class _Seat:
-    """A node in a trial: its room as it is filled, and the replicas of each group on it."""
+    """A node during the search: its remaining capacity, and the replicas of each group on it."""
 
     __slots__ = ("admits", "cost", "counts", "name", "room")
 
@@ -29,7 +29,7 @@ class _Seat:
 
 
 def lay_out_one_by_one(groups: Sequence[Group], field: Field, *, spread: bool) -> Layout | None:
-    """Room for all of ``groups`` that every replica's rules about others allow, or None."""
+    """Lay out all of ``groups`` within every affinity rule, or return None."""
     layout = _Trial(groups, field, spread=spread).layout()
     if layout is not None:
         return layout
@@ -43,14 +43,14 @@ def lay_out_one_by_one(groups: Sequence[Group], field: Field, *, spread: bool) -
 
 
 def most_one_by_one(groups: Sequence[Group], field: Field, *, spread: bool) -> int:
-    """How many of the replicas find room, all of them or not."""
+    """Return how many of the replicas fit."""
     transaction = _Trial(groups, field, spread=spread)
     transaction.layout()
     return transaction.placed
 
 
 class _Trial:
-    """One attempt to seat the groups in turn."""
+    """One attempt to place the groups in turn."""
 
     def __init__(self, groups: Sequence[Group], field: Field, *, spread: bool) -> None:
         self._groups = groups
@@ -66,11 +66,11 @@ class _Trial:
 
     @property
     def placed(self) -> int:
-        """How many replicas have a seat."""
+        """Return how many replicas are placed."""
         return sum(sum(seat.counts) for seat in self._used.values())
 
     def layout(self) -> Layout | None:
-        """Seat everyone, or say that it does not work."""
+        """Place all replicas, or return that it does not work."""
         for position, group in enumerate(self._groups):
             if not self._seat(position, group):
                 return None
@@ -122,7 +122,7 @@ class _Trial:
 
 
 def _gathering(groups: Sequence[Group]) -> list[str]:
-    """The labels in whose domains replicas of the gang must stand beside one another."""
+    """Return the labels in whose domains replicas of the gang must be together."""
     peers = [group.slot.peer for group in groups if group.slot.peer is not None]
     return sorted(
         {one.topology for peer in peers for one in peer.beside if any(one.include(other) for other in peers)}

@@ -1,7 +1,7 @@
-"""What a replica asks of the replicas around it: pod affinity, anti-affinity and topology spread, in Kubernetes' words.
+"""Inter-replica affinity: pod affinity, anti-affinity and topology spread, as in Kubernetes.
 
-They are read from the raw pod template, which other runtimes do not look at. A rule that must hold and cannot be understood makes the
-whole template one that no node admits; a wish that cannot be understood wishes nothing.
+They are read from the raw pod template. A requirement that is not supported makes the whole template infeasible; an
+unsupported preference is ignored.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 
 
 class Neighbours(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
-    """The replicas that a rule is about, and in which domains: those that have ``labels`` and satisfy ``expressions`` in one of
-    ``namespaces`` (None: in any), by the values of the node label ``topology``."""
+    """The replicas that a rule is about, and its domains: those with ``labels`` that satisfy ``expressions`` in one of
+    ``namespaces`` (None: any), by the node label ``topology``.
+    """
 
     topology: str
     labels: Labels = ()
@@ -29,7 +30,7 @@ class Neighbours(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     namespaces: tuple[str, ...] | None = None
 
     def include(self, peer: Peer) -> bool:
-        """Whether ``peer`` is one of them."""
+        """Return whether ``peer`` is one of them."""
         if self.namespaces is not None and peer.namespace not in self.namespaces:
             return False
         labels = dict(peer.labels)
@@ -39,7 +40,7 @@ class Neighbours(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
 
 class Evenly(msgspec.Struct, frozen=True, kw_only=True):
-    """A topology spread constraint: no domain has more than ``max_skew`` of the neighbours above the one that has fewest."""
+    """A topology spread constraint: no domain has more than ``max_skew`` matching replicas above the one with the fewest."""
 
     among: Neighbours
     max_skew: int
@@ -47,7 +48,7 @@ class Evenly(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
-    """One replica as others see it, and what it asks of them; ``wishes`` are weighted, below 0 where it wants to be apart."""
+    """One replica as others see it, and its own rules; ``wishes`` are weighted, negative for anti-affinity."""
 
     namespace: str
     labels: Labels = ()
@@ -59,7 +60,7 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
     @property
     def asks(self) -> bool:
-        """Whether it asks anything of others."""
+        """Whether it has rules about others."""
         return bool(self.beside or self.apart or self.evenly or self.wishes) or not self.understood
 
 
@@ -97,11 +98,11 @@ class _Spread(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
 
 
 class _NotUnderstood(ValueError):
-    """A rule in words that mean nothing here."""
+    """A rule that is not supported."""
 
 
 def peer_of(template: Template, namespace: str) -> Peer:
-    """What a replica of ``template`` in ``namespace`` is to others, and what it asks of them."""
+    """Return how a replica of ``template`` in ``namespace`` appears to others, and its rules."""
     labels = tuple(sorted(template.labels.items()))
     spec = _mapping(template.pod.get("spec"))
     affinity = _mapping(spec.get("affinity"))
@@ -164,7 +165,7 @@ def _term(term: _Term, namespace: str) -> Neighbours:
 
 def _evenly(one: _Spread, namespace: str) -> Evenly:
     if one.when_unsatisfiable != "DoNotSchedule" or one.max_skew < 1 or one.min_domains < 1:
-        raise _NotUnderstood("a spread that is neither wished for nor demanded")
+        raise _NotUnderstood("a spread must be ScheduleAnyway or DoNotSchedule")
     among = _neighbours(one.topology_key, one.label_selector, (namespace,))
     return Evenly(among=among, max_skew=one.max_skew, min_domains=one.min_domains)
 
@@ -172,7 +173,7 @@ def _evenly(one: _Spread, namespace: str) -> Evenly:
 def _neighbours(
     topology: str, selector: _LabelSelector | None, namespaces: tuple[str, ...] | None
 ) -> Neighbours:
-    """No selector selects nobody, an empty one everybody, as in Kubernetes."""
+    """No selector matches nothing, an empty one everything, as in Kubernetes."""
     if selector is None:
         nobody = Requirement(key="", operator="Exists")
         return Neighbours(topology=topology, expressions=(nobody,), namespaces=namespaces)

@@ -1,6 +1,6 @@
-"""The most that any node has free of each resource, one by one: what is above it fits nowhere.
+"""The largest free amount of each resource on any node: what exceeds it fits nowhere.
 
-Who waits for a whole node while none has half of itself free is found out by this, without a look at any node.
+This detects without a node scan that a job needs a whole node while none is half free.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from muster_core.scheduling.placement.room import Need, Room, whole_gpus
 
 
 class Reach(NamedTuple):
-    """The largest amounts by axis, number of whole GPUs on a node, and part of one GPU (milli)."""
+    """The largest amounts by axis, whole GPUs on a node, and part of one GPU (milli)."""
 
     free: tuple[int, ...]
     gpus: int
     share: int
 
     def covers(self, need: Need) -> bool:
-        """Whether one replica of ``need`` might fit somewhere; False only where it fits nowhere."""
+        """Return whether one replica of ``need`` might fit somewhere; False is definite."""
         return (
             need.possible
             and need.gpus <= self.gpus
@@ -29,7 +29,7 @@ class Reach(NamedTuple):
 
 
 def reach_of(rooms: Iterable[Room], axes: int) -> Reach:
-    """The reach of ``rooms``, which have so many ``axes``; 0 of everything where there are none."""
+    """Return the reach of ``rooms`` with this many ``axes``; all 0 if there are none."""
     free = [0] * axes
     gpus = share = 0
     for room in rooms:

@@ -1,6 +1,6 @@
-"""The free room of one node, and the arithmetic of taking from it.
+"""The free capacity of one node, and its arithmetic.
 
-Rooms are immutable tuples, so that a checkpoint is a reference and nodes with equal rooms fall into one class by hashing.
+Immutable tuples, so that a checkpoint is a reference and nodes with equal capacity form one class by hashing.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from muster_core.scheduling.placement.demand import PODS, Demand
 from muster_core.scheduling.placement.islands import Islands, islands_of
 
 BASE_AXES = ("cpu", "memory", "ephemeral_storage", PODS)
-"""The resources that every node has; extended ones follow in the order in which they were met."""
+"""The resources that every node has; extended ones follow in order of appearance."""
 
 CPU_AXIS = BASE_AXES.index("cpu")
 """The position of milli-CPU."""
 
 
 class Room(NamedTuple):
-    """What is free on a node: ``free`` by axis (negative where others took too much), ``gpus`` in milli-GPU and ``gpu_memory`` in bytes by
-    GPU index. ``islands`` are the GPUs that one fast link joins; empty where the node does not say."""
+    """Free capacity of a node: ``free`` by axis (negative if overcommitted), ``gpus`` in milli-GPU and ``gpu_memory`` in
+    bytes by GPU index. ``islands`` are its NVLink domains; empty if unspecified.
+    """
 
     free: tuple[int, ...]
     gpus: tuple[int, ...]
@@ -30,7 +31,7 @@ class Room(NamedTuple):
 
 
 class Need(NamedTuple):
-    """A demand by axis; ``possible`` is false where it asks for a resource that no node has."""
+    """A demand by axis; ``possible`` is false if it needs a resource that no node has."""
 
     amounts: tuple[tuple[int, int], ...]
     gpus: int
@@ -48,7 +49,7 @@ class Want(NamedTuple):
 
 
 def need_of(demand: Demand, axes: dict[str, int]) -> Need:
-    """``demand`` on ``axes`` (resource -> position)."""
+    """Return ``demand`` on ``axes`` (resource -> position)."""
     return Need(
         amounts=tuple((axes[name], amount) for name, amount in demand.amounts if name in axes),
         gpus=demand.gpus,
@@ -60,7 +61,7 @@ def need_of(demand: Demand, axes: dict[str, int]) -> Need:
 
 
 def empty_room(node: Node, axes: dict[str, int]) -> Room:
-    """The room of ``node`` without any replica and before ``foreign`` GPUs are taken off."""
+    """Return the capacity of ``node`` without replicas and before ``foreign`` GPUs are subtracted."""
     amounts = {**node.allocatable.amounts(), PODS: node.pods}
     foreign = node.foreign.amounts()
     gpus = max(node.allocatable.gpu, 0) // GPU_MILLI
@@ -73,9 +74,9 @@ def empty_room(node: Node, axes: dict[str, int]) -> Room:
 
 
 def take_foreign_gpus(room: Room, foreign: int) -> Room:
-    """Take ``foreign`` milli-GPU off the highest GPUs that no replica uses, then off whatever is left.
+    """Subtract ``foreign`` milli-GPU from the highest GPUs without a replica, then from what is left.
 
-    Nobody says which GPUs others use; taking the highest keeps the lowest, which replicas are given first, stable.
+    Which GPUs others use is unknown; taking the highest keeps the lowest, which replicas get first, stable.
     """
     if foreign <= 0:
         return room
@@ -91,7 +92,7 @@ def take_foreign_gpus(room: Room, foreign: int) -> Room:
 
 
 def subtract(room: Room, need: Need, gpus: Sequence[int]) -> Room:
-    """``room`` after one replica of ``need`` took the GPUs ``gpus``; may go negative."""
+    """Return ``room`` after one replica of ``need`` took the GPUs ``gpus``; may be negative."""
     free = list(room.free)
     for axis, amount in need.amounts:
         free[axis] -= amount
@@ -107,7 +108,7 @@ def subtract(room: Room, need: Need, gpus: Sequence[int]) -> Room:
 
 
 def count(room: Room, need: Need, limit: int) -> int:
-    """How many replicas of ``need`` fit in ``room``, at most ``limit``."""
+    """Return how many replicas of ``need`` fit into ``room``, at most ``limit``."""
     if not need.possible:
         return 0
     fit = limit
@@ -125,10 +126,10 @@ def count(room: Room, need: Need, limit: int) -> int:
 
 
 def choose_gpus(room: Room, need: Need) -> tuple[int, ...]:
-    """The GPUs for one replica of ``need``, which ``count`` found to fit.
+    """Return the GPUs of one replica of ``need`` that fits.
 
-    Whole ones: the lowest, of the fullest island that still holds them where they must be together; a share: the fullest GPU
-    that still holds it.
+    Whole ones: the lowest, of the fullest NVLink domain that holds them if they must be together; a share: the fullest
+    GPU that holds it.
     """
     if need.gpus:
         return tuple(_chosen_whole(room, need, 1))
@@ -139,7 +140,7 @@ def choose_gpus(room: Room, need: Need) -> tuple[int, ...]:
 
 
 def take(room: Room, need: Need, number: int) -> tuple[Room, list[tuple[int, ...]]]:
-    """Take ``number`` replicas of ``need``, which ``count`` found to fit; the room left and each replica's GPUs."""
+    """Take ``number`` replicas of ``need`` that fit; returns the remaining capacity and each replica's GPUs."""
     if not need.gpus and not need.share:
         free = list(room.free)
         for axis, amount in need.amounts:
@@ -156,7 +157,7 @@ def take(room: Room, need: Need, number: int) -> tuple[Room, list[tuple[int, ...
 
 
 def fill(room: Room, wants: Sequence[Want]) -> list[int]:
-    """How many replicas of each want fit when they are taken in this order."""
+    """Return how many replicas of each want fit when taken in this order."""
     counts: list[int] = []
     last = len(wants) - 1
     for position, (need, limit) in enumerate(wants):
@@ -168,12 +169,12 @@ def fill(room: Room, wants: Sequence[Want]) -> list[int]:
 
 
 def is_overfull(room: Room) -> bool:
-    """Whether more was taken than there was."""
+    """Return whether the node is overcommitted."""
     return any(amount < 0 for amounts in (room.free, room.gpus, room.gpu_memory) for amount in amounts)
 
 
 def whole_gpus(room: Room) -> int:
-    """The number of GPUs that nobody uses."""
+    """Return the number of unused GPUs."""
     return room.gpus.count(GPU_MILLI)
 
 
@@ -189,7 +190,7 @@ def _take_whole(room: Room, need: Need, number: int) -> tuple[Room, list[tuple[i
 
 
 def _whole(room: Room, need: Need) -> list[int]:
-    """The GPUs that nobody uses and that have the memory, lowest first."""
+    """Return the unused GPUs with enough memory, lowest first."""
     memory = room.gpu_memory
     return [i for i, milli in enumerate(room.gpus) if milli == GPU_MILLI and memory[i] >= need.memory]
 
@@ -201,7 +202,7 @@ def _whole_fit(room: Room, need: Need) -> int:
 
 
 def _chosen_whole(room: Room, need: Need, number: int) -> list[int]:
-    """The GPUs of ``number`` replicas, one replica's after the other's."""
+    """Return the GPUs of ``number`` replicas, one after the other."""
     if not need.together or not room.islands:
         return _whole(room, need)[: need.gpus * number]
     chosen: list[int] = []
@@ -219,6 +220,6 @@ def _free_by_island(room: Room, need: Need) -> list[list[int]]:
 
 
 def _shares(room: Room, need: Need, index: int) -> int:
-    # A GPU of which too much was taken holds nothing, and not a negative number.
+    # An overcommitted GPU has 0 free, not a negative amount.
     fit = max(room.gpus[index], 0) // need.share
     return min(fit, max(room.gpu_memory[index], 0) // need.memory) if need.memory else fit

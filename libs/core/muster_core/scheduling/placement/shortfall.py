@@ -1,6 +1,6 @@
-"""Why a gang has no room, as numbers: what rules out how many nodes, and what is missing on the others.
+"""Diagnosis of a gang that does not fit: nodes excluded by each filter, and what is missing on the others.
 
-A gang that waits must be able to say how near it is, so that its user knows whether to wait, to ask for less or to ask for other nodes.
+A user decides by it whether to wait, to ask for less, or to ask for other nodes.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _RULED_OUT_WORDS = {
     "NotReady": "not ready",
     "Unschedulable": "cordoned",
     "Taint": "tainted and not tolerated",
-    "NodeSelector": "without the labels selected",
+    "NodeSelector": "without the selected labels",
     "NodeAffinity": "outside the required affinity",
     "Topology": "in no topology domain",
-    "PodRules": "refused because the rules about other pods are not understood",
-    "PodAffinity": "ruled out by what other pods run there",
+    "PodRules": "excluded because the rules about other pods are not supported",
+    "PodAffinity": "excluded by the affinity of pods that run there",
 }
 
 
 class Miss(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource of which there is too little in all: milli-CPU, milli-GPU, bytes or units; ``nodes`` have some of it free."""
+    """A resource that is short in total: milli-CPU, milli-GPU, bytes or units; ``nodes`` have some of it free."""
 
     resource: str
     needed: int
@@ -48,15 +48,15 @@ class Miss(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
-    """Why the gang's floor has no room.
+    """Why the gang's minimum does not fit.
 
-    ``ruled_out`` are (constraint, nodes) pairs, of ``nodes`` in all. ``unmatched`` is the first role that no node admits.
-    ``misses`` has the resources that are short in all, relatively worst first; where it is empty there is enough, but not
-    in pieces that are large enough: then ``tight_role`` is a role that fits on no node, or empty. ``placeable`` of
-    ``needed`` replicas would find room. ``fits_now`` replicas would start now if the floor were lower (0: no smaller gang would).
+    ``ruled_out`` are (filter, nodes) pairs, of ``nodes`` in total. ``unmatched`` is the first role without a feasible
+    node. ``misses`` are the resources that are short in total, relatively worst first; if empty, there is enough but in
+    pieces too small: then ``tight_role`` is a role that fits on no node, or empty. ``placeable`` of ``needed`` replicas
+    would fit. ``fits_now`` replicas would start if the minimum were lower (0: none).
 
-    ``apart`` says that rules about other replicas are among what keeps it from starting. Where all must stand in one domain of
-    ``topology`` there are ``domains`` of it, and the best of them, ``best_domain``, has room for ``in_best_domain`` replicas.
+    ``apart``: inter-replica affinity is among the causes. If all must be in one domain of ``topology``, there are
+    ``domains`` of it, and the best, ``best_domain``, holds ``in_best_domain`` replicas.
     """
 
     needed: int
@@ -78,7 +78,7 @@ class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
 def shortfall_of(
     groups: Sequence[Group], field: Field, policy: PlacementPolicy, *, feasible: bool, fits_now: int = 0
 ) -> Shortfall:
-    """Why ``groups``, which found no room in ``field`` under ``policy``, found none."""
+    """Return why ``groups`` do not fit into ``field`` under ``policy``."""
     snapshot = field.snapshot
     verdicts = {group.slot.rules: snapshot.verdicts(group.slot.rules) for group in groups}
     topology = policy.topology if policy.topology_required else ""
@@ -107,7 +107,7 @@ def shortfall_of(
 
 
 def to_reason(shortfall: Shortfall) -> Reason:
-    """The shortfall for people and programs; numbers are in the units of ``Miss``."""
+    """Return the shortfall as a reason; numbers are in the units of ``Miss``."""
     numbers = {
         "needed_replicas": shortfall.needed,
         "placeable_replicas": shortfall.placeable,
@@ -126,7 +126,7 @@ def to_reason(shortfall: Shortfall) -> Reason:
     if not shortfall.nodes:
         return Reason(code=NO_MATCHING_NODE, message="the pool has no nodes", numbers=numbers)
     if shortfall.unmatched:
-        message = f"no node admits {shortfall.unmatched}: {_ruled_out_words(shortfall)}"
+        message = f"no node is feasible for {shortfall.unmatched}: {_ruled_out_words(shortfall)}"
         return Reason(code=NO_MATCHING_NODE, message=message, numbers=numbers)
     parts = [nearest_miss(shortfall)]
     if shortfall.ruled_out:
@@ -139,7 +139,7 @@ def to_reason(shortfall: Shortfall) -> Reason:
 
 
 def nearest_miss(shortfall: Shortfall) -> str:
-    """How near the gang's floor is to fitting, in words; empty where some role is admitted by no node at all."""
+    """Return the nearest miss in words; empty if a role has no feasible node."""
     if shortfall.unmatched or not shortfall.nodes:
         return ""
     if shortfall.misses:
@@ -148,12 +148,12 @@ def nearest_miss(shortfall: Shortfall) -> str:
 
 
 def constraint_in_words(constraint: str) -> str:
-    """What is said of nodes that ``constraint`` rules out: ``not ready``, ``without the labels selected``."""
+    """Return the text for a filter: ``not ready``, ``without the selected labels``."""
     return _RULED_OUT_WORDS[constraint]
 
 
 def _kept_away(groups: Sequence[Group], field: Field) -> int:
-    """How many nodes would admit the first replica of a group, but for what runs around them; the most of any group."""
+    """Return how many nodes are feasible for the first replica of a group, ignoring affinity to others; the most of any group."""
     asking = {group.slot for group in groups if group.slot.peer is not None}
     if not asking:
         return 0
@@ -204,21 +204,21 @@ def _miss_words(miss: Miss) -> str:
 
 def _tight_words(shortfall: Shortfall) -> str:
     placeable = (
-        f"room for {shortfall.placeable} of the {counted(shortfall.needed, 'replica')} that start together"
+        f"{shortfall.placeable} of the {counted(shortfall.needed, 'replica')} that start together would fit"
     )
     if shortfall.tight_role:
         return f"{placeable}: no node has enough free for one {shortfall.tight_role}"
     if shortfall.apart:
-        return f"{placeable}: the rules about other pods leave no more"
-    return f"{placeable}: there is enough in all, but scattered over nodes"
+        return f"{placeable}: the rules about other pods exclude the rest"
+    return f"{placeable}: there is enough in total, but scattered over nodes"
 
 
 def _domain_words(shortfall: Shortfall) -> str:
     needed = counted(shortfall.needed, "replica")
     among = f"of {counted(shortfall.domains, 'domain')} of {shortfall.topology}"
     if not shortfall.best_domain:
-        return f"{among}, none has room for any of the {needed} that start together"
-    return f"{among}, the best ({shortfall.best_domain}) has room for {shortfall.in_best_domain} of the {needed} that start together"
+        return f"{among}, none holds any of the {needed} that start together"
+    return f"{among}, the best ({shortfall.best_domain}) holds {shortfall.in_best_domain} of the {needed} that start together"
 
 
 def _ruled_out_words(shortfall: Shortfall) -> str:

@@ -1,4 +1,4 @@
-"""What one replica asks: so much room, on nodes of such a kind, among such neighbours."""
+"""A slot: demand, node rules and affinity of one replica."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from muster_core.scheduling.placement.peers import Peer, peer_of
 
 
 class Slot(msgspec.Struct, frozen=True, cache_hash=True):
-    """Replicas of equal slots are interchangeable. ``peer`` is given where some replica of the gang asks something of others."""
+    """Replicas of equal slots are interchangeable. ``peer`` is set if some replica of the gang has inter-replica affinity."""
 
     demand: Demand
     rules: Rules
@@ -19,7 +19,7 @@ class Slot(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 def slot_of(template: Template, policy: PlacementPolicy, namespace: str) -> Slot:
-    """What a replica of ``template`` asks in a job that is placed by ``policy``."""
+    """Return the slot of a replica of ``template`` in a job with the placement ``policy``."""
     peer = peer_of(template, namespace)
     required = (policy.topology,) if policy.topology and policy.topology_required else ()
     return Slot(
@@ -30,5 +30,5 @@ def slot_of(template: Template, policy: PlacementPolicy, namespace: str) -> Slot
 
 
 def without_peer(slot: Slot) -> Slot:
-    """The same for a gang in which nobody asks anything of others, so that labels do not make gangs different."""
+    """Return the slot for a gang without inter-replica affinity, so that labels do not distinguish gangs."""
     return Slot(slot.demand, slot.rules)

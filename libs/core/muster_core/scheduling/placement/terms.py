@@ -1,6 +1,6 @@
-"""Label expressions as Kubernetes writes them, and what they match.
+"""Kubernetes label expressions and their evaluation.
 
-An operator or a value that cannot be understood matches nothing.
+An unknown operator or value matches nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Term(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def term_matches(term: Term, node: Node) -> bool:
-    """Whether ``node`` satisfies every requirement of ``term``."""
+    """Return whether ``node`` satisfies every requirement of ``term``."""
     if not term.match_expressions and not term.match_fields:
         return False
     fields = {"metadata.name": node.name}
@@ -42,7 +42,7 @@ def term_matches(term: Term, node: Node) -> bool:
 
 
 def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """Whether ``labels`` satisfy ``requirement``."""
+    """Return whether ``labels`` satisfy ``requirement``."""
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":
@@ -69,7 +69,7 @@ def _ordered(value: str | None, requirement: Requirement) -> bool:
 
 
 def _number(text: str) -> int | None:
-    """A number as Kubernetes reads it: decimal, of 64 bits, and nothing around or within it."""
+    """Parse a number as Kubernetes does: decimal, 64 bits, without blanks or separators."""
     if not _WHOLE.fullmatch(text):
         return None
     number = int(text)

@@ -1,4 +1,4 @@
-"""What the nodes say to replicas of given rules, asked of each node once and again only when that node changes."""
+"""Feasibility of nodes under given rules, evaluated once for each node and again only when it changes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ _ALIKE_KEPT = 4096
 
 
 class Verdicts:
-    """Which nodes admit replicas of ``rules``, by name; how many each constraint rules out; ``penalties`` of the nodes that admit
-    them but are not liked (above 0)."""
+    """Which nodes pass ``rules``, by name; how many each filter excludes; ``penalties`` of feasible nodes (above 0)."""
 
     __slots__ = ("_admitted", "_alike", "_keys", "_penalties", "_refusals", "_ruled_out", "_rules")
 
@@ -30,28 +29,28 @@ class Verdicts:
 
     @property
     def admitted(self) -> Set[str]:
-        """The names of the nodes that admit the replicas."""
+        """Return the names of the feasible nodes."""
         return self._admitted
 
     @property
     def penalties(self) -> Mapping[str, int]:
-        """How little the replicas like a node, where they do not like it; not every name is of a node that admits them."""
+        """Return the penalties of nodes; some names may be of infeasible nodes."""
         return self._penalties
 
     @property
     def ruled_out(self) -> Mapping[str, int]:
-        """How many nodes each constraint rules out."""
+        """Return how many nodes each filter excludes."""
         if self._ruled_out is None:
             self._ruled_out = Counter(self._refusals.values())
         return self._ruled_out
 
     def judge(self, node: Node) -> None:
-        """Ask ``node``, which is new or has changed."""
+        """Evaluate ``node``, which is new or has changed."""
         self.forget(node.name)
         self._judge(node)
 
     def forget(self, name: str) -> None:
-        """The node is not there any more."""
+        """Remove a node."""
         self._admitted.discard(name)
         if self._refusals.pop(name, None) is not None:
             self._ruled_out = None
@@ -68,7 +67,7 @@ class Verdicts:
             self._penalties[node.name] = disliked
 
     def _answer(self, node: Node) -> tuple[str, int]:
-        """The refusal and the penalty; nodes that are alike in all that the rules look at are asked once."""
+        """Return filter and penalty; nodes that are alike in all that the rules look at are evaluated once."""
         if self._keys is None:
             return refusal(self._rules, node), penalty(self._rules, node)
         labels = node.labels

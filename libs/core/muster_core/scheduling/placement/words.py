@@ -1,4 +1,4 @@
-"""Amounts and counts in the words that people read in a reason."""
+"""Amounts and counts as text for reasons."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
 
 def amount_in_words(resource: str, amount: int) -> str:
-    """An amount without the resource's name: ``1.5`` for 1500 milli-CPU, ``512 MiB`` for bytes, units as they are."""
+    """Return an amount without the resource's name: ``1.5`` for 1500 milli-CPU, ``512 MiB`` for bytes."""
     if resource in _BYTES:
         return _bytes(amount)
     return _thousandths(amount) if resource in _MILLI else str(amount)
 
 
 def demand_in_words(resource: str, amount: int) -> str:
-    """An amount with the resource's name: ``4 CPU``, ``512 MiB of memory``, ``2 pods``."""
+    """Return an amount with the resource's name: ``4 CPU``, ``512 MiB of memory``, ``2 pods``."""
     if resource == "pods":
         return counted(amount, "pod")
     joint = " of " if resource in _BYTES else " "
@@ -26,17 +26,17 @@ def demand_in_words(resource: str, amount: int) -> str:
 
 
 def name_in_words(resource: str) -> str:
-    """``CPU``, ``GPU memory``; extended resources as they are."""
+    """Return ``CPU``, ``GPU memory``; extended resources unchanged."""
     return _NAMES.get(resource, resource)
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 node``, ``2 nodes``."""
+    """Return ``1 node``, ``2 nodes``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def listed(parts: Iterable[str], most: int = 3) -> str:
-    """``a``, ``a and b``, ``a, b and c``; of more than ``most`` the first ones, and how many others."""
+    """Return ``a``, ``a and b``, ``a, b and c``; of more than ``most`` the first ones and the number of others."""
     every = list(parts)
     named = every if len(every) <= most else [*every[:most], f"{len(every) - most} more"]
     return f"{', '.join(named[:-1])} and {named[-1]}" if len(named) > 1 else "".join(named)

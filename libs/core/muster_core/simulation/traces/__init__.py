@@ -1,4 +1,4 @@
-"""Traces of jobs: Muster's own, and those that have been published."""
+"""Workload traces: Muster's format, and published ones."""
 
 from muster_core.simulation.traces.model import GPU_MODEL_LABEL, Trace, TraceJob, stretched
 from muster_core.simulation.traces.names import FORMATS

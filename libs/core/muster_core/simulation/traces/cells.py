@@ -1,4 +1,4 @@
-"""Reads the cells of a table as what they are to be, and collects all that is wrong with them."""
+"""Read typed cells of a table, collecting problems."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_PROBLEMS = 100
 
 
 class Cells:
-    """The rows of one table; ``problems`` has what was wrong, the first hundred of it."""
+    """The rows of one table; ``problems`` has the first hundred problems."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -21,20 +21,20 @@ class Cells:
         self._failed = False
 
     def turn_to(self, line: int, row: Mapping[str, str]) -> None:
-        """Go on with the next row."""
+        """Advance to the next row."""
         self._line, self._row, self._failed = line, row, False
 
     @property
     def failed(self) -> bool:
-        """Whether something was wrong with the row."""
+        """Whether the row has a problem."""
         return self._failed
 
     def text(self, column: str) -> str:
-        """A cell as it stands, without the blanks around it; empty where there is none."""
+        """Return a cell without surrounding blanks; empty if absent."""
         return self._row.get(column, "").strip()
 
     def number(self, column: str, *, default: float | None = None, least: float = 0) -> float:
-        """A finite number of at least ``least``; an empty cell is ``default``, or a problem where there is none."""
+        """Return a finite number of at least ``least``; an empty cell is ``default``, or a problem without one."""
         text = self.text(column)
         if not text and default is not None:
             return default
@@ -47,14 +47,14 @@ class Cells:
         return value
 
     def whole(self, column: str, *, default: int | None = None, least: int = 0) -> int:
-        """The same, of whole numbers."""
+        """Return a whole number; see ``number``."""
         value = self.number(column, default=default, least=least)
         if value != int(value):
             self._refuse(column, self.text(column), "a whole number")
         return int(value)
 
     def instant(self, column: str) -> float:
-        """Seconds: a number as it stands, or a date and time as seconds since the epoch (UTC where it names no zone)."""
+        """Return seconds: a number, or a date and time as seconds since the epoch (UTC without a zone)."""
         text = self.text(column)
         try:
             return float(text)
@@ -66,7 +66,7 @@ class Cells:
     def wrong(
         self, column: str, message: str, *, found: str = "", fix: str = "", code: str = "Invalid"
     ) -> None:
-        """Something else is wrong with the row."""
+        """Record another problem of the row."""
         self._failed = True
         if len(self.problems) < _MOST_PROBLEMS:
             self.problems.append(
@@ -74,7 +74,7 @@ class Cells:
             )
 
     def note(self, column: str, message: str, *, fix: str = "") -> None:
-        """Something is odd, though the row can be used or does no harm."""
+        """Record a warning; the row can be used."""
         if len(self.problems) < _MOST_PROBLEMS:
             self.problems.append(
                 Problem(
@@ -94,7 +94,7 @@ class Cells:
 
 
 def moment(text: str) -> float | None:
-    """Seconds since the epoch of an ISO date and time, or None; UTC where it names no zone."""
+    """Return seconds since the epoch of an ISO date and time, or None; UTC without a zone."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

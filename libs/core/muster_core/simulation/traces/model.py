@@ -1,4 +1,4 @@
-"""A trace: jobs with their arrivals and their work, whatever file they came from."""
+"""A workload trace: jobs with arrivals and work, of any file format."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from muster_core.models import Problem, Resources
 from muster_core.simulation.work import ASSUMED_SERIAL, Work, fixed, taking
 
 GPU_MODEL_LABEL = "gpu-model"
-"""The node label by which jobs of traces say which GPUs they take."""
+"""The node label that trace jobs select GPU models by."""
 
 
 class TraceJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One job: ``replicas`` equal workers of ``worker`` each, from ``min`` to ``max`` of them.
+    """One job: ``replicas`` equal workers of ``worker`` each, from ``min`` to ``max``.
 
-    ``submit_us`` counts from the first arrival of the trace. ``gpu_models`` are those that it takes, empty for any. ``line`` is where it
-    stands in its file.
+    ``submit_us`` counts from the first arrival of the trace. ``gpu_models`` are the accepted models, empty for any.
+    ``line`` is its line in the file.
     """
 
     name: str
@@ -34,12 +34,12 @@ class TraceJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_elastic(self) -> bool:
-        """Whether it may have another size than the one that it asks for."""
+        """Whether its size may change."""
         return self.min < self.max
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read: the jobs by arrival, from a file of ``format``, and every problem; jobs with an error are not among ``jobs``."""
+    """The jobs by arrival, from a file of ``format``, and every problem; jobs with an error are left out."""
 
     format: str
     jobs: tuple[TraceJob, ...] = ()
@@ -47,14 +47,14 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def work_of(seconds: float, replicas: int, *, elastic: bool, serial: int | None = None) -> Work:
-    """The work of a job that took ``seconds`` with ``replicas`` workers: only where it may have others does their number matter."""
+    """Return the work of a job that took ``seconds`` with ``replicas`` workers: their number matters only if it may change."""
     if not elastic and serial is None:
         return fixed(seconds)
     return taking(seconds, replicas, ASSUMED_SERIAL if serial is None else serial)
 
 
 def stretched(job: TraceJob, factor: float) -> TraceJob:
-    """The same job as an elastic one, from one worker to ``factor`` times as many as it asks for."""
+    """Return the job as an elastic one, from one worker to ``factor`` times its workers."""
     most = max(job.replicas, int(job.replicas * factor))
     work = job.work
     if work.is_fixed and work.amount_us is not None:

@@ -1,4 +1,4 @@
-"""The names of the formats of traces, for those who only want to name them."""
+"""The names of trace formats, importable without the readers."""
 
 from __future__ import annotations
 

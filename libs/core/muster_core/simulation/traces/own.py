@@ -1,4 +1,4 @@
-"""Muster's own columns: everything that the simulator can take into account of a job."""
+"""Muster's own columns: everything that the simulator uses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _GIB = 2**30
 
 
 def read(cells: Cells, line: int) -> TraceJob | None:
-    """One row: ``work_s`` is what one worker alone would need, ``duration_s`` what ``replicas`` of them need."""
+    """Read one row: ``work_s`` is the time of one worker alone, ``duration_s`` that of ``replicas`` workers."""
     replicas = cells.whole("replicas", default=1, least=1)
     least = cells.whole("min", default=replicas, least=1)
     most = cells.whole("max", default=replicas, least=1)
@@ -38,9 +38,9 @@ def read(cells: Cells, line: int) -> TraceJob | None:
     if not least <= replicas <= most:
         cells.wrong("replicas", f"replicas is {replicas}, which is not between min {least} and max {most}")
     if serial > _WHOLE:
-        cells.wrong("serial", f"serial is a part of the work, from 0 to 1, not {serial / _WHOLE:g}")
+        cells.wrong("serial", f"serial must be a fraction from 0 to 1, not {serial / _WHOLE:g}")
     if bool(cells.text("duration_s")) == bool(cells.text("work_s")):
-        cells.wrong("duration_s", "a job has either duration_s or work_s", fix="fill in one of the two")
+        cells.wrong("duration_s", "a job needs either duration_s or work_s", fix="fill in one of the two")
         return None
     given = serial if cells.text("serial") else None
     if cells.text("work_s"):

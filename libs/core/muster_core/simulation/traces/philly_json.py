@@ -1,4 +1,4 @@
-"""The job log of Philly (ATC'19), ``cluster_job_log``: a JSON list of jobs with the attempts that were scheduled."""
+"""Philly's job log (ATC'19), ``cluster_job_log``: a JSON list of jobs with their scheduled attempts."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class _Job(msgspec.Struct, frozen=True):
 
 
 def read(text: str) -> Trace:
-    """Jobs that ran: as long as their attempts together, on as many GPUs as the largest of them had."""
+    """Read jobs that ran: as long as their attempts together, on as many GPUs as the largest attempt."""
     try:
         found = msgspec.json.decode(text, type=tuple[_Job, ...])
     except msgspec.MsgspecError as error:
-        problem = Problem(code="Invalid", path="$", message=f"this is no job log of Philly: {error}")
+        problem = Problem(code="Invalid", path="$", message=f"this is not a Philly job log: {error}")
         return Trace(format=PHILLY_JSON, problems=(problem,))
     jobs: list[TraceJob] = []
     problems: list[Problem] = []
@@ -50,7 +50,7 @@ def read(text: str) -> Trace:
                 Problem(
                     code="Note",
                     path=f"$[{position}]",
-                    message=f"{one.jobid} has no attempt with a beginning, an end and GPUs; it is left out",
+                    message=f"{one.jobid} has no attempt with a start, an end and GPUs; it is left out",
                     severity=Severity.WARNING,
                 )
             )

@@ -1,7 +1,8 @@
 """The columns of published traces.
 
-Sources: Tiresias (NSDI'19) ``simulator/*_job.csv``; Muri (SIGCOMM'22) ``trace-data/*.csv``, in milliseconds; Pollux (OSDI'21)
-``workloads/*.csv`` and its extract of Philly, ``philly.csv``; Alibaba's cluster-trace-gpu-v2023 ``openb_pod_list_*.csv``.
+Sources: Tiresias (NSDI'19) ``simulator/*_job.csv``; Muri (SIGCOMM'22) ``trace-data/*.csv``, in milliseconds; Pollux
+(OSDI'21) ``workloads/*.csv`` and its extract of Philly, ``philly.csv``; Alibaba's cluster-trace-gpu-v2023
+``openb_pod_list_*.csv``.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _MS_PER_S = 1000
 _ONE_GPU = Resources(gpu=GPU_MILLI)
 
 _GPU_HOURS = {"ncf": 0.2, "cifar10": 0.5, "bert": 3.0, "deepspeech2": 3.0, "yolov3": 20.0, "imagenet": 200.0}
-"""GPU-hours by application, of the order that Pollux' Table 1 gives for its classes (S below 1, M to 10, L to 100, XL to 1000)."""
+"""GPU-hours by application, of the order of Pollux' Table 1 (S below 1, M to 10, L to 100, XL to 1000)."""
 
 
 def read_tiresias(cells: Cells, line: int) -> TraceJob:
-    """Seconds; ``num_gpu`` workers of one GPU."""
+    """Tiresias: seconds; ``num_gpu`` workers of one GPU."""
     return _gang(
         line=line,
         name=f"job-{cells.text('job_id')}",
@@ -43,7 +44,7 @@ def read_tiresias(cells: Cells, line: int) -> TraceJob:
 
 
 def read_muri(cells: Cells, line: int) -> TraceJob:
-    """Milliseconds; ``num_gpu`` workers of one GPU."""
+    """Muri: milliseconds; ``num_gpu`` workers of one GPU."""
     return _gang(
         line=line,
         name=f"job-{cells.text('job_id')}",
@@ -55,7 +56,7 @@ def read_muri(cells: Cells, line: int) -> TraceJob:
 
 
 def read_philly(cells: Cells, line: int) -> TraceJob:
-    """Dates and seconds; ``num_gpus`` workers of one GPU, a queue for every virtual cluster."""
+    """Philly: dates and seconds; ``num_gpus`` workers of one GPU, a queue for every virtual cluster."""
     return _gang(
         line=line,
         name=f"job-{line}",
@@ -67,7 +68,7 @@ def read_philly(cells: Cells, line: int) -> TraceJob:
 
 
 def read_pollux(cells: Cells, line: int) -> TraceJob | None:
-    """Jobs of any number of GPUs; the file does not say how much they compute, their application does."""
+    """Pollux: elastic jobs; their application determines their work."""
     replicas = cells.whole("num_replicas", least=1)
     application = cells.text("application")
     hours = _GPU_HOURS.get(application)
@@ -78,9 +79,9 @@ def read_pollux(cells: Cells, line: int) -> TraceJob | None:
     else:
         cells.wrong(
             "application",
-            f"nothing is known of the application {application!r}",
+            f"the application {application!r} is unknown",
             found=application,
-            fix=f"give a column duration (seconds), or one of {', '.join(sorted(_GPU_HOURS))}",
+            fix=f"add a column duration (seconds), or use one of {', '.join(sorted(_GPU_HOURS))}",
         )
         return None
     return TraceJob(
@@ -96,11 +97,11 @@ def read_pollux(cells: Cells, line: int) -> TraceJob | None:
 
 
 def read_openb(cells: Cells, line: int) -> TraceJob | None:
-    """Pods: whole GPUs, or a share of one; those that never ran are left out."""
+    """openb: pods with whole GPUs, or a share of one; pods that never ran are left out."""
     name = cells.text("name")
     began = cells.text("scheduled_time")
     if cells.text("pod_phase") == "Pending" and not began:
-        cells.note("pod_phase", f"{name} was never scheduled, so that nobody knows how long it would run")
+        cells.note("pod_phase", f"{name} was never scheduled, so its run time is unknown")
         return None
     created = cells.number("creation_time")
     start = cells.number("scheduled_time", default=created)
@@ -109,7 +110,7 @@ def read_openb(cells: Cells, line: int) -> TraceJob | None:
     if number > 1 and milli not in {0, GPU_MILLI}:
         cells.wrong(
             "gpu_milli",
-            f"{name} asks for {number} GPUs of {milli} milli-GPU each; several GPUs are whole ones",
+            f"{name} asks for {number} GPUs of {milli} milli-GPU each; several GPUs must be whole",
         )
     models = cells.text("gpu_spec")
     return TraceJob(

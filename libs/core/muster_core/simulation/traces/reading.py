@@ -1,4 +1,4 @@
-"""Text -> trace. The format is recognised by the names of its columns; where they fit several, nobody guesses."""
+"""Parse traces. The format is recognised by its column names; ambiguity is an error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ReadRow = Callable[[Cells, int], TraceJob | None]
 
 
 class TableFormat(msgspec.Struct, frozen=True, kw_only=True):
-    """A format of tables: the columns that it must have, those that it may have, and how a row is read."""
+    """A tabular format: required columns, optional columns, and a row reader."""
 
     name: str
     required: frozenset[str]
@@ -51,9 +51,9 @@ _TABLES = (
 
 
 def read_trace(text: str, *, format_name: str = "") -> Trace:
-    """Read a trace; ``format_name`` (one of ``FORMATS``) says what it is where its columns do not.
+    """Parse a trace; ``format_name`` (one of ``FORMATS``) overrides recognition by columns.
 
-    The first arrival is the beginning. Names that occur twice get a number.
+    The first arrival is time 0. Repeated names get a number.
     """
     if format_name == PHILLY_JSON or (not format_name and text.lstrip()[:1] == "["):
         trace = philly_json.read(text)
@@ -73,7 +73,7 @@ def _read_table(text: str, format_name: str) -> Trace:
     for column in columns:
         if column not in table.known:
             cells.turn_to(1, {})
-            cells.note(column, f"{table.name} has no column {column!r}: it is not read")
+            cells.note(column, f"{table.name} has no column {column!r}: it is ignored")
     jobs: list[TraceJob] = []
     try:
         for row in reader:
@@ -83,7 +83,7 @@ def _read_table(text: str, format_name: str) -> Trace:
                 jobs.append(job)
     except csv.Error as error:
         cells.turn_to(reader.line_num, {})
-        cells.wrong("", f"this is no table: {error}")
+        cells.wrong("", f"this is not a table: {error}")
     if not jobs and not cells.problems:
         cells.turn_to(1, {})
         cells.wrong("", "there are no jobs in it")
@@ -106,12 +106,12 @@ def _chosen(columns: Sequence[str], format_name: str) -> TableFormat | Problem:
         return fitting[0]
     if fitting:
         names = ", ".join(one.name for one in fitting)
-        return _problem(f"the columns are those of several formats: {names}", fix="say which with --format")
+        return _problem(f"the columns match several formats: {names}", fix="choose one with --format")
     nearest = min(_TABLES, key=lambda one: (len(one.required - given), one.name != OWN))
     missing = ", ".join(sorted(nearest.required - given))
     named = ", ".join(columns[:20]) or "none"
     return _problem(
-        f"the columns ({named}) are those of no format that is known",
+        f"the columns ({named}) match no known format",
         fix=f"nearest is {nearest.name}, which has {missing} as well",
     )
 
@@ -137,5 +137,5 @@ def _unique(name: str, used: dict[str, int]) -> str:
 
 
 def columns_of() -> Mapping[str, tuple[frozenset[str], frozenset[str]]]:
-    """By format of tables: the columns that it must have, and all that are read."""
+    """Return by tabular format its required columns, and all columns it reads."""
     return {table.name: (table.required, table.known) for table in _TABLES}

@@ -156,7 +156,7 @@ def test_a_required_topology_domain_is_too_small(empty: ScenarioPool) -> None:
     policy = PlacementPolicy(topology="zone", topology_required=True)
     empty.submit(msgspec.structs.replace(asking(empty, "a", 6), placement=policy))
     said = explained(empty, "a")
-    assert said.nearest_miss.startswith("of 2 domains of zone, the best (a) has room for 4 of the 6 replicas")
+    assert said.nearest_miss.startswith("of 2 domains of zone, the best (a) holds 4 of the 6 replicas")
     assert f"{NOW}if one domain of zone were preferred and not required" in remedies(said)
     preferred = msgspec.structs.replace(policy, topology_required=False)
     empty.submit(msgspec.structs.replace(asking(empty, "b", 6), placement=preferred))

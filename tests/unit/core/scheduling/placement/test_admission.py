@@ -123,7 +123,7 @@ def test_nodes_that_are_not_ready_or_cordoned_get_nothing(scene: Scene) -> None:
     assert isinstance(found, Shortfall)
     reason = to_reason(found)
     assert reason.code == "NoMatchingNode"
-    assert reason.message == "no node admits ps: of 2 nodes, 1 not ready, 1 cordoned"
+    assert reason.message == "no node is feasible for ps: of 2 nodes, 1 not ready, 1 cordoned"
 
 
 def test_roles_may_be_bound_to_different_nodes(scene: Scene) -> None:

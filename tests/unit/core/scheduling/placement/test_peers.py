@@ -70,7 +70,7 @@ def test_more_of_them_than_nodes_wait_and_say_why(scene: Scene) -> None:
     assert isinstance(found, Shortfall)
     reason = to_reason(found)
     assert reason.message.startswith(
-        "room for 3 of the 4 replicas that start together: the rules about other pods leave no more"
+        "3 of the 4 replicas that start together would fit: the rules about other pods exclude the rest"
     )
     assert found.fits_now == 3
 
@@ -173,7 +173,7 @@ def test_a_rule_that_is_not_understood_admits_nothing(scene: Scene, pod: dict[st
     assert isinstance(found, Shortfall)
     reason = to_reason(found)
     assert reason.code == "NoMatchingNode"
-    assert "the rules about other pods are not understood" in reason.message
+    assert "the rules about other pods are not supported" in reason.message
 
 
 def test_labels_make_no_difference_where_nobody_asks_about_them(scene: Scene) -> None:
@@ -196,4 +196,4 @@ def test_nodes_that_what_runs_rules_out_are_counted(scene: Scene) -> None:
     found = place(gang_of(scene.job(2, floor=2, ps=None, labels=MINE, pod=pod)), snapshot)
     assert isinstance(found, Shortfall)
     assert found.ruled_out == (("PodAffinity", 2),)
-    assert "of 3 nodes, 2 ruled out by what other pods run there" in to_reason(found).message
+    assert "of 3 nodes, 2 excluded by the affinity of pods that run there" in to_reason(found).message

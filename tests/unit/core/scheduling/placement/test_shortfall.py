@@ -36,7 +36,7 @@ def test_enough_in_all_but_scattered_is_said_so(scene: Scene) -> None:
     reason = to_reason(found)
     assert reason.code == "InsufficientResources"
     assert reason.message == (
-        "room for 1 of the 2 replicas that start together: no node has enough free for one worker; "
+        "1 of the 2 replicas that start together would fit: no node has enough free for one worker; "
         "the empty pool could not hold it either"
     )
 

@@ -73,7 +73,7 @@ def test_a_required_domain_makes_a_gang_smaller_or_wait(scene: Scene) -> None:
     assert isinstance(waiting, Shortfall)
     reason = to_reason(waiting)
     assert reason.message.startswith(
-        f"of 2 domains of {RACK}, the best (a) has room for 9 of the 13 replicas that start together"
+        f"of 2 domains of {RACK}, the best (a) holds 9 of the 13 replicas that start together"
     )
     assert "9 replicas would fit now" in reason.message
     assert (reason.numbers["domains"], reason.numbers["in_best_domain"]) == (2, 9)
