@@ -90,7 +90,7 @@ class Witness:
             state.boot == self._boot
             and process is not None
             and process.start == state.start
-            and not process.gone
+            and not process.is_gone
         )
 
     def _running(self, job_id: str) -> set[ReplicaId]:

@@ -42,7 +42,7 @@ def running_replicas(root: Path) -> list[Running]:
         for replica in layout.replicas(job_id):
             folder = layout.replica(replica)
             state = read_state(folder)
-            if state is None or state.final or state.boot != boot:
+            if state is None or state.is_final or state.boot != boot:
                 continue
             descriptor = open_process(state.shim_pid, state.shim_start)
             if descriptor is not None:

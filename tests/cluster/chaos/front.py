@@ -1,7 +1,7 @@
 """An HTTPS server in front of an API server, which passes everything on but for what a script says.
 
-It makes failures of the network and of the server exact: a write that was done and not answered is one request, chosen by its number. The
-client under test knows nothing of it but an address and a certificate.
+It makes failures of the network and of the server exact: a write that was done and not answered is one request, chosen by its number.
+The client under test knows nothing of it but an address and a certificate.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The API server's own record of every pod, event by event in the order of its versions, and what follows from it.
 
-Nothing that Muster says of itself is asked: who was on which node when is the fold of what the API server has stored. Only when a gang was
-placed is in Muster's log alone.
+Nothing that Muster says of itself is asked: who was on which node when is the fold of what the API server has stored. Only when a gang
+was placed is in Muster's log alone.
 """
 
 from __future__ import annotations

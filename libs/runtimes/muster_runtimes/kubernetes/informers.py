@@ -1,7 +1,7 @@
 """The local view of the pods and config maps of the owned partitions: informers that watch them, and the store of every run of a replica.
 
-An end is final. It stays in the store after its pod is deleted, until the job is forgotten, so that a later comparison does not take the
-replica for lost.
+An end is final. It stays in the store after its pod is deleted, until the job is forgotten, so that a later comparison does not take
+the replica for lost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Labels, annotations and selectors of Muster's objects in a cluster.
 
-The labels alone tell whether an object is Muster's and which run of which replica it belongs to, so that a new pod-launcher needs nothing
-else. Objects also have Kubeflow's labels, for tools that select by them.
+The labels alone tell whether an object is Muster's and which run of which replica it belongs to, so that a new pod-launcher needs
+nothing else. Objects also have Kubeflow's labels, for tools that select by them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The objects of a job: its pods, its config map and its headless services. Pure.
 
-A pod is the user's own template, if there is one, with Muster's decisions added. The manifest has the node's name, so no scheduler handles
-it: one write instead of three, and the kubelet has the last word.
+A pod is the user's own template, if there is one, with Muster's decisions added. The manifest has the node's name, so no scheduler
+handles it: one write instead of three, and the kubelet has the last word.
 
 The config map holds the list of members and the files of the job's framework, and owns all objects of the job. A change reaches running
-replicas when their kubelet syncs its volumes (about a minute). A small gang of fixed size without services needs no config map: each pod
-carries the list in an annotation, and is owned by its node.
+replicas when their kubelet syncs its volumes (about a minute). A small gang of fixed size without services needs no config map: each
+pod carries the list in an annotation, and is owned by its node.
 """
 
 from __future__ import annotations

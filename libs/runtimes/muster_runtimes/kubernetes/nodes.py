@@ -1,6 +1,7 @@
 """The nodes of the pool: an informer for them and for the pods of others on them, and the conversion to the model's nodes.
 
-Every instance watches the nodes, to know which of them are unavailable. Only the instance that reports nodes watches the pods of others.
+Every instance watches the nodes, to know which of them are unavailable. Only the instance that reports nodes watches the pods of
+others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From a pod to the observation of its replica: a pure function of one object at one instant.
 
-A replica that ended by itself has EXITED. A replica that the cluster removed (rejection or eviction by the kubelet, a drain, a lost node, a
-deletion that Muster did not request) is REJECTED with a reason: its gang is placed again, and it does not count as a failure.
+A replica that ended by itself has EXITED. A replica that the cluster removed (rejection or eviction by the kubelet, a drain, a lost
+node, a deletion that Muster did not request) is REJECTED with a reason: its gang is placed again, and it does not count as a failure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A reflector: a local copy of a collection, kept by one list and a watch from there on.
 
-The list-watch loop of the client library repeats a watch from an expired resource version and never lists again. This one lists again on
-410, uses bookmarks, detects silent connections and backs off. An object is removed only by an event of the API server, or by a list without
-a resource version, which is a quorum read.
+The list-watch loop of the client library repeats a watch from an expired resource version and never lists again. This one lists again
+on 410, uses bookmarks, detects silent connections and backs off. An object is removed only by an event of the API server, or by a list
+without a resource version, which is a quorum read.
 
 Pods are watched in protobuf: the API server encodes protobuf events once for all watchers, JSON events for each watcher.
 """

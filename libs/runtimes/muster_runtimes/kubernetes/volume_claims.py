@@ -1,7 +1,7 @@
 """Volume claims that are bound on first use (``WaitForFirstConsumer``): selects their node.
 
-Normally kube-scheduler sets the annotation that makes the provisioner act. It never sees Muster's pods, so the runtime sets it before it
-writes the pod. For ephemeral volumes, whose claims Kubernetes creates after the pod, it does so as soon as they exist.
+Normally kube-scheduler sets the annotation that makes the provisioner act. It never sees Muster's pods, so the runtime sets it before
+it writes the pod. For ephemeral volumes, whose claims Kubernetes creates after the pod, it does so as soon as they exist.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """WebSockets of the API server with Kubernetes' channel subprotocols: the first byte of a frame is its channel.
 
-A server answers pings in the order in which it reads frames, so a pong shows that everything sent before its ping is read. A server does
-not read while a command does not read its input; therefore silence means a lost connection only if all sent frames have been read.
+A server answers pings in the order in which it reads frames, so a pong shows that everything sent before its ping is read. A server
+does not read while a command does not read its input; therefore silence means a lost connection only if all sent frames have been read.
 """
 
 from __future__ import annotations

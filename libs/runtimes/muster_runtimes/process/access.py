@@ -1,4 +1,8 @@
-"""DOC."""
+"""Commands in replicas, and connections to the ports that they listen on.
+
+A command has the replica's environment and working directory, and runs in its own session, which ends with the command, the replica or
+pod-launcher.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +45,7 @@ from muster_runtimes.protocols import (
 
 
 class AsyncDescriptor:
-    """Owns ``number``, which ``aclose`` closes. One reader and one writer at a time."""
+    """A pipe or a pseudo-terminal for asyncio, which owns the descriptor ``number``; one reader and one writer at a time."""
 
     def __init__(self, number: int) -> None:
         os.set_blocking(number, False)
@@ -49,26 +53,26 @@ class AsyncDescriptor:
 
     @property
     def number(self) -> int:
-        """The descriptor. Raises ``ValueError`` when it is closed."""
+        """The descriptor. Raises ``ValueError`` if it is closed."""
         if self._number is None:
             raise ValueError("closed")
         return self._number
 
-    async def read(self, most: int) -> bytes:
-        """At most so many bytes, as soon as there are any; empty at the end."""
+    async def read(self, limit: int) -> bytes:
+        """Return at most ``limit`` bytes as soon as there are any; empty at the end."""
         while self._number is not None:
             try:
-                return os.read(self._number, most)
+                return os.read(self._number, limit)
             except BlockingIOError:
                 loop = asyncio.get_running_loop()
                 await self._ready(loop.add_reader, loop.remove_reader)
             except OSError:
-                # A terminal that nobody has open any more answers so.
+                # A pseudo-terminal whose other side is closed reports an error.
                 return b""
         return b""
 
     async def write(self, data: bytes) -> None:
-        """Write all of it; what nobody reads any more is dropped."""
+        """Write all data; data without a reader is dropped."""
         rest = memoryview(data)
         while rest and self._number is not None:
             try:
@@ -80,7 +84,7 @@ class AsyncDescriptor:
                 return
 
     def close(self) -> None:
-        """Close it."""
+        """Close the descriptor."""
         number, self._number = self._number, None
         if number is not None:
             loop = asyncio.get_running_loop()
@@ -93,11 +97,11 @@ class AsyncDescriptor:
         number = self.number
         ready = asyncio.get_running_loop().create_future()
 
-        def notify() -> None:
+        def set_ready() -> None:
             if not ready.done():
                 ready.set_result(None)
 
-        add(number, notify)
+        add(number, set_ready)
         try:
             await ready
         finally:
@@ -112,18 +116,18 @@ _LONGEST_ANSWER = 1 << 16
 _END_S = 5.0
 _TERM = "xterm-256color"
 
-_answer_decoder = msgspec.json.Decoder(ExecResult)
+_result_decoder = msgspec.json.Decoder(ExecResult)
 
 
 class _Control:
-    """The way to what runs a command, which says when it runs and how it ended."""
+    """The control socket of ``exec_session.py``."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
         self._lines = b""
 
-    async def ask(self, request: object) -> None:
-        """Have the command run; returns once it runs, or cannot."""
+    async def start(self, request: object) -> None:
+        """Start the command; returns when it runs or has failed to start."""
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(self._end, msgspec.json.encode(request) + b"\n")
         while b"\n" not in self._lines and await self._receive():
@@ -131,13 +135,13 @@ class _Control:
         self._lines = self._lines.removeprefix(_RUNS)
 
     async def ended(self) -> ExecResult:
-        """How it ended, once it has."""
+        """Return the result when the command has ended."""
         while await self._receive():
             pass
         return (
-            _answer_decoder.decode(self._lines)
+            _result_decoder.decode(self._lines)
             if self._lines
-            else ExecResult(KILLED, "what ran it was killed")
+            else ExecResult(KILLED, "the process that ran the command was killed")
         )
 
     async def _receive(self) -> bool:
@@ -147,7 +151,7 @@ class _Control:
 
 
 class ProcessExecSession:
-    """A command's three ends. ``err`` is None where stderr is stdout, ``stdin`` where there is no input."""
+    """An ``ExecSession`` of this machine. ``err`` is None if stderr is part of stdout, ``stdin`` is None without input."""
 
     def __init__(
         self,
@@ -160,7 +164,7 @@ class ProcessExecSession:
         in_terminal: bool,
     ) -> None:
         self.pid = pid
-        """The process of which all others of the command descend."""
+        """The ancestor of all processes of the command."""
         self._control = control
         self._stdin = stdin
         self._out = out
@@ -173,7 +177,7 @@ class ProcessExecSession:
             await self._stdin.write(data)
 
     async def end_input(self) -> None:
-        """See ``ExecSession``. A terminal has no end but the character for it, which ends a line's input where nothing is in the line."""
+        """See ``ExecSession``. A terminal gets the end-of-file character, which works at the beginning of a line."""
         if self._in_terminal and self._stdin is not None:
             await self._stdin.write(b"\x04")
         elif self._stdin is not None:
@@ -214,9 +218,9 @@ class ProcessExecSession:
 
 @asynccontextmanager
 async def execute(spec: ReplicaSpec, shim: int, command: ExecCommand) -> AsyncGenerator[ProcessExecSession]:
-    """Run ``command`` as ``spec`` says that its replica runs, until that ends: until ``shim``, a pidfd, is readable."""
+    """Run a command like the replica of ``spec``, at most until the pidfd ``shim`` is readable."""
     request = {
-        "words": command.argv,
+        "argv": command.argv,
         "env": {"TERM": _TERM, **spec.env} if command.terminal else spec.env,
         "cwd": spec.cwd,
         "terminal": command.terminal is not None,
@@ -227,7 +231,7 @@ async def execute(spec: ReplicaSpec, shim: int, command: ExecCommand) -> AsyncGe
         with ExitStack() as theirs:
             theirs.callback(other.close)
             ends = _terminal(command.terminal, ours, theirs) if command.terminal else _pipes(ours, theirs)
-            process = subprocess.Popen(  # noqa: ASYNC220 (it returns at once)
+            process = subprocess.Popen(  # noqa: ASYNC220 (does not block)
                 [sys.executable, "-I", "-S", "-X", "utf8", str(_SESSION), str(other.fileno()), str(shim)],
                 stdin=ends.theirs[0] if command.has_input or command.terminal else subprocess.DEVNULL,
                 stdout=ends.theirs[1],
@@ -240,11 +244,11 @@ async def execute(spec: ReplicaSpec, shim: int, command: ExecCommand) -> AsyncGe
             ends.stdin.close()
         control.setblocking(False)
         try:
-            session = _Control(control)
-            await session.ask(request)
+            session_control = _Control(control)
+            await session_control.start(request)
             yield ProcessExecSession(
                 pid=process.pid,
-                control=session,
+                control=session_control,
                 stdin=ends.stdin,
                 out=ends.out,
                 err=ends.err,
@@ -256,7 +260,7 @@ async def execute(spec: ReplicaSpec, shim: int, command: ExecCommand) -> AsyncGe
 
 
 class _Ends(msgspec.Struct, frozen=True):
-    """The launcher's ends, and the command's stdin, stdout and stderr."""
+    """The descriptors of this side, and the command's stdin, stdout and stderr."""
 
     stdin: AsyncDescriptor | None
     out: AsyncDescriptor
@@ -300,10 +304,12 @@ _decoder = msgspec.json.Decoder(ReplicaSpec)
 
 
 class ProcessAccess:
-    """Reaches what runs under a ``layout``; ``refresh`` answers what stands of a replica now."""
+    """The ``ReplicaAccess`` of this machine; ``refresh`` returns the current observation of a replica."""
 
-    def __init__(self, *, layout: StateDirectory, refresh: Callable[[ReplicaId], Observation | None]) -> None:
-        self._layout = layout
+    def __init__(
+        self, *, directory: StateDirectory, refresh: Callable[[ReplicaId], Observation | None]
+    ) -> None:
+        self._directory = directory
         self._refresh = refresh
         self._commands: dict[ReplicaId, set[int]] = {}
 
@@ -315,7 +321,7 @@ class ProcessAccess:
         if shim is None:
             raise ReplicaUnreachable(_not_running(replica))
         try:
-            spec = _decoder.decode((self._layout.replica(replica) / SPEC).read_bytes())
+            spec = _decoder.decode((self._directory.replica(replica) / SPEC).read_bytes())
             async with execute(spec, shim, command) as execution:
                 commands = self._commands.setdefault(replica, set())
                 commands.add(execution.pid)
@@ -332,13 +338,13 @@ class ProcessAccess:
     async def connect(self, replica: ReplicaId, port: int) -> AsyncGenerator[TcpPortConnection]:
         """See ``ReplicaAccess``."""
         state = self._running(replica)
-        # What somebody has started in it belongs to it as well.
+        # Commands that run in the replica may listen, too.
         processes = {state.shim_pid, *self._commands.get(replica, ())}
         listeners = await asyncio.to_thread(listening_sockets, processes)
         found = next((one for one in listeners if one.port == port), None)
         if found is None:
             known = sorted({one.port for one in listeners})
-            where = f"it listens on {', '.join(map(str, known))}" if known else "it listens on none"
+            where = f"it listens on {', '.join(map(str, known))}" if known else "it listens on no port"
             raise ReplicaUnreachable(
                 f"{replica.role}-{replica.index} does not listen on port {port}: {where}"
             )
@@ -346,7 +352,7 @@ class ProcessAccess:
             reader, writer = await asyncio.open_connection(found.host, found.port, limit=CHUNK_BYTES)
         except OSError as error:
             raise ReplicaUnreachable(
-                f"{replica.role}-{replica.index} takes no connection on port {port}: {error.strerror}"
+                f"{replica.role}-{replica.index} refuses connections on port {port}: {error.strerror}"
             ) from error
         try:
             yield TcpPortConnection(reader, writer)
@@ -357,7 +363,7 @@ class ProcessAccess:
 
     def _running(self, replica: ReplicaId) -> ShimState:
         seen = self._refresh(replica)
-        state = read_state(self._layout.replica(replica))
+        state = read_state(self._directory.replica(replica))
         if (
             seen is None
             or seen.state is not ReplicaState.RUNNING
@@ -369,7 +375,7 @@ class ProcessAccess:
 
 
 class TcpPortConnection:
-    """A ``PortConnection`` on this machine."""
+    """A ``PortConnection`` of this machine."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -382,7 +388,7 @@ class TcpPortConnection:
     async def write(self, data: bytes) -> None:
         """See ``PortConnection``."""
         if self._writer.is_closing():
-            raise ConnectionResetError("the replica has broken the connection off")
+            raise ConnectionResetError("the replica has closed the connection")
         self._writer.write(data)
         await self._writer.drain()
 
@@ -393,4 +399,4 @@ class TcpPortConnection:
 
 
 def _not_running(replica: ReplicaId) -> str:
-    return f"{replica.role}-{replica.index} does not run"
+    return f"{replica.role}-{replica.index} is not running"

@@ -1,10 +1,10 @@
-"""Runs one command in a session of its own, and ends all of it when told to, or when nobody is there any more to tell.
+"""Runs one command in its own session, and ends the whole session on request, with the replica or with pod-launcher.
 
-Like the shim, this file imports nothing but the standard library and is run alone: ``exec_session.py CONTROL REPLICA``, two descriptors.
-From ``CONTROL`` comes the request, a line of JSON: the words, the environment, the working folder, and whether stdin is a terminal.
-The answers are lines of JSON: an empty object once the command runs; at last its exit code, and why where it could not be run. When
-``CONTROL`` is closed from the other side, or ``REPLICA`` becomes readable (its pidfd: the replica has ended), everything that the
-command has started is ended: a hang-up, and SIGKILL after a moment. Its stdin, stdout and stderr are those of this process.
+Like the shim, this file imports only the standard library and runs alone: ``exec_session.py CONTROL REPLICA``, two descriptors. ``CONTROL``
+delivers the request, a line of JSON (see ``ExecRequest``), and takes the answers, lines of JSON: an empty object when the command runs, and
+at the end its exit code, with a message if it could not run. When the other side closes ``CONTROL``, or ``REPLICA`` (a pidfd) becomes
+readable because the replica has ended, all processes of the command get SIGHUP and SIGTERM, and SIGKILL after a grace period. The command
+inherits stdin, stdout and stderr of this process.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ NOT_FOUND = 127
 KILLED = 137
 
 _GRACE_S = 2.0
-_SIGNALLED = 128
+_SIGNAL_EXIT_CODE = 128
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class ExecRequest(TypedDict):
-    """What to run."""
+    """The command, its environment and working directory, and whether stdin is a terminal."""
 
-    words: list[str]
+    argv: list[str]
     env: dict[str, str]
     cwd: str
     terminal: bool
 
 
 def main(control: socket.socket, replica: int) -> None:
-    """Run the command of ``control``, and answer how it ended."""
+    """Run the command that ``control`` requests, and answer its result."""
     request: ExecRequest = json.loads(_line(control))
     for descriptor in (control.fileno(), replica):
         os.set_inheritable(descriptor, False)
@@ -56,7 +56,7 @@ def main(control: socket.socket, replica: int) -> None:
     if pid == 0:
         _become(request, problem_in)
     os.close(problem_in)
-    _let_go_of_output()
+    _release_output()
     problem = os.read(problem_out, 65536).decode()
     if problem:
         os.waitpid(pid, 0)
@@ -70,7 +70,7 @@ def main(control: socket.socket, replica: int) -> None:
         _end_rest(pid)
     else:
         _end(pid)
-        code, message = KILLED, "its replica has ended"
+        code, message = KILLED, "the replica has ended"
     _answer(control, code, message)
 
 
@@ -85,7 +85,7 @@ def _line(control: socket.socket) -> bytes:
 
 
 def _become(request: ExecRequest, problem: int) -> None:
-    words = request["words"]
+    argv = request["argv"]
     try:
         os.setsid()
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -94,22 +94,24 @@ def _become(request: ExecRequest, problem: int) -> None:
         for signum in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(signum, signal.SIG_DFL)
         os.chdir(request["cwd"])
-        os.execvpe(words[0], words, request["env"])  # noqa: S606 (no shell is meant)
+        os.execvpe(argv[0], argv, request["env"])  # noqa: S606 (no shell by design)
     except FileNotFoundError as error:
-        missing_folder = error.filename == request["cwd"]
-        code = NOT_RUN if missing_folder else NOT_FOUND
-        what = f"there is no folder {error.filename}" if missing_folder else f"there is no program {words[0]}"
-        os.write(problem, f"{code} {what}".encode())
+        missing_directory = error.filename == request["cwd"]
+        code = NOT_RUN if missing_directory else NOT_FOUND
+        message = (
+            f"directory not found: {error.filename}" if missing_directory else f"command not found: {argv[0]}"
+        )
+        os.write(problem, f"{code} {message}".encode())
     except OSError as error:
-        os.write(problem, f"{NOT_RUN} {words[0]} cannot be run: {error.strerror}".encode())
+        os.write(problem, f"{NOT_RUN} {argv[0]} cannot be run: {error.strerror}".encode())
     except ValueError as error:
-        os.write(problem, f"{NOT_RUN} {words[0]!r} cannot be run: {error}".encode())
+        os.write(problem, f"{NOT_RUN} {argv[0]!r} cannot be run: {error}".encode())
     finally:
         os._exit(NOT_RUN)
 
 
 def _wait(pid: int, control: socket.socket, replica: int) -> bool:
-    """Whether the command has ended by itself, and not those for whom it runs."""
+    """Wait for an end, and return whether it is the command's own."""
     ended = os.pidfd_open(pid)
     poller = select.poll()
     for descriptor in (ended, control.fileno(), replica):
@@ -129,7 +131,7 @@ def _end(pid: int) -> None:
 
 
 def _end_rest(pid: int) -> None:
-    """End what is left of the command's session, and what has left it: here as the subreaper's children."""
+    """Kill what is left of the command's session, and what has left it: this process is their subreaper."""
     with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
     while _reap():
@@ -139,7 +141,7 @@ def _end_rest(pid: int) -> None:
 
 
 def _reap() -> bool:
-    """Whether children are left."""
+    """Reap children, and return whether any are left."""
     while True:
         try:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:
@@ -149,7 +151,7 @@ def _reap() -> bool:
 
 
 def descendants_of(ancestors: Iterable[int]) -> list[int]:
-    """The processes that these have started, and those that they have, parents first; as far as they can be seen."""
+    """Return the visible descendants of processes, parents first."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -170,11 +172,11 @@ def _signal(pid: int, signum: int) -> None:
 
 def _exit_code(status: int) -> int:
     code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else _SIGNALLED - code
+    return code if code >= 0 else _SIGNAL_EXIT_CODE - code
 
 
-def _let_go_of_output() -> None:
-    # Whoever reads the command's output is to see its end when the command ends, and not when this process does.
+def _release_output() -> None:
+    # The reader of the output must see its end when the command ends, not when this process does.
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)

@@ -1,4 +1,4 @@
-"""DOC."""
+"""Starts replicas through a fork server, a child process that forks the shims; a bounded number at once."""
 
 from __future__ import annotations
 
@@ -24,26 +24,31 @@ from muster_runtimes.process.watcher import ReplicaWatcher
 from muster_runtimes.protocols import Observation, ReplicaId
 
 _SHIM = Path(__file__).with_name("shim.py")
-_END_PATIENCE_S = 5.0
+_END_S = 5.0
 
 
 class ForkServer:
-    """One child process that forks shims; started when first needed, and again if it was killed.
+    """The fork server, started when first needed and again after its death.
 
-    It lives in a session of its own, so that a terminal's Ctrl-C or the end of the launcher's process group does not reach
-    the shims through it. ``heard(name, problem)`` is called for every answer, ``problem`` being empty where the folder tells, and
-    ``died()`` where it ended by itself: what it had not answered yet, it will not.
+    It runs in its own session, so that Ctrl-C in a terminal or the end of pod-launcher's process group does not reach the shims.
+
+    Args:
+        root: The root of the state directory.
+        on_answer: Called with the name of a run and a problem, which is empty if the run's directory has the result.
+        on_death: Called if the server dies; it will not answer outstanding requests.
     """
 
-    def __init__(self, *, root: Path, heard: Callable[[str, str], None], died: Callable[[], None]) -> None:
+    def __init__(
+        self, *, root: Path, on_answer: Callable[[str, str], None], on_death: Callable[[], None]
+    ) -> None:
         self._root = root
-        self._heard = heard
-        self._died = died
+        self._on_answer = on_answer
+        self._on_death = on_death
         self._process: subprocess.Popen[bytes] | None = None
         self._rest = b""
 
-    def ask(self, name: str) -> None:
-        """Have a shim forked for the replica folder ``name`` (relative to the root). Needs a running event loop."""
+    def fork(self, name: str) -> None:
+        """Request a shim for the run ``name``, its directory relative to the root. Needs a running event loop."""
         for _ in range(2):
             process = self._process or self._start()
             assert process.stdin is not None
@@ -53,10 +58,10 @@ class ForkServer:
                 self.close()
             else:
                 return
-        raise ChildProcessError("the fork server ends as soon as it starts")
+        raise ChildProcessError("the fork server exits at once")
 
     def close(self) -> None:
-        """End the server; shims and replicas go on."""
+        """End the server; shims and replicas continue."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -67,7 +72,7 @@ class ForkServer:
         process.stdin.close()
         process.stdout.close()
         try:
-            process.wait(_END_PATIENCE_S)
+            process.wait(_END_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -93,89 +98,95 @@ class ForkServer:
         data = os.read(process.stdout.fileno(), 65536)
         if not data:
             self.close()
-            self._died()
+            self._on_death()
             return
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             name, _, problem = line.decode().partition("\t")
-            self._heard(name, problem)
+            self._on_answer(name, problem)
 
 
-_TRIES = 3
-_ANSWER_PATIENCE_S = 5.0
-_SETTLE_LOOKS = 500
-_SETTLE_LOOK_S = 0.01
+_ATTEMPTS = 3
+_ANSWER_S = 5.0
+_FINISH_POLLS = 500
+_FINISH_POLL_S = 0.01
 
 
 class ReplicaStarter:
-    """Every start may be asked for again, by anyone, at any time: the shims sort out which of them runs the replica."""
+    """Starts replicas. Any instance may repeat a start at any time: the lock of the run decides which shim runs the replica."""
 
     def __init__(
-        self, *, layout: StateDirectory, watcher: ReplicaWatcher, clock: Callable[[], int], parallel: int
+        self, *, directory: StateDirectory, watcher: ReplicaWatcher, clock: Callable[[], int], parallel: int
     ) -> None:
-        self._layout = layout
+        self._directory = directory
         self._watcher = watcher
         self._clock = clock
         self._slots = asyncio.Semaphore(parallel)
-        self._server = ForkServer(root=layout.root, heard=self._heard, died=self._give_up)
+        self._server = ForkServer(
+            root=directory.root, on_answer=self._handle_answer, on_death=self._retry_all
+        )
         self._answers: dict[str, asyncio.Future[str]] = {}
 
     async def start(self, replica: ReplicaId, spec: ReplicaSpec) -> Observation:
-        """Run ``spec`` unless the replica has begun before; what stands now."""
+        """Start a replica unless it has started before, and return its state."""
         async with self._slots:
             replace(self._folder(replica) / SPEC, msgspec.json.encode(spec))
             problem = ""
-            for _ in range(_TRIES):
-                problem = await self._ask(self._layout.name(replica))
-                seen = self._watcher.refresh(replica)
-                if seen is not None:
-                    return seen
-        return await self.finish_unstarted(replica, Stage.REJECTED, problem or "its shim did not start")
+            for _ in range(_ATTEMPTS):
+                problem = await self._fork(self._directory.name(replica))
+                observation = self._watcher.refresh(replica)
+                if observation is not None:
+                    return observation
+        return await self.finish(replica, Stage.REJECTED, problem or "the shim did not start")
 
-    async def finish_unstarted(
+    async def finish(
         self, replica: ReplicaId, stage: Stage, reason: str, *, exit_code: int | None = None
     ) -> Observation:
-        """Let the replica never start, unless it has; what stands now. Raises ``TimeoutError`` where a shim neither starts nor ends."""
-        verdict = ShimState(state=stage, at=self._clock(), reason=reason, exit_code=exit_code)
+        """Record the final state of a replica that has not started, and return its state.
+
+        Raises:
+            TimeoutError: A shim holds the lock, and neither starts the replica nor ends.
+        """
+        final = ShimState(state=stage, at=self._clock(), reason=reason, exit_code=exit_code)
         folder = self._folder(replica)
-        for _ in range(_SETTLE_LOOKS):
-            finish_unstarted(folder, verdict)
-            seen = self._watcher.refresh(replica)
-            if seen is not None:
-                return seen
-            await asyncio.sleep(_SETTLE_LOOK_S)
-        raise TimeoutError(f"{folder} is locked by a shim that does not say what it does")
+        for _ in range(_FINISH_POLLS):
+            finish_unstarted(folder, final)
+            observation = self._watcher.refresh(replica)
+            if observation is not None:
+                return observation
+            await asyncio.sleep(_FINISH_POLL_S)
+        raise TimeoutError(f"{folder} is locked by a shim that does not start the replica")
 
     def close(self) -> None:
-        """End the fork server; the next start brings up a new one."""
+        """End the fork server; the next start starts a new one."""
         self._server.close()
 
-    async def _ask(self, name: str) -> str:
-        """Have a shim forked and wait for its answer: a problem, or nothing where the folder tells (or nobody answered)."""
+    async def _fork(self, name: str) -> str:
+        """Request a shim and return its problem; empty if the run's directory has the result, or if no answer came."""
         answer = self._answers.get(name)
         if answer is None:
             answer = self._answers[name] = asyncio.get_running_loop().create_future()
-        self._server.ask(name)
+        self._server.fork(name)
         try:
-            async with asyncio.timeout(_ANSWER_PATIENCE_S):
+            async with asyncio.timeout(_ANSWER_S):
                 return await asyncio.shield(answer)
         except TimeoutError:
             return ""
 
-    def _heard(self, name: str, problem: str) -> None:
+    def _handle_answer(self, name: str, problem: str) -> None:
         answer = self._answers.pop(name, None)
         if answer is not None:
             answer.set_result(problem)
-        replica = self._layout.replica_at(name)
+        replica = self._directory.replica_at(name)
         if replica is not None:
             self._watcher.refresh(replica)
 
-    def _give_up(self) -> None:
-        """Let those who wait look at the folder and ask again."""
+    def _retry_all(self) -> None:
+        """Make every waiting start read its directory and request a shim again."""
         for name in list(self._answers):
             self._answers.pop(name).set_result("")
 
     def _folder(self, replica: ReplicaId) -> Path:
-        folder = self._layout.replica(replica)
+        folder = self._directory.replica(replica)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder

@@ -1,4 +1,4 @@
-"""DOC."""
+"""Logs and progress files of replicas, read while the replicas may still write them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import msgspec
 from muster_runtimes.protocols import LogChunk, ProgressReport, ReplicaId
 
 CHUNK_BYTES = 64 * 1024
-_LOOK_S = 0.15
+_POLL_S = 0.15
 
 
 class LogTail:
-    """Reads one file onwards from some point, also before the file exists."""
+    """Reads a growing file to its current end, from its last ``tail`` lines on (None: from the beginning); the file need not exist yet."""
 
     def __init__(self, replica: ReplicaId, path: Path, *, tail: int | None) -> None:
         self.replica = replica
@@ -27,14 +27,14 @@ class LogTail:
             self._offset = self._offset_of_last(tail)
 
     def read(self) -> bytes:
-        """At most ``CHUNK_BYTES`` that come next; empty where there is nothing yet."""
+        """Return at most ``CHUNK_BYTES`` of new data; empty if there is none."""
         descriptor = self._opened()
         if descriptor is None:
             return b""
         data = os.pread(descriptor, CHUNK_BYTES, self._offset)
         if not data:
             return b""
-        # Looked at after the read: what has been dropped meanwhile was read as zeros.
+        # Checked after the read, because dropped blocks read as zeros.
         start = _data_from(descriptor, self._offset)
         if start > self._offset:
             dropped, self._offset = start - self._offset, start
@@ -57,14 +57,14 @@ class LogTail:
         return self._descriptor
 
     def _offset_of_last(self, lines: int) -> int:
-        """Where the last ``lines`` lines begin; a line without its newline at the end counts."""
+        """Return the offset of the last ``lines`` lines; an incomplete last line counts."""
         descriptor = self._descriptor
         assert descriptor is not None
         end = position = os.fstat(descriptor).st_size
         if end == 0 or lines <= 0:
             return end
         first = _data_from(descriptor, 0)
-        # The newline that ends the last line separates nothing.
+        # A newline at the end does not separate two lines.
         wanted = lines + (os.pread(descriptor, 1, end - 1) == b"\n")
         while position > first:
             begin = max(first, position - CHUNK_BYTES)
@@ -81,7 +81,7 @@ class LogTail:
 
 
 class LogFileReader:
-    """Reads the logs of many replicas; ``ended`` says whether a replica writes no more."""
+    """Reads the logs of replicas; ``ended`` tells whether a replica writes no more."""
 
     def __init__(self, *, path_of: Callable[[ReplicaId], Path], ended: Callable[[ReplicaId], bool]) -> None:
         self._path_of = path_of
@@ -90,47 +90,44 @@ class LogFileReader:
     async def read(
         self, replicas: Sequence[ReplicaId], *, follow: bool, tail: int | None
     ) -> AsyncIterator[LogChunk]:
-        """Each replica's bytes in order, its restarts one after the other; with ``follow`` until all have ended.
-
-        ``tail`` limits what was written before to its last lines. Without ``follow`` one replica comes after the other.
-        """
-        taps = [LogTail(replica, self._path_of(replica), tail=tail) for replica in _runs_in_order(replicas)]
-        partitions = _partitions(taps) if follow else [taps]
+        """Yield the logs of replicas, see ``LogSource.logs``; the runs of a replica come one after another."""
+        tails = [LogTail(replica, self._path_of(replica), tail=tail) for replica in _runs_in_order(replicas)]
+        queues = _by_replica(tails) if follow else [tails]
         try:
-            while partitions := [partition for partition in partitions if partition]:
+            while queues := [queue for queue in queues if queue]:
                 idle = True
-                for partition in partitions:
-                    tap = partition[0]
-                    # Asked before the read, so that nothing written in between is missed.
-                    ended = not follow or self._ended(tap.replica)
-                    if data := tap.read():
-                        yield LogChunk(replica=tap.replica, data=data)
+                for queue in queues:
+                    log_tail = queue[0]
+                    # Checked before the read, so that nothing written in between is missed.
+                    ended = not follow or self._ended(log_tail.replica)
+                    if data := log_tail.read():
+                        yield LogChunk(replica=log_tail.replica, data=data)
                         idle = False
                     elif ended:
-                        tap.close()
-                        del partition[0]
+                        log_tail.close()
+                        del queue[0]
                         idle = False
-                await asyncio.sleep(_LOOK_S if idle else 0)
+                await asyncio.sleep(_POLL_S if idle else 0)
         finally:
-            for tap in taps:
-                tap.close()
+            for log_tail in tails:
+                log_tail.close()
 
 
 def _runs_in_order(replicas: Sequence[ReplicaId]) -> list[ReplicaId]:
-    """The order asked for, by (role, index), with the runs of each from the oldest to the newest."""
+    """Return the replicas in the order of their first mention, with the runs of each from the oldest to the newest."""
     rank = {(replica.role, replica.index): at for at, replica in reversed(list(enumerate(replicas)))}
     return sorted(set(replicas), key=lambda run: (rank[run.role, run.index], run.attempt, run.restart))
 
 
-def _partitions(taps: Sequence[LogTail]) -> list[list[LogTail]]:
-    partitions: dict[tuple[str, int], list[LogTail]] = {}
-    for tap in taps:
-        partitions.setdefault((tap.replica.role, tap.replica.index), []).append(tap)
-    return list(partitions.values())
+def _by_replica(tails: Sequence[LogTail]) -> list[list[LogTail]]:
+    queues: dict[tuple[str, int], list[LogTail]] = {}
+    for log_tail in tails:
+        queues.setdefault((log_tail.replica.role, log_tail.replica.index), []).append(log_tail)
+    return list(queues.values())
 
 
 def _data_from(descriptor: int, offset: int) -> int:
-    """The first offset at or after ``offset`` that holds data."""
+    """Return the first offset at or after ``offset`` that is not in a hole."""
     try:
         return os.lseek(descriptor, offset, os.SEEK_DATA)
     except OSError:
@@ -138,32 +135,32 @@ def _data_from(descriptor: int, offset: int) -> int:
 
 
 PROGRESS_VARIABLE = "MUSTER_PROGRESS_FILE"
-"""The variable that tells a replica where to write."""
+"""The environment variable with the path of the progress file."""
 
-_LARGEST = 16 * 1024
-_MOST_METRICS = 32
-_LONGEST_VALUE = 64
+_MAX_BYTES = 16 * 1024
+_MAX_METRICS = 32
+_MAX_VALUE_CHARS = 64
 
 
-class _Written(msgspec.Struct, frozen=True):
-    """The file: ``at`` is in seconds since 1970; without one the file's own time counts."""
+class _ProgressFile(msgspec.Struct, frozen=True):
+    """The content of a progress file; ``at`` is in seconds since 1970, by default the modification time."""
 
     step: int
     at: float | None = None
     metrics: dict[str, bool | int | float | str | None] = {}
 
 
-_decoder = msgspec.json.Decoder(_Written)
+_decoder = msgspec.json.Decoder(_ProgressFile)
 
 
 class ProgressFileReader:
-    """Reads the files of runs, each once for every change. What is no progress is passed over: it is the program's own affair."""
+    """Reads changed progress files; invalid ones are ignored."""
 
     def __init__(self) -> None:
         self._seen: dict[ReplicaId, int] = {}
 
     def read(self, runs: Iterable[tuple[ReplicaId, Path]]) -> list[ProgressReport]:
-        """What has been written since the last time; ``runs`` are all that run, with their files."""
+        """Return the reports that are new since the last call; ``runs`` are all running replicas with their files."""
         known, self._seen = self._seen, {}
         found: list[ProgressReport] = []
         for replica, path in runs:
@@ -179,17 +176,17 @@ class ProgressFileReader:
 
 def _read(replica: ReplicaId, path: Path, changed_ns: int) -> ProgressReport | None:
     try:
-        # A link or a pipe that a program has put there leads nowhere.
+        # Never follow a link or block on a pipe that a program has put there.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
-            content = file.read(_LARGEST)
+            content = file.read(_MAX_BYTES)
     except OSError:
         return None
     return parse_progress(replica, content, changed_at=changed_ns // 1000)
 
 
 def parse_progress(replica: ReplicaId, content: bytes, *, changed_at: int) -> ProgressReport | None:
-    """What a replica says in ``content``; None where it is no progress. ``changed_at`` (µs) is when, where it does not say so itself."""
+    """Parse a progress report; None if it is invalid. ``changed_at`` (µs) is the default for its time."""
     try:
         written = _decoder.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -197,6 +194,6 @@ def parse_progress(replica: ReplicaId, content: bytes, *, changed_at: int) -> Pr
     at = changed_at if written.at is None else round(written.at * 1_000_000)
     if written.step < 0 or at <= 0:
         return None
-    some = list(written.metrics.items())[:_MOST_METRICS]
-    metrics = {name[:_LONGEST_VALUE]: str(value)[:_LONGEST_VALUE] for name, value in some}
+    some = list(written.metrics.items())[:_MAX_METRICS]
+    metrics = {name[:_MAX_VALUE_CHARS]: str(value)[:_MAX_VALUE_CHARS] for name, value in some}
     return ProgressReport(replica=replica, step=written.step, at=at, metrics=metrics)

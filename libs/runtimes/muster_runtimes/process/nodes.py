@@ -1,7 +1,8 @@
-"""The nodes that one machine is offered as: itself, or several virtual ones that a user describes on the command line.
+"""The nodes that a machine offers: itself, or several virtual nodes that a user describes on the command line.
 
-A description is ``NAME[:KEY=VALUE[,KEY=VALUE...]]``, for instance ``n1:cpu=4,gpu=2,memory=8Gi,label.zone=a``. What it does not name is the
-machine's own, but GPUs, which are never assumed. Virtual nodes are counted, not confined: they serve to try a cluster on a laptop.
+A description is ``NAME[:KEY=VALUE[,KEY=VALUE...]]``, for example ``n1:cpu=4,gpu=2,memory=8Gi,label.zone=a``. Unspecified resources are
+those of the machine, except GPUs, of which there are none by default. The resources of virtual nodes are accounted, not enforced: they
+are for trying a cluster on a laptop.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from muster_core.quantities import QuantityError, parse_bytes, parse_cpu, parse_
 from muster_runtimes.process.ports import LOOPBACK
 
 PODS = 250
-"""Replicas that a node holds where its description does not say."""
+"""The default number of replicas that a node holds."""
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 
@@ -31,16 +32,16 @@ _LABEL_KEY = re.compile(
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
 _LABEL = "label."
 
-# The scheduler keeps every GPU by itself.
+# The scheduler tracks each GPU.
 _MOST_GPUS = 1024
 
 
 class NodeSpecError(ValueError):
-    """A description of a node that cannot be understood; the message quotes it and says what is wrong."""
+    """A node description is invalid; the message quotes it and says what is wrong."""
 
 
 def this_machine() -> Node:
-    """This machine as a node, under its host name: the CPUs that this process may use, all memory, the free disk, no GPU."""
+    """Return this machine as a node with its host name: the CPUs of this process, all memory, the free disk, no GPU."""
     name = _dns_safe(socket.gethostname())
     return Node(
         name=name,
@@ -56,21 +57,21 @@ def this_machine() -> Node:
 
 
 def parse_nodes(texts: Iterable[str]) -> tuple[Node, ...]:
-    """The nodes described by ``texts``; this machine where there are none. Raises ``NodeSpecError``, also for a name given twice."""
+    """Parse node descriptions; without any, return this machine. Raises ``NodeSpecError``, also for a duplicate name."""
     nodes: dict[str, Node] = {}
     for text in texts:
         node = parse_node(text)
         if node.name in nodes:
-            raise NodeSpecError(f"node {text!r}: the name {node.name} is taken by another node")
+            raise NodeSpecError(f"node {text!r}: another node has the name {node.name}")
         nodes[node.name] = node
     return tuple(nodes.values()) or (this_machine(),)
 
 
 def parse_node(text: str) -> Node:
-    """The node that ``text`` describes. Raises ``NodeSpecError``."""
+    """Parse a node description. Raises ``NodeSpecError``."""
     name, _, rest = text.partition(":")
     if not _NAME.fullmatch(name):
-        raise _wrong(text, f"{name!r} is no name: at most 63 lower-case letters, digits and '-'")
+        raise _wrong(text, f"{name!r} is not a valid name; use at most 63 lower-case letters, digits and '-'")
     machine = this_machine()
     node = msgspec.structs.replace(machine, name=name, labels={HOSTNAME_LABEL: name})
     seen: set[str] = set()
@@ -100,7 +101,7 @@ def _with(node: Node, key: str, value: str) -> Node:
     field = _AMOUNTS.get(key)
     if field is None:
         known = ", ".join((*_AMOUNTS, "gpu_memory", "pods", f"{_LABEL}NAME"))
-        raise NodeSpecError(f"there is no {key!r}, there are {known}")
+        raise NodeSpecError(f"unknown key {key!r}; the keys are {known}")
     name, parse = field
     return msgspec.structs.replace(
         node, allocatable=msgspec.structs.replace(node.allocatable, **{name: parse(value)})
@@ -109,22 +110,22 @@ def _with(node: Node, key: str, value: str) -> Node:
 
 def _label(key: str, value: str) -> dict[str, str]:
     if not _LABEL_KEY.fullmatch(key):
-        raise NodeSpecError(f"{key!r} is no label name")
+        raise NodeSpecError(f"{key!r} is not a valid label name")
     if not _LABEL_VALUE.fullmatch(value):
-        raise NodeSpecError(f"{value!r} is no label value")
+        raise NodeSpecError(f"{value!r} is not a valid label value")
     return {key: value}
 
 
 def _count(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,6}", text):
-        raise NodeSpecError("a whole number below a million is wanted")
+        raise NodeSpecError("give a whole number below a million")
     return int(text)
 
 
 def _whole_gpus(text: str) -> int:
     gpu = parse_gpu(text)
     if gpu % GPU_MILLI:
-        raise NodeSpecError("a node has whole GPUs only")
+        raise NodeSpecError("give a whole number of GPUs")
     if gpu > _MOST_GPUS * GPU_MILLI:
         raise NodeSpecError(f"a node has at most {_MOST_GPUS} GPUs")
     return gpu

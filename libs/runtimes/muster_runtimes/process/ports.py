@@ -1,7 +1,7 @@
-"""A port of its own for every replica, kept for the job's life, on a machine where others draw ports too.
+"""Port allocation: one port per replica, kept for the life of the job, safe against other instances that allocate at the same time.
 
-A reservation is a symbolic link ``ports/<number> -> <job>/<role>-<index>``: made or refused in one step, whoever else draws at the
-same moment. ``jobs/<job>/ports.json`` remembers what a job has drawn.
+A reservation is a symbolic link ``ports/<number> -> <job>/<role>-<index>``, which is created atomically. ``jobs/<job>/ports.json``
+lists the ports of a job.
 """
 
 from __future__ import annotations
@@ -23,70 +23,70 @@ _decoder = msgspec.json.Decoder(dict[str, int])
 
 
 class NoFreePortError(RuntimeError):
-    """Every port of the range is reserved or in use."""
+    """All ports of the range are reserved or in use."""
 
 
 class PortAllocator:
-    """Draws, remembers and releases ports of ``span``."""
+    """Allocates and releases ports of ``port_range``."""
 
-    def __init__(self, *, layout: StateDirectory, span: range) -> None:
-        self._layout = layout
-        self._span = span
+    def __init__(self, *, directory: StateDirectory, port_range: range) -> None:
+        self._directory = directory
+        self._range = port_range
 
-    def draw(self, job_id: str, replicas: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """The port of each (role, index): the one that it has, else a new one. Raises ``NoFreePortError``."""
-        folder = self._layout.job(job_id)
-        folder.mkdir(mode=0o700, exist_ok=True)
-        with locked(folder / "ports.lock", wait=True):
-            drawn = self._drawn(folder)
-            missing = [key for role, index in replicas if (key := _key(role, index)) not in drawn]
+    def allocate(self, job_id: str, replicas: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Return the port of each (role, index), allocated if it has none. Raises ``NoFreePortError``."""
+        job_directory = self._directory.job(job_id)
+        job_directory.mkdir(mode=0o700, exist_ok=True)
+        with locked(job_directory / "ports.lock", wait=True):
+            ports = self._read(job_directory)
+            missing = [key for role, index in replicas if (key := _key(role, index)) not in ports]
             for key in missing:
-                drawn[key] = self._reserve(f"{job_id}/{key}")
+                ports[key] = self._reserve(f"{job_id}/{key}")
             if missing:
-                replace(folder / "ports.json", msgspec.json.encode(drawn))
-        return {(role, index): drawn[_key(role, index)] for role, index in replicas}
+                replace(job_directory / "ports.json", msgspec.json.encode(ports))
+        return {(role, index): ports[_key(role, index)] for role, index in replicas}
 
-    def known(self, job_id: str) -> dict[tuple[str, int], int]:
-        """What the job has drawn so far."""
-        drawn: dict[tuple[str, int], int] = {}
-        for key, port in self._drawn(self._layout.job(job_id)).items():
+    def allocated(self, job_id: str) -> dict[tuple[str, int], int]:
+        """Return the allocated ports of a job by (role, index)."""
+        ports: dict[tuple[str, int], int] = {}
+        for key, port in self._read(self._directory.job(job_id)).items():
             role, _, index = key.rpartition("-")
-            drawn[role, int(index)] = port
-        return drawn
+            ports[role, int(index)] = port
+        return ports
 
     def release(self, job_id: str) -> None:
-        """Give back every port of the job."""
-        for entry in self._layout.ports.iterdir():
+        """Release the ports of a job."""
+        for entry in self._directory.ports.iterdir():
             if _holder(entry).startswith(f"{job_id}/"):
                 entry.unlink(missing_ok=True)
 
-    def _drawn(self, folder: Path) -> dict[str, int]:
+    def _read(self, job_directory: Path) -> dict[str, int]:
         try:
-            return _decoder.decode((folder / "ports.json").read_bytes())
+            return _decoder.decode((job_directory / "ports.json").read_bytes())
         except FileNotFoundError:
             return {}
 
     def _reserve(self, holder: str) -> int:
         for port in self._candidates(holder):
-            entry = self._layout.ports / str(port)
+            entry = self._directory.ports / str(port)
             try:
                 entry.symlink_to(holder)
             except FileExistsError:
-                # Its own, where a launcher died between the reservation and ports.json.
+                # Its own, if pod-launcher died before it wrote ports.json.
                 if _holder(entry) == holder:
                     return port
                 continue
-            if _free(port):
+            if _is_free(port):
                 return port
             entry.unlink(missing_ok=True)
-        raise NoFreePortError(f"no port left between {self._span.start} and {self._span.stop - 1}")
+        raise NoFreePortError(f"no free port between {self._range.start} and {self._range.stop - 1}")
 
     def _candidates(self, holder: str) -> Iterator[int]:
-        # Roots know nothing of one another: the same job under two of them should not begin at the same port.
-        digest = hashlib.blake2b(f"{self._layout.root}/{holder}".encode(), digest_size=8).digest()
-        first = int.from_bytes(digest) % len(self._span)
-        for offset in range(len(self._span)):
-            yield self._span[(first + offset) % len(self._span)]
+        # The digest includes the root, so that the same job under two roots begins at different ports.
+        digest = hashlib.blake2b(f"{self._directory.root}/{holder}".encode(), digest_size=8).digest()
+        first = int.from_bytes(digest) % len(self._range)
+        for offset in range(len(self._range)):
+            yield self._range[(first + offset) % len(self._range)]
 
 
 def _key(role: str, index: int) -> str:
@@ -99,9 +99,9 @@ def _holder(entry: Path) -> str:
     return ""
 
 
-def _free(port: int) -> bool:
+def _is_free(port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As servers do, so that a port whose last connections still linger counts as free.
+        # Like a server, so that a port with connections in TIME_WAIT counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))

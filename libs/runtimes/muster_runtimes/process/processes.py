@@ -1,4 +1,7 @@
-"""DOC."""
+"""Processes of this machine: their identity, their sessions and the ports that they listen on.
+
+A pid alone is reused; a pid with its start time is unique within one boot of the machine.
+"""
 
 from __future__ import annotations
 
@@ -18,44 +21,41 @@ from muster_runtimes.process.exec_session import descendants_of
 
 
 class ProcessStat(msgspec.Struct, frozen=True):
-    """What ``/proc/pid/stat`` says; ``start`` is in clock ticks since boot."""
+    """Fields of ``/proc/pid/stat``; ``start`` is in clock ticks since boot, ``is_gone`` is true for a zombie."""
 
     pid: int
     session: int
     start: int
-    gone: bool
+    is_gone: bool
 
 
 def boot_id() -> str:
-    """Which boot of the machine this is."""
+    """Return the id of the machine's current boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def stat(pid: int) -> ProcessStat | None:
-    """The process of that pid; None where there is none."""
+    """Return the process with a pid; None if there is none."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The second field is the program's name, which may hold spaces and brackets.
+    # The second field is the program's name, which may contain spaces and brackets.
     fields = text.rpartition(")")[2].split()
     return ProcessStat(pid, int(fields[3]), int(fields[19]), fields[0] in "ZX")
 
 
 def open_process(pid: int, start: int) -> int | None:
-    """A pidfd of the process that has this pid *and* this start; None where it is gone, or only waits to be reaped.
-
-    The caller closes it.
-    """
+    """Open a pidfd, which the caller closes, of the process with this pid and start time; None if it is gone or a zombie."""
     if pid <= 0:
         return None
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return None
-    # Looked at only once the descriptor pins the process.
+    # The open pidfd keeps the pid from being reused while it is checked.
     found = stat(pid)
-    if found is None or found.gone or found.start != start:
+    if found is None or found.is_gone or found.start != start:
         os.close(descriptor)
         return None
     return descriptor
@@ -91,7 +91,7 @@ def _members(session: int, since: int, marks: frozenset[bytes]) -> Iterator[Proc
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             found = stat(int(entry.name))
-            if found is None or found.start < since or found.gone:
+            if found is None or found.start < since or found.is_gone:
                 continue
             if (session and found.session == session) or (marks and marks <= _environment(entry)):
                 yield found
@@ -101,7 +101,7 @@ def _environment(process: Path) -> frozenset[bytes]:
     try:
         return frozenset((process / "environ").read_bytes().split(b"\0"))
     except OSError:
-        # Another user's, or gone meanwhile.
+        # The process of another user, or it has just ended.
         return frozenset()
 
 
@@ -121,18 +121,18 @@ def _kill(process: ProcessStat, deadline: float) -> None:
 
 _LISTEN = "0A"
 _TABLES = (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6))
-_ANY = {socket.AF_INET: ("0.0.0.0", "127.0.0.1"), socket.AF_INET6: ("::", "::1")}  # noqa: S104 (compared with, not bound)
+_WILDCARDS = {socket.AF_INET: ("0.0.0.0", "127.0.0.1"), socket.AF_INET6: ("::", "::1")}  # noqa: S104 (compared, not bound)
 
 
 class ListeningSocket(msgspec.Struct, frozen=True):
-    """Where somebody can be called, on this machine."""
+    """An address of this machine that a process listens on."""
 
     host: str
     port: int
 
 
 def listening_sockets(ancestors: Iterable[int]) -> list[ListeningSocket]:
-    """Where these processes and their descendants listen."""
+    """Return the addresses that these processes and their descendants listen on."""
     known = list(ancestors)
     sockets = {inode for pid in (*known, *descendants_of(known)) for inode in _sockets(pid)}
     return [listener for inode, listener in _listening() if inode in sockets]
@@ -142,7 +142,7 @@ def _sockets(pid: int) -> Iterator[str]:
     with suppress(OSError):
         for entry in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(OSError):
-                target = os.readlink(entry)  # noqa: PTH115 (a name, and no path)
+                target = os.readlink(entry)  # noqa: PTH115 (the target is not a path)
                 if target.startswith("socket:["):
                     yield target[8:-1]
 
@@ -158,10 +158,10 @@ def _listening() -> Iterator[tuple[str, ListeningSocket]]:
 
 def _listening_socket(address: str, family: socket.AddressFamily) -> ListeningSocket:
     host, _, port = address.partition(":")
-    # The kernel writes an address as words of 32 bits in its own order.
+    # The kernel writes an address as 32-bit words in host byte order.
     packed = struct.pack(
         f"={len(host) // 8}I", *(int(host[at : at + 8], 16) for at in range(0, len(host), 8))
     )
     name = socket.inet_ntop(family, packed)
-    everywhere, loopback = _ANY[family]
-    return ListeningSocket(loopback if name == everywhere else name, int(port, 16))
+    any_address, loopback = _WILDCARDS[family]
+    return ListeningSocket(loopback if name == any_address else name, int(port, 16))

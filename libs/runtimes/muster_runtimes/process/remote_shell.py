@@ -1,4 +1,15 @@
-"""DOC."""
+"""The remote shell between replicas: runs commands in a replica for other replicas of its job, as sshd does for ssh.
+
+The server side is forked by the shim of a replica that takes commands. Its socket is in the replica's directory, which only the owner
+can enter, so nothing listens on the network. A command has the replica's environment and working directory, and joins the replica's
+process group: it is stopped with the replica and does not outlive it. A request is one message: the words as JSON, with the caller's
+stdin, stdout and stderr. The response is the exit code as JSON; if the caller closes the connection first, the command is ended.
+
+The client side is ``remote_shell.py JOB_DIRECTORY [OPTION...] HOST WORD...``, called like ``rsh`` and ``ssh``; HOST is a replica's name
+(``demo-worker-0``). The exit code is that of the command, or 255 if the replica cannot be reached, as with ``ssh``.
+
+Like the shim, this file imports only the standard library and runs alone.
+"""
 
 from __future__ import annotations
 
@@ -17,25 +28,29 @@ from typing import NoReturn
 
 SOCKET = "commands.sock"
 CANNOT_RUN = 127
+NO_CONNECTION = 255
 
 _BACKLOG = 128
-_LONGEST_REQUEST = 1 << 20
+_MAX_REQUEST_BYTES = 1 << 20
 _GRACE_MS = 5000
 _PR_SET_PDEATHSIG = 1
-_SIGNALLED = 128
+_SIGNAL_EXIT_CODE = 128
+_OPTIONS_WITH_VALUE = frozenset(
+    {"-l", "-p", "-o", "-i", "-F", "-E", "-c", "-m", "-b", "-J", "-S", "-W", "-w"}
+)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class StoppedError(Exception):
-    """No more callers are to be answered."""
+    """The server accepts no more commands."""
 
 
-def listen(folder: Path) -> socket.socket:
-    """The socket in ``folder``, ready for callers. The working folder is changed for a moment: a socket's path must be short."""
+def listen(directory: Path) -> socket.socket:
+    """Return a listening socket in ``directory``. It changes the working directory briefly, because socket paths must be short."""
     server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     before = Path.cwd()
-    os.chdir(folder)
+    os.chdir(directory)
     try:
         Path(SOCKET).unlink(missing_ok=True)
         server.bind(SOCKET)
@@ -46,14 +61,19 @@ def listen(folder: Path) -> socket.socket:
 
 
 def serve_commands(
-    server: socket.socket, *, group: int, env: Mapping[str, str], cwd: str, folder: Path
+    server: socket.socket, *, group: int, env: Mapping[str, str], cwd: str, directory: Path
 ) -> NoReturn:
-    """Answer callers until SIGTERM, then wait for the commands under way; these join the process group ``group``.
+    """Run commands until SIGTERM, then wait for the running ones and exit.
 
-    Their folder for temporary files is their own, in ``folder``: what calls this host by its name takes it for a machine of its own, and
-    would find the files of another under the same name.
+    Args:
+        server: The listening socket.
+        group: The process group that commands join.
+        env: The environment of commands. TMPDIR is replaced: MPI daemons of several replicas use the same file names, because they take
+            each replica for a host.
+        cwd: The working directory of commands.
+        directory: The replica's directory, which contains the commands' TMPDIR.
     """
-    temporary = folder / "tmp"
+    temporary = directory / "tmp"
     temporary.mkdir(mode=0o700, exist_ok=True)
     env = {**env, "TMPDIR": str(temporary)}
     _die_with(os.getppid())
@@ -68,7 +88,7 @@ def serve_commands(
                 try:
                     signal.signal(signal.SIGTERM, signal.SIG_DFL)
                     server.close()
-                    _serve(caller, group, env, cwd)
+                    _serve_one(caller, group, env, cwd)
                 finally:
                     os._exit(0)
             caller.close()
@@ -84,17 +104,17 @@ def _stop(signum: int, frame: FrameType | None) -> NoReturn:
     raise StoppedError
 
 
-def _serve(caller: socket.socket, group: int, env: Mapping[str, str], cwd: str) -> None:
+def _serve_one(caller: socket.socket, group: int, env: Mapping[str, str], cwd: str) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _die_with(os.getppid())
-    request, descriptors, _, _ = socket.recv_fds(caller, _LONGEST_REQUEST, 3)
+    request, descriptors, _, _ = socket.recv_fds(caller, _MAX_REQUEST_BYTES, 3)
     if len(descriptors) != 3:
         return
-    me = os.getpid()
+    own_pid = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
-            _become(json.loads(request), descriptors, group, env, cwd, parent=me)
+            _exec(json.loads(request), descriptors, group, env, cwd, parent=own_pid)
         except OSError as error:
             os.write(descriptors[2], f"cannot run the command: {error.strerror}\n".encode())
         finally:
@@ -106,13 +126,13 @@ def _serve(caller: socket.socket, group: int, env: Mapping[str, str], cwd: str) 
         caller.send(json.dumps(code).encode())
 
 
-def _become(
+def _exec(
     words: list[str], descriptors: list[int], group: int, env: Mapping[str, str], cwd: str, *, parent: int
 ) -> NoReturn:
-    # The group is gone where the replica has just ended: then so is the command.
+    # Fails if the replica, and with it the group, has just ended.
     os.setpgid(0, group)
     _die_with(parent)
-    # Away from 0 to 2 first, lest one overwrite another.
+    # Duplicated first, so that none overwrites another.
     kept = [os.dup(descriptor) for descriptor in descriptors]
     for number, descriptor in enumerate(kept):
         os.dup2(descriptor, number)
@@ -121,12 +141,12 @@ def _become(
         if signum not in {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(signum, signal.SIG_DFL)
     os.chdir(cwd)
-    # As remote shells do: the words are one line for the shell of the other side.
+    # Like ssh: the words are one line for the remote shell.
     os.execve("/bin/sh", ["sh", "-c", " ".join(words)], dict(env))  # noqa: S606
 
 
 def _wait(pid: int, caller: socket.socket) -> int:
-    """The exit code of ``pid``, which is ended if the caller hangs up."""
+    """Return the exit code of ``pid``, which is ended if the caller closes the connection."""
     ended = os.pidfd_open(pid)
     poller = select.poll()
     poller.register(ended, select.POLLIN)
@@ -138,11 +158,11 @@ def _wait(pid: int, caller: socket.socket) -> int:
             if not poller.poll(_GRACE_MS):
                 os.kill(pid, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return code if code >= 0 else _SIGNALLED - code
+    return code if code >= 0 else _SIGNAL_EXIT_CODE - code
 
 
 def _close_all_but(kept: int) -> None:
-    # The shim's lock above all: held here, it would outlive the shim, whose death it is to prove.
+    # Above all the shim's lock: held here, it would outlive the shim, whose death it proves.
     for entry in Path("/proc/self/fd").iterdir():
         descriptor = int(entry.name)
         if descriptor not in {0, 1, 2, kept}:
@@ -156,61 +176,55 @@ def _die_with(parent: int) -> None:
         os._exit(CANNOT_RUN)
 
 
-NO_CONNECTION = 255
-
-_WITH_A_VALUE = frozenset({"-l", "-p", "-o", "-i", "-F", "-E", "-c", "-m", "-b", "-J", "-S", "-W", "-w"})
-
-
 def main(argv: list[str]) -> int:
-    """Run the command; its exit code."""
-    jobs_folder, *rest = argv
-    host, words = split(rest)
-    folder = find(Path(jobs_folder), host, os.environ.get("MUSTER_ATTEMPT", ""))
-    os.chdir(folder)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as command_server:
+    """Run a command in another replica, and return its exit code."""
+    job_directory, *rest = argv
+    host, words = parse_arguments(rest)
+    os.chdir(find_replica(Path(job_directory), host, os.environ.get("MUSTER_ATTEMPT", "")))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
         try:
-            command_server.connect(SOCKET)
+            server.connect(SOCKET)
         except OSError:
-            give_up(f"{host} takes no commands: it does not run, or not any more")
-        socket.send_fds(command_server, [json.dumps(words).encode()], [0, 1, 2])
-        answer = command_server.recv(64)
-    return int(json.loads(answer)) if answer else give_up(f"{host} ended before the command did")
+            fail(f"{host} does not accept commands; it is not running")
+        socket.send_fds(server, [json.dumps(words).encode()], [0, 1, 2])
+        response = server.recv(64)
+    return int(json.loads(response)) if response else fail(f"{host} ended before the command did")
 
 
-def split(arguments: list[str]) -> tuple[str, list[str]]:
-    """Host and words; options of other remote shells are passed over."""
+def parse_arguments(arguments: list[str]) -> tuple[str, list[str]]:
+    """Return host and words; the options of other remote shells are ignored."""
     at = 0
     while at < len(arguments) and arguments[at].startswith("-"):
-        at += 2 if arguments[at] in _WITH_A_VALUE else 1
+        at += 2 if arguments[at] in _OPTIONS_WITH_VALUE else 1
     if at >= len(arguments) - 1:
-        give_up("a host and a command are needed: there is no terminal to log in from")
+        fail("give a host and a command; logins are not supported")
     return arguments[at], arguments[at + 1 :]
 
 
-def find(job: Path, host: str, attempt: str) -> Path:
-    """The folder of the newest run of the replica ``host`` in ``attempt`` (empty: the last)."""
-    attempts = [folder for folder in job.iterdir() if folder.name.isdecimal()]
-    chosen = job / attempt if attempt else max(attempts, key=lambda folder: int(folder.name), default=job)
+def find_replica(job: Path, host: str, attempt: str) -> Path:
+    """Return the directory of the newest run of the replica ``host`` in ``attempt`` (empty: the last)."""
+    attempts = [directory for directory in job.iterdir() if directory.name.isdecimal()]
+    chosen = job / attempt if attempt else max(attempts, key=lambda each: int(each.name), default=job)
     runs: dict[int, Path] = {}
-    for folder in chosen.iterdir() if chosen.is_dir() else ():
-        name, _, restart = folder.name.rpartition(".")
-        # Most are ruled out by the folder's name; the specification, which costs a read, decides.
-        if host.endswith(f"-{name}".lower()) and restart.isdecimal() and _name(folder) == host:
-            runs[int(restart)] = folder
+    for directory in chosen.iterdir() if chosen.is_dir() else ():
+        name, _, restart = directory.name.rpartition(".")
+        # The directory's name rules out most of them without reading a spec.
+        if host.endswith(f"-{name}".lower()) and restart.isdecimal() and _name(directory) == host:
+            runs[int(restart)] = directory
     if not runs:
-        give_up(f"no replica of this job is called {host}")
+        fail(f"this job has no replica {host}")
     return runs[max(runs)]
 
 
-def give_up(why: str) -> NoReturn:
-    """End as ``ssh`` does where it cannot connect."""
+def fail(why: str) -> NoReturn:
+    """Exit as ``ssh`` does if it cannot connect."""
     sys.stderr.write(f"remote shell: {why}\n")
     raise SystemExit(NO_CONNECTION)
 
 
-def _name(folder: Path) -> str:
+def _name(directory: Path) -> str:
     try:
-        return str(json.loads((folder / "spec.json").read_bytes())["name"])
+        return str(json.loads((directory / "spec.json").read_bytes())["name"])
     except (OSError, ValueError, KeyError):
         return ""
 

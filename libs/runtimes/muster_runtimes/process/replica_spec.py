@@ -1,4 +1,4 @@
-"""DOC."""
+"""From a launch to the ``ReplicaSpec`` that a shim runs, or to the reason why this machine cannot run it; and the framework's files."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from muster_runtimes.protocols import Launch
 _INHERITED = ("HOME", "LANG", "TMPDIR")
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 _SSH_SERVER = "sshd"
-_KEEP_STILL = ("sleep", "infinity")
+_IDLE = ("sleep", "infinity")
 _REFERENCE = re.compile(r"\$\$|\$\((?P<name>[A-Za-z_][A-Za-z0-9_.-]*)\)")
 
 
 class LaunchRejection(msgspec.Struct, frozen=True):
-    """Why a launch cannot be run. With an ``exit_code`` it is the replica that failed; without, the node refuses it."""
+    """Why a launch cannot run. With an ``exit_code`` the replica has failed; without one, the node rejects it."""
 
     reason: str
     exit_code: int | None = None
 
 
 def base_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What every replica gets of the launcher's own environment.
+    """Return the variables of pod-launcher's environment that every replica inherits.
 
-    The launcher's interpreter comes first on PATH, so that ``python`` is the one that Muster was installed with.
+    The directory of pod-launcher's interpreter comes first on PATH, so that ``python`` is the one that Muster is installed with.
     """
     base = {name: environ[name] for name in _INHERITED if name in environ}
     base["PATH"] = f"{Path(sys.executable).parent}:{environ.get('PATH') or _DEFAULT_PATH}"
@@ -50,18 +50,24 @@ def make_spec(
     build: Path | None = None,
     progress: Path | None = None,
 ) -> ReplicaSpec | LaunchRejection:
-    """What to run for ``launch`` on one of ``nodes``; a relative working directory starts at ``workdir``.
+    """Return what a shim runs for a launch, or why it cannot run.
 
-    Where there is a ``build``, its folder is the working directory of a replica that names none, and its programs come first on PATH.
-    ``progress`` is where it may write how far it is.
+    Args:
+        launch: What to start.
+        nodes: The names of the nodes.
+        base: The inherited variables.
+        workdir: The base of relative working directories.
+        log_bytes: How much of the output to keep; 0 for all.
+        build: The directory of the build, if any: the default working directory, and its programs come first on PATH.
+        progress: The path of the progress file.
     """
     template = launch.template
     if launch.node not in nodes:
         return LaunchRejection(f"unknown node: {launch.node}")
     if not template.command:
-        words = "the process runtime runs no images: give a command"
+        why = "the process runtime does not run images; add a command"
         return LaunchRejection(
-            f"{words} (image {template.image})" if template.image else words, exit_code=CANNOT_RUN
+            f"{why} (image {template.image})" if template.image else why, exit_code=CANNOT_RUN
         )
     env = {
         **base,
@@ -70,19 +76,19 @@ def make_spec(
     }
     if progress is not None:
         env[PROGRESS_VARIABLE] = str(progress)
-    at_home = launch.is_build or not template.working_dir
+    in_build = launch.is_build or not template.working_dir
     if build is not None:
         env |= {"MUSTER_BUILD": str(build), "PATH": f"{build}/bin:{env['PATH']}"}
-    words = (*template.command, *template.args)
-    if launch.takes_commands and Path(words[0]).name == _SSH_SERVER:
-        # Its part is the attendant's, and no replica opens a door of this machine to the network.
-        words = _KEEP_STILL
+    argv = (*template.command, *template.args)
+    if launch.takes_commands and Path(argv[0]).name == _SSH_SERVER:
+        # The command server replaces it, and a replica must not open this machine to the network.
+        argv = _IDLE
     return ReplicaSpec(
         name=launch.name,
         node=launch.node,
-        argv=tuple(expand(word, env) for word in words),
+        argv=tuple(expand(word, env) for word in argv),
         env=env,
-        cwd=str(build if build is not None and at_home else workdir / template.working_dir),
+        cwd=str(build if build is not None and in_build else workdir / template.working_dir),
         grace_s=template.grace_s,
         log_bytes=log_bytes,
         takes_commands=launch.takes_commands,
@@ -90,7 +96,7 @@ def make_spec(
 
 
 def _resolved(env: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """``env`` with the references in the template's own values replaced, each by what comes before it."""
+    """Return ``env`` with the references in the template's own values expanded, each from the variables before it."""
     resolved: dict[str, str] = {}
     for name, value in env.items():
         resolved[name] = expand(value, resolved) if own.get(name) == value else value
@@ -98,7 +104,7 @@ def _resolved(env: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
 
 
 def expand(word: str, env: Mapping[str, str]) -> str:
-    """``$(NAME)`` replaced as Kubernetes does: unknown names stay as they are, ``$$`` is a dollar sign."""
+    """Expand ``$(NAME)`` as Kubernetes does: unknown names are unchanged, ``$$`` is a dollar sign."""
 
     def value(found: re.Match[str]) -> str:
         name = found["name"]
@@ -107,24 +113,24 @@ def expand(word: str, env: Mapping[str, str]) -> str:
     return _REFERENCE.sub(value, word)
 
 
-_CALLER = Path(__file__).with_name("remote_shell.py")
+_REMOTE_SHELL = Path(__file__).with_name("remote_shell.py")
 
-# The launcher's sessions stay attached to the workers' daemons, so that these stay in their workers' process groups.
+# Open MPI's daemons stay attached, so that they stay in the process groups of their workers.
 _ENV = {"OMPI_MCA_orte_leave_session_attached": "1"}
 
 
 def write_config(folder: Path, files: Mapping[str, ConfigFile]) -> None:
-    """Write ``files``, each atomically, and remove what is not among them."""
+    """Write ``files``, each atomically, and remove all other files of the directory."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, file in files.items():
         replace(folder / name, file.content, mode=file.mode)
     for entry in folder.iterdir():
-        # Names that begin with a dot are drafts of this very moment.
+        # A name that begins with a dot is a draft that is being written.
         if entry.name not in files and not entry.name.startswith("."):
             entry.unlink(missing_ok=True)
 
 
 def remote_shell(job: Path) -> RemoteShell:
-    """How replicas of the job in the folder ``job`` run commands in one another."""
-    caller = shlex.join([sys.executable, "-I", "-S", "-X", "utf8", str(_CALLER), str(job)])
-    return RemoteShell(script=f'#!/bin/sh\nexec {caller} "$@"\n', env=_ENV)
+    """Return the remote shell of the job with the directory ``job``."""
+    command = shlex.join([sys.executable, "-I", "-S", "-X", "utf8", str(_REMOTE_SHELL), str(job)])
+    return RemoteShell(script=f'#!/bin/sh\nexec {command} "$@"\n', env=_ENV)

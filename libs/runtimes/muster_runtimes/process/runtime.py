@@ -1,10 +1,13 @@
-"""DOC."""
+"""The process runtime: replicas as process groups of this machine, for a single user: loopback only, no privileges, no images.
+
+The state is on disk and in the kernel; this process has only a view of it. A shim per replica writes the state and outlives
+pod-launcher. A successor, or another instance with the same root, reads the same state and observes the same replicas.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
@@ -32,6 +35,7 @@ from muster_runtimes.process.state_files import (
     ShimState,
     Stage,
     StateDirectory,
+    empty_trash,
     finish_unstarted,
     held_build,
     locked,
@@ -53,41 +57,15 @@ class StillRunningError(RuntimeError):
     """A job cannot be forgotten while one of its replicas runs."""
 
 
-def remove_job(job_id: str, *, layout: StateDirectory, book: PortAllocator, at: int) -> None:
-    """Remove the job's folder, what its build made where no other job holds that, and give back its ports.
-
-    A job that is not there is removed already.
-    Raises ``StillRunningError`` while one of its replicas runs, ``UnsafeNameError`` for a name that is none.
-    """
-    folder = layout.job(job_id)
-    if not folder.exists():
-        return
-    for replica in layout.replicas(job_id):
-        state = record_loss(layout.replica(replica), at=at)
-        if state is not None and not state.final:
-            raise StillRunningError(f"{layout.name(replica)} still runs")
-        with locked(layout.replica(replica) / LOCK) as idle:
-            if state is None and not idle:
-                raise StillRunningError(f"{layout.name(replica)} is about to run")
-    build = held_build(layout, job_id)
-    book.release(job_id)
-    folder.rename(layout.trash / f"{job_id}.{at}.{os.getpid()}")
-    if build is not None:
-        release_build(layout, build, at=at)
-    sweep(layout)
-
-
-def sweep(layout: StateDirectory) -> None:
-    """Empty the trash."""
-    for folder in layout.trash.iterdir():
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """``first_port`` to ``last_port`` are drawn for replicas and should lie outside the machine's ephemeral range.
+    """Options of the process runtime.
 
-    ``log_bytes`` is what is kept of each replica's output (the newest; 0: everything), ``parallel_starts`` bounds the starts under
-    way, ``rescan_s`` is the pause between two looks for what other copies did on the same root.
+    Attributes:
+        first_port: The first port for replicas; the range should not overlap the machine's ephemeral ports.
+        last_port: The last port for replicas.
+        log_bytes: How much of each replica's output is kept, the newest; 0 for all.
+        parallel_starts: How many starts are under way at most.
+        rescan_s: The interval of looking for changes by other instances with the same root, in seconds.
     """
 
     first_port: int = 21000
@@ -98,10 +76,15 @@ class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessRuntime:
-    """The ``Runtime`` of this machine. What stands under ``root`` is known from construction on, and watched once ``run`` runs.
+    """The ``Runtime`` of this machine. The constructor loads the state under ``root``, and ``run`` watches it.
 
-    ``workdir`` is where relative working directories start, ``environ`` the launcher's own environment (a few names of it are passed
-    on), ``clock`` tells µs since the epoch. Names that could lead out of ``root`` raise ``UnsafeNameError``.
+    Args:
+        root: The root of the state directory. Names that could lead out of it raise ``UnsafeNameError``.
+        nodes: The nodes to offer.
+        workdir: The base of relative working directories.
+        environ: Pod-launcher's environment, of which replicas inherit a few variables.
+        clock: The time in µs since the epoch.
+        options: The options; None for the defaults.
     """
 
     def __init__(
@@ -119,26 +102,29 @@ class ProcessRuntime:
         self._workdir = workdir.absolute()
         self._environment = base_environment(environ)
         self._clock = clock
-        self._layout = StateDirectory(root.absolute())
-        self._layout.prepare()
-        sweep_builds(self._layout, at=clock())
-        sweep(self._layout)
-        span = range(self._options.first_port, self._options.last_port + 1)
-        self._book = PortAllocator(layout=self._layout, span=span)
-        self._watcher = ReplicaWatcher(layout=self._layout, ports_of=self._book.known, clock=clock)
+        self._directory = StateDirectory(root.absolute())
+        self._directory.prepare()
+        sweep_builds(self._directory, at=clock())
+        empty_trash(self._directory)
+        port_range = range(self._options.first_port, self._options.last_port + 1)
+        self._ports = PortAllocator(directory=self._directory, port_range=port_range)
+        self._watcher = ReplicaWatcher(directory=self._directory, ports_of=self._ports.allocated, clock=clock)
         self._starter = ReplicaStarter(
-            layout=self._layout, watcher=self._watcher, clock=clock, parallel=self._options.parallel_starts
+            directory=self._directory,
+            watcher=self._watcher,
+            clock=clock,
+            parallel=self._options.parallel_starts,
         )
         self._logs = LogFileReader(
-            path_of=lambda replica: self._layout.replica(replica) / OUTPUT, ended=self._ended
+            path_of=lambda replica: self._directory.replica(replica) / OUTPUT, ended=self._has_ended
         )
         self._progress = ProgressFileReader()
-        self.access = ProcessAccess(layout=self._layout, refresh=self._watcher.refresh)
-        """The way into what runs."""
-        self._watcher.look()
+        self.access = ProcessAccess(directory=self._directory, refresh=self._watcher.refresh)
+        """Commands in, and connections to, running replicas."""
+        self._watcher.load()
 
     async def run(self) -> None:
-        """Watch what runs until cancelled; replicas go on after that."""
+        """Watch replicas until cancelled; they continue to run after that."""
         try:
             while True:
                 await self._watcher.rescan()
@@ -147,65 +133,65 @@ class ProcessRuntime:
             await self.aclose()
 
     async def aclose(self) -> None:
-        """Let go of everything but the replicas, which go on. ``run`` does this at its end; for use without ``run``."""
+        """Release all resources except the replicas, which continue to run; for use without ``run``, which does it at its end."""
         self._starter.close()
         await self._watcher.aclose()
 
     async def acquire_partition(self, partition: int) -> None:
-        """Every partition's folders are known from construction on."""
+        """Do nothing: the runs of all partitions are known."""
 
     async def release_partition(self, partition: int) -> None:
-        """Folders of other partitions are known as well, and left alone."""
+        """Do nothing: the runs of all partitions stay known."""
 
     def watch_job(self, job_id: str) -> AbstractAsyncContextManager[None]:
-        """Every job's folder is known."""
+        """Do nothing: the runs of all jobs are known."""
         return nullcontext()
 
     def register_job(self, job_id: str, job: Job) -> None:
-        """What a folder needs to be told comes with each launch."""
+        """Do nothing: each launch has everything."""
 
     def nodes(self) -> Sequence[Node]:
-        """The nodes that this machine was divided into."""
+        """See ``NodeSource``."""
         return tuple(self._nodes.values())
 
     async def node_changes(self) -> AsyncIterator[None]:
-        """Once: they stay as they are."""
+        """Yield once, because the nodes never change."""
         yield
 
     def job_ids(self) -> Collection[str]:
-        """The ids of the jobs of which anything is kept, whether or not it ever ran."""
-        return tuple(self._layout.job_ids())
+        """Return the jobs that have a directory."""
+        return tuple(self._directory.job_ids())
 
     async def retain_build(self, job_id: str, build: str) -> None:
-        """Keep what a build makes until the job that will run in it is forgotten."""
-        await asyncio.to_thread(retain_build, self._layout, job_id, build)
+        """See ``ReplicaControl``."""
+        await asyncio.to_thread(retain_build, self._directory, job_id, build)
 
     def observations(self) -> Sequence[Observation]:
-        """Everything that is known, ended replicas included until their job is forgotten."""
+        """See ``ReplicaObserver``."""
         return self._watcher.observations()
 
     def job_observations(self, job_id: str) -> Sequence[Observation]:
-        """The same for one job."""
+        """See ``ReplicaObserver``."""
         return self._watcher.job_observations(job_id)
 
     def job_changes(self) -> AsyncIterator[str]:
-        """The ids of jobs as they change, from this call on; the jobs that are known already come first."""
+        """See ``ReplicaObserver``."""
         return self._watcher.subscribe()
 
     async def addresses(
         self, job_id: str, replicas: Sequence[tuple[str, int]], *, job: str, namespace: str
     ) -> Mapping[tuple[str, int], str]:
-        """``127.0.0.1:port`` for each (role, index), the same for the job's whole life. Raises ``NoFreePortError``."""
+        """Return ``127.0.0.1:port`` for each (role, index). Raises ``NoFreePortError``."""
         del job, namespace
-        ports = await asyncio.to_thread(self._book.draw, job_id, tuple(replicas))
-        self._watcher.renumber(job_id)
+        ports = await asyncio.to_thread(self._ports.allocate, job_id, tuple(replicas))
+        self._watcher.refresh_job(job_id)
         return local_addresses(LOOPBACK, ports)
 
     async def start(self, launch: Launch) -> Observation:
-        """Start a replica, at most once ever for one ``ReplicaId``, whoever else tries; what stands now.
+        """Start a replica, at most once per ``ReplicaId`` among all instances, and return its state.
 
-        Answers when the replica runs or cannot be run. The environment is ``launch.env``, CUDA_VISIBLE_DEVICES, and PATH, HOME, LANG
-        and TMPDIR as the launcher has them where ``launch.env`` does not say otherwise.
+        Returns when the replica runs or has failed to start. Its environment is ``launch.env``, CUDA_VISIBLE_DEVICES, and by default
+        pod-launcher's PATH, HOME, LANG and TMPDIR.
         """
         seen = self._watcher.refresh(launch.replica)
         if seen is not None:
@@ -213,89 +199,104 @@ class ProcessRuntime:
         spec = await asyncio.to_thread(self._specify, launch) if launch.build else self._specify(launch)
         if isinstance(spec, LaunchRejection):
             stage = Stage.REJECTED if spec.exit_code is None else Stage.EXITED
-            return await self._starter.finish_unstarted(
-                launch.replica, stage, spec.reason, exit_code=spec.exit_code
-            )
+            return await self._starter.finish(launch.replica, stage, spec.reason, exit_code=spec.exit_code)
         return await self._starter.start(launch.replica, spec)
 
     async def stop(self, replica: ReplicaId, *, grace_s: float) -> None:
-        """SIGTERM to the replica's process group, SIGKILL after the grace; one that never began is REMOVED and never will."""
-        folder = self._layout.replica(replica)
+        """Send SIGTERM to the process group, and SIGKILL after the grace period; a replica that has not started becomes REMOVED."""
+        folder = self._directory.replica(replica)
         state = read_state(folder)
-        if state is None or not state.final:
+        if state is None or not state.is_final:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Before the state is read again: a shim that has not written it yet looks for this file after it has.
+            # Before the state is read again: a starting shim checks for this file after it has written its state.
             request_stop(folder, grace_s=grace_s)
             removed = ShimState(state=Stage.REMOVED, at=self._clock(), reason="stopped before it started")
             state = finish_unstarted(folder, removed)
-            if state is not None and not state.final:
+            if state is not None and not state.is_final:
                 signal_stop(state)
         self._watcher.refresh(replica)
 
     async def progress(self) -> Sequence[ProgressReport]:
-        """What running replicas have written of their progress since the last time."""
+        """See ``ProgressReader``."""
         runs = [
-            (seen.replica, self._layout.progress(seen.replica))
+            (seen.replica, self._directory.progress(seen.replica))
             for seen in self._watcher.observations()
             if seen.state is ReplicaState.RUNNING
         ]
         return await asyncio.to_thread(self._progress.read, runs)
 
     def confirm_recorded(self, job_id: str, replicas: Collection[ReplicaId]) -> None:
-        """An end is in the replica's folder, which stays until the job is forgotten."""
+        """Do nothing: the end stays on disk until the job is forgotten."""
 
     async def remove_replicas(self, job_id: str) -> None:
-        """Of what has ended there is nothing but its folder, which has its log."""
+        """Do nothing: ended replicas have left only their logs."""
 
     async def write_members(self, job_id: str, content: bytes) -> str:
-        """Replace the job's membership file atomically; its absolute path."""
-        self._layout.job(job_id).mkdir(mode=0o700, exist_ok=True)
-        replace(self._layout.members(job_id), content)
-        return str(self._layout.members(job_id))
+        """See ``JobFiles``."""
+        self._directory.job(job_id).mkdir(mode=0o700, exist_ok=True)
+        replace(self._directory.members(job_id), content)
+        return str(self._directory.members(job_id))
 
     async def write_config(self, job_id: str, files: Mapping[str, ConfigFile]) -> None:
-        """Have exactly these files in the job's configuration folder, each replaced atomically."""
-        self._layout.job(job_id).mkdir(mode=0o700, exist_ok=True)
-        await asyncio.to_thread(write_config, self._layout.config(job_id), files)
+        """See ``JobFiles``."""
+        self._directory.job(job_id).mkdir(mode=0o700, exist_ok=True)
+        await asyncio.to_thread(write_config, self._directory.config(job_id), files)
 
     def site(self, job_id: str, addresses: Addresses) -> Site:
-        """Where the job's files are or will be; its replicas meet on the loopback interface and nowhere else."""
+        """Return where the job's files are; replicas communicate over the loopback interface only."""
         return Site(
             addresses=addresses,
-            members_path=str(self._layout.members(job_id)),
-            config_folder=str(self._layout.config(job_id)),
+            members_path=str(self._directory.members(job_id)),
+            config_folder=str(self._directory.config(job_id)),
             interface=LOOPBACK_INTERFACE,
-            remote_shell=remote_shell(self._layout.job(job_id)),
+            remote_shell=remote_shell(self._directory.job(job_id)),
         )
 
     def logs(
         self, job_id: str, replicas: Sequence[ReplicaId], *, follow: bool, tail: int | None
     ) -> AsyncIterator[LogChunk]:
-        """What the replicas of one job wrote; with ``follow`` until they end, waiting for those that have not begun.
-
-        No replicas means all that the job has had so far. ``tail`` limits what was written before this call, by replica, in lines.
-        """
-        chosen = replicas or sorted(self._layout.replicas(job_id))
+        """See ``LogSource``."""
+        chosen = replicas or sorted(self._directory.replicas(job_id))
         return self._logs.read(
             [replica for replica in chosen if replica.job_id == job_id], follow=follow, tail=tail
         )
 
     async def forget(self, job_id: str) -> None:
-        """Remove what is kept of a job. Raises ``StillRunningError`` while one of its replicas runs."""
-        await asyncio.to_thread(remove_job, job_id, layout=self._layout, book=self._book, at=self._clock())
+        """Delete everything of a job. Raises ``StillRunningError`` while one of its replicas runs."""
+        await asyncio.to_thread(self._delete_job, job_id)
         self._watcher.drop(job_id)
 
+    def _delete_job(self, job_id: str) -> None:
+        """Move the job to the trash in one step, then delete it, so that a crash in between leaves no partial job."""
+        directory, at = self._directory, self._clock()
+        job_directory = directory.job(job_id)
+        if not job_directory.exists():
+            return
+        for replica in directory.replicas(job_id):
+            state = record_loss(directory.replica(replica), at=at)
+            if state is not None and not state.is_final:
+                raise StillRunningError(f"{directory.name(replica)} still runs")
+            with locked(directory.replica(replica) / LOCK) as idle:
+                if state is None and not idle:
+                    raise StillRunningError(f"{directory.name(replica)} is starting")
+        build = held_build(directory, job_id)
+        self._ports.release(job_id)
+        job_directory.rename(directory.trash / f"{job_id}.{at}.{os.getpid()}")
+        if build is not None:
+            release_build(directory, build, at=at)
+        empty_trash(directory)
+
     def _specify(self, launch: Launch) -> ReplicaSpec | LaunchRejection:
-        build = self._layout.build(launch.build) if launch.build else None
+        build = self._directory.build(launch.build) if launch.build else None
         if build is not None and launch.is_build:
             source = self._workdir / launch.template.working_dir
             try:
-                prepare_build(self._layout, launch.build, source)
+                prepare_build(self._directory, launch.build, source)
             except OSError as error:
                 return LaunchRejection(f"cannot build in {source}: {error.strerror}", exit_code=CANNOT_RUN)
         elif build is not None and not build.exists():
-            words = f"what its build {launch.build} made is not there any more"
-            return LaunchRejection(words, exit_code=CANNOT_RUN)
+            why = f"the result of the build {launch.build} is deleted; build again"
+            return LaunchRejection(why, exit_code=CANNOT_RUN)
         return make_spec(
             launch,
             nodes=self._nodes,
@@ -303,11 +304,11 @@ class ProcessRuntime:
             workdir=self._workdir,
             log_bytes=self._options.log_bytes,
             build=build,
-            progress=self._layout.progress(launch.replica),
+            progress=self._directory.progress(launch.replica),
         )
 
-    def _ended(self, replica: ReplicaId) -> bool:
+    def _has_ended(self, replica: ReplicaId) -> bool:
         seen = self._watcher.observation(replica)
         if seen is not None:
             return seen.state in ENDED_STATES
-        return not self._layout.job(replica.job_id).exists()
+        return not self._directory.job(replica.job_id).exists()

@@ -1,17 +1,17 @@
 """The fork server and its shims: the processes between pod-launcher and the replicas, so that pod-launcher may die.
 
-One shim waits for one replica and records its end, whether or not a pod-launcher observes it. This file imports only the standard library
-and its neighbour ``remote_shell.py``, and runs alone (``python -I -S -X utf8 shim.py ROOT``), so that a shim is small and an upgrade of the
-installation does not break it. One warmed-up server forks the shims: a fork costs about a millisecond, a new interpreter thirty, and a
-gang starts many at once.
+One shim waits for one replica and records its end, whether or not a pod-launcher observes it. This file imports only the standard
+library and its neighbour ``remote_shell.py``, and runs alone (``python -I -S -X utf8 shim.py ROOT``), so that a shim is small and an
+upgrade of the installation does not break it. One warmed-up server forks the shims: a fork costs about a millisecond, a new interpreter
+thirty, and a gang starts many at once.
 
 The server reads one replica directory a line (relative to ROOT) from stdin and ends when stdin closes. A shim answers on stdout with
 ``directory<TAB>`` once the directory shows the result of the start, or ``directory<TAB>problem`` if it fails before that; so does the
 server if it cannot fork.
 
-Files of a replica's directory: ``spec.json`` is what to run; ``lock`` is held by the shim for its whole life, so that a free lock proves
-a dead shim; ``state.json`` is written only by the holder of the lock; ``stop.json`` asks for an end within a grace period; ``output.log``
-is the replica's output.
+Files of a replica's directory: ``spec.json`` is what to run; ``lock`` is held by the shim for its whole life, so that a free lock
+proves a dead shim; ``state.json`` is written only by the holder of the lock; ``stop.json`` asks for an end within a grace period;
+``output.log`` is the replica's output.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ PR_SET_CHILD_SUBREAPER = 36
 FALLOC_FL_KEEP_SIZE = 0x01
 FALLOC_FL_PUNCH_HOLE = 0x02
 
-LOCK_PATIENCE_S = 5.0
-CLEANUP_PATIENCE_S = 10.0
+LOCK_S = 5.0
+CLEANUP_S = 10.0
 LOG_CHECK_S = 5.0
 LOG_BLOCK = 4096
 
@@ -46,7 +46,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class ShimSpec(TypedDict):
-    """``spec.json``: the fields that a shim reads. ``log_bytes`` bounds what is kept of the output, 0 for no bound."""
+    """The fields of ``spec.json`` that a shim reads; see ``ReplicaSpec``."""
 
     argv: list[str]
     env: dict[str, str]
@@ -57,34 +57,34 @@ class ShimSpec(TypedDict):
 
 
 class CommandServer(Protocol):
-    """``command_server.py``, which is found beside this file: the installation's own modules are out of reach here."""
+    """The server side of ``remote_shell.py``, which is loaded from this directory, because the package is not importable here."""
 
-    def listen(self, folder: Path) -> socket.socket:
-        """Where callers come in."""
+    def listen(self, directory: Path) -> socket.socket:
+        """Return a listening socket."""
         ...
 
     def serve_commands(
-        self, server: socket.socket, *, group: int, env: Mapping[str, str], cwd: str, folder: Path
+        self, server: socket.socket, *, group: int, env: Mapping[str, str], cwd: str, directory: Path
     ) -> NoReturn:
-        """Answer callers for ever."""
+        """Run commands until SIGTERM."""
         ...
 
 
 CANNOT_RUN = 127
-"""The exit code of a replica whose command could not be run."""
+"""The exit code of a replica whose command cannot be run."""
 
 
 class CannotRunError(Exception):
-    """The replica could not be started; the message is for the user."""
+    """The replica cannot be started; the message is for the user."""
 
 
 def serve(root: str) -> None:
-    """Fork a shim for every folder named on stdin, until it closes."""
+    """Fork a shim for every run named on stdin, until stdin closes."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for signum in (signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
     command_server = _load_command_server()
-    _run_as_usual()
+    _reset_scheduling_policy()
     gc.disable()
     gc.freeze()
     for line in sys.stdin.buffer:
@@ -92,43 +92,43 @@ def serve(root: str) -> None:
         try:
             pid = os.fork()
         except OSError as error:
-            _tell(name, f"cannot fork: {error.strerror}")
+            _answer(name, f"cannot fork: {error.strerror}")
             continue
         if pid == 0:
             _run_shim(root, name, command_server)
 
 
-def _run_as_usual() -> None:
-    # Services let others finish what they are at; what is true of them is not true of the programs of jobs.
+def _reset_scheduling_policy() -> None:
+    # Services run as SCHED_BATCH, which their replicas must not inherit.
     with suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def _load_command_server() -> CommandServer:
-    # Behind the standard library, so that nothing that lies here can take the place of a part of it.
+    # At the end, so that no file of this directory shadows the standard library.
     sys.path.append(str(Path(__file__).parent))
     return cast("CommandServer", importlib.import_module("remote_shell"))
 
 
 def _run_shim(root: str, name: str, command_server: CommandServer) -> NoReturn:
-    folder = Path(root, name)
+    directory = Path(root, name)
     status = 1
     try:
         os.setsid()
         _point_at_null(0)
-        Shim(folder, name, command_server).run()
+        Shim(directory, name, command_server).run()
         status = 0
     except BaseException as error:
-        _tell(name, f"its shim failed: {error!r}")
-        with suppress(OSError), (folder / "shim.log").open("a") as file:
+        _answer(name, f"the shim failed: {error!r}")
+        with suppress(OSError), (directory / "shim.log").open("a") as file:
             traceback.print_exc(file=file)
     finally:
-        # Whatever happened: a shim never returns into the server's loop.
+        # A shim must never return into the loop of the server.
         os._exit(status)
 
 
-def _tell(name: str, problem: str = "") -> None:
-    # A launcher that is gone cannot hear it; the folder tells its successor.
+def _answer(name: str, problem: str = "") -> None:
+    # Without a pod-launcher the answer is not needed: its successor reads the directory.
     with suppress(OSError):
         os.write(1, f"{name}\t{problem}\n".encode())
 
@@ -140,10 +140,10 @@ def _point_at_null(descriptor: int) -> None:
 
 
 class Shim:
-    """Runs the replica of one folder, at most once ever."""
+    """Runs one replica, at most once."""
 
-    def __init__(self, folder: Path, name: str, command_server: CommandServer) -> None:
-        self._folder = folder
+    def __init__(self, directory: Path, name: str, command_server: CommandServer) -> None:
+        self._directory = directory
         self._command_server = command_server
         self._name = name
         self._pid = os.getpid()
@@ -154,34 +154,34 @@ class Shim:
         }
 
     def run(self) -> None:
-        """Take the lock, run the replica, record its end."""
+        """Take the lock, run the replica and record its end."""
         lock = self._lock()
         if lock is None or self._file("state.json").exists():
-            self._answer()
+            self._answer_start()
             return
         spec = cast("ShimSpec", self._read("spec.json"))
-        # Blocked and waited for rather than handled: a stop can then come at no wrong moment.
+        # Blocked and waited for instead of handled, so that a stop cannot interrupt anything.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
         self._record("starting")
         if self._file("stop.json").exists() or signal.SIGTERM in signal.sigpending():
             self._record("removed", reason="stopped before it started")
-            self._answer()
+            self._answer_start()
             return
         log = os.open(self._file("output.log"), os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600)
         started_at = _now()
         try:
             pid = self._spawn(spec, log)
         except CannotRunError as error:
-            # As shells and container runtimes have it: the command is the user's, and so is the failure.
+            # As with shells and container runtimes, this is a failure of the user's command.
             self._record("exited", exit_code=CANNOT_RUN, reason=str(error))
-            self._answer()
+            self._answer_start()
             return
         command_server = self._start_command_server(spec, pid) if spec.get("takes_commands") else None
         child: dict[str, object] = {"pid": pid, "start": _start_ticks(pid), "started_at": started_at}
         self._record("running", **child)
-        self._answer()
+        self._answer_start()
         output = ReplicaLog(log, spec["log_bytes"])
         status = ProcessGroupSupervisor(
             pid, spec["grace_s"], self._grace, output, command_server=command_server
@@ -193,15 +193,15 @@ class Shim:
             self._record("exited", **child, exit_code=os.WEXITSTATUS(status))
 
     def _lock(self) -> int | None:
-        """The lock's descriptor, open until the shim ends; None where another shim has it and has begun."""
+        """Return the descriptor of the lock, held until the shim ends; None if another shim has started the replica."""
         descriptor = os.open(self._file("lock"), os.O_CREAT | os.O_RDWR, 0o600)
-        patience = time.monotonic() + LOCK_PATIENCE_S
+        deadline = time.monotonic() + LOCK_S
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                # A launcher that looks holds it for an instant; another shim holds it and writes its state.
-                if self._file("state.json").exists() or time.monotonic() > patience:
+                # Pod-launcher holds it briefly; another shim holds it and writes its state.
+                if self._file("state.json").exists() or time.monotonic() > deadline:
                     return None
                 time.sleep(0.005)
             else:
@@ -227,14 +227,14 @@ class Shim:
         return pid
 
     def _start_command_server(self, spec: ShimSpec, group: int) -> int:
-        """Take commands from now on; the pid of the attendant, a child that ends with the replica."""
-        server = self._command_server.listen(self._folder)
+        """Start the command server, a child that ends with the replica, and return its pid."""
+        server = self._command_server.listen(self._directory)
         pid = os.fork()
         if pid == 0:
             try:
                 _point_at_null(1)
                 self._command_server.serve_commands(
-                    server, group=group, env=spec["env"], cwd=spec["cwd"], folder=self._folder
+                    server, group=group, env=spec["env"], cwd=spec["cwd"], directory=self._directory
                 )
             finally:
                 os._exit(1)
@@ -242,7 +242,7 @@ class Shim:
         return pid
 
     def _become(self, spec: ShimSpec, log: int) -> NoReturn:
-        """Turn into the replica: its own process group, its own folder, nothing inherited but its output."""
+        """Exec the replica in its own process group and working directory; it inherits only its output."""
         os.setpgid(0, 0)
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != self._pid:
@@ -259,7 +259,7 @@ class Shim:
         program = spec["argv"][0]
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         try:
-            os.execvpe(program, spec["argv"], spec["env"])  # noqa: S606 - no shell is the point
+            os.execvpe(program, spec["argv"], spec["env"])  # noqa: S606 - no shell by design
         except (FileNotFoundError, NotADirectoryError) as error:
             raise CannotRunError(f"command not found: {program}") from error
         except OSError as error:
@@ -268,34 +268,34 @@ class Shim:
             raise CannotRunError(f"cannot run {program}: {error}") from error
 
     def _grace(self) -> float | None:
-        """The grace that the launcher asked for, in seconds; None where it did not ask."""
+        """Return the requested grace period in seconds; None without a request."""
         if not self._file("stop.json").exists():
             return None
         return cast("dict[str, float]", self._read("stop.json"))["grace_s"]
 
-    def _record(self, state: str, **events: object) -> None:
+    def _record(self, state: str, **fields: object) -> None:
         draft = self._file("state.json.draft")
         descriptor = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
-        os.write(descriptor, json.dumps({"state": state, "at": _now(), **self._identity, **events}).encode())
+        os.write(descriptor, json.dumps({"state": state, "at": _now(), **self._identity, **fields}).encode())
         os.close(descriptor)
         draft.replace(self._file("state.json"))
 
-    def _answer(self) -> None:
-        _tell(self._name)
+    def _answer_start(self) -> None:
+        _answer(self._name)
         _point_at_null(1)
 
     def _read(self, name: str) -> object:
         return json.loads(self._file(name).read_bytes())
 
     def _file(self, name: str) -> Path:
-        return self._folder / name
+        return self._directory / name
 
 
 class ReplicaLog:
-    """The replica's log, of which the newest ``keep`` bytes stay (0: everything).
+    """The replica's log, of which the newest ``keep`` bytes are kept (0: all).
 
-    The oldest blocks are punched out of the file, so that the replica writes straight to it, offsets stay true for who follows,
-    and no pipe stands in the way that would break with the shim. Where the file system cannot punch, the file grows.
+    The oldest blocks become a hole in the file. So the replica writes to the file directly, offsets stay valid for followers, and no
+    pipe can break with the shim. The file grows without limit if the file system does not support holes.
     """
 
     def __init__(self, descriptor: int, keep: int) -> None:
@@ -305,11 +305,11 @@ class ReplicaLog:
 
     @property
     def check_s(self) -> float | None:
-        """Seconds between two looks at the size; None where it is not bounded."""
+        """The interval of size checks in seconds; None without a limit."""
         return LOG_CHECK_S if self._keep else None
 
     def trim(self) -> None:
-        """Drop what is more than ``keep``."""
+        """Drop all but the newest ``keep`` bytes."""
         if not self._keep:
             return
         drop = (os.fstat(self._descriptor).st_size - self._keep) // LOG_BLOCK * LOG_BLOCK
@@ -329,7 +329,7 @@ class ProcessGroupSupervisor:
         self,
         pid: int,
         grace_s: float,
-        asked_grace: Callable[[], float | None],
+        requested_grace: Callable[[], float | None],
         output: ReplicaLog,
         *,
         command_server: int | None,
@@ -338,13 +338,13 @@ class ProcessGroupSupervisor:
         self._command_server = command_server
         self._status: int | None = None
         self._grace_s = grace_s
-        self._asked_grace = asked_grace
+        self._requested_grace = requested_grace
         self._output = output
         self._stopping = False
         self._kill_at: float | None = None
 
     def wait(self) -> int:
-        """The wait status of ``pid``, once nothing of its group and no other descendant is left."""
+        """Return the wait status of ``pid`` when no process of its group and no other descendant is left."""
         while True:
             self._reap()
             if self._status is not None and not self._commands_may_finish():
@@ -365,21 +365,21 @@ class ProcessGroupSupervisor:
         return min(waits, default=None)
 
     def _stop(self) -> None:
-        asked = self._asked_grace()
-        kill_at = time.monotonic() + (self._grace_s if asked is None else asked)
+        requested = self._requested_grace()
+        kill_at = time.monotonic() + (self._grace_s if requested is None else requested)
         self._kill_at = kill_at if self._kill_at is None else min(kill_at, self._kill_at)
         if self._stopping:
-            # Many programs take a second SIGTERM for an order to skip their checkpoint.
+            # Many programs skip their checkpoint on a second SIGTERM.
             return
         self._stopping = True
-        # A group that is suspended would not see the SIGTERM before it is continued.
+        # A suspended group handles SIGTERM only after SIGCONT.
         for signum in (signal.SIGTERM, signal.SIGCONT):
             _signal_group(self._pid, signum)
         if self._command_server is not None:
             _signal(self._command_server, signal.SIGTERM)
 
     def _commands_may_finish(self) -> bool:
-        """Whether commands may still use their grace; the attendant of a replica that was stopped ends with the last of them."""
+        """Whether commands are in their grace period; the command server of a stopped replica ends with the last command."""
         return self._stopping and self._command_server is not None and self._kill_at is not None
 
     def _reap(self) -> None:
@@ -401,10 +401,10 @@ class ProcessGroupSupervisor:
             _signal(pid, signal.SIGKILL)
 
     def _kill_rest(self) -> None:
-        """End whatever outlived the replica's first process: as its subreaper the shim inherits what left the group."""
-        patience = time.monotonic() + CLEANUP_PATIENCE_S
+        """Kill what outlives the replica's first process; the shim is the subreaper of processes that left the group."""
+        deadline = time.monotonic() + CLEANUP_S
         _signal_group(self._pid, signal.SIGKILL)
-        while time.monotonic() < patience:
+        while time.monotonic() < deadline:
             try:
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
@@ -442,12 +442,12 @@ def _children(parent: int) -> list[int]:
 
 
 def _start_ticks(pid: int) -> int:
-    """When the process started, in clock ticks since the machine did: with the pid, its identity."""
+    """Return the start time of a process, in clock ticks since boot."""
     return int(_stat(pid)[19])
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of ``/proc/pid/stat`` from the third on; the second is the name, which may hold anything."""
+    """Return the fields of ``/proc/pid/stat`` from the third on; the second is the program's name, which may contain spaces."""
     return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
 
 

@@ -1,4 +1,15 @@
-"""DOC."""
+"""The state on disk of the process runtime.
+
+``jobs/<job>/<attempt>/<role>-<index>.<restart>/`` is one run of a replica, ``builds/<job>/`` the result of a build, ``ports/<number>``
+a reserved port, and ``trash/`` is being deleted. Every name is checked before it becomes part of a path.
+
+Only the holder of a run's lock writes its state. Pod-launcher takes the lock to finish a run that never started and to record an end
+that no shim recorded; so no pod-launcher can contradict a shim, nor another pod-launcher.
+
+Without images, a build makes a directory. It begins as links to the entries of the working directory, so that the build's steps find
+their files. A job that runs in it holds it by the link ``jobs/<job>/build`` from its registration on. The directory is deleted with the
+last of these jobs, or with the build if there is none.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +37,12 @@ OUTPUT = "output.log"
 
 
 class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a shim runs. ``grace_s`` holds where a stop names none; ``log_bytes`` bounds the kept output (0: no bound).
+    """What a shim runs.
 
-    ``takes_commands`` asks for an attendant, through which other replicas of the job run commands in this one.
+    Attributes:
+        grace_s: The default grace period of a stop, in seconds.
+        log_bytes: How much of the output is kept; 0 for all.
+        takes_commands: Whether the shim starts a command server, through which other replicas of the job run commands in this one.
     """
 
     name: str
@@ -42,13 +56,13 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StopRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to end within ``grace_s`` seconds."""
+    """A request to stop within ``grace_s`` seconds."""
 
     grace_s: float
 
 
 class Stage(StrEnum):
-    """How far a replica's folder has come; all but the first two are final."""
+    """The state of a run; all but the first two are final."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -59,9 +73,16 @@ class Stage(StrEnum):
 
 
 class ShimState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of a replica. ``at`` and ``started_at`` are µs since the epoch; ``start`` and ``shim_start`` are clock ticks since boot.
+    """The state of a run as its shim records it.
 
-    ``pid`` leads the replica's process group; ``shim_pid`` leads the session around it. ``node_lost``: the machine started anew under it.
+    Attributes:
+        at: Time of the last change, in µs since the epoch, like ``started_at``.
+        boot: The id of the machine's boot.
+        shim_pid: The pid of the shim, which leads the session around the replica.
+        shim_start: The start time of the shim, in clock ticks since boot.
+        pid: The leader of the replica's process group.
+        start: The start time of that process, in clock ticks since boot.
+        node_lost: The machine rebooted while the replica ran.
     """
 
     state: Stage
@@ -78,8 +99,8 @@ class ShimState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     node_lost: bool = False
 
     @property
-    def final(self) -> bool:
-        """Whether it never changes again."""
+    def is_final(self) -> bool:
+        """Whether the state never changes again."""
         return self.state not in {Stage.STARTING, Stage.RUNNING}
 
 
@@ -87,7 +108,7 @@ _state_decoder = msgspec.json.Decoder(ShimState)
 
 
 def read_state(folder: Path) -> ShimState | None:
-    """The state in ``folder``; None before there is one. One that cannot be read counts as begun and never ended."""
+    """Return the state of a run; None before it has one. An unreadable state counts as started and not ended."""
     try:
         return _state_decoder.decode((folder / STATE).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
@@ -97,12 +118,12 @@ def read_state(folder: Path) -> ShimState | None:
 
 
 def write_state(folder: Path, state: ShimState) -> None:
-    """Replace the state; the caller holds the lock."""
+    """Replace the state of a run; the caller holds its lock."""
     replace(folder / STATE, msgspec.json.encode(state))
 
 
 def replace(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Replace a file atomically: a reader sees the old content or the new one, never a part."""
+    """Replace a file atomically."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, mode)
     with os.fdopen(descriptor, "wb") as file:
@@ -112,7 +133,7 @@ def replace(path: Path, content: bytes, *, mode: int = 0o600) -> None:
 
 @contextmanager
 def locked(path: Path, *, wait: bool = False) -> Generator[bool]:
-    """Hold the lock file at ``path``; gives False (and holds nothing) where another has it and ``wait`` is not set."""
+    """Hold the lock file at ``path``; yields False, without the lock, if another process holds it and ``wait`` is not set."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -130,72 +151,72 @@ _LEAF = re.compile(r"(?P<role>.+)-(?P<index>\d+)\.(?P<restart>\d+)")
 
 
 class UnsafeNameError(ValueError):
-    """A name that must not become part of a path."""
+    """A name is not safe as a part of a path."""
 
 
 class StateDirectory(msgspec.Struct, frozen=True):
-    """The paths under ``root``, which is absolute. Methods raise ``UnsafeNameError`` for names that could leave it."""
+    """The paths under the absolute path ``root``. Methods raise ``UnsafeNameError`` for names that could lead out of it."""
 
     root: Path
 
     @property
     def jobs(self) -> Path:
-        """One folder for each job."""
+        """The directory of the jobs."""
         return self.root / "jobs"
 
     @property
     def ports(self) -> Path:
-        """One entry for each reserved port."""
+        """The directory of the reserved ports."""
         return self.root / "ports"
 
     @property
     def builds(self) -> Path:
-        """One folder for each build."""
+        """The directory of the builds."""
         return self.root / "builds"
 
     @property
     def trash(self) -> Path:
-        """Folders of forgotten jobs on their way out."""
+        """The directory of what is being deleted."""
         return self.root / "trash"
 
     def prepare(self) -> None:
-        """Create the folders, for their owner alone: environments may hold secrets."""
+        """Create the directories, readable by their owner only, because environments may contain secrets."""
         for folder in (self.root, self.jobs, self.builds, self.ports, self.trash):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def job(self, job_id: str) -> Path:
-        """The folder of a job."""
+        """Return the directory of a job."""
         return self.jobs / safe_name(job_id)
 
     def build(self, job_id: str) -> Path:
-        """The folder that a build runs in."""
+        """Return the directory of a build."""
         return self.builds / safe_name(job_id)
 
     def members(self, job_id: str) -> Path:
-        """The membership file of a job."""
+        """Return the membership file of a job."""
         return self.job(job_id) / "members.json"
 
     def config(self, job_id: str) -> Path:
-        """The folder of the files that a framework's replicas read."""
+        """Return the directory of the framework's files."""
         return self.job(job_id) / "config"
 
     def replica(self, replica: ReplicaId) -> Path:
-        """The folder of one run of a replica."""
+        """Return the directory of a run."""
         if min(replica.attempt, replica.index, replica.restart) < 0:
             raise UnsafeNameError(f"negative number in {replica}")
         leaf = f"{safe_name(replica.role)}-{replica.index}.{replica.restart}"
         return self.job(replica.job_id) / str(replica.attempt) / leaf
 
     def progress(self, replica: ReplicaId) -> Path:
-        """Where one run of a replica says how far it is."""
+        """Return the progress file of a run."""
         return self.replica(replica) / "progress.json"
 
     def name(self, replica: ReplicaId) -> str:
-        """The replica's folder relative to the root."""
+        """Return the directory of a run relative to the root."""
         return str(self.replica(replica).relative_to(self.root))
 
     def replica_at(self, name: str) -> ReplicaId | None:
-        """The reverse of ``name``; None where the folder is not a replica's."""
+        """Return the run with a ``name``; None if the name is not that of a run."""
         match Path(name).parts:
             case ("jobs", job_id, attempt, leaf) if attempt.isdecimal() and (found := _LEAF.fullmatch(leaf)):
                 return ReplicaId(
@@ -209,28 +230,30 @@ class StateDirectory(msgspec.Struct, frozen=True):
                 return None
 
     def job_ids(self) -> Iterator[str]:
-        """Every job that has a folder."""
-        yield from (folder.name for folder in _folders(self.jobs))
+        """Yield the jobs that have a directory."""
+        yield from (folder.name for folder in _subdirectories(self.jobs))
 
     def replicas(self, job_id: str) -> Iterator[ReplicaId]:
-        """Every run of every replica of a job that has a folder."""
-        for attempt in _folders(self.job(job_id)):
+        """Yield the runs of a job that have a directory."""
+        for attempt in _subdirectories(self.job(job_id)):
             if not attempt.name.isdecimal():
                 continue
-            for folder in _folders(attempt):
+            for folder in _subdirectories(attempt):
                 replica = self.replica_at(str(folder.relative_to(self.root)))
                 if replica is not None:
                     yield replica
 
 
 def safe_name(token: str) -> str:
-    """``token``, which cannot lead anywhere as a part of a path. Raises ``UnsafeNameError``."""
+    """Return ``token`` if it is safe as a part of a path. Raises ``UnsafeNameError``."""
     if not _TOKEN.fullmatch(token):
-        raise UnsafeNameError(f"{token!r} is not a name: letters, digits, '.', '_' and '-', no more than 128")
+        raise UnsafeNameError(
+            f"{token!r} is not a valid name; use at most 128 letters, digits, '.', '_' and '-'"
+        )
     return token
 
 
-def _folders(parent: Path) -> list[Path]:
+def _subdirectories(parent: Path) -> list[Path]:
     try:
         return [child for child in parent.iterdir() if child.is_dir()]
     except FileNotFoundError:
@@ -240,25 +263,25 @@ def _folders(parent: Path) -> list[Path]:
 _IDENTITY = ("MUSTER_JOB_ID", "MUSTER_ROLE", "MUSTER_INDEX", "MUSTER_ATTEMPT", "TRACEPARENT")
 
 
-def finish_unstarted(folder: Path, verdict: ShimState) -> ShimState | None:
-    """Make ``verdict`` final where nothing has begun; the state that stands, or None while a shim is about to begin."""
+def finish_unstarted(folder: Path, final: ShimState) -> ShimState | None:
+    """Record ``final`` if the run has not started. Returns the current state, or None while a shim is starting it."""
     with locked(folder / LOCK) as mine:
         if mine and read_state(folder) is None:
-            write_state(folder, verdict)
+            write_state(folder, final)
     return read_state(folder)
 
 
 def record_loss(folder: Path, *, at: int) -> ShimState | None:
-    """Where the shim is dead and recorded no end: kill what it left and record the loss. The state that stands."""
+    """Kill the processes of a run whose shim died without recording an end, and record the loss. Returns the current state."""
     if not folder.exists():
         return None
     with locked(folder / LOCK) as mine:
         state = read_state(folder)
-        if not mine or state is None or state.final:
+        if not mine or state is None or state.is_final:
             return state
         end_session(state, marks=_marks(folder))
-        # A state that a power cut has torn tells of no boot at all.
-        anew = state.boot != processes.boot_id()
+        # An unreadable state has no boot id, and counts as a reboot.
+        rebooted = state.boot != processes.boot_id()
         lost = ShimState(
             state=Stage.LOST,
             at=at,
@@ -266,8 +289,8 @@ def record_loss(folder: Path, *, at: int) -> ShimState | None:
             pid=state.pid,
             start=state.start,
             started_at=state.started_at,
-            reason="its machine started anew" if anew else "its shim died without recording an end",
-            node_lost=anew,
+            reason="the machine rebooted" if rebooted else "the shim died without recording an end",
+            node_lost=rebooted,
         )
         write_state(folder, lost)
         return lost
@@ -280,14 +303,14 @@ def end_session(state: ShimState, *, marks: Sequence[str] = ()) -> None:
 
 
 def _marks(folder: Path) -> list[str]:
-    """What only this replica was told of itself, as lines of its environment."""
+    """Return the environment lines that only this replica has."""
     try:
         spec = msgspec.json.decode((folder / SPEC).read_bytes(), type=ReplicaSpec)
     except (OSError, msgspec.DecodeError):
         return []
-    told = {name: spec.env[name] for name in _IDENTITY if name in spec.env}
-    # Without the job's own id the others would fit replicas of any job.
-    return [f"{name}={value}" for name, value in told.items()] if "MUSTER_JOB_ID" in told else []
+    marks = {name: spec.env[name] for name in _IDENTITY if name in spec.env}
+    # Without the job id the other lines would match replicas of any job.
+    return [f"{name}={value}" for name, value in marks.items()] if "MUSTER_JOB_ID" in marks else []
 
 
 def request_stop(folder: Path, *, grace_s: float) -> None:
@@ -296,7 +319,7 @@ def request_stop(folder: Path, *, grace_s: float) -> None:
 
 
 def signal_stop(state: ShimState) -> None:
-    """Tell the shim that ``stop.json`` is there."""
+    """Make the shim read ``stop.json``."""
     shim = open_shim(state)
     if shim is None:
         return
@@ -308,7 +331,7 @@ def signal_stop(state: ShimState) -> None:
 
 
 def open_shim(state: ShimState) -> int | None:
-    """A pidfd of the shim, readable once it has ended; None where it is gone. The caller closes it."""
+    """Open a pidfd of the shim, which the caller closes; None if the shim is gone."""
     if state.boot != processes.boot_id():
         return None
     return processes.open_process(state.shim_pid, state.shim_start)
@@ -317,27 +340,29 @@ def open_shim(state: ShimState) -> int | None:
 _LINK = "build"
 
 
-def retain_build(layout: StateDirectory, job_id: str, build: str) -> None:
-    """Have the job hold what the build makes, until the job is forgotten; to be repeated at will."""
-    folder = layout.job(job_id)
+def retain_build(directory: StateDirectory, job_id: str, build: str) -> None:
+    """Make a job hold the result of a build until the job is forgotten; repeated calls have no effect."""
+    folder = directory.job(job_id)
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700, exist_ok=True)
         (folder / _LINK).symlink_to(Path("../../builds", safe_name(build)))
 
 
-def prepare_build(layout: StateDirectory, build: str, source: Path) -> Path:
-    """The folder of a build that is about to run, with links to the entries of ``source`` where it is new.
+def prepare_build(directory: StateDirectory, build: str, source: Path) -> Path:
+    """Return the directory of a build, created with links to the entries of ``source`` if it does not exist.
 
-    One that was there stays as it is: a build that is started again goes on with what the earlier try has left. Raises ``OSError`` where
-    ``source`` cannot be read.
+    An existing directory is unchanged: a restarted build continues with what the earlier attempt has left.
+
+    Raises:
+        OSError: ``source`` cannot be read.
     """
-    folder = layout.build(build)
+    folder = directory.build(build)
     if folder.exists():
         return folder
-    draft = layout.builds / f".{safe_name(build)}.{os.getpid()}"
+    draft = directory.builds / f".{safe_name(build)}.{os.getpid()}"
     shutil.rmtree(draft, ignore_errors=True)
-    # Whose job has no folder is taken for forgotten.
-    layout.job(build).mkdir(mode=0o700, exist_ok=True)
+    # The build of a job without a directory would count as forgotten.
+    directory.job(build).mkdir(mode=0o700, exist_ok=True)
     draft.mkdir(mode=0o700)
     for entry in source.iterdir():
         (draft / entry.name).symlink_to(entry)
@@ -345,30 +370,36 @@ def prepare_build(layout: StateDirectory, build: str, source: Path) -> Path:
     return folder
 
 
-def held_build(layout: StateDirectory, job_id: str) -> str | None:
-    """The build whose folder the job holds; its own where it is a build itself."""
+def held_build(directory: StateDirectory, job_id: str) -> str | None:
+    """Return the build whose directory a job holds, which is the job itself for a build; None if it holds none."""
     with suppress(OSError):
-        return (layout.job(job_id) / _LINK).readlink().name
-    return job_id if layout.build(job_id).exists() else None
+        return (directory.job(job_id) / _LINK).readlink().name
+    return job_id if directory.build(job_id).exists() else None
 
 
-def release_build(layout: StateDirectory, build: str, *, at: int) -> None:
-    """Put the build's folder into the trash unless a job holds it; the folder of the job that lets go must be gone."""
-    if build in _held(layout):
+def release_build(directory: StateDirectory, build: str, *, at: int) -> None:
+    """Move the directory of a build to the trash unless a job holds it; the directory of the releasing job must be gone."""
+    if build in _held_builds(directory):
         return
     with suppress(FileNotFoundError):
-        layout.build(build).rename(layout.trash / f"{build}.build.{at}.{os.getpid()}")
+        directory.build(build).rename(directory.trash / f"{build}.build.{at}.{os.getpid()}")
 
 
-def sweep_builds(layout: StateDirectory, *, at: int) -> None:
-    """Put into the trash what nobody holds and whose build is forgotten: a launcher may have died before it could."""
-    known = {*_held(layout), *layout.job_ids()}
-    for folder in layout.builds.iterdir():
+def sweep_builds(directory: StateDirectory, *, at: int) -> None:
+    """Move to the trash the unheld directories of forgotten builds, in case pod-launcher died before it did so."""
+    known = {*_held_builds(directory), *directory.job_ids()}
+    for folder in directory.builds.iterdir():
         if not folder.name.startswith(".") and folder.name not in known:
-            release_build(layout, folder.name, at=at)
+            release_build(directory, folder.name, at=at)
 
 
-def _held(layout: StateDirectory) -> Iterator[str]:
-    for job_id in layout.job_ids():
+def _held_builds(directory: StateDirectory) -> Iterator[str]:
+    for job_id in directory.job_ids():
         with suppress(OSError):
-            yield (layout.job(job_id) / _LINK).readlink().name
+            yield (directory.job(job_id) / _LINK).readlink().name
+
+
+def empty_trash(directory: StateDirectory) -> None:
+    """Delete everything in the trash."""
+    for entry in directory.trash.iterdir():
+        shutil.rmtree(entry, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""What is known of every replica under the root, and how it stays true.
+"""Observes every replica under the root.
 
-Each replica that runs has a pidfd of its shim in the event loop: its end is noticed when it happens, whoever started it. A shim
-that ended without recording an end is mourned: what it left is killed, and the replica is lost.
+The event loop watches a pidfd of each running replica's shim, so its end is observed at once, whichever instance started it. If a shim
+died without recording an end, its remaining processes are killed and the replica is lost.
 """
 
 from __future__ import annotations
@@ -38,107 +38,109 @@ _STATES = {
 
 
 class ReplicaWatcher:
-    """The observations of one runtime. All methods but the constructor and ``look`` need the running event loop."""
+    """The observations of one runtime. Only the constructor and ``load`` work without an event loop."""
 
     def __init__(
         self,
         *,
-        layout: StateDirectory,
+        directory: StateDirectory,
         ports_of: Callable[[str], Mapping[tuple[str, int], int]],
         clock: Callable[[], int],
     ) -> None:
-        self._layout = layout
+        self._directory = directory
         self._ports_of = ports_of
         self._clock = clock
-        self._seen: dict[str, dict[ReplicaId, Observation]] = {}
+        self._observations: dict[str, dict[ReplicaId, Observation]] = {}
         self._shims: dict[ReplicaId, int] = {}
-        self._mourning: dict[ReplicaId, asyncio.Task[None]] = {}
-        self._changes = ChangeNotifier()
+        self._losses: dict[ReplicaId, asyncio.Task[None]] = {}
+        self._notifier = ChangeNotifier()
 
     def observations(self) -> Sequence[Observation]:
-        """Everything known."""
-        return [seen for replicas in self._seen.values() for seen in replicas.values()]
+        """Return all observations."""
+        return [observation for replicas in self._observations.values() for observation in replicas.values()]
 
     def job_observations(self, job_id: str) -> Sequence[Observation]:
-        """Everything known of one job."""
-        return list(self._seen.get(job_id, {}).values())
+        """Return the observations of a job."""
+        return list(self._observations.get(job_id, {}).values())
 
     def observation(self, replica: ReplicaId) -> Observation | None:
-        """What is known of one replica."""
-        return self._seen.get(replica.job_id, {}).get(replica)
+        """Return the observation of a replica."""
+        return self._observations.get(replica.job_id, {}).get(replica)
 
     def subscribe(self) -> ChangeListener:
-        """Ids of jobs as they change, those that are known already first."""
-        return self._changes.subscribe(self._seen)
+        """Return the ids of jobs as they change, known jobs first."""
+        return self._notifier.subscribe(self._observations)
 
-    def look(self) -> None:
-        """Read every folder once; without an event loop nothing is watched yet."""
-        for job_id in self._layout.job_ids():
-            for replica in self._layout.replicas(job_id):
-                state = read_state(self._layout.replica(replica))
+    def load(self) -> None:
+        """Read every run once, without watching it."""
+        for job_id in self._directory.job_ids():
+            for replica in self._directory.replicas(job_id):
+                state = read_state(self._directory.replica(replica))
                 if state is not None:
-                    self._note(replica, state)
+                    self._observe(replica, state)
 
     async def rescan(self) -> None:
-        """Catch up with what no pidfd tells: replicas that another copy started, watches not yet set, jobs forgotten elsewhere."""
+        """Observe what no pidfd reports: replicas that another instance started, unwatched replicas, and forgotten jobs."""
         found = await asyncio.to_thread(self._list)
-        for job_id in self._seen.keys() - found.keys():
-            # A job whose first replica started since the listing is there.
-            if not self._layout.job(job_id).exists():
+        for job_id in self._observations.keys() - found.keys():
+            # It exists if its first replica started after the listing.
+            if not self._directory.job(job_id).exists():
                 self.drop(job_id)
-        stale = [replica for replicas in found.values() for replica in replicas if self._needs_look(replica)]
+        stale = [
+            replica for replicas in found.values() for replica in replicas if self._needs_refresh(replica)
+        ]
         for at, replica in enumerate(stale):
             self.refresh(replica)
             if at % _BATCH == 0:
                 await asyncio.sleep(0)
 
     def refresh(self, replica: ReplicaId) -> Observation | None:
-        """Read the replica's folder again and see that its shim is watched; None where nothing has begun."""
-        state = read_state(self._layout.replica(replica))
+        """Read the state of a run, watch its shim, and return the observation; None if the run has not started."""
+        state = read_state(self._directory.replica(replica))
         if state is None:
             return None
-        self._note(replica, state)
-        if state.final:
+        self._observe(replica, state)
+        if state.is_final:
             self._unwatch(replica)
-        elif replica not in self._shims and replica not in self._mourning:
+        elif replica not in self._shims and replica not in self._losses:
             self._watch(replica, state)
         return self.observation(replica)
 
     def drop(self, job_id: str) -> None:
-        """Know nothing of the job any more."""
-        for replica in self._seen.pop(job_id, {}):
+        """Drop a job."""
+        for replica in self._observations.pop(job_id, {}):
             self._unwatch(replica)
-        self._changes.notify(job_id)
+        self._notifier.notify(job_id)
 
-    def renumber(self, job_id: str) -> None:
-        """The job has drawn ports: say so in what is known of it."""
-        for replica in self._seen.get(job_id, {}):
+    def refresh_job(self, job_id: str) -> None:
+        """Read all runs of a job, for example after its ports were allocated."""
+        for replica in self._observations.get(job_id, {}):
             self.refresh(replica)
 
     async def aclose(self) -> None:
-        """Stop watching; what was seen stays."""
+        """Stop watching; observations stay."""
         for replica in list(self._shims):
             self._unwatch(replica)
-        await asyncio.gather(*self._mourning.values())
+        await asyncio.gather(*self._losses.values())
 
     def _list(self) -> dict[str, list[ReplicaId]]:
-        return {job_id: list(self._layout.replicas(job_id)) for job_id in self._layout.job_ids()}
+        return {job_id: list(self._directory.replicas(job_id)) for job_id in self._directory.job_ids()}
 
-    def _needs_look(self, replica: ReplicaId) -> bool:
-        seen = self.observation(replica)
-        if seen is None or seen.state is ReplicaState.LAUNCHED:
+    def _needs_refresh(self, replica: ReplicaId) -> bool:
+        observation = self.observation(replica)
+        if observation is None or observation.state is ReplicaState.LAUNCHED:
             return True
-        return seen.state not in ENDED_STATES and replica not in self._shims
+        return observation.state not in ENDED_STATES and replica not in self._shims
 
     def _watch(self, replica: ReplicaId, state: ShimState) -> None:
         shim = open_shim(state)
         if shim is None:
-            self._mourn(replica)
+            self._handle_loss(replica)
             return
         self._shims[replica] = shim
-        asyncio.get_running_loop().add_reader(shim, self._ended, replica)
-        if (self._layout.replica(replica) / STOP).exists():
-            # Its launcher may have died between writing this and telling the shim.
+        asyncio.get_running_loop().add_reader(shim, self._on_shim_exit, replica)
+        if (self._directory.replica(replica) / STOP).exists():
+            # Pod-launcher may have died after it wrote this and before it signalled the shim.
             signal_stop(state)
 
     def _unwatch(self, replica: ReplicaId) -> None:
@@ -147,24 +149,24 @@ class ReplicaWatcher:
             asyncio.get_running_loop().remove_reader(shim)
             os.close(shim)
 
-    def _ended(self, replica: ReplicaId) -> None:
+    def _on_shim_exit(self, replica: ReplicaId) -> None:
         self._unwatch(replica)
         self.refresh(replica)
 
-    def _mourn(self, replica: ReplicaId) -> None:
-        self._mourning[replica] = asyncio.create_task(self._conclude(replica))
+    def _handle_loss(self, replica: ReplicaId) -> None:
+        self._losses[replica] = asyncio.create_task(self._record_loss(replica))
 
-    async def _conclude(self, replica: ReplicaId) -> None:
+    async def _record_loss(self, replica: ReplicaId) -> None:
         try:
-            state = await asyncio.to_thread(record_loss, self._layout.replica(replica), at=self._clock())
+            state = await asyncio.to_thread(record_loss, self._directory.replica(replica), at=self._clock())
         finally:
-            del self._mourning[replica]
-        if state is not None and state.final:
-            self._note(replica, state)
+            del self._losses[replica]
+        if state is not None and state.is_final:
+            self._observe(replica, state)
 
-    def _note(self, replica: ReplicaId, state: ShimState) -> None:
+    def _observe(self, replica: ReplicaId, state: ShimState) -> None:
         port = self._ports_of(replica.job_id).get((replica.role, replica.index))
-        seen = Observation(
+        observation = Observation(
             replica=replica,
             state=_STATES[state.state],
             at=state.at,
@@ -175,7 +177,7 @@ class ReplicaWatcher:
             started_at=state.started_at,
             node_lost=state.node_lost,
         )
-        known = self._seen.setdefault(replica.job_id, {})
-        if known.get(replica) != seen:
-            known[replica] = seen
-            self._changes.notify(replica.job_id)
+        known = self._observations.setdefault(replica.job_id, {})
+        if known.get(replica) != observation:
+            known[replica] = observation
+            self._notifier.notify(replica.job_id)

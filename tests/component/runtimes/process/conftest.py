@@ -1,4 +1,4 @@
-"""Runtimes on a root of the test's own, and the proof that nothing of them is left behind."""
+"""A harness per test, and the check that no process is left behind."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -8,15 +8,15 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from process_room import Room
+from runtime_harness import RuntimeHarness
 
 
 @pytest.fixture
-async def room(tmp_path: Path) -> AsyncIterator[Room]:
-    """A root with runtimes on it; every replica is gone afterwards."""
-    room = Room(tmp_path)
+async def harness(tmp_path: Path) -> AsyncIterator[RuntimeHarness]:
+    """Yield a harness; all its processes are gone afterwards."""
+    harness = RuntimeHarness(tmp_path)
     try:
-        yield room
+        yield harness
     finally:
-        await room.clear()
-    assert room.processes() == []
+        await harness.clear()
+    assert harness.processes() == []

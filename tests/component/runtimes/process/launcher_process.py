@@ -1,4 +1,4 @@
-"""A launcher to be killed: starts replicas 0..count-1 of ``job-1``, says so, and watches until its end.
+"""A pod-launcher to be killed: starts replicas 0..count-1 of ``job-1``, prints ``started`` and runs until its end.
 
 Arguments: root, workdir, count, and the replicas' command.
 """
@@ -28,7 +28,7 @@ async def main(root: str, workdir: str, count: str, *command: str) -> None:
             name=f"job-1-worker-{index}",
             node="here",
             template=Template(command=command),
-            env={"MUSTER_TEST_ROOM": root, "INDEX": str(index)},
+            env={"MUSTER_TEST_ROOT": root, "INDEX": str(index)},
         )
         for index in range(int(count))
     ]

@@ -1,4 +1,4 @@
-"""Programs say how far they are by a file of their own."""
+"""Programs report progress in a file, or in a line of their log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _read(files: ProgressFileReader, path: Path) -> list[ProgressReport]:
     return files.read([(RUN, path)])
 
 
-def test_what_was_reported_is_read_once(file: Path) -> None:
+def test_each_report_is_read_once(file: Path) -> None:
     files = ProgressFileReader()
     assert _read(files, file) == []
     assert muster.report(3, loss=0.5, best=None, note=float("nan"))
@@ -41,7 +41,7 @@ def test_what_was_reported_is_read_once(file: Path) -> None:
     assert [one.step for one in _read(files, file)] == [4]
 
 
-def test_any_program_can_write_it(file: Path) -> None:
+def test_a_program_without_the_client_writes_the_file_itself(file: Path) -> None:
     file.write_text('{"step": 7, "metrics": {"loss": 0.25, "done": false}}')
     (seen,) = _read(ProgressFileReader(), file)
     assert (seen.step, seen.metrics) == (7, {"loss": "0.25", "done": "False"})
@@ -62,12 +62,12 @@ def test_any_program_can_write_it(file: Path) -> None:
         "[" * 9999,
     ],
 )
-def test_what_is_no_progress_is_passed_over(file: Path, text: str) -> None:
+def test_an_invalid_progress_file_is_ignored(file: Path, text: str) -> None:
     file.write_text(text)
     assert _read(ProgressFileReader(), file) == []
 
 
-def test_what_is_no_file_is_not_read(file: Path, tmp_path: Path) -> None:
+def test_a_symbolic_link_or_a_pipe_is_not_read(file: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text(json.dumps({"step": 1}))
     file.symlink_to(tmp_path / "elsewhere")
     assert _read(ProgressFileReader(), file) == []
@@ -76,7 +76,7 @@ def test_what_is_no_file_is_not_read(file: Path, tmp_path: Path) -> None:
     assert _read(ProgressFileReader(), file) == []
 
 
-def test_where_there_is_no_file_it_is_a_line_of_the_log_now_and_then() -> None:
+def test_without_a_progress_file_the_client_writes_a_log_line() -> None:
     program = "import muster; print(muster.report(1, loss=0.5), muster.report(2), flush=True)"
     environ = {**os.environ, "MUSTER_JOB_ID": RUN.job_id}
     environ.pop("MUSTER_PROGRESS_FILE", None)
@@ -90,14 +90,14 @@ def test_where_there_is_no_file_it_is_a_line_of_the_log_now_and_then() -> None:
     assert answers == b"True True"
 
 
-def test_much_is_cut(file: Path) -> None:
+def test_metrics_are_limited_in_number_and_length(file: Path) -> None:
     assert muster.report(1, **{f"metric_{number}": "x" * 100 for number in range(60)})
     (seen,) = _read(ProgressFileReader(), file)
     assert len(seen.metrics) == 32
     assert {len(value) for value in seen.metrics.values()} == {64}
 
 
-def test_outside_of_muster_nothing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_outside_of_muster_nothing_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("MUSTER_PROGRESS_FILE", raising=False)
     assert not muster.report(1)
     monkeypatch.setenv("MUSTER_PROGRESS_FILE", str(tmp_path / "gone" / "progress.json"))

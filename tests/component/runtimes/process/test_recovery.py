@@ -1,4 +1,4 @@
-"""Launchers die, shims die, machines restart; a replica is neither orphaned, nor started twice, nor mistaken for another."""
+"""Recovery from dead pod-launchers, dead shims and reboots: no replica is orphaned, started twice or confused with another process."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from select import select
 
 import msgspec
 import pytest
-from process_room import PATIENCE_S, Room, alive, now, told, worker
+from runtime_harness import TIMEOUT_S, RuntimeHarness, alive, now, wait_for, worker
 
 from muster_core.models import ReplicaState
 from muster_runtimes.process import ProcessRuntime, processes
@@ -26,8 +26,8 @@ WAITS = "while [ ! -e go ]; do sleep 0.02; done; exit $INDEX"
 
 
 @contextmanager
-def launcher(room: Room, count: int, *command: str) -> Generator[subprocess.Popen[bytes]]:
-    words = [sys.executable, str(LAUNCHER), str(room.root), str(room.workdir), str(count), *command]
+def launcher(harness: RuntimeHarness, count: int, *command: str) -> Generator[subprocess.Popen[bytes]]:
+    words = [sys.executable, str(LAUNCHER), str(harness.root), str(harness.workdir), str(count), *command]
     with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as process:
         try:
             yield process
@@ -36,7 +36,7 @@ def launcher(room: Room, count: int, *command: str) -> Generator[subprocess.Pope
 
 
 @contextmanager
-def a_stranger() -> Generator[subprocess.Popen[bytes]]:
+def unrelated_process() -> Generator[subprocess.Popen[bytes]]:
     with subprocess.Popen(["sleep", "300"], start_new_session=True) as process:
         try:
             yield process
@@ -44,162 +44,162 @@ def a_stranger() -> Generator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-def wait_for_folders(room: Room, count: int) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while len(list(room.layout.replicas("job-1"))) < count:
+def wait_for_directorys(harness: RuntimeHarness, count: int) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while len(list(harness.directory.replicas("job-1"))) < count:
         assert time.monotonic() < deadline
         time.sleep(0.001)
 
 
 async def started(process: subprocess.Popen[bytes]) -> None:
     assert process.stdout is not None
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         assert await asyncio.to_thread(process.stdout.readline) == b"started\n"
 
 
-async def test_replicas_outlive_a_killed_launcher_and_are_found_again(room: Room):
-    with launcher(room, 4, "sh", "-c", WAITS) as process:
+async def test_replicas_outlive_a_killed_pod_launcher_and_its_successor_observes_them(
+    harness: RuntimeHarness,
+):
+    with launcher(harness, 4, "sh", "-c", WAITS) as process:
         await started(process)
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait(PATIENCE_S)
+        process.wait(TIMEOUT_S)
 
-    runtime = room.runtime()
+    runtime = harness.runtime()
     before = {seen.replica: seen for seen in runtime.observations()}
     assert {seen.state for seen in before.values()} == {ReplicaState.RUNNING}
-    (room.workdir / "go").touch()
-    ends = [await room.ended(runtime, worker(index)) for index in range(4)]
+    (harness.workdir / "go").touch()
+    ends = [await harness.ended(runtime, worker(index)) for index in range(4)]
 
     assert [end.exit_code for end in ends] == [0, 1, 2, 3]
     assert [end.started_at for end in ends] == [before[worker(index)].started_at for index in range(4)]
 
 
-async def test_replicas_that_end_while_no_launcher_is_there_are_known_with_their_ends(room: Room):
-    with launcher(room, 2, "sh", "-c", WAITS) as process:
+async def test_exits_without_a_pod_launcher_are_observed_by_the_next_one(harness: RuntimeHarness):
+    with launcher(harness, 2, "sh", "-c", WAITS) as process:
         await started(process)
         process.kill()
-        process.wait(PATIENCE_S)
-    shims = [os.pidfd_open(room.state(worker(index)).shim_pid) for index in range(2)]
-    (room.workdir / "go").touch()
+        process.wait(TIMEOUT_S)
+    shims = [os.pidfd_open(harness.state(worker(index)).shim_pid) for index in range(2)]
+    (harness.workdir / "go").touch()
     for shim in shims:
-        select([shim], [], [], PATIENCE_S)
+        select([shim], [], [], TIMEOUT_S)
         os.close(shim)
 
-    assert sorted(seen.exit_code or 0 for seen in room.runtime().observations()) == [0, 1]
+    assert sorted(seen.exit_code or 0 for seen in harness.runtime().observations()) == [0, 1]
 
 
-async def test_a_start_that_is_asked_for_again_after_a_crash_runs_nothing_twice(room: Room):
+async def test_repeating_a_start_after_a_crash_runs_each_replica_once(harness: RuntimeHarness):
     command = ("sh", "-c", "echo began; sleep 300")
-    with launcher(room, 3, *command) as process:
+    with launcher(harness, 3, *command) as process:
         await started(process)
         process.kill()
-        process.wait(PATIENCE_S)
-    runtime = room.runtime()
-    launches = [room.launch(worker(index), *command) for index in range(3)]
+        process.wait(TIMEOUT_S)
+    runtime = harness.runtime()
+    launches = [harness.launch(worker(index), *command) for index in range(3)]
     again = await asyncio.gather(*map(runtime.start, launches))
 
     assert {seen.state for seen in again} == {ReplicaState.RUNNING}
     for launch in launches:
-        assert await room.says(runtime, launch.replica, b"began\n") == b"began\n"
+        assert await harness.wait_for_output(runtime, launch.replica, b"began\n") == b"began\n"
 
 
 @pytest.mark.parametrize("begun", [1, 10, 20])
-async def test_a_launcher_that_is_killed_amid_its_starts_leaves_none_out_and_none_double(
-    room: Room, begun: int
-):
+async def test_replicas_run_exactly_once_after_a_kill_during_the_starts(harness: RuntimeHarness, begun: int):
     command = ("sh", "-c", "echo x >> ran-$INDEX; echo began; sleep 300")
-    with launcher(room, 24, *command) as process:
-        await asyncio.to_thread(wait_for_folders, room, begun)
+    with launcher(harness, 24, *command) as process:
+        await asyncio.to_thread(wait_for_directorys, harness, begun)
         process.kill()
-        process.wait(PATIENCE_S)
-    runtime = room.runtime()
-    launches = [room.launch(worker(index), *command, env={"INDEX": str(index)}) for index in range(24)]
+        process.wait(TIMEOUT_S)
+    runtime = harness.runtime()
+    launches = [harness.launch(worker(index), *command, env={"INDEX": str(index)}) for index in range(24)]
     await asyncio.gather(*map(runtime.start, launches))
     for launch in launches:
-        await room.says(runtime, launch.replica, b"began")
-        await told(runtime, partial(running, runtime, launch.replica.index))
+        await harness.wait_for_output(runtime, launch.replica, b"began")
+        await wait_for(runtime, partial(running, runtime, launch.replica.index))
 
-    assert {(room.workdir / f"ran-{index}").read_text() for index in range(24)} == {"x\n"}
+    assert {(harness.workdir / f"ran-{index}").read_text() for index in range(24)} == {"x\n"}
 
 
-async def test_two_runtimes_on_one_root_start_a_replica_once(room: Room):
-    first, second = room.runtime(), room.runtime()
+async def test_two_runtimes_on_one_root_start_a_replica_once(harness: RuntimeHarness):
+    first, second = harness.runtime(), harness.runtime()
     launches = [
-        room.launch(worker(index), "sh", "-c", f"echo x >> ran-{index}; echo began; sleep 300")
+        harness.launch(worker(index), "sh", "-c", f"echo x >> ran-{index}; echo began; sleep 300")
         for index in range(10)
     ]
     await asyncio.gather(
         *(runtime.start(launch) for launch in launches for runtime in (first, second, first))
     )
     for index in range(10):
-        await room.says(first, worker(index), b"began")
+        await harness.wait_for_output(first, worker(index), b"began")
         for runtime in (first, second):
-            await told(runtime, partial(running, runtime, index))
+            await wait_for(runtime, partial(running, runtime, index))
         await first.stop(worker(index), grace_s=5)
-        await room.ended(second, worker(index))
+        await harness.ended(second, worker(index))
 
-    assert {(room.workdir / f"ran-{index}").read_text() for index in range(10)} == {"x\n"}
-
-
-async def test_a_copy_sees_what_another_copy_started(room: Room):
-    first, second = room.runtime(), room.runtime()
-    await first.start(room.launch(worker(), "sh", "-c", WAITS, env={"INDEX": "5"}))
-    await told(second, partial(running, second, 0))
-    await room.leave(first)
-    (room.workdir / "go").touch()
-
-    assert (await room.ended(second, worker())).exit_code == 5
+    assert {(harness.workdir / f"ran-{index}").read_text() for index in range(10)} == {"x\n"}
 
 
-async def test_a_start_that_was_interrupted_before_it_began_can_be_repeated(room: Room):
-    folder = room.layout.replica(worker())
-    folder.mkdir(parents=True)
-    (folder / SPEC).write_bytes(b"{}")
-    runtime = room.runtime()
+async def test_an_instance_observes_the_replicas_of_another_instance(harness: RuntimeHarness):
+    first, second = harness.runtime(), harness.runtime()
+    await first.start(harness.launch(worker(), "sh", "-c", WAITS, env={"INDEX": "5"}))
+    await wait_for(second, partial(running, second, 0))
+    await harness.leave(first)
+    (harness.workdir / "go").touch()
+
+    assert (await harness.ended(second, worker())).exit_code == 5
+
+
+async def test_an_interrupted_start_can_be_repeated(harness: RuntimeHarness):
+    directory = harness.directory.replica(worker())
+    directory.mkdir(parents=True)
+    (directory / SPEC).write_bytes(b"{}")
+    runtime = harness.runtime()
     assert list(runtime.observations()) == []
 
-    assert (await runtime.start(room.launch(worker(), "sleep", "300"))).state is ReplicaState.RUNNING
+    assert (await runtime.start(harness.launch(worker(), "sleep", "300"))).state is ReplicaState.RUNNING
 
 
-async def test_a_stop_that_the_shim_was_not_told_of_is_carried_out_by_the_next_launcher(room: Room):
-    first = room.runtime()
-    await first.start(room.launch(worker(), "sleep", "300"))
-    await room.leave(first)
-    (room.layout.replica(worker()) / STOP).write_bytes(msgspec.json.encode(StopRequest(grace_s=60)))
+async def test_the_next_pod_launcher_signals_a_stop_that_was_only_written(harness: RuntimeHarness):
+    first = harness.runtime()
+    await first.start(harness.launch(worker(), "sleep", "300"))
+    await harness.leave(first)
+    (harness.directory.replica(worker()) / STOP).write_bytes(msgspec.json.encode(StopRequest(grace_s=60)))
 
-    assert (await room.ended(room.runtime(), worker())).signal == signal.SIGTERM
+    assert (await harness.ended(harness.runtime(), worker())).signal == signal.SIGTERM
 
 
-async def test_a_replica_whose_shim_is_killed_is_lost_and_its_processes_are_gone(room: Room):
-    runtime = room.runtime()
+async def test_killing_the_shim_loses_the_replica_and_kills_its_processes(harness: RuntimeHarness):
+    runtime = harness.runtime()
     program = """
 import subprocess, time
 print(subprocess.Popen(["sleep", "300"]).pid, flush=True)
 time.sleep(300)
 """
-    await runtime.start(room.python(worker(), program))
-    child = int(await room.says(runtime, worker(), b"\n"))
-    state = room.state(worker())
+    await runtime.start(harness.python(worker(), program))
+    child = int(await harness.wait_for_output(runtime, worker(), b"\n"))
+    state = harness.state(worker())
     os.kill(state.shim_pid, signal.SIGKILL)
-    end = await room.ended(runtime, worker())
+    end = await harness.ended(runtime, worker())
 
-    assert (end.state, end.reason) == (ReplicaState.LOST, "its shim died without recording an end")
+    assert (end.state, end.reason) == (ReplicaState.LOST, "the shim died without recording an end")
     assert not end.node_lost
     assert [alive(pid) for pid in (state.pid, child)] == [False, False]
 
 
-async def test_a_shim_that_died_unseen_is_mourned_by_the_next_launcher(room: Room):
-    first = room.runtime()
-    await first.start(room.launch(worker(), "sleep", "300"))
-    await room.leave(first)
-    os.kill(room.state(worker()).shim_pid, signal.SIGKILL)
-    second = room.runtime()
+async def test_the_next_pod_launcher_records_the_loss_of_a_killed_shim(harness: RuntimeHarness):
+    first = harness.runtime()
+    await first.start(harness.launch(worker(), "sleep", "300"))
+    await harness.leave(first)
+    os.kill(harness.state(worker()).shim_pid, signal.SIGKILL)
+    second = harness.runtime()
 
-    assert (await room.ended(second, worker())).state is ReplicaState.LOST
-    assert (await second.start(room.launch(worker(), "true"))).state is ReplicaState.LOST
+    assert (await harness.ended(second, worker())).state is ReplicaState.LOST
+    assert (await second.start(harness.launch(worker(), "true"))).state is ReplicaState.LOST
 
 
-async def test_what_left_the_session_of_a_shim_that_was_killed_is_ended_too(room: Room):
-    runtime = room.runtime()
+async def test_a_process_outside_the_session_of_a_killed_shim_is_killed_too(harness: RuntimeHarness):
+    runtime = harness.runtime()
     script = "setsid sleep 301 & echo $! > runaway; wait"
     env = {
         "MUSTER_JOB_ID": worker().job_id,
@@ -207,18 +207,20 @@ async def test_what_left_the_session_of_a_shim_that_was_killed_is_ended_too(room
         "MUSTER_INDEX": "0",
         "MUSTER_ATTEMPT": "1",
     }
-    await runtime.start(room.launch(worker(), "sh", "-c", script, env=env))
-    noted = room.workdir / "runaway"
+    await runtime.start(harness.launch(worker(), "sh", "-c", script, env=env))
+    noted = harness.workdir / "runaway"
     await eventually(lambda: noted.exists() and noted.read_text().strip() != "")
-    os.kill(room.state(worker()).shim_pid, signal.SIGKILL)
+    os.kill(harness.state(worker()).shim_pid, signal.SIGKILL)
 
-    assert (await room.ended(runtime, worker())).state is ReplicaState.LOST
+    assert (await harness.ended(runtime, worker())).state is ReplicaState.LOST
     assert not alive(int(noted.read_text()))
 
 
 @pytest.mark.parametrize("reused", ["start", "boot"])
-async def test_a_process_that_merely_has_the_pid_is_neither_adopted_nor_killed(room: Room, reused: str):
-    with a_stranger() as stranger:
+async def test_a_process_with_a_reused_pid_is_neither_observed_nor_killed(
+    harness: RuntimeHarness, reused: str
+):
+    with unrelated_process() as stranger:
         found = processes.stat(stranger.pid)
         assert found is not None
         state = ShimState(
@@ -230,22 +232,22 @@ async def test_a_process_that_merely_has_the_pid_is_neither_adopted_nor_killed(r
             pid=stranger.pid,
             start=found.start - (reused == "start"),
         )
-        folder = room.layout.replica(worker())
-        folder.mkdir(parents=True)
-        write_state(folder, state)
-        end = await room.ended(room.runtime(), worker())
+        directory = harness.directory.replica(worker())
+        directory.mkdir(parents=True)
+        write_state(directory, state)
+        end = await harness.ended(harness.runtime(), worker())
 
         assert (end.state, end.node_lost) == (ReplicaState.LOST, reused == "boot")
         assert alive(stranger.pid)
 
 
-async def test_a_state_that_was_torn_by_a_power_cut_is_a_loss(room: Room):
-    folder = room.layout.replica(worker())
-    folder.mkdir(parents=True)
-    (folder / STATE).write_bytes(b"")
-    end = await room.ended(room.runtime(), worker())
+async def test_an_unreadable_state_is_a_loss(harness: RuntimeHarness):
+    directory = harness.directory.replica(worker())
+    directory.mkdir(parents=True)
+    (directory / STATE).write_bytes(b"")
+    end = await harness.ended(harness.runtime(), worker())
 
-    assert (end.state, end.node_lost, end.reason) == (ReplicaState.LOST, True, "its machine started anew")
+    assert (end.state, end.node_lost, end.reason) == (ReplicaState.LOST, True, "the machine rebooted")
 
 
 def running(runtime: ProcessRuntime, index: int) -> bool | None:

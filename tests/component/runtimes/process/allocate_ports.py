@@ -1,4 +1,4 @@
-"""A process that draws ports: ten for each job named after the root, of a narrow range; says which."""
+"""A process that allocates and prints ten ports for each job given after the root, from a narrow range."""
 
 import sys
 from pathlib import Path
@@ -10,9 +10,9 @@ REPLICAS = [("worker", index) for index in range(10)]
 
 
 def main(root: str, *job_ids: str) -> None:
-    book = PortAllocator(layout=StateDirectory(Path(root)), span=range(21000, 21200))
+    allocator = PortAllocator(directory=StateDirectory(Path(root)), port_range=range(21000, 21200))
     for job_id in job_ids:
-        sys.stdout.write(" ".join(map(str, book.draw(job_id, REPLICAS).values())) + "\n")
+        sys.stdout.write(" ".join(map(str, allocator.allocate(job_id, REPLICAS).values())) + "\n")
 
 
 if __name__ == "__main__":

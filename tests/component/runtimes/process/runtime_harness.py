@@ -1,4 +1,4 @@
-"""A root for process runtimes, with the words that the tests are written in."""
+"""A state directory with process runtimes on it, and helpers for launches, observations and output."""
 
 import asyncio
 import contextlib
@@ -17,8 +17,8 @@ from muster_runtimes.process.state_files import ShimState, StateDirectory, read_
 
 Found = TypeVar("Found")
 
-PATIENCE_S = 30.0
-MARK = "MUSTER_TEST_ROOM"
+TIMEOUT_S = 30.0
+MARK = "MUSTER_TEST_ROOT"
 NODE = Node(name="here", allocatable=Resources(cpu=4000, memory=2**33, gpu=4000))
 
 
@@ -30,18 +30,18 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
-class Room:
-    """Everything of one test lies under ``path``; ``workdir`` is where replicas work, ``root`` the runtimes' root."""
+class RuntimeHarness:
+    """Process runtimes on one state directory: ``root`` is the state directory, ``workdir`` the base of working directories."""
 
     def __init__(self, path: Path) -> None:
         self.root = path / "root"
         self.workdir = path / "work"
         self.workdir.mkdir()
-        self.layout = StateDirectory(self.root)
+        self.directory = StateDirectory(self.root)
         self._watching: dict[ProcessRuntime, asyncio.Task[None]] = {}
 
     def runtime(self, options: ProcessOptions | None = None) -> ProcessRuntime:
-        """A runtime on this root, watching."""
+        """Start a runtime on this root."""
         runtime = ProcessRuntime(
             root=self.root,
             nodes=[NODE],
@@ -54,14 +54,14 @@ class Room:
         return runtime
 
     async def leave(self, runtime: ProcessRuntime) -> None:
-        """End a runtime as an orderly launcher does; its replicas go on."""
+        """Shut a runtime down cleanly; its replicas continue to run."""
         task = self._watching.pop(runtime)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
     def launch(self, replica: ReplicaId, *command: str, env: dict[str, str] | None = None) -> Launch:
-        """A launch of ``command`` on the one node."""
+        """Return a launch of ``command`` on the only node."""
         return Launch(
             replica=replica,
             name=f"{replica.job_id}-{replica.role}-{replica.index}",
@@ -71,54 +71,54 @@ class Room:
         )
 
     def python(self, replica: ReplicaId, program: str, *args: str) -> Launch:
-        """A launch of a Python program; it says things with ``print(..., flush=True)``."""
+        """Return a launch of a Python program, which must flush its output."""
         return self.launch(replica, sys.executable, "-S", "-c", program, *args)
 
     async def ended(self, runtime: ProcessRuntime, replica: ReplicaId) -> Observation:
-        """The observation of the replica's end, once it comes."""
+        """Wait for the end of a replica."""
 
         def find() -> Observation | None:
             seen = {one.replica: one for one in runtime.job_observations(replica.job_id)}.get(replica)
             return seen if seen is not None and seen.state in ENDED_STATES else None
 
-        return await told(runtime, find)
+        return await wait_for(runtime, find)
 
-    async def says(self, runtime: ProcessRuntime, replica: ReplicaId, words: bytes) -> bytes:
-        """What the replica wrote, once ``words`` are in it."""
+    async def wait_for_output(self, runtime: ProcessRuntime, replica: ReplicaId, expected: bytes) -> bytes:
+        """Wait until the output of a replica contains ``expected``, and return the output."""
         written = b""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             async for chunk in runtime.logs(replica.job_id, [replica], follow=True, tail=None):
                 written += chunk.data
-                if words in written:
+                if expected in written:
                     return written
-        raise AssertionError(f"{replica} ended without saying {words!r}: {written!r}")
+        raise AssertionError(f"{replica} ended without {expected!r} in its output: {written!r}")
 
     async def output(self, runtime: ProcessRuntime, *replicas: ReplicaId, tail: int | None = None) -> bytes:
-        """What the replicas have written by now."""
+        """Return the current output of replicas."""
         job_id = replicas[0].job_id
         chunks = runtime.logs(job_id, replicas, follow=False, tail=tail)
         return b"".join([chunk.data async for chunk in chunks])
 
     def state(self, replica: ReplicaId) -> ShimState:
-        """What the replica's folder says."""
-        state = read_state(self.layout.replica(replica))
+        """Return the recorded state of a replica."""
+        state = read_state(self.directory.replica(replica))
         assert state is not None
         return state
 
     def fork_server(self, started: ReplicaId) -> int:
-        """The pid of the server that forked the replica's shim."""
+        """Return the pid of the fork server of a replica."""
         stat = Path(f"/proc/{self.state(started).shim_pid}/stat").read_text()
         return int(stat.rpartition(")")[2].split()[1])
 
     def processes(self) -> list[int]:
-        """The pids of all replicas and shims of this room that are alive."""
+        """Return the pids of the living replicas and shims under this root."""
         return [pid for pid in _pids() if self._is_ours(pid)]
 
     async def clear(self) -> None:
-        """Kill whatever the test left, and close the runtimes."""
+        """Shut the runtimes down, and kill the remaining processes."""
         for runtime in list(self._watching):
             await self.leave(runtime)
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while left := self.processes():
                 for pid in left:
                     with contextlib.suppress(ProcessLookupError):
@@ -134,9 +134,9 @@ class Room:
         return bool({f"{MARK}={self.root}".encode(), str(self.root).encode()} & set(words))
 
 
-async def told(runtime: ProcessRuntime, find: Callable[[], Found | None]) -> Found:
-    """What ``find`` gives, looked for again whenever the runtime says that something changed."""
-    async with asyncio.timeout(PATIENCE_S):
+async def wait_for(runtime: ProcessRuntime, find: Callable[[], Found | None]) -> Found:
+    """Call ``find`` after every reported change until it returns a value."""
+    async with asyncio.timeout(TIMEOUT_S):
         changes = runtime.job_changes()
         while (found := find()) is None:
             await anext(changes)
@@ -144,7 +144,7 @@ async def told(runtime: ProcessRuntime, find: Callable[[], Found | None]) -> Fou
 
 
 def alive(pid: int) -> bool:
-    """Whether there is such a process that is no zombie."""
+    """Whether the process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""A connection into a replica that its replica breaks off, on the event loop of the services."""
+"""A connection to a replica that the replica resets, on the event loop of the services."""
 
 import asyncio
 import socket
@@ -13,7 +13,7 @@ from muster_testing.waiting import eventually
 _AT_ONCE = struct.pack("ii", 1, 0)
 
 
-async def _write_to_one_that_was_broken_off() -> None:
+async def _write_to_a_reset_connection() -> None:
     accepted: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
     server = await asyncio.start_server(lambda _, writer: accepted.put_nowait(writer), "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
@@ -30,6 +30,6 @@ async def _write_to_one_that_was_broken_off() -> None:
         server.close()
 
 
-def test_what_is_written_to_a_connection_that_was_broken_off_says_so() -> None:
+def test_writing_to_a_reset_connection_raises_connection_error() -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, pytest.raises(ConnectionError):
-        runner.run(_write_to_one_that_was_broken_off())
+        runner.run(_write_to_a_reset_connection())
