@@ -32,7 +32,7 @@ def plan(view: PoolView, now: int, settings: ElasticSettings | None = None) -> l
     mark = transaction.checkpoint()
     try:
         kept = Reservations(transaction.snapshot)
-        ReservationPlanner(transaction, kept, view.runtime_estimates).run()
+        ReservationPlanner(transaction, kept, view.runtime_estimates, view.reservation_cache).run()
         heads = heads_of(transaction)
         starving = starved(heads, now)
         if starving:

@@ -13,7 +13,7 @@ from muster_core.events import CapacityChanged, NodeChanged
 from muster_core.models import JobRecord, Node, QueueSpec
 from muster_core.scheduling import PoolState
 from muster_core.scheduling.placement import Gang
-from muster_core.scheduling.reservations import RuntimeEstimates
+from muster_core.scheduling.reservations import ReservationCache, RuntimeEstimates
 from muster_core.scheduling.state import PoolIndex
 
 _HERE = "here"
@@ -28,6 +28,7 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
     index: PoolIndex
     feasible: dict[Gang, bool]
     runtime_estimates: RuntimeEstimates
+    reservation_cache: ReservationCache
     decided_at: int = 0
 
 
@@ -37,6 +38,7 @@ def view_of_state(state: PoolState, *, capacity: CapacityChanged | None = None) 
         index=state.index,
         feasible=state.feasible,
         runtime_estimates=state.runtime_estimates,
+        reservation_cache=state.reservation_cache,
         decided_at=max(state.decided_at, capacity.decided_at if capacity else 0),
     )
 

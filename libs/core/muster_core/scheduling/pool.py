@@ -58,7 +58,8 @@ class PoolState:
         self._reserved_since: dict[str, int] = {}
         self._now = 0
         self._estimates = RuntimeEstimates()
-        self._reservation_cache = ReservationCache()
+        #: The reservations planned last, for cycles, explanations and autoscaling.
+        self.reservation_cache = ReservationCache()
         self._decided_at = 0
 
     @property
@@ -172,7 +173,7 @@ class PoolState:
             feasible=self._feasible,
             reported_at=self._reported_at,
             runtime_estimates=self._estimates,
-            reservation_cache=self._reservation_cache,
+            reservation_cache=self.reservation_cache,
             now=now,
             diagnosis_interval_us=self._diagnosis_interval_us,
         ).run()
@@ -216,6 +217,7 @@ class PoolState:
             reservations=self._reservations,
             reserved_since=self._reserved_since,
             runtime_estimates=self._estimates,
+            reservation_cache=self.reservation_cache,
             feasible=self._feasible,
             now=self._now,
         ).explain(job_id)

@@ -66,7 +66,7 @@ def test_cached_reservations_equal_planned_ones(steps: list[Job | str]) -> None:
     for number, step in enumerate(steps):
         take(pool, number, step)
         decided, kept = pool.state.decide(pool.now), pool.state.reservations
-        vars(pool.state)["_reservation_cache"] = ReservationCache()
+        pool.state.reservation_cache = ReservationCache()
         assert pool.state.decide(pool.now) == decided
         assert pool.state.reservations == kept
         pool.commit(decided)

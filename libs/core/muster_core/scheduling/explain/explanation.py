@@ -30,6 +30,7 @@ from muster_core.scheduling.queues import (
 )
 from muster_core.scheduling.reservations import (
     Reservation,
+    ReservationCache,
     ReservationPlanner,
     Reservations,
     RuntimeEstimates,
@@ -109,6 +110,7 @@ class Explainer:
         reservations: The reservations of the last cycle, by job id.
         reserved_since: When each of them began (µs), by job id.
         runtime_estimates: How long jobs are expected to run.
+        reservation_cache: The plan of the last cycle.
         feasible: Which gangs the empty pool could hold, as far as known.
         now: The instant of the last cycle (µs).
     """
@@ -120,6 +122,7 @@ class Explainer:
         reservations: Mapping[str, Reservation],
         reserved_since: Mapping[str, int],
         runtime_estimates: RuntimeEstimates,
+        reservation_cache: ReservationCache,
         feasible: dict[Gang, bool],
         now: int,
     ) -> None:
@@ -127,6 +130,7 @@ class Explainer:
         self._reservations = reservations
         self._reserved_since = reserved_since
         self._estimates = runtime_estimates
+        self._cache = reservation_cache
         self._feasible = feasible
         self._now = now
 
@@ -343,7 +347,7 @@ class Explainer:
         """Enforce the reservations of the last cycle, if it gave any."""
         reservations = Reservations(transaction.snapshot)
         if self._reservations:
-            ReservationPlanner(transaction, reservations, self._estimates).run()
+            ReservationPlanner(transaction, reservations, self._estimates, self._cache).run()
         return reservations
 
     def _transaction(self) -> Transaction:
