@@ -90,9 +90,9 @@ class RecordedPool(VirtualPool):
         return instructions
 
 
-def play(steps: Iterable[Step], *, heir: PoolState | None = None) -> list[Decided]:
-    """Replay ``steps`` on a new pool, or on an ``heir`` that has the state before them; return its decisions."""
-    pool = heir or PoolState(pool=POOL)
+def play(steps: Iterable[Step], *, leader: PoolState | None = None) -> list[Decided]:
+    """Replay ``steps`` on a new pool, or on a ``leader`` that has the state before them; return its decisions."""
+    pool = leader or PoolState(pool=POOL)
     decided: list[Decided] = []
     for step in steps:
         match step:

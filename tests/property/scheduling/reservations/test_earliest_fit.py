@@ -48,19 +48,19 @@ def node(draw: st.DrawFn, number: int) -> Node:
 def full_pool(draw: st.DrawFn) -> tuple[Snapshot, list[ExpectedRelease]]:
     """A pool with running jobs, and their releases in some order."""
     snapshot = Snapshot([draw(node(number)) for number in range(NODES)])
-    leavers: list[ExpectedRelease] = []
+    releases: list[ExpectedRelease] = []
     for number, size in enumerate(draw(st.lists(st.integers(1, 3), max_size=12))):
         asked = draw(requests())
         found = find_room(gang(size, asked), snapshot)
         if found is not None:
             record = JobRecord(job_id=f"j{number}", applied_sequence=0)
-            holds: list[tuple[AllocationKey, Allocation]] = [
+            allocations: list[tuple[AllocationKey, Allocation]] = [
                 ((record.job_id, 1, one.role, one.index), Allocation(one.node, demand_of(asked), one.gpus))
                 for one in found.replicas
             ]
-            snapshot.hold_all(holds)
-            leavers.append(ExpectedRelease(record, tuple(holds), None))
-    return snapshot, draw(st.permutations(leavers))
+            snapshot.hold_all(allocations)
+            releases.append(ExpectedRelease(record, tuple(allocations), None))
+    return snapshot, draw(st.permutations(releases))
 
 
 def gang(size: int, asked: Resources, *, sort: str = "") -> Gang:
@@ -77,13 +77,13 @@ def gang(size: int, asked: Resources, *, sort: str = "") -> Gang:
 
 
 def after(
-    leavers: Sequence[ExpectedRelease], waits: Gang, snapshot: Snapshot, on: Sequence[str]
+    releases: Sequence[ExpectedRelease], waits: Gang, snapshot: Snapshot, on: Sequence[str]
 ) -> Placement | None:
     """Place the gang with the releases applied on these nodes."""
     mark = snapshot.checkpoint()
-    for leaver in leavers:
-        for key, hold in leaver.allocations:
-            if hold.node in on:
+    for release in releases:
+        for key, allocation in release.allocations:
+            if allocation.node in on:
                 snapshot.release(key)
     found = find_room(waits, snapshot)
     snapshot.rollback(mark)
@@ -95,13 +95,13 @@ def after(
 def test_counting_finds_what_trying_finds(
     pool: tuple[Snapshot, list[ExpectedRelease]], size: int, asked: Resources, sort: str
 ) -> None:
-    snapshot, leavers = pool
+    snapshot, releases = pool
     waits = gang(size, asked, sort=sort)
     assert has_equal_replicas(waits)
     everywhere = list(snapshot.nodes)
-    tried = ((n, after(leavers[:n], waits, snapshot, everywhere)) for n in range(len(leavers) + 1))
+    tried = ((n, after(releases[:n], waits, snapshot, everywhere)) for n in range(len(releases) + 1))
     first = next(((number, found) for number, found in tried if found is not None), None)
-    opening = earliest_fit(waits, leavers, snapshot)
-    assert (opening.number if opening else None) == (first[0] if first else None)
-    if opening is not None and first is not None:
-        assert after(leavers[: opening.number], waits, snapshot, sorted(opening.nodes)) == first[1]
+    fit = earliest_fit(waits, releases, snapshot)
+    assert (fit.number if fit else None) == (first[0] if first else None)
+    if fit is not None and first is not None:
+        assert after(releases[: fit.number], waits, snapshot, sorted(fit.nodes)) == first[1]

@@ -65,10 +65,10 @@ def test_cached_reservations_equal_planned_ones(steps: list[Job | str]) -> None:
     pool = pool_of_equals()
     for number, step in enumerate(steps):
         take(pool, number, step)
-        decided, kept = pool.state.decide(pool.now), pool.state.reservations
+        decided, reservations = pool.state.decide(pool.now), pool.state.reservations
         pool.state.reservation_cache = ReservationCache()
         assert pool.state.decide(pool.now) == decided
-        assert pool.state.reservations == kept
+        assert pool.state.reservations == reservations
         pool.commit(decided)
 
 
@@ -147,11 +147,11 @@ def expected(pool: VirtualPool) -> Iterator[ExpectedRelease]:
             )
 
 
-def order(leaver: ExpectedRelease) -> tuple[bool, int, str]:
+def order(release: ExpectedRelease) -> tuple[bool, int, str]:
     """Known ends first, then the oldest."""
-    known = leaver.at is not None
+    known = release.at is not None
     return (
         not known,
-        leaver.at if leaver.at is not None else leaver.record.placed_at,
-        leaver.record.job_id,
+        release.at if release.at is not None else release.record.placed_at,
+        release.record.job_id,
     )

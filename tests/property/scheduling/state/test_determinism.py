@@ -193,7 +193,7 @@ def walks() -> Sequence[RecordedPool]:
     return [record(seed) for seed in range(WALKS)]
 
 
-def told(decided: Sequence[Decided]) -> list[bytes]:
+def encoded(decided: Sequence[Decided]) -> list[bytes]:
     return [msgspec.json.encode(one) for one in decided]
 
 
@@ -207,7 +207,7 @@ def test_the_walks_cover_every_instruction_and_code(walks: Sequence[RecordedPool
 
 def test_every_process_decides_the_same_whatever_its_hash_seed(walks: Sequence[RecordedPool]) -> None:
     lines = b"\n".join(msgspec.json.encode(walk.steps) for walk in walks)
-    expected = [line for walk in walks for line in told(walk.decided)]
+    expected = [line for walk in walks for line in encoded(walk.decided)]
     for seed in SEEDS:
         played = subprocess.run(
             [sys.executable, "-m", "muster_testing.recording"],
@@ -239,7 +239,7 @@ def test_the_order_of_nodes_does_not_matter(walks: Sequence[RecordedPool]) -> No
         first = next(at for at, step in enumerate(walk.steps) if not isinstance(step, NodeSeen))
         nodes = walk.steps[:first]
         random.Random(number).shuffle(nodes)
-        assert told(play([*nodes, *walk.steps[first:]])) == told(walk.decided)
+        assert encoded(play([*nodes, *walk.steps[first:]])) == encoded(walk.decided)
 
 
 @pytest.mark.parametrize("part", [0.25, 0.5, 0.8])
@@ -251,8 +251,8 @@ def test_a_leader_restored_from_records_decides_like_one_that_read_every_event(
         before, after, done = split(walk, part)
         records = list(saved(before))
         random.Random(number).shuffle(records)
-        heir = inherit(before, records)
-        assert moves(play(after, heir=heir)) == moves(walk.decided[done:])
+        leader = inherit(before, records)
+        assert moves(play(after, leader=leader)) == moves(walk.decided[done:])
 
 
 def split(walk: RecordedPool, part: float) -> tuple[Sequence[Step], Sequence[Step], int]:

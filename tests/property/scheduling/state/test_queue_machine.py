@@ -135,10 +135,10 @@ class QueueMachine(RuleBasedStateMachine):
         assert _unproposed(again.decide(now)) == _unproposed(instructions)
         assert again.reservations == self.pool.state.reservations
         if self.saved:
-            heir = self.pool.restored(self.saved, after=self.saved_at)
-            # When somebody was told last is in no record: an heir may tell new numbers sooner.
-            assert _moves(heir.decide(now)) == _moves(instructions)
-            assert heir.reservations == self.pool.state.reservations
+            leader = self.pool.restored(self.saved, after=self.saved_at)
+            # Records do not have the time of the last report: a new leader may report new numbers sooner.
+            assert _moves(leader.decide(now)) == _moves(instructions)
+            assert leader.reservations == self.pool.state.reservations
         self._commit(instructions)
         for record in self.pool.records():
             assert self.pool.state.explain(record.job_id) is not None
@@ -151,16 +151,16 @@ class QueueMachine(RuleBasedStateMachine):
     @rule()
     def settle(self) -> None:
         """Without events the pool settles: no two jobs preempt each other in turn."""
-        told: list[Instruction] = []
+        moves: list[Instruction] = []
         for _ in range(60):
             self.pool.confirm_ends()
             decided = self.pool.state.decide(self.pool.now)
             if all(isinstance(one, Wait) for one in decided) and not self._leaving():
                 return
-            told += [one for one in decided if not isinstance(one, Wait)]
+            moves += [one for one in decided if not isinstance(one, Wait)]
             self._commit(decided)
             self.pool.launch()
-        raise AssertionError(f"the pool does not come to rest: {told[-8:]}")
+        raise AssertionError(f"the pool does not settle: {moves[-8:]}")
 
     @rule()
     def confirm_ends(self) -> None:
@@ -341,8 +341,8 @@ def _expect_whole(record: JobRecord, placed: Place) -> None:
     assert record.job is not None
     sizes = Counter(one.role for one in placed.replicas)
     assert all(role.min <= sizes[role.name] <= role.replicas for role in record.job.roles)
-    everybody = sum(role.replicas for role in record.job.roles)
-    assert len(placed.replicas) >= min(record.job.min_available or 0, everybody)
+    replicas = sum(role.replicas for role in record.job.roles)
+    assert len(placed.replicas) >= min(record.job.min_available or 0, replicas)
     assert len({(one.role, one.index) for one in placed.replicas}) == len(placed.replicas)
 
 

@@ -59,8 +59,8 @@ def test_a_cycle_reports_at_most_256_reasons(empty: ScenarioPool) -> None:
     first = empty.state.decide(empty.now)
     assert len(first) == 256
     assert empty.state.next_wake(empty.now) == empty.now
-    told = len(empty.waits()) + len(empty.waits())
-    assert told == 300
+    reported = len(empty.waits()) + len(empty.waits())
+    assert reported == 300
     assert empty.state.next_wake(empty.now) is None
 
 
@@ -193,7 +193,7 @@ def test_the_explanation_names_the_jobs_ahead(pool: ScenarioPool) -> None:
     pool.run(pool.job("c", 1))
     running = pool.explain("c")
     assert (running.position, running.reason.code) == (0, "Running")
-    assert pool.state.explain("nobody") is None
+    assert pool.state.explain("unknown") is None
 
 
 def test_a_record_without_a_job_is_ignored(pool: ScenarioPool) -> None:

@@ -11,8 +11,8 @@ INTERVAL_S = 0.01
 
 def waits(pool: ScenarioPool) -> dict[str, int]:
     """The jobs with a new reason, and the free GPUs in it."""
-    told = [one for one in pool.decide() if isinstance(one, Wait)]
-    return {one.job_id: one.reason.numbers["free.gpu"] // 1000 for one in told}
+    reported = [one for one in pool.decide() if isinstance(one, Wait)]
+    return {one.job_id: one.reason.numbers["free.gpu"] // 1000 for one in reported}
 
 
 def test_a_new_job_of_a_class_with_a_fresh_diagnosis_is_reported_at_once(pool: ScenarioPool) -> None:
@@ -35,11 +35,11 @@ def test_numbers_that_change_within_the_interval_are_reported_at_the_next_diagno
     pool.report("b", ReplicaState.RUNNING)
     pool.report("b", ReplicaState.EXITED, exit_code=0)
     assert waits(pool) == {}
-    told: dict[str, int] = {}
-    while not told and (due := pool.state.next_wake(pool.now)) is not None:
+    reported: dict[str, int] = {}
+    while not reported and (due := pool.state.next_wake(pool.now)) is not None:
         pool.now = due
-        told = waits(pool)
-    assert told == {"a": 8}
+        reported = waits(pool)
+    assert reported == {"a": 8}
 
 
 def test_an_unchanged_pool_schedules_no_diagnosis(pool: ScenarioPool) -> None:

@@ -170,9 +170,9 @@ def page(pool: ScenarioPool, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     def print_page(code: str) -> str:
         job_id = SCENARIOS[code](pool)
         pool.decide()
-        said = pool.state.explain(job_id)
-        assert said is not None
-        message = explanation_to_proto(said, name_of=lambda other: pool.record(other).name or other)
+        explanation = pool.state.explain(job_id)
+        assert explanation is not None
+        message = explanation_to_proto(explanation, name_of=lambda other: pool.record(other).name or other)
         out = io.StringIO()
         console = Console(file=out, width=10_000, highlight=False, markup=False, emoji=False)
         with monkeypatch.context() as utc:

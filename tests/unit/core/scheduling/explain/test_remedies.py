@@ -73,9 +73,9 @@ def test_more_capacity_on_one_node_would_fit_the_gang(pool: ScenarioPool) -> Non
 def test_freed_capacity_on_one_node_would_fit_the_gang(pool: ScenarioPool) -> None:
     pool.run(pool.job("x", 3, floor=3, servers=0))
     pool.submit(pool.job("a", 6, floor=6, servers=0))
-    said = explained(pool, "a")
-    assert f"{NOW}with 1 more GPU free on n1" in remedies(said)
-    assert not said.nearest_miss.startswith("room")
+    explanation = explained(pool, "a")
+    assert f"{NOW}with 1 more GPU free on n1" in remedies(explanation)
+    assert not explanation.nearest_miss.startswith("room")
     pool.finish("x")
     assert pool.placed() == ["a"]
 
@@ -143,9 +143,9 @@ def test_the_gang_would_fit_without_one_node_constraint(
     (field,) = change
     empty.add_node("n1", taints=(Taint(key="gpu", value="true"),) if field == "tolerations" else ())
     empty.submit(asking(empty, "a", 2, **asked[field]))
-    said = explained(empty, "a")
-    assert said.reason.code == "NoMatchingNode"
-    assert remedies(said)[0] == f"{NOW}{remedy}"
+    explanation = explained(empty, "a")
+    assert explanation.reason.code == "NoMatchingNode"
+    assert remedies(explanation)[0] == f"{NOW}{remedy}"
     empty.submit(asking(empty, "b", 2, **change))
     assert empty.placed() == ["b"]
 
@@ -155,9 +155,9 @@ def test_a_required_topology_domain_is_too_small(empty: ScenarioPool) -> None:
         empty.add_node(f"n-{zone}", labels={"zone": zone})
     policy = PlacementPolicy(topology="zone", topology_required=True)
     empty.submit(msgspec.structs.replace(asking(empty, "a", 6), placement=policy))
-    said = explained(empty, "a")
-    assert said.nearest_miss.startswith("of 2 domains of zone, the best (a) holds 4 of the 6 replicas")
-    assert f"{NOW}if one domain of zone were preferred and not required" in remedies(said)
+    explanation = explained(empty, "a")
+    assert explanation.nearest_miss.startswith("of 2 domains of zone, the best (a) holds 4 of the 6 replicas")
+    assert f"{NOW}if one domain of zone were preferred and not required" in remedies(explanation)
     preferred = msgspec.structs.replace(policy, topology_required=False)
     empty.submit(msgspec.structs.replace(asking(empty, "b", 6), placement=preferred))
     assert empty.placed() == ["b"]
@@ -167,9 +167,9 @@ def test_a_cordoned_and_a_not_ready_node_would_fit_the_gang(empty: ScenarioPool)
     empty.add_node("n1", unschedulable=True)
     empty.add_node("n2", ready=False)
     empty.submit(asking(empty, "a", 2))
-    said = explained(empty, "a")
-    assert [one.constraint for one in said.ruled_out] == ["NotReady", "Unschedulable"]
-    assert remedies(said)[:2] == [f"{NOW}if n1 were uncordoned", f"{NOW}if n2 were ready"]
+    explanation = explained(empty, "a")
+    assert [one.constraint for one in explanation.ruled_out] == ["NotReady", "Unschedulable"]
+    assert remedies(explanation)[:2] == [f"{NOW}if n1 were uncordoned", f"{NOW}if n2 were ready"]
     empty.add_node("n1")
     assert empty.placed() == ["a"]
 
@@ -205,15 +205,15 @@ def test_an_active_deadline_before_the_reservation_would_help(pool: ScenarioPool
     pool.decide()
     pool.after(30)
     pool.submit(rigid("small", 1))
-    said = explained(pool, "small")
-    assert said.blocked_by is not None
-    assert (said.blocked_by.job_id, said.blocked_by.nodes, said.blocked_since) == (
+    explanation = explained(pool, "small")
+    assert explanation.blocked_by is not None
+    assert (explanation.blocked_by.job_id, explanation.blocked_by.nodes, explanation.blocked_since) == (
         "whole",
         ("n1", "n2"),
         pool.now,
     )
-    assert said.missing == ()
-    assert remedies(said)[-1] == f"{NOW}with an active deadline of at most 9 min"
+    assert explanation.missing == ()
+    assert remedies(explanation)[-1] == f"{NOW}with an active deadline of at most 9 min"
     pool.submit(rigid("short", 1, run=RunPolicy(active_deadline_s=540)))
     assert pool.placed() == ["short"]
 
@@ -224,30 +224,36 @@ def test_the_first_job_of_a_strict_queue_blocks_also_a_job_that_fits_nowhere(poo
     pool.submit(pool.job("first", 1, queue="q"))
     pool.after(1)
     pool.submit(pool.job("second", 3, floor=3, queue="q"))
-    said = explained(pool, "second")
-    assert (said.reason.code, said.ahead, said.position) == ("BehindFirst", ("first",), 2)
+    explanation = explained(pool, "second")
+    assert (explanation.reason.code, explanation.ahead, explanation.position) == (
+        "BehindFirst",
+        ("first",),
+        2,
+    )
 
 
 def test_the_first_jobs_ahead_are_named_and_all_are_counted(pool: ScenarioPool) -> None:
     for number in range(30):
         pool.submit(pool.job(f"j{number:02}", 9, floor=9))
         pool.after(1)
-    said = explained(pool, "j29")
-    assert said.position == 30
-    assert said.ahead == tuple(f"j{number:02}" for number in range(20))
+    explanation = explained(pool, "j29")
+    assert explanation.position == 30
+    assert explanation.ahead == tuple(f"j{number:02}" for number in range(20))
 
 
 def test_the_expected_start_follows_from_an_active_deadline(pool: ScenarioPool) -> None:
     run = RunPolicy(active_deadline_s=600)
     pool.run(pool.job("r", 8, floor=8, run=run))
     pool.submit(pool.job("b", 2, floor=2))
-    said = explained(pool, "b")
-    assert said.expected_from.startswith("unknown: the job starts as soon as it fits; after 30 s of waiting")
+    explanation = explained(pool, "b")
+    assert explanation.expected_from.startswith(
+        "unknown: the job starts as soon as it fits; after 30 s of waiting"
+    )
     pool.after(30)
-    said = explained(pool, "b")
-    assert said.expected_start == pool.record("r").started_at + 600_000_000
-    assert said.expected_from == "when r ends, estimated from its active deadline"
-    assert said.reserved_since == pool.now
+    explanation = explained(pool, "b")
+    assert explanation.expected_start == pool.record("r").started_at + 600_000_000
+    assert explanation.expected_from == "when r ends, estimated from its active deadline"
+    assert explanation.reserved_since == pool.now
     pool.after(5)
     assert explained(pool, "b").reserved_since == pool.now - 5_000_000
 
@@ -262,9 +268,9 @@ def test_the_expected_start_follows_from_earlier_runs(pool: ScenarioPool) -> Non
     pool.submit(pool.job("b", 2, floor=2))
     pool.decide()
     pool.after(31)
-    said = explained(pool, "b")
-    assert said.expected_start == pool.record(again).running_at + 100_000_000
-    assert said.expected_from == "when r ends, estimated from its earlier runs"
+    explanation = explained(pool, "b")
+    assert explanation.expected_start == pool.record(again).running_at + 100_000_000
+    assert explanation.expected_from == "when r ends, estimated from its earlier runs"
 
 
 def test_a_job_without_a_runtime_estimate_is_named(pool: ScenarioPool) -> None:
@@ -272,9 +278,11 @@ def test_a_job_without_a_runtime_estimate_is_named(pool: ScenarioPool) -> None:
     pool.submit(pool.job("b", 2, floor=2))
     pool.decide()
     pool.after(31)
-    said = explained(pool, "b")
-    assert said.expected_start is None
-    assert said.expected_from == ("unknown: r has neither an active deadline nor an earlier run of that name")
+    explanation = explained(pool, "b")
+    assert explanation.expected_start is None
+    assert explanation.expected_from == (
+        "unknown: r has neither an active deadline nor an earlier run of that name"
+    )
 
 
 def test_only_the_first_job_of_a_queue_gets_a_reservation(pool: ScenarioPool) -> None:
@@ -292,9 +300,9 @@ def test_a_draining_job_says_that_it_waits_for_its_last_attempt(pool: ScenarioPo
     pool.run(pool.job("low", 8, floor=8, queue="q"))
     pool.submit(pool.job("high", 8, floor=8, queue="q", priority=5))
     pool.decide()
-    said = pool.explain("low")
-    assert said.reason.code == "Preempted"
-    assert said.notes == ("waits for 9 replicas of its last attempt to end",)
+    explanation = pool.explain("low")
+    assert explanation.reason.code == "Preempted"
+    assert explanation.notes == ("waits for 9 replicas of its last attempt to end",)
 
 
 @pytest.mark.parametrize(("most", "gpu", "can_add"), [(8, 4, 4), (6, 4, 2), (8, 2, 0)])
@@ -306,8 +314,8 @@ def test_a_running_job_shows_its_surplus_and_how_far_it_can_grow(
     empty.add_node("n2", gpu=gpu)
     if gpu < 4:
         empty.run(empty.job("x", gpu, floor=gpu, servers=0))
-    said = empty.explain("a")
-    ps, worker = said.roles
+    explanation = empty.explain("a")
+    ps, worker = explanation.roles
     assert (ps.size, ps.surplus, ps.can_add) == (1, 0, 0)
     assert (worker.size, worker.min, worker.wanted, worker.max) == (4, 2, 4, most)
     assert (worker.surplus, worker.can_add) == (2, can_add)
@@ -320,8 +328,8 @@ def test_reserved_capacity_does_not_count_for_growth(pool: ScenarioPool) -> None
     pool.decide()
     pool.after(31)
     pool.decide()
-    said = pool.explain("a")
-    assert said.roles[0].can_add == 0
+    explanation = pool.explain("a")
+    assert explanation.roles[0].can_add == 0
 
 
 @pytest.mark.parametrize("cpu", [100, 0])

@@ -20,7 +20,7 @@ def evicted(pool: ScenarioPool) -> list[str]:
     return [one.job_id for one in pool.decide() if isinstance(one, Evict)]
 
 
-def gone(pool: ScenarioPool, *job_ids: str) -> None:
+def end(pool: ScenarioPool, *job_ids: str) -> None:
     for job_id in job_ids:
         pool.report(job_id, ReplicaState.EXITED)
 
@@ -42,7 +42,7 @@ def test_a_higher_priority_evicts_the_lowest_and_youngest(pool: ScenarioPool) ->
     assert (evict.job_id, evict.reason.code) == ("young", "Preempted")
     assert evict.reason.message == "the gang is evicted for urgent (urgent), which has priority 6"
     assert pool.decide() == []
-    gone(pool, "young")
+    end(pool, "young")
     assert pool.placed() == ["urgent"]
     assert pool.record("young").phase in (Phase.EVICTED, Phase.QUEUED)
 
@@ -124,11 +124,11 @@ def test_a_queue_reclaims_its_guarantee(pool: ScenarioPool) -> None:
     decided = [one for one in pool.decide() if isinstance(one, Evict)]
     assert [(one.job_id, one.reason.code) for one in decided] == [("b3", "Reclaimed")]
     assert decided[0].reason.message == "the gang is evicted for a0 (a0): queue a reclaims its guarantee"
-    gone(pool, "b3")
+    end(pool, "b3")
     assert pool.placed() == ["a0"]
     pool.submit(pool.rigid("a1", 2, queue="a"))
     assert evicted(pool) == ["b2"]
-    gone(pool, "b2")
+    end(pool, "b2")
     assert pool.placed() == ["a1"]
     pool.submit(pool.rigid("a2", 1, queue="a"))
     assert evicted(pool) == []
@@ -149,7 +149,7 @@ def test_a_guarantee_of_cpus_reclaims_no_gpus(pool: ScenarioPool) -> None:
     pool.run(pool.rigid("x", 8, queue="b"))
     pool.submit(pool.rigid("y", 4, queue="a"))
     assert evicted(pool) == ["x"]
-    gone(pool, "x")
+    end(pool, "x")
     assert pool.placed() == ["y"]
     assert evicted(pool) == []
 
@@ -181,9 +181,9 @@ def test_freed_capacity_is_reserved_for_the_preemptor(pool: ScenarioPool) -> Non
     pool.submit(pool.rigid("high", 8, priority=9))
     assert sorted(evicted(pool)) == ["a", "b"]
     pool.submit(pool.rigid("thief", 1, queue="other"))
-    gone(pool, "a")
+    end(pool, "a")
     assert pool.placed() == []
-    gone(pool, "b")
+    end(pool, "b")
     assert pool.placed() == ["high"]
 
 
@@ -193,7 +193,7 @@ def test_freed_capacity_is_free_for_all_when_the_preemptor_is_cancelled(pool: Sc
     pool.submit(pool.rigid("high", 8, priority=9))
     assert evicted(pool) == ["low"]
     pool.publish("high", events.CommandRequested(command=events.Command.CANCEL, request_id="r"))
-    gone(pool, "low")
+    end(pool, "low")
     assert pool.placed() == ["low"]
 
 
@@ -202,7 +202,7 @@ def test_a_priority_frees_a_limit(pool: ScenarioPool) -> None:
     pool.run(pool.rigid("low", 4, queue="a"))
     pool.submit(pool.rigid("high", 2, queue="a", priority=9))
     assert evicted(pool) == ["low"]
-    gone(pool, "low")
+    end(pool, "low")
     assert pool.placed() == ["high"]
 
 
@@ -232,9 +232,9 @@ def test_several_preemptors_are_served_in_one_cycle(pool: ScenarioPool) -> None:
         pool.run(pool.rigid(f"low{at}", 2))
     for at in range(2):
         pool.submit(pool.rigid(f"high{at}", 2, priority=9))
-    leaving = evicted(pool)
-    assert len(leaving) == 2
-    gone(pool, *leaving)
+    victims = evicted(pool)
+    assert len(victims) == 2
+    end(pool, *victims)
     assert [one.job_id for one in pool.decide() if isinstance(one, Place)] == ["high0", "high1"]
 
 

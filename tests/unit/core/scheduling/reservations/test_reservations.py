@@ -18,9 +18,11 @@ def deadline(seconds: int) -> RunPolicy:
     return RunPolicy(active_deadline_s=seconds)
 
 
-def reservation(pool: ScenarioPool, job_id: str) -> Reservation | None:
+def reservation(pool: ScenarioPool, job_id: str) -> Reservation:
+    """Decide; return the reservation of a job."""
     pool.decide()
-    return next((one for one in pool.state.reservations if one.job_id == job_id), None)
+    (found,) = (one for one in pool.state.reservations if one.job_id == job_id)
+    return found
 
 
 def starve(pool: ScenarioPool, job: Job) -> str:
@@ -69,9 +71,8 @@ def test_others_use_the_nodes_that_are_not_reserved(empty: ScenarioPool) -> None
         empty.run(empty.rigid(f"on-{name}", 3))
         empty.after(1)
     starve(empty, empty.rigid("node", 1, worker=Resources(cpu=1000, gpu=4000)))
-    kept = reservation(empty, "node")
-    assert kept is not None
-    assert kept.nodes == ("n1",)
+    reserved = reservation(empty, "node")
+    assert reserved.nodes == ("n1",)
     empty.submit(empty.rigid("x", 1))
     empty.submit(empty.rigid("y", 1))
     assert empty.placed() == ["x"]
@@ -83,15 +84,14 @@ def test_others_use_the_nodes_that_are_not_reserved(empty: ScenarioPool) -> None
 def test_a_job_that_ends_in_time_may_start_before_a_reservation(pool: ScenarioPool) -> None:
     pool.run(pool.rigid("a", 4, run=deadline(600)))
     starve(pool, pool.rigid("whole", 8))
-    kept = reservation(pool, "whole")
-    assert kept is not None
-    assert kept.expected_at == pool.record("a").started_at + 600_000_000
+    reserved = reservation(pool, "whole")
+    assert reserved.expected_at == pool.record("a").started_at + 600_000_000
     pool.submit(pool.rigid("long", 1, run=deadline(600)))
     pool.submit(pool.rigid("endless", 1))
     pool.submit(pool.rigid("short", 1, run=deadline(300)))
     assert pool.placed() == ["short"]
     explanation = pool.explain("whole")
-    assert explanation.expected_start == kept.expected_at
+    assert explanation.expected_start == reserved.expected_at
 
 
 def test_a_job_that_ends_in_time_backfills_reserved_capacity(pool: ScenarioPool) -> None:
@@ -99,16 +99,16 @@ def test_a_job_that_ends_in_time_backfills_reserved_capacity(pool: ScenarioPool)
     starve(pool, pool.rigid("whole", 8))
     pool.submit(pool.rigid("short", 4, run=deadline(300)))
     assert pool.placed() == ["short"]
-    kept = reservation(pool, "whole")
-    assert kept is not None
-    assert kept.expected_at == pool.record("a").started_at + 600_000_000
+    reserved = reservation(pool, "whole")
+    assert reserved.expected_at == pool.record("a").started_at + 600_000_000
 
 
 @pytest.mark.parametrize("kind", [JobKind.BATCH, JobKind.SERVICE])
 def test_no_release_is_expected_of_a_service(pool: ScenarioPool, kind: JobKind) -> None:
     pool.run(pool.rigid("a", 4, kind=kind))
     starve(pool, pool.rigid("whole", 8))
-    assert (reservation(pool, "whole") is None) == (kind is JobKind.SERVICE)
+    pool.decide()
+    assert (pool.state.reservations == ()) == (kind is JobKind.SERVICE)
 
 
 def test_a_gang_that_the_empty_pool_could_not_hold_gets_no_reservation(pool: ScenarioPool) -> None:
@@ -136,7 +136,7 @@ def test_the_starvation_threshold_is_set_by_the_queue(pool: ScenarioPool) -> Non
     pool.submit(pool.rigid("whole", 8, queue="a"))
     pool.decide()
     pool.after(5)
-    assert reservation(pool, "whole") is not None
+    assert reservation(pool, "whole").nodes
 
 
 def test_earlier_runs_estimate_when_a_job_ends(pool: ScenarioPool) -> None:
@@ -148,9 +148,8 @@ def test_earlier_runs_estimate_when_a_job_ends(pool: ScenarioPool) -> None:
     pool.run(pool.rigid("nightly", 4))
     began = pool.now
     starve(pool, pool.rigid("whole", 8))
-    kept = reservation(pool, "whole")
-    assert kept is not None
-    assert kept.expected_at == began + 300_000_000
+    reserved = reservation(pool, "whole")
+    assert reserved.expected_at == began + 300_000_000
 
 
 def test_a_job_that_overstays_is_expected_to_end_at_any_moment(pool: ScenarioPool) -> None:
@@ -158,9 +157,8 @@ def test_a_job_that_overstays_is_expected_to_end_at_any_moment(pool: ScenarioPoo
     starve(pool, pool.rigid("whole", 8))
     pool.after(60)
     pool.submit(pool.rigid("short", 1, run=deadline(1)))
-    kept = reservation(pool, "whole")
-    assert kept is not None
-    assert kept.expected_at == pool.now
+    reserved = reservation(pool, "whole")
+    assert reserved.expected_at == pool.now
     assert "short" in pool.state.records
     assert pool.record("short").attempt == 0
 
@@ -199,9 +197,8 @@ def test_terminating_capacity_is_reserved_for_the_starved_job(pool: ScenarioPool
     pool.publish("a", events.JobResized(attempt=1, generation=2, reason=reason, removed=removed))
     pool.submit(pool.rigid("c", 1))
     pool.decide()
-    kept = reservation(pool, "b")
-    assert kept is not None
-    assert kept.expected_at == pool.now
+    reserved = reservation(pool, "b")
+    assert reserved.expected_at == pool.now
     pool.report("a", ReplicaState.EXITED, ("worker", 7))
     assert pool.placed() == []
     pool.report("a", ReplicaState.EXITED, ("worker", 6))

@@ -168,10 +168,10 @@ def test_a_restarting_replica_is_not_a_late_start(timed: ScenarioPool) -> None:
 def test_a_new_leader_keeps_the_timeout(timed: ScenarioPool) -> None:
     placed(timed, timed.job("a", 2))
     due = timed.now + 60 * SECOND
-    heir = timed.restored(timed.records(), after=len(timed.stream))
+    leader = timed.restored(timed.records(), after=len(timed.stream))
 
-    assert heir.next_wake(timed.now) == due
-    assert [type(one) for one in heir.decide(due)] == [Evict]
+    assert leader.next_wake(timed.now) == due
+    assert [type(one) for one in leader.decide(due)] == [Evict]
 
 
 @pytest.fixture
@@ -354,7 +354,7 @@ def test_late_replicas_of_a_finishing_job_are_ignored(grown: ScenarioPool) -> No
 
 def test_a_new_leader_keeps_the_timeout_of_a_growth(grown: ScenarioPool) -> None:
     due = grown.now + 60 * SECOND
-    heir = grown.restored(grown.records(), after=len(grown.stream))
+    leader = grown.restored(grown.records(), after=len(grown.stream))
 
-    assert heir.next_wake(grown.now) == due
-    assert [type(one) for one in heir.decide(due)] == [Resize]
+    assert leader.next_wake(grown.now) == due
+    assert [type(one) for one in leader.decide(due)] == [Resize]
