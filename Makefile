@@ -51,7 +51,7 @@ lint: $(STAMP) ## Check style, types, import contracts, the API and generated fi
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/basedpyright
 	@$(BIN)/lint-imports
-	@$(BIN)/buf lint proto
+	@$(BIN)/buf format --diff --exit-code proto
 	@$(BIN)/python libs/rpc/generate.py --check
 	@$(BIN)/python libs/events/generate.py --check
 

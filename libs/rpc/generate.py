@@ -1,28 +1,32 @@
-"""Generate the Python of ``proto/``: the stubs of our own API, and the messages of others that a service reads.
+"""Generate the Python of ``proto/``, and lint ``proto/``.
 
-The proto package is ``muster.v1``, but ``import muster`` is the client library: so the modules live in ``muster_rpc.v1`` and only
-their imports are rewritten. Their descriptors keep the names that every other language sees. It is the same with the rest of ``PACKAGES``.
+The proto package is ``muster.v1``, but ``import muster`` is the client library: the modules live in ``muster_rpc.v1`` and only their
+imports are rewritten. Their descriptors keep the names that every other language sees. The other ``PACKAGES`` work the same way.
 
-Usage: ``python libs/rpc/generate.py [--check]``; with ``--check`` nothing is written, and the exit code is 1 when the committed
-files differ.
+Usage: ``python libs/rpc/generate.py [--check]``; with ``--check`` nothing is written, ``buf lint`` runs, and the exit code is 1 when the
+committed files differ or the lint fails.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+PROTO = ROOT / "proto"
 
 
 @dataclass(frozen=True)
 class Package:
-    """A proto package ``proto``, the Python package ``python`` that is made of it below the folder ``base``, with gRPC stubs or without."""
+    """A proto package ``proto`` and the Python package ``python`` generated from it below ``base``, with or without gRPC stubs."""
 
     proto: str
     python: str
@@ -31,17 +35,18 @@ class Package:
 
     @property
     def source(self) -> Path:
-        """Where its protos are."""
-        return ROOT / "proto" / self.proto.replace(".", "/")
+        """The folder of its protos."""
+        return PROTO / self.proto.replace(".", "/")
 
     @property
     def target(self) -> Path:
-        """Where its modules are."""
+        """The folder of its modules."""
         return ROOT / self.base / self.python.replace(".", "/")
 
 
 PACKAGES = (
     Package(proto="muster.v1", python="muster_rpc.v1", base="libs/rpc", services=True),
+    Package(proto="muster.internal.v1", python="muster_rpc.internal.v1", base="libs/rpc", services=True),
     Package(
         proto="muster.kubernetes.v1",
         python="muster_runtimes.kubernetes.v1",
@@ -49,6 +54,31 @@ PACKAGES = (
         services=False,
     ),
 )
+
+
+def googleapis() -> Path:
+    """The folder that has ``google/api/*.proto``: they come with googleapis-common-protos, so nothing is downloaded."""
+    from google.api import field_behavior_pb2  # noqa: PLC0415 (only developers have it)
+
+    return Path(field_behavior_pb2.__file__).parents[2]
+
+
+@contextmanager
+def workspace() -> Generator[Path]:
+    """A temporary buf workspace: a copy of ``proto/`` beside the protos of Google that it imports."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        shutil.copytree(PROTO, root, dirs_exist_ok=True)
+        (root / "google/api").mkdir(parents=True)
+        shutil.copy(googleapis() / "google/api/field_behavior.proto", root / "google/api")
+        yield root
+
+
+def lint() -> bool:
+    """Whether ``buf lint`` accepts ``proto/``."""
+    buf = Path(sys.executable).parent / "buf"
+    with workspace() as root:
+        return subprocess.run([buf, "lint"], cwd=root, check=False).returncode == 0
 
 
 def generate(package: Package) -> dict[str, str]:
@@ -60,7 +90,8 @@ def generate(package: Package) -> dict[str, str]:
     if package.services:
         outs += ["grpc_python_out", "mypy_grpc_out"]
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{ROOT / 'proto'}", f"-I{includes}"]
+        command = [sys.executable, "-m", "grpc_tools.protoc"]
+        command += [f"-I{path}" for path in (PROTO, includes, googleapis())]
         command += [f"--{out}={folder}" for out in outs]
         command += [
             f"--plugin=protoc-gen-{name}={Path(sys.executable).parent / f'protoc-gen-{name}'}"
@@ -68,18 +99,22 @@ def generate(package: Package) -> dict[str, str]:
         ]
         subprocess.run([*command, *map(str, sorted(package.source.glob("*.proto")))], check=True)
         produced = Path(folder) / package.proto.replace(".", "/")
-        files = {path.name: _moved(path.read_text(), package) for path in sorted(produced.iterdir())}
-    what = "stubs" if package.services else "messages"
+        files = {path.name: _moved(path.read_text()) for path in sorted(produced.iterdir())}
+    kind = "stubs" if package.services else "messages"
     files["__init__.py"] = (
-        f'"""Generated {what} of the proto package ``{package.proto}``; see ``libs/rpc/generate.py``."""\n'
+        f'"""Generated {kind} of the proto package ``{package.proto}``; see ``libs/rpc/generate.py``."""\n'
     )
     return files
 
 
-def _moved(source: str, package: Package) -> str:
-    proto = re.escape(package.proto)
-    source = re.sub(rf"^(from|import) {proto}\b", rf"\1 {package.python}", source, flags=re.MULTILINE)
-    return re.sub(rf"\b{proto}\.(\w+_pb2)\b", rf"{package.python}.\1", source)
+def _moved(source: str) -> str:
+    for package in PACKAGES:
+        proto = re.escape(package.proto)
+        source = re.sub(
+            rf"^(from|import) {proto}(?=[ .])", rf"\1 {package.python}", source, flags=re.MULTILINE
+        )
+        source = re.sub(rf"(?<![\w.]){proto}\.(\w+_pb2)\b", rf"{package.python}.\1", source)
+    return source
 
 
 def _stale(package: Package, files: dict[str, str]) -> list[str]:
@@ -93,20 +128,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
-    differ = False
+    failed = check and not lint()
     for package in PACKAGES:
         files = generate(package)
         for name in _stale(package, files):
             path = package.target / name
-            differ = True
             if check:
+                failed = True
                 sys.stderr.write(f"{path.relative_to(ROOT)} differs from proto/: run `make proto`\n")
             elif name in files:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(files[name])
             else:
                 path.unlink()
-    return 1 if check and differ else 0
+    return int(failed)
 
 
 if __name__ == "__main__":

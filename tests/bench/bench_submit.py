@@ -180,4 +180,4 @@ async def _all_wait(stub: job_service_pb2_grpc.JobServiceAsyncStub) -> bool:
         job_service_pb2.ListJobsRequest(phases=[phase_to_proto(Phase.SUBMITTED)], page_size=1)
     )
     newest = await stub.ListJobs(job_service_pb2.ListJobsRequest(page_size=1))
-    return not unjudged.total and bool(newest.jobs[0].status.reason.code)
+    return not unjudged.total_size and bool(newest.jobs[0].status.reason.code)

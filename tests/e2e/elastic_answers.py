@@ -6,6 +6,7 @@ import asyncio
 
 from elastic_pool import Pool, all_run, indices, members, running_since
 
+from muster_rpc.convert import event_name
 from muster_rpc.v1 import job_pb2
 
 
@@ -15,7 +16,9 @@ async def answer_10_a_gives_two_workers_on_the_other_node(pool: Pool) -> None:
     await pool.stands(b, {"n2": 2})
     shrunk = await pool.stands(a, {"n1": 4, "n2": 2})
     assert indices(shrunk) == [0, 1, 2, 3, 4, 5]
-    assert [one.reason for one in shrunk.status.history if one.event == "JobResized"] == ["MakesRoom"]
+    assert [one.reason for one in shrunk.status.history if event_name(one.event) == "JobResized"] == [
+        "MakesRoom"
+    ]
     await pool.end(a, b)
 
 

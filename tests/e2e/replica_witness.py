@@ -121,7 +121,7 @@ async def witnessed(system: LocalSystem, muster: AsyncClient) -> AsyncGenerator[
 
 
 def _check_order(earlier: Job, later: Job) -> None:
-    assert earlier.sequence < later.sequence
+    assert earlier.revision < later.revision
     assert earlier.status.attempt <= later.status.attempt
     if earlier.status.HasField("finished_at"):
         assert later.status.phase == earlier.status.phase

@@ -175,7 +175,7 @@ async def test_answer_09_who_can_never_start_keeps_nobody_back(muster: AsyncClie
     assert await start(muster, gang("nine-b", 2, queue="starved")) == {"n1": {"ps": 1, "worker": 2}}
     explained = await muster.explain(waiting)
     assert not explained.HasField("reserved")
-    assert not explained.fits_empty_pool
+    assert not explained.feasible_when_empty
     await end(muster, waiting)
 
 

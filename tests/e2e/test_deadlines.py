@@ -22,6 +22,7 @@ from muster_bus import Bus, BusSettings, Records
 from muster_events.catalogue import JOBS_BUCKET
 from muster_events.subjects import record_key
 from muster_local.system import LocalOptions, LocalSystem
+from muster_rpc.convert import event_name
 from muster_rpc.v1 import job_pb2
 
 DUE_S = 15
@@ -266,7 +267,7 @@ def seconds(finished: Job) -> float:
 
 def told_at(seen: Job, event: str) -> float:
     """When an event was first told."""
-    return min(one.at.ToMicroseconds() for one in seen.status.history if one.event == event) / 1e6
+    return min(one.at.ToMicroseconds() for one in seen.status.history if event_name(one.event) == event) / 1e6
 
 
 async def removal(system: LocalSystem, job_id: str) -> float:

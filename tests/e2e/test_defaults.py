@@ -30,19 +30,19 @@ async def nodes_of(muster: AsyncClient, name: str) -> set[str]:
 
 async def test_defaults_are_applied_to_later_submissions_alone(launch: Launcher, connect: Connect) -> None:
     async with launch(nodes=NODES) as system, connect(system) as muster:
-        assert (await muster.get_defaults()).version == 0
+        assert (await muster.get_defaults()).revision == 0
         (early,) = await muster.submit(job("early", "sleep", "600"))
         await when(muster, early.job_id, lambda seen: bool(seen.status.replicas))
 
         answer = await muster.apply_defaults(TO_GPU)
-        assert (answer.changed, answer.defaults.version) == (True, 1)
+        assert (answer.changed, answer.defaults.revision) == (True, 1)
         assert "pool: gpu" in answer.defaults.document
         assert answer.defaults.applied_at.seconds
 
         (late,) = await muster.submit(job("late", "true"))
         assert await nodes_of(muster, late.job_id) == {"gpu1"}
         applied = (await muster.get("late")).spec.defaults
-        assert (applied.version, list(applied.fields)) == (1, ["worker.node_selector"])
+        assert (applied.revision, list(applied.fields)) == (1, ["worker.node_selector"])
         assert not (await muster.get("early")).spec.HasField("defaults")
 
         (shown,) = (await muster.validate(job("shown", "true"))).jobs
@@ -53,20 +53,20 @@ async def test_defaults_are_applied_to_later_submissions_alone(launch: Launcher,
 async def test_the_same_defaults_again_are_no_new_version(launch: Launcher, connect: Connect) -> None:
     async with launch(nodes=NODES) as system, connect(system) as muster:
         dry = await muster.apply_defaults(TO_GPU, dry_run=True)
-        assert (dry.changed, dry.defaults.version) == (True, 1)
-        assert (await muster.get_defaults()).version == 0
+        assert (dry.changed, dry.defaults.revision) == (True, 1)
+        assert (await muster.get_defaults()).revision == 0
 
         await muster.apply_defaults(TO_GPU)
         again = await muster.apply_defaults(TO_GPU)
-        assert (again.changed, again.defaults.version) == (False, 1)
+        assert (again.changed, again.defaults.revision) == (False, 1)
 
         await muster.apply_defaults(TO_NOWHERE)
-        assert (await muster.get_defaults()).version == 2
+        assert (await muster.get_defaults()).revision == 2
         assert "pool: gpu" in (await muster.get_defaults(1)).document
         with pytest.raises(NotFound):
             await muster.get_defaults(9)
         with pytest.raises(Refused):
-            await muster.apply_defaults(TO_GPU, expected_version=1)
+            await muster.apply_defaults(TO_GPU, expected_revision=1)
         with pytest.raises(InvalidDocument) as refused:
             await muster.apply_defaults("nodeSelectors: 3\n")
         assert refused.value.problems[0].line == 1

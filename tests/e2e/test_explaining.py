@@ -69,7 +69,7 @@ async def test_what_is_said_to_help_helps(launch: Launcher, connect: Connect) ->
         assert (said.name, said.queue, said.position, list(said.ahead)) == ("big", "default", 2, ["picky"])
         assert [(one.resource, one.needed, one.free) for one in said.missing] == [("gpu", 3000, 0)]
         assert said.nearest_miss == "short of 3 GPU: 0 of 3 needed are free, on any node"
-        assert said.fits_empty_pool
+        assert said.feasible_when_empty
         assert said.expected_from.startswith("not known: it starts as soon as it fits")
         assert any(one.startswith("would start now if elastic shrank by 3 workers") for one in said.remedies)
 
@@ -107,7 +107,7 @@ async def test_while_the_scheduler_is_away_its_last_word_is_told_with_its_time(
 ) -> None:
     async with launch(nodes=NODES) as system, connect(system) as muster:
         job_id, said = await waiting(muster, gpus("big", 9))
-        assert not said.HasField("said_at")
+        assert not said.HasField("recorded_at")
         scheduler = system.services["scheduler"]
         os.kill(scheduler, signal.SIGSTOP)
         try:
@@ -115,10 +115,10 @@ async def test_while_the_scheduler_is_away_its_last_word_is_told_with_its_time(
         finally:
             os.kill(scheduler, signal.SIGCONT)
         assert then.reason == said.reason
-        assert then.said_at.ToMicroseconds() > 0
+        assert then.recorded_at.ToMicroseconds() > 0
         assert list(then.notes) == ["the scheduler is away: this is what it said last"]
         async with asyncio.timeout(30):
-            while (await muster.explain(job_id)).HasField("said_at"):
+            while (await muster.explain(job_id)).HasField("recorded_at"):
                 await asyncio.sleep(0.2)
         await muster.cancel(job_id)
         await muster.wait(job_id)

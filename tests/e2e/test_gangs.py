@@ -9,6 +9,7 @@ from harness import Connect, Launcher
 from watching import until, when
 
 from muster import AsyncClient, Job
+from muster_rpc.convert import event_name
 from muster_rpc.v1 import job_pb2
 
 
@@ -109,7 +110,7 @@ async def test_a_failing_replica_is_restarted_until_its_limit(launch: Launcher, 
         assert ended.status.phase == job_pb2.PHASE_FAILED
         assert ended.status.reason.code == "BackoffLimitExceeded"
         assert "exited with 3" in ended.status.reason.message
-        assert [e.event for e in ended.status.history].count("JobRestarting") == 1
+        assert [event_name(e.event) for e in ended.status.history].count("JobRestarting") == 1
 
 
 async def test_a_command_that_is_not_there_fails_the_job_with_its_name(

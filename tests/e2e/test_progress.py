@@ -8,6 +8,7 @@ import pytest
 from harness import Connect, Launcher
 from watching import when
 
+from muster_rpc.convert import event_name
 from muster_rpc.v1 import job_pb2
 
 QUEUE = """
@@ -62,7 +63,7 @@ async def test_reports_are_shown_and_a_rescale_identifies_the_speed_up(
         both = await when(muster, submitted.job_id, lambda job: job.status.speed_up.measured_sizes == 2)
         assert both.status.speed_up.workers == 2
         assert both.status.speed_up.serial_fraction == pytest.approx(0.5, abs=0.3)
-        assert "ProgressReported" not in {entry.event for entry in both.status.history}
+        assert "ProgressReported" not in {event_name(entry.event) for entry in both.status.history}
         await muster.cancel(submitted.job_id)
         ended = await muster.wait(submitted.job_id)
         assert ended.status.phase == job_pb2.PHASE_CANCELLED

@@ -75,7 +75,7 @@ async def test_tenants_wait_in_their_queues_and_a_limit_holds_back_with_the_reas
         answer = await muster.apply_queues(
             tree(queue("research"), queue("vision", parent="research", limit={"cpu": 3}), queue("speech"))
         )
-        assert answer.version.version == 1
+        assert answer.applied.revision == 1
         assert [change.name for change in answer.changes] == ["research", "speech", "vision"]
 
         first = await started(muster, job("first", namespace="vision", replicas=2))
@@ -207,10 +207,10 @@ async def test_what_cannot_be_is_refused_with_all_that_is_wrong(launch: Launcher
         with pytest.raises(NotFound):
             await muster.queue("nowhere")
         with pytest.raises(Refused, match="version 1"):
-            await muster.apply_queues(tree(queue("c")), expected_version=0)
-        dry = await muster.apply_queues(tree(queue("c")), dry_run=True, expected_version=1)
-        assert dry.version.version == 2
-        assert (await muster.queue("a")).version.version == 1
+            await muster.apply_queues(tree(queue("c")), expected_revision=0)
+        dry = await muster.apply_queues(tree(queue("c")), dry_run=True, expected_revision=1)
+        assert dry.applied.revision == 2
+        assert (await muster.queue("a")).applied.revision == 1
 
         await muster.cancel(running)
         await muster.wait(running)
@@ -218,7 +218,7 @@ async def test_what_cannot_be_is_refused_with_all_that_is_wrong(launch: Launcher
             while (await status(muster, "b")).running:
                 await asyncio.sleep(0.05)
         pruned = await muster.apply_queues(tree(queue("c")), prune=True)
-        assert pruned.version.version == 2
+        assert pruned.applied.revision == 2
         assert [found.spec.name async for found in muster.queues()] == ["c", "default"]
 
 
@@ -237,7 +237,7 @@ async def test_a_scheduler_that_is_killed_between_apply_and_answer_applies_once(
             system.kill("scheduler")
             answer = await asyncio.wait_for(applying, PATIENCE_S)
 
-            assert answer.version.version == version
+            assert answer.applied.revision == version
             assert [change.kind for change in answer.changes] == [queue_service_pb2.QUEUE_CHANGE_KIND_CHANGED]
             assert (await muster.queue("a")).queue.spec.weight == version
         assert not (await muster.get(held)).status.replicas, "the limit held, whoever led"

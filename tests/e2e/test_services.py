@@ -15,6 +15,7 @@ from watching import until, when
 
 from muster import AsyncClient, Job
 from muster._cli.app import app
+from muster_rpc.convert import event_name
 from muster_rpc.v1 import job_pb2
 
 # Kubernetes reads $$ as $, and so does Muster.
@@ -118,7 +119,9 @@ async def test_a_service_that_ends_well_is_started_again_and_again(
         )
         assert seen.status.phase == job_pb2.PHASE_RUNNING
         assert seen.status.failures == 0
-        assert [e.reason for e in seen.status.history if e.event == "JobRestarting"] == ["ReplicaEnded"] * 2
+        assert [e.reason for e in seen.status.history if event_name(e.event) == "JobRestarting"] == [
+            "ReplicaEnded"
+        ] * 2
         await muster.cancel("brief")
         await muster.wait(submitted.job_id)
 

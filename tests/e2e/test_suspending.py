@@ -9,6 +9,7 @@ from documents import job
 from harness import Connect, Launcher
 
 from muster import AsyncClient, Job, Refused
+from muster_rpc.convert import event_name
 from muster_rpc.v1 import job_pb2
 
 PATIENCE_S = 20
@@ -40,7 +41,9 @@ async def test_a_suspended_job_leaves_its_room_to_others_and_goes_on_when_it_is_
     assert (explained.reason.code, list(explained.remedies)) == ("Suspended", ["resume it"])
     # Whoever is held has not failed, and starts anew.
     assert (ended.status.phase, ended.status.attempt) == (job_pb2.PHASE_SUCCEEDED, 2)
-    assert [entry.reason for entry in ended.status.history if entry.event == "CommandRequested"] == [
+    assert [
+        entry.reason for entry in ended.status.history if event_name(entry.event) == "CommandRequested"
+    ] == [
         "suspend",
         "resume",
     ]

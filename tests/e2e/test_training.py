@@ -11,6 +11,7 @@ from pathlib import Path
 from harness import Connect, Launcher
 
 from muster import AsyncClient, Job
+from muster_rpc.convert import event_name
 from muster_rpc.v1 import job_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,7 +47,7 @@ async def test_a_tfjob_trains_grows_and_tells_its_whole_story(launch: Launcher, 
 
 
 def assert_it_grew(job: Job) -> None:
-    resized = [entry for entry in job.status.history if entry.event == "JobResized"]
+    resized = [entry for entry in job.status.history if event_name(entry.event) == "JobResized"]
     assert [entry.source for entry in resized] == ["scheduler"]
     assert "grow worker from 2 to 4" in resized[0].message
     assert job.status.generation == 2

@@ -15,6 +15,7 @@ from harness import Connect, Launcher
 
 from muster import AsyncClient, Job
 from muster_local.system import LocalSystem
+from muster_rpc.convert import event_name
 from muster_rpc.v1 import job_pb2
 from muster_testing.receiver import HookReceiver
 from muster_testing.waiting import eventually
@@ -25,7 +26,9 @@ Moment = tuple[int, str, str]
 
 
 def history_of(seen: Job) -> list[Moment]:
-    return [(entry.at.ToMicroseconds(), entry.event, entry.message) for entry in seen.status.history]
+    return [
+        (entry.at.ToMicroseconds(), event_name(entry.event), entry.message) for entry in seen.status.history
+    ]
 
 
 async def follow(muster: AsyncClient, job_id: str) -> list[Job]:
@@ -65,14 +68,14 @@ async def test_watches_survive_the_gateway_and_the_tracker_without_a_gap_or_a_re
         final = [await muster.get(job_id) for job_id in ids]
 
     for states, end in zip(followed, final, strict=True):
-        sequences = [seen.sequence for seen in states]
+        sequences = [seen.revision for seen in states]
         assert sequences == sorted(set(sequences))
         assert end.status.phase == job_pb2.PHASE_SUCCEEDED
         assert history_of(states[-1]) == history_of(end)
         for earlier, later in itertools.pairwise(states):
             assert history_of(later)[: len(history_of(earlier))] == history_of(earlier)
     for job_id in ids:
-        sequences = [seen.sequence for seen in all_seen[job_id]]
+        sequences = [seen.revision for seen in all_seen[job_id]]
         assert sequences == sorted(set(sequences))
 
 

@@ -19,6 +19,7 @@ from framework_jobs import EXAMPLES, example, processes_with, read_logs, running
 
 from muster import AsyncClient, Job
 from muster_local.system import LocalSystem
+from muster_rpc.convert import event_name
 from muster_rpc.v1 import job_pb2
 
 if TYPE_CHECKING:
@@ -124,12 +125,12 @@ def leaders(program: str, job_id: str, replica: str) -> set[int]:
 def assert_nobody_was_restarted(job: Job) -> None:
     """Check for one attempt with four manual generations; members that stayed were started once, a returning one twice."""
     assert (job.status.attempt, job.status.generation, job.status.failures) == (1, 4, 0)
-    resized = [entry.reason for entry in job.status.history if entry.event == "JobResized"]
+    resized = [entry.reason for entry in job.status.history if event_name(entry.event) == "JobResized"]
     assert resized == ["Grown", "Shrunk", "Grown"]
     starts = {f"{one.role}-{one.index}": one.restart for one in job.status.replicas}
     assert starts.pop("ps-0", 0) == starts.pop("worker-3", 0) == 0
     assert starts == {"worker-0": 0, "worker-1": 1, "worker-2": 1}
-    assert "JobRestarting" not in {entry.event for entry in job.status.history}
+    assert "JobRestarting" not in {event_name(entry.event) for entry in job.status.history}
 
 
 async def fitted_alone(folder: Path) -> str:

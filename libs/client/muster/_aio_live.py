@@ -22,6 +22,7 @@ from muster._messages import (
     forward_data,
     output_of,
 )
+from muster._references import replica_label
 from muster.errors import ConnectionLost
 from muster_rpc.v1 import job_service_pb2 as pb
 
@@ -156,7 +157,7 @@ async def begin_execution(
     """Run a command by this call; returns when it runs. Raises ``MusterError``."""
     await call.send([start])
     first = await call.receive()
-    return AsyncExecution(call, first.started.replica if first else "")
+    return AsyncExecution(call, replica_label(first.started.replica) if first else "")
 
 
 async def begin_connection(
@@ -165,4 +166,4 @@ async def begin_connection(
     """Connect by this call; returns when the connection is there. Raises ``MusterError``."""
     await call.send([start])
     first = await call.receive()
-    return AsyncConnection(call, first.opened.replica if first else "")
+    return AsyncConnection(call, replica_label(first.opened.replica) if first else "")

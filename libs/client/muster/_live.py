@@ -21,6 +21,7 @@ from muster._messages import (
     forward_data,
     output_of,
 )
+from muster._references import replica_label
 from muster.errors import ConnectionLost
 from muster_rpc.v1 import job_service_pb2 as pb
 
@@ -95,7 +96,7 @@ class Execution:
     def __init__(self, call: _Call[pb.ExecJobRequest, pb.ExecJobResponse]) -> None:
         self._call = call
         first = call.receive()
-        self.replica = first.started.replica if first else ""
+        self.replica = replica_label(first.started.replica) if first else ""
         """Where it runs, as ROLE-INDEX."""
         self.exit_code: int | None = None
         """Its exit code; 128 and the signal's number where one ended it, 127 and 126 where it could not be run."""
@@ -141,7 +142,7 @@ class Connection:
     def __init__(self, call: _Call[pb.ForwardPortRequest, pb.ForwardPortResponse]) -> None:
         self._call = call
         first = call.receive()
-        self.replica = first.opened.replica if first else ""
+        self.replica = replica_label(first.opened.replica) if first else ""
         """Whose port, as ROLE-INDEX."""
         self._is_over = False
 

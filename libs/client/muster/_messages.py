@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from muster._references import replica_selector
 from muster.errors import ConnectionLost, MusterError, Refused
+from muster_rpc.v1 import job_pb2
 from muster_rpc.v1 import job_service_pb2 as pb
 
 _PIECE_BYTES = 32 * 1024
@@ -30,8 +32,8 @@ def exec_start(
 ) -> pb.ExecJobRequest:
     """Return the start message: the command and its replica."""
     size = pb.TerminalSize(rows=terminal.rows, columns=terminal.columns) if terminal else None
-    what = pb.ExecCommand(words=command, stdin=stdin, terminal=size)
-    return pb.ExecJobRequest(start=pb.ExecStart(job=job, replica=replica, command=what))
+    what = pb.ExecCommand(args=command, stdin=stdin, terminal=size)
+    return pb.ExecJobRequest(start=pb.ExecStart(job=job, replica=_selector(job, replica), command=what))
 
 
 def exec_inputs(data: bytes) -> Iterator[pb.ExecJobRequest]:
@@ -59,7 +61,8 @@ def output_of(answer: pb.ExecJobResponse) -> Output | None:
 
 def forward_start(job: pb.JobRef, port: int, *, replica: str, probe: bool) -> pb.ForwardPortRequest:
     """Return the start message of a connection."""
-    return pb.ForwardPortRequest(start=pb.ForwardPortStart(job=job, replica=replica, port=port, probe=probe))
+    start = pb.ForwardPortStart(job=job, replica=_selector(job, replica), port=port, probe=probe)
+    return pb.ForwardPortRequest(start=start)
 
 
 def forward_data(data: bytes) -> Iterator[pb.ForwardPortRequest]:
@@ -72,6 +75,10 @@ FORWARD_END = pb.ForwardPortRequest(end=True)
 """The end of the data."""
 
 
+def _selector(job: pb.JobRef, replica: str) -> job_pb2.ReplicaSelector | None:
+    return replica_selector(replica.removeprefix(f"{job.name}-")) if replica else None
+
+
 def _pieces(data: bytes) -> Iterator[bytes]:
     for at in range(0, len(data), _PIECE_BYTES):
         yield data[at : at + _PIECE_BYTES]
@@ -79,5 +86,5 @@ def _pieces(data: bytes) -> Iterator[bytes]:
 
 def failure_of(failed: pb.ForwardPortFailed) -> MusterError:
     """Return the exception for a connection that ended early."""
-    kind = ConnectionLost if failed.passing else Refused
+    kind = ConnectionLost if failed.retryable else Refused
     return kind(failed.message)

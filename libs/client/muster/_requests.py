@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from google.protobuf import duration_pb2
 
-from muster._references import job_ref
+from muster._references import job_ref, replica_ref, replica_selector
 from muster._sources import DocumentSource, Source, spec_or_document
 from muster_core.models import Phase
 from muster_rpc.convert import phase_to_proto
@@ -21,21 +21,21 @@ _QUEUES_PER_PAGE = 500
 class Requests:
     """Builds requests of one client: its namespace, and the newest state it has seen.
 
-    ``namespace`` is the default of names and documents; empty means the server's default, and all namespaces for lists.
+    ``namespace`` is the default of names and documents; empty means "default". Lists and watches take "-" for all namespaces.
     """
 
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
         self._seen = 0
 
-    def saw(self, sequence: int) -> None:
-        """Record that a command reached ``sequence``: later queries require it, so that a client reads its own writes."""
-        self._seen = max(self._seen, sequence)
+    def saw(self, revision: int) -> None:
+        """Record that a command reached ``revision``: later queries require it, so that a client reads its own writes."""
+        self._seen = max(self._seen, revision)
 
     def ref(self, job: str, namespace: str | None) -> job_service_pb2.JobRef:
         """Return the job of a reference."""
         ref = job_ref(job, self._in(namespace))
-        ref.min_sequence = self._seen
+        ref.min_revision = self._seen
         return ref
 
     def submit(
@@ -77,7 +77,7 @@ class Requests:
             queue=queue,
             phases=[phase_to_proto(_phase(name)) for name in phases],
             page_size=_JOBS_PER_PAGE,
-            min_sequence=self._seen,
+            min_revision=self._seen,
         )
 
     def watch_all(self, namespace: str | None) -> job_service_pb2.WatchJobsRequest:
@@ -121,7 +121,9 @@ class Requests:
     ) -> job_service_pb2.RestartJobRequest:
         """Return a restart request for a job or one of its replicas."""
         return job_service_pb2.RestartJobRequest(
-            job=self.ref(job, namespace), request_id=request_id or draw_request_id(), replica=replica
+            job=self.ref(job, namespace),
+            request_id=request_id or draw_request_id(),
+            replica=replica_ref(replica.removeprefix(f"{job}-")),
         )
 
     def scale(
@@ -144,7 +146,10 @@ class Requests:
     ) -> job_service_pb2.StreamLogsRequest:
         """Return a log request."""
         return job_service_pb2.StreamLogsRequest(
-            job=self.ref(job, namespace), replicas=replicas, follow=follow, tail=tail
+            job=self.ref(job, namespace),
+            replicas=[replica_selector(one) for one in replicas],
+            follow=follow,
+            tail=tail,
         )
 
     def nodes(self) -> cluster_service_pb2.ListNodesRequest:
@@ -152,12 +157,12 @@ class Requests:
         return cluster_service_pb2.ListNodesRequest(page_size=_NODES_PER_PAGE)
 
     def apply_defaults(
-        self, source: DocumentSource, *, source_name: str, dry_run: bool, expected_version: int | None
+        self, source: DocumentSource, *, source_name: str, dry_run: bool, expected_revision: int | None
     ) -> defaults_service_pb2.ApplyDefaultsRequest:
         """Return an apply request for platform defaults. Retries change nothing: the same defaults create no new version."""
         _, document = spec_or_document(source, source_name)
         return defaults_service_pb2.ApplyDefaultsRequest(
-            document=document, dry_run=dry_run, expected_version=expected_version
+            document=document, dry_run=dry_run, expected_revision=expected_revision
         )
 
     def queues(self) -> queue_service_pb2.ListQueuesRequest:
@@ -171,7 +176,7 @@ class Requests:
         source_name: str,
         prune: bool,
         dry_run: bool,
-        expected_version: int | None,
+        expected_revision: int | None,
         request_id: str | None,
     ) -> queue_service_pb2.ApplyQueuesRequest:
         """Return an apply request for queues; its id is generated once and stays the same on retries."""
@@ -180,16 +185,16 @@ class Requests:
             document=document,
             prune=prune,
             dry_run=dry_run,
-            expected_version=expected_version,
+            expected_revision=expected_revision,
             request_id=request_id or draw_request_id(),
         )
 
     def delete_queue(
-        self, name: str, *, expected_version: int | None, request_id: str | None
+        self, name: str, *, expected_revision: int | None, request_id: str | None
     ) -> queue_service_pb2.DeleteQueueRequest:
         """Return a delete request for a queue."""
         return queue_service_pb2.DeleteQueueRequest(
-            name=name, expected_version=expected_version, request_id=request_id or draw_request_id()
+            name=name, expected_revision=expected_revision, request_id=request_id or draw_request_id()
         )
 
     def _in(self, namespace: str | None) -> str:

@@ -68,9 +68,9 @@ class Client:
         """Close the connection; open streams end."""
         self._channel.close()
 
-    def saw(self, sequence: int) -> None:
-        """Require answers no older than ``sequence``, which another client received."""
-        self._requests.saw(sequence)
+    def saw(self, revision: int) -> None:
+        """Require answers no older than ``revision``, which another client received."""
+        self._requests.saw(revision)
 
     def submit(
         self,
@@ -102,7 +102,7 @@ class Client:
             answer = self.validate(source, source_name=source_name, namespace=namespace)
             raise completed(refused, answer) from None
         for job in response.jobs:
-            self._requests.saw(job.sequence)
+            self._requests.saw(job.revision)
         return response.jobs
 
     def validate(
@@ -129,13 +129,13 @@ class Client:
             request.page_token = page.next_page_token
 
     def watch(
-        self, job: str, *, namespace: str | None = None, after_sequence: int = 0
+        self, job: str, *, namespace: str | None = None, after_revision: int = 0
     ) -> Iterator[job_pb2.Job]:
         """Yield one job now and at every change, until it has ended and its replicas have stopped.
 
         A broken stream resumes; no state is repeated.
         """
-        cursor = JobCursor(self._requests.ref(job, namespace), after_sequence)
+        cursor = JobCursor(self._requests.ref(job, namespace), after_revision)
         for response in self._stream(lambda: self._jobs.WatchJob(cursor.request())):
             if cursor.admits(response):
                 yield response.job
@@ -150,10 +150,10 @@ class Client:
         return last
 
     def watch_all(
-        self, *, namespace: str | None = None, after_sequence: int = 0
+        self, *, namespace: str | None = None, after_revision: int = 0
     ) -> Iterator[job_service_pb2.WatchJobsResponse]:
         """Yield all jobs of a namespace without history, then every change; never ends by itself."""
-        cursor = JobsCursor(self._requests.watch_all(namespace), after_sequence)
+        cursor = JobsCursor(self._requests.watch_all(namespace), after_revision)
         for response in self._stream(lambda: self._jobs.WatchJobs(cursor.request())):
             if cursor.admits(response):
                 yield response
@@ -235,7 +235,7 @@ class Client:
         """End a job; ``message`` is stored in its history."""
         request = self._requests.cancel(job, namespace=namespace, message=message, request_id=request_id)
         response = self._call(self._jobs.CancelJob, request)
-        self._requests.saw(response.sequence)
+        self._requests.saw(response.revision)
         return response
 
     def delete(
@@ -244,7 +244,7 @@ class Client:
         """End a job and remove its record and logs."""
         request = self._requests.delete(job, namespace=namespace, request_id=request_id)
         response = self._call(self._jobs.DeleteJob, request)
-        self._requests.saw(response.sequence)
+        self._requests.saw(response.revision)
         return response
 
     def suspend(
@@ -253,7 +253,7 @@ class Client:
         """Suspend a job until it is resumed; it keeps its queue position. A suspended job stays suspended."""
         request = self._requests.suspend(job, namespace=namespace, request_id=request_id)
         response = self._call(self._jobs.SuspendJob, request)
-        self._requests.saw(response.sequence)
+        self._requests.saw(response.revision)
         return response
 
     def resume(
@@ -262,7 +262,7 @@ class Client:
         """Resume a suspended job; any other job is unchanged."""
         request = self._requests.resume(job, namespace=namespace, request_id=request_id)
         response = self._call(self._jobs.ResumeJob, request)
-        self._requests.saw(response.sequence)
+        self._requests.saw(response.revision)
         return response
 
     def restart(
@@ -276,7 +276,7 @@ class Client:
         """Restart the whole gang, or one ``replica`` (``worker-3``). Counts as no failure."""
         request = self._requests.restart(job, replica=replica, namespace=namespace, request_id=request_id)
         response = self._call(self._jobs.RestartJob, request)
-        self._requests.saw(response.sequence)
+        self._requests.saw(response.revision)
         return response
 
     def scale(
@@ -293,7 +293,7 @@ class Client:
             job, role=role, replicas=replicas, namespace=namespace, request_id=request_id
         )
         response = self._call(self._jobs.ScaleJob, request)
-        self._requests.saw(response.sequence)
+        self._requests.saw(response.revision)
         return response
 
     def explain(self, job: str, *, namespace: str | None = None) -> explanation_pb2.Explanation:
@@ -318,9 +318,9 @@ class Client:
         """Return version and trace store of the server."""
         return self._call(self._cluster.GetCluster, cluster_service_pb2.GetClusterRequest())
 
-    def get_defaults(self, version: int = 0) -> defaults_service_pb2.Defaults:
-        """Return the platform defaults: the current or an earlier version."""
-        request = defaults_service_pb2.GetDefaultsRequest(version=version)
+    def get_defaults(self, revision: int = 0) -> defaults_service_pb2.Defaults:
+        """Return the platform defaults: the current or an earlier revision."""
+        request = defaults_service_pb2.GetDefaultsRequest(revision=revision)
         return self._call(self._defaults.GetDefaults, request).defaults
 
     def apply_defaults(
@@ -329,15 +329,15 @@ class Client:
         *,
         source_name: str = "",
         dry_run: bool = False,
-        expected_version: int | None = None,
+        expected_revision: int | None = None,
     ) -> defaults_service_pb2.ApplyDefaultsResponse:
         """Replace the platform defaults by the native form or a ``polyaxon_config.yml``.
 
-        The same defaults create no new version. ``expected_version`` applies only over that version, else raises
+        The same defaults create no new revision. ``expected_revision`` applies only over that revision, else raises
         ``Refused``; ``dry_run`` only validates.
         """
         request = self._requests.apply_defaults(
-            source, source_name=source_name, dry_run=dry_run, expected_version=expected_version
+            source, source_name=source_name, dry_run=dry_run, expected_revision=expected_revision
         )
         return self._call(self._defaults.ApplyDefaults, request)
 
@@ -362,12 +362,12 @@ class Client:
         source_name: str = "",
         prune: bool = False,
         dry_run: bool = False,
-        expected_version: int | None = None,
+        expected_revision: int | None = None,
         request_id: str | None = None,
     ) -> queue_service_pb2.ApplyQueuesResponse:
         """Create or replace queues, all or none, by documents of ``kind: Queue``; ``prune`` deletes all others.
 
-        ``expected_version`` applies only over that version, else raises ``Refused``; ``dry_run`` only validates. Raises
+        ``expected_revision`` applies only over that revision, else raises ``Refused``; ``dry_run`` only validates. Raises
         ``InvalidDocument`` with every problem of the queues.
         """
         request = self._requests.apply_queues(
@@ -375,16 +375,16 @@ class Client:
             source_name=source_name,
             prune=prune,
             dry_run=dry_run,
-            expected_version=expected_version,
+            expected_revision=expected_revision,
             request_id=request_id,
         )
         return self._call(self._queues.ApplyQueues, request)
 
     def delete_queue(
-        self, name: str, *, expected_version: int | None = None, request_id: str | None = None
+        self, name: str, *, expected_revision: int | None = None, request_id: str | None = None
     ) -> queue_service_pb2.DeleteQueueResponse:
         """Delete a queue. Raises ``Refused`` while it has waiting or running jobs, or children."""
-        request = self._requests.delete_queue(name, expected_version=expected_version, request_id=request_id)
+        request = self._requests.delete_queue(name, expected_revision=expected_revision, request_id=request_id)
         return self._call(self._queues.DeleteQueue, request)
 
     def _call(

@@ -20,7 +20,7 @@ class Event(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
 class JobSubmitted(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """A submission is durable. Exactly one of ``document`` (text in any format) and ``spec`` is given.
 
-    A document of several jobs is several submissions: ``part`` is its index, from 0, of ``parts`` (0: unspecified).
+    ``job_id`` is the id of the submission and of the first job of its document.
     """
 
     job_id: str
@@ -30,16 +30,23 @@ class JobSubmitted(Event, frozen=True, gc=False, kw_only=True, tag=True):
     source_name: str = ""
     spec: Job | None = None
     namespace: str = ""
-    part: int = 0
-    parts: int = 0
 
 
 class JobValidated(Event, frozen=True, gc=False, kw_only=True, tag=True):
-    """The submission is valid and means ``job``, including warnings. ``built_by`` is the id of the build job that must succeed first."""
+    """The document is valid; ``job`` is its part number ``part``, from 0, of ``parts``. ``built_by`` is the id of its build job.
+
+    There is one event for each part, all or none. Part 0 has the id of the submission; the others exist from this event on, and carry what
+    JobSubmitted says of the first: ``submission_id``, ``submitter`` and ``submitted_at`` (µs).
+    """
 
     job: Job
     defaults_version: int = 0
     built_by: str = ""
+    part: int = 0
+    parts: int = 1
+    submission_id: str = ""
+    submitter: str = ""
+    submitted_at: int = 0
 
 
 class JobRejected(Event, frozen=True, gc=False, kw_only=True, tag=True):

@@ -31,13 +31,14 @@ class BadToken(ValueError):
     """A text that must not become part of a subject: it would reach into others' subjects."""
 
 
-def job_id_of(request_id: str, part: int = 0) -> str:
-    """The job's id, derived from the submission's request id, so that the same request is the same job.
+def job_id_of(request_id: str) -> str:
+    """The id of a submission and of its first job, derived from the request id, so that the same request is the same job."""
+    return _job_id(request_id, 0)
 
-    ``part`` counts the parts of a document, from 0.
-    """
-    digest = hashlib.sha256(f"{request_id}\n{part}".encode()).digest()
-    return "j-" + base64.b32encode(digest[:10]).decode().lower()
+
+def part_job_id(submission_id: str, part: int) -> str:
+    """The id of the job that is part ``part``, from 0, of a document; the first one has the id of the submission."""
+    return _job_id(submission_id, part) if part else submission_id
 
 
 def is_job_id(text: str) -> bool:
@@ -126,6 +127,11 @@ def job_in(subject: str) -> tuple[str, str]:
     if len(parts) != _JOB_SUBJECT_PARTS or not subject.startswith(f"{PREFIX}.job."):
         raise BadToken(f"{subject!r} is not the subject of a job's event")
     return parts[4], parts[5]
+
+
+def _job_id(text: str, part: int) -> str:
+    digest = hashlib.sha256(f"{text}\n{part}".encode()).digest()
+    return "j-" + base64.b32encode(digest[:10]).decode().lower()
 
 
 def _token(text: str) -> str:

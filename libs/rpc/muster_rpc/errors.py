@@ -18,7 +18,7 @@ from grpc import aio
 from grpc_status import rpc_status
 
 from muster_core.models import Problem, Severity
-from muster_rpc.convert.problem import problem_from_proto, problem_to_proto
+from muster_rpc.convert import problem_from_proto, problem_to_proto
 from muster_rpc.v1 import job_service_pb2
 
 DETAILS_LIMIT = 6 * 1024

@@ -9,6 +9,7 @@ from muster_core.models import (
     Node,
     QueuePolicy,
     QueueSpec,
+    ResourceLimits,
     Resources,
     RestartPolicy,
     Role,
@@ -24,7 +25,9 @@ DRAINED = Taint(key="muster.dev/drained", effect="NoExecute")
 
 _guarantees = st.builds(Resources, cpu=st.sampled_from([0, 0, 6000]), gpu=st.sampled_from([0, 2000, 4000]))
 _limits = st.builds(
-    Resources, cpu=st.sampled_from([0, 0, 0, 6000]), gpu=st.sampled_from([0, 0, 0, 2000, 6000])
+    ResourceLimits,
+    cpu=st.sampled_from([None, None, None, 6000]),
+    gpu=st.sampled_from([None, None, None, 2000, 6000]),
 )
 _trees = st.sampled_from([("a", "b"), ("a", "b"), ("a", "b", "c"), ("default", "a"), ("c", "b"), ()])
 _whole = st.builds(

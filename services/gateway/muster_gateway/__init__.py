@@ -1,1 +1,6 @@
-"""The public API: authentication, idempotent submission, questions passed on."""
+"""The gateway: the public API. It authenticates nobody: put it behind a proxy that does, or keep its port private.
+
+``submissions`` makes submissions durable, once for each request id. ``jobs`` reads and controls jobs, ``replicas`` runs commands in
+replicas and forwards ports, ``explanations`` explains jobs, ``cluster`` serves nodes, queues and platform defaults; ``calls`` has what they
+share. ``bus`` publishes events and hears of validations. ``service`` constructs all of it.
+"""

@@ -1,21 +1,19 @@
-"""The only place that constructs the gateway's adapters."""
+"""Constructs the gateway: the only place that makes its adapters."""
 
 from __future__ import annotations
 
 from muster_bus.service_bus import connect_bus
-from muster_gateway.adapters import BusSubmissions
-from muster_gateway.commands import Commander
-from muster_gateway.defaults import DefaultsServicer
-from muster_gateway.explaining import Explainer
-from muster_gateway.handlers import ClusterServicer, JobServicer
-from muster_gateway.queues import QueueServicer
-from muster_gateway.reaching import Doorman
+from muster_gateway.bus import BusSubmissions
+from muster_gateway.cluster import ClusterServicer, DefaultsServicer, QueueServicer
+from muster_gateway.explanations import Explainer
+from muster_gateway.jobs import Jobs, JobServicer
+from muster_gateway.replicas import ReplicaAccess
 from muster_gateway.settings import GatewaySettings
-from muster_gateway.submission import Submitter
+from muster_gateway.submissions import Submitter
+from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_rpc.v1 import (
     cluster_service_pb2_grpc,
     defaults_service_pb2_grpc,
-    internal_service_pb2_grpc,
     job_service_pb2_grpc,
     queue_service_pb2_grpc,
 )
@@ -27,25 +25,23 @@ async def build(settings: GatewaySettings, ctx: Context) -> None:
     """Construct the service."""
     bus = await connect_bus(settings, ctx)
     submissions = BusSubmissions(bus)
-    specs = internal_service_pb2_grpc.SpecServiceStub(channel(settings.spec_validator_address))
-    records = internal_service_pb2_grpc.RecordServiceStub(channel(settings.status_tracker_address))
-    pool = internal_service_pb2_grpc.PoolServiceStub(channel(settings.scheduler_address))
-    hands = channel(settings.pod_launcher_address)
-    logs = internal_service_pb2_grpc.LogServiceStub(hands)
-    reach = internal_service_pb2_grpc.ReachServiceStub(hands)
-    commander = Commander(records=records, submissions=submissions)
+    specs = queries_pb2_grpc.SpecServiceStub(channel(settings.spec_validator_address))
+    records = queries_pb2_grpc.RecordServiceStub(channel(settings.status_tracker_address))
+    pool = queries_pb2_grpc.PoolServiceStub(channel(settings.scheduler_address))
+    replicas = queries_pb2_grpc.ReplicaServiceStub(channel(settings.pod_launcher_address))
+    jobs = Jobs(records=records, submissions=submissions)
     ctx.add_grpc(
         job_service_pb2_grpc.add_JobServiceServicer_to_server,
         JobServicer(
             submitter=Submitter(
                 submissions=submissions, specs=specs, wait_s=settings.validation_wait_seconds
             ),
-            commander=commander,
+            jobs=jobs,
             specs=specs,
             records=records,
             explainer=Explainer(pool=pool),
-            logs=logs,
-            doorman=Doorman(commander=commander, reach=reach),
+            replicas=replicas,
+            access=ReplicaAccess(job_of=jobs.get, replicas=replicas),
         ),
     )
     ctx.add_grpc(

@@ -1,4 +1,4 @@
-"""What can be set of a gateway."""
+"""Settings of the gateway."""
 
 from __future__ import annotations
 
@@ -29,7 +29,5 @@ class GatewaySettings(ServiceSettings, frozen=True, kw_only=True):
     ] = ""
     validation_wait_seconds: Annotated[
         float,
-        msgspec.Meta(
-            description="how long a submission waits for its validation unless it says otherwise", ge=0, le=30
-        ),
+        msgspec.Meta(description="default time that a submission waits for its validation", ge=0, le=30),
     ] = 2.0

@@ -26,13 +26,12 @@ from muster_pod_launcher.handlers import Hands, due_in
 from muster_pod_launcher.meters import MeteredStory, show_replicas
 from muster_pod_launcher.node_reports import NodeReports
 from muster_pod_launcher.progress import ProgressReports
-from muster_pod_launcher.questions import LogServicer
-from muster_pod_launcher.reach import ReachServicer
+from muster_pod_launcher.queries import ReplicaServicer
 from muster_pod_launcher.runtimes import make_runtime, now
 from muster_pod_launcher.settings import PodLauncherSettings
 from muster_pod_launcher.story import TraceStory
 from muster_pod_launcher.turns import Turns
-from muster_rpc.v1 import internal_service_pb2_grpc
+from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_runtimes import ProgressReader, Runtime
 from muster_service.app import Context
 
@@ -260,7 +259,6 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
     ctx.add_part("partitions", launcher.run)
     ctx.add_part("membership", lambda: membership.run(launcher.own, PARTITIONS))
     ctx.add_grpc(
-        internal_service_pb2_grpc.add_LogServiceServicer_to_server,
-        LogServicer(runtime=runtime, records=launcher.view.records),
+        queries_pb2_grpc.add_ReplicaServiceServicer_to_server,
+        ReplicaServicer(runtime=runtime, records=launcher.view.records),
     )
-    ctx.add_grpc(internal_service_pb2_grpc.add_ReachServiceServicer_to_server, ReachServicer(runtime=runtime))

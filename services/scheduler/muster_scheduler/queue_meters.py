@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from muster_scheduler.queue_answers import Leading
+from muster_scheduler.queue_queries import Leading
 
 _US = 1_000_000
 _MILLI = 1000

@@ -27,13 +27,13 @@ from muster_events.queues import NO_QUEUES
 from muster_events.recent import recent_events
 from muster_events.subjects import JOB_EVENTS, leader_subject, pool_nodes
 from muster_events.view import restore, stamp
-from muster_rpc.v1 import internal_service_pb2_grpc
+from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_scheduler.adapters import BusTotals, FencedDecisions, TraceStory
 from muster_scheduler.handlers import Term
 from muster_scheduler.meters import MeteredStory, MeteredTotals, RefusedProposals
-from muster_scheduler.questions import PoolServicer
-from muster_scheduler.queue_answers import Leading, QueueAnswers
+from muster_scheduler.queries import PoolServicer
 from muster_scheduler.queue_meters import QueueGauges
+from muster_scheduler.queue_queries import Leading, QueueQueries
 from muster_scheduler.queues import QueueKeeper
 from muster_scheduler.settings import SchedulerSettings
 from muster_service.app import Context
@@ -175,11 +175,11 @@ async def build(settings: SchedulerSettings, ctx: Context) -> None:
     ctx.metrics.registry.register(RefusedProposals(scheduler.term))
     ctx.add_part("leadership", lambda: leadership.run(scheduler.lead))
     ctx.add_grpc(
-        internal_service_pb2_grpc.add_PoolServiceServicer_to_server,
+        queries_pb2_grpc.add_PoolServiceServicer_to_server,
         PoolServicer(
             pool=settings.pool,
             term=scheduler.term,
-            queues=QueueAnswers(leading=scheduler.leading, clock=_now),
+            queues=QueueQueries(leading=scheduler.leading, clock=_now),
         ),
     )
 

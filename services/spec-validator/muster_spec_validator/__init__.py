@@ -1,1 +1,4 @@
-"""Turns any format into one model, or says everything that is wrong with it."""
+"""spec-validator: parses documents of every format into jobs, or rejects them with every problem.
+
+``validation`` validates submissions, ``defaults`` stores the platform defaults, ``queries`` answers gRPC. ``service`` constructs all of it.
+"""

@@ -1,102 +1,150 @@
-"""The platform's defaults, asked for and applied. Spec-validator is their one writer; any copy may be asked."""
+"""The platform defaults in their bucket: one key for each version, so that applying is creating the next key, and only one writer can.
+
+Earlier versions stay, because jobs name the version that they got.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import NoReturn
+from typing import Protocol
 
-import grpc
+import msgspec
 
-from muster_bus import BusUnavailable
-from muster_core.models import Severity
-from muster_formats.defaults import PlatformDefaults, defaults_text, parse_defaults
-from muster_rpc.convert import problem_to_proto, timestamp_to_proto
-from muster_rpc.server import ServerContext
-from muster_rpc.v1 import defaults_service_pb2
-from muster_rpc.v1 import internal_service_pb2 as pb
-from muster_service.logs import fields
-from muster_spec_validator.judging import Applied
-from muster_spec_validator.ports import Defaults, Superseded
+from muster_bus import BusUnavailable, NotFound, Records, WrongSequence
+from muster_formats.defaults import PlatformDefaults
 
 log = logging.getLogger(__name__)
 
+_RETRY_S = 0.5
+_NS_PER_US = 1000
 
-class DefaultsKeeper:
-    """Answers from the bucket itself, so that any copy knows what was applied through another."""
 
-    def __init__(self, defaults: Defaults) -> None:
-        self._defaults = defaults
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
+    """One version of the platform defaults; ``version`` 0: none were applied yet. ``applied_at`` is in microseconds."""
 
-    async def read(
-        self, request: pb.ReadPlatformDefaultsRequest, context: ServerContext
-    ) -> pb.ReadPlatformDefaultsResponse:
-        """The version asked for; NOT_FOUND where there was none."""
+    version: int = 0
+    defaults: PlatformDefaults = PlatformDefaults()
+    applied_by: str = ""
+    applied_at: int = 0
+
+
+NONE_APPLIED = Applied()
+"""The version before any defaults were applied."""
+
+
+class Superseded(Exception):
+    """Another writer applied the next version first: ``applied``, which is current now."""
+
+    def __init__(self, applied: Applied) -> None:
+        super().__init__(f"version {applied.version} is current")
+        self.applied = applied
+
+
+class Defaults(Protocol):
+    """The platform defaults."""
+
+    async def current(self) -> Applied:
+        """The current version, as far as this instance has heard; waits for the first read."""
+        ...
+
+    async def refresh(self) -> Applied:
+        """The current version, read from the bucket. Raises ``BusUnavailable``."""
+        ...
+
+    async def version(self, version: int) -> Applied | None:
+        """One version; ``None`` if there is none. Raises ``BusUnavailable``."""
+        ...
+
+    async def store(self, defaults: PlatformDefaults, *, by: str, over: int) -> Applied:
+        """Store the version after ``over``.
+
+        Raises:
+            Superseded: There is such a version already.
+            BusUnavailable: The result is unknown.
+        """
+        ...
+
+
+class _Stored(msgspec.Struct, frozen=True, kw_only=True):
+    defaults: PlatformDefaults
+    applied_by: str = ""
+
+
+_decoder = msgspec.json.Decoder(_Stored)
+
+
+class DefaultsBucket:
+    """Implements ``Defaults``."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self._applied = NONE_APPLIED
+        self._read = asyncio.Event()
+
+    @property
+    def newest_version(self) -> int:
+        """The newest version that this instance has heard of."""
+        return self._applied.version
+
+    async def run(self) -> None:
+        """Read the current version, then follow the bucket; until cancelled."""
+        while not self._read.is_set():
+            try:
+                await self.refresh()
+            except (BusUnavailable, NotFound) as error:
+                log.warning("the platform defaults cannot be read yet: %s", error)
+                await asyncio.sleep(_RETRY_S)
+        async for change in self._records.watch():
+            if change.value is not None:
+                self._take(change.key, change.value, change.timestamp_ns)
+
+    async def current(self) -> Applied:
+        """The current version, as far as this instance has heard; waits for the first read."""
+        await self._read.wait()
+        return self._applied
+
+    async def refresh(self) -> Applied:
+        """The current version, read from the bucket."""
+        for entry in await self._records.entries():
+            self._take(entry.key, entry.value, entry.timestamp_ns)
+        self._read.set()
+        return self._applied
+
+    async def version(self, version: int) -> Applied | None:
+        """One version; ``None`` if there is none."""
+        if version == 0:
+            return NONE_APPLIED
+        entry = await self._records.get(str(version))
+        return _decoded(entry.key, entry.value, entry.timestamp_ns) if entry else None
+
+    async def store(self, defaults: PlatformDefaults, *, by: str, over: int) -> Applied:
+        """Store the version after ``over``."""
+        key, value = str(over + 1), msgspec.json.encode(_Stored(defaults=defaults, applied_by=by))
         try:
-            applied = (
-                await self._defaults.version(request.version)
-                if request.version
-                else await self._defaults.refresh()
-            )
-        except BusUnavailable:
-            await _bus_away(context)
-        if applied is None:
-            await context.abort(
-                grpc.StatusCode.NOT_FOUND, f"the platform's defaults never had a version {request.version}"
-            )
-        return pb.ReadPlatformDefaultsResponse(defaults=_to_proto(applied))
+            await self._records.put(key, value, expected=0, revive=False)
+        except WrongSequence as error:
+            raise Superseded(await self.refresh()) from error
+        newest = await self.refresh()
+        # A later version may have been applied meanwhile: the answer is the version of this call.
+        return await self.version(over + 1) or newest
 
-    async def store(
-        self, request: pb.ApplyPlatformDefaultsRequest, context: ServerContext
-    ) -> pb.ApplyPlatformDefaultsResponse:
-        """Apply the next version; ABORTED where another came in between."""
-        parsed = parse_defaults(request.document.text)
-        problems = [problem_to_proto(problem) for problem in parsed.problems]
-        refused = any(problem.severity is Severity.ERROR for problem in parsed.problems)
-        if parsed.defaults is None or refused:
-            return pb.ApplyPlatformDefaultsResponse(problems=problems)
-        try:
-            before = await self._defaults.refresh()
-            if request.HasField("expected_version") and request.expected_version != before.version:
-                await _superseded(before, context)
-            after = await self._apply(parsed.defaults, before, request)
-        except Superseded as superseded:
-            await _superseded(superseded.applied, context)
-        except BusUnavailable:
-            await _bus_away(context)
-        return pb.ApplyPlatformDefaultsResponse(
-            defaults=_to_proto(after), changed=after.defaults != before.defaults, problems=problems
+    def _take(self, key: str, value: bytes, timestamp_ns: int) -> None:
+        applied = _decoded(key, value, timestamp_ns)
+        if applied is not None and applied.version > self._applied.version:
+            self._applied = applied
+            log.info("version %d of the platform defaults is current", applied.version)
+
+
+def _decoded(key: str, value: bytes, timestamp_ns: int) -> Applied | None:
+    try:
+        stored = _decoder.decode(value)
+        return Applied(
+            version=int(key),
+            defaults=stored.defaults,
+            applied_by=stored.applied_by,
+            applied_at=timestamp_ns // _NS_PER_US,
         )
-
-    async def _apply(
-        self, defaults: PlatformDefaults, before: Applied, request: pb.ApplyPlatformDefaultsRequest
-    ) -> Applied:
-        if defaults == before.defaults:
-            return before
-        if request.dry_run:
-            return Applied(version=before.version + 1, defaults=defaults, applied_by=request.applied_by)
-        after = await self._defaults.store(defaults, by=request.applied_by, over=before.version)
-        log.info("the platform's defaults were applied", extra=fields(version=after.version))
-        return after
-
-
-async def _superseded(applied: Applied, context: ServerContext) -> NoReturn:
-    by = f" by {applied.applied_by}" if applied.applied_by else ""
-    await context.abort(
-        grpc.StatusCode.ABORTED,
-        f"version {applied.version} of the platform's defaults was applied{by} meanwhile: look at it, then apply again",
-    )
-
-
-async def _bus_away(context: ServerContext) -> NoReturn:
-    await context.abort(
-        grpc.StatusCode.UNAVAILABLE, "the bus does not answer; try again: the same defaults are applied once"
-    )
-
-
-def _to_proto(applied: Applied) -> defaults_service_pb2.Defaults:
-    return defaults_service_pb2.Defaults(
-        version=applied.version,
-        applied_at=timestamp_to_proto(applied.applied_at),
-        applied_by=applied.applied_by,
-        document=defaults_text(applied.defaults),
-    )
+    except (ValueError, msgspec.DecodeError) as error:
+        log.error("version %s of the platform defaults cannot be read: %s", key, error)
+        return None

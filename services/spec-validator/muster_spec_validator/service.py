@@ -1,84 +1,133 @@
-"""The only place that constructs spec-validator's adapters."""
+"""Constructs spec-validator: the only place that makes its adapters."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
-from muster_bus import Bus, GroupCommit, Incoming, Queue, Records
+from muster_bus import (
+    BatchTooLarge,
+    Bus,
+    Duplicate,
+    GroupCommit,
+    Incoming,
+    Outgoing,
+    Queue,
+    Records,
+    WrongSequence,
+)
 from muster_bus.service_bus import connect_bus
 from muster_core.events import JobRejected, JobValidated, StoredEvent
 from muster_events import spans
 from muster_events.catalogue import DEFAULTS_BUCKET, JOBS_STREAM, SPEC_VALIDATOR
 from muster_events.codec import job_message
+from muster_events.subjects import job_id_in, job_in, job_subject, part_job_id
 from muster_events.view import stamp
 from muster_formats.capabilities import limits_of
 from muster_formats.pod_limits import limits_in_pods
 from muster_formats.registry import all_formats
-from muster_rpc.v1 import internal_service_pb2_grpc
+from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_service.app import Context
 from muster_service.metrics import Metrics
 from muster_service.telemetry import Telemetry
 from muster_service.trace_context import extract
-from muster_spec_validator.bucket import DefaultsBucket
-from muster_spec_validator.handlers import SpecServicer, SubmissionHandler
+from muster_spec_validator.defaults import DefaultsBucket
+from muster_spec_validator.queries import SpecServicer
 from muster_spec_validator.settings import SpecValidatorSettings
+from muster_spec_validator.validation import PartExists, SubmissionHandler, TooManyJobs
 
 _NS_PER_US = 1000
 
 
-class BusVerdicts:
-    """Verdicts on the bus, each with its span in the job's trace."""
+class BusPublisher:
+    """Implements ``Publisher``, with a span in the trace of each job."""
 
     def __init__(self, *, bus: Bus, telemetry: Telemetry, metrics: Metrics) -> None:
         self._bus = bus
         self._commits = GroupCommit(bus)
-        self._verdicts = metrics.counter("muster_verdicts", "submissions judged", ("verdict",))
+        self._verdicts = metrics.counter("muster_verdicts", "submissions validated, by result", ("verdict",))
         self._telemetry = telemetry
 
-    async def publish(self, submission: StoredEvent, verdict: JobValidated | JobRejected) -> bool:
-        """See ``Verdicts``."""
-        message = job_message(
-            submission.job_id,
-            verdict,
-            source=SPEC_VALIDATOR,
-            traceparent=submission.traceparent,
-            expected_last=0,
-        )
+    async def publish(self, submission: StoredEvent, jobs: Sequence[JobValidated]) -> bool:
+        """Publish the jobs of a submission, all or none, once."""
+        messages = [_message(part_job_id(submission.job_id, event.part), event, submission) for event in jobs]
+        first = await self._commit(messages, submission) if len(messages) > 1 else await self._once(*messages)
+        for event in jobs:
+            self._record_span(part_job_id(submission.job_id, event.part), event.job.name, submission)
+        return first
+
+    async def reject(self, submission: StoredEvent, rejected: JobRejected) -> bool:
+        """Publish the rejection of a submission, once."""
+        first = await self._once(_message(submission.job_id, rejected, submission))
+        error = f"{len(rejected.problems)} problems"
+        self._record_span(submission.job_id, rejected.name, submission, error=error)
+        return first
+
+    async def _once(self, message: Outgoing) -> bool:
         published = await self._commits.publish(message, lambda: self._bus.publish_once(message))
         if not published.duplicate:
-            self._verdicts.labels(type(verdict).__name__).inc()
+            self._count(message)
+        return not published.duplicate
+
+    async def _commit(self, messages: Sequence[Outgoing], submission: StoredEvent) -> bool:
+        try:
+            published = await self._bus.commit(messages, fence=None)
+        except (WrongSequence, Duplicate):
+            stored = [await self._bus.last(JOBS_STREAM, message.subject) for message in messages]
+            rejected = job_subject(submission.job_id, JobRejected.__name__)
+            if stored[0] is not None or await self._bus.last(JOBS_STREAM, rejected) is not None:
+                return False
+            # The first job of an earlier submission was deleted, another one was not.
+            existing = next((one for one in stored if one is not None), None)
+            if existing is None:
+                raise
+            raise PartExists(job_id_in(existing.subject)) from None
+        except BatchTooLarge as error:
+            raise TooManyJobs from error
+        if not published.duplicate:
+            self._count(messages[0])
+        return not published.duplicate
+
+    def _count(self, message: Outgoing) -> None:
+        self._verdicts.labels(job_in(message.subject)[1]).inc()
+
+    def _record_span(
+        self, job_id: str, name: str, submission: StoredEvent, *, error: str | None = None
+    ) -> None:
         parent = extract({"traceparent": submission.traceparent})
         if parent is not None:
-            rejected = isinstance(verdict, JobRejected)
             self._telemetry.record(
                 "validate",
                 parent=parent,
-                key=spans.validate(submission.job_id),
+                key=spans.validate(job_id),
                 start_ns=submission.at * _NS_PER_US,
                 end_ns=time.time_ns(),
                 attributes={
-                    "muster.job": verdict.name if rejected else verdict.job.name,
-                    "muster.job_id": submission.job_id,
-                    "muster.verdict": type(verdict).__name__,
+                    "muster.job": name,
+                    "muster.job_id": job_id,
+                    "muster.verdict": (JobRejected if error else JobValidated).__name__,
                 },
-                status_error=f"{len(verdict.problems)} problems" if rejected else None,
+                status_error=error,
             )
-        return not published.duplicate
+
+
+def _message(job_id: str, event: JobValidated | JobRejected, submission: StoredEvent) -> Outgoing:
+    return job_message(
+        job_id, event, source=SPEC_VALIDATOR, traceparent=submission.traceparent, expected_last=0
+    )
 
 
 async def build(settings: SpecValidatorSettings, ctx: Context) -> None:
     """Construct the service."""
     ctx.set_ready("defaults", False)
-    all_formats()  # Now and not at the first document of each kind, whose submitter would wait for the imports.
+    all_formats()  # Import them now, so that no submission waits for the imports.
     bus = await connect_bus(settings, ctx)
     defaults = DefaultsBucket(Records(bus, DEFAULTS_BUCKET))
-    in_force = ctx.metrics.gauge(
-        "muster_defaults_version", "version of the platform's defaults in force here"
-    )
-    in_force.set_function(lambda: defaults.heard)
-    verdicts = BusVerdicts(bus=bus, telemetry=ctx.telemetry, metrics=ctx.metrics)
+    version = ctx.metrics.gauge("muster_defaults_version", "current version of the platform defaults")
+    version.set_function(lambda: defaults.newest_version)
+    publisher = BusPublisher(bus=bus, telemetry=ctx.telemetry, metrics=ctx.metrics)
     limits = limits_in_pods if settings.runtime == "kubernetes" else limits_of
-    handler = SubmissionHandler(verdicts=verdicts, defaults=defaults, limits=limits)
+    handler = SubmissionHandler(publisher=publisher, defaults=defaults, limits=limits)
 
     async def handle(incoming: Incoming) -> None:
         await handler.handle(stamp(incoming))
@@ -91,14 +140,14 @@ async def build(settings: SpecValidatorSettings, ctx: Context) -> None:
         concurrency=settings.concurrency,
     )
 
-    async def judge() -> None:
-        await defaults.in_force()
+    async def validate() -> None:
+        await defaults.current()
         ctx.set_ready("defaults", True)
         await queue.run()
 
     ctx.add_part("defaults", defaults.run)
-    ctx.add_part("submissions", judge)
+    ctx.add_part("submissions", validate)
     ctx.add_grpc(
-        internal_service_pb2_grpc.add_SpecServiceServicer_to_server,
+        queries_pb2_grpc.add_SpecServiceServicer_to_server,
         SpecServicer(defaults=defaults, limits=limits),
     )

@@ -1,4 +1,4 @@
-"""What can be set of a spec-validator."""
+"""Settings of spec-validator."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class SpecValidatorSettings(ServiceSettings, frozen=True, kw_only=True):
     """Settings of spec-validator."""
 
     concurrency: Annotated[
-        int, msgspec.Meta(description="submissions validated side by side", ge=1, le=1024)
+        int, msgspec.Meta(description="submissions validated at the same time", ge=1, le=1024)
     ] = 128
     runtime: Annotated[
         Literal["process", "kubernetes"],
-        msgspec.Meta(description="what runs replicas: where it is kubernetes, what can be no pod is refused"),
+        msgspec.Meta(description="what runs replicas; kubernetes rejects jobs that cannot be pods"),
     ] = "process"

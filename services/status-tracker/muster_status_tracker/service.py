@@ -30,12 +30,12 @@ from muster_events.subjects import (
     record_key,
 )
 from muster_events.view import stamp
-from muster_rpc.v1 import internal_service_pb2_grpc
+from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_service.app import Context
 from muster_status_tracker.bucket import JobsBucket
 from muster_status_tracker.handlers import PartitionHandler
 from muster_status_tracker.meters import MeteredStory, show_phases
-from muster_status_tracker.questions import RecordServicer
+from muster_status_tracker.queries import RecordServicer
 from muster_status_tracker.queues import QueuesInForce
 from muster_status_tracker.settings import StatusTrackerSettings
 from muster_status_tracker.shelf import Shelf
@@ -244,7 +244,7 @@ async def build(settings: StatusTrackerSettings, ctx: Context) -> None:
 
     ctx.add_part("membership", lambda: membership.run(own, PARTITIONS))
     ctx.add_grpc(
-        internal_service_pb2_grpc.add_RecordServiceServicer_to_server,
+        queries_pb2_grpc.add_RecordServiceServicer_to_server,
         RecordServicer(
             shelf=shelf,
             progress=tracker,

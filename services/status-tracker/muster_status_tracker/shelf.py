@@ -16,6 +16,8 @@ class Shelf:
     """Job id -> record, newest submission last. ``None`` in a watcher's queue says that the job is gone."""
 
     def __init__(self) -> None:
+        self.revision = 0
+        """The newest sequence that a record here was applied to."""
         self._records: dict[str, JobRecord] = {}
         self._by_name: dict[tuple[str, str], list[tuple[int, str]]] = {}
         self._order: list[tuple[int, str]] = []
@@ -41,6 +43,7 @@ class Shelf:
         if known is not None and known.applied_sequence >= record.applied_sequence:
             return
         self._records[record.job_id] = record
+        self.revision = max(self.revision, record.applied_sequence)
         place = (record.submitted_at, record.job_id)
         if known is None:
             bisect.insort(self._order, place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -60,7 +61,8 @@ class GatewayDouble(
         self.problems: list[Problem] = []
         self.states: list[job_pb2.Job] = []
         self.warnings: list[Problem] = []
-        self.chunks: list[tuple[str, bytes]] = []
+        self.chunks: list[tuple[int, bytes]] = []
+        """Index of a worker, and what it wrote."""
         self.explanation = explanation_pb2.Explanation(job_id=JOB_ID)
         self.nodes: list[cluster_service_pb2.Node] = []
         self.trace_query_url = ""
@@ -128,7 +130,7 @@ class GatewayDouble(
             namespace=request.namespace or "default",
             validated=True,
             duplicate=repeated,
-            sequence=7,
+            revision=7,
             trace_id=TRACE_ID,
             warnings=[problem_to_proto(warning) for warning in self.warnings],
         )
@@ -157,7 +159,7 @@ class GatewayDouble(
         start = int(request.page_token or 0)
         token = str(start + self.page) if start + self.page < len(wanted) else ""
         page = wanted[start : start + self.page]
-        return job_service_pb2.ListJobsResponse(jobs=page, next_page_token=token, total=len(wanted))
+        return job_service_pb2.ListJobsResponse(jobs=page, next_page_token=token, total_size=len(wanted))
 
     def WatchJob(
         self, request: job_service_pb2.WatchJobRequest, context: grpc.ServicerContext
@@ -166,10 +168,12 @@ class GatewayDouble(
         job_id = self._find(request.job, context).job_id
         context.send_initial_metadata(OPEN)
         sent = 0
-        for job in self._states_after(request.after_sequence, context):
+        for job in self._states_after(request.after_revision, context):
             if job.job_id != job_id:
                 continue
-            yield job_service_pb2.WatchJobResponse(job=job)
+            yield job_service_pb2.WatchJobResponse(
+                type=job_service_pb2.WATCH_EVENT_TYPE_MODIFIED, job=job, revision=job.revision
+            )
             sent += 1
             self._break(sent, context)
             if job.status.phase in TERMINAL:
@@ -179,8 +183,10 @@ class GatewayDouble(
         self, request: job_service_pb2.WatchJobsRequest, context: grpc.ServicerContext
     ) -> Iterator[job_service_pb2.WatchJobsResponse]:
         self._take("WatchJobs", request, context)
-        for sent, job in enumerate(self._states_after(request.after_sequence, context), start=1):
-            yield job_service_pb2.WatchJobsResponse(job=job)
+        for sent, job in enumerate(self._states_after(request.after_revision, context), start=1):
+            yield job_service_pb2.WatchJobsResponse(
+                type=job_service_pb2.WATCH_EVENT_TYPE_MODIFIED, job=job, revision=job.revision
+            )
             self._break(sent, context)
 
     def _states_after(self, sequence: int, context: grpc.ServicerContext) -> Iterator[job_pb2.Job]:
@@ -190,7 +196,7 @@ class GatewayDouble(
                 self._changed.wait_for(lambda seen=position: len(self.states) > seen or self._closing, 0.2)
                 news, closing = self.states[position:], self._closing
             position += len(news)
-            yield from (job for job in news if job.sequence > sequence)
+            yield from (job for job in news if job.revision > sequence)
             if self.break_quiet_streams.is_set():
                 self.break_quiet_streams.clear()
                 context.abort(grpc.StatusCode.UNAVAILABLE, "this copy is shutting down; call again")
@@ -206,37 +212,37 @@ class GatewayDouble(
         self, request: job_service_pb2.CancelJobRequest, context: grpc.ServicerContext
     ) -> job_service_pb2.CancelJobResponse:
         self._take("CancelJob", request, context)
-        return job_service_pb2.CancelJobResponse(job_id=self._find(request.job, context).job_id, sequence=11)
+        return job_service_pb2.CancelJobResponse(job_id=self._find(request.job, context).job_id, revision=11)
 
     def DeleteJob(
         self, request: job_service_pb2.DeleteJobRequest, context: grpc.ServicerContext
     ) -> job_service_pb2.DeleteJobResponse:
         self._take("DeleteJob", request, context)
-        return job_service_pb2.DeleteJobResponse(job_id=self._find(request.job, context).job_id, sequence=12)
+        return job_service_pb2.DeleteJobResponse(job_id=self._find(request.job, context).job_id, revision=12)
 
     def ScaleJob(
         self, request: job_service_pb2.ScaleJobRequest, context: grpc.ServicerContext
     ) -> job_service_pb2.ScaleJobResponse:
         self._take("ScaleJob", request, context)
-        return job_service_pb2.ScaleJobResponse(job_id=self._find(request.job, context).job_id, sequence=13)
+        return job_service_pb2.ScaleJobResponse(job_id=self._find(request.job, context).job_id, revision=13)
 
     def SuspendJob(
         self, request: job_service_pb2.SuspendJobRequest, context: grpc.ServicerContext
     ) -> job_service_pb2.SuspendJobResponse:
         self._take("SuspendJob", request, context)
-        return job_service_pb2.SuspendJobResponse(job_id=JOB_ID, sequence=14)
+        return job_service_pb2.SuspendJobResponse(job_id=JOB_ID, revision=14)
 
     def ResumeJob(
         self, request: job_service_pb2.ResumeJobRequest, context: grpc.ServicerContext
     ) -> job_service_pb2.ResumeJobResponse:
         self._take("ResumeJob", request, context)
-        return job_service_pb2.ResumeJobResponse(job_id=JOB_ID, sequence=15)
+        return job_service_pb2.ResumeJobResponse(job_id=JOB_ID, revision=15)
 
     def RestartJob(
         self, request: job_service_pb2.RestartJobRequest, context: grpc.ServicerContext
     ) -> job_service_pb2.RestartJobResponse:
         self._take("RestartJob", request, context)
-        return job_service_pb2.RestartJobResponse(job_id=JOB_ID, sequence=16)
+        return job_service_pb2.RestartJobResponse(job_id=JOB_ID, revision=16)
 
     def ExplainJob(
         self, request: job_service_pb2.ExplainJobRequest, context: grpc.ServicerContext
@@ -248,8 +254,9 @@ class GatewayDouble(
         self, request: job_service_pb2.StreamLogsRequest, context: grpc.ServicerContext
     ) -> Iterator[job_service_pb2.StreamLogsResponse]:
         self._take("StreamLogs", request, context)
-        for sent, (replica, data) in enumerate(self.chunks, start=1):
-            yield job_service_pb2.StreamLogsResponse(replica=replica, data=data, attempt=1)
+        for sent, (index, data) in enumerate(self.chunks, start=1):
+            ref = job_pb2.ReplicaRef(role="worker", index=index, attempt=1)
+            yield job_service_pb2.StreamLogsResponse(replica=ref, data=data)
             self._break(sent, context)
 
     def ExecJob(
@@ -258,7 +265,9 @@ class GatewayDouble(
         """A command that says what it hears until its input ends, then ``exec_ends``."""
         start = next(request_iterator).start
         self._take("ExecJob", start, context)
-        yield job_service_pb2.ExecJobResponse(started=job_service_pb2.ExecStarted(replica="worker-0"))
+        yield job_service_pb2.ExecJobResponse(
+            started=job_service_pb2.ExecStarted(replica=job_pb2.ReplicaRef(role="worker"))
+        )
         for request in request_iterator if start.command.stdin else ():
             if request.input.end:
                 break
@@ -274,7 +283,9 @@ class GatewayDouble(
         start = next(request_iterator).start
         self._take("ForwardPort", start, context)
         yield job_service_pb2.ForwardPortResponse(
-            opened=job_service_pb2.ForwardPortOpened(replica="worker-0", port=start.port or 8888)
+            opened=job_service_pb2.ForwardPortOpened(
+                replica=job_pb2.ReplicaRef(role="worker"), port=start.port or 8888
+            )
         )
         if self.forward_fails is not None:
             yield job_service_pb2.ForwardPortResponse(failed=self.forward_fails)
@@ -413,7 +424,7 @@ def job() -> Callable[..., job_pb2.Job]:
 def make_job(
     phase: job_pb2.Phase.ValueType,
     *,
-    sequence: int,
+    revision: int,
     reason: str = "",
     code: str = "",
     name: str = "demo",
@@ -426,7 +437,7 @@ def make_job(
         name=name,
         namespace="default",
         trace_id=TRACE_ID,
-        sequence=sequence,
+        revision=revision,
         spec=job_pb2.JobSpec(
             name=name,
             queue="research",
@@ -447,9 +458,17 @@ def make_job(
         status.finished_at.seconds = START_S + 95
     status.replicas.extend(replicas)
     for offset, (event, entry_code, message) in enumerate(history):
-        entry = status.history.add(event=event, source="scheduler", reason=entry_code, message=message)
+        entry = status.history.add(
+            event=event_type(event), source="scheduler", reason=entry_code, message=message
+        )
         entry.at.seconds = START_S + offset
     return made
+
+
+def event_type(name: str) -> job_pb2.JobEventType.ValueType:
+    """The number of an event such as ``JobPlaced``."""
+    words = re.sub(r"(?<!^)([A-Z])", r"_\1", name).upper()
+    return job_pb2.JobEventType.Value(f"JOB_EVENT_TYPE_{words}")
 
 
 @pytest.fixture

@@ -44,48 +44,48 @@ async def test_a_long_refusal_is_completed(client: AsyncClient, gateway: Gateway
 
 async def test_a_broken_watch_goes_on_where_it_was(client: AsyncClient, gateway: GatewayDouble, job: MakeJob):
     gateway.break_streams_after = [1]
-    gateway.publish(job(job_pb2.PHASE_RUNNING, sequence=3), job(job_pb2.PHASE_SUCCEEDED, sequence=9))
-    assert [state.sequence async for state in client.watch("demo")] == [3, 9]
-    assert (await client.wait("demo")).sequence == 9
+    gateway.publish(job(job_pb2.PHASE_RUNNING, revision=3), job(job_pb2.PHASE_SUCCEEDED, revision=9))
+    assert [state.revision async for state in client.watch("demo")] == [3, 9]
+    assert (await client.wait("demo")).revision == 9
 
 
 async def test_a_watch_that_was_quiet_for_longer_than_its_patience_goes_on_when_it_breaks(
     address: str, gateway: GatewayDouble, job: MakeJob
 ):
-    gateway.publish(job(job_pb2.PHASE_RUNNING, sequence=3))
+    gateway.publish(job(job_pb2.PHASE_RUNNING, revision=3))
 
     async def break_it() -> None:
         await asyncio.sleep(0.8)
         gateway.break_quiet_streams.set()
         await asyncio.to_thread(gateway.wait_for, "WatchJob", 2)
-        gateway.publish(job(job_pb2.PHASE_SUCCEEDED, sequence=4))
+        gateway.publish(job(job_pb2.PHASE_SUCCEEDED, revision=4))
 
     async with AsyncClient(address, patience_s=0.5) as client:
         breaking = asyncio.create_task(break_it())
-        assert [state.sequence async for state in client.watch("demo", after_sequence=3)] == [4]
+        assert [state.revision async for state in client.watch("demo", after_revision=3)] == [4]
         await breaking
 
 
 async def test_broken_logs_go_on_where_they_were(client: AsyncClient, gateway: GatewayDouble):
-    gateway.chunks = [("demo-worker-0", b"one\n"), ("demo-worker-0", b"two\n")]
+    gateway.chunks = [(0, b"one\n"), (0, b"two\n")]
     gateway.break_streams_after = [1]
     assert [chunk.data async for chunk in client.logs("demo", follow=True)] == [b"one\n", b"two\n"]
 
 
 async def test_everything_else_is_asked_too(client: AsyncClient, gateway: GatewayDouble, job: MakeJob):
-    gateway.publish(*(job(job_pb2.PHASE_RUNNING, sequence=n, job_id=f"job{n}") for n in range(1, 4)))
+    gateway.publish(*(job(job_pb2.PHASE_RUNNING, revision=n, job_id=f"job{n}") for n in range(1, 4)))
     gateway.nodes = [cluster_service_pb2.Node(name=f"n{number}") for number in range(3)]
     assert len([found async for found in client.list()]) == 3
     assert [node.name async for node in client.nodes()] == ["n0", "n1", "n2"]
     assert (await client.node("n1")).name == "n1"
     assert (await client.cluster()).version == "9.9.9"
-    assert (await client.get("demo")).sequence == 3
-    assert (await client.cancel("demo")).sequence == 11
-    assert (await client.delete("demo")).sequence == 12
-    assert (await client.scale("demo", 3)).sequence == 13
+    assert (await client.get("demo")).revision == 3
+    assert (await client.cancel("demo")).revision == 11
+    assert (await client.delete("demo")).revision == 12
+    assert (await client.scale("demo", 3)).revision == 13
     assert (await client.explain("demo")).job_id
     watched = client.watch_all()
-    assert (await anext(watched)).job.sequence == 1
+    assert (await anext(watched)).job.revision == 1
 
 
 async def test_errors_are_the_same(client: AsyncClient):

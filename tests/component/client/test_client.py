@@ -107,7 +107,7 @@ def test_what_could_not_be_sent_is_refused_here(client: Client, gateway: Gateway
 
 
 def test_a_job_is_found_by_id_or_by_name(client: Client, gateway: GatewayDouble, job: MakeJob):
-    gateway.publish(job(job_pb2.PHASE_RUNNING, sequence=5))
+    gateway.publish(job(job_pb2.PHASE_RUNNING, revision=5))
     client.get(JOB_ID)
     client.get("demo", namespace="ml")
     by_id, by_name = (
@@ -118,24 +118,24 @@ def test_a_job_is_found_by_id_or_by_name(client: Client, gateway: GatewayDouble,
 
 
 def test_a_client_reads_its_own_writes(client: Client, gateway: GatewayDouble, job: MakeJob):
-    gateway.publish(job(job_pb2.PHASE_RUNNING, sequence=5))
+    gateway.publish(job(job_pb2.PHASE_RUNNING, revision=5))
     client.cancel("demo")
     client.get("demo")
     (asked,) = gateway.requests("GetJob")
     assert isinstance(asked, job_service_pb2.GetJobRequest)
-    assert asked.job.min_sequence == 11
+    assert asked.job.min_revision == 11
 
 
 def test_a_list_goes_through_every_page(client: Client, gateway: GatewayDouble, job: MakeJob):
     for number in range(5):
-        gateway.publish(job(job_pb2.PHASE_RUNNING, sequence=number, job_id=f"job{number}"))
+        gateway.publish(job(job_pb2.PHASE_RUNNING, revision=number, job_id=f"job{number}"))
     assert [found.job_id for found in client.list()] == [f"job{number}" for number in range(5)]
     assert len(gateway.requests("ListJobs")) == 3
 
 
 def test_a_list_can_be_of_some_phases(client: Client, gateway: GatewayDouble, job: MakeJob):
-    gateway.publish(job(job_pb2.PHASE_RUNNING, sequence=1, job_id="a"))
-    gateway.publish(job(job_pb2.PHASE_TIMED_OUT, sequence=2, job_id="b"))
+    gateway.publish(job(job_pb2.PHASE_RUNNING, revision=1, job_id="a"))
+    gateway.publish(job(job_pb2.PHASE_TIMED_OUT, revision=2, job_id="b"))
     assert [found.job_id for found in client.list(phases=["TimedOut"])] == ["b"]
     with pytest.raises(ValueError, match="not a phase"):
         list(client.list(phases=["Sleeping"]))
@@ -144,63 +144,63 @@ def test_a_list_can_be_of_some_phases(client: Client, gateway: GatewayDouble, jo
 def test_a_broken_watch_goes_on_where_it_was(client: Client, gateway: GatewayDouble, job: MakeJob):
     gateway.break_streams_after = [2, 1]
     gateway.publish(
-        job(job_pb2.PHASE_QUEUED, sequence=3),
-        job(job_pb2.PHASE_PLACED, sequence=4),
-        job(job_pb2.PHASE_RUNNING, sequence=8),
-        job(job_pb2.PHASE_SUCCEEDED, sequence=9),
+        job(job_pb2.PHASE_QUEUED, revision=3),
+        job(job_pb2.PHASE_PLACED, revision=4),
+        job(job_pb2.PHASE_RUNNING, revision=8),
+        job(job_pb2.PHASE_SUCCEEDED, revision=9),
     )
-    assert [state.sequence for state in client.watch("demo")] == [3, 4, 8, 9]
+    assert [state.revision for state in client.watch("demo")] == [3, 4, 8, 9]
     asked = [r for r in gateway.requests("WatchJob") if isinstance(r, job_service_pb2.WatchJobRequest)]
-    assert [request.after_sequence for request in asked] == [0, 4, 8]
+    assert [request.after_revision for request in asked] == [0, 4, 8]
     assert [request.job.job_id for request in asked] == ["", JOB_ID, JOB_ID]
 
 
 def test_a_watch_that_was_quiet_for_longer_than_its_patience_goes_on_when_it_breaks(
     address: str, gateway: GatewayDouble, job: MakeJob
 ):
-    gateway.publish(job(job_pb2.PHASE_RUNNING, sequence=3))
+    gateway.publish(job(job_pb2.PHASE_RUNNING, revision=3))
     with Client(address, patience_s=0.5) as client:
 
         def break_it() -> None:
             time.sleep(0.8)
             gateway.break_quiet_streams.set()
             gateway.wait_for("WatchJob", 2)
-            gateway.publish(job(job_pb2.PHASE_SUCCEEDED, sequence=4))
+            gateway.publish(job(job_pb2.PHASE_SUCCEEDED, revision=4))
 
         with ThreadPoolExecutor(1) as beside:
             breaking = beside.submit(break_it)
             # Nothing newer than 3 comes through before the break.
-            assert [state.sequence for state in client.watch("demo", after_sequence=3)] == [4]
+            assert [state.revision for state in client.watch("demo", after_revision=3)] == [4]
             breaking.result()
 
 
 def test_waiting_for_a_job_returns_it_as_it_ended(client: Client, gateway: GatewayDouble, job: MakeJob):
-    gateway.publish(job(job_pb2.PHASE_RUNNING, sequence=3))
+    gateway.publish(job(job_pb2.PHASE_RUNNING, revision=3))
     ended: list[job_pb2.Job] = []
     waiting = threading.Thread(target=lambda: ended.append(client.wait("demo")))
     waiting.start()
     gateway.wait_for("WatchJob")
-    gateway.publish(job(job_pb2.PHASE_FAILED, sequence=4))
+    gateway.publish(job(job_pb2.PHASE_FAILED, revision=4))
     waiting.join(20)
     assert [found.status.phase for found in ended] == [job_pb2.PHASE_FAILED]
 
 
 def test_a_broken_watch_of_all_tells_nothing_twice(client: Client, gateway: GatewayDouble, job: MakeJob):
     gateway.break_streams_after = [2]
-    gateway.publish(*(job(job_pb2.PHASE_RUNNING, sequence=n, job_id=f"job{n}") for n in (2, 1, 3)))
-    told = [response.job.sequence for response in islice(client.watch_all(), 3)]
+    gateway.publish(*(job(job_pb2.PHASE_RUNNING, revision=n, job_id=f"job{n}") for n in (2, 1, 3)))
+    told = [response.job.revision for response in islice(client.watch_all(), 3)]
     assert told == [2, 1, 3]
 
 
 def test_broken_logs_go_on_where_they_were(client: Client, gateway: GatewayDouble):
-    gateway.chunks = [("demo-worker-0", b"one\n"), ("demo-worker-1", b"two\n"), ("demo-worker-0", b"three\n")]
+    gateway.chunks = [(0, b"one\n"), (1, b"two\n"), (0, b"three\n")]
     gateway.break_streams_after = [2]
-    told = [(chunk.replica, chunk.data) for chunk in client.logs("demo", follow=True)]
+    told = [(chunk.replica.index, chunk.data) for chunk in client.logs("demo", follow=True)]
     assert told == gateway.chunks
 
 
 def test_a_tail_of_logs_that_breaks_is_not_guessed_on(client: Client, gateway: GatewayDouble):
-    gateway.chunks = [("demo-worker-0", b"one\n"), ("demo-worker-0", b"two\n")]
+    gateway.chunks = [(0, b"one\n"), (0, b"two\n")]
     gateway.break_streams_after = [1]
     with pytest.raises(Unavailable):
         list(client.logs("demo", tail=5))
@@ -214,8 +214,8 @@ def test_nodes_come_from_every_page(client: Client, gateway: GatewayDouble):
 
 
 def test_commands_say_what_they_ask(client: Client, gateway: GatewayDouble, job: MakeJob):
-    gateway.publish(job(job_pb2.PHASE_RUNNING, sequence=5))
-    assert client.scale("demo", 4, role="worker").sequence == 13
+    gateway.publish(job(job_pb2.PHASE_RUNNING, revision=5))
+    assert client.scale("demo", 4, role="worker").revision == 13
     assert client.delete("demo").job_id == JOB_ID
     assert client.explain("demo").job_id == JOB_ID
     (scale,) = gateway.requests("ScaleJob")

@@ -118,17 +118,17 @@ def test_following_tells_the_story_the_logs_and_the_outcome(
     muster: Muster, gateway: GatewayDouble, document: Path, job: MakeJob, replica: MakeReplica
 ):
     runs = (replica(0, job_pb2.REPLICA_STATE_RUNNING),)
-    gateway.chunks = [("demo-worker-0", b"step 1\nst"), ("demo-worker-0", b"ep 2\n")]
+    gateway.chunks = [(0, b"step 1\nst"), (0, b"ep 2\n")]
     gateway.publish(
-        job(job_pb2.PHASE_SUBMITTED, sequence=1, history=HISTORY[:1]),
+        job(job_pb2.PHASE_SUBMITTED, revision=1, history=HISTORY[:1]),
         job(
             job_pb2.PHASE_RUNNING,
-            sequence=2,
+            revision=2,
             replicas=runs,
             history=HISTORY[:2],
             reason="its replica has started",
         ),
-        job(job_pb2.PHASE_SUCCEEDED, sequence=3, replicas=runs, history=HISTORY),
+        job(job_pb2.PHASE_SUCCEEDED, revision=3, replicas=runs, history=HISTORY),
     )
     done = muster("submit", "-f", str(document), "--follow")
     lines = done.stdout.splitlines()
@@ -155,7 +155,7 @@ def test_following_asks_for_no_state_before_the_submission(
     done = muster("submit", "-f", str(document), "--follow")
     (asked,) = gateway.requests("WatchJob")
     assert isinstance(asked, job_service_pb2.WatchJobRequest)
-    assert asked.job.min_sequence == 7
+    assert asked.job.min_revision == 7
     assert (done.exit_code, done.stderr) == (4, f"muster: no job {JOB_ID}\n")
 
 
@@ -165,8 +165,8 @@ def test_following_survives_logs_that_cannot_be_had(
     gateway.failures["StreamLogs"] = [(grpc.StatusCode.INTERNAL, "no disk")] * 2
     runs = (replica(0, job_pb2.REPLICA_STATE_RUNNING),)
     gateway.publish(
-        job(job_pb2.PHASE_RUNNING, sequence=2, replicas=runs),
-        job(job_pb2.PHASE_FAILED, sequence=3, replicas=runs, reason="worker-0 exited with 1"),
+        job(job_pb2.PHASE_RUNNING, revision=2, replicas=runs),
+        job(job_pb2.PHASE_FAILED, revision=3, replicas=runs, reason="worker-0 exited with 1"),
     )
     done = muster("submit", "-f", str(document), "--follow")
     assert done.exit_code == 1
@@ -177,7 +177,7 @@ def test_following_survives_logs_that_cannot_be_had(
 def test_waiting_is_silent_and_ends_with_the_outcome(
     muster: Muster, gateway: GatewayDouble, document: Path, job: MakeJob
 ):
-    gateway.publish(job(job_pb2.PHASE_FAILED, sequence=3, reason="worker-0 exited with 1", history=HISTORY))
+    gateway.publish(job(job_pb2.PHASE_FAILED, revision=3, reason="worker-0 exited with 1", history=HISTORY))
     done = muster("submit", "-f", str(document), "--wait")
     assert done.exit_code == 1
     assert done.stdout.splitlines()[1:] == ["demo failed after 1m35s: worker-0 exited with 1"]
@@ -188,7 +188,7 @@ def test_waiting_is_silent_and_ends_with_the_outcome(
 def test_a_rejection_after_the_answer_is_shown_like_one_before_it(
     muster: Muster, gateway: GatewayDouble, document: Path, job: MakeJob
 ):
-    rejected = job(job_pb2.PHASE_REJECTED, sequence=3, reason="the document has 1 error")
+    rejected = job(job_pb2.PHASE_REJECTED, revision=3, reason="the document has 1 error")
     rejected.status.problems.add(
         code="UnknownField", path="spec.x", message="no such field", line=4, column=3
     )
@@ -203,9 +203,9 @@ def test_a_list_is_a_table_or_data(
 ):
     gateway.publish(
         job(
-            job_pb2.PHASE_QUEUED, sequence=1, name="first", job_id="j-bbbbbbbbbbbbbbbb", reason="needs 2 GPUs"
+            job_pb2.PHASE_QUEUED, revision=1, name="first", job_id="j-bbbbbbbbbbbbbbbb", reason="needs 2 GPUs"
         ),
-        job(job_pb2.PHASE_RUNNING, sequence=2, replicas=(replica(0, job_pb2.REPLICA_STATE_RUNNING),)),
+        job(job_pb2.PHASE_RUNNING, revision=2, replicas=(replica(0, job_pb2.REPLICA_STATE_RUNNING),)),
     )
     head, first, demo = muster("list").stdout.splitlines()
     assert head.split() == ["NAME", "PHASE", "REPLICAS", "QUEUE", "AGE", "REASON"]
@@ -221,7 +221,7 @@ def test_a_list_is_a_table_or_data(
 
 
 def test_jobs_are_listed_in_the_order_asked_for(muster: Muster, gateway: GatewayDouble, job: MakeJob):
-    old, young = job(job_pb2.PHASE_SUCCEEDED, sequence=1), job(job_pb2.PHASE_QUEUED, sequence=2)
+    old, young = job(job_pb2.PHASE_SUCCEEDED, revision=1), job(job_pb2.PHASE_QUEUED, revision=2)
     old.job_id, old.name, old.status.queue, old.spec.priority = "j-bbbbbbbbbbbbbbbb", "alpha", "b", 7
     young.name, young.status.queue = "zeta", "a"
     young.status.submitted_at.seconds = old.status.submitted_at.seconds + 60
@@ -241,13 +241,13 @@ def test_a_list_of_all_namespaces_overrides_the_namespace(muster: Muster, gatewa
     muster("-n", "ml", "list")
     muster("-n", "ml", "list", "-A")
     asked = [r for r in gateway.requests("ListJobs") if isinstance(r, job_service_pb2.ListJobsRequest)]
-    assert [request.namespace for request in asked] == ["ml", ""]
+    assert [request.namespace for request in asked] == ["ml", "-"]
 
 
 def test_the_page_of_a_job_that_waits_says_where_it_stands(
     muster: Muster, gateway: GatewayDouble, job: MakeJob
 ):
-    gateway.publish(job(job_pb2.PHASE_QUEUED, sequence=1, reason="needs 2 GPUs"))
+    gateway.publish(job(job_pb2.PHASE_QUEUED, revision=1, reason="needs 2 GPUs"))
     gateway.explanation = explanation_pb2.Explanation(
         job_id=JOB_ID, queue="research", position=2, ahead=["big"], expected_from="when big ends"
     )
@@ -259,7 +259,7 @@ def test_the_page_of_a_job_that_waits_says_where_it_stands(
 def test_the_page_of_a_job_that_waits_does_without_a_scheduler(
     muster: Muster, gateway: GatewayDouble, job: MakeJob
 ):
-    gateway.publish(job(job_pb2.PHASE_QUEUED, sequence=1))
+    gateway.publish(job(job_pb2.PHASE_QUEUED, revision=1))
     gateway.failures["ExplainJob"] = [(grpc.StatusCode.INTERNAL, "it is away")]
     shown = muster("get", "demo")
     assert shown.exit_code == 0
@@ -274,7 +274,7 @@ def test_a_resized_and_restarted_job_tells_the_generation_and_attempt_of_its_rep
         replica(1, job_pb2.REPLICA_STATE_RUNNING),
     )
     joined.generation = 2
-    gateway.publish(job(job_pb2.PHASE_RUNNING, sequence=1, replicas=(stayed, joined)))
+    gateway.publish(job(job_pb2.PHASE_RUNNING, revision=1, replicas=(stayed, joined)))
     page = muster("get", "demo").stdout
     assert "GENERATION" in page
     assert "ATTEMPT" not in page
@@ -282,18 +282,18 @@ def test_a_resized_and_restarted_job_tells_the_generation_and_attempt_of_its_rep
 
 def test_jobs_of_one_name_are_told_apart_by_id(muster: Muster, gateway: GatewayDouble, job: MakeJob):
     gateway.publish(
-        job(job_pb2.PHASE_SUCCEEDED, sequence=1, job_id="j-bbbbbbbbbbbbbbbb"),
-        job(job_pb2.PHASE_QUEUED, sequence=2),
+        job(job_pb2.PHASE_SUCCEEDED, revision=1, job_id="j-bbbbbbbbbbbbbbbb"),
+        job(job_pb2.PHASE_QUEUED, revision=2),
     )
     assert "j-bbbbbbbbbbbbbbbb" in muster("list").stdout
 
 
 def test_a_list_that_goes_on_prints_every_change(process: Process, gateway: GatewayDouble, job: MakeJob):
-    gateway.publish(job(job_pb2.PHASE_QUEUED, sequence=1, reason="needs 2 GPUs"))
+    gateway.publish(job(job_pb2.PHASE_QUEUED, revision=1, reason="needs 2 GPUs"))
     listing = process("list", "-w", "--queue", "research", "-o", "json")
     assert listing.stdout is not None
     assert json.loads(listing.stdout.readline())["job"]["status"]["phase"] == "PHASE_QUEUED"
-    gateway.publish(job(job_pb2.PHASE_RUNNING, sequence=2))
+    gateway.publish(job(job_pb2.PHASE_RUNNING, revision=2))
     assert json.loads(listing.stdout.readline())["job"]["status"]["phase"] == "PHASE_RUNNING"
     listing.send_signal(signal.SIGINT)
     listing.communicate(timeout=30)
@@ -314,7 +314,7 @@ def test_a_job_is_shown_on_one_page(
     gateway.publish(
         job(
             job_pb2.PHASE_RUNNING,
-            sequence=2,
+            revision=2,
             replicas=replicas,
             history=HISTORY,
             reason="all run",
@@ -332,30 +332,30 @@ def test_a_job_is_shown_on_one_page(
 
 def test_a_watch_prints_lines_or_lines_of_json(muster: Muster, gateway: GatewayDouble, job: MakeJob):
     gateway.publish(
-        job(job_pb2.PHASE_QUEUED, sequence=1, reason="needs 2 GPUs", history=HISTORY[:1]),
-        job(job_pb2.PHASE_SUCCEEDED, sequence=2, history=HISTORY),
+        job(job_pb2.PHASE_QUEUED, revision=1, reason="needs 2 GPUs", history=HISTORY[:1]),
+        job(job_pb2.PHASE_SUCCEEDED, revision=2, history=HISTORY),
     )
     done = muster("watch", "demo")
     assert done.exit_code == 0
     assert done.stdout.splitlines()[0] == "22:13:20  queued      0/2 replicas; needs 2 GPUs"
     assert done.stdout.splitlines()[-1] == "demo succeeded after 1m35s"
     lines = muster("watch", "demo", "-o", "json").stdout.splitlines()
-    assert [json.loads(line)["sequence"] for line in lines] == ["1", "2"]
+    assert [json.loads(line)["revision"] for line in lines] == ["1", "2"]
 
 
 def test_logs_are_named_when_there_are_several_replicas(muster: Muster, gateway: GatewayDouble, job: MakeJob):
-    gateway.publish(job(job_pb2.PHASE_RUNNING, sequence=1))
-    gateway.chunks = [("demo-worker-0", b"one\n"), ("demo-worker-1", b"two\n")]
+    gateway.publish(job(job_pb2.PHASE_RUNNING, revision=1))
+    gateway.chunks = [(0, b"one\n"), (1, b"two\n")]
     assert muster("logs", "demo").stdout == "[worker-0] one\n[worker-1] two\n"
-    gateway.chunks = [("demo-worker-0", b"one\n")]
+    gateway.chunks = [(0, b"one\n")]
     assert muster("logs", "demo", "--replica", "demo-worker-0", "--tail", "5").stdout == "one\n"
     request = gateway.requests("StreamLogs")[-1]
     assert isinstance(request, job_service_pb2.StreamLogsRequest)
-    assert (list(request.replicas), request.tail) == (["worker-0"], 5)
+    assert (list(request.replicas), request.tail) == ([job_pb2.ReplicaSelector(role="worker", index=0)], 5)
 
 
 def test_commands_are_confirmed(muster: Muster, gateway: GatewayDouble, job: MakeJob):
-    gateway.publish(job(job_pb2.PHASE_RUNNING, sequence=1))
+    gateway.publish(job(job_pb2.PHASE_RUNNING, revision=1))
     assert muster("cancel", "demo", "-m", "enough").stdout == "demo is being cancelled\n"
     assert muster("delete", "demo").stdout == "demo is being deleted\n"
     assert muster("scale", "demo", "worker=4").exit_code == 0
@@ -364,7 +364,11 @@ def test_commands_are_confirmed(muster: Muster, gateway: GatewayDouble, job: Mak
     assert (scale.role, scale.replicas) == ("worker", 4)
     assert muster("restart", "demo").stdout == "demo is being restarted\n"
     assert muster("restart", "demo", "--replica", "worker-1").stdout == "demo restarts worker-1\n"
-    assert [getattr(one, "replica", None) for one in gateway.requests("RestartJob")] == ["", "worker-1"]
+    gang, one = gateway.requests("RestartJob")
+    assert isinstance(gang, job_service_pb2.RestartJobRequest)
+    assert isinstance(one, job_service_pb2.RestartJobRequest)
+    assert not gang.HasField("replica")
+    assert one.replica == job_pb2.ReplicaRef(role="worker", index=1)
     assert muster("scale", "demo", "worker").exit_code == 2
     assert muster("scale", "demo", "worker=99999999999999").exit_code == 2
 
@@ -395,7 +399,7 @@ def test_errors_are_one_line_and_a_code(muster: Muster, arguments: tuple[str, ..
 def test_ctrl_c_says_that_the_job_goes_on(
     process: Process, gateway: GatewayDouble, job: MakeJob, document: Path
 ):
-    gateway.publish(job(job_pb2.PHASE_QUEUED, sequence=1, history=HISTORY[:1]))
+    gateway.publish(job(job_pb2.PHASE_QUEUED, revision=1, history=HISTORY[:1]))
     following = process("submit", "-f", str(document), "--follow")
     gateway.wait_for("WatchJob")
     following.send_signal(signal.SIGINT)
@@ -406,7 +410,7 @@ def test_ctrl_c_says_that_the_job_goes_on(
 
 
 def test_exit_codes_are_those_of_a_real_process(process: Process, gateway: GatewayDouble, job: MakeJob):
-    gateway.publish(job(job_pb2.PHASE_FAILED, sequence=1, reason="worker-0 exited with 1"))
+    gateway.publish(job(job_pb2.PHASE_FAILED, revision=1, reason="worker-0 exited with 1"))
     for arguments, code in (
         (("list",), 0),
         (("watch", "demo"), 1),

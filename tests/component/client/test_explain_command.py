@@ -28,8 +28,12 @@ def test_the_sentence_comes_first_then_the_tables_then_what_helps(
         position=9,
         ahead=[f"big{number}" for number in range(7)],
         nodes=1200,
-        missing=[explanation_pb2.Missing(resource="memory", needed=2**31, free=2**30, nodes=12)],
-        ruled_out=[explanation_pb2.RuledOut(constraint="Taint", message="tainted", nodes=1100)],
+        missing=[explanation_pb2.ResourceShortage(resource="memory", needed=2**31, free=2**30, nodes=12)],
+        ruled_out=[
+            explanation_pb2.FilteredNodes(
+                constraint=explanation_pb2.CONSTRAINT_TAINT, message="tainted", nodes=1100
+            )
+        ],
         expected_from="not known: nobody can tell when x ends",
         remedies=["would start now with 1 more GPU free on n1"],
     )
@@ -54,12 +58,12 @@ def test_programs_read_all_of_it(muster: Muster, gateway: GatewayDouble) -> None
     gateway.explanation = explanation_pb2.Explanation(
         job_id=JOB_ID,
         reason=job_pb2.Reason(code="QueueLimit", numbers={"limit.gpu": 3000}),
-        fits_empty_pool=False,
+        feasible_when_empty=False,
         roles=[explanation_pb2.RoleSize(role="worker", size=4, surplus=2)],
     )
     told = json.loads(muster("explain", "demo", "-o", "json").stdout)
     assert told["reason"] == {"code": "QueueLimit", "numbers": {"limit.gpu": "3000"}}
-    assert told["fitsEmptyPool"] is False
+    assert told["feasibleWhenEmpty"] is False
     assert told["roles"] == [{"role": "worker", "size": 4, "surplus": 2}]
     assert yaml.safe_load(muster("explain", "demo", "-o", "yaml").stdout) == told
     assert muster("explain", "demo", "-o", "name").stdout == f"{JOB_ID}\n"
@@ -92,10 +96,10 @@ def test_kept_room_says_for_whom_and_how_long(muster: Muster, gateway: GatewayDo
     now = int(time.time())
     said = explanation_pb2.Explanation(name="demo", phase=job_pb2.PHASE_QUEUED, queue="q", position=1)
     said.reserved.nodes.extend(f"n{number}" for number in range(9))
-    said.reserved.since.seconds = now - 125
+    said.reserved.reserved_at.seconds = now - 125
     said.behind.name = "whole"
     said.behind.nodes.append("n1")
-    said.behind.forced = True
+    said.behind.preempts = True
     said.expected_start.seconds = now + 3601
     said.expected_from = "when r ends, by its active deadline"
     said.not_before.seconds = now - 5
@@ -110,7 +114,7 @@ def test_an_answer_from_the_record_says_from_when_it_is(muster: Muster, gateway:
     said = explanation_pb2.Explanation(name="demo", phase=job_pb2.PHASE_QUEUED)
     said.reason.message = "needs 2 GPUs"
     said.notes.append("the scheduler is away: this is what it said last")
-    said.said_at.seconds = int(time.time()) - 60
+    said.recorded_at.seconds = int(time.time()) - 60
     gateway.explanation = said
     first, note, when = muster("explain", "demo").stdout.splitlines()
     assert first == "demo is Queued: needs 2 GPUs"

@@ -37,7 +37,7 @@ def test_a_command_that_is_refused_says_why(gateway: GatewayDouble, address: str
 def test_a_port_is_asked_for_before_anybody_connects(gateway: GatewayDouble, address: str) -> None:
     with Client(address) as client:
         opened = client.port("demo")
-    assert (opened.replica, opened.port) == ("worker-0", 8888)
+    assert (opened.replica.role, opened.replica.index, opened.port) == ("worker", 0, 8888)
     (start,) = gateway.requests("ForwardPort")
     assert isinstance(start, job_service_pb2.ForwardPortStart)
     assert start.probe
@@ -47,7 +47,7 @@ def test_a_port_is_asked_for_before_anybody_connects(gateway: GatewayDouble, add
 def test_a_connection_that_fails_says_why_to_who_is_writing(
     gateway: GatewayDouble, address: str, passing: bool, kind: type[MusterError]
 ) -> None:
-    gateway.forward_fails = job_service_pb2.ForwardPortFailed(message="nobody listens", passing=passing)
+    gateway.forward_fails = job_service_pb2.ForwardPortFailed(message="nobody listens", retryable=passing)
     with Client(address) as client, client.connect("demo") as connection:
         for _ in range(20):
             connection.write(b"hello?" * 1000)

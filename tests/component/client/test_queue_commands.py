@@ -47,8 +47,10 @@ class QueueDouble(queue_service_pb2_grpc.QueueServiceServicer):
     """Answers from ``queues`` and ``version``; ``failure`` and ``problems`` refuse the next change."""
 
     def __init__(self) -> None:
-        self.queues = [pb.Queue(spec=pb.QueueSpec(name="default", weight=1, policy="fifo_skip"))]
-        self.version = pb.QueuesVersion()
+        self.queues = [
+            pb.Queue(spec=pb.QueueSpec(name="default", weight=1, policy=pb.QUEUE_POLICY_FIFO_SKIP))
+        ]
+        self.version = pb.AppliedQueues()
         self.received: list[pb.ApplyQueuesRequest | pb.DeleteQueueRequest] = []
         self.users: list[str] = []
         self.failure: tuple[grpc.StatusCode, str] | None = None
@@ -61,12 +63,12 @@ class QueueDouble(queue_service_pb2_grpc.QueueServiceServicer):
         # Pages of one, so that whoever lists must turn them.
         rest = [queue for queue in self.queues if queue.spec.name > request.page_token]
         token = rest[0].spec.name if len(rest) > 1 else ""
-        return pb.ListQueuesResponse(queues=rest[:1], next_page_token=token, version=self.version)
+        return pb.ListQueuesResponse(queues=rest[:1], next_page_token=token, applied=self.version)
 
     def GetQueue(self, request: pb.GetQueueRequest, context: grpc.ServicerContext) -> pb.GetQueueResponse:
         for queue in self.queues:
             if queue.spec.name == request.name:
-                return pb.GetQueueResponse(queue=queue, version=self.version)
+                return pb.GetQueueResponse(queue=queue, applied=self.version)
         context.abort(grpc.StatusCode.NOT_FOUND, f"no queue {request.name}")
 
     def ApplyQueues(
@@ -79,14 +81,16 @@ class QueueDouble(queue_service_pb2_grpc.QueueServiceServicer):
         names = sorted(spec.name for spec in parse_queues(request.document.text).queues)
         kinds = [pb.QueueChange(name=name, kind=pb.QUEUE_CHANGE_KIND_CREATED) for name in names]
         return pb.ApplyQueuesResponse(
-            version=pb.QueuesVersion(version=1), changes=kinds, warnings=map(problem_to_proto, self.warnings)
+            applied=pb.AppliedQueues(revision=1),
+            changes=kinds,
+            warnings=map(problem_to_proto, self.warnings),
         )
 
     def DeleteQueue(
         self, request: pb.DeleteQueueRequest, context: grpc.ServicerContext
     ) -> pb.DeleteQueueResponse:
         self._take(request, context)
-        return pb.DeleteQueueResponse(version=pb.QueuesVersion(version=len(self.received) + 1))
+        return pb.DeleteQueueResponse(applied=pb.AppliedQueues(revision=len(self.received) + 1))
 
     def _take(
         self, request: pb.ApplyQueuesRequest | pb.DeleteQueueRequest, context: grpc.ServicerContext
@@ -137,7 +141,7 @@ def tree(double: QueueDouble) -> QueueDouble:
             fair_share_milli=500,
         )
         double.queues.append(pb.Queue(spec=queue_to_proto(spec), status=status))
-    double.version = pb.QueuesVersion(version=4, applied_by="bob")
+    double.version = pb.AppliedQueues(revision=4, applied_by="bob")
     return double
 
 
@@ -179,7 +183,7 @@ def test_before_any_queue_was_applied_that_is_said(muster: Muster) -> None:
 
 
 def test_what_cannot_be_followed_is_said(tree: QueueDouble, muster: Muster) -> None:
-    tree.version.fault = "what is stored of the queues cannot be read"
+    tree.version.error = "what is stored of the queues cannot be read"
 
     assert "cannot be read" in muster("queue", "tree").stderr
 
@@ -205,7 +209,7 @@ def test_queues_are_applied_by_whoever_asks(
     ]
     (request,) = double.received
     assert isinstance(request, pb.ApplyQueuesRequest)
-    assert (request.prune, request.dry_run, request.expected_version) == (True, False, 0)
+    assert (request.prune, request.dry_run, request.expected_revision) == (True, False, 0)
     assert request.document.source_name == str(file)
     assert request.request_id
     assert double.users == ["ann"]
@@ -262,7 +266,7 @@ def test_queues_are_deleted_one_after_the_other(double: QueueDouble, muster: Mus
         "b deleted: version 3 is in force",
     ]
     assert [
-        (request.name, request.expected_version)
+        (request.name, request.expected_revision)
         for request in double.received
         if isinstance(request, pb.DeleteQueueRequest)
     ] == [("a", 1), ("b", 2)]

@@ -31,7 +31,7 @@ def config(tmp_path: Path) -> str:
 
 
 def applied(version: int = 3) -> defaults_service_pb2.Defaults:
-    found = defaults_service_pb2.Defaults(version=version, applied_by="ann", document="kind: Defaults\n")
+    found = defaults_service_pb2.Defaults(revision=version, applied_by="ann", document="kind: Defaults\n")
     found.applied_at.seconds = START_S
     return found
 
@@ -63,7 +63,7 @@ def test_a_dry_run_shows_what_muster_would_fill_in(muster: Muster, gateway: Gate
     template = job_pb2.Template(image="trainer", node_selector={"disk": "ssd"})
     gateway.spec = job_pb2.JobSpec(name="demo", roles=[job_pb2.Role(name="worker", template=template)])
     gateway.spec.defaults.category = job_pb2.CATEGORY_EXPERIMENTS
-    gateway.spec.defaults.version = 3
+    gateway.spec.defaults.revision = 3
     gateway.spec.defaults.fields.append("worker.node_selector")
     done = muster("submit", "-f", "-", "--dry-run", stdin="kind: Job")
     assert done.exit_code == 0
@@ -87,11 +87,11 @@ def test_a_dry_run_of_a_bad_document_is_refused(muster: Muster, gateway: Gateway
 def test_a_job_is_shown_with_its_address_its_build_and_its_defaults(
     muster: Muster, gateway: GatewayDouble, job: MakeJob
 ):
-    state = job(job_pb2.PHASE_RUNNING, sequence=1)
+    state = job(job_pb2.PHASE_RUNNING, revision=1)
     state.status.address = "http://127.0.0.1:21003"
     state.built_by, state.spec.built_by = "j-bbbbbbbbbbbbbbbb", "demo-build"
     state.spec.defaults.category = job_pb2.CATEGORY_JOBS
-    state.spec.defaults.version = 2
+    state.spec.defaults.revision = 2
     state.spec.defaults.fields.append("worker.tolerations")
     gateway.publish(state)
     shown = muster("get", "demo").stdout
@@ -107,7 +107,7 @@ def test_defaults_are_applied(muster: Muster, gateway: GatewayDouble, config: st
     assert (done.exit_code, done.stdout) == (0, "version 3 is in force\n")
     (request,) = gateway.requests("ApplyDefaults")
     assert isinstance(request, defaults_service_pb2.ApplyDefaultsRequest)
-    assert (request.document.text, request.expected_version, request.dry_run) == (CONFIG, 2, False)
+    assert (request.document.text, request.expected_revision, request.dry_run) == (CONFIG, 2, False)
     gateway.changed = False
     assert "nothing changes" in muster("apply", "-f", config).stdout
     assert muster("apply", "-f", config, "-o", "name").stdout == "3\n"
@@ -140,17 +140,17 @@ def test_defaults_are_shown(muster: Muster, gateway: GatewayDouble):
     assert muster("defaults").stderr.startswith("no defaults were applied yet")
     gateway.defaults = applied()
     assert muster("defaults").stdout == "# version 3, applied 2023-11-14 22:13:20 by ann\nkind: Defaults\n"
-    assert yaml.safe_load(muster("defaults", "-o", "yaml", "--version", "3").stdout)["version"] == "3"
+    assert yaml.safe_load(muster("defaults", "-o", "yaml", "--version", "3").stdout)["revision"] == "3"
     request = gateway.requests("GetDefaults")[-1]
     assert isinstance(request, defaults_service_pb2.GetDefaultsRequest)
-    assert request.version == 3
+    assert request.revision == 3
 
 
 async def test_the_clients_apply_and_get_defaults(gateway: GatewayDouble, address: str):
     gateway.defaults = applied()
     with Client(address) as client:
         assert client.apply_defaults(CONFIG, dry_run=True).changed
-        assert client.get_defaults().version == 3
+        assert client.get_defaults().revision == 3
     async with AsyncClient(address) as other:
-        assert (await other.apply_defaults(CONFIG, expected_version=0)).defaults.version == 3
+        assert (await other.apply_defaults(CONFIG, expected_revision=0)).defaults.revision == 3
         assert (await other.get_defaults(1)).applied_by == "ann"

@@ -90,21 +90,21 @@ def test_a_watch_draws_replicas_beneath_the_story(
     gateway.publish(
         job(
             job_pb2.PHASE_RUNNING,
-            sequence=1,
+            revision=1,
             replicas=(replica(0, job_pb2.REPLICA_STATE_RUNNING),),
             reason="all run",
         )
     )
     screen = terminal("watch", "demo")
     screen.wait_for("worker-0")
-    gateway.publish(job(job_pb2.PHASE_SUCCEEDED, sequence=2))
+    gateway.publish(job(job_pb2.PHASE_SUCCEEDED, revision=2))
     assert screen.end() == 0
     assert "\x1b[32m" in screen.seen
     assert screen.seen.rindex("demo succeeded") > screen.seen.rindex(SHOW_CURSOR)
 
 
 def test_ctrl_c_leaves_a_list_with_its_cursor(terminal: Open, gateway: GatewayDouble, job: MakeJob):
-    gateway.publish(job(job_pb2.PHASE_RUNNING, sequence=1))
+    gateway.publish(job(job_pb2.PHASE_RUNNING, revision=1))
     screen = terminal("list", "-w")
     screen.wait_for("Running")
     screen.process.send_signal(2)
@@ -113,8 +113,8 @@ def test_ctrl_c_leaves_a_list_with_its_cursor(terminal: Open, gateway: GatewayDo
 
 
 def test_no_color_is_heeded(terminal: Open, gateway: GatewayDouble, job: MakeJob):
-    gateway.publish(job(job_pb2.PHASE_RUNNING, sequence=1))
-    gateway.chunks = [("demo-worker-0", b"one\n")]
+    gateway.publish(job(job_pb2.PHASE_RUNNING, revision=1))
+    gateway.chunks = [(0, b"one\n")]
     for arguments in (("list",), ("logs", "demo")):
         screen = terminal(*arguments, NO_COLOR="1")
         assert screen.end() == 0

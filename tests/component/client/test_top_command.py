@@ -25,14 +25,14 @@ GIB = 2**30
 def shared(gateway: GatewayDouble) -> None:
     """Two nodes; on the first two jobs share a GPU."""
     train = cluster.NodeReplica(
-        name="train-worker-0",
+        replica=job_pb2.ReplicaRef(role="worker"),
         job="train",
         job_id="j-1",
         gpus=[0, 1],
         requests=Resources(gpu_milli=2000, cpu_milli=4000),
     )
     half = cluster.NodeReplica(
-        name="half-worker-0",
+        replica=job_pb2.ReplicaRef(role="worker"),
         job="half",
         job_id="j-2",
         gpus=[2],
@@ -129,7 +129,7 @@ def two_jobs(gateway: GatewayDouble, job: MakeJob, replica: MakeReplica) -> None
     """One that runs with two workers of two GPUs, one of which is leaving, and one that waits for one."""
     running = job(
         job_pb2.PHASE_RUNNING,
-        sequence=1,
+        revision=1,
         name="train",
         job_id="j-train",
         replicas=(
@@ -141,10 +141,10 @@ def two_jobs(gateway: GatewayDouble, job: MakeJob, replica: MakeReplica) -> None
     for one in running.status.replicas:
         one.name = one.name.replace("demo", "train")
     running.spec.roles[0].template.requests.gpu_milli = 2000
-    waiting = job(job_pb2.PHASE_QUEUED, sequence=2, name="waiting", job_id="j-waiting")
+    waiting = job(job_pb2.PHASE_QUEUED, revision=2, name="waiting", job_id="j-waiting")
     waiting.spec.roles[0].replicas = 1
     waiting.spec.roles[0].overrides[0].requests.gpu_milli = 500
-    ended = job(job_pb2.PHASE_SUCCEEDED, sequence=3, name="ended", job_id="j-ended")
+    ended = job(job_pb2.PHASE_SUCCEEDED, revision=3, name="ended", job_id="j-ended")
     gateway.publish(running, waiting, ended)
 
 

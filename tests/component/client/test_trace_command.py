@@ -69,7 +69,7 @@ def test_a_trace_is_drawn_when_its_last_spans_have_come(
 ):
     url, answers = store
     gateway.trace_query_url = url
-    gateway.publish(job(job_pb2.PHASE_SUCCEEDED, sequence=1))
+    gateway.publish(job(job_pb2.PHASE_SUCCEEDED, revision=1))
     answers += [b"", spans("SubmitJob", "clean up")]
     done = muster("trace", "demo")
     assert done.exit_code == 0
@@ -82,7 +82,7 @@ def test_a_store_that_is_away_or_knows_nothing_is_said(
     muster: Muster, gateway: GatewayDouble, job: MakeJob, store: tuple[str, list[bytes]]
 ):
     url, answers = store
-    gateway.publish(job(job_pb2.PHASE_SUCCEEDED, sequence=1))
+    gateway.publish(job(job_pb2.PHASE_SUCCEEDED, revision=1))
     assert muster("trace", "demo").exit_code == 4
     away = muster("trace", "demo", "--url", "http://127.0.0.1:1")
     assert (away.exit_code, "cannot reach the trace store" in away.stderr) == (5, True)
@@ -95,7 +95,7 @@ def test_every_span_of_a_job_that_has_just_ended_is_waited_for(
     muster: Muster, gateway: GatewayDouble, job: MakeJob, store: tuple[str, list[bytes]]
 ):
     url, answers = store
-    ended = job(job_pb2.PHASE_SUCCEEDED, sequence=1)
+    ended = job(job_pb2.PHASE_SUCCEEDED, revision=1)
     ended.status.finished_at.GetCurrentTime()
     ended.status.attempt = 1
     gateway.publish(ended)
@@ -109,7 +109,7 @@ def test_the_end_of_another_job_of_the_document_is_not_taken_for_its_own(
     muster: Muster, gateway: GatewayDouble, job: MakeJob, store: tuple[str, list[bytes]]
 ):
     url, answers = store
-    ended = job(job_pb2.PHASE_SUCCEEDED, sequence=1)
+    ended = job(job_pb2.PHASE_SUCCEEDED, revision=1)
     ended.status.finished_at.GetCurrentTime()
     ended.status.attempt = 1
     gateway.publish(ended)

@@ -17,18 +17,19 @@ from grpc import aio
 
 from muster_bus import Bus, BusSettings, Records
 from muster_core import events
-from muster_core.models import Job, Node, QueueSpec, Resources, Role, Template
+from muster_core.models import Job, Node, QueueSpec, ResourceLimits, Resources, Role, Template
 from muster_events.catalogue import GATEWAY, JOBS_STREAM, POD_LAUNCHER, QUEUES_BUCKET, SPEC_VALIDATOR
 from muster_events.codec import job_message, pool_message, read_job_event
 from muster_events.queues import QueuesRecord, decode_queues, encode_queues
 from muster_events.subjects import job_id_of, job_subject
 from muster_local.provision import provision_bus
-from muster_rpc.v1 import internal_service_pb2 as pb
-from muster_rpc.v1 import internal_service_pb2_grpc, queue_service_pb2
+from muster_rpc.internal.v1 import queries_pb2 as pb
+from muster_rpc.internal.v1 import queries_pb2_grpc
+from muster_rpc.v1 import queue_service_pb2
 from muster_testing.broker import Broker
 
 POOL = "local"
-LIMITED = QueueSpec(name="tight", limit=Resources(cpu=1000))
+LIMITED = QueueSpec(name="tight", limit=ResourceLimits(cpu=1000))
 PATIENCE_S = 30
 
 
@@ -57,10 +58,10 @@ class Scheduler:
         return self.heard[message]
 
     @asynccontextmanager
-    async def stub(self) -> AsyncGenerator[internal_service_pb2_grpc.PoolServiceAsyncStub]:
+    async def stub(self) -> AsyncGenerator[queries_pb2_grpc.PoolServiceAsyncStub]:
         """For questions to this copy."""
         async with aio.insecure_channel(str((await self.says("ready"))["grpc"])) as channel:
-            yield internal_service_pb2_grpc.PoolServiceStub(channel)
+            yield queries_pb2_grpc.PoolServiceStub(channel)
 
 
 @asynccontextmanager
@@ -95,7 +96,7 @@ async def pool(broker: Broker, bus: Bus) -> Records:
 
 async def submit(bus: Bus, name: str, *, queue: str, cpu: int) -> str:
     """A job as gateway and spec-validator leave it to the scheduler."""
-    job_id = job_id_of(name, 0)
+    job_id = job_id_of(name)
     template = Template(command=("true",), requests=Resources(cpu=cpu))
     job = Job(
         name=name, queue=queue, roles=(Role(name="worker", replicas=1, min=1, max=1, template=template),)
@@ -137,7 +138,7 @@ async def test_a_term_begins_with_the_queues_that_are_in_force(
         assert isinstance(await last(bus, small, ("JobPlaced",)), events.JobPlaced)
 
         answer = await ask.ListPoolQueues(pb.ListPoolQueuesRequest(name="tight"), timeout=PATIENCE_S)
-        assert (answer.version.version, answer.version.applied_by) == (3, "ann")
+        assert (answer.applied.revision, answer.applied.applied_by) == (3, "ann")
         (tight,) = answer.queues
         assert (tight.status.running, tight.status.waiting) == (1, 1)
         assert tight.status.oldest_wait_at.seconds
@@ -168,7 +169,7 @@ async def test_a_leader_that_slept_through_its_succession_changes_nothing(
         first = await ask_old.ApplyPoolQueues(
             application(queue_service_pb2.QueueSpec(name="a")), timeout=PATIENCE_S
         )
-        assert first.version.version == 1
+        assert first.applied.revision == 1
 
         old.process.send_signal(signal.SIGSTOP)
         new = await stack.enter_async_context(scheduler(broker, "new"))
@@ -186,7 +187,7 @@ async def test_a_leader_that_slept_through_its_succession_changes_nothing(
         second = await ask_new.ApplyPoolQueues(
             application(queue_service_pb2.QueueSpec(name="b")), timeout=PATIENCE_S
         )
-        assert second.version.version == 2
+        assert second.applied.revision == 2
         entry = await pool.get(POOL)
         assert entry is not None
         assert [spec.name for spec in decode_queues(entry.value).queues] == ["a", "b"]
@@ -204,7 +205,7 @@ async def test_a_request_that_was_followed_before_the_leader_died_is_not_followe
         after = await ask.ApplyPoolQueues(request, timeout=PATIENCE_S)
 
     assert before == after
-    assert after.version.version == 1
+    assert after.applied.revision == 1
     assert after.changes[0].kind == queue_service_pb2.QUEUE_CHANGE_KIND_CREATED
 
 
@@ -217,7 +218,7 @@ async def test_queues_that_cannot_be_read_stop_nobody_from_starting(
         assert isinstance(await last(bus, placed, ("JobPlaced", "JobWaiting")), events.JobPlaced)
         assert (
             "cannot be read"
-            in (await ask.ListPoolQueues(pb.ListPoolQueuesRequest(), timeout=PATIENCE_S)).version.fault
+            in (await ask.ListPoolQueues(pb.ListPoolQueuesRequest(), timeout=PATIENCE_S)).applied.error
         )
         request = application(queue_service_pb2.QueueSpec(name="tight"))
         with pytest.raises(aio.AioRpcError) as refused:
@@ -227,6 +228,6 @@ async def test_queues_that_cannot_be_read_stop_nobody_from_starting(
 
         request.prune = True
         mended = await ask.ApplyPoolQueues(request, timeout=PATIENCE_S)
-        assert (mended.version.version, mended.version.fault) == (1, "")
+        assert (mended.applied.revision, mended.applied.error) == (1, "")
         listed = await ask.ListPoolQueues(pb.ListPoolQueuesRequest(name="tight"), timeout=PATIENCE_S)
         assert listed.queues[0].status.running == 1

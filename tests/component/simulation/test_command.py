@@ -212,7 +212,7 @@ class Live(
             _job("known", 4, job_pb2.PHASE_SUCCEEDED, submitted_s=0, ran_s=300),
             _job("held", 4, job_pb2.PHASE_SUSPENDED, submitted_s=0),
         ]
-        return job_service_pb2.ListJobsResponse(jobs=jobs, total=len(jobs))
+        return job_service_pb2.ListJobsResponse(jobs=jobs, total_size=len(jobs))
 
 
 def _job(

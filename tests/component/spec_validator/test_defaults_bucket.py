@@ -11,9 +11,7 @@ import pytest_asyncio
 
 from muster_bus import BucketSpec, Bus, Records, provision
 from muster_formats.defaults import CategoryDefaults, PlatformDefaults
-from muster_spec_validator.bucket import DefaultsBucket
-from muster_spec_validator.judging import NONE_APPLIED, Applied
-from muster_spec_validator.ports import Superseded
+from muster_spec_validator.defaults import NONE_APPLIED, Applied, DefaultsBucket, Superseded
 
 
 @pytest_asyncio.fixture
@@ -39,7 +37,7 @@ def pool(name: str) -> PlatformDefaults:
 
 async def test_before_anyone_applied_anything_nothing_is_in_force(records: Records) -> None:
     async with following(DefaultsBucket(records)) as copy:
-        assert await copy.in_force() == NONE_APPLIED
+        assert await copy.current() == NONE_APPLIED
 
 
 async def test_what_was_applied_is_in_force_with_its_version_and_by_whom(records: Records) -> None:
@@ -48,22 +46,22 @@ async def test_what_was_applied_is_in_force_with_its_version_and_by_whom(records
 
     assert (applied.version, applied.defaults, applied.applied_by) == (1, pool("a"), "ann")
     assert applied.applied_at > 0
-    assert await copy.in_force() == applied
+    assert await copy.current() == applied
 
 
 async def test_a_copy_that_starts_knows_them_before_it_judges(records: Records) -> None:
     await DefaultsBucket(records).store(pool("a"), by="ann", over=0)
 
     async with following(DefaultsBucket(records)) as copy:
-        assert (await copy.in_force()).defaults == pool("a")
+        assert (await copy.current()).defaults == pool("a")
 
 
 async def test_another_copy_hears_of_them(records: Records) -> None:
     async with following(DefaultsBucket(records)) as copy:
-        await copy.in_force()
+        await copy.current()
         await DefaultsBucket(records).store(pool("a"), by="ann", over=0)
         async with asyncio.timeout(10):
-            while (await copy.in_force()).version == 0:
+            while (await copy.current()).version == 0:
                 await asyncio.sleep(0.02)
 
 
@@ -91,7 +89,7 @@ async def test_earlier_versions_can_be_read(records: Records) -> None:
     assert first is not None
     assert first.defaults == pool("a")
     assert await copy.version(7) is None
-    assert (await copy.in_force()).version == 2
+    assert (await copy.current()).version == 2
 
 
 async def test_a_version_that_cannot_be_read_leaves_the_last_one_in_force(
@@ -102,7 +100,7 @@ async def test_a_version_that_cannot_be_read_leaves_the_last_one_in_force(
     await records.put("2", b"{")
 
     assert (await copy.refresh()).version == 1
-    assert "version 2 of the platform's defaults cannot be read" in caplog.text
+    assert "version 2 of the platform defaults cannot be read" in caplog.text
 
 
 async def test_whoever_applied_is_answered_with_its_own_even_if_another_came_right_after(

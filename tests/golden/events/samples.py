@@ -158,12 +158,11 @@ SAMPLES: dict[str, msgspec.Struct] = {
         document="kind: TFJob\n",
         source_name="mnist.yaml",
         namespace="ml",
-        part=1,
     ),
     "JobSubmitted.typed": events.JobSubmitted(job_id="j-abcdefghijklmnop", request_id="r-1", spec=JOB),
     "JobValidated": events.JobValidated(job=JOB, defaults_version=7),
-    "JobSubmitted.parts": events.JobSubmitted(
-        job_id="j-abcdefghijklmnop", request_id="r-1", document="kind: Job\n", part=1, parts=2
+    "JobValidated.part": events.JobValidated(
+        job=JOB, part=1, parts=2, submission_id="j-abcdefghijklmnop", submitter="ann", submitted_at=AT
     ),
     "JobValidated.built": events.JobValidated(job=JOB, built_by="j-2345672345672345"),
     "JobRejected": events.JobRejected(problems=(WARNING,), name="mnist"),
@@ -280,6 +279,7 @@ SAMPLES: dict[str, msgspec.Struct] = {
         decided_at=AT + 1,
     ),
     "JobRecord": JobRecord(
+        submission_id="j-2345672345672345",
         job_id="j-abcdefghijklmnop",
         applied_sequence=42,
         phase=Phase.RUNNING,

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from muster_core.models import QueueElastic, QueuePolicy, QueueSpec, Resources
+from muster_core.models import QueueElastic, QueuePolicy, QueueSpec, ResourceLimits, Resources
 from muster_events.codec import UnreadableEvent
 from muster_events.queues import QueuesRecord, decode_queues, encode_queues
 
@@ -19,7 +19,7 @@ SAMPLE = QueuesRecord(
             name="vision",
             parent="research",
             guaranteed=Resources(gpu=6000),
-            limit=Resources(cpu=64_000, gpu=12_000, extended={"example.com/fpga": 2}),
+            limit=ResourceLimits(cpu=64_000, gpu=12_000, extended={"example.com/fpga": 2}),
             weight=2,
             policy=QueuePolicy.DRF,
             starvation_after_s=60,

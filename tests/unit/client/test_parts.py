@@ -69,8 +69,8 @@ def test_pauses_double_and_end_with_patience():
 
 
 def response(job_id: str, sequence: int, *, deleted: bool = False) -> job_service_pb2.WatchJobsResponse:
-    job = job_pb2.Job(job_id=job_id, sequence=sequence)
-    return job_service_pb2.WatchJobsResponse(job=job, deleted=deleted)
+    kind = job_service_pb2.WATCH_EVENT_TYPE_DELETED if deleted else job_service_pb2.WATCH_EVENT_TYPE_MODIFIED
+    return job_service_pb2.WatchJobsResponse(type=kind, job=job_pb2.Job(job_id=job_id), revision=sequence)
 
 
 def test_a_watch_of_all_resumes_a_little_early_and_drops_what_it_knows():
@@ -80,7 +80,7 @@ def test_a_watch_of_all_resumes_a_little_early_and_drops_what_it_knows():
     assert not cursor.admits(response("b", 4999))
     assert cursor.admits(response("b", 4999, deleted=True))
     assert cursor.request() == job_service_pb2.WatchJobsRequest(
-        namespace="ml", after_sequence=5000 - RESUME_OVERLAP
+        namespace="ml", after_revision=5000 - RESUME_OVERLAP
     )
 
 
@@ -91,10 +91,9 @@ def test_a_watch_of_all_forgets_what_cannot_come_again():
     assert not cursor.admits(response(f"job{4 * RESUME_OVERLAP - 1}", 4 * RESUME_OVERLAP - 1))
 
 
-def chunk(
-    data: bytes, *, replica: str = "demo-worker-0", attempt: int = 1
-) -> job_service_pb2.StreamLogsResponse:
-    return job_service_pb2.StreamLogsResponse(replica=replica, data=data, attempt=attempt)
+def chunk(data: bytes, *, index: int = 0, attempt: int = 1) -> job_service_pb2.StreamLogsResponse:
+    ref = job_pb2.ReplicaRef(role="worker", index=index, attempt=attempt)
+    return job_service_pb2.StreamLogsResponse(replica=ref, data=data)
 
 
 def test_a_log_stream_that_starts_anew_is_cut_by_what_was_told():

@@ -14,12 +14,12 @@ from muster_rpc.v1 import job_pb2
 
 START_S = 1_700_000_000
 HISTORY = (
-    ("JobSubmitted", "Submitted", "by ann"),
-    ("JobWaiting", "InsufficientResources", "needs 2 GPUs, n1 has 1"),
-    ("JobPlaced", "Placed", "attempt 1; n1: worker-0"),
-    ("ReplicasChanged", "ReplicasChanged", "worker-0 running"),
-    ("JobResized", "Grown", "dragon: 1 to 2 workers"),
-    ("CommandRequested", "cancel", "by ann"),
+    (job_pb2.JOB_EVENT_TYPE_JOB_SUBMITTED, "Submitted", "by ann"),
+    (job_pb2.JOB_EVENT_TYPE_JOB_WAITING, "InsufficientResources", "needs 2 GPUs, n1 has 1"),
+    (job_pb2.JOB_EVENT_TYPE_JOB_PLACED, "Placed", "attempt 1; n1: worker-0"),
+    (job_pb2.JOB_EVENT_TYPE_REPLICAS_CHANGED, "ReplicasChanged", "worker-0 running"),
+    (job_pb2.JOB_EVENT_TYPE_JOB_RESIZED, "Grown", "dragon: 1 to 2 workers"),
+    (job_pb2.JOB_EVENT_TYPE_COMMAND_REQUESTED, "cancel", "by ann"),
 )
 
 

@@ -17,16 +17,16 @@ BAD = ["", ".", "a.b", "a b", "*", ">", "a\n", "ä", "a/b", "a~b", "x" * 254]
 
 def test_the_job_id_is_the_requests() -> None:
     assert subjects.job_id_of("request-1") == "j-helxay5yux7tvqqn"
-    assert subjects.job_id_of("request-1") != subjects.job_id_of("request-1", 1)
+    assert subjects.job_id_of("request-1") != subjects.part_job_id(subjects.job_id_of("request-1"), 1)
     assert subjects.job_id_of("request-1") != subjects.job_id_of("request-2")
 
 
 @given(st.text(), st.integers(0, 1000))
 def test_every_request_gives_a_job_id_that_fits_a_subject(request_id: str, part: int) -> None:
-    job_id = subjects.job_id_of(request_id, part)
+    job_id = subjects.part_job_id(subjects.job_id_of(request_id), part)
 
     assert subjects.is_job_id(job_id)
-    assert job_id == subjects.job_id_of(request_id, part)
+    assert job_id == subjects.part_job_id(subjects.job_id_of(request_id), part)
     subject = subjects.job_subject(job_id, "JobPlaced")
     check_subject(subject)
     assert subjects.job_id_in(subject) == job_id

@@ -6,9 +6,17 @@ from google.protobuf import duration_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster_core.models import ELASTIC_POLICIES, QueueElastic, QueuePolicy, QueueSpec, Resources
+from muster_core.models import (
+    ELASTIC_POLICIES,
+    QueueElastic,
+    QueuePolicy,
+    QueueSpec,
+    ResourceLimits,
+    Resources,
+)
 from muster_core.scheduling import QueueReport, Reservation
-from muster_rpc.convert import queue_from_proto, queue_status_to_proto, queue_to_proto
+from muster_rpc.convert import queue_from_proto, queue_to_proto
+from muster_rpc.convert.pool import queue_status_to_proto
 from muster_rpc.v1 import queue_service_pb2 as pb
 
 resources = st.builds(Resources, cpu=st.integers(0, 10**9), gpu=st.integers(0, 10**9))
@@ -17,7 +25,9 @@ specs = st.builds(
     name=st.just("a"),
     parent=st.sampled_from(("", "b")),
     guaranteed=resources,
-    limit=resources,
+    limit=st.builds(
+        ResourceLimits, cpu=st.none() | st.integers(0, 10**9), gpu=st.none() | st.integers(0, 10**9)
+    ),
     weight=st.integers(1, 10**6),
     policy=st.sampled_from(QueuePolicy),
     starvation_after_s=st.integers(0, 10**6),
@@ -52,14 +62,14 @@ def test_what_is_not_said_is_as_in_a_document() -> None:
 def test_what_cannot_be_meant_is_said_with_its_queue() -> None:
     message = pb.QueueSpec(
         name="a",
-        policy="lifo",
+        policy=pb.QueuePolicy.ValueType(99),
         starvation_after=duration_pb2.Duration(seconds=-1),
         elastic=pb.QueueElastic(quiet=duration_pb2.Duration(seconds=-1)),
     )
     spec, problems = queue_from_proto(message)
 
     assert spec.policy is QueuePolicy.FIFO_SKIP
-    assert [problem.path for problem in problems] == ["a.policy", "a.starvation_after_s", "a.elastic.quiet_s"]
+    assert [problem.path for problem in problems] == ["a.policy", "a.starvation_after", "a.elastic.quiet"]
 
 
 def test_a_queue_is_told_as_it_is() -> None:

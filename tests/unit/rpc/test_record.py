@@ -20,13 +20,13 @@ from muster_core.models import (
     Template,
 )
 from muster_rpc.convert import (
+    event_name,
     micros_from_proto,
-    node_replica_to_proto,
     node_to_proto,
     record_to_proto,
     resources_from_proto,
 )
-from muster_rpc.v1 import job_pb2
+from muster_rpc.v1 import cluster_service_pb2, job_pb2
 
 SECOND = 1_000_000
 SUBMITTED = 1_700_000_000 * SECOND
@@ -60,7 +60,10 @@ def record(**more: object) -> JobRecord:
 
 
 def conditions(message: job_pb2.Job) -> dict[str, str]:
-    return {condition.type: condition.status for condition in message.status.conditions}
+    return {
+        condition.type: job_pb2.ConditionStatus.Name(condition.status).removeprefix("CONDITION_STATUS_")
+        for condition in message.status.conditions
+    }
 
 
 def test_a_record_says_who_and_where_it_is():
@@ -68,7 +71,7 @@ def test_a_record_says_who_and_where_it_is():
     assert (message.job_id, message.name, message.namespace) == ("j-aaaaaaaaaaaaaaaa", "demo", "ml")
     assert message.built_by == "j-bbbbbbbbbbbbbbbb"
     assert message.trace_id == "0af7651916cd43dd8448eb211c80319c"
-    assert message.sequence == 42
+    assert message.revision == 42
     assert message.status.phase == job_pb2.PHASE_RUNNING
     assert micros_from_proto(message.status.submitted_at) == SUBMITTED
     assert not message.status.HasField("finished_at")
@@ -123,22 +126,22 @@ def test_an_exit_code_of_zero_is_told_apart_from_no_exit():
 def test_a_list_carries_no_history():
     line = HistoryEntry(at=SUBMITTED, event="JobSubmitted", source="gateway", reason="Submitted")
     told = record(history=(line,))
-    assert [entry.event for entry in record_to_proto(told).status.history] == ["JobSubmitted"]
+    assert [event_name(entry.event) for entry in record_to_proto(told).status.history] == ["JobSubmitted"]
     assert not record_to_proto(told, history=False).status.history
 
 
 def test_conditions_follow_the_life_of_the_job():
     times = {"placed_at": SUBMITTED + SECOND, "running_at": SUBMITTED + 2 * SECOND}
     running = record_to_proto(record(phase=Phase.RUNNING, **times))
-    assert conditions(running) == {"Created": "True", "Placed": "True", "Running": "True"}
+    assert conditions(running) == {"Created": "TRUE", "Placed": "TRUE", "Running": "TRUE"}
 
     done = record(phase=Phase.SUCCEEDED, finished_at=SUBMITTED + 9 * SECOND, **times)
     ended = record_to_proto(done)
     assert conditions(ended) == {
-        "Created": "True",
-        "Placed": "False",
-        "Running": "False",
-        "Succeeded": "True",
+        "Created": "TRUE",
+        "Placed": "FALSE",
+        "Running": "FALSE",
+        "Succeeded": "TRUE",
     }
     assert micros_from_proto(ended.status.conditions[-1].last_transition_at) == SUBMITTED + 9 * SECOND
 
@@ -147,7 +150,11 @@ def test_a_failed_condition_says_why():
     reason = Reason(code="BackoffLimitExceeded", message="worker-0 failed 4 times", numbers={"failures": 4})
     failed = record_to_proto(record(phase=Phase.TIMED_OUT, reason=reason, finished_at=SUBMITTED + SECOND))
     last = failed.status.conditions[-1]
-    assert (last.type, last.status, last.reason) == ("Failed", "True", "BackoffLimitExceeded")
+    assert (last.type, last.status, last.reason) == (
+        "Failed",
+        job_pb2.CONDITION_STATUS_TRUE,
+        "BackoffLimitExceeded",
+    )
     assert failed.status.reason.numbers["failures"] == 4
 
 
@@ -170,16 +177,9 @@ def test_a_node_tells_what_stands_on_it():
         taints=(Taint(key="gpu", value="yes"),),
     )
     held = Resources(cpu=500, gpu=1000)
-    stands = node_replica_to_proto(
-        name="demo-worker-0",
-        job="demo",
-        job_id="j-aaaaaaaaaaaaaaaa",
-        state=ReplicaState.RUNNING,
-        requests=held,
-        gpus=(1,),
-    )
-    message = node_to_proto(node, pool="local", allocated=held, replicas=[stands])
+    replica = cluster_service_pb2.NodeReplica(job="demo", job_id="j-aaaaaaaaaaaaaaaa", gpus=[1])
+    message = node_to_proto(node, pool="local", allocated=held, replicas=[replica])
     assert (message.name, message.pool, message.ready) == ("n1", "local", True)
     assert resources_from_proto(message.allocated) == held
-    assert message.taints[0].effect == "NoSchedule"
+    assert message.taints[0].effect == job_pb2.TAINT_EFFECT_NO_SCHEDULE
     assert list(message.replicas[0].gpus) == [1]

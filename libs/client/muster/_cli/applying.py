@@ -90,7 +90,7 @@ def apply_queues(ctx: click.Context, state: State, application: Application) -> 
             source_name=given.name,
             prune=application.prune,
             dry_run=dry_run is not None,
-            expected_version=application.expected_version,
+            expected_revision=application.expected_version,
         )
 
     answer = answered(ctx, state, given, ask)
@@ -133,7 +133,7 @@ def _told(answer: queue_service_pb2.ApplyQueuesResponse, *, dry_run: bool) -> li
     would = "would be " if dry_run else ""
     kinds = {change.name: queue_change_from_proto(change) for change in answer.changes}
     lines = [f"{name} {would}{kind or 'applied'}" for name, kind in kinds.items()]
-    version = answer.version.version
+    version = answer.applied.revision
     if all(kind == "unchanged" for kind in kinds.values()):
         return [*lines, f"nothing changes: version {version} of the queues has these already"]
     if dry_run:

@@ -12,7 +12,7 @@ from muster._cli import words
 from muster._cli.amounts import unsaid
 from muster._cli.tables import print_table, table
 from muster_core.scheduling.placement.words import amount_in_words, listed, name_in_words
-from muster_rpc.convert import phase_from_proto
+from muster_rpc.convert import constraint_name, phase_from_proto
 from muster_rpc.v1 import explanation_pb2
 
 _AHEAD_NAMED = 5
@@ -27,7 +27,7 @@ def print_explanation(console: Console, said: explanation_pb2.Explanation, now: 
         console.print()
         print_table(console, drawn)
     stands = [f"{label}: {what}" for label, what in standing(said, now)]
-    for heading, lines in (("", stands), ("What helps:", [f"  - {one}" for one in said.remedies])):
+    for heading, lines in (("", stands), ("What helps:", [f"  - {one.message}" for one in said.remedies])):
         if lines:
             console.print()
         if lines and heading:
@@ -49,9 +49,10 @@ def _head(said: explanation_pb2.Explanation, now: float) -> Iterator[Text]:
         yield Text(f"  {', '.join(more)}", style="dim")
     for note in said.notes:
         yield Text(f"  {note}")
-    if said.HasField("said_at"):
+    if said.HasField("recorded_at"):
         yield Text(
-            f"  as of {words.moment(said.said_at)}, {words.since(said.said_at, now)} ago", style="yellow"
+            f"  as of {words.moment(said.recorded_at)}, {words.since(said.recorded_at, now)} ago",
+            style="yellow",
         )
 
 
@@ -76,7 +77,10 @@ def _tables(said: explanation_pb2.Explanation) -> Iterator[Table]:
         headers = ("RESOURCE", "NEEDED", "FREE", "SHORT", "FREE ON NODES")
         yield table(headers, rows, right=headers[1:])
     if said.ruled_out:
-        rows = [(_of(one.nodes, said.nodes), one.constraint, one.message) for one in said.ruled_out]
+        rows = [
+            (_of(one.nodes, said.nodes), constraint_name(one.constraint), one.message)
+            for one in said.ruled_out
+        ]
         yield table(("NODES", "EXCLUDED BY", "WHY"), rows, right=("NODES",))
     if said.roles:
         rows = [
@@ -87,7 +91,7 @@ def _tables(said: explanation_pb2.Explanation) -> Iterator[Table]:
                 str(one.wanted),
                 str(one.max),
                 str(one.surplus),
-                str(one.room_for),
+                str(one.can_add),
             )
             for one in said.roles
         ]
@@ -107,10 +111,10 @@ def standing(said: explanation_pb2.Explanation, now: float) -> Iterator[tuple[st
         yield "Queue", said.queue
     if said.HasField("not_before"):
         yield "Not before", _when(words.instant(said.not_before), now)
-    if said.HasField("behind"):
-        yield f"Kept for {said.behind.name}", _kept(said.behind, now)
-    if said.HasField("reserved"):
-        yield "Kept for it", _kept(said.reserved, now)
+    if said.HasField("blocked_by"):
+        yield f"Kept for {said.blocked_by.name}", _kept(said.blocked_by, now)
+    if said.HasField("reservation"):
+        yield "Kept for it", _kept(said.reservation, now)
     if said.HasField("expected_start"):
         start = words.instant(said.expected_start)
         when = _when(start, now) if start > now else "at any moment"
@@ -119,11 +123,11 @@ def standing(said: explanation_pb2.Explanation, now: float) -> Iterator[tuple[st
         yield "Expected start", said.expected_from
 
 
-def _kept(kept: explanation_pb2.KeptRoom, now: float) -> str:
+def _kept(kept: explanation_pb2.Reservation, now: float) -> str:
     parts = [f"room on {listed(kept.nodes, _NODES_NAMED)}"]
-    if kept.HasField("since"):
-        parts.append(f"for {words.since(kept.since, now)}")
-    parts.append("which it may preempt" if kept.forced else "since it waited too long")
+    if kept.HasField("reserved_at"):
+        parts.append(f"for {words.since(kept.reserved_at, now)}")
+    parts.append("which it may preempt" if kept.freed else "since it waited too long")
     return ", ".join(parts)
 
 

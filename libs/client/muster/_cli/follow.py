@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from muster._cli import words
 from muster._cli.scribe import LogLines, Scribe
 from muster._cli.story import Story
 from muster._cursors import LogCursor
+from muster._references import replica_label
 from muster.aio import AsyncClient
 from muster.errors import MusterError
 from muster_rpc.v1 import job_pb2
@@ -72,7 +72,7 @@ class Follower:
         try:
             async for chunk in self._client.logs(self._job_id, follow=follow):
                 if self._lines and (news := self._cursor.news(chunk)) is not None:
-                    self._lines.write(words.short_name(job, news.replica), news.data)
+                    self._lines.write(replica_label(news.replica), news.data)
             self._complete = True
         except MusterError as error:
             if self._scribe:

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from muster._cli import words
 from muster._cli.tables import Cell, table
+from muster_core.models import replica_name
 from muster_core.scheduling.placement.words import counted
 from muster_rpc.v1 import cluster_service_pb2, job_pb2
 
@@ -27,7 +28,7 @@ def replica_table(nodes: Sequence[cluster_service_pb2.Node]) -> Table | None:
     rows = [
         (
             one.name,
-            replica.name,
+            replica_name(replica.job, replica.replica.role, replica.replica.index),
             replica.job or replica.job_id,
             job_pb2.ReplicaState.Name(replica.state).removeprefix("REPLICA_STATE_").lower(),
             words.gpu_list(replica.gpus),

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from muster._cli import words
 from muster._cli.tables import Cell, table
+from muster_core.models import QueueElastic, QueueSpec, ResourceLimits, Resources
 from muster_core.scheduling.placement.words import demand_in_words
 from muster_formats.names import Schema
 from muster_formats.queues import to_native_queue
@@ -35,18 +36,18 @@ def tree_table(queues: Sequence[queue_service_pb2.Queue], now: float) -> Table:
 
 def queue_sheet(queue: queue_service_pb2.Queue, now: float) -> Iterator[tuple[str, str]]:
     """Print one queue as labels and values."""
-    spec, status = queue.spec, queue.status
+    spec, status = queue_from_proto(queue.spec)[0], queue.status
     yield "Name", spec.name
     yield "Parent", spec.parent or "(the top)"
-    yield "Guaranteed", amounts(spec.guaranteed) or "nothing"
-    yield "Limit", amounts(spec.limit) or "none"
+    yield "Guaranteed", _listed(spec.guaranteed) or "nothing"
+    yield "Limit", _listed(spec.limit) or "none"
     yield "Weight", str(spec.weight)
-    yield "Policy", spec.policy
-    yield "Room is kept", f"after {words.age(spec.starvation_after.seconds)}"
+    yield "Policy", spec.policy.value
+    yield "Room is kept", f"after {words.age(spec.starvation_after_s)}"
     yield "Takes room", _takes(spec)
     if spec.namespaces:
         yield "Namespaces", ", ".join(spec.namespaces)
-    if spec.HasField("elastic"):
+    if spec.elastic is not None:
         yield "Elastic", _elastic(spec.elastic)
     yield "Used", amounts(status.allocated) or "nothing"
     if borrowed := amounts(status.borrowed):
@@ -76,8 +77,13 @@ def documents(queues: Sequence[queue_service_pb2.Queue]) -> list[Schema]:
 
 def amounts(resources: job_pb2.Resources) -> str:
     """Return ``4 CPU, 2 GPU``, or an empty text."""
-    named = resources_from_proto(resources).amounts().items()
-    return ", ".join(demand_in_words(name, amount) for name, amount in named if amount)
+    return _listed(resources_from_proto(resources))
+
+
+def _listed(resources: Resources | ResourceLimits) -> str:
+    named = resources.amounts().items()
+    zero = isinstance(resources, ResourceLimits)
+    return ", ".join(demand_in_words(name, amount) for name, amount in named if amount or zero)
 
 
 def percent(milli: int) -> str:
@@ -86,11 +92,11 @@ def percent(milli: int) -> str:
 
 
 def _row(name: Cell, queue: queue_service_pb2.Queue, now: float) -> tuple[Cell, ...]:
-    spec, status = queue.spec, queue.status
+    spec, status = queue_from_proto(queue.spec)[0], queue.status
     return (
         name,
-        amounts(spec.guaranteed) or "-",
-        amounts(spec.limit) or "-",
+        _listed(spec.guaranteed) or "-",
+        _listed(spec.limit) or "-",
         amounts(status.allocated) or "-",
         percent(status.share_milli),
         percent(status.fair_share_milli),
@@ -105,7 +111,7 @@ def _oldest(status: queue_service_pb2.QueueStatus, now: float) -> str:
     return words.since(status.oldest_wait_at, now)
 
 
-def _takes(spec: queue_service_pb2.QueueSpec) -> str:
+def _takes(spec: QueueSpec) -> str:
     whom = [
         *(["its guarantee from borrowers"] if spec.reclaims else []),
         *(["lower priorities within it"] if spec.preempts_within else []),
@@ -113,13 +119,13 @@ def _takes(spec: queue_service_pb2.QueueSpec) -> str:
     return ", ".join(whom) or "from nobody"
 
 
-def _elastic(elastic: queue_service_pb2.QueueElastic) -> str:
+def _elastic(elastic: QueueElastic) -> str:
     parts = [
         elastic.policy or "the platform's policy",
-        f"after an idle period of {words.age(elastic.quiet.seconds)}",
+        f"after an idle period of {words.age(elastic.quiet_s)}",
     ]
-    if elastic.cool_down.seconds:
-        parts.append(f"{words.age(elastic.cool_down.seconds)} apart")
+    if elastic.cool_down_s:
+        parts.append(f"{words.age(elastic.cool_down_s)} apart")
     if elastic.step:
         parts.append(f"at most {elastic.step} at once")
     return ", ".join([*parts, f"for a gain of at least {elastic.min_gain / 1000:g} workers"])

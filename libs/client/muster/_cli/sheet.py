@@ -11,6 +11,7 @@ from rich.text import Text
 from muster._cli import words
 from muster._cli.explanation import standing
 from muster._cli.tables import print_table, table
+from muster_rpc.convert import event_name
 from muster_rpc.v1 import explanation_pb2, job_pb2
 
 _STATE_STYLES = {
@@ -148,7 +149,7 @@ def _framework(spec: job_pb2.JobSpec) -> str:
 def _defaults(applied: job_pb2.AppliedDefaults) -> str:
     category = job_pb2.Category.Name(applied.category).removeprefix("CATEGORY_").lower()
     filled = ", ".join(applied.fields) or "no defaults apply"
-    return f"{filled} (version {applied.version} for {category})"
+    return f"{filled} (version {applied.revision} for {category})"
 
 
 def _role(job: job_pb2.Job, role: job_pb2.Role) -> str:
@@ -222,10 +223,14 @@ def _reason(reason: job_pb2.Reason) -> str:
 
 def _conditions(job: job_pb2.Job, now: float) -> Table:
     rows = [
-        (one.type, one.status, words.since(one.last_transition_at, now), one.reason)
+        (one.type, _status(one), words.since(one.last_transition_at, now), one.reason)
         for one in job.status.conditions
     ]
     return table(("CONDITION", "STATUS", "FOR", "REASON"), rows)
+
+
+def _status(condition: job_pb2.Condition) -> str:
+    return job_pb2.ConditionStatus.Name(condition.status).removeprefix("CONDITION_STATUS_").capitalize()
 
 
 def _history(job: job_pb2.Job, now: float) -> Table:
@@ -236,7 +241,7 @@ def _history(job: job_pb2.Job, now: float) -> Table:
             clock(entry.at),
             f"+{words.duration(words.instant(entry.at) - first)}",
             entry.source,
-            entry.event,
+            event_name(entry.event),
             _what(entry),
         )
         for entry in job.status.history
@@ -245,7 +250,7 @@ def _history(job: job_pb2.Job, now: float) -> Table:
 
 
 def _what(entry: job_pb2.HistoryEntry) -> str:
-    if entry.event == "CommandRequested":
+    if entry.event == job_pb2.JOB_EVENT_TYPE_COMMAND_REQUESTED:
         return f"{entry.reason} {entry.message}".strip()
     return entry.message or entry.reason
 

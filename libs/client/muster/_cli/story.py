@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from muster._cli import words
+from muster_rpc.convert import event_name
 from muster_rpc.v1 import job_pb2
 
 _WORDS = {
@@ -102,19 +103,20 @@ def _reason_of(job: job_pb2.Job) -> str:
 
 
 def _moment(entry: job_pb2.HistoryEntry) -> Moment:
-    return (entry.at.ToMicroseconds(), entry.event, entry.message)
+    return (entry.at.ToMicroseconds(), event_name(entry.event), entry.message)
 
 
 def _line(entry: job_pb2.HistoryEntry) -> Line:
-    word = _WORDS.get(entry.event, entry.event)
+    event = event_name(entry.event)
+    word = _WORDS.get(event, event)
     text = entry.message
-    if entry.event in _REASONED:
+    if event in _REASONED:
         text = (
             f"{entry.message} ({entry.reason})"
             if entry.message and entry.reason
             else entry.message or entry.reason
         )
-    elif entry.event == "CommandRequested":
+    elif event == "CommandRequested":
         text = f"{entry.reason} {entry.message}".strip()
     if not text and entry.reason.lower() != word:
         text = entry.reason

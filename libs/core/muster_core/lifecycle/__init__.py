@@ -4,7 +4,7 @@ from muster_core.lifecycle.decide import Finish, Forget, LifeInstruction, Restar
 from muster_core.lifecycle.invariants import check_record
 from muster_core.lifecycle.misses import avoided_at, was_taken
 from muster_core.lifecycle.reconcile import Report, Start, Step, Stop, next_work, reconcile
-from muster_core.lifecycle.reducer import Folded, apply_event
+from muster_core.lifecycle.reducer import Folded, apply_event, begins_record
 from muster_core.lifecycle.retention import Retention
 from muster_core.lifecycle.starting import late_joiners, start_due, start_timeout_of, unstarted
 
@@ -21,6 +21,7 @@ __all__ = [
     "Stop",
     "apply_event",
     "avoided_at",
+    "begins_record",
     "check_record",
     "decide",
     "late_joiners",

@@ -64,6 +64,8 @@ def apply_event(record: JobRecord | None, stored: events.StoredEvent) -> Folded:
     if record is None:
         if isinstance(stored.event, events.JobSubmitted):
             return Folded(_submitted(stored, stored.event))
+        if isinstance(stored.event, events.JobValidated) and stored.event.part:
+            return Folded(_later_part(stored, stored.event))
         return Folded(None, f"{_name(stored.event)} of a job that was never submitted")
     if stored.sequence <= record.applied_sequence:
         return Folded(record)
@@ -89,6 +91,26 @@ def _submitted(stored: events.StoredEvent, event: events.JobSubmitted) -> JobRec
         submitted_at=stored.at,
     )
     return with_history(record, stored)
+
+
+def _later_part(stored: events.StoredEvent, event: events.JobValidated) -> JobRecord:
+    """The record of a job that is not the first of its document: it begins with its validation."""
+    record = JobRecord(
+        job_id=stored.job_id,
+        applied_sequence=stored.sequence,
+        submission_id=event.submission_id,
+        submitter=event.submitter,
+        trace=stored.traceparent,
+        submitted_at=event.submitted_at,
+    )
+    return with_history(_validated(record, event, stored.at), stored)
+
+
+def begins_record(event: events.JobEvent) -> bool:
+    """Whether an event is the first of its job."""
+    return isinstance(event, events.JobSubmitted) or (
+        isinstance(event, events.JobValidated) and event.part > 0
+    )
 
 
 def _moved(record: JobRecord, stored: events.StoredEvent) -> tuple[JobRecord, str | None]:

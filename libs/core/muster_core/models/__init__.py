@@ -50,7 +50,7 @@ from muster_core.models.record import (
     Throughput,
     replica_name,
 )
-from muster_core.models.resources import GPU_MILLI, Resources
+from muster_core.models.resources import GPU_MILLI, ResourceLimits, Resources
 
 __all__ = [
     "DEFAULT_QUEUE",
@@ -84,6 +84,7 @@ __all__ = [
     "Rendezvous",
     "ReplicaRecord",
     "ReplicaState",
+    "ResourceLimits",
     "Resources",
     "RestartPolicy",
     "RestartScope",

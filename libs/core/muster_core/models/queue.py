@@ -6,7 +6,7 @@ import enum
 
 import msgspec
 
-from muster_core.models.resources import Resources
+from muster_core.models.resources import ResourceLimits, Resources
 
 DEFAULT_QUEUE = "default"
 """The queue that always exists, at the top of the tree."""
@@ -54,7 +54,7 @@ class QueueElastic(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_def
 class QueueSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A queue as applied. Queues form a tree: ``parent`` is empty at the top.
 
-    A resource that ``guaranteed`` or ``limit`` does not name (0) is not guaranteed and not limited. ``weight`` is the
+    A resource that ``limit`` does not name is unlimited; a limit of 0 allows none of it. ``weight`` is the
     share among siblings. After ``starvation_after_s`` seconds a waiting job gets a reservation. ``preempts_within`` lets
     jobs preempt lower priorities of the queue, ``reclaims`` lets it take its guarantee back from borrowers. Jobs of
     ``namespaces`` that name no queue wait here. Without ``elastic`` the platform's settings apply.
@@ -63,7 +63,7 @@ class QueueSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
     name: str
     parent: str = ""
     guaranteed: Resources = Resources()
-    limit: Resources = Resources()
+    limit: ResourceLimits = ResourceLimits()
     weight: int = 1
     policy: QueuePolicy = QueuePolicy.FIFO_SKIP
     starvation_after_s: int = 30

@@ -139,7 +139,8 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
     """The state of a job after the event at stream sequence ``applied_sequence``.
 
     ``replicas`` holds the replicas of the current attempt, and those of earlier ones until their end is confirmed.
-    ``job`` is absent until validation. ``trace`` is the traceparent of the submission. ``built_by`` is the id of the
+    ``job`` is absent until validation. ``submission_id`` is the id of the first job of the same
+    document, empty for that job itself. ``trace`` is the traceparent of the submission. ``built_by`` is the id of the
     build job that must succeed first. ``restarts`` counts restarts in a row, the last of which was due at
     ``restarted_at``. ``queued_at`` decides the queue position, ``waiting_since`` is the start of the current wait.
     ``resized_by`` is the policy of the last resize of this attempt. ``suspended`` is the user's last request (None:
@@ -152,6 +153,7 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
 
     job_id: str
     applied_sequence: int
+    submission_id: str = ""
     phase: Phase = Phase.SUBMITTED
     name: str = ""
     job: Job | None = None

@@ -61,3 +61,25 @@ class Resources(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
             ephemeral_storage=self.ephemeral_storage + sign * other.ephemeral_storage,
             extended=extended,
         )
+
+
+class ResourceLimits(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """Limits by resource, in the units of ``Resources``. None is unlimited, 0 allows none of the resource."""
+
+    cpu: int | None = None
+    memory: int | None = None
+    gpu: int | None = None
+    gpu_memory: int | None = None
+    ephemeral_storage: int | None = None
+    extended: dict[str, int] = {}
+
+    def amounts(self) -> dict[str, int]:
+        """The limited resources by the names that ``Resources.amounts`` uses."""
+        named = {
+            "cpu": self.cpu,
+            "memory": self.memory,
+            "gpu": self.gpu,
+            "gpu_memory": self.gpu_memory,
+            "ephemeral_storage": self.ephemeral_storage,
+        }
+        return {name: amount for name, amount in named.items() if amount is not None} | self.extended

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from muster_core.models import (
     Build,
     ElasticPolicy,
@@ -9,6 +12,7 @@ from muster_core.models import (
     Job,
     PlacementPolicy,
     Rendezvous,
+    ResourceLimits,
     Resources,
     Role,
     RunPolicy,
@@ -153,6 +157,22 @@ def native_amounts(resources: Resources) -> Schema:
         ephemeralStorage=resources.ephemeral_storage and format_bytes(resources.ephemeral_storage),
     )
     return {**named, **resources.extended}
+
+
+def native_limits(limits: ResourceLimits) -> Schema:
+    """Limits in the native form; 0 is a limit."""
+    forms: dict[str, tuple[str, Callable[[int], Any]]] = {
+        "cpu": ("cpu", format_cpu),
+        "memory": ("memory", format_bytes),
+        "gpu": ("gpu", format_gpu),
+        "gpu_memory": ("gpuMemory", format_bytes),
+        "ephemeral_storage": ("ephemeralStorage", format_bytes),
+    }
+    said: Schema = {}
+    for name, amount in limits.amounts().items():
+        key, form = forms.get(name, (name, int))
+        said[key] = form(amount)
+    return said
 
 
 def _toleration(toleration: Toleration) -> Schema:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from muster_core.models import Resources
+from muster_core.models import ResourceLimits, Resources
 from muster_core.models.problem_codes import Code
 from muster_core.quantities import MAX_AMOUNT, QuantityError, parse_bytes, parse_cpu, parse_quantity
 from muster_formats.cursor import Cursor, nearest
@@ -131,16 +131,22 @@ def add_up(
 
 def to_resources(amounts: Amounts) -> Resources:
     """The model of some amounts."""
+    named, extended = _by_field(amounts)
+    return Resources(**named, extended=extended)
+
+
+def to_limits(amounts: Amounts) -> ResourceLimits:
+    """The model of some limits; a resource without an amount is unlimited."""
+    named, extended = _by_field(amounts)
+    return ResourceLimits(**named, extended=extended)
+
+
+def _by_field(amounts: Amounts) -> tuple[dict[str, int], dict[str, int]]:
+    """The amounts that have a field of their own, and the others; each capped."""
     known = ("cpu", "memory", "gpu", "gpu_memory", "ephemeral_storage")
     capped = {name: min(amount, MAX_AMOUNT) for name, amount in amounts.items()}
-    return Resources(
-        cpu=capped.get("cpu", 0),
-        memory=capped.get("memory", 0),
-        gpu=capped.get("gpu", 0),
-        gpu_memory=capped.get("gpu_memory", 0),
-        ephemeral_storage=capped.get("ephemeral_storage", 0),
-        extended={name: amount for name, amount in capped.items() if name not in known},
-    )
+    named = {name: capped.pop(name) for name in known if name in capped}
+    return named, capped
 
 
 def kind_of_resource(key: str) -> tuple[str, Callable[[object], int], str]:

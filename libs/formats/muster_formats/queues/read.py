@@ -12,7 +12,7 @@ from muster_core.scheduling import validate_queues
 from muster_formats.cursor import Cursor
 from muster_formats.native.keys import API_VERSION
 from muster_formats.native.roles import read_amounts
-from muster_formats.pods.resource_lists import to_resources
+from muster_formats.pods.resource_lists import to_limits, to_resources
 from muster_formats.problems import Problems, Spot, shown
 from muster_formats.queues.keys import (
     KIND,
@@ -135,8 +135,8 @@ def _spec(name: str, spec: Section) -> QueueSpec:
     return QueueSpec(
         name=name,
         parent=spec.get(QueueSpecKeys.parent) or "",
-        guaranteed=_amounts(spec.get(QueueSpecKeys.guaranteed), "guarantees nothing"),
-        limit=_amounts(spec.get(QueueSpecKeys.limit), "is no limit"),
+        guaranteed=_guaranteed(spec.get(QueueSpecKeys.guaranteed)),
+        limit=to_limits(read_amounts(spec.get(QueueSpecKeys.limit), QueueAmountKeys)),
         weight=spec.get(QueueSpecKeys.weight) or usual.weight,
         policy=spec.get(QueueSpecKeys.policy) or QueuePolicy.FIFO_SKIP,
         starvation_after_s=usual.starvation_after_s if starvation is None else starvation,
@@ -147,12 +147,14 @@ def _spec(name: str, spec: Section) -> QueueSpec:
     )
 
 
-def _amounts(section: Section | None, nothing: str) -> Resources:
-    """The amounts; of one that is 0 it is told that it says ``nothing``."""
+def _guaranteed(section: Section | None) -> Resources:
+    """The amounts; one that is 0 has no effect and is warned about."""
     amounts = read_amounts(section, QueueAmountKeys)
     for key, cursor in section.cursor.items().items() if section else ():
         if cursor.node.text == "0":
-            cursor.problems.warn(Code.NOT_ACTED_UPON, cursor.spot, f"{key}: 0 {nothing}", fix="leave it out")
+            cursor.problems.warn(
+                Code.NOT_ACTED_UPON, cursor.spot, f"{key}: 0 guarantees nothing", fix="leave it out"
+            )
     return to_resources(amounts)
 
 

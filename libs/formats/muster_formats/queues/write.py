@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from muster_core.models import QueueElastic, QueueSpec
 from muster_core.quantities import format_cpu, format_duration
-from muster_formats.export.native import native_amounts
+from muster_formats.export.native import native_amounts, native_limits
 from muster_formats.export.yaml_text import yaml_text
 from muster_formats.names import Schema
 from muster_formats.native.keys import API_VERSION
@@ -22,7 +22,7 @@ def to_native_queue(spec: QueueSpec) -> Schema:
         said["parent"] = spec.parent
     if guaranteed := native_amounts(spec.guaranteed):
         said["guaranteed"] = guaranteed
-    if limit := native_amounts(spec.limit):
+    if limit := native_limits(spec.limit):
         said["limit"] = limit
     if spec.weight != usual.weight:
         said["weight"] = spec.weight

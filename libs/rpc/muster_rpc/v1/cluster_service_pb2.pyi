@@ -29,17 +29,14 @@ class Taint(_message.Message):
     VALUE_FIELD_NUMBER: _builtins.int
     EFFECT_FIELD_NUMBER: _builtins.int
     key: _builtins.str
-    """Key."""
     value: _builtins.str
-    """Value."""
-    effect: _builtins.str
-    """NoSchedule, PreferNoSchedule or NoExecute."""
+    effect: _job_pb2.TaintEffect.ValueType
     def __init__(
         self,
         *,
         key: _builtins.str = ...,
         value: _builtins.str = ...,
-        effect: _builtins.str = ...,
+        effect: _job_pb2.TaintEffect.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -55,41 +52,39 @@ class NodeReplica(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    NAME_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    REPLICA_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     REQUESTS_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
-    JOB_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    """{job}-{role}-{index}."""
     job_id: _builtins.str
-    """Its job."""
-    state: _job_pb2.ReplicaState.ValueType
-    """Where it stands."""
     job: _builtins.str
-    """Its job's name."""
+    """The name of the job."""
+    state: _job_pb2.ReplicaState.ValueType
+    @_builtins.property
+    def replica(self) -> _job_pb2.ReplicaRef: ...
     @_builtins.property
     def requests(self) -> _job_pb2.Resources:
-        """What it holds."""
+        """What the replica holds of the node."""
 
     @_builtins.property
     def gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Its GPUs."""
+        """The indices of its GPUs."""
 
     def __init__(
         self,
         *,
-        name: _builtins.str = ...,
         job_id: _builtins.str = ...,
+        job: _builtins.str = ...,
+        replica: _job_pb2.ReplicaRef | None = ...,
         state: _job_pb2.ReplicaState.ValueType = ...,
         requests: _job_pb2.Resources | None = ...,
         gpus: _abc.Iterable[_builtins.int] | None = ...,
-        job: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["requests", b"requests"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["replica", b"replica", "requests", b"requests"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpus", b"gpus", "job", b"job", "job_id", b"job_id", "name", b"name", "requests", b"requests", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpus", b"gpus", "job", b"job", "job_id", b"job_id", "replica", b"replica", "requests", b"requests", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -97,7 +92,7 @@ Global___NodeReplica: _TypeAlias = NodeReplica  # noqa: Y015
 
 @_typing.final
 class Node(_message.Message):
-    """A node: what it offers and what is used."""
+    """A node: its capacity and its use."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -134,20 +129,17 @@ class Node(_message.Message):
     REPLICAS_FIELD_NUMBER: _builtins.int
     GPU_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Name."""
     pool: _builtins.str
-    """Its pool."""
     ready: _builtins.bool
-    """Whether it takes replicas."""
+    """Whether the node takes replicas."""
     unschedulable: _builtins.bool
-    """Whether an operator has closed it."""
+    """Whether the node is cordoned."""
     address: _builtins.str
-    """Its address."""
     gpu_memory_bytes: _builtins.int
-    """Memory of each of its GPUs, in bytes; 0 where it is not known."""
+    """The memory of each of its GPUs; 0 if unknown."""
     @_builtins.property
     def allocatable(self) -> _job_pb2.Resources:
-        """What it offers."""
+        """What the node offers."""
 
     @_builtins.property
     def allocated(self) -> _job_pb2.Resources:
@@ -155,20 +147,14 @@ class Node(_message.Message):
 
     @_builtins.property
     def foreign(self) -> _job_pb2.Resources:
-        """What others use."""
+        """What other pods use."""
 
     @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Labels."""
-
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
-    def taints(self) -> _containers.RepeatedCompositeFieldContainer[Global___Taint]:
-        """Taints."""
-
+    def taints(self) -> _containers.RepeatedCompositeFieldContainer[Global___Taint]: ...
     @_builtins.property
-    def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeReplica]:
-        """What stands on it."""
-
+    def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeReplica]: ...
     def __init__(
         self,
         *,
@@ -195,8 +181,6 @@ Global___Node: _TypeAlias = Node  # noqa: Y015
 
 @_typing.final
 class GetClusterRequest(_message.Message):
-    """See GetCluster."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -212,16 +196,14 @@ Global___GetClusterRequest: _TypeAlias = GetClusterRequest  # noqa: Y015
 
 @_typing.final
 class GetClusterResponse(_message.Message):
-    """See GetCluster."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     VERSION_FIELD_NUMBER: _builtins.int
     TRACE_QUERY_URL_FIELD_NUMBER: _builtins.int
     version: _builtins.str
-    """The gateway's version."""
+    """The version of the gateway."""
     trace_query_url: _builtins.str
-    """Base address of a Jaeger query API (v3) that holds the traces; empty: none is known."""
+    """The base address of the Jaeger query API (v3) that has the traces; empty if none is configured."""
     def __init__(
         self,
         *,
@@ -238,16 +220,14 @@ Global___GetClusterResponse: _TypeAlias = GetClusterResponse  # noqa: Y015
 
 @_typing.final
 class ListNodesRequest(_message.Message):
-    """See ListNodes."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """At most 1000; 200 unless said."""
+    """200 by default, at most 1000."""
     page_token: _builtins.str
-    """From the previous answer."""
+    """next_page_token of the previous page."""
     def __init__(
         self,
         *,
@@ -264,8 +244,6 @@ Global___ListNodesRequest: _TypeAlias = ListNodesRequest  # noqa: Y015
 
 @_typing.final
 class ListNodesResponse(_message.Message):
-    """See ListNodes."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     NODES_FIELD_NUMBER: _builtins.int
@@ -292,13 +270,10 @@ Global___ListNodesResponse: _TypeAlias = ListNodesResponse  # noqa: Y015
 
 @_typing.final
 class GetNodeRequest(_message.Message):
-    """See GetNode."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name."""
     def __init__(
         self,
         *,
@@ -314,15 +289,11 @@ Global___GetNodeRequest: _TypeAlias = GetNodeRequest  # noqa: Y015
 
 @_typing.final
 class GetNodeResponse(_message.Message):
-    """See GetNode."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     NODE_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def node(self) -> Global___Node:
-        """The node."""
-
+    def node(self) -> Global___Node: ...
     def __init__(
         self,
         *,

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ClusterServiceStub:
-    """Nodes and what stands on them. Served by the gateway.
+    """Reads nodes and their replicas. Served by the gateway.
     """
 
     def __init__(self, channel):
@@ -53,25 +53,25 @@ class ClusterServiceStub:
 
 
 class ClusterServiceServicer:
-    """Nodes and what stands on them. Served by the gateway.
+    """Reads nodes and their replicas. Served by the gateway.
     """
 
     def GetCluster(self, request, context):
-        """What this Muster is and where its traces are.
+        """Gets the version and the trace store of this installation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListNodes(self, request, context):
-        """Every node of the pools.
+        """Lists the nodes of the pool by name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetNode(self, request, context):
-        """One node.
+        """Gets a node by name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,7 +104,7 @@ def add_ClusterServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ClusterService:
-    """Nodes and what stands on them. Served by the gateway.
+    """Reads nodes and their replicas. Served by the gateway.
     """
 
     @staticmethod

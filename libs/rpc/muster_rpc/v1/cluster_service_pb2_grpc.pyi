@@ -27,33 +27,33 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ClusterServiceStub:
-    """Nodes and what stands on them. Served by the gateway."""
+    """Reads nodes and their replicas. Served by the gateway."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ClusterServiceAsyncStub: ...
     GetCluster: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.GetClusterRequest, _cluster_service_pb2.GetClusterResponse]
-    """What this Muster is and where its traces are."""
+    """Gets the version and the trace store of this installation."""
     ListNodes: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.ListNodesRequest, _cluster_service_pb2.ListNodesResponse]
-    """Every node of the pools."""
+    """Lists the nodes of the pool by name."""
     GetNode: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.GetNodeRequest, _cluster_service_pb2.GetNodeResponse]
-    """One node."""
+    """Gets a node by name."""
 
 @_typing.type_check_only
 class ClusterServiceAsyncStub(ClusterServiceStub):
-    """Nodes and what stands on them. Served by the gateway."""
+    """Reads nodes and their replicas. Served by the gateway."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetCluster: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.GetClusterRequest, _cluster_service_pb2.GetClusterResponse]  # type: ignore[assignment]
-    """What this Muster is and where its traces are."""
+    """Gets the version and the trace store of this installation."""
     ListNodes: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.ListNodesRequest, _cluster_service_pb2.ListNodesResponse]  # type: ignore[assignment]
-    """Every node of the pools."""
+    """Lists the nodes of the pool by name."""
     GetNode: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.GetNodeRequest, _cluster_service_pb2.GetNodeResponse]  # type: ignore[assignment]
-    """One node."""
+    """Gets a node by name."""
 
 class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Nodes and what stands on them. Served by the gateway."""
+    """Reads nodes and their replicas. Served by the gateway."""
 
     @_abc_1.abstractmethod
     def GetCluster(
@@ -61,7 +61,7 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_service_pb2.GetClusterRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_service_pb2.GetClusterResponse, _abc.Awaitable[_cluster_service_pb2.GetClusterResponse]]:
-        """What this Muster is and where its traces are."""
+        """Gets the version and the trace store of this installation."""
 
     @_abc_1.abstractmethod
     def ListNodes(
@@ -69,7 +69,7 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_service_pb2.ListNodesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_service_pb2.ListNodesResponse, _abc.Awaitable[_cluster_service_pb2.ListNodesResponse]]:
-        """Every node of the pools."""
+        """Lists the nodes of the pool by name."""
 
     @_abc_1.abstractmethod
     def GetNode(
@@ -77,6 +77,6 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_service_pb2.GetNodeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_service_pb2.GetNodeResponse, _abc.Awaitable[_cluster_service_pb2.GetNodeResponse]]:
-        """One node."""
+        """Gets a node by name."""
 
 def add_ClusterServiceServicer_to_server(servicer: ClusterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

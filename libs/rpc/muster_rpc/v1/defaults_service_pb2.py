@@ -22,28 +22,37 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from muster_rpc.v1 import job_pb2 as muster_dot_v1_dot_job__pb2
 from muster_rpc.v1 import job_service_pb2 as muster_dot_v1_dot_job__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n muster/v1/defaults_service.proto\x12\tmuster.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13muster/v1/job.proto\x1a\x1bmuster/v1/job_service.proto\"q\n\x08\x44\x65\x66\x61ults\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12.\n\napplied_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\napplied_by\x18\x03 \x01(\t\x12\x10\n\x08\x64ocument\x18\x04 \x01(\t\"%\n\x12GetDefaultsRequest\x12\x0f\n\x07version\x18\x01 \x01(\x04\"<\n\x13GetDefaultsResponse\x12%\n\x08\x64\x65\x66\x61ults\x18\x01 \x01(\x0b\x32\x13.muster.v1.Defaults\"\x82\x01\n\x14\x41pplyDefaultsRequest\x12%\n\x08\x64ocument\x18\x01 \x01(\x0b\x32\x13.muster.v1.Document\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\x12\x1d\n\x10\x65xpected_version\x18\x03 \x01(\x04H\x00\x88\x01\x01\x42\x13\n\x11_expected_version\"u\n\x15\x41pplyDefaultsResponse\x12%\n\x08\x64\x65\x66\x61ults\x18\x01 \x01(\x0b\x32\x13.muster.v1.Defaults\x12\x0f\n\x07\x63hanged\x18\x02 \x01(\x08\x12$\n\x08warnings\x18\x03 \x03(\x0b\x32\x12.muster.v1.Problem2\xb3\x01\n\x0f\x44\x65\x66\x61ultsService\x12L\n\x0bGetDefaults\x12\x1d.muster.v1.GetDefaultsRequest\x1a\x1e.muster.v1.GetDefaultsResponse\x12R\n\rApplyDefaults\x12\x1f.muster.v1.ApplyDefaultsRequest\x1a .muster.v1.ApplyDefaultsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n muster/v1/defaults_service.proto\x12\tmuster.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13muster/v1/job.proto\x1a\x1bmuster/v1/job_service.proto\"r\n\x08\x44\x65\x66\x61ults\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12.\n\napplied_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\napplied_by\x18\x03 \x01(\t\x12\x10\n\x08\x64ocument\x18\x04 \x01(\t\",\n\x12GetDefaultsRequest\x12\x16\n\x08revision\x18\x01 \x01(\x04\x42\x04\xe2\x41\x01\x01\"<\n\x13GetDefaultsResponse\x12%\n\x08\x64\x65\x66\x61ults\x18\x01 \x01(\x0b\x32\x13.muster.v1.Defaults\"\x96\x01\n\x14\x41pplyDefaultsRequest\x12+\n\x08\x64ocument\x18\x01 \x01(\x0b\x32\x13.muster.v1.DocumentB\x04\xe2\x41\x01\x02\x12\x15\n\x07\x64ry_run\x18\x02 \x01(\x08\x42\x04\xe2\x41\x01\x01\x12$\n\x11\x65xpected_revision\x18\x03 \x01(\x04\x42\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x42\x14\n\x12_expected_revision\"u\n\x15\x41pplyDefaultsResponse\x12%\n\x08\x64\x65\x66\x61ults\x18\x01 \x01(\x0b\x32\x13.muster.v1.Defaults\x12\x0f\n\x07\x63hanged\x18\x02 \x01(\x08\x12$\n\x08warnings\x18\x03 \x03(\x0b\x32\x12.muster.v1.Problem2\xb3\x01\n\x0f\x44\x65\x66\x61ultsService\x12L\n\x0bGetDefaults\x12\x1d.muster.v1.GetDefaultsRequest\x1a\x1e.muster.v1.GetDefaultsResponse\x12R\n\rApplyDefaults\x12\x1f.muster.v1.ApplyDefaultsRequest\x1a .muster.v1.ApplyDefaultsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'muster_rpc.v1.defaults_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DEFAULTS']._serialized_start=130
-  _globals['_DEFAULTS']._serialized_end=243
-  _globals['_GETDEFAULTSREQUEST']._serialized_start=245
-  _globals['_GETDEFAULTSREQUEST']._serialized_end=282
-  _globals['_GETDEFAULTSRESPONSE']._serialized_start=284
-  _globals['_GETDEFAULTSRESPONSE']._serialized_end=344
-  _globals['_APPLYDEFAULTSREQUEST']._serialized_start=347
-  _globals['_APPLYDEFAULTSREQUEST']._serialized_end=477
-  _globals['_APPLYDEFAULTSRESPONSE']._serialized_start=479
-  _globals['_APPLYDEFAULTSRESPONSE']._serialized_end=596
-  _globals['_DEFAULTSSERVICE']._serialized_start=599
-  _globals['_DEFAULTSSERVICE']._serialized_end=778
+  _globals['_GETDEFAULTSREQUEST'].fields_by_name['revision']._loaded_options = None
+  _globals['_GETDEFAULTSREQUEST'].fields_by_name['revision']._serialized_options = b'\342A\001\001'
+  _globals['_APPLYDEFAULTSREQUEST'].fields_by_name['document']._loaded_options = None
+  _globals['_APPLYDEFAULTSREQUEST'].fields_by_name['document']._serialized_options = b'\342A\001\002'
+  _globals['_APPLYDEFAULTSREQUEST'].fields_by_name['dry_run']._loaded_options = None
+  _globals['_APPLYDEFAULTSREQUEST'].fields_by_name['dry_run']._serialized_options = b'\342A\001\001'
+  _globals['_APPLYDEFAULTSREQUEST'].fields_by_name['expected_revision']._loaded_options = None
+  _globals['_APPLYDEFAULTSREQUEST'].fields_by_name['expected_revision']._serialized_options = b'\342A\001\001'
+  _globals['_DEFAULTS']._serialized_start=163
+  _globals['_DEFAULTS']._serialized_end=277
+  _globals['_GETDEFAULTSREQUEST']._serialized_start=279
+  _globals['_GETDEFAULTSREQUEST']._serialized_end=323
+  _globals['_GETDEFAULTSRESPONSE']._serialized_start=325
+  _globals['_GETDEFAULTSRESPONSE']._serialized_end=385
+  _globals['_APPLYDEFAULTSREQUEST']._serialized_start=388
+  _globals['_APPLYDEFAULTSREQUEST']._serialized_end=538
+  _globals['_APPLYDEFAULTSRESPONSE']._serialized_start=540
+  _globals['_APPLYDEFAULTSRESPONSE']._serialized_end=657
+  _globals['_DEFAULTSSERVICE']._serialized_start=660
+  _globals['_DEFAULTSSERVICE']._serialized_end=839
 # @@protoc_insertion_point(module_scope)

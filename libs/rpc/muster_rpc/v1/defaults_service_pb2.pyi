@@ -23,35 +23,32 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Defaults(_message.Message):
-    """The platform's defaults as they were applied."""
+    """The platform defaults of one revision."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    VERSION_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
     APPLIED_AT_FIELD_NUMBER: _builtins.int
     APPLIED_BY_FIELD_NUMBER: _builtins.int
     DOCUMENT_FIELD_NUMBER: _builtins.int
-    version: _builtins.int
-    """Counts from 1; 0: none were applied yet."""
+    revision: _builtins.int
+    """From 1; 0: none were applied yet."""
     applied_by: _builtins.str
-    """By whom."""
     document: _builtins.str
-    """What they say: the native document, YAML."""
+    """The native document, YAML."""
     @_builtins.property
-    def applied_at(self) -> _timestamp_pb2.Timestamp:
-        """When."""
-
+    def applied_at(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
         self,
         *,
-        version: _builtins.int = ...,
+        revision: _builtins.int = ...,
         applied_at: _timestamp_pb2.Timestamp | None = ...,
         applied_by: _builtins.str = ...,
         document: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["applied_at", b"applied_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_at", b"applied_at", "applied_by", b"applied_by", "document", b"document", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_at", b"applied_at", "applied_by", b"applied_by", "document", b"document", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -59,21 +56,19 @@ Global___Defaults: _TypeAlias = Defaults  # noqa: Y015
 
 @_typing.final
 class GetDefaultsRequest(_message.Message):
-    """See GetDefaults."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
-    VERSION_FIELD_NUMBER: _builtins.int
-    version: _builtins.int
-    """0: the version in force."""
+    REVISION_FIELD_NUMBER: _builtins.int
+    revision: _builtins.int
+    """0: the current revision."""
     def __init__(
         self,
         *,
-        version: _builtins.int = ...,
+        revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -81,15 +76,11 @@ Global___GetDefaultsRequest: _TypeAlias = GetDefaultsRequest  # noqa: Y015
 
 @_typing.final
 class GetDefaultsResponse(_message.Message):
-    """See GetDefaults."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     DEFAULTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def defaults(self) -> Global___Defaults:
-        """The defaults."""
-
+    def defaults(self) -> Global___Defaults: ...
     def __init__(
         self,
         *,
@@ -105,57 +96,51 @@ Global___GetDefaultsResponse: _TypeAlias = GetDefaultsResponse  # noqa: Y015
 
 @_typing.final
 class ApplyDefaultsRequest(_message.Message):
-    """See ApplyDefaults."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     DOCUMENT_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
-    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
     dry_run: _builtins.bool
-    """Only say what would be."""
-    expected_version: _builtins.int
-    """Only over this version; another one in force is answered with ABORTED."""
+    """Validate only, and answer with the result."""
+    expected_revision: _builtins.int
+    """Replace only this revision; ABORTED if another one is current."""
     @_builtins.property
     def document(self) -> _job_service_pb2.Document:
-        """The platform's configuration file, or the native form."""
+        """A platform configuration file or the native form."""
 
     def __init__(
         self,
         *,
         document: _job_service_pb2.Document | None = ...,
         dry_run: _builtins.bool = ...,
-        expected_version: _builtins.int | None = ...,
+        expected_revision: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "document", b"document", "expected_version", b"expected_version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "document", b"document", "expected_revision", b"expected_revision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "document", b"document", "dry_run", b"dry_run", "expected_version", b"expected_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "document", b"document", "dry_run", b"dry_run", "expected_revision", b"expected_revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__expected_version: _TypeAlias = _typing.Literal["expected_version"]  # noqa: Y015
-    _WhichOneofArgType__expected_version: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_version) -> _WhichOneofReturnType__expected_version | None: ...
+    _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
+    _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_revision) -> _WhichOneofReturnType__expected_revision | None: ...
 
 Global___ApplyDefaultsRequest: _TypeAlias = ApplyDefaultsRequest  # noqa: Y015
 
 @_typing.final
 class ApplyDefaultsResponse(_message.Message):
-    """See ApplyDefaults."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     DEFAULTS_FIELD_NUMBER: _builtins.int
     CHANGED_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     changed: _builtins.bool
-    """Whether that differs from what was in force: the same defaults again are no new version."""
+    """Whether the defaults differ from the previous ones. Equal defaults are no new revision."""
     @_builtins.property
     def defaults(self) -> Global___Defaults:
-        """What is in force now; of a dry run, what would be."""
+        """The current defaults; of a dry run, the result."""
 
     @_builtins.property
-    def warnings(self) -> _containers.RepeatedCompositeFieldContainer[_job_pb2.Problem]:
-        """What the document says without effect."""
-
+    def warnings(self) -> _containers.RepeatedCompositeFieldContainer[_job_pb2.Problem]: ...
     def __init__(
         self,
         *,

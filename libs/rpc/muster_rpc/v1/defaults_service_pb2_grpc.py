@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class DefaultsServiceStub:
-    """The platform's defaults: where jobs go that do not say it themselves. Served by the gateway.
+    """Reads and replaces the platform defaults: fields of jobs that a document does not set. Served by the gateway.
     """
 
     def __init__(self, channel):
@@ -48,18 +48,18 @@ class DefaultsServiceStub:
 
 
 class DefaultsServiceServicer:
-    """The platform's defaults: where jobs go that do not say it themselves. Served by the gateway.
+    """Reads and replaces the platform defaults: fields of jobs that a document does not set. Served by the gateway.
     """
 
     def GetDefaults(self, request, context):
-        """The defaults in force, or an earlier version of them.
+        """Gets the current defaults or an earlier revision.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ApplyDefaults(self, request, context):
-        """Replace the defaults as a whole. Jobs that were validated before keep what they have.
+        """Replaces the defaults as a whole. Jobs that were validated before do not change.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -87,7 +87,7 @@ def add_DefaultsServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class DefaultsService:
-    """The platform's defaults: where jobs go that do not say it themselves. Served by the gateway.
+    """Reads and replaces the platform defaults: fields of jobs that a document does not set. Served by the gateway.
     """
 
     @staticmethod

@@ -27,29 +27,29 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class DefaultsServiceStub:
-    """The platform's defaults: where jobs go that do not say it themselves. Served by the gateway."""
+    """Reads and replaces the platform defaults: fields of jobs that a document does not set. Served by the gateway."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> DefaultsServiceAsyncStub: ...
     GetDefaults: _grpc.UnaryUnaryMultiCallable[_defaults_service_pb2.GetDefaultsRequest, _defaults_service_pb2.GetDefaultsResponse]
-    """The defaults in force, or an earlier version of them."""
+    """Gets the current defaults or an earlier revision."""
     ApplyDefaults: _grpc.UnaryUnaryMultiCallable[_defaults_service_pb2.ApplyDefaultsRequest, _defaults_service_pb2.ApplyDefaultsResponse]
-    """Replace the defaults as a whole. Jobs that were validated before keep what they have."""
+    """Replaces the defaults as a whole. Jobs that were validated before do not change."""
 
 @_typing.type_check_only
 class DefaultsServiceAsyncStub(DefaultsServiceStub):
-    """The platform's defaults: where jobs go that do not say it themselves. Served by the gateway."""
+    """Reads and replaces the platform defaults: fields of jobs that a document does not set. Served by the gateway."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetDefaults: _aio.UnaryUnaryMultiCallable[_defaults_service_pb2.GetDefaultsRequest, _defaults_service_pb2.GetDefaultsResponse]  # type: ignore[assignment]
-    """The defaults in force, or an earlier version of them."""
+    """Gets the current defaults or an earlier revision."""
     ApplyDefaults: _aio.UnaryUnaryMultiCallable[_defaults_service_pb2.ApplyDefaultsRequest, _defaults_service_pb2.ApplyDefaultsResponse]  # type: ignore[assignment]
-    """Replace the defaults as a whole. Jobs that were validated before keep what they have."""
+    """Replaces the defaults as a whole. Jobs that were validated before do not change."""
 
 class DefaultsServiceServicer(metaclass=_abc_1.ABCMeta):
-    """The platform's defaults: where jobs go that do not say it themselves. Served by the gateway."""
+    """Reads and replaces the platform defaults: fields of jobs that a document does not set. Served by the gateway."""
 
     @_abc_1.abstractmethod
     def GetDefaults(
@@ -57,7 +57,7 @@ class DefaultsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _defaults_service_pb2.GetDefaultsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_defaults_service_pb2.GetDefaultsResponse, _abc.Awaitable[_defaults_service_pb2.GetDefaultsResponse]]:
-        """The defaults in force, or an earlier version of them."""
+        """Gets the current defaults or an earlier revision."""
 
     @_abc_1.abstractmethod
     def ApplyDefaults(
@@ -65,6 +65,6 @@ class DefaultsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _defaults_service_pb2.ApplyDefaultsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_defaults_service_pb2.ApplyDefaultsResponse, _abc.Awaitable[_defaults_service_pb2.ApplyDefaultsResponse]]:
-        """Replace the defaults as a whole. Jobs that were validated before keep what they have."""
+        """Replaces the defaults as a whole. Jobs that were validated before do not change."""
 
 def add_DefaultsServiceServicer_to_server(servicer: DefaultsServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

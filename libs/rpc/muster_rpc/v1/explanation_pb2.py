@@ -22,25 +22,38 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from muster_rpc.v1 import job_pb2 as muster_dot_v1_dot_job__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bmuster/v1/explanation.proto\x12\tmuster.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13muster/v1/job.proto\">\n\x08RuledOut\x12\x12\n\nconstraint\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05nodes\x18\x03 \x01(\x05\"H\n\x07Missing\x12\x10\n\x08resource\x18\x01 \x01(\t\x12\x0e\n\x06needed\x18\x02 \x01(\x03\x12\x0c\n\x04\x66ree\x18\x03 \x01(\x03\x12\r\n\x05nodes\x18\x04 \x01(\x05\"\xb2\x01\n\x08KeptRoom\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05queue\x18\x03 \x01(\t\x12\r\n\x05nodes\x18\x04 \x03(\t\x12)\n\x05since\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x66orced\x18\x06 \x01(\x08\x12/\n\x0b\x65xpected_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"s\n\x08RoleSize\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x05\x12\x0b\n\x03min\x18\x03 \x01(\x05\x12\x0e\n\x06wanted\x18\x04 \x01(\x05\x12\x0b\n\x03max\x18\x05 \x01(\x05\x12\x0f\n\x07surplus\x18\x06 \x01(\x05\x12\x10\n\x08room_for\x18\x07 \x01(\x05\"\xfc\x04\n\x0b\x45xplanation\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x1f\n\x05phase\x18\x02 \x01(\x0e\x32\x10.muster.v1.Phase\x12!\n\x06reason\x18\x03 \x01(\x0b\x32\x11.muster.v1.Reason\x12\x10\n\x08position\x18\x04 \x01(\x05\x12\r\n\x05\x61head\x18\x05 \x03(\t\x12&\n\truled_out\x18\x06 \x03(\x0b\x32\x13.muster.v1.RuledOut\x12\x10\n\x08remedies\x18\x07 \x03(\t\x12\x0c\n\x04name\x18\x08 \x01(\t\x12\r\n\x05queue\x18\t \x01(\t\x12\r\n\x05nodes\x18\n \x01(\x05\x12#\n\x07missing\x18\x0b \x03(\x0b\x32\x12.muster.v1.Missing\x12\x14\n\x0cnearest_miss\x18\x0c \x01(\t\x12\x1c\n\x0f\x66its_empty_pool\x18\r \x01(\x08H\x00\x88\x01\x01\x12%\n\x08reserved\x18\x0e \x01(\x0b\x32\x13.muster.v1.KeptRoom\x12#\n\x06\x62\x65hind\x18\x0f \x01(\x0b\x32\x13.muster.v1.KeptRoom\x12\x32\n\x0e\x65xpected_start\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rexpected_from\x18\x11 \x01(\t\x12.\n\nnot_before\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\"\n\x05roles\x18\x13 \x03(\x0b\x32\x13.muster.v1.RoleSize\x12\r\n\x05notes\x18\x14 \x03(\t\x12+\n\x07said_at\x18\x15 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x12\n\x10_fits_empty_poolb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bmuster/v1/explanation.proto\x12\tmuster.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13muster/v1/job.proto\"Z\n\rFilteredNodes\x12)\n\nconstraint\x18\x01 \x01(\x0e\x32\x15.muster.v1.Constraint\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05nodes\x18\x03 \x01(\x05\"Q\n\x10ResourceShortage\x12\x10\n\x08resource\x18\x01 \x01(\t\x12\x0e\n\x06needed\x18\x02 \x01(\x03\x12\x0c\n\x04\x66ree\x18\x03 \x01(\x03\x12\r\n\x05nodes\x18\x04 \x01(\x05\"\xba\x01\n\x0bReservation\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05queue\x18\x03 \x01(\t\x12\r\n\x05nodes\x18\x04 \x03(\t\x12/\n\x0breserved_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x66reed\x18\x06 \x01(\x08\x12/\n\x0b\x65xpected_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"r\n\x08RoleSize\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x05\x12\x0b\n\x03min\x18\x03 \x01(\x05\x12\x0e\n\x06wanted\x18\x04 \x01(\x05\x12\x0b\n\x03max\x18\x05 \x01(\x05\x12\x0f\n\x07surplus\x18\x06 \x01(\x05\x12\x0f\n\x07\x63\x61n_add\x18\x07 \x01(\x05\"I\n\rReplicaChange\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x0e\n\x06\x62\x65\x66ore\x18\x03 \x01(\x05\x12\r\n\x05\x61\x66ter\x18\x04 \x01(\x05\"\xfc\x02\n\x06Remedy\x12#\n\x04kind\x18\x01 \x01(\x0e\x32\x15.muster.v1.RemedyKind\x12\x10\n\x08verified\x18\x02 \x01(\x08\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x11\n\tcontested\x18\x04 \x01(\x08\x12\r\n\x05queue\x18\x05 \x01(\t\x12\x0c\n\x04node\x18\x06 \x01(\t\x12/\n\x07\x61mounts\x18\x07 \x03(\x0b\x32\x1e.muster.v1.Remedy.AmountsEntry\x12*\n\x08replicas\x18\x08 \x03(\x0b\x32\x18.muster.v1.ReplicaChange\x12)\n\nconstraint\x18\t \x01(\x0e\x32\x15.muster.v1.Constraint\x12\x0e\n\x06values\x18\n \x03(\t\x12\x32\n\x0f\x61\x63tive_deadline\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x1a.\n\x0c\x41mountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\xb6\x05\n\x0b\x45xplanation\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x1f\n\x05phase\x18\x03 \x01(\x0e\x32\x10.muster.v1.Phase\x12!\n\x06reason\x18\x04 \x01(\x0b\x32\x11.muster.v1.Reason\x12\r\n\x05queue\x18\x05 \x01(\t\x12\x10\n\x08position\x18\x06 \x01(\x05\x12\r\n\x05\x61head\x18\x07 \x03(\t\x12\r\n\x05nodes\x18\x08 \x01(\x05\x12+\n\truled_out\x18\t \x03(\x0b\x32\x18.muster.v1.FilteredNodes\x12,\n\x07missing\x18\n \x03(\x0b\x32\x1b.muster.v1.ResourceShortage\x12\x14\n\x0cnearest_miss\x18\x0b \x01(\t\x12 \n\x13\x66\x65\x61sible_when_empty\x18\x0c \x01(\x08H\x00\x88\x01\x01\x12+\n\x0breservation\x18\r \x01(\x0b\x32\x16.muster.v1.Reservation\x12*\n\nblocked_by\x18\x0e \x01(\x0b\x32\x16.muster.v1.Reservation\x12\x32\n\x0e\x65xpected_start\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rexpected_from\x18\x10 \x01(\t\x12.\n\nnot_before\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12#\n\x08remedies\x18\x12 \x03(\x0b\x32\x11.muster.v1.Remedy\x12\"\n\x05roles\x18\x13 \x03(\x0b\x32\x13.muster.v1.RoleSize\x12\r\n\x05notes\x18\x14 \x03(\t\x12/\n\x0brecorded_at\x18\x15 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x16\n\x14_feasible_when_empty*\x82\x02\n\nConstraint\x12\x1a\n\x16\x43ONSTRAINT_UNSPECIFIED\x10\x00\x12\x18\n\x14\x43ONSTRAINT_NOT_READY\x10\x01\x12\x1c\n\x18\x43ONSTRAINT_UNSCHEDULABLE\x10\x02\x12\x14\n\x10\x43ONSTRAINT_TAINT\x10\x03\x12\x1c\n\x18\x43ONSTRAINT_NODE_SELECTOR\x10\x04\x12\x1c\n\x18\x43ONSTRAINT_NODE_AFFINITY\x10\x05\x12\x17\n\x13\x43ONSTRAINT_TOPOLOGY\x10\x06\x12\x18\n\x14\x43ONSTRAINT_POD_RULES\x10\x07\x12\x1b\n\x17\x43ONSTRAINT_POD_AFFINITY\x10\x08*\xd6\x05\n\nRemedyKind\x12\x1b\n\x17REMEDY_KIND_UNSPECIFIED\x10\x00\x12\x1e\n\x1aREMEDY_KIND_FEWER_REPLICAS\x10\x01\x12\x1d\n\x19REMEDY_KIND_FREE_CAPACITY\x10\x02\x12\x1d\n\x19REMEDY_KIND_MORE_CAPACITY\x10\x03\x12\x19\n\x15REMEDY_KIND_ADD_NODES\x10\x04\x12\"\n\x1eREMEDY_KIND_ADD_MATCHING_NODES\x10\x05\x12\x1d\n\x19REMEDY_KIND_UNCORDON_NODE\x10\x06\x12\x1b\n\x17REMEDY_KIND_REPAIR_NODE\x10\x07\x12\x1d\n\x19REMEDY_KIND_SHRINK_OTHERS\x10\x08\x12\x1f\n\x1bREMEDY_KIND_DROP_CONSTRAINT\x10\t\x12\"\n\x1eREMEDY_KIND_CHANGE_CONSTRAINTS\x10\n\x12#\n\x1fREMEDY_KIND_SET_ACTIVE_DEADLINE\x10\x0b\x12\x1b\n\x17REMEDY_KIND_RAISE_LIMIT\x10\x0c\x12\x1c\n\x18REMEDY_KIND_CREATE_QUEUE\x10\r\x12!\n\x1dREMEDY_KIND_USE_ANOTHER_QUEUE\x10\x0e\x12#\n\x1fREMEDY_KIND_CHANGE_QUEUE_POLICY\x10\x0f\x12\x1e\n\x1aREMEDY_KIND_RAISE_PRIORITY\x10\x10\x12\x16\n\x12REMEDY_KIND_RENAME\x10\x11\x12\"\n\x1eREMEDY_KIND_CANCEL_NAME_HOLDER\x10\x12\x12\x19\n\x15REMEDY_KIND_FIX_BUILD\x10\x13\x12\x16\n\x12REMEDY_KIND_RESUME\x10\x14\x12\x1c\n\x18REMEDY_KIND_FIX_DOCUMENT\x10\x15\x12\x19\n\x15REMEDY_KIND_READ_LOGS\x10\x16\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'muster_rpc.v1.explanation_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_RULEDOUT']._serialized_start=96
-  _globals['_RULEDOUT']._serialized_end=158
-  _globals['_MISSING']._serialized_start=160
-  _globals['_MISSING']._serialized_end=232
-  _globals['_KEPTROOM']._serialized_start=235
-  _globals['_KEPTROOM']._serialized_end=413
-  _globals['_ROLESIZE']._serialized_start=415
-  _globals['_ROLESIZE']._serialized_end=530
-  _globals['_EXPLANATION']._serialized_start=533
-  _globals['_EXPLANATION']._serialized_end=1169
+  _globals['_REMEDY_AMOUNTSENTRY']._loaded_options = None
+  _globals['_REMEDY_AMOUNTSENTRY']._serialized_options = b'8\001'
+  _globals['_CONSTRAINT']._serialized_start=1764
+  _globals['_CONSTRAINT']._serialized_end=2022
+  _globals['_REMEDYKIND']._serialized_start=2025
+  _globals['_REMEDYKIND']._serialized_end=2751
+  _globals['_FILTEREDNODES']._serialized_start=128
+  _globals['_FILTEREDNODES']._serialized_end=218
+  _globals['_RESOURCESHORTAGE']._serialized_start=220
+  _globals['_RESOURCESHORTAGE']._serialized_end=301
+  _globals['_RESERVATION']._serialized_start=304
+  _globals['_RESERVATION']._serialized_end=490
+  _globals['_ROLESIZE']._serialized_start=492
+  _globals['_ROLESIZE']._serialized_end=606
+  _globals['_REPLICACHANGE']._serialized_start=608
+  _globals['_REPLICACHANGE']._serialized_end=681
+  _globals['_REMEDY']._serialized_start=684
+  _globals['_REMEDY']._serialized_end=1064
+  _globals['_REMEDY_AMOUNTSENTRY']._serialized_start=1018
+  _globals['_REMEDY_AMOUNTSENTRY']._serialized_end=1064
+  _globals['_EXPLANATION']._serialized_start=1067
+  _globals['_EXPLANATION']._serialized_end=1761
 # @@protoc_insertion_point(module_scope)

@@ -9,6 +9,7 @@ from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from muster_rpc.v1 import explanation_pb2 as _explanation_pb2
 from muster_rpc.v1 import job_pb2 as _job_pb2
 import builtins as _builtins
@@ -22,6 +23,36 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _WatchEventType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _WatchEventTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WatchEventType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    WATCH_EVENT_TYPE_UNSPECIFIED: _WatchEventType.ValueType  # 0
+    WATCH_EVENT_TYPE_ADDED: _WatchEventType.ValueType  # 1
+    """A job that this stream has not sent before."""
+    WATCH_EVENT_TYPE_MODIFIED: _WatchEventType.ValueType  # 2
+    """A new state of a job."""
+    WATCH_EVENT_TYPE_DELETED: _WatchEventType.ValueType  # 3
+    """The job was deleted; only its job_id is set."""
+    WATCH_EVENT_TYPE_SYNCED: _WatchEventType.ValueType  # 4
+    """Everything that existed when the watch began has been sent. Sent once, without a job."""
+
+class WatchEventType(_WatchEventType, metaclass=_WatchEventTypeEnumTypeWrapper):
+    """What a watch event reports."""
+
+WATCH_EVENT_TYPE_UNSPECIFIED: WatchEventType.ValueType  # 0
+WATCH_EVENT_TYPE_ADDED: WatchEventType.ValueType  # 1
+"""A job that this stream has not sent before."""
+WATCH_EVENT_TYPE_MODIFIED: WatchEventType.ValueType  # 2
+"""A new state of a job."""
+WATCH_EVENT_TYPE_DELETED: WatchEventType.ValueType  # 3
+"""The job was deleted; only its job_id is set."""
+WATCH_EVENT_TYPE_SYNCED: WatchEventType.ValueType  # 4
+"""Everything that existed when the watch began has been sent. Sent once, without a job."""
+Global___WatchEventType: _TypeAlias = WatchEventType  # noqa: Y015
+
 @_typing.final
 class Document(_message.Message):
     """A document in any format."""
@@ -33,7 +64,7 @@ class Document(_message.Message):
     text: _builtins.str
     """YAML or JSON, at most 512 KiB."""
     source_name: _builtins.str
-    """Shown in problems, e.g. the file's name."""
+    """The name in problems, e.g. a file name."""
     def __init__(
         self,
         *,
@@ -50,7 +81,7 @@ Global___Document: _TypeAlias = Document  # noqa: Y015
 
 @_typing.final
 class ProblemList(_message.Message):
-    """Every problem of a refused submission, as a detail of the status."""
+    """Every problem of a rejected submission; a detail of the status."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -74,33 +105,32 @@ Global___ProblemList: _TypeAlias = ProblemList  # noqa: Y015
 
 @_typing.final
 class JobRef(_message.Message):
-    """Which job a call is about."""
+    """Identifies a job."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     NAMESPACE_FIELD_NUMBER: _builtins.int
-    MIN_SEQUENCE_FIELD_NUMBER: _builtins.int
+    MIN_REVISION_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
-    """Its id."""
     name: _builtins.str
-    """Its name: the newest job of that name in the namespace."""
+    """The newest job of this name in the namespace."""
     namespace: _builtins.str
-    """For a name; "default" unless said."""
-    min_sequence: _builtins.int
-    """What is answered is no older than this sequence of an earlier answer: a client reads its own writes."""
+    """The namespace of name."""
+    min_revision: _builtins.int
+    """The oldest revision that the answer may be based on."""
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
         name: _builtins.str = ...,
         namespace: _builtins.str = ...,
-        min_sequence: _builtins.int = ...,
+        min_revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "name", b"name", "ref", b"ref"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "min_sequence", b"min_sequence", "name", b"name", "namespace", b"namespace", "ref", b"ref"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "min_revision", b"min_revision", "name", b"name", "namespace", b"namespace", "ref", b"ref"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_ref: _TypeAlias = _typing.Literal["job_id", "name"]  # noqa: Y015
     _WhichOneofArgType_ref: _TypeAlias = _typing.Literal["ref", b"ref"]  # noqa: Y015
@@ -110,8 +140,6 @@ Global___JobRef: _TypeAlias = JobRef  # noqa: Y015
 
 @_typing.final
 class SubmitJobRequest(_message.Message):
-    """See SubmitJob."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
@@ -121,22 +149,18 @@ class SubmitJobRequest(_message.Message):
     DRY_RUN_FIELD_NUMBER: _builtins.int
     VALIDATION_WAIT_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Drawn by the client, 1 to 128 characters of [A-Za-z0-9._-]; the same id submits once."""
+    """Chosen by the client: 1 to 128 characters of [A-Za-z0-9._-]. A request id submits once."""
     namespace: _builtins.str
-    """For documents that name none."""
+    """The namespace of documents that have none."""
     dry_run: _builtins.bool
-    """Validate only: nothing is kept."""
+    """Validate only."""
     @_builtins.property
-    def spec(self) -> _job_pb2.JobSpec:
-        """As data."""
-
+    def spec(self) -> _job_pb2.JobSpec: ...
     @_builtins.property
-    def document(self) -> Global___Document:
-        """As text."""
-
+    def document(self) -> Global___Document: ...
     @_builtins.property
     def validation_wait(self) -> _duration_pb2.Duration:
-        """How long to wait for the validation, so that a bad document is answered here; 2 s unless said, 0: not at all."""
+        """How long to wait for the validation; 2 s by default, 0: do not wait. If the document is invalid, the call fails with the problems."""
 
     def __init__(
         self,
@@ -160,14 +184,12 @@ Global___SubmitJobRequest: _TypeAlias = SubmitJobRequest  # noqa: Y015
 
 @_typing.final
 class SubmitJobResponse(_message.Message):
-    """See SubmitJob."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     JOBS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubmittedJob]:
-        """One for each part of the document."""
+        """Once validated, every job of the document. Before, one entry with the id of the submission."""
 
     def __init__(
         self,
@@ -184,7 +206,7 @@ Global___SubmitJobResponse: _TypeAlias = SubmitJobResponse  # noqa: Y015
 
 @_typing.final
 class SubmittedJob(_message.Message):
-    """A durable submission."""
+    """A job of a durable submission."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -195,21 +217,19 @@ class SubmittedJob(_message.Message):
     DUPLICATE_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     TRACE_ID_FIELD_NUMBER: _builtins.int
-    SEQUENCE_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
-    """Its id."""
     name: _builtins.str
-    """Its name, once validated."""
+    """Empty until validated."""
     namespace: _builtins.str
-    """Its namespace, once validated."""
+    """Empty until validated."""
     validated: _builtins.bool
-    """Whether the validation was seen before the answer."""
+    """Whether the submission was validated before the answer."""
     duplicate: _builtins.bool
-    """Whether this request id had been submitted before."""
+    """Whether the request id had been submitted before."""
     trace_id: _builtins.str
-    """The trace of its whole life."""
-    sequence: _builtins.int
-    """Give it to a question to read no older state."""
+    """The trace id of the job, 32 hexadecimal digits."""
+    revision: _builtins.int
     @_builtins.property
     def warnings(self) -> _containers.RepeatedCompositeFieldContainer[_job_pb2.Problem]:
         """Warnings of the validation."""
@@ -224,11 +244,11 @@ class SubmittedJob(_message.Message):
         duplicate: _builtins.bool = ...,
         warnings: _abc.Iterable[_job_pb2.Problem] | None = ...,
         trace_id: _builtins.str = ...,
-        sequence: _builtins.int = ...,
+        revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "job_id", b"job_id", "name", b"name", "namespace", b"namespace", "sequence", b"sequence", "trace_id", b"trace_id", "validated", b"validated", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "job_id", b"job_id", "name", b"name", "namespace", b"namespace", "revision", b"revision", "trace_id", b"trace_id", "validated", b"validated", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -236,23 +256,17 @@ Global___SubmittedJob: _TypeAlias = SubmittedJob  # noqa: Y015
 
 @_typing.final
 class ValidateJobRequest(_message.Message):
-    """See ValidateJob."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     SPEC_FIELD_NUMBER: _builtins.int
     DOCUMENT_FIELD_NUMBER: _builtins.int
     NAMESPACE_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
-    """For documents that name none."""
+    """The namespace of documents that have none."""
     @_builtins.property
-    def spec(self) -> _job_pb2.JobSpec:
-        """As data."""
-
+    def spec(self) -> _job_pb2.JobSpec: ...
     @_builtins.property
-    def document(self) -> Global___Document:
-        """As text."""
-
+    def document(self) -> Global___Document: ...
     def __init__(
         self,
         *,
@@ -272,15 +286,13 @@ Global___ValidateJobRequest: _TypeAlias = ValidateJobRequest  # noqa: Y015
 
 @_typing.final
 class ValidateJobResponse(_message.Message):
-    """See ValidateJob."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     JOBS_FIELD_NUMBER: _builtins.int
     PROBLEMS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[_job_pb2.JobSpec]:
-        """What it means; empty when there are errors."""
+        """Empty if there are errors."""
 
     @_builtins.property
     def problems(self) -> _containers.RepeatedCompositeFieldContainer[_job_pb2.Problem]:
@@ -302,15 +314,11 @@ Global___ValidateJobResponse: _TypeAlias = ValidateJobResponse  # noqa: Y015
 
 @_typing.final
 class GetJobRequest(_message.Message):
-    """See GetJob."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def job(self) -> Global___JobRef:
-        """Which."""
-
+    def job(self) -> Global___JobRef: ...
     def __init__(
         self,
         *,
@@ -326,15 +334,11 @@ Global___GetJobRequest: _TypeAlias = GetJobRequest  # noqa: Y015
 
 @_typing.final
 class GetJobResponse(_message.Message):
-    """See GetJob."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def job(self) -> _job_pb2.Job:
-        """The job."""
-
+    def job(self) -> _job_pb2.Job: ...
     def __init__(
         self,
         *,
@@ -350,8 +354,6 @@ Global___GetJobResponse: _TypeAlias = GetJobResponse  # noqa: Y015
 
 @_typing.final
 class ListJobsRequest(_message.Message):
-    """See ListJobs."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     NAMESPACE_FIELD_NUMBER: _builtins.int
@@ -359,20 +361,20 @@ class ListJobsRequest(_message.Message):
     PHASES_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    MIN_SEQUENCE_FIELD_NUMBER: _builtins.int
+    MIN_REVISION_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
-    """Empty: every namespace."""
+    """"-": all namespaces."""
     queue: _builtins.str
-    """The queue that jobs are in, whatever they name. Empty: every queue."""
+    """Jobs of this queue; empty: of every queue."""
     page_size: _builtins.int
-    """50 unless said, at most 1000."""
+    """50 by default, at most 1000."""
     page_token: _builtins.str
-    """From the previous answer."""
-    min_sequence: _builtins.int
-    """The answer is no older than this."""
+    """next_page_token of the previous page."""
+    min_revision: _builtins.int
+    """The oldest revision that the answer may be based on."""
     @_builtins.property
     def phases(self) -> _containers.RepeatedScalarFieldContainer[_job_pb2.Phase.ValueType]:
-        """Empty: every phase."""
+        """Jobs in these phases; empty: in every phase."""
 
     def __init__(
         self,
@@ -382,11 +384,11 @@ class ListJobsRequest(_message.Message):
         phases: _abc.Iterable[_job_pb2.Phase.ValueType] | None = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
-        min_sequence: _builtins.int = ...,
+        min_revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["min_sequence", b"min_sequence", "namespace", b"namespace", "page_size", b"page_size", "page_token", b"page_token", "phases", b"phases", "queue", b"queue"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["min_revision", b"min_revision", "namespace", b"namespace", "page_size", b"page_size", "page_token", b"page_token", "phases", b"phases", "queue", b"queue"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -394,31 +396,33 @@ Global___ListJobsRequest: _TypeAlias = ListJobsRequest  # noqa: Y015
 
 @_typing.final
 class ListJobsResponse(_message.Message):
-    """See ListJobs."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     JOBS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    TOTAL_FIELD_NUMBER: _builtins.int
+    TOTAL_SIZE_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Empty on the last page."""
-    total: _builtins.int
+    total_size: _builtins.int
     """All jobs that match."""
+    revision: _builtins.int
+    """The revision of this page."""
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[_job_pb2.Job]:
-        """Newest first; without history."""
+        """Newest first, without history."""
 
     def __init__(
         self,
         *,
         jobs: _abc.Iterable[_job_pb2.Job] | None = ...,
         next_page_token: _builtins.str = ...,
-        total: _builtins.int = ...,
+        total_size: _builtins.int = ...,
+        revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "next_page_token", b"next_page_token", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "next_page_token", b"next_page_token", "revision", b"revision", "total_size", b"total_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -426,27 +430,23 @@ Global___ListJobsResponse: _TypeAlias = ListJobsResponse  # noqa: Y015
 
 @_typing.final
 class WatchJobRequest(_message.Message):
-    """See WatchJob."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
-    AFTER_SEQUENCE_FIELD_NUMBER: _builtins.int
-    after_sequence: _builtins.int
-    """Only what is newer: resumes a watch."""
+    AFTER_REVISION_FIELD_NUMBER: _builtins.int
+    after_revision: _builtins.int
+    """Only newer states: continues an earlier watch."""
     @_builtins.property
-    def job(self) -> Global___JobRef:
-        """Which."""
-
+    def job(self) -> Global___JobRef: ...
     def __init__(
         self,
         *,
         job: Global___JobRef | None = ...,
-        after_sequence: _builtins.int = ...,
+        after_revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_revision", b"after_revision", "job", b"job"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -454,23 +454,25 @@ Global___WatchJobRequest: _TypeAlias = WatchJobRequest  # noqa: Y015
 
 @_typing.final
 class WatchJobResponse(_message.Message):
-    """See WatchJob."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
+    TYPE_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    type: Global___WatchEventType.ValueType
+    revision: _builtins.int
     @_builtins.property
-    def job(self) -> _job_pb2.Job:
-        """The job as it stands now."""
-
+    def job(self) -> _job_pb2.Job: ...
     def __init__(
         self,
         *,
+        type: Global___WatchEventType.ValueType = ...,
         job: _job_pb2.Job | None = ...,
+        revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "revision", b"revision", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -478,25 +480,23 @@ Global___WatchJobResponse: _TypeAlias = WatchJobResponse  # noqa: Y015
 
 @_typing.final
 class WatchJobsRequest(_message.Message):
-    """See WatchJobs."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     NAMESPACE_FIELD_NUMBER: _builtins.int
-    AFTER_SEQUENCE_FIELD_NUMBER: _builtins.int
+    AFTER_REVISION_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
-    """Empty: every namespace."""
-    after_sequence: _builtins.int
-    """Only what is newer: resumes a watch. 0: everything that there is, then changes."""
+    """"-": all namespaces."""
+    after_revision: _builtins.int
+    """Only newer states: continues an earlier watch. 0: every job, then changes."""
     def __init__(
         self,
         *,
         namespace: _builtins.str = ...,
-        after_sequence: _builtins.int = ...,
+        after_revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "namespace", b"namespace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_revision", b"after_revision", "namespace", b"namespace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -504,27 +504,27 @@ Global___WatchJobsRequest: _TypeAlias = WatchJobsRequest  # noqa: Y015
 
 @_typing.final
 class WatchJobsResponse(_message.Message):
-    """See WatchJobs."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
+    TYPE_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
-    DELETED_FIELD_NUMBER: _builtins.int
-    deleted: _builtins.bool
-    """Whether it was deleted."""
+    REVISION_FIELD_NUMBER: _builtins.int
+    type: Global___WatchEventType.ValueType
+    revision: _builtins.int
     @_builtins.property
     def job(self) -> _job_pb2.Job:
-        """A job that changed, without history."""
+        """Without history."""
 
     def __init__(
         self,
         *,
+        type: Global___WatchEventType.ValueType = ...,
         job: _job_pb2.Job | None = ...,
-        deleted: _builtins.bool = ...,
+        revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted", b"deleted", "job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "revision", b"revision", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -532,21 +532,17 @@ Global___WatchJobsResponse: _TypeAlias = WatchJobsResponse  # noqa: Y015
 
 @_typing.final
 class CancelJobRequest(_message.Message):
-    """See CancelJob."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """The same id commands once."""
+    """A request id commands once."""
     message: _builtins.str
-    """Kept in the job's history."""
+    """Kept in the history of the job."""
     @_builtins.property
-    def job(self) -> Global___JobRef:
-        """Which."""
-
+    def job(self) -> Global___JobRef: ...
     def __init__(
         self,
         *,
@@ -564,25 +560,21 @@ Global___CancelJobRequest: _TypeAlias = CancelJobRequest  # noqa: Y015
 
 @_typing.final
 class CancelJobResponse(_message.Message):
-    """See CancelJob."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_ID_FIELD_NUMBER: _builtins.int
-    SEQUENCE_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
-    """The job."""
-    sequence: _builtins.int
-    """Give it to a question to see the effect."""
+    revision: _builtins.int
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
-        sequence: _builtins.int = ...,
+        revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -590,18 +582,14 @@ Global___CancelJobResponse: _TypeAlias = CancelJobResponse  # noqa: Y015
 
 @_typing.final
 class DeleteJobRequest(_message.Message):
-    """See DeleteJob."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """The same id commands once."""
+    """A request id commands once."""
     @_builtins.property
-    def job(self) -> Global___JobRef:
-        """Which."""
-
+    def job(self) -> Global___JobRef: ...
     def __init__(
         self,
         *,
@@ -618,25 +606,21 @@ Global___DeleteJobRequest: _TypeAlias = DeleteJobRequest  # noqa: Y015
 
 @_typing.final
 class DeleteJobResponse(_message.Message):
-    """See DeleteJob."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_ID_FIELD_NUMBER: _builtins.int
-    SEQUENCE_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
-    """The job."""
-    sequence: _builtins.int
-    """Give it to a question to see the effect."""
+    revision: _builtins.int
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
-        sequence: _builtins.int = ...,
+        revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -644,8 +628,6 @@ Global___DeleteJobResponse: _TypeAlias = DeleteJobResponse  # noqa: Y015
 
 @_typing.final
 class ScaleJobRequest(_message.Message):
-    """See ScaleJob."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
@@ -653,15 +635,13 @@ class ScaleJobRequest(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """The same id commands once."""
+    """A request id commands once."""
     role: _builtins.str
-    """"worker" unless said."""
+    """"worker" by default."""
     replicas: _builtins.int
-    """Replicas, within min..max."""
+    """The new size, within min and max of the role."""
     @_builtins.property
-    def job(self) -> Global___JobRef:
-        """Which."""
-
+    def job(self) -> Global___JobRef: ...
     def __init__(
         self,
         *,
@@ -680,25 +660,21 @@ Global___ScaleJobRequest: _TypeAlias = ScaleJobRequest  # noqa: Y015
 
 @_typing.final
 class ScaleJobResponse(_message.Message):
-    """See ScaleJob."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_ID_FIELD_NUMBER: _builtins.int
-    SEQUENCE_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
-    """The job."""
-    sequence: _builtins.int
-    """Give it to a question to see the effect."""
+    revision: _builtins.int
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
-        sequence: _builtins.int = ...,
+        revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -706,18 +682,14 @@ Global___ScaleJobResponse: _TypeAlias = ScaleJobResponse  # noqa: Y015
 
 @_typing.final
 class SuspendJobRequest(_message.Message):
-    """See SuspendJob."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """The same id commands once."""
+    """A request id commands once."""
     @_builtins.property
-    def job(self) -> Global___JobRef:
-        """Which."""
-
+    def job(self) -> Global___JobRef: ...
     def __init__(
         self,
         *,
@@ -734,25 +706,21 @@ Global___SuspendJobRequest: _TypeAlias = SuspendJobRequest  # noqa: Y015
 
 @_typing.final
 class SuspendJobResponse(_message.Message):
-    """See SuspendJob."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_ID_FIELD_NUMBER: _builtins.int
-    SEQUENCE_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
-    """The job."""
-    sequence: _builtins.int
-    """Give it to a question to see the effect."""
+    revision: _builtins.int
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
-        sequence: _builtins.int = ...,
+        revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -760,18 +728,14 @@ Global___SuspendJobResponse: _TypeAlias = SuspendJobResponse  # noqa: Y015
 
 @_typing.final
 class ResumeJobRequest(_message.Message):
-    """See ResumeJob."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """The same id commands once."""
+    """A request id commands once."""
     @_builtins.property
-    def job(self) -> Global___JobRef:
-        """Which."""
-
+    def job(self) -> Global___JobRef: ...
     def __init__(
         self,
         *,
@@ -788,25 +752,21 @@ Global___ResumeJobRequest: _TypeAlias = ResumeJobRequest  # noqa: Y015
 
 @_typing.final
 class ResumeJobResponse(_message.Message):
-    """See ResumeJob."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_ID_FIELD_NUMBER: _builtins.int
-    SEQUENCE_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
-    """The job."""
-    sequence: _builtins.int
-    """Give it to a question to see the effect."""
+    revision: _builtins.int
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
-        sequence: _builtins.int = ...,
+        revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -814,29 +774,27 @@ Global___ResumeJobResponse: _TypeAlias = ResumeJobResponse  # noqa: Y015
 
 @_typing.final
 class RestartJobRequest(_message.Message):
-    """See RestartJob."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     REPLICA_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """The same id commands once."""
-    replica: _builtins.str
-    """One replica, as ROLE-INDEX (worker-3); empty: the whole gang, which is placed anew."""
+    """A request id commands once."""
     @_builtins.property
-    def job(self) -> Global___JobRef:
-        """Which."""
+    def job(self) -> Global___JobRef: ...
+    @_builtins.property
+    def replica(self) -> _job_pb2.ReplicaRef:
+        """The replica to restart; absent: the whole gang, which is placed again."""
 
     def __init__(
         self,
         *,
         job: Global___JobRef | None = ...,
         request_id: _builtins.str = ...,
-        replica: _builtins.str = ...,
+        replica: _job_pb2.ReplicaRef | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "replica", b"replica"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "replica", b"replica", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
@@ -846,25 +804,21 @@ Global___RestartJobRequest: _TypeAlias = RestartJobRequest  # noqa: Y015
 
 @_typing.final
 class RestartJobResponse(_message.Message):
-    """See RestartJob."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_ID_FIELD_NUMBER: _builtins.int
-    SEQUENCE_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
-    """The job."""
-    sequence: _builtins.int
-    """Give it to a question to see the effect."""
+    revision: _builtins.int
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
-        sequence: _builtins.int = ...,
+        revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -872,15 +826,11 @@ Global___RestartJobResponse: _TypeAlias = RestartJobResponse  # noqa: Y015
 
 @_typing.final
 class ExplainJobRequest(_message.Message):
-    """See ExplainJob."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def job(self) -> Global___JobRef:
-        """Which."""
-
+    def job(self) -> Global___JobRef: ...
     def __init__(
         self,
         *,
@@ -896,15 +846,11 @@ Global___ExplainJobRequest: _TypeAlias = ExplainJobRequest  # noqa: Y015
 
 @_typing.final
 class ExplainJobResponse(_message.Message):
-    """See ExplainJob."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     EXPLANATION_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def explanation(self) -> _explanation_pb2.Explanation:
-        """What there is to say."""
-
+    def explanation(self) -> _explanation_pb2.Explanation: ...
     def __init__(
         self,
         *,
@@ -920,8 +866,6 @@ Global___ExplainJobResponse: _TypeAlias = ExplainJobResponse  # noqa: Y015
 
 @_typing.final
 class StreamLogsRequest(_message.Message):
-    """See StreamLogs."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
@@ -929,22 +873,20 @@ class StreamLogsRequest(_message.Message):
     FOLLOW_FIELD_NUMBER: _builtins.int
     TAIL_FIELD_NUMBER: _builtins.int
     follow: _builtins.bool
-    """Go on until they end."""
+    """Continue until the replicas end."""
     tail: _builtins.int
-    """Only the last lines of each; 0: all."""
+    """Only the last lines of each replica; 0: all."""
     @_builtins.property
-    def job(self) -> Global___JobRef:
-        """Which."""
-
+    def job(self) -> Global___JobRef: ...
     @_builtins.property
-    def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Replicas by role-index ("worker-0") or whole role ("worker"); empty: all."""
+    def replicas(self) -> _containers.RepeatedCompositeFieldContainer[_job_pb2.ReplicaSelector]:
+        """Empty: every replica."""
 
     def __init__(
         self,
         *,
         job: Global___JobRef | None = ...,
-        replicas: _abc.Iterable[_builtins.str] | None = ...,
+        replicas: _abc.Iterable[_job_pb2.ReplicaSelector] | None = ...,
         follow: _builtins.bool = ...,
         tail: _builtins.int = ...,
     ) -> None: ...
@@ -958,35 +900,29 @@ Global___StreamLogsRequest: _TypeAlias = StreamLogsRequest  # noqa: Y015
 
 @_typing.final
 class StreamLogsResponse(_message.Message):
-    """See StreamLogs."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     REPLICA_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
-    ATTEMPT_FIELD_NUMBER: _builtins.int
-    AT_FIELD_NUMBER: _builtins.int
-    replica: _builtins.str
-    """The replica's name."""
+    READ_AT_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
-    """What it wrote, in order; may end in the middle of a line."""
-    attempt: _builtins.int
-    """The attempt in which it wrote that."""
+    """Output in order; may end within a line."""
     @_builtins.property
-    def at(self) -> _timestamp_pb2.Timestamp:
-        """When it was read."""
+    def replica(self) -> _job_pb2.ReplicaRef: ...
+    @_builtins.property
+    def read_at(self) -> _timestamp_pb2.Timestamp:
+        """When the output was read."""
 
     def __init__(
         self,
         *,
-        replica: _builtins.str = ...,
+        replica: _job_pb2.ReplicaRef | None = ...,
         data: _builtins.bytes = ...,
-        attempt: _builtins.int = ...,
-        at: _timestamp_pb2.Timestamp | None = ...,
+        read_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["read_at", b"read_at", "replica", b"replica"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "attempt", b"attempt", "data", b"data", "replica", b"replica"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "read_at", b"read_at", "replica", b"replica"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -994,20 +930,16 @@ Global___StreamLogsResponse: _TypeAlias = StreamLogsResponse  # noqa: Y015
 
 @_typing.final
 class ExecJobRequest(_message.Message):
-    """See ExecJob. The first says what to run, all others are its input."""
+    """A message to a running command. The first message has start, the others input."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     START_FIELD_NUMBER: _builtins.int
     INPUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def start(self) -> Global___ExecStart:
-        """What to run, and where: first, and once."""
-
+    def start(self) -> Global___ExecStart: ...
     @_builtins.property
-    def input(self) -> Global___ExecInput:
-        """What goes to it."""
-
+    def input(self) -> Global___ExecInput: ...
     def __init__(
         self,
         *,
@@ -1033,24 +965,22 @@ class ExecStart(_message.Message):
     JOB_FIELD_NUMBER: _builtins.int
     REPLICA_FIELD_NUMBER: _builtins.int
     COMMAND_FIELD_NUMBER: _builtins.int
-    replica: _builtins.str
-    """ROLE-INDEX or ROLE; empty: the replica that leads the job, else the first of those that run."""
     @_builtins.property
-    def job(self) -> Global___JobRef:
-        """Which job."""
+    def job(self) -> Global___JobRef: ...
+    @_builtins.property
+    def replica(self) -> _job_pb2.ReplicaSelector:
+        """Absent: the leader (chief, master, launcher), else the first running replica."""
 
     @_builtins.property
-    def command(self) -> Global___ExecCommand:
-        """The command and how it runs."""
-
+    def command(self) -> Global___ExecCommand: ...
     def __init__(
         self,
         *,
         job: Global___JobRef | None = ...,
-        replica: _builtins.str = ...,
+        replica: _job_pb2.ReplicaSelector | None = ...,
         command: Global___ExecCommand | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "job", b"job"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "job", b"job", "replica", b"replica"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "job", b"job", "replica", b"replica"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
@@ -1064,29 +994,29 @@ class ExecCommand(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    WORDS_FIELD_NUMBER: _builtins.int
+    ARGS_FIELD_NUMBER: _builtins.int
     STDIN_FIELD_NUMBER: _builtins.int
     TERMINAL_FIELD_NUMBER: _builtins.int
     stdin: _builtins.bool
-    """Whether it has an input; else that is at its end from the beginning."""
+    """Whether it has an input; otherwise its stdin is empty."""
     @_builtins.property
-    def words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The program, looked up on the replica's PATH, and its arguments; no shell reads them."""
+    def args(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The program, looked up on the PATH of the replica, and its arguments. No shell is involved."""
 
     @_builtins.property
     def terminal(self) -> Global___TerminalSize:
-        """Its terminal; absent: it has none. In a terminal stderr is stdout."""
+        """Absent: no terminal. In a terminal stderr is written to stdout."""
 
     def __init__(
         self,
         *,
-        words: _abc.Iterable[_builtins.str] | None = ...,
+        args: _abc.Iterable[_builtins.str] | None = ...,
         stdin: _builtins.bool = ...,
         terminal: Global___TerminalSize | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["terminal", b"terminal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["stdin", b"stdin", "terminal", b"terminal", "words", b"words"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["args", b"args", "stdin", b"stdin", "terminal", b"terminal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1094,16 +1024,12 @@ Global___ExecCommand: _TypeAlias = ExecCommand  # noqa: Y015
 
 @_typing.final
 class TerminalSize(_message.Message):
-    """How large a terminal is."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     ROWS_FIELD_NUMBER: _builtins.int
     COLUMNS_FIELD_NUMBER: _builtins.int
     rows: _builtins.int
-    """Lines."""
     columns: _builtins.int
-    """Characters in a line."""
     def __init__(
         self,
         *,
@@ -1120,7 +1046,7 @@ Global___TerminalSize: _TypeAlias = TerminalSize  # noqa: Y015
 
 @_typing.final
 class ExecInput(_message.Message):
-    """What goes to a command."""
+    """Input of a running command."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1128,12 +1054,11 @@ class ExecInput(_message.Message):
     END_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
     stdin: _builtins.bytes
-    """For its stdin."""
     end: _builtins.bool
-    """Its stdin is at its end."""
+    """Closes its stdin."""
     @_builtins.property
     def size(self) -> Global___TerminalSize:
-        """Its terminal has another size."""
+        """The new size of its terminal."""
 
     def __init__(
         self,
@@ -1154,7 +1079,7 @@ Global___ExecInput: _TypeAlias = ExecInput  # noqa: Y015
 
 @_typing.final
 class ExecJobResponse(_message.Message):
-    """See ExecJob. Started comes first, ended last."""
+    """A message from a running command: started, then output, then ended."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1162,17 +1087,11 @@ class ExecJobResponse(_message.Message):
     OUTPUT_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def started(self) -> Global___ExecStarted:
-        """Where it runs."""
-
+    def started(self) -> Global___ExecStarted: ...
     @_builtins.property
-    def output(self) -> Global___ExecOutput:
-        """What it wrote."""
-
+    def output(self) -> Global___ExecOutput: ...
     @_builtins.property
-    def ended(self) -> Global___ExecEnded:
-        """How it ended."""
-
+    def ended(self) -> Global___ExecEnded: ...
     def __init__(
         self,
         *,
@@ -1192,19 +1111,19 @@ Global___ExecJobResponse: _TypeAlias = ExecJobResponse  # noqa: Y015
 
 @_typing.final
 class ExecStarted(_message.Message):
-    """Where a command runs."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     REPLICA_FIELD_NUMBER: _builtins.int
-    replica: _builtins.str
-    """The replica, as ROLE-INDEX."""
+    @_builtins.property
+    def replica(self) -> _job_pb2.ReplicaRef:
+        """The replica that runs the command."""
+
     def __init__(
         self,
         *,
-        replica: _builtins.str = ...,
+        replica: _job_pb2.ReplicaRef | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["replica", b"replica"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["replica", b"replica"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
@@ -1214,16 +1133,15 @@ Global___ExecStarted: _TypeAlias = ExecStarted  # noqa: Y015
 
 @_typing.final
 class ExecOutput(_message.Message):
-    """What a command wrote; one of both."""
+    """Output of a command; one of the two."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     STDOUT_FIELD_NUMBER: _builtins.int
     STDERR_FIELD_NUMBER: _builtins.int
     stdout: _builtins.bytes
-    """To stdout, or to its terminal."""
+    """Output to stdout or to the terminal."""
     stderr: _builtins.bytes
-    """To stderr."""
     def __init__(
         self,
         *,
@@ -1240,16 +1158,14 @@ Global___ExecOutput: _TypeAlias = ExecOutput  # noqa: Y015
 
 @_typing.final
 class ExecEnded(_message.Message):
-    """How a command ended."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     EXIT_CODE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     exit_code: _builtins.int
-    """Its exit code; 128 and the signal's number where one ended it, 127 where there is no such program, 126 where it cannot be run."""
+    """128 plus the signal number if a signal ended it, 127 if the program was not found, 126 if it could not be run."""
     message: _builtins.str
-    """Why it could not be run or was ended; empty where it ended by itself."""
+    """Why it could not be run, or was ended; empty if it ended by itself."""
     def __init__(
         self,
         *,
@@ -1266,7 +1182,7 @@ Global___ExecEnded: _TypeAlias = ExecEnded  # noqa: Y015
 
 @_typing.final
 class ForwardPortRequest(_message.Message):
-    """See ForwardPort. The first says whereto, all others carry data."""
+    """A message to a port. The first message has start, the others data or end."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1274,13 +1190,10 @@ class ForwardPortRequest(_message.Message):
     DATA_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
-    """What goes there."""
     end: _builtins.bool
-    """Nothing more goes there; what comes from there still comes."""
+    """Closes the sending direction."""
     @_builtins.property
-    def start(self) -> Global___ForwardPortStart:
-        """Whereto: first, and once."""
-
+    def start(self) -> Global___ForwardPortStart: ...
     def __init__(
         self,
         *,
@@ -1300,7 +1213,7 @@ Global___ForwardPortRequest: _TypeAlias = ForwardPortRequest  # noqa: Y015
 
 @_typing.final
 class ForwardPortStart(_message.Message):
-    """Whereto a connection goes."""
+    """Where to connect."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1308,25 +1221,25 @@ class ForwardPortStart(_message.Message):
     REPLICA_FIELD_NUMBER: _builtins.int
     PORT_FIELD_NUMBER: _builtins.int
     PROBE_FIELD_NUMBER: _builtins.int
-    replica: _builtins.str
-    """ROLE-INDEX or ROLE; empty: the replica that leads the job, else the first of those that run."""
     port: _builtins.int
-    """1 to 65535; 0: the first that the replica declares."""
+    """1 to 65535; 0: the first port that the replica declares."""
     probe: _builtins.bool
-    """Only say where it would go: no connection is made."""
+    """Only resolve the replica and its port."""
     @_builtins.property
-    def job(self) -> Global___JobRef:
-        """Which job."""
+    def job(self) -> Global___JobRef: ...
+    @_builtins.property
+    def replica(self) -> _job_pb2.ReplicaSelector:
+        """Absent: the leader (chief, master, launcher), else the first running replica."""
 
     def __init__(
         self,
         *,
         job: Global___JobRef | None = ...,
-        replica: _builtins.str = ...,
+        replica: _job_pb2.ReplicaSelector | None = ...,
         port: _builtins.int = ...,
         probe: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "replica", b"replica"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "port", b"port", "probe", b"probe", "replica", b"replica"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
@@ -1336,7 +1249,7 @@ Global___ForwardPortStart: _TypeAlias = ForwardPortStart  # noqa: Y015
 
 @_typing.final
 class ForwardPortResponse(_message.Message):
-    """See ForwardPort. Opened comes first. The call ends when nothing more comes either way."""
+    """A message from a port: opened first. The call ends when both directions are closed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1345,16 +1258,13 @@ class ForwardPortResponse(_message.Message):
     END_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
-    """What comes from there."""
     end: _builtins.bool
-    """Nothing more comes from there; what goes there still goes."""
+    """The replica closed its sending direction."""
     @_builtins.property
-    def opened(self) -> Global___ForwardPortOpened:
-        """Whereto it goes."""
-
+    def opened(self) -> Global___ForwardPortOpened: ...
     @_builtins.property
     def failed(self) -> Global___ForwardPortFailed:
-        """It has failed, and this is the last that is said."""
+        """The connection failed; the last message."""
 
     def __init__(
         self,
@@ -1376,25 +1286,24 @@ Global___ForwardPortResponse: _TypeAlias = ForwardPortResponse  # noqa: Y015
 
 @_typing.final
 class ForwardPortFailed(_message.Message):
-    """How a connection that was opened ended before its time. It is a message since a status may be lost to whoever is writing just then."""
+    """Why an open connection ended early. A message rather than a status, which a client that is writing may miss."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MESSAGE_FIELD_NUMBER: _builtins.int
-    PASSING_FIELD_NUMBER: _builtins.int
+    RETRYABLE_FIELD_NUMBER: _builtins.int
     message: _builtins.str
-    """Why, in words."""
-    passing: _builtins.bool
-    """Whether it may well go on being served in a moment; else there is nothing to connect with."""
+    retryable: _builtins.bool
+    """Whether a new connection may succeed in a moment."""
     def __init__(
         self,
         *,
         message: _builtins.str = ...,
-        passing: _builtins.bool = ...,
+        retryable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "passing", b"passing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "retryable", b"retryable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1402,27 +1311,24 @@ Global___ForwardPortFailed: _TypeAlias = ForwardPortFailed  # noqa: Y015
 
 @_typing.final
 class ForwardPortOpened(_message.Message):
-    """Whereto a connection goes."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     REPLICA_FIELD_NUMBER: _builtins.int
     PORT_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
-    replica: _builtins.str
-    """The replica, as ROLE-INDEX."""
     port: _builtins.int
-    """The port, as it was asked for or is declared."""
     name: _builtins.str
-    """What the port is called where it is declared, e.g. http."""
+    """The name of a declared port, e.g. http."""
+    @_builtins.property
+    def replica(self) -> _job_pb2.ReplicaRef: ...
     def __init__(
         self,
         *,
-        replica: _builtins.str = ...,
+        replica: _job_pb2.ReplicaRef | None = ...,
         port: _builtins.int = ...,
         name: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["replica", b"replica"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "port", b"port", "replica", b"replica"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...

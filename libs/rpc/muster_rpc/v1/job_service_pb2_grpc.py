@@ -26,11 +26,17 @@ if _version_not_supported:
 
 
 class JobServiceStub:
-    """Jobs: submit, look, and command. Served by the gateway.
+    """Submits, reads and controls jobs. Served by the gateway.
 
-    Errors: INVALID_ARGUMENT with google.rpc.BadRequest (one field violation a problem) and muster.v1.ProblemList in the details;
-    NOT_FOUND; FAILED_PRECONDITION for a command that the job's phase does not allow; RESOURCE_EXHAUSTED when the bus is full;
-    UNAVAILABLE when a service or the bus is away (try again: every call can be repeated).
+    An empty namespace is the namespace "default" in every call. List and watch calls take "-" for all namespaces (AIP-159).
+
+    Every answer carries a revision. A query with min_revision is answered from that state or a newer one, so that a client reads
+    its own writes; a watch with after_revision continues an earlier watch.
+
+    Errors: INVALID_ARGUMENT with google.rpc.BadRequest (one field violation for each problem) and muster.v1.ProblemList in the details;
+    NOT_FOUND; FAILED_PRECONDITION for a command that the phase of the job does not allow; ALREADY_EXISTS for a request id that was
+    used for another request; RESOURCE_EXHAUSTED when the bus is full; UNAVAILABLE when a service or the bus is unavailable (every
+    call except ExecJob can be repeated).
     """
 
     def __init__(self, channel):
@@ -122,120 +128,126 @@ class JobServiceStub:
 
 
 class JobServiceServicer:
-    """Jobs: submit, look, and command. Served by the gateway.
+    """Submits, reads and controls jobs. Served by the gateway.
 
-    Errors: INVALID_ARGUMENT with google.rpc.BadRequest (one field violation a problem) and muster.v1.ProblemList in the details;
-    NOT_FOUND; FAILED_PRECONDITION for a command that the job's phase does not allow; RESOURCE_EXHAUSTED when the bus is full;
-    UNAVAILABLE when a service or the bus is away (try again: every call can be repeated).
+    An empty namespace is the namespace "default" in every call. List and watch calls take "-" for all namespaces (AIP-159).
+
+    Every answer carries a revision. A query with min_revision is answered from that state or a newer one, so that a client reads
+    its own writes; a watch with after_revision continues an earlier watch.
+
+    Errors: INVALID_ARGUMENT with google.rpc.BadRequest (one field violation for each problem) and muster.v1.ProblemList in the details;
+    NOT_FOUND; FAILED_PRECONDITION for a command that the phase of the job does not allow; ALREADY_EXISTS for a request id that was
+    used for another request; RESOURCE_EXHAUSTED when the bus is full; UNAVAILABLE when a service or the bus is unavailable (every
+    call except ExecJob can be repeated).
     """
 
     def SubmitJob(self, request, context):
-        """Submit a job. Acknowledged when it is durable; the same request id submits once.
+        """Submits a document or a spec. Returns when the submission is durable; a request id submits once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ValidateJob(self, request, context):
-        """Say what a document or spec means, or all that is wrong with it; nothing is kept.
+        """Validates a document or a spec and stores nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetJob(self, request, context):
-        """One job, by id or by name.
+        """Gets a job by id or by name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """Jobs, newest first, in pages.
+        """Lists jobs, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchJob(self, request, context):
-        """One job now and at every change, until it has ended and what its clean-up policy removes is gone.
+        """Streams the state of a job and its changes, until the job has ended and its clean-up is done.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchJobs(self, request, context):
-        """All jobs of a namespace at every change.
+        """Streams the jobs of a namespace and their changes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelJob(self, request, context):
-        """End a job.
+        """Ends a job.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteJob(self, request, context):
-        """End a job and remove all that it owns, its record and logs included.
+        """Ends a job and removes its record and logs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ScaleJob(self, request, context):
-        """Grow or shrink a role by hand, within its bounds.
+        """Changes the size of a role, within min and max.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SuspendJob(self, request, context):
-        """Take a job off its nodes and hold it.
+        """Evicts a job and holds it until ResumeJob.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeJob(self, request, context):
-        """Let a held job go on.
+        """Puts a suspended job back in its queue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RestartJob(self, request, context):
-        """End what runs of a job and start it again: all of it, or one replica. No failure, and not held back.
+        """Restarts the gang or one replica, without delay. Not counted as a failure.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExplainJob(self, request, context):
-        """Why a job stands where it stands, and what would change it.
+        """Explains why a job is in its phase, and what would change it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StreamLogs(self, request, context):
-        """What its replicas wrote.
+        """Streams the output of replicas.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExecJob(self, request_iterator, context):
-        """Run a command in a replica that runs. It is ended when the call is. Not repeated by anyone: it may have done something.
+        """Runs a command in a running replica. The command ends with the call. Do not repeat it blindly: it may have had effects.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ForwardPort(self, request_iterator, context):
-        """One connection to a port of a replica that runs.
+        """Opens one connection to a port of a running replica.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -333,11 +345,17 @@ def add_JobServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class JobService:
-    """Jobs: submit, look, and command. Served by the gateway.
+    """Submits, reads and controls jobs. Served by the gateway.
 
-    Errors: INVALID_ARGUMENT with google.rpc.BadRequest (one field violation a problem) and muster.v1.ProblemList in the details;
-    NOT_FOUND; FAILED_PRECONDITION for a command that the job's phase does not allow; RESOURCE_EXHAUSTED when the bus is full;
-    UNAVAILABLE when a service or the bus is away (try again: every call can be repeated).
+    An empty namespace is the namespace "default" in every call. List and watch calls take "-" for all namespaces (AIP-159).
+
+    Every answer carries a revision. A query with min_revision is answered from that state or a newer one, so that a client reads
+    its own writes; a watch with after_revision continues an earlier watch.
+
+    Errors: INVALID_ARGUMENT with google.rpc.BadRequest (one field violation for each problem) and muster.v1.ProblemList in the details;
+    NOT_FOUND; FAILED_PRECONDITION for a command that the phase of the job does not allow; ALREADY_EXISTS for a request id that was
+    used for another request; RESOURCE_EXHAUSTED when the bus is full; UNAVAILABLE when a service or the bus is unavailable (every
+    call except ExecJob can be repeated).
     """
 
     @staticmethod

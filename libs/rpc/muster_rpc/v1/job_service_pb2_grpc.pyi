@@ -27,11 +27,17 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class JobServiceStub:
-    """Jobs: submit, look, and command. Served by the gateway.
+    """Submits, reads and controls jobs. Served by the gateway.
 
-    Errors: INVALID_ARGUMENT with google.rpc.BadRequest (one field violation a problem) and muster.v1.ProblemList in the details;
-    NOT_FOUND; FAILED_PRECONDITION for a command that the job's phase does not allow; RESOURCE_EXHAUSTED when the bus is full;
-    UNAVAILABLE when a service or the bus is away (try again: every call can be repeated).
+    An empty namespace is the namespace "default" in every call. List and watch calls take "-" for all namespaces (AIP-159).
+
+    Every answer carries a revision. A query with min_revision is answered from that state or a newer one, so that a client reads
+    its own writes; a watch with after_revision continues an earlier watch.
+
+    Errors: INVALID_ARGUMENT with google.rpc.BadRequest (one field violation for each problem) and muster.v1.ProblemList in the details;
+    NOT_FOUND; FAILED_PRECONDITION for a command that the phase of the job does not allow; ALREADY_EXISTS for a request id that was
+    used for another request; RESOURCE_EXHAUSTED when the bus is full; UNAVAILABLE when a service or the bus is unavailable (every
+    call except ExecJob can be repeated).
     """
 
     @_typing.overload
@@ -39,87 +45,99 @@ class JobServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> JobServiceAsyncStub: ...
     SubmitJob: _grpc.UnaryUnaryMultiCallable[_job_service_pb2.SubmitJobRequest, _job_service_pb2.SubmitJobResponse]
-    """Submit a job. Acknowledged when it is durable; the same request id submits once."""
+    """Submits a document or a spec. Returns when the submission is durable; a request id submits once."""
     ValidateJob: _grpc.UnaryUnaryMultiCallable[_job_service_pb2.ValidateJobRequest, _job_service_pb2.ValidateJobResponse]
-    """Say what a document or spec means, or all that is wrong with it; nothing is kept."""
+    """Validates a document or a spec and stores nothing."""
     GetJob: _grpc.UnaryUnaryMultiCallable[_job_service_pb2.GetJobRequest, _job_service_pb2.GetJobResponse]
-    """One job, by id or by name."""
+    """Gets a job by id or by name."""
     ListJobs: _grpc.UnaryUnaryMultiCallable[_job_service_pb2.ListJobsRequest, _job_service_pb2.ListJobsResponse]
-    """Jobs, newest first, in pages."""
+    """Lists jobs, newest first."""
     WatchJob: _grpc.UnaryStreamMultiCallable[_job_service_pb2.WatchJobRequest, _job_service_pb2.WatchJobResponse]
-    """One job now and at every change, until it has ended and what its clean-up policy removes is gone."""
+    """Streams the state of a job and its changes, until the job has ended and its clean-up is done."""
     WatchJobs: _grpc.UnaryStreamMultiCallable[_job_service_pb2.WatchJobsRequest, _job_service_pb2.WatchJobsResponse]
-    """All jobs of a namespace at every change."""
+    """Streams the jobs of a namespace and their changes."""
     CancelJob: _grpc.UnaryUnaryMultiCallable[_job_service_pb2.CancelJobRequest, _job_service_pb2.CancelJobResponse]
-    """End a job."""
+    """Ends a job."""
     DeleteJob: _grpc.UnaryUnaryMultiCallable[_job_service_pb2.DeleteJobRequest, _job_service_pb2.DeleteJobResponse]
-    """End a job and remove all that it owns, its record and logs included."""
+    """Ends a job and removes its record and logs."""
     ScaleJob: _grpc.UnaryUnaryMultiCallable[_job_service_pb2.ScaleJobRequest, _job_service_pb2.ScaleJobResponse]
-    """Grow or shrink a role by hand, within its bounds."""
+    """Changes the size of a role, within min and max."""
     SuspendJob: _grpc.UnaryUnaryMultiCallable[_job_service_pb2.SuspendJobRequest, _job_service_pb2.SuspendJobResponse]
-    """Take a job off its nodes and hold it."""
+    """Evicts a job and holds it until ResumeJob."""
     ResumeJob: _grpc.UnaryUnaryMultiCallable[_job_service_pb2.ResumeJobRequest, _job_service_pb2.ResumeJobResponse]
-    """Let a held job go on."""
+    """Puts a suspended job back in its queue."""
     RestartJob: _grpc.UnaryUnaryMultiCallable[_job_service_pb2.RestartJobRequest, _job_service_pb2.RestartJobResponse]
-    """End what runs of a job and start it again: all of it, or one replica. No failure, and not held back."""
+    """Restarts the gang or one replica, without delay. Not counted as a failure."""
     ExplainJob: _grpc.UnaryUnaryMultiCallable[_job_service_pb2.ExplainJobRequest, _job_service_pb2.ExplainJobResponse]
-    """Why a job stands where it stands, and what would change it."""
+    """Explains why a job is in its phase, and what would change it."""
     StreamLogs: _grpc.UnaryStreamMultiCallable[_job_service_pb2.StreamLogsRequest, _job_service_pb2.StreamLogsResponse]
-    """What its replicas wrote."""
+    """Streams the output of replicas."""
     ExecJob: _grpc.StreamStreamMultiCallable[_job_service_pb2.ExecJobRequest, _job_service_pb2.ExecJobResponse]
-    """Run a command in a replica that runs. It is ended when the call is. Not repeated by anyone: it may have done something."""
+    """Runs a command in a running replica. The command ends with the call. Do not repeat it blindly: it may have had effects."""
     ForwardPort: _grpc.StreamStreamMultiCallable[_job_service_pb2.ForwardPortRequest, _job_service_pb2.ForwardPortResponse]
-    """One connection to a port of a replica that runs."""
+    """Opens one connection to a port of a running replica."""
 
 @_typing.type_check_only
 class JobServiceAsyncStub(JobServiceStub):
-    """Jobs: submit, look, and command. Served by the gateway.
+    """Submits, reads and controls jobs. Served by the gateway.
 
-    Errors: INVALID_ARGUMENT with google.rpc.BadRequest (one field violation a problem) and muster.v1.ProblemList in the details;
-    NOT_FOUND; FAILED_PRECONDITION for a command that the job's phase does not allow; RESOURCE_EXHAUSTED when the bus is full;
-    UNAVAILABLE when a service or the bus is away (try again: every call can be repeated).
+    An empty namespace is the namespace "default" in every call. List and watch calls take "-" for all namespaces (AIP-159).
+
+    Every answer carries a revision. A query with min_revision is answered from that state or a newer one, so that a client reads
+    its own writes; a watch with after_revision continues an earlier watch.
+
+    Errors: INVALID_ARGUMENT with google.rpc.BadRequest (one field violation for each problem) and muster.v1.ProblemList in the details;
+    NOT_FOUND; FAILED_PRECONDITION for a command that the phase of the job does not allow; ALREADY_EXISTS for a request id that was
+    used for another request; RESOURCE_EXHAUSTED when the bus is full; UNAVAILABLE when a service or the bus is unavailable (every
+    call except ExecJob can be repeated).
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     SubmitJob: _aio.UnaryUnaryMultiCallable[_job_service_pb2.SubmitJobRequest, _job_service_pb2.SubmitJobResponse]  # type: ignore[assignment]
-    """Submit a job. Acknowledged when it is durable; the same request id submits once."""
+    """Submits a document or a spec. Returns when the submission is durable; a request id submits once."""
     ValidateJob: _aio.UnaryUnaryMultiCallable[_job_service_pb2.ValidateJobRequest, _job_service_pb2.ValidateJobResponse]  # type: ignore[assignment]
-    """Say what a document or spec means, or all that is wrong with it; nothing is kept."""
+    """Validates a document or a spec and stores nothing."""
     GetJob: _aio.UnaryUnaryMultiCallable[_job_service_pb2.GetJobRequest, _job_service_pb2.GetJobResponse]  # type: ignore[assignment]
-    """One job, by id or by name."""
+    """Gets a job by id or by name."""
     ListJobs: _aio.UnaryUnaryMultiCallable[_job_service_pb2.ListJobsRequest, _job_service_pb2.ListJobsResponse]  # type: ignore[assignment]
-    """Jobs, newest first, in pages."""
+    """Lists jobs, newest first."""
     WatchJob: _aio.UnaryStreamMultiCallable[_job_service_pb2.WatchJobRequest, _job_service_pb2.WatchJobResponse]  # type: ignore[assignment]
-    """One job now and at every change, until it has ended and what its clean-up policy removes is gone."""
+    """Streams the state of a job and its changes, until the job has ended and its clean-up is done."""
     WatchJobs: _aio.UnaryStreamMultiCallable[_job_service_pb2.WatchJobsRequest, _job_service_pb2.WatchJobsResponse]  # type: ignore[assignment]
-    """All jobs of a namespace at every change."""
+    """Streams the jobs of a namespace and their changes."""
     CancelJob: _aio.UnaryUnaryMultiCallable[_job_service_pb2.CancelJobRequest, _job_service_pb2.CancelJobResponse]  # type: ignore[assignment]
-    """End a job."""
+    """Ends a job."""
     DeleteJob: _aio.UnaryUnaryMultiCallable[_job_service_pb2.DeleteJobRequest, _job_service_pb2.DeleteJobResponse]  # type: ignore[assignment]
-    """End a job and remove all that it owns, its record and logs included."""
+    """Ends a job and removes its record and logs."""
     ScaleJob: _aio.UnaryUnaryMultiCallable[_job_service_pb2.ScaleJobRequest, _job_service_pb2.ScaleJobResponse]  # type: ignore[assignment]
-    """Grow or shrink a role by hand, within its bounds."""
+    """Changes the size of a role, within min and max."""
     SuspendJob: _aio.UnaryUnaryMultiCallable[_job_service_pb2.SuspendJobRequest, _job_service_pb2.SuspendJobResponse]  # type: ignore[assignment]
-    """Take a job off its nodes and hold it."""
+    """Evicts a job and holds it until ResumeJob."""
     ResumeJob: _aio.UnaryUnaryMultiCallable[_job_service_pb2.ResumeJobRequest, _job_service_pb2.ResumeJobResponse]  # type: ignore[assignment]
-    """Let a held job go on."""
+    """Puts a suspended job back in its queue."""
     RestartJob: _aio.UnaryUnaryMultiCallable[_job_service_pb2.RestartJobRequest, _job_service_pb2.RestartJobResponse]  # type: ignore[assignment]
-    """End what runs of a job and start it again: all of it, or one replica. No failure, and not held back."""
+    """Restarts the gang or one replica, without delay. Not counted as a failure."""
     ExplainJob: _aio.UnaryUnaryMultiCallable[_job_service_pb2.ExplainJobRequest, _job_service_pb2.ExplainJobResponse]  # type: ignore[assignment]
-    """Why a job stands where it stands, and what would change it."""
+    """Explains why a job is in its phase, and what would change it."""
     StreamLogs: _aio.UnaryStreamMultiCallable[_job_service_pb2.StreamLogsRequest, _job_service_pb2.StreamLogsResponse]  # type: ignore[assignment]
-    """What its replicas wrote."""
+    """Streams the output of replicas."""
     ExecJob: _aio.StreamStreamMultiCallable[_job_service_pb2.ExecJobRequest, _job_service_pb2.ExecJobResponse]  # type: ignore[assignment]
-    """Run a command in a replica that runs. It is ended when the call is. Not repeated by anyone: it may have done something."""
+    """Runs a command in a running replica. The command ends with the call. Do not repeat it blindly: it may have had effects."""
     ForwardPort: _aio.StreamStreamMultiCallable[_job_service_pb2.ForwardPortRequest, _job_service_pb2.ForwardPortResponse]  # type: ignore[assignment]
-    """One connection to a port of a replica that runs."""
+    """Opens one connection to a port of a running replica."""
 
 class JobServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Jobs: submit, look, and command. Served by the gateway.
+    """Submits, reads and controls jobs. Served by the gateway.
 
-    Errors: INVALID_ARGUMENT with google.rpc.BadRequest (one field violation a problem) and muster.v1.ProblemList in the details;
-    NOT_FOUND; FAILED_PRECONDITION for a command that the job's phase does not allow; RESOURCE_EXHAUSTED when the bus is full;
-    UNAVAILABLE when a service or the bus is away (try again: every call can be repeated).
+    An empty namespace is the namespace "default" in every call. List and watch calls take "-" for all namespaces (AIP-159).
+
+    Every answer carries a revision. A query with min_revision is answered from that state or a newer one, so that a client reads
+    its own writes; a watch with after_revision continues an earlier watch.
+
+    Errors: INVALID_ARGUMENT with google.rpc.BadRequest (one field violation for each problem) and muster.v1.ProblemList in the details;
+    NOT_FOUND; FAILED_PRECONDITION for a command that the phase of the job does not allow; ALREADY_EXISTS for a request id that was
+    used for another request; RESOURCE_EXHAUSTED when the bus is full; UNAVAILABLE when a service or the bus is unavailable (every
+    call except ExecJob can be repeated).
     """
 
     @_abc_1.abstractmethod
@@ -128,7 +146,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _job_service_pb2.SubmitJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_job_service_pb2.SubmitJobResponse, _abc.Awaitable[_job_service_pb2.SubmitJobResponse]]:
-        """Submit a job. Acknowledged when it is durable; the same request id submits once."""
+        """Submits a document or a spec. Returns when the submission is durable; a request id submits once."""
 
     @_abc_1.abstractmethod
     def ValidateJob(
@@ -136,7 +154,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _job_service_pb2.ValidateJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_job_service_pb2.ValidateJobResponse, _abc.Awaitable[_job_service_pb2.ValidateJobResponse]]:
-        """Say what a document or spec means, or all that is wrong with it; nothing is kept."""
+        """Validates a document or a spec and stores nothing."""
 
     @_abc_1.abstractmethod
     def GetJob(
@@ -144,7 +162,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _job_service_pb2.GetJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_job_service_pb2.GetJobResponse, _abc.Awaitable[_job_service_pb2.GetJobResponse]]:
-        """One job, by id or by name."""
+        """Gets a job by id or by name."""
 
     @_abc_1.abstractmethod
     def ListJobs(
@@ -152,7 +170,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _job_service_pb2.ListJobsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_job_service_pb2.ListJobsResponse, _abc.Awaitable[_job_service_pb2.ListJobsResponse]]:
-        """Jobs, newest first, in pages."""
+        """Lists jobs, newest first."""
 
     @_abc_1.abstractmethod
     def WatchJob(
@@ -160,7 +178,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _job_service_pb2.WatchJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_job_service_pb2.WatchJobResponse], _abc.AsyncIterator[_job_service_pb2.WatchJobResponse]]:
-        """One job now and at every change, until it has ended and what its clean-up policy removes is gone."""
+        """Streams the state of a job and its changes, until the job has ended and its clean-up is done."""
 
     @_abc_1.abstractmethod
     def WatchJobs(
@@ -168,7 +186,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _job_service_pb2.WatchJobsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_job_service_pb2.WatchJobsResponse], _abc.AsyncIterator[_job_service_pb2.WatchJobsResponse]]:
-        """All jobs of a namespace at every change."""
+        """Streams the jobs of a namespace and their changes."""
 
     @_abc_1.abstractmethod
     def CancelJob(
@@ -176,7 +194,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _job_service_pb2.CancelJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_job_service_pb2.CancelJobResponse, _abc.Awaitable[_job_service_pb2.CancelJobResponse]]:
-        """End a job."""
+        """Ends a job."""
 
     @_abc_1.abstractmethod
     def DeleteJob(
@@ -184,7 +202,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _job_service_pb2.DeleteJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_job_service_pb2.DeleteJobResponse, _abc.Awaitable[_job_service_pb2.DeleteJobResponse]]:
-        """End a job and remove all that it owns, its record and logs included."""
+        """Ends a job and removes its record and logs."""
 
     @_abc_1.abstractmethod
     def ScaleJob(
@@ -192,7 +210,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _job_service_pb2.ScaleJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_job_service_pb2.ScaleJobResponse, _abc.Awaitable[_job_service_pb2.ScaleJobResponse]]:
-        """Grow or shrink a role by hand, within its bounds."""
+        """Changes the size of a role, within min and max."""
 
     @_abc_1.abstractmethod
     def SuspendJob(
@@ -200,7 +218,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _job_service_pb2.SuspendJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_job_service_pb2.SuspendJobResponse, _abc.Awaitable[_job_service_pb2.SuspendJobResponse]]:
-        """Take a job off its nodes and hold it."""
+        """Evicts a job and holds it until ResumeJob."""
 
     @_abc_1.abstractmethod
     def ResumeJob(
@@ -208,7 +226,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _job_service_pb2.ResumeJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_job_service_pb2.ResumeJobResponse, _abc.Awaitable[_job_service_pb2.ResumeJobResponse]]:
-        """Let a held job go on."""
+        """Puts a suspended job back in its queue."""
 
     @_abc_1.abstractmethod
     def RestartJob(
@@ -216,7 +234,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _job_service_pb2.RestartJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_job_service_pb2.RestartJobResponse, _abc.Awaitable[_job_service_pb2.RestartJobResponse]]:
-        """End what runs of a job and start it again: all of it, or one replica. No failure, and not held back."""
+        """Restarts the gang or one replica, without delay. Not counted as a failure."""
 
     @_abc_1.abstractmethod
     def ExplainJob(
@@ -224,7 +242,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _job_service_pb2.ExplainJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_job_service_pb2.ExplainJobResponse, _abc.Awaitable[_job_service_pb2.ExplainJobResponse]]:
-        """Why a job stands where it stands, and what would change it."""
+        """Explains why a job is in its phase, and what would change it."""
 
     @_abc_1.abstractmethod
     def StreamLogs(
@@ -232,7 +250,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _job_service_pb2.StreamLogsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_job_service_pb2.StreamLogsResponse], _abc.AsyncIterator[_job_service_pb2.StreamLogsResponse]]:
-        """What its replicas wrote."""
+        """Streams the output of replicas."""
 
     @_abc_1.abstractmethod
     def ExecJob(
@@ -240,7 +258,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_job_service_pb2.ExecJobRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_job_service_pb2.ExecJobResponse], _abc.AsyncIterator[_job_service_pb2.ExecJobResponse]]:
-        """Run a command in a replica that runs. It is ended when the call is. Not repeated by anyone: it may have done something."""
+        """Runs a command in a running replica. The command ends with the call. Do not repeat it blindly: it may have had effects."""
 
     @_abc_1.abstractmethod
     def ForwardPort(
@@ -248,6 +266,6 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_job_service_pb2.ForwardPortRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_job_service_pb2.ForwardPortResponse], _abc.AsyncIterator[_job_service_pb2.ForwardPortResponse]]:
-        """One connection to a port of a replica that runs."""
+        """Opens one connection to a port of a running replica."""
 
 def add_JobServiceServicer_to_server(servicer: JobServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -10,6 +10,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from muster_rpc.v1 import explanation_pb2 as _explanation_pb2
 from muster_rpc.v1 import job_pb2 as _job_pb2
 from muster_rpc.v1 import job_service_pb2 as _job_service_pb2
 import builtins as _builtins
@@ -23,6 +24,34 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _QueuePolicy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _QueuePolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_QueuePolicy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    QUEUE_POLICY_UNSPECIFIED: _QueuePolicy.ValueType  # 0
+    """FIFO_SKIP by default."""
+    QUEUE_POLICY_FIFO_SKIP: _QueuePolicy.ValueType  # 1
+    """By priority, then arrival; a job that does not fit does not block the jobs behind it."""
+    QUEUE_POLICY_STRICT_FIFO: _QueuePolicy.ValueType  # 2
+    """By priority, then arrival; a job that does not fit blocks the jobs behind it."""
+    QUEUE_POLICY_DRF: _QueuePolicy.ValueType  # 3
+    """The submitter with the lowest dominant share first (DRF)."""
+
+class QueuePolicy(_QueuePolicy, metaclass=_QueuePolicyEnumTypeWrapper):
+    """The order of the jobs of a queue."""
+
+QUEUE_POLICY_UNSPECIFIED: QueuePolicy.ValueType  # 0
+"""FIFO_SKIP by default."""
+QUEUE_POLICY_FIFO_SKIP: QueuePolicy.ValueType  # 1
+"""By priority, then arrival; a job that does not fit does not block the jobs behind it."""
+QUEUE_POLICY_STRICT_FIFO: QueuePolicy.ValueType  # 2
+"""By priority, then arrival; a job that does not fit blocks the jobs behind it."""
+QUEUE_POLICY_DRF: QueuePolicy.ValueType  # 3
+"""The submitter with the lowest dominant share first (DRF)."""
+Global___QueuePolicy: _TypeAlias = QueuePolicy  # noqa: Y015
+
 class _QueueChangeKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -30,34 +59,104 @@ class _QueueChangeKind:
 class _QueueChangeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_QueueChangeKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     QUEUE_CHANGE_KIND_UNSPECIFIED: _QueueChangeKind.ValueType  # 0
-    """Not said."""
     QUEUE_CHANGE_KIND_CREATED: _QueueChangeKind.ValueType  # 1
-    """It was not there."""
     QUEUE_CHANGE_KIND_CHANGED: _QueueChangeKind.ValueType  # 2
-    """It was different."""
     QUEUE_CHANGE_KIND_UNCHANGED: _QueueChangeKind.ValueType  # 3
-    """It was the same."""
     QUEUE_CHANGE_KIND_DELETED: _QueueChangeKind.ValueType  # 4
-    """It is not there any more."""
 
-class QueueChangeKind(_QueueChangeKind, metaclass=_QueueChangeKindEnumTypeWrapper):
-    """What became of a queue."""
+class QueueChangeKind(_QueueChangeKind, metaclass=_QueueChangeKindEnumTypeWrapper): ...
 
 QUEUE_CHANGE_KIND_UNSPECIFIED: QueueChangeKind.ValueType  # 0
-"""Not said."""
 QUEUE_CHANGE_KIND_CREATED: QueueChangeKind.ValueType  # 1
-"""It was not there."""
 QUEUE_CHANGE_KIND_CHANGED: QueueChangeKind.ValueType  # 2
-"""It was different."""
 QUEUE_CHANGE_KIND_UNCHANGED: QueueChangeKind.ValueType  # 3
-"""It was the same."""
 QUEUE_CHANGE_KIND_DELETED: QueueChangeKind.ValueType  # 4
-"""It is not there any more."""
 Global___QueueChangeKind: _TypeAlias = QueueChangeKind  # noqa: Y015
 
 @_typing.final
+class ResourceLimits(_message.Message):
+    """An amount for some resources. A resource without a value has none, which differs from 0."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ExtendedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    CPU_MILLI_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    GPU_MILLI_FIELD_NUMBER: _builtins.int
+    GPU_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    EPHEMERAL_STORAGE_BYTES_FIELD_NUMBER: _builtins.int
+    EXTENDED_FIELD_NUMBER: _builtins.int
+    cpu_milli: _builtins.int
+    """Thousandths of a CPU."""
+    memory_bytes: _builtins.int
+    gpu_milli: _builtins.int
+    """Thousandths of a GPU."""
+    gpu_memory_bytes: _builtins.int
+    """Memory on one shared GPU."""
+    ephemeral_storage_bytes: _builtins.int
+    @_builtins.property
+    def extended(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Every other resource by its Kubernetes name, in units."""
+
+    def __init__(
+        self,
+        *,
+        cpu_milli: _builtins.int | None = ...,
+        memory_bytes: _builtins.int | None = ...,
+        gpu_milli: _builtins.int | None = ...,
+        gpu_memory_bytes: _builtins.int | None = ...,
+        ephemeral_storage_bytes: _builtins.int | None = ...,
+        extended: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_milli", b"_cpu_milli", "_ephemeral_storage_bytes", b"_ephemeral_storage_bytes", "_gpu_memory_bytes", b"_gpu_memory_bytes", "_gpu_milli", b"_gpu_milli", "_memory_bytes", b"_memory_bytes", "cpu_milli", b"cpu_milli", "ephemeral_storage_bytes", b"ephemeral_storage_bytes", "gpu_memory_bytes", b"gpu_memory_bytes", "gpu_milli", b"gpu_milli", "memory_bytes", b"memory_bytes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_milli", b"_cpu_milli", "_ephemeral_storage_bytes", b"_ephemeral_storage_bytes", "_gpu_memory_bytes", b"_gpu_memory_bytes", "_gpu_milli", b"_gpu_milli", "_memory_bytes", b"_memory_bytes", "cpu_milli", b"cpu_milli", "ephemeral_storage_bytes", b"ephemeral_storage_bytes", "extended", b"extended", "gpu_memory_bytes", b"gpu_memory_bytes", "gpu_milli", b"gpu_milli", "memory_bytes", b"memory_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cpu_milli: _TypeAlias = _typing.Literal["cpu_milli"]  # noqa: Y015
+    _WhichOneofArgType__cpu_milli: _TypeAlias = _typing.Literal["_cpu_milli", b"_cpu_milli"]  # noqa: Y015
+    _WhichOneofReturnType__ephemeral_storage_bytes: _TypeAlias = _typing.Literal["ephemeral_storage_bytes"]  # noqa: Y015
+    _WhichOneofArgType__ephemeral_storage_bytes: _TypeAlias = _typing.Literal["_ephemeral_storage_bytes", b"_ephemeral_storage_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__gpu_memory_bytes: _TypeAlias = _typing.Literal["gpu_memory_bytes"]  # noqa: Y015
+    _WhichOneofArgType__gpu_memory_bytes: _TypeAlias = _typing.Literal["_gpu_memory_bytes", b"_gpu_memory_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__gpu_milli: _TypeAlias = _typing.Literal["gpu_milli"]  # noqa: Y015
+    _WhichOneofArgType__gpu_milli: _TypeAlias = _typing.Literal["_gpu_milli", b"_gpu_milli"]  # noqa: Y015
+    _WhichOneofReturnType__memory_bytes: _TypeAlias = _typing.Literal["memory_bytes"]  # noqa: Y015
+    _WhichOneofArgType__memory_bytes: _TypeAlias = _typing.Literal["_memory_bytes", b"_memory_bytes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cpu_milli) -> _WhichOneofReturnType__cpu_milli | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ephemeral_storage_bytes) -> _WhichOneofReturnType__ephemeral_storage_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__gpu_memory_bytes) -> _WhichOneofReturnType__gpu_memory_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__gpu_milli) -> _WhichOneofReturnType__gpu_milli | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_bytes) -> _WhichOneofReturnType__memory_bytes | None: ...
+
+Global___ResourceLimits: _TypeAlias = ResourceLimits  # noqa: Y015
+
+@_typing.final
 class QueueSpec(_message.Message):
-    """What a queue is meant to be."""
+    """A queue as applied."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -73,36 +172,35 @@ class QueueSpec(_message.Message):
     NAMESPACES_FIELD_NUMBER: _builtins.int
     ELASTIC_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """DNS label."""
+    """A DNS label."""
     parent: _builtins.str
-    """Empty: the top."""
+    """Empty: the top of the tree."""
     weight: _builtins.int
-    """Share among siblings; 1 unless said."""
-    policy: _builtins.str
-    """fifo_skip, strict_fifo or drf; fifo_skip unless said."""
+    """The share among siblings; 1 by default."""
+    policy: Global___QueuePolicy.ValueType
     preempts_within: _builtins.bool
-    """Whether a job may take room from lower priorities of the same queue."""
+    """Whether a job may preempt jobs of lower priority in the same queue."""
     reclaims: _builtins.bool
-    """Whether it takes back from borrowers what it is guaranteed; true unless said."""
+    """Whether the queue reclaims its guarantee from borrowers; true by default."""
     @_builtins.property
     def guaranteed(self) -> _job_pb2.Resources:
-        """What its jobs can always have, by resource; 0: nothing."""
+        """What the jobs of the queue can always have."""
 
     @_builtins.property
-    def limit(self) -> _job_pb2.Resources:
-        """What its jobs, with all below it, never exceed, by resource; 0: no limit."""
+    def limit(self) -> Global___ResourceLimits:
+        """What the jobs of the queue and its children never exceed. A resource without a value is unlimited; 0 allows none of it."""
 
     @_builtins.property
     def starvation_after(self) -> _duration_pb2.Duration:
-        """How long a job waits for room before room is kept for it; 30 s unless said."""
+        """The starvation threshold: how long a job waits before it gets a reservation; 30 s by default."""
 
     @_builtins.property
     def namespaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Whose jobs wait here when they name no queue; its own name always counts."""
+        """Jobs of these namespaces use the queue unless they name another; the namespace of the queue's own name always does."""
 
     @_builtins.property
     def elastic(self) -> Global___QueueElastic:
-        """How its elastic jobs grow and shrink; absent: as the platform's settings say."""
+        """How elastic jobs grow and shrink; absent: the platform's settings."""
 
     def __init__(
         self,
@@ -110,9 +208,9 @@ class QueueSpec(_message.Message):
         name: _builtins.str = ...,
         parent: _builtins.str = ...,
         guaranteed: _job_pb2.Resources | None = ...,
-        limit: _job_pb2.Resources | None = ...,
+        limit: Global___ResourceLimits | None = ...,
         weight: _builtins.int = ...,
-        policy: _builtins.str = ...,
+        policy: Global___QueuePolicy.ValueType = ...,
         starvation_after: _duration_pb2.Duration | None = ...,
         preempts_within: _builtins.bool = ...,
         reclaims: _builtins.bool | None = ...,
@@ -140,24 +238,24 @@ class QueueElastic(_message.Message):
     COOL_DOWN_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     MIN_GAIN_FIELD_NUMBER: _builtins.int
-    policy: _builtins.str
-    """dragon, marginal_gain, max_min, none; empty: the platform's. For jobs that name none themselves."""
+    policy: _job_pb2.ScalingPolicy.ValueType
+    """The policy of jobs that have none."""
     step: _builtins.int
-    """At most this many replicas at once; 0: no bound."""
+    """The largest change of one resize in replicas; 0: unlimited."""
     min_gain: _builtins.int
-    """Growth that speeds a job up by less is not worth it, in thousandths of a worker; 250 unless said."""
+    """The smallest marginal gain of a scale-up, in thousandths of a worker; 250 by default."""
     @_builtins.property
     def quiet(self) -> _duration_pb2.Duration:
-        """How long nothing was scheduled or scaled before jobs grow; 60 s unless said."""
+        """The idle period without placements or resizes after which jobs grow; 60 s by default."""
 
     @_builtins.property
     def cool_down(self) -> _duration_pb2.Duration:
-        """At least this long between two changes of a job."""
+        """The shortest time between two resizes of a job."""
 
     def __init__(
         self,
         *,
-        policy: _builtins.str = ...,
+        policy: _job_pb2.ScalingPolicy.ValueType = ...,
         quiet: _duration_pb2.Duration | None = ...,
         cool_down: _duration_pb2.Duration | None = ...,
         step: _builtins.int = ...,
@@ -175,7 +273,7 @@ Global___QueueElastic: _TypeAlias = QueueElastic  # noqa: Y015
 
 @_typing.final
 class QueueStatus(_message.Message):
-    """What a queue is now, with all that is below it."""
+    """The use of a queue and its children."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -190,36 +288,34 @@ class QueueStatus(_message.Message):
     FAIR_SHARE_FIELD_NUMBER: _builtins.int
     RESERVATIONS_FIELD_NUMBER: _builtins.int
     running: _builtins.int
-    """Jobs that hold something."""
+    """The number of jobs with an allocation."""
     waiting: _builtins.int
-    """Jobs that wait."""
+    """The number of waiting jobs."""
     share_milli: _builtins.int
-    """The dominant share: the largest part that it holds of any one resource, in thousandths of the pool."""
+    """The dominant share, in thousandths of the pool."""
     fair_share_milli: _builtins.int
-    """What it is due by weight among the siblings that want something, in thousandths of the pool."""
+    """The fair share by weight among siblings that have demand, in thousandths of the pool."""
     @_builtins.property
     def allocated(self) -> _job_pb2.Resources:
         """Held by its jobs."""
 
     @_builtins.property
     def oldest_wait_at(self) -> _timestamp_pb2.Timestamp:
-        """Since when the oldest waits."""
+        """When the wait of the oldest waiting job began."""
 
     @_builtins.property
     def borrowed(self) -> _job_pb2.Resources:
-        """What of the allocated is above the guarantee."""
+        """What is allocated above the guarantee."""
 
     @_builtins.property
-    def guaranteed_in_use(self) -> _job_pb2.Resources:
-        """What of the guarantee is in use."""
-
+    def guaranteed_in_use(self) -> _job_pb2.Resources: ...
     @_builtins.property
     def fair_share(self) -> _job_pb2.Resources:
-        """The same as amounts."""
+        """The fair share as amounts."""
 
     @_builtins.property
-    def reservations(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueReservation]:
-        """Room that is kept for its jobs."""
+    def reservations(self) -> _containers.RepeatedCompositeFieldContainer[_explanation_pb2.Reservation]:
+        """Reservations of its jobs."""
 
     def __init__(
         self,
@@ -233,7 +329,7 @@ class QueueStatus(_message.Message):
         share_milli: _builtins.int = ...,
         fair_share_milli: _builtins.int = ...,
         fair_share: _job_pb2.Resources | None = ...,
-        reservations: _abc.Iterable[Global___QueueReservation] | None = ...,
+        reservations: _abc.Iterable[_explanation_pb2.Reservation] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "borrowed", b"borrowed", "fair_share", b"fair_share", "guaranteed_in_use", b"guaranteed_in_use", "oldest_wait_at", b"oldest_wait_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -244,59 +340,17 @@ class QueueStatus(_message.Message):
 Global___QueueStatus: _TypeAlias = QueueStatus  # noqa: Y015
 
 @_typing.final
-class QueueReservation(_message.Message):
-    """Room that is kept for a waiting job."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    JOB_ID_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    NODES_FIELD_NUMBER: _builtins.int
-    EXPECTED_AT_FIELD_NUMBER: _builtins.int
-    job_id: _builtins.str
-    """Whose it is."""
-    name: _builtins.str
-    """The job's name."""
-    @_builtins.property
-    def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Where."""
-
-    @_builtins.property
-    def expected_at(self) -> _timestamp_pb2.Timestamp:
-        """When it is expected to start; absent where nobody knows."""
-
-    def __init__(
-        self,
-        *,
-        job_id: _builtins.str = ...,
-        name: _builtins.str = ...,
-        nodes: _abc.Iterable[_builtins.str] | None = ...,
-        expected_at: _timestamp_pb2.Timestamp | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["expected_at", b"expected_at"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_at", b"expected_at", "job_id", b"job_id", "name", b"name", "nodes", b"nodes"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___QueueReservation: _TypeAlias = QueueReservation  # noqa: Y015
-
-@_typing.final
 class Queue(_message.Message):
-    """A queue."""
+    """A queue: its spec and its use."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SPEC_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def spec(self) -> Global___QueueSpec:
-        """As applied."""
-
+    def spec(self) -> Global___QueueSpec: ...
     @_builtins.property
-    def status(self) -> Global___QueueStatus:
-        """As it is."""
-
+    def status(self) -> Global___QueueStatus: ...
     def __init__(
         self,
         *,
@@ -312,53 +366,48 @@ class Queue(_message.Message):
 Global___Queue: _TypeAlias = Queue  # noqa: Y015
 
 @_typing.final
-class QueuesVersion(_message.Message):
-    """The queues that are in force, as a whole."""
+class AppliedQueues(_message.Message):
+    """The queues that were applied last, as a whole."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    VERSION_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
     APPLIED_AT_FIELD_NUMBER: _builtins.int
     APPLIED_BY_FIELD_NUMBER: _builtins.int
-    FAULT_FIELD_NUMBER: _builtins.int
-    version: _builtins.int
-    """Counts from 1; 0: none were applied yet."""
+    ERROR_FIELD_NUMBER: _builtins.int
+    revision: _builtins.int
+    """From 1; 0: none were applied yet."""
     applied_by: _builtins.str
-    """By whom."""
-    fault: _builtins.str
-    """Why what is stored is not in force; empty: it is."""
+    error: _builtins.str
+    """Why the stored queues are not in use; empty if they are."""
     @_builtins.property
-    def applied_at(self) -> _timestamp_pb2.Timestamp:
-        """When."""
-
+    def applied_at(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
         self,
         *,
-        version: _builtins.int = ...,
+        revision: _builtins.int = ...,
         applied_at: _timestamp_pb2.Timestamp | None = ...,
         applied_by: _builtins.str = ...,
-        fault: _builtins.str = ...,
+        error: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["applied_at", b"applied_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_at", b"applied_at", "applied_by", b"applied_by", "fault", b"fault", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_at", b"applied_at", "applied_by", b"applied_by", "error", b"error", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___QueuesVersion: _TypeAlias = QueuesVersion  # noqa: Y015
+Global___AppliedQueues: _TypeAlias = AppliedQueues  # noqa: Y015
 
 @_typing.final
 class QueueChange(_message.Message):
-    """One queue of an application."""
+    """What an application did to one queue."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name."""
     kind: Global___QueueChangeKind.ValueType
-    """What became of it; of a dry run, what would."""
     def __init__(
         self,
         *,
@@ -375,16 +424,14 @@ Global___QueueChange: _TypeAlias = QueueChange  # noqa: Y015
 
 @_typing.final
 class ListQueuesRequest(_message.Message):
-    """See ListQueues."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """At most 1000; 200 unless said."""
+    """200 by default, at most 1000."""
     page_token: _builtins.str
-    """From the previous answer."""
+    """next_page_token of the previous page."""
     def __init__(
         self,
         *,
@@ -401,13 +448,11 @@ Global___ListQueuesRequest: _TypeAlias = ListQueuesRequest  # noqa: Y015
 
 @_typing.final
 class ListQueuesResponse(_message.Message):
-    """See ListQueues."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     QUEUES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    VERSION_FIELD_NUMBER: _builtins.int
+    APPLIED_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Empty on the last page."""
     @_builtins.property
@@ -415,19 +460,17 @@ class ListQueuesResponse(_message.Message):
         """By name."""
 
     @_builtins.property
-    def version(self) -> Global___QueuesVersion:
-        """Of all of them."""
-
+    def applied(self) -> Global___AppliedQueues: ...
     def __init__(
         self,
         *,
         queues: _abc.Iterable[Global___Queue] | None = ...,
         next_page_token: _builtins.str = ...,
-        version: Global___QueuesVersion | None = ...,
+        applied: Global___AppliedQueues | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "queues", b"queues", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "next_page_token", b"next_page_token", "queues", b"queues"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -435,13 +478,10 @@ Global___ListQueuesResponse: _TypeAlias = ListQueuesResponse  # noqa: Y015
 
 @_typing.final
 class GetQueueRequest(_message.Message):
-    """See GetQueue."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name."""
     def __init__(
         self,
         *,
@@ -457,29 +497,23 @@ Global___GetQueueRequest: _TypeAlias = GetQueueRequest  # noqa: Y015
 
 @_typing.final
 class GetQueueResponse(_message.Message):
-    """See GetQueue."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     QUEUE_FIELD_NUMBER: _builtins.int
-    VERSION_FIELD_NUMBER: _builtins.int
+    APPLIED_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def queue(self) -> Global___Queue:
-        """The queue."""
-
+    def queue(self) -> Global___Queue: ...
     @_builtins.property
-    def version(self) -> Global___QueuesVersion:
-        """Of all of them."""
-
+    def applied(self) -> Global___AppliedQueues: ...
     def __init__(
         self,
         *,
         queue: Global___Queue | None = ...,
-        version: Global___QueuesVersion | None = ...,
+        applied: Global___AppliedQueues | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue", "version", b"version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "queue", b"queue"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "queue", b"queue"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -487,31 +521,29 @@ Global___GetQueueResponse: _TypeAlias = GetQueueResponse  # noqa: Y015
 
 @_typing.final
 class ApplyQueuesRequest(_message.Message):
-    """See ApplyQueues."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     QUEUES_FIELD_NUMBER: _builtins.int
     DOCUMENT_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
-    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
     PRUNE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """The same id applies once."""
+    """A request id applies once."""
     dry_run: _builtins.bool
-    """Only say what would be."""
-    expected_version: _builtins.int
-    """Only over this version; another one in force is answered with ABORTED."""
+    """Validate only, and answer with the result."""
+    expected_revision: _builtins.int
+    """Replace only this revision; ABORTED if another one is current."""
     prune: _builtins.bool
-    """Delete every queue that is not given, by the rules of DeleteQueue."""
+    """Delete every queue that is not given, under the conditions of DeleteQueue."""
     @_builtins.property
     def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueSpec]:
-        """The queues, as data. Either these or a document."""
+        """Either queues or a document."""
 
     @_builtins.property
     def document(self) -> _job_service_pb2.Document:
-        """The queues, as text: documents of kind Queue."""
+        """YAML documents of kind Queue."""
 
     def __init__(
         self,
@@ -520,50 +552,46 @@ class ApplyQueuesRequest(_message.Message):
         document: _job_service_pb2.Document | None = ...,
         request_id: _builtins.str = ...,
         dry_run: _builtins.bool = ...,
-        expected_version: _builtins.int | None = ...,
+        expected_revision: _builtins.int | None = ...,
         prune: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "document", b"document", "expected_version", b"expected_version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "document", b"document", "expected_revision", b"expected_revision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "document", b"document", "dry_run", b"dry_run", "expected_version", b"expected_version", "prune", b"prune", "queues", b"queues", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "document", b"document", "dry_run", b"dry_run", "expected_revision", b"expected_revision", "prune", b"prune", "queues", b"queues", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__expected_version: _TypeAlias = _typing.Literal["expected_version"]  # noqa: Y015
-    _WhichOneofArgType__expected_version: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_version) -> _WhichOneofReturnType__expected_version | None: ...
+    _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
+    _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_revision) -> _WhichOneofReturnType__expected_revision | None: ...
 
 Global___ApplyQueuesRequest: _TypeAlias = ApplyQueuesRequest  # noqa: Y015
 
 @_typing.final
 class ApplyQueuesResponse(_message.Message):
-    """See ApplyQueues."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
-    VERSION_FIELD_NUMBER: _builtins.int
+    APPLIED_FIELD_NUMBER: _builtins.int
     CHANGES_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def version(self) -> Global___QueuesVersion:
-        """What is in force now; of a dry run, what would be."""
+    def applied(self) -> Global___AppliedQueues:
+        """The current queues; of a dry run, the result."""
 
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueChange]:
-        """By name: the queues given, and those pruned."""
+        """By name: the given and the pruned queues."""
 
     @_builtins.property
-    def warnings(self) -> _containers.RepeatedCompositeFieldContainer[_job_pb2.Problem]:
-        """What is odd about the tree that results, or about the document."""
-
+    def warnings(self) -> _containers.RepeatedCompositeFieldContainer[_job_pb2.Problem]: ...
     def __init__(
         self,
         *,
-        version: Global___QueuesVersion | None = ...,
+        applied: Global___AppliedQueues | None = ...,
         changes: _abc.Iterable[Global___QueueChange] | None = ...,
         warnings: _abc.Iterable[_job_pb2.Problem] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "version", b"version", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "changes", b"changes", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -571,55 +599,48 @@ Global___ApplyQueuesResponse: _TypeAlias = ApplyQueuesResponse  # noqa: Y015
 
 @_typing.final
 class DeleteQueueRequest(_message.Message):
-    """See DeleteQueue."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
-    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name."""
     request_id: _builtins.str
-    """The same id deletes once."""
-    expected_version: _builtins.int
-    """Only over this version; another one in force is answered with ABORTED."""
+    """A request id deletes once."""
+    expected_revision: _builtins.int
+    """Replace only this revision; ABORTED if another one is current."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         request_id: _builtins.str = ...,
-        expected_version: _builtins.int | None = ...,
+        expected_revision: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "expected_version", b"expected_version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "expected_version", b"expected_version", "name", b"name", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "name", b"name", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__expected_version: _TypeAlias = _typing.Literal["expected_version"]  # noqa: Y015
-    _WhichOneofArgType__expected_version: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_version) -> _WhichOneofReturnType__expected_version | None: ...
+    _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
+    _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_revision) -> _WhichOneofReturnType__expected_revision | None: ...
 
 Global___DeleteQueueRequest: _TypeAlias = DeleteQueueRequest  # noqa: Y015
 
 @_typing.final
 class DeleteQueueResponse(_message.Message):
-    """See DeleteQueue."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
-    VERSION_FIELD_NUMBER: _builtins.int
+    APPLIED_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def version(self) -> Global___QueuesVersion:
-        """What is in force now."""
-
+    def applied(self) -> Global___AppliedQueues: ...
     def __init__(
         self,
         *,
-        version: Global___QueuesVersion | None = ...,
+        applied: Global___AppliedQueues | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

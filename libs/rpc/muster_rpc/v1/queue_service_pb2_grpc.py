@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class QueueServiceStub:
-    """Queues: a tree with guaranteed, limit and weight. Served by the gateway.
+    """Reads and replaces queues: a tree with guaranteed, limit and weight. Served by the gateway.
     """
 
     def __init__(self, channel):
@@ -58,32 +58,32 @@ class QueueServiceStub:
 
 
 class QueueServiceServicer:
-    """Queues: a tree with guaranteed, limit and weight. Served by the gateway.
+    """Reads and replaces queues: a tree with guaranteed, limit and weight. Served by the gateway.
     """
 
     def ListQueues(self, request, context):
-        """Every queue, default among them whether it was applied or not.
+        """Lists every queue, including "default", which always exists.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetQueue(self, request, context):
-        """One queue.
+        """Gets a queue by name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ApplyQueues(self, request, context):
-        """Create or replace queues, all or none. The same queues again are no new version, so that it may be repeated.
+        """Creates or replaces queues, all or none. Equal queues are no new revision, so the call can be repeated.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteQueue(self, request, context):
-        """Remove a queue. FAILED_PRECONDITION while jobs wait or run in it, or queues are below it.
+        """Deletes a queue. FAILED_PRECONDITION while it has jobs or child queues.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -121,7 +121,7 @@ def add_QueueServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class QueueService:
-    """Queues: a tree with guaranteed, limit and weight. Served by the gateway.
+    """Reads and replaces queues: a tree with guaranteed, limit and weight. Served by the gateway.
     """
 
     @staticmethod

@@ -27,37 +27,37 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class QueueServiceStub:
-    """Queues: a tree with guaranteed, limit and weight. Served by the gateway."""
+    """Reads and replaces queues: a tree with guaranteed, limit and weight. Served by the gateway."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> QueueServiceAsyncStub: ...
     ListQueues: _grpc.UnaryUnaryMultiCallable[_queue_service_pb2.ListQueuesRequest, _queue_service_pb2.ListQueuesResponse]
-    """Every queue, default among them whether it was applied or not."""
+    """Lists every queue, including "default", which always exists."""
     GetQueue: _grpc.UnaryUnaryMultiCallable[_queue_service_pb2.GetQueueRequest, _queue_service_pb2.GetQueueResponse]
-    """One queue."""
+    """Gets a queue by name."""
     ApplyQueues: _grpc.UnaryUnaryMultiCallable[_queue_service_pb2.ApplyQueuesRequest, _queue_service_pb2.ApplyQueuesResponse]
-    """Create or replace queues, all or none. The same queues again are no new version, so that it may be repeated."""
+    """Creates or replaces queues, all or none. Equal queues are no new revision, so the call can be repeated."""
     DeleteQueue: _grpc.UnaryUnaryMultiCallable[_queue_service_pb2.DeleteQueueRequest, _queue_service_pb2.DeleteQueueResponse]
-    """Remove a queue. FAILED_PRECONDITION while jobs wait or run in it, or queues are below it."""
+    """Deletes a queue. FAILED_PRECONDITION while it has jobs or child queues."""
 
 @_typing.type_check_only
 class QueueServiceAsyncStub(QueueServiceStub):
-    """Queues: a tree with guaranteed, limit and weight. Served by the gateway."""
+    """Reads and replaces queues: a tree with guaranteed, limit and weight. Served by the gateway."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListQueues: _aio.UnaryUnaryMultiCallable[_queue_service_pb2.ListQueuesRequest, _queue_service_pb2.ListQueuesResponse]  # type: ignore[assignment]
-    """Every queue, default among them whether it was applied or not."""
+    """Lists every queue, including "default", which always exists."""
     GetQueue: _aio.UnaryUnaryMultiCallable[_queue_service_pb2.GetQueueRequest, _queue_service_pb2.GetQueueResponse]  # type: ignore[assignment]
-    """One queue."""
+    """Gets a queue by name."""
     ApplyQueues: _aio.UnaryUnaryMultiCallable[_queue_service_pb2.ApplyQueuesRequest, _queue_service_pb2.ApplyQueuesResponse]  # type: ignore[assignment]
-    """Create or replace queues, all or none. The same queues again are no new version, so that it may be repeated."""
+    """Creates or replaces queues, all or none. Equal queues are no new revision, so the call can be repeated."""
     DeleteQueue: _aio.UnaryUnaryMultiCallable[_queue_service_pb2.DeleteQueueRequest, _queue_service_pb2.DeleteQueueResponse]  # type: ignore[assignment]
-    """Remove a queue. FAILED_PRECONDITION while jobs wait or run in it, or queues are below it."""
+    """Deletes a queue. FAILED_PRECONDITION while it has jobs or child queues."""
 
 class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Queues: a tree with guaranteed, limit and weight. Served by the gateway."""
+    """Reads and replaces queues: a tree with guaranteed, limit and weight. Served by the gateway."""
 
     @_abc_1.abstractmethod
     def ListQueues(
@@ -65,7 +65,7 @@ class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _queue_service_pb2.ListQueuesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_queue_service_pb2.ListQueuesResponse, _abc.Awaitable[_queue_service_pb2.ListQueuesResponse]]:
-        """Every queue, default among them whether it was applied or not."""
+        """Lists every queue, including "default", which always exists."""
 
     @_abc_1.abstractmethod
     def GetQueue(
@@ -73,7 +73,7 @@ class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _queue_service_pb2.GetQueueRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_queue_service_pb2.GetQueueResponse, _abc.Awaitable[_queue_service_pb2.GetQueueResponse]]:
-        """One queue."""
+        """Gets a queue by name."""
 
     @_abc_1.abstractmethod
     def ApplyQueues(
@@ -81,7 +81,7 @@ class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _queue_service_pb2.ApplyQueuesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_queue_service_pb2.ApplyQueuesResponse, _abc.Awaitable[_queue_service_pb2.ApplyQueuesResponse]]:
-        """Create or replace queues, all or none. The same queues again are no new version, so that it may be repeated."""
+        """Creates or replaces queues, all or none. Equal queues are no new revision, so the call can be repeated."""
 
     @_abc_1.abstractmethod
     def DeleteQueue(
@@ -89,6 +89,6 @@ class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _queue_service_pb2.DeleteQueueRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_queue_service_pb2.DeleteQueueResponse, _abc.Awaitable[_queue_service_pb2.DeleteQueueResponse]]:
-        """Remove a queue. FAILED_PRECONDITION while jobs wait or run in it, or queues are below it."""
+        """Deletes a queue. FAILED_PRECONDITION while it has jobs or child queues."""
 
 def add_QueueServiceServicer_to_server(servicer: QueueServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

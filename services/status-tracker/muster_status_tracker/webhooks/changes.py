@@ -11,8 +11,8 @@ from collections import OrderedDict
 from typing import Protocol
 
 from muster_bus import Bus, Records, Stretch, read_stretch
-from muster_core.events import JobSubmitted, StoredEvent
-from muster_core.lifecycle import apply_event
+from muster_core.events import StoredEvent
+from muster_core.lifecycle import apply_event, begins_record
 from muster_core.models import JobRecord
 from muster_events.catalogue import JOBS_BUCKET, JOBS_STREAM
 from muster_events.codec import UnreadableEvent, decode_record, read_job_event
@@ -70,7 +70,7 @@ class Changes:
         if job_id in self._ended:
             return None
         before = self._living.get(job_id)
-        if before is None and not isinstance(stored.event, JobSubmitted):
+        if before is None and not begins_record(stored.event):
             before = await self._past.record_before(job_id, stored.sequence)
             if before is None or before.terminal:
                 self._end(job_id)

@@ -23,6 +23,7 @@ from muster_core.models import (
     QueuePolicy,
     QueueSpec,
     ReplicaState,
+    ResourceLimits,
     Resources,
     RestartPolicy,
     Role,
@@ -102,7 +103,7 @@ def specs(rng: random.Random) -> tuple[QueueSpec, ...]:
         QueueSpec(
             name=name,
             guaranteed=Resources(gpu=rng.choice([0, 4000])),
-            limit=Resources(gpu=rng.choice([0, 0, 10_000])),
+            limit=ResourceLimits(gpu=rng.choice([None, None, 10_000])),
             weight=rng.randint(1, 3),
             policy=rng.choice(list(QueuePolicy)),
             starvation_after_s=rng.choice([0, 10, 30]),

@@ -14,6 +14,7 @@ from muster_core.models import (
     QueueElastic,
     QueueSpec,
     Reason,
+    ResourceLimits,
     Resources,
     Throughput,
 )
@@ -168,7 +169,7 @@ def test_what_ends_no_sooner_does_not_grow(pool: ScaledPool, kind: JobKind) -> N
 
 
 def test_growth_keeps_the_limits_of_the_queue(pool: ScaledPool) -> None:
-    pool.queues(QueueSpec(name="default", limit=Resources(gpu=3000)))
+    pool.queues(QueueSpec(name="default", limit=ResourceLimits(gpu=3000)))
     pool.start(pool.job("a", 1, most=8))
     pool.live(QUIET_S)
     assert pool.size("a") == 3

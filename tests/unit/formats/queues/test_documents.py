@@ -16,6 +16,7 @@ from muster_core.models import (
     QueueElastic,
     QueuePolicy,
     QueueSpec,
+    ResourceLimits,
     Resources,
     Severity,
 )
@@ -67,7 +68,7 @@ spec:
                 ephemeral_storage=1 << 30,
                 extended={"example.com/fpga": 2},
             ),
-            limit=Resources(gpu=8000),
+            limit=ResourceLimits(gpu=8000),
             weight=3,
             policy=QueuePolicy.DRF,
             starvation_after_s=60,
@@ -141,12 +142,18 @@ def test_a_problem_of_another_queue_stays_where_it_is() -> None:
     assert parse_queues(one("{}")).located([problem]) == (problem,)
 
 
-def test_a_limit_of_nothing_is_told_to_be_none() -> None:
+def test_a_limit_of_zero_is_a_limit() -> None:
     parsed = parse_queues(one("{limit: {gpu: 0}}"))
 
-    assert parsed.queues
+    assert parsed.queues[0].limit == ResourceLimits(gpu=0)
+    assert parsed.problems == ()
+
+
+def test_a_guarantee_of_zero_is_warned_about() -> None:
+    parsed = parse_queues(one("{guaranteed: {gpu: 0}}"))
+
     assert [(one.severity, one.message) for one in parsed.problems] == [
-        (Severity.WARNING, "gpu: 0 is no limit")
+        (Severity.WARNING, "gpu: 0 guarantees nothing")
     ]
 
 

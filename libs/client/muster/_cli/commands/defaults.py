@@ -56,14 +56,14 @@ def defaults(state: State, version: int | None) -> None:
         found = client.get_defaults(version or 0)
     match state.output:
         case "table":
-            if not found.version:
+            if not found.revision:
                 state.note("no defaults were applied yet; apply some with `muster apply -f FILE`")
                 return
             by = f" by {found.applied_by}" if found.applied_by else ""
-            click.echo(f"# version {found.version}, applied {words.moment(found.applied_at)}{by}")
+            click.echo(f"# version {found.revision}, applied {words.moment(found.applied_at)}{by}")
             click.echo(found.document, nl=False)
         case "name":
-            click.echo(found.version)
+            click.echo(found.revision)
         case _:
             emit(found, state.output)
 
@@ -83,7 +83,7 @@ def _apply_defaults(ctx: click.Context, state: State, application: Application) 
             given.source,
             source_name=given.name,
             dry_run=dry_run is not None,
-            expected_version=application.expected_version,
+            expected_revision=application.expected_version,
         )
 
     answer = answered(ctx, state, given, ask)
@@ -91,13 +91,13 @@ def _apply_defaults(ctx: click.Context, state: State, application: Application) 
         case "table":
             click.echo(_told(answer, dry_run=dry_run is not None))
         case "name":
-            click.echo(answer.defaults.version)
+            click.echo(answer.defaults.revision)
         case _:
             emit(answer, state.output)
 
 
 def _told(answer: defaults_service_pb2.ApplyDefaultsResponse, *, dry_run: bool) -> str:
-    version = answer.defaults.version
+    version = answer.defaults.revision
     if not answer.changed:
         return f"nothing changes: version {version} has these defaults already"
     if dry_run:

@@ -28,9 +28,7 @@ from muster_rpc.v1 import job_pb2, job_service_pb2
     help="Only jobs in this phase; may be repeated.",
 )
 @click.option("--queue", default="", metavar="NAME", help="Only jobs of this queue.")
-@click.option(
-    "-A", "--all-namespaces", is_flag=True, help="Jobs of all namespaces, overriding -n; default without -n."
-)
+@click.option("-A", "--all-namespaces", is_flag=True, help="Jobs of all namespaces.")
 @click.option(
     "--sort",
     type=click.Choice(SORTS),
@@ -52,7 +50,7 @@ def list_jobs(  # noqa: PLR0917 (click passes options by name)
     watch: bool,
 ) -> None:
     """List jobs, newest first; rejected documents only with --all."""
-    namespace = "" if all_namespaces else None
+    namespace = "-" if all_namespaces else None
     if not phases and not everything:
         phases = tuple(phase.value for phase in Phase if phase is not Phase.REJECTED)
     if watch:
@@ -94,14 +92,16 @@ def _watch(state: State, changes: Iterator[job_service_pb2.WatchJobsResponse], w
     shown: dict[str, str] = {}
     for response in changes:
         job = response.job
+        if response.type == job_service_pb2.WATCH_EVENT_TYPE_SYNCED:
+            continue
         # Only the id of a deleted job is known.
-        if not (job.job_id in shown if response.deleted else wanted.has(job)):
+        if not (job.job_id in shown if _is_deleted(response) else wanted.has(job)):
             continue
         name = shown[job.job_id] = job.name or shown.get(job.job_id, job.job_id)
         if state.output == "name":
             click.echo(job.job_id)
         elif state.output == "table":
-            click.echo(_line(job, name, deleted=response.deleted))
+            click.echo(_line(job, name, deleted=_is_deleted(response)))
         else:
             emit_line(response, state.output)
 
@@ -113,8 +113,10 @@ def _watch_live(state: State, changes: Iterator[job_service_pb2.WatchJobsRespons
     with Live(console=state.out, auto_refresh=False) as live:
         for response in changes:
             job = response.job
+            if response.type == job_service_pb2.WATCH_EVENT_TYPE_SYNCED:
+                continue
             jobs.pop(job.job_id, None)
-            if not response.deleted and wanted.has(job):
+            if not _is_deleted(response) and wanted.has(job):
                 jobs[job.job_id] = job
             first = in_order(jobs.values(), wanted.sort)[: state.out.height - 2]
             live.update(job_table(first, time.time()), refresh=True)
@@ -126,3 +128,7 @@ def _line(job: job_pb2.Job, name: str, *, deleted: bool) -> str:
     reason = job.status.reason.message or job.status.reason.code
     counts = words.running_of_all(job)
     return f"{time.strftime('%H:%M:%S')}  {name}  {words.phase_of(job)}  {counts}  {reason}".rstrip()
+
+
+def _is_deleted(response: job_service_pb2.WatchJobsResponse) -> bool:
+    return response.type == job_service_pb2.WATCH_EVENT_TYPE_DELETED

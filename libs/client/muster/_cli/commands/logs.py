@@ -8,6 +8,7 @@ from muster._cli import words
 from muster._cli.output import emit_line
 from muster._cli.scribe import log_lines
 from muster._cli.state import State, shared_options
+from muster._references import replica_label
 from muster_rpc.v1 import job_pb2
 
 
@@ -45,7 +46,7 @@ def logs(state: State, job: str, follow: bool, replicas: tuple[str, ...], tail: 
             return
         lines = log_lines(state.out, prefixed=_several(found, wanted))
         for chunk in chunks:
-            lines.write(words.short_name(found, chunk.replica), chunk.data)
+            lines.write(replica_label(chunk.replica), chunk.data)
         lines.end()
 
 

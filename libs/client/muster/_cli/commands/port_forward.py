@@ -11,6 +11,7 @@ import click
 from muster._cli import words
 from muster._cli.state import State, shared_options
 from muster._forwarder import Forwarder
+from muster._references import replica_label
 from muster.errors import MusterError
 from muster_rpc.v1 import job_service_pb2
 
@@ -110,10 +111,18 @@ def _tell(state: State, job: str, target: job_service_pb2.ForwardPortOpened, hos
     if state.output == "name":
         click.echo(where)
     elif state.for_programs:
-        told = {"url": url, "address": where, "job": job, "replica": target.replica, "port": target.port}
+        told = {
+            "url": url,
+            "address": where,
+            "job": job,
+            "replica": replica_label(target.replica),
+            "port": target.port,
+        }
         click.echo(json.dumps(told))
     else:
-        click.echo(f"{url} leads to port {target.port} of {target.replica} of {job}; Ctrl-C ends it")
+        click.echo(
+            f"{url} leads to port {target.port} of {replica_label(target.replica)} of {job}; Ctrl-C ends it"
+        )
 
 
 def _why_not(error: OSError, address: str, port: int, remote: int) -> str:

@@ -66,8 +66,8 @@ def get(state: State, name: str) -> None:
         case "table":
             for label, value in queue_sheet(answer.queue, time.time()):
                 click.echo(f"{label + ':':<15}{value}")
-            click.echo(f"{'Version:':<15}{_version(answer.version)}")
-            _warn(state, answer.version)
+            click.echo(f"{'Version:':<15}{_version(answer.applied)}")
+            _warn(state, answer.applied)
         case _:
             _emit(state, [answer.queue], alone=True)
 
@@ -90,13 +90,13 @@ def delete(state: State, names: Sequence[str], expected_version: int | None) -> 
     """Delete queues; refused while they have waiting or running jobs, or children."""
     with state.client() as client:
         for name in names:
-            answer = client.delete_queue(name, expected_version=expected_version)
-            expected_version = None if expected_version is None else answer.version.version
+            answer = client.delete_queue(name, expected_revision=expected_version)
+            expected_version = None if expected_version is None else answer.applied.revision
             match state.output:
                 case "name":
                     click.echo(name)
                 case "table":
-                    click.echo(f"{name} deleted: version {answer.version.version} is in force")
+                    click.echo(f"{name} deleted: version {answer.applied.revision} is in force")
                 case _:
                     emit(answer, state.output)
 
@@ -104,14 +104,14 @@ def delete(state: State, names: Sequence[str], expected_version: int | None) -> 
 def _show(state: State, *, drawn: bool) -> None:
     with state.client() as client:
         queues = list(client.queues())
-        version = client.queue("default").version
+        version = client.queue("default").applied
     match state.output:
         case "name":
             for found in queues:
                 click.echo(found.spec.name)
         case "table":
             print_table(state.out, (tree_table if drawn else queue_table)(queues, time.time()))
-            if not version.version:
+            if not version.revision:
                 state.note(
                     "no queues were applied yet: all jobs share one queue, and queue names are ignored"
                 )
@@ -128,13 +128,13 @@ def _emit(state: State, queues: Sequence[queue_service_pb2.Queue], *, alone: boo
         emit_plain(shown[0] if alone else shown, state.output)
 
 
-def _version(version: queue_service_pb2.QueuesVersion) -> str:
-    if not version.version:
+def _version(version: queue_service_pb2.AppliedQueues) -> str:
+    if not version.revision:
         return "no queues were applied yet"
     by = f" by {version.applied_by}" if version.applied_by else ""
-    return f"{version.version} of all queues, applied {words.moment(version.applied_at)}{by}"
+    return f"{version.revision} of all queues, applied {words.moment(version.applied_at)}{by}"
 
 
-def _warn(state: State, version: queue_service_pb2.QueuesVersion) -> None:
-    if version.fault:
-        state.err.print(f"muster: {version.fault}", style="yellow", soft_wrap=True)
+def _warn(state: State, version: queue_service_pb2.AppliedQueues) -> None:
+    if version.error:
+        state.err.print(f"muster: {version.error}", style="yellow", soft_wrap=True)

@@ -148,7 +148,7 @@ async def _follow(
 ) -> list[job_pb2.Job]:
     several = len(submitted) > 1
     async with state.patient_async_client() as client:
-        client.saw(max(job.sequence for job in submitted))
+        client.saw(max(job.revision for job in submitted))
         followers = [
             Follower(
                 client,

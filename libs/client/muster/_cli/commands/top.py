@@ -59,16 +59,19 @@ def node(state: State, name: str | None, details: bool) -> None:
 @click.argument("names", metavar="[JOB]...", nargs=-1)
 @click.option("-d", "--details", is_flag=True, help="List every replica with its node and GPUs.")
 @click.option("--queue", default="", metavar="NAME", help="Only jobs of this queue.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Jobs of all namespaces.")
 @click.option("--all", "everything", is_flag=True, help="Include ended jobs.")
 @shared_options
 @click.pass_obj
-def job(state: State, names: tuple[str, ...], details: bool, queue: str, everything: bool) -> None:
+def job(  # noqa: PLR0917 (click passes options by name)
+    state: State, names: tuple[str, ...], details: bool, queue: str, all_namespaces: bool, everything: bool
+) -> None:
     """Show requested and allocated resources of jobs that have not ended, or of the named jobs."""
     phases = tuple(one.value for one in Phase if everything or one not in TERMINAL_PHASES)
     with state.client() as client:
-        jobs = (
-            [client.get(name) for name in names] if names else list(client.list(phases=phases, queue=queue))
-        )
+        namespace = "-" if all_namespaces else None
+        listed = client.list(namespace=namespace, phases=phases, queue=queue)
+        jobs = [client.get(name) for name in names] if names else list(listed)
 
     def tables(found: Sequence[job_pb2.Job]) -> None:
         now = time.time()

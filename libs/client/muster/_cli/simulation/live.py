@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from muster_core.models import DEFAULT_QUEUE, Job, JobKind, Node, QueueSpec, Taint
+from muster_core.models import DEFAULT_QUEUE, Job, JobKind, Node, QueueSpec
 from muster_core.simulation import SECOND, Arrival, Work, endless, fixed, taking
-from muster_rpc.convert import job_from_proto, micros_from_proto, queue_from_proto, resources_from_proto
-from muster_rpc.v1 import cluster_service_pb2, job_pb2
+from muster_rpc.convert import job_from_proto, micros_from_proto, node_from_proto, queue_from_proto
+from muster_rpc.v1 import job_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,12 +25,12 @@ _LEAST_S = 60.0
 
 def nodes_of(client: Client) -> list[Node]:
     """Return every node; capacity used by others stays used."""
-    return [_node(message) for message in client.nodes()]
+    return [node_from_proto(message) for message in client.nodes()]
 
 
 def queues_of(client: Client) -> list[QueueSpec]:
     """Return every queue as applied, or nothing."""
-    if not client.queue(DEFAULT_QUEUE).version.version:
+    if not client.queue(DEFAULT_QUEUE).applied.revision:
         return []
     return [queue_from_proto(queue.spec)[0] for queue in client.queues()]
 
@@ -40,7 +40,7 @@ def arrivals_of(client: Client, *, now: float, assumed_s: float) -> list[Arrival
 
     ``now`` is in seconds since the epoch; ``assumed_s`` is the run time of jobs without an estimate.
     """
-    jobs = sorted(client.list(namespace=""), key=_order)
+    jobs = sorted(client.list(namespace="-"), key=_order)
     taken = _taken(jobs)
     arrivals: list[Arrival] = []
     for message in jobs:
@@ -84,16 +84,3 @@ def _work(job: Job, seconds: float) -> Work:
         return endless()
     elastic = next((role for role in job.roles if role.min < role.max), None)
     return fixed(seconds) if elastic is None else taking(seconds, max(elastic.replicas, 1))
-
-
-def _node(message: cluster_service_pb2.Node) -> Node:
-    return Node(
-        name=message.name,
-        allocatable=resources_from_proto(message.allocatable),
-        foreign=resources_from_proto(message.foreign),
-        gpu_memory=message.gpu_memory_bytes,
-        labels=dict(message.labels),
-        taints=tuple(Taint(key=one.key, value=one.value, effect=one.effect) for one in message.taints),
-        ready=message.ready,
-        unschedulable=message.unschedulable,
-    )

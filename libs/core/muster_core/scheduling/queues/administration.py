@@ -72,7 +72,7 @@ def _check_queue(spec: QueueSpec, by_name: Mapping[str, QueueSpec]) -> Iterator[
     for name, amount in spec.guaranteed.amounts().items():
         if amount < 0:
             yield _negative(spec, f"guaranteed.{name}")
-        if 0 < limit.get(name, 0) < amount:
+        if amount > 0 and name in limit and limit[name] < amount:
             message = (
                 f"{amount_in_words(name, amount)} is above the limit of {amount_in_words(name, limit[name])}"
             )
@@ -401,7 +401,7 @@ def _warn_of_limits(queues: Sequence[QueueSpec], allocated: Mapping[str, Resourc
     for spec in queues:
         for name, limit in spec.limit.amounts().items():
             used = allocated.get(spec.name, Resources()).amount(name)
-            if 0 < limit < used:
+            if limit < used:
                 message = (
                     f"its jobs use {demand_in_words(name, used)}, above the limit: "
                     f"they continue, and no other job starts"

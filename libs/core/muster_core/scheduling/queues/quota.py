@@ -91,7 +91,7 @@ class QuotaLedger:
         self._open = 0
         self._guaranteed = {name: _positive(spec.guaranteed) for name, spec in tree.specs.items()}
         self._contested = sorted({name for named in self._guaranteed.values() for name in named})
-        self._limits = {name: _positive(spec.limit) for name, spec in tree.specs.items()}
+        self._limits = {name: spec.limit.amounts() for name, spec in tree.specs.items()}
 
     def add(self, account: Account, amounts: Amounts) -> None:
         """Charge ``amounts`` to an account and to the queues on its path."""

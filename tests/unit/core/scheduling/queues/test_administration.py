@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster_core.models import QueueChangeKind, QueueSpec, Resources
+from muster_core.models import QueueChangeKind, QueueSpec, ResourceLimits, Resources
 from muster_core.scheduling import PoolUse, QueueReport, change_queues
 
 A, B, C = QueueSpec(name="a"), QueueSpec(name="b", parent="a"), QueueSpec(name="c")
@@ -99,7 +99,7 @@ def test_an_invalid_tree_is_reported_with_every_problem() -> None:
 
 def test_overcommitted_guarantees_and_exceeded_limits_are_warnings() -> None:
     given = [
-        QueueSpec(name="a", guaranteed=Resources(gpu=6000), limit=Resources(gpu=7000)),
+        QueueSpec(name="a", guaranteed=Resources(gpu=6000), limit=ResourceLimits(gpu=7000)),
         QueueSpec(name="c", guaranteed=Resources(gpu=4000)),
     ]
     change = change_queues([], given=given, use=use(report("a", gpu=7500)))

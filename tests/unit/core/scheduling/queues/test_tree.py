@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster_core.models import QueueElastic, QueuePolicy, QueueSpec, Resources
+from muster_core.models import QueueElastic, QueuePolicy, QueueSpec, ResourceLimits, Resources
 from muster_core.scheduling import remedy_text, validate_queues
 from muster_testing.pool import ScenarioPool
 
@@ -33,10 +33,13 @@ def gpus(number: int) -> Resources:
         ([QueueSpec(name="a"), QueueSpec(name="default", parent="a")], ["Conflict default.parent"]),
         ([QueueSpec(name="a", weight=0)], ["OutOfRange a.weight"]),
         ([QueueSpec(name="a", starvation_after_s=-1)], ["OutOfRange a.starvation_after_s"]),
-        ([QueueSpec(name="a", guaranteed=gpus(4), limit=gpus(3))], ["AboveLimit a.guaranteed.gpu"]),
-        ([QueueSpec(name="a", guaranteed=gpus(4), limit=Resources(cpu=1))], []),
+        (
+            [QueueSpec(name="a", guaranteed=gpus(4), limit=ResourceLimits(gpu=3000))],
+            ["AboveLimit a.guaranteed.gpu"],
+        ),
+        ([QueueSpec(name="a", guaranteed=gpus(4), limit=ResourceLimits(cpu=1))], []),
         ([QueueSpec(name="a", guaranteed=gpus(-1))], ["OutOfRange a.guaranteed.gpu"]),
-        ([QueueSpec(name="a", limit=gpus(-1))], ["OutOfRange a.limit.gpu"]),
+        ([QueueSpec(name="a", limit=ResourceLimits(gpu=-1000))], ["OutOfRange a.limit.gpu"]),
         (
             [
                 QueueSpec(name="a", guaranteed=gpus(4)),
@@ -74,7 +77,7 @@ def test_an_invalid_queue_is_reported(specs: list[QueueSpec], problems: list[str
 
 
 def test_invalid_queues_change_nothing(pool: ScenarioPool) -> None:
-    pool.queues(QueueSpec(name="a", limit=gpus(1)))
+    pool.queues(QueueSpec(name="a", limit=ResourceLimits(gpu=1000)))
     assert [one.path for one in pool.state.apply_queues([QueueSpec(name="a", weight=0)])] == ["a.weight"]
     pool.submit(pool.job("j", 2, floor=2, queue="a"))
     assert pool.waits()["j"].code == "QueueLimit"
@@ -123,7 +126,7 @@ def test_a_job_of_an_unknown_queue_waits_until_it_is_applied(pool: ScenarioPool)
 def test_running_jobs_continue_when_their_queue_is_deleted_or_limited(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="a"))
     pool.run(pool.job("j", 4, queue="a"))
-    pool.queues(QueueSpec(name="a", limit=gpus(2)))
+    pool.queues(QueueSpec(name="a", limit=ResourceLimits(gpu=2000)))
     pool.state.check_invariants()
     pool.queues(QueueSpec(name="b"))
     pool.state.check_invariants()

@@ -1,0 +1,159 @@
+"""Submissions, validations and commands on the bus."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+
+import msgspec
+
+from muster_bus import Bus, Duplicate, GroupCommit, Incoming, Outgoing, Subscription
+from muster_core import events
+from muster_events.catalogue import GATEWAY, JOBS_STREAM
+from muster_events.codec import job_message, read_job_event
+from muster_events.subjects import job_events, job_id_in, job_subject, part_job_id
+from muster_gateway.submissions import Recorded, Validated
+from muster_service.trace_context import inject
+
+_VALIDATED = events.JobValidated.__name__
+_REJECTED = events.JobRejected.__name__
+
+
+class _Waiting(msgspec.Struct):
+    """A submission whose validation is awaited, with the parts that were heard so far."""
+
+    result: asyncio.Future[Validated | events.JobRejected]
+    heard: dict[int, events.JobValidated] = msgspec.field(default_factory=dict[int, events.JobValidated])
+
+    def hear(self, event: events.JobValidated) -> None:
+        """Take one part; the submission is validated when all have been heard."""
+        self.heard[event.part] = event
+        if len(self.heard) == event.parts:
+            self.resolve(Validated(tuple(self.heard[part] for part in sorted(self.heard))))
+
+    def resolve(self, result: Validated | events.JobRejected) -> None:
+        """Set the result, unless it is set."""
+        if not self.result.done():
+            self.result.set_result(result)
+
+
+class BusSubmissions:
+    """Implements ``Submissions``. Validations are heard as they pass while a call waits for one; a missed one is looked up."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._commits = GroupCommit(bus)
+        # By job id: the first job of a document, and the others once the first was heard.
+        self._waiting: dict[str, _Waiting] = {}
+        self._subscriptions: list[Subscription] = []
+        self._subscribing = asyncio.Lock()
+
+    async def record(self, submission: events.JobSubmitted) -> Recorded:
+        """Make a submission durable, once for each job id."""
+        traceparent = inject().get("traceparent", "")
+        message = job_message(
+            submission.job_id, submission, source=GATEWAY, traceparent=traceparent, expected_last=0
+        )
+        published = await self._commits.publish(
+            message, lambda: self._bus.publish_once(message, deadline_s=10)
+        )
+        if published.duplicate:
+            return await self._recorded_before(message)
+        return Recorded(event=submission, sequence=published.sequence, traceparent=traceparent)
+
+    async def verdict(self, job_id: str, *, wait_s: float) -> Validated | events.JobRejected | None:
+        """The result of a validation; None if there is none after ``wait_s`` seconds."""
+        try:
+            async with asyncio.timeout(wait_s):
+                verdict = await asyncio.shield(self._expect(job_id).result)
+        except TimeoutError:
+            return await self._look_up(job_id)
+        if isinstance(verdict, Validated) and len(verdict.jobs) > 1:
+            # What is heard has no sequence: a list that must have every job needs it.
+            return await self._look_up(job_id) or verdict
+        return verdict
+
+    async def expect(self, job_id: str) -> None:
+        """Listen for the validation of a submission that is about to be made."""
+        self._expect(job_id)
+        async with self._subscribing:
+            if not self._subscriptions:
+                # The broker knows of the subscription before it gets what this connection publishes later.
+                self._subscriptions = [
+                    await self._bus.subscribe(job_events(name), self._hear, flush=False)
+                    for name in (_VALIDATED, _REJECTED)
+                ]
+
+    async def forget(self, job_id: str) -> None:
+        """Stop listening."""
+        waiting = self._waiting.get(job_id)
+        self._waiting = {key: one for key, one in self._waiting.items() if one is not waiting}
+        async with self._subscribing:
+            if not self._waiting:
+                while self._subscriptions:
+                    await self._subscriptions.pop().close()
+
+    async def command(self, commands: Mapping[str, events.CommandRequested]) -> int:
+        """Make commands durable by job id, all or none, each once for its request id. Returns the sequence of the last one."""
+        traceparent = inject().get("traceparent", "")
+        messages = [
+            job_message(job_id, command, source=GATEWAY, traceparent=traceparent)
+            for job_id, command in commands.items()
+        ]
+        if len(messages) > 1:
+            with suppress(Duplicate):
+                return (await self._bus.commit(messages, fence=None)).sequence
+        # An earlier try may have recorded a part of the batch: published one by one, each message is deduplicated by its id.
+        published = [await self._bus.publish_once(message, deadline_s=10) for message in messages]
+        return published[-1].sequence
+
+    async def _recorded_before(self, message: Outgoing) -> Recorded:
+        incoming = await self._bus.last(JOBS_STREAM, message.subject)
+        if incoming is None:
+            raise LookupError(f"{message.subject} was recorded before but is not there")
+        stored = read_job_event(incoming)
+        if not isinstance(stored.event, events.JobSubmitted):
+            raise LookupError(f"{message.subject} holds no submission")
+        return Recorded(
+            event=stored.event, sequence=stored.sequence, traceparent=stored.traceparent, duplicate=True
+        )
+
+    async def _look_up(self, job_id: str) -> Validated | events.JobRejected | None:
+        first = await self._last(job_id, _VALIDATED)
+        if first is None:
+            rejected = await self._last(job_id, _REJECTED)
+            return rejected.event if rejected and isinstance(rejected.event, events.JobRejected) else None
+        found = [first]
+        if isinstance(first.event, events.JobValidated):
+            others = (part_job_id(job_id, part) for part in range(1, first.event.parts))
+            # One that was deleted since is left out.
+            found += [one for other in others if (one := await self._last(other, _VALIDATED)) is not None]
+        jobs = tuple(one.event for one in found if isinstance(one.event, events.JobValidated))
+        return Validated(jobs, revision=found[-1].sequence)
+
+    async def _last(self, job_id: str, event: str) -> events.StoredEvent | None:
+        incoming = await self._bus.last(JOBS_STREAM, job_subject(job_id, event))
+        return read_job_event(incoming) if incoming else None
+
+    def _expect(self, job_id: str) -> _Waiting:
+        if job_id not in self._waiting:
+            self._waiting[job_id] = _Waiting(asyncio.get_running_loop().create_future())
+        return self._waiting[job_id]
+
+    def _hear(self, incoming: Incoming) -> None:
+        job_id = job_id_in(incoming.subject)
+        waiting = self._waiting.get(job_id)
+        if waiting is None:
+            return
+        match read_job_event(incoming).event:
+            case events.JobValidated() as event:
+                if event.part == 0:
+                    # The other parts follow on the same subscription.
+                    for part in range(1, event.parts):
+                        self._waiting[part_job_id(job_id, part)] = waiting
+                waiting.hear(event)
+            case events.JobRejected() as event:
+                waiting.resolve(event)
+            case _:
+                pass

@@ -1,0 +1,218 @@
+"""Queries about the queues of a pool, and their changes: the core checks a change, the leader stores it, then it takes effect."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn
+
+import grpc
+
+from muster_bus import BusUnavailable, Fenced
+from muster_core.models import DEFAULT_QUEUE, Problem, QueueChangeKind, QueueSpec
+from muster_core.scheduling import PoolState, PoolUse, QueueChanges, QueueReport, Reservation, change_queues
+from muster_events.queues import QueuesRecord, encode_queues
+from muster_rpc.convert import (
+    problem_to_proto,
+    queue_change_to_proto,
+    queue_from_proto,
+    queue_to_proto,
+    timestamp_to_proto,
+)
+from muster_rpc.convert.pool import queue_status_to_proto
+from muster_rpc.internal.v1 import queries_pb2 as pb
+from muster_rpc.server import ServerContext
+from muster_rpc.v1 import queue_service_pb2
+from muster_scheduler.handlers import Term
+from muster_scheduler.queues import QueueKeeper, Superseded
+from muster_service.logs import fields
+
+log = logging.getLogger(__name__)
+
+_LARGEST = 900 * 1024
+"""Bytes of the record: the largest message without its headers."""
+
+
+class Leading(NamedTuple):
+    """The term of a leader and its queues."""
+
+    term: Term
+    queues: QueueKeeper
+
+
+class QueueQueries:
+    """Answers on the leader; a standby is UNAVAILABLE, and the caller tries again. ``clock`` gives microseconds."""
+
+    def __init__(self, *, leading: Callable[[], Leading | None], clock: Callable[[], int]) -> None:
+        self._leading = leading
+        self._clock = clock
+        self._changing = asyncio.Lock()
+
+    async def list(
+        self, request: pb.ListPoolQueuesRequest, context: ServerContext
+    ) -> pb.ListPoolQueuesResponse:
+        """Every queue, or one, with its use now."""
+        leading = await self._leader(context)
+
+        def look(state: PoolState) -> tuple[tuple[QueueReport, ...], list[tuple[Reservation, str]]]:
+            names = ((one, state.record(one.job_id)) for one in state.reservations)
+            return state.queue_report(), [(one, record.name if record else "") for one, record in names]
+
+        reports, kept = await leading.term.ask(look)
+        queues = [
+            queue_service_pb2.Queue(
+                spec=queue_to_proto(report.spec),
+                status=queue_status_to_proto(
+                    report, [(one, name) for one, name in kept if one.queue == report.spec.name]
+                ),
+            )
+            for report in reports
+            if request.name in ("", report.spec.name)
+        ]
+        return pb.ListPoolQueuesResponse(queues=queues, applied=_applied(leading.queues))
+
+    async def apply(
+        self, request: pb.ApplyPoolQueuesRequest, context: ServerContext
+    ) -> pb.ApplyPoolQueuesResponse:
+        """Change the queues as a whole. The answer has every problem of an invalid result; other conflicts abort the call."""
+        async with self._changing:
+            leading = await self._leader(context)
+            before = leading.queues.in_force
+            if request.request_id and request.request_id == before.request_id:
+                return _applied_before(leading.queues)
+            specs, problems = _read(request)
+            change = await leading.term.ask(lambda state: self._plan(request, specs, leading.queues, state))
+            if problems or change.errors:
+                return pb.ApplyPoolQueuesResponse(
+                    problems=[problem_to_proto(one) for one in (*problems, *change.problems)]
+                )
+            await _refuse(request, change, leading.queues, context)
+            record = QueuesRecord(
+                queues=change.queues,
+                version=before.version + 1,
+                applied_by=request.applied_by,
+                applied_at=self._clock(),
+                request_id=request.request_id,
+                changes={name: kind.value for name, kind in change.kinds.items()},
+            )
+            if len(encode_queues(record)) > _LARGEST:
+                await context.abort(
+                    grpc.StatusCode.FAILED_PRECONDITION,
+                    f"all queues together have more than {_LARGEST} bytes",
+                )
+            if request.dry_run or not (change.changed or leading.queues.fault):
+                applied = _applied(leading.queues, record if change.changed else None)
+            else:
+                await self._store(record, leading, context)
+                applied = _applied(leading.queues)
+            return pb.ApplyPoolQueuesResponse(
+                applied=applied,
+                changes=[queue_change_to_proto(name, kind) for name, kind in change.kinds.items()],
+                problems=[problem_to_proto(one) for one in change.problems],
+            )
+
+    def _plan(
+        self,
+        request: pb.ApplyPoolQueuesRequest,
+        specs: tuple[QueueSpec, ...],
+        queues: QueueKeeper,
+        state: PoolState,
+    ) -> QueueChanges:
+        use = PoolUse(
+            reports=state.queue_report(),
+            records=state.records.values(),
+            offered=state.capacity(self._clock()).allocatable,
+        )
+        return change_queues(
+            queues.in_force.queues,
+            given=specs,
+            deleted=tuple(request.deleted),
+            prune=request.prune,
+            use=use,
+        )
+
+    async def _store(self, record: QueuesRecord, leading: Leading, context: ServerContext) -> None:
+        queues = leading.queues
+        try:
+            await queues.store(record)
+        except Superseded:
+            if not record.request_id or queues.in_force.request_id != record.request_id:
+                await leading.term.apply_queues(queues.in_force.queues)
+                await _superseded(queues, context)
+        except Fenced:
+            await _not_leading(context)
+        except BusUnavailable:
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE,
+                "the bus did not acknowledge, so the queues may or may not be applied: try again with the same request id",
+            )
+        await leading.term.apply_queues(queues.in_force.queues)
+        log.info(
+            "queues were applied",
+            extra=fields(version=queues.in_force.version, applied_by=record.applied_by, **record.changes),
+        )
+
+    async def _leader(self, context: ServerContext) -> Leading:
+        leading = self._leading()
+        if leading is None:
+            await _not_leading(context)
+        return leading
+
+
+async def _refuse(
+    request: pb.ApplyPoolQueuesRequest, change: QueueChanges, queues: QueueKeeper, context: ServerContext
+) -> None:
+    """Abort the call if a change that is valid by itself conflicts with the current state."""
+    if DEFAULT_QUEUE in change.unknown:
+        words = f"queue {DEFAULT_QUEUE} always exists, and nothing was applied to it that could be deleted"
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, words)
+    if change.unknown:
+        await context.abort(grpc.StatusCode.NOT_FOUND, f"no queue {', '.join(change.unknown)}")
+    if queues.fault and not request.prune:
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, queues.fault)
+    # Queues that are equal already overwrite nothing: a call whose answer was lost may be repeated.
+    stale = request.HasField("expected_revision") and request.expected_revision != queues.in_force.version
+    if change.changed and stale:
+        await _superseded(queues, context)
+    if change.refused:
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "; ".join(change.refused))
+
+
+async def _superseded(queues: QueueKeeper, context: ServerContext) -> NoReturn:
+    by = f" by {queues.in_force.applied_by}" if queues.in_force.applied_by else ""
+    await context.abort(
+        grpc.StatusCode.ABORTED,
+        f"revision {queues.in_force.version} of the queues is current, applied{by}: get it, then apply again",
+    )
+
+
+async def _not_leading(context: ServerContext) -> NoReturn:
+    await context.abort(grpc.StatusCode.UNAVAILABLE, "this scheduler does not lead its pool; try again")
+
+
+def _read(request: pb.ApplyPoolQueuesRequest) -> tuple[tuple[QueueSpec, ...], tuple[Problem, ...]]:
+    read = [queue_from_proto(message) for message in request.queues]
+    return tuple(spec for spec, _ in read), tuple(one for _, problems in read for one in problems)
+
+
+def _applied_before(queues: QueueKeeper) -> pb.ApplyPoolQueuesResponse:
+    """The answer to a request id that was applied before."""
+    return pb.ApplyPoolQueuesResponse(
+        applied=_applied(queues),
+        changes=[
+            queue_change_to_proto(name, QueueChangeKind(kind))
+            for name, kind in queues.in_force.changes.items()
+        ],
+    )
+
+
+def _applied(queues: QueueKeeper, result: QueuesRecord | None = None) -> queue_service_pb2.AppliedQueues:
+    """The queues in use, or the ``result`` of a dry run."""
+    record = result or queues.in_force
+    return queue_service_pb2.AppliedQueues(
+        revision=record.version,
+        applied_at=timestamp_to_proto(record.applied_at) if result is None else None,
+        applied_by=record.applied_by,
+        error=queues.fault,
+    )

@@ -1,0 +1,170 @@
+"""The gateway's explanations, with a scheduler that answers, does not lead, hangs, or is not there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+from grpc import aio
+
+from muster_gateway.explanations import Explainer
+from muster_rpc.internal.v1 import queries_pb2 as pb
+from muster_rpc.internal.v1 import queries_pb2_grpc
+from muster_rpc.server import ServerContext
+from muster_rpc.v1 import explanation_pb2, job_pb2
+
+WAITS = job_pb2.Reason(code="InsufficientResources", message="short of 1 GPU")
+
+
+class PoolDouble(queries_pb2_grpc.PoolServiceServicer):
+    """Refuses with each of ``refusals`` first; ``hangs`` never answers."""
+
+    def __init__(self) -> None:
+        self.refusals: list[grpc.StatusCode] = []
+        self.hangs = False
+        self.asked = 0
+
+    async def ExplainPlacement(
+        self, request: pb.ExplainPlacementRequest, context: ServerContext
+    ) -> pb.ExplainPlacementResponse:
+        self.asked += 1
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.refusals:
+            await context.abort(self.refusals.pop(0), "this scheduler does not lead its pool; try again")
+        said = explanation_pb2.Explanation(job_id=request.job_id, position=4)
+        return pb.ExplainPlacementResponse(explanation=said)
+
+
+class Refused(Exception):
+    """The call was ended so."""
+
+
+class Call:
+    """The context of a call that is made in this process."""
+
+    async def abort(self, code: grpc.StatusCode, details: str = "") -> None:
+        raise Refused(code, details)
+
+
+@pytest.fixture
+def double() -> PoolDouble:
+    return PoolDouble()  # pyright: ignore[reportAbstractUsage] (no other question is asked)
+
+
+@pytest.fixture
+async def explainer(double: PoolDouble) -> AsyncIterator[Explainer]:
+    server = aio.server()
+    queries_pb2_grpc.add_PoolServiceServicer_to_server(double, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield Explainer(pool=queries_pb2_grpc.PoolServiceStub(channel), patience_s=1.0)
+    await server.stop(None)
+
+
+def queued() -> job_pb2.Job:
+    """A job that was told why it waits 100 s after its submission."""
+    job = job_pb2.Job(job_id="j-1", name="big", spec=job_pb2.JobSpec(queue="research"))
+    job.status.phase = job_pb2.PHASE_QUEUED
+    job.status.queue = "research"
+    job.status.reason.CopyFrom(WAITS)
+    for seconds, reason in ((1000, "Submitted"), (1100, WAITS.code), (1200, "scale")):
+        job.status.history.add(reason=reason).at.seconds = seconds
+    return job
+
+
+async def explain(explainer: Explainer, job: job_pb2.Job) -> explanation_pb2.Explanation:
+    return await explainer.explain(job, Call())  # pyright: ignore[reportArgumentType] (only abort is called)
+
+
+async def test_a_leader_answers(explainer: Explainer) -> None:
+    said = await explain(explainer, queued())
+    assert (said.job_id, said.position, said.HasField("recorded_at")) == ("j-1", 4, False)
+
+
+async def test_a_standby_is_asked_again_until_there_is_a_leader(
+    explainer: Explainer, double: PoolDouble
+) -> None:
+    double.refusals = [grpc.StatusCode.UNAVAILABLE] * 2
+    assert (await explain(explainer, queued())).position == 4
+    assert double.asked == 3
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+async def test_without_a_leader_the_record_answers_and_says_from_when(
+    explainer: Explainer, double: PoolDouble, hangs: bool
+) -> None:
+    double.hangs = hangs
+    double.refusals = [grpc.StatusCode.UNAVAILABLE] * 100
+    said = await explain(explainer, queued())
+    assert (said.name, said.queue, said.reason) == ("big", "research", WAITS)
+    assert said.recorded_at.seconds == 1100
+    assert list(said.notes) == ["the scheduler is unavailable: this is the last recorded reason"]
+
+
+async def test_a_job_that_the_scheduler_has_not_read_of_is_told_from_its_record(
+    explainer: Explainer, double: PoolDouble
+) -> None:
+    double.refusals = [grpc.StatusCode.NOT_FOUND]
+    said = await explain(explainer, queued())
+    assert said.reason == WAITS
+    assert said.notes[0].startswith("the scheduler does not know the job")
+
+
+async def test_what_else_goes_wrong_ends_the_call(explainer: Explainer, double: PoolDouble) -> None:
+    double.refusals = [grpc.StatusCode.INTERNAL]
+    with pytest.raises(Refused):
+        await explain(explainer, queued())
+
+
+async def test_why_a_job_ended_is_in_its_record(explainer: Explainer, double: PoolDouble) -> None:
+    job = queued()
+    status = job.status
+    status.phase, status.attempt, status.failures, status.evictions = job_pb2.PHASE_FAILED, 3, 2, 1
+    status.reason.code = "BackoffLimitExceeded"
+    status.replicas.add(name="big-ps-0", attempt=3, state=job_pb2.REPLICA_STATE_EXITED, exit_code=0)
+    status.replicas.add(
+        name="big-worker-0",
+        attempt=3,
+        node="n1",
+        state=job_pb2.REPLICA_STATE_EXITED,
+        exit_code=1,
+        reason="OOM",
+    )
+    status.replicas.add(
+        name="big-worker-1", attempt=3, node="n2", state=job_pb2.REPLICA_STATE_EXITED, signal=9
+    )
+    status.replicas.add(name="big-worker-2", attempt=3, node="n2", state=job_pb2.REPLICA_STATE_LOST)
+    status.replicas.add(name="big-worker-3", attempt=2, node="n2", exit_code=1)
+    said = await explain(explainer, job)
+    assert double.asked == 0
+    assert list(said.notes) == [
+        "big-worker-0 on n1 exited with 1: OOM",
+        "big-worker-1 on n2 ended by signal 9",
+        "big-worker-2 on n2 lost",
+        "failures: 2, in 3 attempts",
+        "evicted 1 time; evictions are not failures",
+    ]
+    assert list(said.remedies) == ["see what its replicas wrote: muster logs big"]
+
+
+async def test_many_replicas_that_failed_are_counted(explainer: Explainer) -> None:
+    job = queued()
+    job.status.phase = job_pb2.PHASE_FAILED
+    for index in range(20):
+        job.status.replicas.add(name=f"big-worker-{index}", node="n1", exit_code=1)
+    said = await explain(explainer, job)
+    assert len(said.notes) == 9
+    assert said.notes[-1] == "and 12 others like them"
+
+
+async def test_a_rejected_document_says_what_was_wrong(explainer: Explainer) -> None:
+    job = queued()
+    job.status.phase = job_pb2.PHASE_REJECTED
+    job.status.problems.add(path="spec.roles", message="a job has at least one role")
+    said = await explain(explainer, job)
+    assert list(said.notes) == ["spec.roles: a job has at least one role"]
+    assert list(said.remedies) == ["correct the document and submit it again"]
