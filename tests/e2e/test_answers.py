@@ -174,7 +174,7 @@ async def test_answer_09_who_can_never_start_keeps_nobody_back(muster: AsyncClie
     waiting = await wait_in_vain(muster, gang("nine-a", 10, floor=9, queue="starved"))
     assert await start(muster, gang("nine-b", 2, queue="starved")) == {"n1": {"ps": 1, "worker": 2}}
     explained = await muster.explain(waiting)
-    assert not explained.HasField("reserved")
+    assert not explained.HasField("reservation")
     assert not explained.feasible_when_empty
     await end(muster, waiting)
 
@@ -241,7 +241,7 @@ async def test_answer_25_a_gang_of_all_starts_among_endless_small_jobs(muster: A
         running = await until(muster, whole, job_pb2.PHASE_RUNNING)
         for one in crowd:
             one.cancel()
-    assert set(reserved.reserved.nodes) <= {"n1", "n2"}
+    assert set(reserved.reservation.nodes) <= {"n1", "n2"}
     assert where(running) == {"n1": {"worker": 4}, "n2": {"worker": 4}}
     await muster.wait(whole)
 

@@ -58,7 +58,7 @@ async def test_what_is_said_to_help_helps(launch: Launcher, connect: Connect) ->
         await until(muster, elastic.job_id, job_pb2.PHASE_RUNNING)
         running = await muster.explain("elastic")
         (worker,) = running.roles
-        assert (worker.size, worker.min, worker.surplus, worker.room_for) == (8, 2, 6, 0)
+        assert (worker.size, worker.min, worker.surplus, worker.can_add) == (8, 2, 6, 0)
 
         picky, said = await waiting(muster, gpus("picky", 1, picky=True))
         assert said.reason.code == "NoMatchingNode"
@@ -71,7 +71,9 @@ async def test_what_is_said_to_help_helps(launch: Launcher, connect: Connect) ->
         assert said.nearest_miss == "short of 3 GPU: 0 of 3 needed are free, on any node"
         assert said.feasible_when_empty
         assert said.expected_from.startswith("not known: it starts as soon as it fits")
-        assert any(one.startswith("would start now if elastic shrank by 3 workers") for one in said.remedies)
+        assert any(
+            one.message.startswith("would start now if elastic shrank by 3 workers") for one in said.remedies
+        )
 
         page = await command(system, "explain", "big")
         assert page.startswith("big is Queued: short of 3 GPU")
@@ -99,7 +101,7 @@ async def test_a_failed_job_says_which_replica_failed_and_where_to_look(
         said = await muster.explain("doomed")
         assert said.phase == job_pb2.PHASE_FAILED
         assert "doomed-worker-0 on n1 exited with 3" in said.notes[0]
-        assert list(said.remedies) == ["see what its replicas wrote: muster logs doomed"]
+        assert [one.message for one in said.remedies] == ["read the logs of its replicas: muster logs doomed"]
 
 
 async def test_while_the_scheduler_is_away_its_last_word_is_told_with_its_time(

@@ -10,7 +10,7 @@ from harness import Connect, Launcher
 
 from muster import AsyncClient, Job, Refused
 from muster_rpc.convert import event_name
-from muster_rpc.v1 import job_pb2
+from muster_rpc.v1 import explanation_pb2, job_pb2
 
 PATIENCE_S = 20
 
@@ -38,7 +38,10 @@ async def test_a_suspended_job_leaves_its_room_to_others_and_goes_on_when_it_is_
     assert done.status.phase == job_pb2.PHASE_SUCCEEDED
     assert suspended.status.phase == job_pb2.PHASE_SUSPENDED
     assert [one.type for one in suspended.status.conditions if one.status == "True"][-1] == "Suspended"
-    assert (explained.reason.code, list(explained.remedies)) == ("Suspended", ["resume it"])
+    assert (explained.reason.code, [one.kind for one in explained.remedies]) == (
+        "Suspended",
+        [explanation_pb2.REMEDY_KIND_RESUME],
+    )
     # Whoever is held has not failed, and starts anew.
     assert (ended.status.phase, ended.status.attempt) == (job_pb2.PHASE_SUCCEEDED, 2)
     assert [

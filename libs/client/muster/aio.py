@@ -388,7 +388,9 @@ class AsyncClient:
         self, name: str, *, expected_revision: int | None = None, request_id: str | None = None
     ) -> queue_service_pb2.DeleteQueueResponse:
         """Delete a queue. Raises ``Refused`` while it has waiting or running jobs, or children."""
-        request = self._requests.delete_queue(name, expected_revision=expected_revision, request_id=request_id)
+        request = self._requests.delete_queue(
+            name, expected_revision=expected_revision, request_id=request_id
+        )
         return await self._call(self._queues.DeleteQueue, request)
 
     async def _call(

@@ -242,7 +242,11 @@ def _failed(message: str, *, retryable: bool = False) -> pb.ConnectReplicaRespon
 
 
 def _command(command: public.ExecCommand) -> ExecCommand:
-    size = TerminalSize(command.terminal.rows, command.terminal.columns) if command.HasField("terminal") else None
+    size = (
+        TerminalSize(command.terminal.rows, command.terminal.columns)
+        if command.HasField("terminal")
+        else None
+    )
     return ExecCommand(argv=tuple(command.args), has_input=command.stdin, terminal=size)
 
 

@@ -35,7 +35,9 @@ def test_the_sentence_comes_first_then_the_tables_then_what_helps(
             )
         ],
         expected_from="not known: nobody can tell when x ends",
-        remedies=["would start now with 1 more GPU free on n1"],
+        remedies=[
+            explanation_pb2.Remedy(message=one) for one in ["would start now with 1 more GPU free on n1"]
+        ],
     )
     assert muster("explain", "demo").stdout == (
         "demo is Queued: needs 2 GPUs (InsufficientResources)\n"
@@ -95,11 +97,11 @@ def test_no_number_is_said_twice_and_each_in_its_unit(muster: Muster, gateway: G
 def test_kept_room_says_for_whom_and_how_long(muster: Muster, gateway: GatewayDouble) -> None:
     now = int(time.time())
     said = explanation_pb2.Explanation(name="demo", phase=job_pb2.PHASE_QUEUED, queue="q", position=1)
-    said.reserved.nodes.extend(f"n{number}" for number in range(9))
-    said.reserved.reserved_at.seconds = now - 125
-    said.behind.name = "whole"
-    said.behind.nodes.append("n1")
-    said.behind.preempts = True
+    said.reservation.nodes.extend(f"n{number}" for number in range(9))
+    said.reservation.reserved_at.seconds = now - 125
+    said.blocked_by.name = "whole"
+    said.blocked_by.nodes.append("n1")
+    said.blocked_by.freed = True
     said.expected_start.seconds = now + 3601
     said.expected_from = "when r ends, by its active deadline"
     said.not_before.seconds = now - 5
@@ -129,7 +131,7 @@ def test_a_running_job_shows_its_bounds(muster: Muster, gateway: GatewayDouble) 
         phase=job_pb2.PHASE_RUNNING,
         roles=[
             explanation_pb2.RoleSize(role="ps", size=1, min=1, wanted=1, max=1),
-            explanation_pb2.RoleSize(role="worker", size=12, min=2, wanted=4, max=16, surplus=10, room_for=2),
+            explanation_pb2.RoleSize(role="worker", size=12, min=2, wanted=4, max=16, surplus=10, can_add=2),
         ],
     )
     assert muster("explain", "demo").stdout == (

@@ -148,7 +148,7 @@ async def test_why_a_job_ended_is_in_its_record(explainer: Explainer, double: Po
         "failures: 2, in 3 attempts",
         "evicted 1 time; evictions are not failures",
     ]
-    assert list(said.remedies) == ["see what its replicas wrote: muster logs big"]
+    assert [one.message for one in said.remedies] == ["read the logs of its replicas: muster logs big"]
 
 
 async def test_many_replicas_that_failed_are_counted(explainer: Explainer) -> None:
@@ -167,4 +167,4 @@ async def test_a_rejected_document_says_what_was_wrong(explainer: Explainer) -> 
     job.status.problems.add(path="spec.roles", message="a job has at least one role")
     said = await explain(explainer, job)
     assert list(said.notes) == ["spec.roles: a job has at least one role"]
-    assert list(said.remedies) == ["correct the document and submit it again"]
+    assert [one.kind for one in said.remedies] == [explanation_pb2.REMEDY_KIND_FIX_DOCUMENT]

@@ -9,6 +9,7 @@ from muster_rpc.convert.codec import Codecs, Table, Values, duration_to_proto, t
 from muster_rpc.convert.specs import CODECS
 from muster_rpc.v1 import explanation_pb2, queue_service_pb2
 
+
 def _complete_remedy(remedy: Remedy, values: Values) -> None:
     values["message"] = remedy_text(remedy)
     if remedy.seconds:

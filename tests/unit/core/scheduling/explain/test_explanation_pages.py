@@ -19,12 +19,12 @@ from muster_core.models import (
     QueueSpec,
     Reason,
     ReplicaState,
-    Resources,
+    ResourceLimits,
     RestartScope,
     RunPolicy,
     Taint,
 )
-from muster_rpc.convert.explanation import explanation_to_proto
+from muster_rpc.convert.pool import explanation_to_proto
 from muster_testing.pool import ScenarioPool
 
 PAGES = Path(__file__).resolve().parents[4] / "golden/explain"
@@ -65,7 +65,7 @@ def _(pool: ScenarioPool) -> str:
 
 @scenario("QueueLimit")
 def _(pool: ScenarioPool) -> str:
-    pool.queues(QueueSpec(name="research", limit=Resources(gpu=3000)))
+    pool.queues(QueueSpec(name="research", limit=ResourceLimits(gpu=3000)))
     pool.run(pool.job("x", 2, queue="research"))
     return pool.submit(pool.job("y", 2, floor=2, queue="research"))
 

@@ -11,6 +11,7 @@ from muster_core.models import (
     QueuePolicy,
     QueueSpec,
     ReplicaState,
+    ResourceLimits,
     Resources,
     Role,
     RunPolicy,
@@ -175,7 +176,7 @@ def test_a_cordoned_and_a_not_ready_node_would_fit_the_gang(empty: ScenarioPool)
 
 
 def test_a_job_at_its_limit_has_three_remedies(pool: ScenarioPool) -> None:
-    limited = QueueSpec(name="q", limit=Resources(gpu=3000))
+    limited = QueueSpec(name="q", limit=ResourceLimits(gpu=3000))
     pool.queues(limited)
     pool.run(pool.job("x", 2, queue="q"))
     pool.submit(pool.job("y", 2, floor=2, queue="q"))
@@ -184,12 +185,12 @@ def test_a_job_at_its_limit_has_three_remedies(pool: ScenarioPool) -> None:
         f"{NOW}with 1 worker instead of 2",
         f"{NOW}if x shrank by 1 worker",
     ]
-    pool.queues(msgspec.structs.replace(limited, limit=Resources(gpu=4000)))
+    pool.queues(msgspec.structs.replace(limited, limit=ResourceLimits(gpu=4000)))
     assert pool.placed() == ["y"]
 
 
 def test_a_higher_limit_alone_does_not_help_without_free_capacity(pool: ScenarioPool) -> None:
-    pool.queues(QueueSpec(name="q", limit=Resources(gpu=9000)))
+    pool.queues(QueueSpec(name="q", limit=ResourceLimits(gpu=9000)))
     pool.submit(pool.job("y", 10, floor=10, queue="q"))
     assert remedies(explained(pool, "y"))[0] == (
         "raise the limit of queue q to 10 GPU; the pool lacks free capacity as well"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster_core.models import QueuePolicy, QueueSpec, Resources
+from muster_core.models import QueuePolicy, QueueSpec, ResourceLimits, Resources
 from muster_core.scheduling import remedy_text
 from muster_testing.pool import ScenarioPool
 
@@ -20,7 +20,7 @@ def submit_some(pool: ScenarioPool, queue: str, number: int, size: int = 1) -> N
 
 
 def test_a_job_over_the_limit_waits_with_the_numbers(pool: ScenarioPool) -> None:
-    pool.queues(QueueSpec(name="a", limit=gpus(3)))
+    pool.queues(QueueSpec(name="a", limit=ResourceLimits(gpu=3000)))
     pool.run(pool.job("x", 2, queue="a"))
     pool.submit(pool.job("y", 2, floor=2, queue="a"))
     reason = pool.waits()["y"]
@@ -35,7 +35,7 @@ def test_a_job_over_the_limit_waits_with_the_numbers(pool: ScenarioPool) -> None
 
 
 def test_a_gang_starts_as_large_as_the_limit_allows(pool: ScenarioPool) -> None:
-    pool.queues(QueueSpec(name="a", limit=gpus(3)))
+    pool.queues(QueueSpec(name="a", limit=ResourceLimits(gpu=3000)))
     pool.submit(pool.job("x", 6, queue="a"))
     (place,) = pool.decide()
     assert place.reason.message == "4 of 7 replicas on 1 node"
@@ -44,7 +44,9 @@ def test_a_gang_starts_as_large_as_the_limit_allows(pool: ScenarioPool) -> None:
 
 def test_a_limit_includes_the_queues_below(pool: ScenarioPool) -> None:
     pool.queues(
-        QueueSpec(name="a", limit=gpus(4)), QueueSpec(name="b", parent="a"), QueueSpec(name="c", parent="a")
+        QueueSpec(name="a", limit=ResourceLimits(gpu=4000)),
+        QueueSpec(name="b", parent="a"),
+        QueueSpec(name="c", parent="a"),
     )
     submit_some(pool, "b", 3)
     submit_some(pool, "c", 3)
@@ -53,7 +55,7 @@ def test_a_limit_includes_the_queues_below(pool: ScenarioPool) -> None:
 
 
 def test_growth_stops_at_the_limit(pool: ScenarioPool) -> None:
-    pool.queues(QueueSpec(name="a", limit=gpus(3)))
+    pool.queues(QueueSpec(name="a", limit=ResourceLimits(gpu=3000)))
     pool.run(pool.job("x", 1, most=6, queue="a"))
     pool.scale("x", 6)
     pool.decide()
@@ -130,7 +132,7 @@ def test_the_first_job_of_a_strict_queue_blocks_the_others(pool: ScenarioPool) -
 
 
 def test_a_first_job_that_can_never_start_does_not_block_a_strict_queue(pool: ScenarioPool) -> None:
-    pool.queues(QueueSpec(name="a", policy=QueuePolicy.STRICT_FIFO, limit=gpus(7)))
+    pool.queues(QueueSpec(name="a", policy=QueuePolicy.STRICT_FIFO, limit=ResourceLimits(gpu=7000)))
     submit_some(pool, "a", 1, size=8)
     pool.submit(pool.job("hopeless", 99, floor=99, queue="a"))
     pool.submit(pool.job("small", 1, queue="a"))

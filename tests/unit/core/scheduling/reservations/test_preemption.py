@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from muster_core import events
-from muster_core.models import Phase, QueuePolicy, QueueSpec, ReplicaState, Resources
+from muster_core.models import Phase, QueuePolicy, QueueSpec, ReplicaState, ResourceLimits, Resources
 from muster_core.scheduling import Evict, Place, Resize
 from muster_testing.pool import ScenarioPool
 
@@ -198,7 +198,7 @@ def test_freed_capacity_is_free_for_all_when_the_preemptor_is_cancelled(pool: Sc
 
 
 def test_a_priority_frees_a_limit(pool: ScenarioPool) -> None:
-    pool.queues(QueueSpec(name="a", preempts_within=True, limit=gpus(4)))
+    pool.queues(QueueSpec(name="a", preempts_within=True, limit=ResourceLimits(gpu=4000)))
     pool.run(pool.rigid("low", 4, queue="a"))
     pool.submit(pool.rigid("high", 2, queue="a", priority=9))
     assert evicted(pool) == ["low"]
@@ -243,7 +243,7 @@ def test_a_victim_does_not_take_the_freed_limit_before_its_preemptor(pool: Scena
     pool.queues(
         QueueSpec(
             name="default",
-            limit=Resources(gpu=2000),
+            limit=ResourceLimits(gpu=2000),
             policy=QueuePolicy.DRF,
             preempts_within=True,
         )
@@ -258,7 +258,7 @@ def test_a_victim_does_not_take_the_freed_limit_before_its_preemptor(pool: Scena
 def test_a_victim_of_a_queue_below_does_not_take_its_capacity_back(pool: ScenarioPool) -> None:
     """Both are within guarantees, but only the child queue may reclaim from the jobs of its parent."""
     third = Resources(cpu=1000, gpu=300)
-    parent = QueueSpec(name="a", guaranteed=Resources(gpu=4000), limit=Resources(cpu=6000))
+    parent = QueueSpec(name="a", guaranteed=Resources(gpu=4000), limit=ResourceLimits(cpu=6000))
     pool.queues(parent, QueueSpec(name="b", parent="a", guaranteed=Resources(gpu=4000)))
     pool.run(pool.job("other", 3, servers=0, worker=Resources(cpu=1000), queue="a"))
     pool.run(pool.job("own", 1, servers=0, worker=third, queue="a"))

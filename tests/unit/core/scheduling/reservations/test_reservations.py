@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from muster_core import events
-from muster_core.models import Job, JobKind, QueueSpec, ReplicaState, Resources, RunPolicy
+from muster_core.models import Job, JobKind, QueueSpec, ReplicaState, ResourceLimits, Resources, RunPolicy
 from muster_core.scheduling import Place, Reservation, remedy_text
 from muster_testing.pool import ScenarioPool
 
@@ -122,7 +122,7 @@ def test_a_gang_that_the_empty_pool_could_not_hold_gets_no_reservation(pool: Sce
 
 
 def test_a_gang_at_the_limit_of_its_queue_gets_no_reservation(pool: ScenarioPool) -> None:
-    pool.queues(QueueSpec(name="a", limit=Resources(gpu=4000)))
+    pool.queues(QueueSpec(name="a", limit=ResourceLimits(gpu=4000)))
     pool.run(pool.rigid("x", 4, queue="a"))
     pool.submit(pool.rigid("y", 4, queue="a"))
     pool.after(100)
