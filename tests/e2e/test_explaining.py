@@ -15,7 +15,7 @@ from watching import until, when
 
 from muster import AsyncClient
 from muster_local.system import LocalSystem
-from muster_rpc.v1 import job_pb2
+from muster_rpc.v1 import explanation_pb2, job_pb2
 from muster_rpc.v1.explanation_pb2 import Explanation
 
 NODES = ("n1:cpu=16,gpu=4", "n2:cpu=16,gpu=4")
@@ -62,7 +62,9 @@ async def test_what_is_said_to_help_helps(launch: Launcher, connect: Connect) ->
 
         picky, said = await waiting(muster, gpus("picky", 1, picky=True))
         assert said.reason.code == "NoMatchingNode"
-        assert [(one.constraint, one.nodes) for one in said.ruled_out] == [("NodeSelector", 2)]
+        assert [(one.constraint, one.nodes) for one in said.ruled_out] == [
+            (explanation_pb2.CONSTRAINT_NODE_SELECTOR, 2)
+        ]
         assert said.nodes == 2
 
         big, said = await waiting(muster, gpus("big", 3))
@@ -118,7 +120,7 @@ async def test_while_the_scheduler_is_away_its_last_word_is_told_with_its_time(
             os.kill(scheduler, signal.SIGCONT)
         assert then.reason == said.reason
         assert then.recorded_at.ToMicroseconds() > 0
-        assert list(then.notes) == ["the scheduler is away: this is what it said last"]
+        assert list(then.notes) == ["the scheduler is unavailable: this is the last recorded reason"]
         async with asyncio.timeout(30):
             while (await muster.explain(job_id)).HasField("recorded_at"):
                 await asyncio.sleep(0.2)

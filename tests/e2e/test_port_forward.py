@@ -84,7 +84,7 @@ async def test_each_direction_of_a_connection_ends_by_itself(
     async with launch() as system, connect(system) as muster:
         job = await running(muster, service(tmp_path, "python", "-c", COUNT))
         target = await muster.port(job.job_id)
-        assert (target.replica, target.port, target.name) == ("notebook-0", 8888, "http")
+        assert (target.replica.role, target.port, target.name) == ("notebook", 8888, "http")
         much = b"some words\n" * 100_000
 
         for port in (0, 8888, int(job.status.address.rpartition(":")[2])):

@@ -206,7 +206,7 @@ async def test_what_cannot_be_is_refused_with_all_that_is_wrong(launch: Launcher
             await muster.delete_queue("nowhere")
         with pytest.raises(NotFound):
             await muster.queue("nowhere")
-        with pytest.raises(Refused, match="version 1"):
+        with pytest.raises(Refused, match="revision 1"):
             await muster.apply_queues(tree(queue("c")), expected_revision=0)
         dry = await muster.apply_queues(tree(queue("c")), dry_run=True, expected_revision=1)
         assert dry.applied.revision == 2

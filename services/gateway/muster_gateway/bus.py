@@ -17,6 +17,7 @@ from muster_gateway.submissions import Recorded, Validated
 from muster_service.trace_context import inject
 
 _VALIDATED = events.JobValidated.__name__
+_COMMIT_POLL_S = 0.01
 _REJECTED = events.JobRejected.__name__
 
 
@@ -67,12 +68,14 @@ class BusSubmissions:
         try:
             async with asyncio.timeout(wait_s):
                 verdict = await asyncio.shield(self._expect(job_id).result)
+                if isinstance(verdict, events.JobRejected) or len(verdict.jobs) == 1:
+                    return verdict
+                # The messages of a batch are heard before it is committed.
+                while (stored := await self._look_up(job_id)) is None:
+                    await asyncio.sleep(_COMMIT_POLL_S)
+                return stored
         except TimeoutError:
             return await self._look_up(job_id)
-        if isinstance(verdict, Validated) and len(verdict.jobs) > 1:
-            # What is heard has no sequence: a list that must have every job needs it.
-            return await self._look_up(job_id) or verdict
-        return verdict
 
     async def expect(self, job_id: str) -> None:
         """Listen for the validation of a submission that is about to be made."""
