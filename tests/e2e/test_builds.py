@@ -125,7 +125,7 @@ async def test_cancelling_a_build_ends_the_jobs_that_wait_for_it(launch: Launche
             ended = await muster.wait(other.job_id)
             assert ended.status.phase == job_pb2.PHASE_FAILED
             assert ended.status.reason.code == "BuildFailed"
-            assert "ended Cancelled" in ended.status.reason.message
+            assert "ended as Cancelled" in ended.status.reason.message
 
 
 async def test_a_build_that_another_job_needs_goes_on(launch: Launcher, connect: Connect) -> None:

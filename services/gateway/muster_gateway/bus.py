@@ -71,9 +71,10 @@ class BusSubmissions:
                 if isinstance(verdict, events.JobRejected) or len(verdict.jobs) == 1:
                     return verdict
                 # The messages of a batch are heard before it is committed.
-                while (stored := await self._look_up(job_id)) is None:
+                while True:
+                    if (stored := await self._look_up(job_id)) is not None:
+                        return stored
                     await asyncio.sleep(_COMMIT_POLL_S)
-                return stored
         except TimeoutError:
             return await self._look_up(job_id)
 
