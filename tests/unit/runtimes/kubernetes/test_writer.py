@@ -1,4 +1,4 @@
-"""Pods as they are asked for: what goes over the wire says by a digest what was asked for."""
+"""The manifest hash that the writer adds to a pod."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOOKALIKE = f'"{MANIFEST_HASH}":""'
 
 
 class _Server:
-    """Stands in for the API server's client, and takes every pod."""
+    """A fake API client that accepts every pod."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
@@ -34,7 +34,7 @@ def _pod(*, node: str = "n1", labels: dict[str, str] | None = None) -> dict[str,
             "name": "a-worker-0",
             "namespace": "team",
             "labels": labels or {},
-            # They sort before and after ours, and look like it.
+            # They sort before and after the hash, and look like it.
             "annotations": {"a": _LOOKALIKE, "zone": _LOOKALIKE},
         },
         "spec": {"nodeName": node, "containers": [{"name": "main", "image": "i", "args": [_LOOKALIKE]}]},
@@ -50,14 +50,14 @@ async def _asked(*pods: dict[str, Any]) -> list[dict[str, Any]]:
     return [msgspec.json.decode(body) for body in server.bodies]
 
 
-async def test_what_is_sent_is_the_pod_and_a_digest_and_nothing_else_is_touched() -> None:
+async def test_only_the_hash_is_added_to_the_manifest() -> None:
     (sent,) = await _asked(_pod())
     digest = sent["metadata"]["annotations"].pop(MANIFEST_HASH)
     assert len(digest) == 16
     assert sent == _pod()
 
 
-async def test_one_pod_has_one_digest_in_whatever_order_it_was_put_together_and_another_pod_another() -> None:
+async def test_the_hash_depends_on_the_content_and_not_on_its_order() -> None:
     pods = [
         _pod(labels={"a": "1", "b": "2"}),
         _pod(labels={"b": "2", "a": "1"}),
@@ -67,7 +67,7 @@ async def test_one_pod_has_one_digest_in_whatever_order_it_was_put_together_and_
     assert first == again != other
 
 
-async def test_an_annotation_of_its_author_with_the_digests_name_does_not_change_what_is_said() -> None:
+async def test_a_users_annotation_with_the_hashs_name_is_replaced() -> None:
     pod = _pod()
     pod["metadata"]["annotations"][MANIFEST_HASH] = "theirs"
     plain, with_theirs = await _asked(_pod(), pod)

@@ -1,4 +1,4 @@
-"""HTTP answers, in whatever pieces they come."""
+"""Incremental parsing of HTTP responses."""
 
 import pytest
 
@@ -21,19 +21,19 @@ def read(data: bytes, *, piece: int, has_body: bool = True) -> HttpResponse | No
 
 
 @pytest.mark.parametrize("piece", [1, 2, 7, 1000])
-def test_an_answer_is_as_long_as_its_head_says(piece: int) -> None:
+def test_content_length_ends_the_body(piece: int) -> None:
     answer = read(WHOLE, piece=piece)
     assert answer == HttpResponse(201, {"content-length": "5", "retry-after": "3"}, b"hello", False)
 
 
 @pytest.mark.parametrize("piece", [1, 3, 11, 1000])
-def test_chunks_are_put_together(piece: int) -> None:
+def test_chunks_are_joined(piece: int) -> None:
     answer = read(CHUNKED, piece=piece)
     assert answer is not None
     assert answer.data == b"hello, world"
 
 
-def test_many_long_chunks_are_put_together() -> None:
+def test_many_long_chunks_are_joined() -> None:
     chunk = b"x" * 50_000
     body = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for _ in range(20)) + b"0\r\n\r\n"
     answer = read(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body, piece=16_384)
@@ -41,13 +41,13 @@ def test_many_long_chunks_are_put_together() -> None:
     assert answer.data == chunk * 20
 
 
-def test_what_comes_before_the_answer_itself_is_passed_over() -> None:
+def test_informational_responses_are_skipped() -> None:
     answer = read(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + WHOLE, piece=10)
     assert answer is not None
     assert (answer.status, answer.data) == (201, b"hello")
 
 
-def test_an_answer_without_a_length_ends_with_its_connection() -> None:
+def test_a_response_without_a_length_ends_with_the_connection() -> None:
     reader = ResponseParser(has_body=True)
     assert reader.feed(b"HTTP/1.0 200 OK\r\n\r\nall there") is None
     answer = reader.end()
@@ -56,13 +56,13 @@ def test_an_answer_without_a_length_ends_with_its_connection() -> None:
     assert answer.is_last
 
 
-def test_a_broken_off_answer_is_none() -> None:
+def test_an_incomplete_response_is_not_returned() -> None:
     reader = ResponseParser(has_body=True)
     assert reader.feed(WHOLE[:-1]) is None
     assert reader.end() is None
 
 
-def test_a_connection_that_the_server_means_to_close_is_not_used_again() -> None:
+def test_connection_close_marks_the_last_response() -> None:
     answer = read(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", piece=1000)
     assert answer is not None
     assert answer.is_last
@@ -78,6 +78,6 @@ def test_a_connection_that_the_server_means_to_close_is_not_used_again() -> None
         b"x" * 70_000,
     ],
 )
-def test_what_is_no_answer_is_refused(data: bytes) -> None:
+def test_an_invalid_response_raises_an_error(data: bytes) -> None:
     with pytest.raises(BadResponse):
         read(data, piece=len(data))

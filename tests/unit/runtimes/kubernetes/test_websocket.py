@@ -1,4 +1,4 @@
-"""What becomes of a WebSocket to a pod when one side is late, slow or gone: with real servers, of a page each."""
+"""WebSockets to pods with a late, slow or closed side, against small real servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from muster_runtimes import ExecResult
 from muster_runtimes.kubernetes.access import EXEC_PROTOCOLS, EXEC_V5, PodExecSession
 from muster_runtimes.kubernetes.websocket import PodWebSocket, open_websocket
 
-PATIENCE_S = 10
+TIMEOUT_S = 10
 MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 STATUS = b"\x03" + json.dumps({"status": "Failure", "message": "no such file or directory"}).encode()
 SOON_S = 0.05
@@ -29,8 +29,8 @@ Script = Callable[[web.WebSocketResponse], Awaitable[None]]
 
 
 @asynccontextmanager
-async def talking_to(script: Script, *, silent_s: float = PATIENCE_S) -> AsyncGenerator[PodWebSocket]:
-    """A socket to a server that does as the script says, and answers pings only where that does."""
+async def websocket_to(script: Script, *, silent_s: float = TIMEOUT_S) -> AsyncGenerator[PodWebSocket]:
+    """A WebSocket to a server that runs a script, and sends pongs only if the script does."""
 
     async def serve(request: web.Request) -> web.WebSocketResponse:
         response = web.WebSocketResponse(autoping=False, protocols=(EXEC_V5,))
@@ -47,7 +47,7 @@ async def talking_to(script: Script, *, silent_s: float = PATIENCE_S) -> AsyncGe
     try:
         (_, port), *_ = runner.addresses
         async with (
-            asyncio.timeout(PATIENCE_S),
+            asyncio.timeout(TIMEOUT_S),
             aiohttp.ClientSession() as session,
             session.ws_connect(
                 f"http://127.0.0.1:{port}/", protocols=(EXEC_V5,), autoping=False
@@ -59,8 +59,8 @@ async def talking_to(script: Script, *, silent_s: float = PATIENCE_S) -> AsyncGe
 
 
 @contextmanager
-def hasty_server() -> Generator[int]:
-    """The port of a server that says how a command ended as soon as it has begun, and hangs up."""
+def early_closing_server() -> Generator[int]:
+    """The port of a server that sends the status of a command at once, and closes the connection."""
 
     def serve(listener: socket.socket) -> None:
         connection, _ = listener.accept()
@@ -84,15 +84,15 @@ def hasty_server() -> Generator[int]:
         thread.join()
 
 
-def have_no_cpu(seconds: float) -> None:
-    """Nothing is read meanwhile, and then there is something to send."""
+def block_event_loop(seconds: float) -> None:
+    """Block the event loop, so that nothing is read before the next write."""
     time.sleep(seconds)
 
 
-async def test_how_a_command_ended_is_read_though_input_comes_after_its_server_hung_up():
-    with hasty_server() as port:
+async def test_the_result_is_read_although_input_is_written_after_the_server_closed():
+    with early_closing_server() as port:
         async with (
-            asyncio.timeout(PATIENCE_S),
+            asyncio.timeout(TIMEOUT_S),
             aiohttp.TCPConnector() as connector,
             open_websocket(
                 connector=connector,
@@ -103,16 +103,16 @@ async def test_how_a_command_ended_is_read_though_input_comes_after_its_server_h
             ) as opened,
         ):
             execution = PodExecSession(opened, has_input=True, in_terminal=False)
-            have_no_cpu(4 * SOON_S)
+            block_event_loop(4 * SOON_S)
             await execution.write(b"some")
-            have_no_cpu(SOON_S)
+            block_event_loop(SOON_S)
             await execution.write(b"more")
             await execution.end_input()
             assert [written async for written in execution.output()] == []
             assert await execution.ended() == ExecResult(127, "no such file or directory")
 
 
-async def test_input_goes_no_further_ahead_of_a_command_than_two_frames():
+async def test_at_most_two_frames_of_input_are_unread():
     heard: list[bytes] = []
     pings: asyncio.Queue[bytes] = asyncio.Queue()
     takes = asyncio.Event()
@@ -132,7 +132,7 @@ async def test_input_goes_no_further_ahead_of_a_command_than_two_frames():
         answering.cancel()
 
     much = b"0123456789abcdef" * 2**14
-    async with talking_to(script) as opened:
+    async with websocket_to(script) as opened:
         execution = PodExecSession(opened, has_input=True, in_terminal=False)
         receiving = asyncio.create_task(anext(execution.output(), None))
         writing = asyncio.create_task(execution.write(much))
@@ -147,47 +147,47 @@ async def test_input_goes_no_further_ahead_of_a_command_than_two_frames():
         receiving.cancel()
 
 
-async def test_input_that_waits_is_given_up_with_the_connection():
+async def test_waiting_input_is_dropped_when_the_connection_closes():
     async def script(server: web.WebSocketResponse) -> None:
         await server.receive()
         await server.close()
 
-    async with talking_to(script) as opened:
+    async with websocket_to(script) as opened:
         execution = PodExecSession(opened, has_input=True, in_terminal=False)
         writing = asyncio.create_task(execution.write(b"x" * 2**20))
         assert [written async for written in execution.output()] == []
         await writing
 
 
-async def test_a_command_that_does_not_read_its_input_is_not_taken_for_a_lost_connection():
+async def test_a_command_that_does_not_read_its_input_keeps_its_connection():
     async def script(server: web.WebSocketResponse) -> None:
         await asyncio.sleep(10 * SOON_S)
         await server.send_bytes(b"\x01at last")
         await server.receive()
 
-    async with talking_to(script, silent_s=SOON_S) as opened:
+    async with websocket_to(script, silent_s=SOON_S) as opened:
         await opened.send(0, b"input")
         assert await opened.receive() == (1, b"at last")
 
 
-async def test_silence_is_judged_once_what_was_sent_is_taken():
+async def test_silence_counts_only_after_all_sent_data_is_read():
     async def script(server: web.WebSocketResponse) -> None:
         await server.receive()
         await asyncio.sleep(4 * SOON_S)
-        # To nobody's question, and then to the one that followed the frame; the next has no answer.
+        # An unsolicited pong, and the pong of the ping after the frame; the next ping has none.
         await server.pong(b"\xff" * 16)
         await server.pong((await server.receive()).data)
         async for _ in server:
             pass
 
-    async with talking_to(script, silent_s=SOON_S) as opened:
+    async with websocket_to(script, silent_s=SOON_S) as opened:
         began = asyncio.get_running_loop().time()
         await opened.send(0, b"input")
         assert await opened.receive() is None
         assert asyncio.get_running_loop().time() - began > 4 * SOON_S
 
 
-async def test_input_of_few_bytes_waits_for_bytes_and_not_for_frames():
+async def test_the_limit_of_unread_input_counts_bytes():
     heard: list[bytes] = []
 
     async def script(server: web.WebSocketResponse) -> None:
@@ -195,7 +195,7 @@ async def test_input_of_few_bytes_waits_for_bytes_and_not_for_frames():
             if message.type is WSMsgType.BINARY:
                 heard.append(message.data)
 
-    async with talking_to(script) as opened:
+    async with websocket_to(script) as opened:
         execution = PodExecSession(opened, has_input=True, in_terminal=False)
         for _ in range(100):
             await execution.write(b"x" * 100)
@@ -203,14 +203,14 @@ async def test_input_of_few_bytes_waits_for_bytes_and_not_for_frames():
             await asyncio.sleep(0.01)
 
 
-async def test_connections_to_ports_are_sent_to_without_a_question():
+async def test_port_connections_send_no_pings_after_data():
     heard: list[WSMsgType] = []
 
     async def script(server: web.WebSocketResponse) -> None:
         async for message in server:
             heard.append(message.type)
 
-    async with talking_to(script) as opened:
+    async with websocket_to(script) as opened:
         for _ in range(3):
             await opened.send(0, b"data")
         while len(heard) < 3:
@@ -218,28 +218,28 @@ async def test_connections_to_ports_are_sent_to_without_a_question():
     assert heard == [WSMsgType.BINARY] * 3
 
 
-async def test_a_server_that_does_not_answer_is_a_lost_connection():
+async def test_a_missing_pong_is_a_lost_connection():
     async def script(server: web.WebSocketResponse) -> None:
         async for _ in server:
             pass
 
-    async with talking_to(script, silent_s=SOON_S) as opened:
+    async with websocket_to(script, silent_s=SOON_S) as opened:
         assert await opened.receive() is None
         await opened.wait_until_read(except_bytes=0)
 
 
-async def test_a_server_that_answers_and_says_nothing_else_is_waited_for():
+async def test_a_silent_server_that_sends_pongs_keeps_its_connection():
     async def script(server: web.WebSocketResponse) -> None:
         for _ in range(5):
             await server.pong((await server.receive()).data)
         await server.send_bytes(b"\x01at last")
         await server.receive()
 
-    async with talking_to(script, silent_s=SOON_S) as opened:
+    async with websocket_to(script, silent_s=SOON_S) as opened:
         assert await opened.receive() == (1, b"at last")
 
 
-async def test_a_server_that_asks_is_answered():
+async def test_pings_of_the_server_are_answered():
     async def script(server: web.WebSocketResponse) -> None:
         await server.ping(b"are you there?")
         message = await server.receive()
@@ -247,11 +247,11 @@ async def test_a_server_that_asks_is_answered():
         await server.send_bytes(b"\x01" + message.data)
         await server.receive()
 
-    async with talking_to(script) as opened:
+    async with websocket_to(script) as opened:
         assert await opened.receive() == (1, b"are you there?")
 
 
-async def test_a_command_without_input_is_sent_none():
+async def test_no_input_is_sent_to_a_command_without_input():
     heard: list[object] = []
 
     async def script(server: web.WebSocketResponse) -> None:
@@ -259,7 +259,7 @@ async def test_a_command_without_input_is_sent_none():
         await server.send_bytes(STATUS)
         await server.close()
 
-    async with talking_to(script) as opened:
+    async with websocket_to(script) as opened:
         opened.send = lambda *sent: heard.append(sent)  # type: ignore[method-assign, assignment, return-value]
         execution = PodExecSession(opened, has_input=False, in_terminal=False)
         await execution.write(b"")

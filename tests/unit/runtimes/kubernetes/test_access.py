@@ -1,4 +1,4 @@
-"""What the API server says of a command, and what becomes of a connection of which one side has ended."""
+"""Results of exec sessions, half-closed port connections, and the claims of pod templates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def failure(message: str, **details: object) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("status", "expected"),
     [
         (b'{"metadata":{},"status":"Success"}', ExecResult(0)),
         (
@@ -45,11 +45,11 @@ def failure(message: str, **details: object) -> bytes:
         (b"no JSON", ExecResult(126, "no JSON")),
     ],
 )
-def test_how_a_command_ended_is_read_from_the_status(said: bytes, expected: ExecResult):
-    assert parse_exec_status(said) == expected
+def test_the_exec_status_is_parsed_to_a_result(status: bytes, expected: ExecResult):
+    assert parse_exec_status(status) == expected
 
 
-def test_in_a_terminal_there_is_no_stderr():
+def test_a_terminal_has_no_separate_stderr():
     command = ExecCommand(argv=("ls", "-l"), has_input=True, terminal=TerminalSize(24, 80))
     stop_requested = exec_query(command, "main")
     assert [value for name, value in stop_requested if name == "command"] == ["ls", "-l"]
@@ -58,7 +58,7 @@ def test_in_a_terminal_there_is_no_stderr():
     ).items()
 
 
-def test_claims_are_those_that_are_named_and_those_of_the_pod_s_own():
+def test_a_template_names_claims_and_ephemeral_volumes():
     volumes: list[dict[str, Any]] = [
         {"name": "a", "persistentVolumeClaim": {"claimName": "data"}},
         {"name": "b", "persistentVolumeClaim": {"claimName": "data"}},
@@ -69,8 +69,8 @@ def test_claims_are_those_that_are_named_and_those_of_the_pod_s_own():
     assert (claim_names(pod), ephemeral_volumes(pod), claim_names({})) == (["data"], ["d"], [])
 
 
-class SocketDouble(PodWebSocket):
-    """Frames come as they are put in; None closes it."""
+class FakeWebSocket(PodWebSocket):
+    """A fake WebSocket: received frames are put into it; None closes it."""
 
     def __init__(self) -> None:
         self.frames: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue()
@@ -84,14 +84,14 @@ class SocketDouble(PodWebSocket):
 
 
 @pytest.fixture
-def socket() -> SocketDouble:
-    socket = SocketDouble()
+def socket() -> FakeWebSocket:
+    socket = FakeWebSocket()
     for channel in (0, 1):
         socket.frames.put_nowait((channel, b"\xb8\x22"))
     return socket
 
 
-async def test_the_numbers_with_which_channels_begin_are_no_data(socket: SocketDouble):
+async def test_port_numbers_at_the_start_of_channels_are_skipped(socket: FakeWebSocket):
     connection = PodPortConnection(socket)
     socket.frames.put_nowait((0, b"hello"))
     socket.frames.put_nowait(None)
@@ -101,7 +101,7 @@ async def test_the_numbers_with_which_channels_begin_are_no_data(socket: SocketD
         await connection.write(b"too late")
 
 
-async def test_a_port_on_which_nobody_listens_is_said(socket: SocketDouble):
+async def test_a_closed_port_refuses_the_connection(socket: FakeWebSocket):
     socket.frames.put_nowait(
         (1, b"error forwarding port: dial tcp4 127.0.0.1:22: connect: connection refused")
     )
@@ -110,7 +110,7 @@ async def test_a_port_on_which_nobody_listens_is_said(socket: SocketDouble):
         await PodPortConnection(socket).read()
 
 
-async def test_once_nothing_more_is_sent_an_answer_still_comes_and_silence_ends_it(socket: SocketDouble):
+async def test_a_half_closed_connection_receives_data_and_ends_when_idle(socket: FakeWebSocket):
     connection = PodPortConnection(socket, idle_s=0.05)
     await connection.write(b"a question")
     await connection.end()

@@ -1,6 +1,6 @@
-"""Watches in protobuf say what those in JSON say.
+"""The reflector: protobuf and JSON watches have the same events, and interrupted watches continue.
 
-The bytes are made with the messages that they are read with: whether a real server says the same is asked in ``tests/cluster``.
+The bytes are encoded with the messages that decode them; tests/cluster compares with a real server.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def error_frame(status: pb.Status) -> bytes:
     return framed(pb.WatchEvent(type="ERROR", object=pb.RawExtension(raw=content)).SerializeToString())
 
 
-def a_pod(name: str, version: int) -> pb.Pod:
+def pod_named(name: str, version: int) -> pb.Pod:
     return pb.Pod(metadata=pb.ObjectMeta(name=name, uid=name, resource_version=str(version)))
 
 
@@ -201,7 +201,7 @@ def line(kind: str, found: Mapping[str, object]) -> bytes:
     return msgspec.json.encode({"type": kind, "object": found}) + b"\n"
 
 
-async def said_by(chunks: Sequence[bytes], content_type: str = PROTOBUF) -> list[ObjectEvent[Pod] | Status]:
+async def decode(chunks: Sequence[bytes], content_type: str = PROTOBUF) -> list[ObjectEvent[Pod] | Status]:
     async def streamed() -> AsyncIterator[bytes]:
         for chunk in chunks:
             yield chunk
@@ -214,9 +214,9 @@ def seen(events: Sequence[ObjectEvent[Pod] | Status]) -> list[tuple[str, str, st
     return [(event.kind, event.uid, event.version) for event in events if isinstance(event, ObjectEvent)]
 
 
-async def test_a_pod_is_the_same_in_both_forms() -> None:
-    (in_protobuf,) = await said_by([frame("ADDED", RICH)])
-    (in_json,) = await said_by([line("ADDED", RICH_IN_JSON)], JSON)
+async def test_a_pod_is_the_same_in_json_and_protobuf() -> None:
+    (in_protobuf,) = await decode([frame("ADDED", RICH)])
+    (in_json,) = await decode([line("ADDED", RICH_IN_JSON)], JSON)
 
     assert isinstance(in_protobuf, ObjectEvent)
     assert isinstance(in_json, ObjectEvent)
@@ -224,40 +224,44 @@ async def test_a_pod_is_the_same_in_both_forms() -> None:
     assert in_protobuf.decode() == in_json.decode() == msgspec.convert(RICH_IN_JSON, Pod)
 
 
-def test_a_pod_of_which_nothing_is_said_is_the_same_in_both_forms() -> None:
-    assert decode_pod(enveloped(a_pod("one", 3))) == msgspec.convert(
+def test_an_empty_pod_is_the_same_in_json_and_protobuf() -> None:
+    assert decode_pod(enveloped(pod_named("one", 3))) == msgspec.convert(
         {"metadata": {"name": "one", "uid": "one", "resourceVersion": "3"}}, Pod
     )
 
 
 @pytest.mark.parametrize("size", [1, 3, 64, 10_000])
-async def test_events_come_in_pieces_of_any_size(size: int) -> None:
-    data = frame("ADDED", RICH) + frame("MODIFIED", a_pod("two", 13)) + frame("DELETED", a_pod("two", 14))
-    events = await said_by([data[at : at + size] for at in range(0, len(data), size)])
+async def test_events_are_decoded_from_pieces_of_any_size(size: int) -> None:
+    data = (
+        frame("ADDED", RICH)
+        + frame("MODIFIED", pod_named("two", 13))
+        + frame("DELETED", pod_named("two", 14))
+    )
+    events = await decode([data[at : at + size] for at in range(0, len(data), size)])
     assert seen(events) == [("ADDED", "u-1", "12"), ("MODIFIED", "two", "13"), ("DELETED", "two", "14")]
 
 
-async def test_an_event_that_is_not_whole_is_none() -> None:
-    whole = frame("ADDED", a_pod("one", 3))
+async def test_an_incomplete_event_is_dropped() -> None:
+    whole = frame("ADDED", pod_named("one", 3))
     for end in range(len(whole)):
-        assert seen(await said_by([whole, whole[:end]])) == [("ADDED", "one", "3")]
+        assert seen(await decode([whole, whole[:end]])) == [("ADDED", "one", "3")]
 
 
-async def test_a_bookmark_says_how_far_it_is() -> None:
+async def test_a_bookmark_has_the_resource_version() -> None:
     bookmark = pb.Pod(metadata=pb.ObjectMeta(resource_version="77"))
-    assert seen(await said_by([frame("BOOKMARK", bookmark)])) == [("BOOKMARK", "", "77")]
+    assert seen(await decode([frame("BOOKMARK", bookmark)])) == [("BOOKMARK", "", "77")]
 
 
-async def test_an_error_is_a_status() -> None:
-    said = pb.Status(code=410, reason=b"Expired", message=b"too old")
-    assert await said_by([error_frame(said)]) == [Status(code=410, reason="Expired", message="too old")]
+async def test_an_error_event_is_a_status() -> None:
+    error = pb.Status(code=410, reason=b"Expired", message=b"too old")
+    assert await decode([error_frame(error)]) == [Status(code=410, reason="Expired", message="too old")]
 
 
-async def test_text_that_is_not_utf_8_is_read_all_the_same() -> None:
-    pod = a_pod("one", 3)
+async def test_text_that_is_not_utf_8_is_decoded_with_replacements() -> None:
+    pod = pod_named("one", 3)
     pod.metadata.annotations["note"] = b"\xff"
     pod.status.message = b"half of \xc3"
-    (event,) = await said_by([frame("ADDED", pod)])
+    (event,) = await decode([frame("ADDED", pod)])
     assert isinstance(event, ObjectEvent)
     assert event.decode().metadata.annotations == {"note": "\ufffd"}
     assert event.decode().status.message == "half of \ufffd"
@@ -275,19 +279,19 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("data", GARBAGE)
-async def test_what_is_no_event_is_unreadable(data: bytes) -> None:
+async def test_an_invalid_event_raises_an_error(data: bytes) -> None:
     with pytest.raises(ProtobufError):
-        await said_by([data])
+        await decode([data])
 
 
-async def test_an_instant_that_there_is_not_is_unreadable() -> None:
-    pod = a_pod("one", 3)
+async def test_an_invalid_timestamp_raises_an_error() -> None:
+    pod = pod_named("one", 3)
     pod.metadata.creation_timestamp.seconds = 2**62
     with pytest.raises(ProtobufError):
         decode_pod(enveloped(pod))
 
 
-async def test_only_pods_are_read_in_protobuf() -> None:
+async def test_protobuf_is_rejected_for_other_objects_than_pods() -> None:
     async def nothing() -> AsyncIterator[bytes]:
         yield b""
 
@@ -299,7 +303,7 @@ async def test_only_pods_are_read_in_protobuf() -> None:
 
 
 class Script:
-    """Stands in for an ``ApiClient``: an empty list of version 7 each time, and the watches in turn."""
+    """A fake ``ApiClient``: an empty list of version 7 each time, and the scripted watches in turn."""
 
     def __init__(self, *watches: tuple[str, bytes]) -> None:
         self.watches = list(watches)
@@ -330,7 +334,7 @@ class Script:
 async def reflecting(
     script: Script, *known: Pod
 ) -> AsyncGenerator[asyncio.Queue[tuple[str | None, str | None]]]:
-    told: asyncio.Queue[tuple[str | None, str | None]] = asyncio.Queue()
+    changes: asyncio.Queue[tuple[str | None, str | None]] = asyncio.Queue()
 
     def name(pod: Pod | None) -> str | None:
         return pod and f"{pod.metadata.name} {pod.metadata.version}"
@@ -339,29 +343,29 @@ async def reflecting(
         api=cast("ApiClient", script),
         target=WatchTarget(path="/pods", event_type=PROTOBUF_EVENTS),
         kind=Pod,
-        on_change=lambda before, after: told.put_nowait((name(before), name(after))),
+        on_change=lambda before, after: changes.put_nowait((name(before), name(after))),
     )
     for pod in known:
         reflector.put(pod)
-        told.get_nowait()
+        changes.get_nowait()
     task = asyncio.create_task(reflector.run())
     try:
         async with asyncio.timeout(30):
-            yield told
+            yield changes
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_watch_in_protobuf_goes_on_where_it_broke_off() -> None:
+async def test_an_interrupted_protobuf_watch_continues_after_its_last_event() -> None:
     bookmark = frame("BOOKMARK", pb.Pod(metadata=pb.ObjectMeta(resource_version="12")))
-    cut = frame("MODIFIED", a_pod("one", 13))[:-1]
+    cut = frame("MODIFIED", pod_named("one", 13))[:-1]
     script = Script(
-        (PROTOBUF, frame("ADDED", a_pod("one", 9)) + bookmark + cut),
+        (PROTOBUF, frame("ADDED", pod_named("one", 9)) + bookmark + cut),
         (JSON, line("DELETED", {"metadata": {"name": "one", "uid": "one", "resourceVersion": "13"}})),
     )
-    async with reflecting(script) as told:
-        assert [await told.get() for _ in range(3)] == [
+    async with reflecting(script) as changes:
+        assert [await changes.get() for _ in range(3)] == [
             (None, "one 9"),
             ("one 9", "one 13"),
             ("one 13", None),
@@ -373,20 +377,20 @@ async def test_a_watch_in_protobuf_goes_on_where_it_broke_off() -> None:
 @pytest.mark.parametrize(
     "end", [*GARBAGE, error_frame(pb.Status(code=410, reason=b"Expired", message=b"too old"))]
 )
-async def test_what_cannot_be_read_or_is_too_old_leads_back_to_the_list(end: bytes) -> None:
-    script = Script((PROTOBUF, frame("ADDED", a_pod("one", 9)) + end), (PROTOBUF, b""))
-    async with reflecting(script) as told:
-        assert await told.get() == (None, "one 9")
+async def test_an_undecodable_event_or_an_expired_version_lists_again(end: bytes) -> None:
+    script = Script((PROTOBUF, frame("ADDED", pod_named("one", 9)) + end), (PROTOBUF, b""))
+    async with reflecting(script) as changes:
+        assert await changes.get() == (None, "one 9")
         while script.stop_requested.count("list") < 2:
             await asyncio.sleep(0.01)
     assert script.stop_requested[:4] == ["list", "7", "list", "7"]
 
 
-async def test_what_is_known_already_is_not_even_read() -> None:
+async def test_a_known_version_is_not_decoded() -> None:
     known = msgspec.convert({"metadata": {"name": "one", "uid": "one", "resourceVersion": "9"}}, Pod)
-    unreadable = a_pod("one", 9)
+    unreadable = pod_named("one", 9)
     unreadable.metadata.creation_timestamp.seconds = 2**62
-    script = Script((PROTOBUF, frame("ADDED", unreadable) + frame("MODIFIED", a_pod("one", 10))))
-    async with reflecting(script, known) as told:
-        assert await told.get() == ("one 9", "one 10")
+    script = Script((PROTOBUF, frame("ADDED", unreadable) + frame("MODIFIED", pod_named("one", 10))))
+    async with reflecting(script, known) as changes:
+        assert await changes.get() == ("one 9", "one 10")
     assert script.stop_requested[:2] == ["list", "7"]

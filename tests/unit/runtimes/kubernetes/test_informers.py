@@ -1,4 +1,4 @@
-"""What is known of runs: of pods that were deleted by force, and of those that came late."""
+"""The replica store: force-deleted pods, and pods that appear after the end of their run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RUNNING = {
 def pod(version: int, status: dict[str, Any], **metadata: Any) -> Pod:
     role = Role(name="worker", replicas=1, min=1, max=1, template=Template(image="x"))
     labels = run_labels(REPLICA, Job(name="mnist", roles=(role,)), pool="p", generation=1)
-    said = {
+    metadata = {
         "name": "mnist-worker-0",
         "uid": "u",
         "resourceVersion": str(version),
@@ -33,57 +33,57 @@ def pod(version: int, status: dict[str, Any], **metadata: Any) -> Pod:
         "annotations": {MAIN_CONTAINER: "main"},
         **metadata,
     }
-    return msgspec.convert({"metadata": said, "spec": {"nodeName": "n1"}, "status": status}, Pod)
+    return msgspec.convert({"metadata": metadata, "spec": {"nodeName": "n1"}, "status": status}, Pod)
 
 
-class Room:
-    """Runs, and a clock that is set by hand (seconds after the pod was created)."""
+class StoreWithClock:
+    """A store with a manual clock, in seconds after the creation of the pod."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        self.runs = ReplicaStore(clock=self._clock, node_unavailable=lambda _: False, start_s=120)
+        self.store = ReplicaStore(clock=self._clock, node_unavailable=lambda _: False, start_s=120)
 
     def _clock(self) -> int:
         return parse_time(AT) + int(self.now_s * US_PER_S)
 
 
-def test_a_kubelet_has_a_moment_to_say_how_what_was_deleted_by_force_has_ended() -> None:
-    room = Room()
-    runs = room.runs
-    runs.on_pod_change(None, pod(1, RUNNING))
+def test_a_kubelet_has_time_to_report_the_end_of_a_force_deleted_pod() -> None:
+    room = StoreWithClock()
+    store = room.store
+    store.on_pod_change(None, pod(1, RUNNING))
     gentle = {"deletionTimestamp": AT, "deletionGracePeriodSeconds": 30}
-    runs.on_pod_change(pod(1, RUNNING), pod(2, RUNNING, **gentle))
+    store.on_pod_change(pod(1, RUNNING), pod(2, RUNNING, **gentle))
     room.now_s = 20
-    assert runs.force_deleted_overdue() == []
+    assert store.force_deleted_overdue() == []
 
-    # An older API server leaves the instant of the first deletion.
+    # An older API server keeps the timestamp of the first deletion.
     forced = {"deletionTimestamp": AT, "deletionGracePeriodSeconds": 0}
-    runs.on_pod_change(pod(2, RUNNING, **gentle), pod(3, RUNNING, **forced))
+    store.on_pod_change(pod(2, RUNNING, **gentle), pod(3, RUNNING, **forced))
     room.now_s = 24.9
-    assert runs.force_deleted_overdue() == []
+    assert store.force_deleted_overdue() == []
     room.now_s = 25
-    assert [each.metadata.uid for each in runs.force_deleted_overdue()] == ["u"]
+    assert [each.metadata.uid for each in store.force_deleted_overdue()] == ["u"]
 
     over = RUNNING | {"phase": "Failed"}
-    runs.on_pod_change(pod(3, RUNNING, **forced), pod(4, over, **forced))
-    assert runs.force_deleted_overdue() == []
-    seen = runs.observation(REPLICA)
+    store.on_pod_change(pod(3, RUNNING, **forced), pod(4, over, **forced))
+    assert store.force_deleted_overdue() == []
+    seen = store.observation(REPLICA)
     assert seen is not None
     assert (seen.state, seen.reason) == (ReplicaState.REJECTED, "the pod was deleted")
 
 
-def test_a_pod_that_came_late_is_known_until_it_has_ended_although_its_job_is_forgotten() -> None:
-    runs = Room().runs
-    runs.record(Observation(replica=REPLICA, state=ReplicaState.REJECTED, at=1, reason="not started"))
-    runs.on_pod_change(None, pod(1, RUNNING))
-    runs.forget(REPLICA.job_id)
-    assert runs.to_delete() == [pod(1, RUNNING)]
+def test_a_late_pod_of_a_forgotten_job_is_kept_until_it_terminates() -> None:
+    store = StoreWithClock().store
+    store.record(Observation(replica=REPLICA, state=ReplicaState.REJECTED, at=1, reason="not started"))
+    store.on_pod_change(None, pod(1, RUNNING))
+    store.forget(REPLICA.job_id)
+    assert store.to_delete() == [pod(1, RUNNING)]
 
     ended = pod(2, RUNNING | {"phase": "Failed"}, deletionTimestamp=AT)
-    runs.on_pod_change(pod(1, RUNNING), ended)
-    assert runs.pod(REPLICA) == ended
-    runs.forget(REPLICA.job_id)
-    assert list(runs.job_ids()) == []
+    store.on_pod_change(pod(1, RUNNING), ended)
+    assert store.pod(REPLICA) == ended
+    store.forget(REPLICA.job_id)
+    assert list(store.job_ids()) == []
 
-    runs.on_pod_change(ended, None)
-    assert list(runs.job_ids()) == []
+    store.on_pod_change(ended, None)
+    assert list(store.job_ids()) == []

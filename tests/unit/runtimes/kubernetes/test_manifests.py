@@ -1,4 +1,4 @@
-"""A launch as a pod: what Muster decides is put into the user's own template, and the rest of it stays."""
+"""Pod manifests: Muster's decisions are added to the user's template, and the rest of it stays."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def document(text: str) -> Job:
 
 
 @pytest.mark.parametrize("name", ["pytorchjob", "native"])
-def test_a_pod_is_what_it_was(name: str) -> None:
+def test_a_pod_manifest_equals_its_golden_file(name: str) -> None:
     jobs: dict[str, tuple[Job, str, dict[str, str]]] = {
         "pytorchjob": (document(PYTORCHJOB), "master", {"MASTER_ADDR": "bert-master-0.research.svc"}),
         "native": (
@@ -137,13 +137,13 @@ def test_a_pod_is_what_it_was(name: str) -> None:
     assert json.loads((GOLDEN / f"{name}.json").read_text()) == pod
 
 
-def test_what_muster_decides_is_not_the_templates_to_say() -> None:
+def test_musters_fields_override_the_template() -> None:
     spec = made(document(PYTORCHJOB), "master")["spec"]
     assert (spec["nodeName"], spec["restartPolicy"]) == ("n1", "Never")
     assert {"schedulerName", "priorityClassName"}.isdisjoint(spec)
 
 
-def test_what_a_user_of_kubernetes_needs_stays() -> None:
+def test_other_fields_of_the_template_are_kept() -> None:
     spec = made(document(PYTORCHJOB), "master")["spec"]
     assert spec["serviceAccountName"] == "trainer"
     assert spec["imagePullSecrets"] == [{"name": "registry"}]
@@ -152,14 +152,14 @@ def test_what_a_user_of_kubernetes_needs_stays() -> None:
     assert [container["name"] for container in spec["initContainers"]] == ["fetch"]
 
 
-def test_the_template_itself_is_left_as_it_is() -> None:
+def test_the_template_is_not_modified() -> None:
     job = document(PYTORCHJOB)
     before = msgspec.json.encode(job)
     made(job, "master")
     assert msgspec.json.encode(job) == before
 
 
-def test_what_is_told_stands_before_what_refers_to_it() -> None:
+def test_musters_variables_precede_the_variables_that_refer_to_them() -> None:
     pod = made(document(PYTORCHJOB), "master", env={"MASTER_ADDR": "here", "LR": "ignored"})
     main = pod["spec"]["containers"][1]
     names = [variable["name"] for variable in main["env"]]
@@ -168,12 +168,12 @@ def test_what_is_told_stands_before_what_refers_to_it() -> None:
     assert "env" not in pod["spec"]["containers"][0]
 
 
-def test_a_value_is_handed_over_as_it_is() -> None:
+def test_dollar_signs_in_values_are_escaped() -> None:
     pod = made(bare(image="i"), env={"TOLD": "a$(B)$$"})
     assert {"name": "TOLD", "value": "a$$(B)$$$$"} in pod["spec"]["containers"][0]["env"]
 
 
-def test_who_stands_everything_is_given_no_bound() -> None:
+def test_a_pod_that_tolerates_everything_gets_no_further_tolerations() -> None:
     job = bare(image="i")
     template = msgspec.structs.replace(
         job.roles[0].template,
@@ -192,11 +192,11 @@ def test_who_stands_everything_is_given_no_bound() -> None:
         (msgspec.structs.replace(bare(image="i"), name="n" * 60), "longer than 63"),
     ],
 )
-def test_what_can_be_no_pod_is_said(job: Job, words: str) -> None:
+def test_an_unsupported_launch_has_a_reason(job: Job, words: str) -> None:
     assert words in unsupported_reason(launch(job))
 
 
-def test_a_framework_s_container_decides() -> None:
+def test_the_main_container_is_the_one_with_the_frameworks_name() -> None:
     job = msgspec.structs.replace(document(PYTORCHJOB), framework=Framework.PYTORCH)
     annotations = made(job, "master")["metadata"]["annotations"]
     assert annotations["kubectl.kubernetes.io/default-container"] == "pytorch"
@@ -215,5 +215,5 @@ def test_a_framework_s_container_decides() -> None:
     ],
     ids=["one pod", "small", "large", "may shrink", "may grow", "of a framework", "listens"],
 )
-def test_who_has_a_config_map(job: Job, needs: bool) -> None:
+def test_a_config_map_is_needed_for_elastic_addressed_and_large_jobs(job: Job, needs: bool) -> None:
     assert needs_config_map(job) is needs

@@ -1,4 +1,4 @@
-"""What a pod says of its replica: every way in which one can end, read from the object alone."""
+"""From a pod to an observation: every way in which a replica can end."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ VIEW = PodContext(now=NOW)
 
 
 def pod(status: dict[str, Any], **metadata: Any) -> Pod:
-    said = {
+    defaults = {
         "name": "mnist-worker-0",
         "uid": "u",
         "creationTimestamp": CREATED,
         "annotations": {MAIN_CONTAINER: "main"},
         **metadata,
     }
-    return msgspec.convert({"metadata": said, "spec": {"nodeName": "n1"}, "status": status}, Pod)
+    return msgspec.convert({"metadata": defaults, "spec": {"nodeName": "n1"}, "status": status}, Pod)
 
 
 def running() -> dict[str, Any]:
@@ -57,26 +57,28 @@ def waiting(reason: str) -> dict[str, Any]:
     return {"phase": "Pending", "containerStatuses": [{"name": "main", "state": {"waiting": why}}]}
 
 
-def test_one_that_was_just_written_is_launched() -> None:
+def test_a_new_pod_is_launched() -> None:
     seen = observe(pod({"phase": "Pending"}), REPLICA, VIEW)
     assert (seen.state, seen.at) == (ReplicaState.LAUNCHED, parse_time(CREATED))
 
 
-def test_one_that_runs_says_since_when() -> None:
+def test_a_running_pod_has_a_start_time() -> None:
     seen = observe(pod(running()), REPLICA, VIEW)
     assert (seen.state, seen.started_at) == (ReplicaState.RUNNING, parse_time(STARTED))
 
 
 @pytest.mark.parametrize(
-    ("exit_code", "said"), [(0, (0, None)), (1, (1, None)), (137, (None, 9)), (143, (None, 15))]
+    ("exit_code", "expected"), [(0, (0, None)), (1, (1, None)), (137, (None, 9)), (143, (None, 15))]
 )
-def test_an_end_is_an_exit_code_or_a_signal(exit_code: int, said: tuple[int | None, int | None]) -> None:
+def test_an_ended_pod_has_an_exit_code_or_a_signal(
+    exit_code: int, expected: tuple[int | None, int | None]
+) -> None:
     seen = observe(pod(ended(exit_code)), REPLICA, VIEW)
     assert seen.state is ReplicaState.EXITED
-    assert (seen.exit_code, seen.signal, seen.at) == (*said, parse_time(FINISHED))
+    assert (seen.exit_code, seen.signal, seen.at) == (*expected, parse_time(FINISHED))
 
 
-def test_one_that_ran_out_of_memory_says_so() -> None:
+def test_an_oom_killed_container_has_that_reason() -> None:
     seen = observe(pod(ended(137, reason="OOMKilled")), REPLICA, VIEW)
     assert (seen.state, seen.signal, seen.reason) == (ReplicaState.EXITED, 9, "OOMKilled")
 
@@ -84,48 +86,48 @@ def test_one_that_ran_out_of_memory_says_so() -> None:
 @pytest.mark.parametrize(
     "reason", ["OutOfcpu", "OutOfnvidia.com/gpu", "NodeAffinity", "Evicted", "NodeShutdown"]
 )
-def test_what_its_kubelet_refuses_or_evicts_is_rejected(reason: str) -> None:
+def test_a_pod_rejected_or_evicted_by_its_kubelet_is_rejected(reason: str) -> None:
     seen = observe(pod({"phase": "Failed", "reason": reason, "message": "why"}), REPLICA, VIEW)
     assert (seen.state, seen.reason) == (ReplicaState.REJECTED, f"{reason}: why")
 
 
-def test_one_that_was_evicted_while_it_ran_did_not_fail() -> None:
+def test_a_running_pod_that_is_evicted_is_rejected() -> None:
     status = ended(137) | {"reason": "Evicted", "message": "low on memory"}
     seen = observe(pod(status), REPLICA, VIEW)
     assert (seen.state, seen.reason) == (ReplicaState.REJECTED, "Evicted: low on memory")
 
 
-def test_one_that_was_drained_did_not_fail() -> None:
+def test_a_drained_pod_is_rejected() -> None:
     disruption = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
     status = ended(143) | {"conditions": [disruption]}
     seen = observe(pod(status, deletionTimestamp=FINISHED), REPLICA, VIEW)
     assert (seen.state, seen.reason) == (ReplicaState.REJECTED, "EvictionByEvictionAPI")
 
 
-def test_one_that_someone_else_deleted_did_not_fail() -> None:
+def test_a_pod_deleted_by_others_is_rejected() -> None:
     seen = observe(pod(ended(143), deletionTimestamp=FINISHED), REPLICA, VIEW)
     assert (seen.state, seen.reason) == (ReplicaState.REJECTED, "the pod was deleted")
 
 
-def test_one_that_failed_by_itself_before_it_was_deleted_has_failed() -> None:
+def test_a_pod_that_failed_before_its_deletion_has_exited() -> None:
     seen = observe(pod(ended(1), deletionTimestamp=FINISHED), REPLICA, VIEW)
     assert (seen.state, seen.exit_code) == (ReplicaState.EXITED, 1)
 
 
-def test_one_that_muster_stopped_has_exited() -> None:
-    view = PodContext(now=NOW, stop_requested=True)
-    seen = observe(pod(ended(143), deletionTimestamp=FINISHED), REPLICA, view)
+def test_a_pod_that_muster_stopped_has_exited() -> None:
+    context = PodContext(now=NOW, stop_requested=True)
+    seen = observe(pod(ended(143), deletionTimestamp=FINISHED), REPLICA, context)
     assert (seen.state, seen.signal) == (ReplicaState.EXITED, 15)
 
 
-def test_one_whose_init_container_fails_has_failed_with_its_code() -> None:
+def test_a_failed_init_container_ends_the_replica_with_its_exit_code() -> None:
     init = {"name": "fetch", "state": {"terminated": {"exitCode": 4}}}
     seen = observe(pod({"phase": "Failed", "initContainerStatuses": [init]}), REPLICA, VIEW)
     assert (seen.state, seen.exit_code) == (ReplicaState.EXITED, 4)
     assert "fetch" in seen.reason
 
 
-def test_an_image_that_cannot_be_had_is_given_up_in_time() -> None:
+def test_a_missing_image_fails_the_start_after_the_limit() -> None:
     early = PodContext(now=parse_time(CREATED) + 30 * US_PER_S, start_s=60)
     late = PodContext(now=parse_time(CREATED) + 60 * US_PER_S, start_s=60)
     waits = pod(waiting("ImagePullBackOff"))
@@ -135,19 +137,19 @@ def test_an_image_that_cannot_be_had_is_given_up_in_time() -> None:
     assert "ImagePullBackOff: no such image" in startup_failure(waits, late)
 
 
-def test_what_is_taken_away_holds_its_node_until_it_is_over() -> None:
-    view = PodContext(now=NOW, removal_reason="it did not start")
-    assert observe(pod(waiting("ImagePullBackOff")), REPLICA, view).state is ReplicaState.LAUNCHED
-    seen = observe(pod({"phase": "Failed"}), REPLICA, view)
+def test_a_removed_pod_holds_its_node_until_it_terminates() -> None:
+    context = PodContext(now=NOW, removal_reason="it did not start")
+    assert observe(pod(waiting("ImagePullBackOff")), REPLICA, context).state is ReplicaState.LAUNCHED
+    seen = observe(pod({"phase": "Failed"}), REPLICA, context)
     assert (seen.state, seen.reason) == (ReplicaState.REJECTED, "it did not start")
 
 
-def test_a_container_that_is_being_created_is_waited_for() -> None:
+def test_a_container_being_created_is_not_a_startup_failure() -> None:
     late = PodContext(now=NOW + 3600 * US_PER_S, start_s=60)
     assert observe(pod(waiting("ContainerCreating")), REPLICA, late).state is ReplicaState.LAUNCHED
 
 
-def test_a_replica_on_a_silent_node_is_given_up_once_the_cluster_has_deleted_it() -> None:
+def test_a_replica_on_an_unavailable_node_is_rejected_after_its_deletion_deadline() -> None:
     away = PodContext(now=NOW, node_unavailable=True)
     assert observe(pod(running()), REPLICA, away).state is ReplicaState.RUNNING
 
@@ -160,7 +162,7 @@ def test_a_replica_on_a_silent_node_is_given_up_once_the_cluster_has_deleted_it(
 
 
 @pytest.mark.parametrize("status", [{"phase": "Pending"}, running()])
-def test_one_deleted_by_force_has_its_room_until_it_is_said_to_be_over(status: dict[str, Any]) -> None:
+def test_a_force_deleted_pod_holds_its_resources_until_it_terminates(status: dict[str, Any]) -> None:
     forced = {"deletionTimestamp": FINISHED, "deletionGracePeriodSeconds": 0}
     seen = observe(pod(status, **forced), REPLICA, VIEW)
     assert seen.state in {ReplicaState.LAUNCHED, ReplicaState.RUNNING}
@@ -169,23 +171,23 @@ def test_one_deleted_by_force_has_its_room_until_it_is_said_to_be_over(status: d
     assert (end.state, end.reason) == (ReplicaState.REJECTED, "the pod was deleted")
 
 
-def test_one_that_muster_stopped_and_nobody_saw_end_has_run() -> None:
-    view = PodContext(now=NOW, stop_requested=True)
+def test_a_stopped_pod_without_a_container_status_has_exited_if_it_ran() -> None:
+    context = PodContext(now=NOW, stop_requested=True)
     forced = {"deletionTimestamp": FINISHED, "deletionGracePeriodSeconds": 0}
-    ran = observe(pod(running() | {"phase": "Failed"}, **forced), REPLICA, view)
+    ran = observe(pod(running() | {"phase": "Failed"}, **forced), REPLICA, context)
     assert (ran.state, ran.signal, ran.started_at) == (ReplicaState.EXITED, 15, parse_time(STARTED))
-    never = observe(pod({"phase": "Failed"}, **forced), REPLICA, view)
+    never = observe(pod({"phase": "Failed"}, **forced), REPLICA, context)
     assert (never.state, never.reason) == (ReplicaState.REMOVED, "stopped before it started")
 
 
-def test_the_container_that_decides_is_the_one_that_is_named() -> None:
+def test_the_annotation_names_the_main_container() -> None:
     sidecar = {"name": "logs", "state": {"terminated": {"exitCode": 2, "finishedAt": FINISHED}}}
     status = ended(0, phase="Failed")
     status["containerStatuses"].insert(0, sidecar)
     assert observe(pod(status), REPLICA, VIEW).exit_code == 0
 
 
-def test_the_end_of_a_pod_that_vanished_is_what_was_seen_last() -> None:
+def test_a_deleted_pod_has_the_end_that_was_seen_last() -> None:
     assert observe_deleted(pod(ended(3)), REPLICA, VIEW).exit_code == 3
     assert observe_deleted(pod(running()), REPLICA, VIEW).state is ReplicaState.REJECTED
     stop_requested = PodContext(now=NOW, stop_requested=True)

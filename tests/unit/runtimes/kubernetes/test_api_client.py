@@ -1,4 +1,4 @@
-"""How the client takes what an API server may answer, played by a server that answers as it is told."""
+"""The API client and the reflector against a scripted server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def _nothing() -> None:
 
 
 class Server:
-    """Answers each request with the next answer; the last one is repeated."""
+    """Answers each request with the next scripted response; the last one repeats."""
 
     def __init__(self) -> None:
         self.answers: list[HttpResponse] = []
@@ -76,9 +76,9 @@ async def serving(path: Path) -> AsyncGenerator[tuple[Server, ApiClient]]:
 
 
 def status(code: int, reason: str = "", **headers: str) -> HttpResponse:
-    said = {"code": code, "reason": reason, "message": f"{code} {reason}"}
+    content = {"code": code, "reason": reason, "message": f"{code} {reason}"}
     kept = {name.replace("_", "-"): value for name, value in headers.items()}
-    return lambda _: web.json_response(said, status=code, headers=kept)
+    return lambda _: web.json_response(content, status=code, headers=kept)
 
 
 def found(content: object) -> HttpResponse:
@@ -90,7 +90,7 @@ def lines(*events: object) -> HttpResponse:
     return lambda _: web.Response(body=body)
 
 
-def a_pod(name: str, version: int) -> dict[str, object]:
+def pod_named(name: str, version: int) -> dict[str, object]:
     return {"metadata": {"name": name, "uid": name, "resourceVersion": str(version)}}
 
 
@@ -113,7 +113,7 @@ def a_list(version: int, *pods: object, more: str = "") -> dict[str, object]:
         (504, "Timeout", OutcomeUnknown),
     ],
 )
-async def test_each_refusal_of_a_write_is_of_its_own_kind(
+async def test_each_status_of_a_write_raises_its_own_error(
     tmp_path: Path, code: int, reason: str, kind: type[KubernetesApiError]
 ) -> None:
     async with serving(tmp_path) as (server, api):
@@ -124,9 +124,9 @@ async def test_each_refusal_of_a_write_is_of_its_own_kind(
     assert len(server.stop_requested) == 1
 
 
-async def test_a_refusal_in_protobuf_is_understood(tmp_path: Path) -> None:
-    said = pb.UnknownStatus(raw=pb.Status(code=500, reason=b"Expired", message=b"too old"))
-    body = MAGIC + said.SerializeToString()
+async def test_an_error_in_protobuf_is_decoded(tmp_path: Path) -> None:
+    error = pb.UnknownStatus(raw=pb.Status(code=500, reason=b"Expired", message=b"too old"))
+    body = MAGIC + error.SerializeToString()
     async with serving(tmp_path) as (server, api):
         server.answers = [lambda _: web.Response(body=body, status=500)]
         with pytest.raises(ResourceVersionExpired, match=r"^too old$"):
@@ -134,9 +134,9 @@ async def test_a_refusal_in_protobuf_is_understood(tmp_path: Path) -> None:
                 pass
 
 
-async def test_a_busy_server_is_given_the_time_that_it_asks_for(tmp_path: Path) -> None:
+async def test_retry_after_delays_the_next_attempt(tmp_path: Path) -> None:
     async with serving(tmp_path) as (server, api):
-        server.answers = [status(429, "TooManyRequests", Retry_After="1"), found(a_pod("one", 5))]
+        server.answers = [status(429, "TooManyRequests", Retry_After="1"), found(pod_named("one", 5))]
         began = asyncio.get_running_loop().time()
         pod = await api.create("/api/v1/pods", {}, Pod)
         assert asyncio.get_running_loop().time() - began >= 1.0
@@ -144,7 +144,7 @@ async def test_a_busy_server_is_given_the_time_that_it_asks_for(tmp_path: Path) 
     assert server.stop_requested[0].headers["Authorization"] == "Bearer secret"
 
 
-async def test_a_server_that_cannot_be_reached_has_done_nothing(tmp_path: Path) -> None:
+async def test_an_unreachable_server_raises_unavailable_for_a_write(tmp_path: Path) -> None:
     async with serving(tmp_path) as (server, api):
         server.answers = [found({})]
         await server.stop()
@@ -152,9 +152,9 @@ async def test_a_server_that_cannot_be_reached_has_done_nothing(tmp_path: Path) 
             await api.create("/api/v1/pods", {}, Pod)
 
 
-async def test_a_server_that_compresses_where_it_may_is_told_not_to(tmp_path: Path) -> None:
+async def test_requests_refuse_compression(tmp_path: Path) -> None:
     def answer(request: web.Request) -> web.StreamResponse:
-        response = web.json_response(a_pod("one", 5))
+        response = web.json_response(pod_named("one", 5))
         if request.headers.get("Accept-Encoding") != "identity":
             response.enable_compression(web.ContentCoding.gzip)
         return response
@@ -168,18 +168,18 @@ async def test_a_server_that_compresses_where_it_may_is_told_not_to(tmp_path: Pa
 async def reflecting(
     api: ApiClient,
 ) -> AsyncGenerator[tuple[Reflector[Pod], asyncio.Queue[tuple[str, str]]]]:
-    told: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+    changes: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
 
     def changed(before: Pod | None, after: Pod | None) -> None:
         what = "gone" if after is None else "new" if before is None else "changed"
         pod = after or before
-        told.put_nowait((what, pod.metadata.name if pod else ""))
+        changes.put_nowait((what, pod.metadata.name if pod else ""))
 
     reflector = Reflector(api=api, target=WatchTarget(path="/pods"), kind=Pod, on_change=changed)
     task = asyncio.create_task(reflector.run())
     try:
         async with asyncio.timeout(30):
-            yield reflector, told
+            yield reflector, changes
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -192,53 +192,53 @@ def watch_for_ever(_: web.Request) -> web.StreamResponse:
 async def test_a_list_is_read_to_its_last_page(tmp_path: Path) -> None:
     async with serving(tmp_path) as (server, api):
         server.answers = [
-            found(a_list(7, a_pod("one", 3), more="next")),
-            found(a_list(7, a_pod("two", 4))),
+            found(a_list(7, pod_named("one", 3), more="next")),
+            found(a_list(7, pod_named("two", 4))),
             watch_for_ever,
         ]
-        async with reflecting(api) as (reflector, told):
-            assert [await told.get(), await told.get()] == [("new", "one"), ("new", "two")]
+        async with reflecting(api) as (reflector, changes):
+            assert [await changes.get(), await changes.get()] == [("new", "one"), ("new", "two")]
             await reflector.synced.wait()
     assert server.stop_requested[1].query["continue"] == "next"
 
 
-async def test_a_version_that_is_forgotten_leads_back_to_the_list(tmp_path: Path) -> None:
+async def test_an_expired_resource_version_lists_again(tmp_path: Path) -> None:
     gone = {"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}
     async with serving(tmp_path) as (server, api):
         server.answers = [
-            found(a_list(7, a_pod("one", 3))),
-            lines({"type": "MODIFIED", "object": a_pod("one", 8)}, gone),
-            found(a_list(20, a_pod("two", 15))),
+            found(a_list(7, pod_named("one", 3))),
+            lines({"type": "MODIFIED", "object": pod_named("one", 8)}, gone),
+            found(a_list(20, pod_named("two", 15))),
             watch_for_ever,
         ]
-        async with reflecting(api) as (_, told):
-            seen = [await told.get() for _ in range(4)]
+        async with reflecting(api) as (_, changes):
+            seen = [await changes.get() for _ in range(4)]
     assert seen == [("new", "one"), ("changed", "one"), ("gone", "one"), ("new", "two")]
     assert "resourceVersion" not in server.stop_requested[2].query
 
 
-async def test_a_watch_goes_on_where_it_broke_off(tmp_path: Path) -> None:
+async def test_an_interrupted_watch_continues_after_its_last_event(tmp_path: Path) -> None:
     bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "12"}}}
     async with serving(tmp_path) as (server, api):
         server.answers = [
             found(a_list(7)),
-            lines({"type": "ADDED", "object": a_pod("one", 9)}, bookmark),
-            lines({"type": "DELETED", "object": a_pod("one", 13)}),
+            lines({"type": "ADDED", "object": pod_named("one", 9)}, bookmark),
+            lines({"type": "DELETED", "object": pod_named("one", 13)}),
             watch_for_ever,
         ]
-        async with reflecting(api) as (_, told):
-            seen = [await told.get() for _ in range(3)]
+        async with reflecting(api) as (_, changes):
+            seen = [await changes.get() for _ in range(3)]
     assert seen == [("new", "one"), ("changed", "one"), ("gone", "one")]
     assert [request.query["resourceVersion"] for request in server.stop_requested[1:3]] == ["7", "12"]
 
 
-async def test_what_was_written_during_a_list_is_not_taken_for_gone(tmp_path: Path) -> None:
+async def test_an_object_written_during_a_list_is_kept(tmp_path: Path) -> None:
     async with serving(tmp_path) as (server, api):
         reflected = Reflector(
             api=api, target=WatchTarget(path="/pods"), kind=Pod, on_change=lambda _before, _after: None
         )
-        reflected.put(msgspec.convert(a_pod("late", 30), Pod))
-        reflected.put(msgspec.convert(a_pod("early", 5), Pod))
+        reflected.put(msgspec.convert(pod_named("late", 30), Pod))
+        reflected.put(msgspec.convert(pod_named("early", 5), Pod))
         server.answers = [found(a_list(20)), watch_for_ever]
         task = asyncio.create_task(reflected.run())
         async with asyncio.timeout(30):
