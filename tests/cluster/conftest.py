@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All of these tests go to one worker, which starts one cluster for them; said before the workers read it."""
+    """Run all these tests in one worker, which starts one cluster for them."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.xdist_group("cluster"))

@@ -1,4 +1,4 @@
-"""A test run that is going to be killed: starts a control plane, and where it is asked a real node, and waits for its end.
+"""A test run to be killed: starts a control plane, and on request a real node, and waits.
 
 python keep_cluster.py FOLDER [node]
 """

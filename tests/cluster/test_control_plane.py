@@ -31,7 +31,7 @@ async def until_phase(cluster: Cluster, namespace: str, name: str, phase: str) -
         return pod
 
 
-async def test_nodes_are_added_with_what_they_offer(cluster: Cluster) -> None:
+async def test_added_nodes_have_the_given_capacity(cluster: Cluster) -> None:
     names = await cluster.add_kwok_nodes(
         3, cpu="8", memory="32Gi", gpus=4, labels={"zone": "a"}, prefix="offering"
     )
@@ -57,7 +57,7 @@ async def test_a_pod_with_a_node_name_runs_without_a_scheduler(cluster: Cluster,
     assert pod.status.pod_ip
 
 
-async def test_annotations_say_how_a_simulated_pod_ends(cluster: Cluster, namespace: str) -> None:
+async def test_annotations_control_how_a_simulated_pod_ends(cluster: Cluster, namespace: str) -> None:
     (node,) = await cluster.add_kwok_nodes(1, cpu="8", memory="32Gi", prefix="ending")
     pods = f"/api/v1/namespaces/{namespace}/pods"
     async with cluster.connect() as api:
@@ -73,7 +73,7 @@ async def test_annotations_say_how_a_simulated_pod_ends(cluster: Cluster, namesp
     assert refused.status.reason == "OutOfcpu"
 
 
-async def test_a_deleted_pod_that_a_finalizer_holds_reports_its_end_first(
+async def test_a_deleted_pod_with_a_finalizer_reports_its_end_before_it_goes(
     cluster: Cluster, namespace: str
 ) -> None:
     (node,) = await cluster.add_kwok_nodes(1, cpu="8", memory="32Gi", prefix="held")
@@ -92,7 +92,7 @@ async def test_a_deleted_pod_that_a_finalizer_holds_reports_its_end_first(
         assert await answered(lambda: gone(cluster, path))
 
 
-async def test_kubernetes_own_scheduler_starts_whole_gangs(own_control_plane: ControlPlane) -> None:
+async def test_kube_scheduler_starts_whole_gangs(own_control_plane: ControlPlane) -> None:
     await own_control_plane.add_kwok_nodes(2, cpu="1", memory="4Gi")
     await own_control_plane.start_scheduler()
     groups, pods = (
@@ -117,7 +117,7 @@ async def test_kubernetes_own_scheduler_starts_whole_gangs(own_control_plane: Co
     assert [pod.spec.node_name for pod in big] == ["", "", ""]
 
 
-async def test_the_api_server_comes_back_with_what_it_knew(own_control_plane: ControlPlane) -> None:
+async def test_the_api_server_keeps_its_objects_across_a_restart(own_control_plane: ControlPlane) -> None:
     await own_control_plane.create_namespace("kept")
     own_control_plane.kill_api_server()
 
@@ -127,7 +127,7 @@ async def test_the_api_server_comes_back_with_what_it_knew(own_control_plane: Co
         assert (await api.get("/api/v1/namespaces/kept", Named)).metadata.name == "kept"
 
 
-async def test_a_namespace_goes_with_all_that_is_in_it(cluster: Cluster) -> None:
+async def test_deleting_a_namespace_deletes_its_objects(cluster: Cluster) -> None:
     (node,) = await cluster.add_kwok_nodes(1, cpu="8", memory="32Gi", prefix="leaving")
     await cluster.create_namespace("leaving")
     async with cluster.connect() as api:

@@ -7,7 +7,7 @@ import pytest
 
 from muster_testing.cluster import Cluster, ControlPlane, control_plane_for_tests
 from muster_testing.cluster.access import UnusableKubeconfig, read_kubeconfig
-from muster_testing.cluster.choice import GIVEN
+from muster_testing.cluster.control_plane import GIVEN_KUBECONFIG
 from muster_testing.cluster.rest import RestError
 from muster_testing.cluster.views import Node
 
@@ -28,18 +28,18 @@ def encoded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-async def test_a_given_cluster_is_left_as_it_was_found(
+async def test_a_given_cluster_is_left_unchanged(
     own_control_plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(GIVEN, str(own_control_plane.kubeconfig))
+    monkeypatch.setenv(GIVEN_KUBECONFIG, str(own_control_plane.kubeconfig))
 
     def use_it() -> tuple[str, list[str]]:
-        """As a session's fixture does, where no event loop runs."""
+        """Use it without a running event loop, like a session fixture."""
         with control_plane_for_tests(tmp_path / "given") as cluster:
             added = asyncio.run(cluster.add_kwok_nodes(2, cpu="1", memory="1Gi", prefix="guest"))
             return cluster.url, added
 
-    # What this thread starts would end with it, if it had not ended before.
+    # Programs that this thread starts end with it at the latest.
     url, added = await asyncio.to_thread(use_it)
 
     assert url == own_control_plane.url
@@ -48,7 +48,7 @@ async def test_a_given_cluster_is_left_as_it_was_found(
         assert await api.items("/api/v1/nodes", Node) == []
 
 
-async def test_a_kubeconfig_with_a_token_is_enough(own_control_plane: ControlPlane, tmp_path: Path) -> None:
+async def test_a_kubeconfig_with_a_token_is_usable(own_control_plane: ControlPlane, tmp_path: Path) -> None:
     ca = own_control_plane.ca_file.read_text()
     file = a_kubeconfig(
         tmp_path,
@@ -64,7 +64,7 @@ async def test_a_kubeconfig_with_a_token_is_enough(own_control_plane: ControlPla
     assert refusal.value.status == 401
 
 
-def test_certificates_are_taken_from_the_file_or_from_beside_it(tmp_path: Path) -> None:
+def test_certificates_are_read_inline_or_from_files_next_to_the_kubeconfig(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("authority")
     file = a_kubeconfig(
         tmp_path,
@@ -80,14 +80,14 @@ def test_certificates_are_taken_from_the_file_or_from_beside_it(tmp_path: Path) 
     assert access.certificate.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_kubeconfig_that_asks_for_a_program_is_refused(tmp_path: Path) -> None:
+def test_a_kubeconfig_with_a_credential_plugin_is_rejected(tmp_path: Path) -> None:
     file = a_kubeconfig(tmp_path, cluster={"certificate-authority-data": encoded("a")}, user={})
 
     with pytest.raises(UnusableKubeconfig, match="neither a token nor a certificate"):
         read_kubeconfig(file, folder=tmp_path / "read")
 
 
-def test_a_kubeconfig_without_its_current_context_is_refused(tmp_path: Path) -> None:
+def test_a_kubeconfig_without_its_current_context_is_rejected(tmp_path: Path) -> None:
     file = a_kubeconfig(tmp_path, cluster={}, user={})
     file.write_text(file.read_text().replace('"here"', '"elsewhere"', 1))
 

@@ -50,7 +50,7 @@ async def until_ended(cluster: Cluster, path: str) -> Pod:
         return pod
 
 
-async def test_a_python_container_runs_to_its_end_and_its_log_can_be_read(
+async def test_a_python_container_completes_and_has_a_log(
     cluster: Cluster, real_node: RealNode, namespace: str
 ) -> None:
     pods = f"/api/v1/namespaces/{namespace}/pods"
@@ -66,7 +66,7 @@ async def test_a_python_container_runs_to_its_end_and_its_log_can_be_read(
     assert log == "hello from greeting\n"
 
 
-async def test_a_program_that_fails_is_reported_with_its_exit_code(
+async def test_a_failing_program_has_its_exit_code(
     cluster: Cluster, real_node: RealNode, namespace: str
 ) -> None:
     pods = f"/api/v1/namespaces/{namespace}/pods"
@@ -78,7 +78,7 @@ async def test_a_program_that_fails_is_reported_with_its_exit_code(
     assert (pod.status.phase, pod.exit_code) == ("Failed", 7)
 
 
-async def test_the_kubelet_rejects_what_does_not_fit(
+async def test_the_kubelet_rejects_a_pod_that_does_not_fit(
     cluster: Cluster, real_node: RealNode, namespace: str
 ) -> None:
     pods = f"/api/v1/namespaces/{namespace}/pods"
@@ -90,7 +90,7 @@ async def test_the_kubelet_rejects_what_does_not_fit(
     assert (pod.status.phase, pod.status.reason) == ("Failed", "OutOfcpu")
 
 
-async def test_pods_of_the_node_reach_one_another(
+async def test_pods_of_the_node_can_connect_to_each_other(
     cluster: Cluster, real_node: RealNode, namespace: str
 ) -> None:
     pods = f"/api/v1/namespaces/{namespace}/pods"
@@ -127,7 +127,7 @@ while True:
     assert (caller.exit_code, server.exit_code, log) == (0, 0, "good news\n")
 
 
-async def test_pods_find_one_another_by_the_names_of_a_headless_service(
+async def test_pods_resolve_the_names_of_a_headless_service(
     cluster: Cluster, real_node: RealNode, namespace: str
 ) -> None:
     pods = f"/api/v1/namespaces/{namespace}/pods"

@@ -1,4 +1,4 @@
-"""A control plane of the test's own, behind a front that fails as it is told."""
+"""Tests on their own control plane, behind a fault proxy."""
 
 from __future__ import annotations
 

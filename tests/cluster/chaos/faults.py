@@ -1,6 +1,6 @@
-"""What can go wrong between a client and an API server, and scripts that say when it does.
+"""Faults between a client and an API server, and scripts that inject them.
 
-A fault is one of a few plain values; what carries it out is ``front``. A script is asked about every request before it is passed on.
+A script is called with every request before it is forwarded, and returns a fault or None; ``fault_proxy`` carries it out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _VERBS = {"POST": "create", "PATCH": "patch"}
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A request as Kubernetes' rules of access name it: ``create pods``, ``watch nodes``, ``deletecollection services``."""
+    """A request in RBAC terms: ``create pods``, ``watch nodes``, ``deletecollection services``."""
 
     verb: str
     kind: str
@@ -33,8 +33,8 @@ class Request(msgspec.Struct, frozen=True):
         return self.verb not in {"get", "list", "watch"}
 
 
-class HttpResponse(msgspec.Struct, frozen=True):
-    """The server answers with this status; ``after``: it has done what it was asked for all the same."""
+class ErrorResponse(msgspec.Struct, frozen=True):
+    """The response has this status; ``after``: the server has executed the request nevertheless."""
 
     status: int
     reason: str
@@ -42,50 +42,50 @@ class HttpResponse(msgspec.Struct, frozen=True):
     retry_after_s: int | None = None
 
 
-class Silence(msgspec.Struct, frozen=True):
-    """The server never answers; ``after``: it has done what it was asked for all the same."""
+class NoResponse(msgspec.Struct, frozen=True):
+    """There is no response; ``after``: the server has executed the request nevertheless."""
 
     after: bool
 
 
-class Break(msgspec.Struct, frozen=True):
-    """The connection breaks; ``after``: when the server has done what it was asked for. A watch breaks after ``seconds``."""
+class BrokenConnection(msgspec.Struct, frozen=True):
+    """The connection breaks; ``after``: after the server has executed the request. A watch breaks after ``seconds``."""
 
     after: bool
     seconds: float = 0.0
 
 
-class Late(msgspec.Struct, frozen=True):
-    """The connection breaks at once, and the server gets the request some seconds after that."""
+class LateRequest(msgspec.Struct, frozen=True):
+    """The connection breaks at once, and the server receives the request some seconds later."""
 
     seconds: float
 
 
 class Delay(msgspec.Struct, frozen=True):
-    """All goes well, some seconds later."""
+    """The request is delayed."""
 
     seconds: float
 
 
-class Call(msgspec.Struct, frozen=True):
-    """Something happens, and the connection breaks; ``after``: when the server has done what it was asked for."""
+class CallbackFault(msgspec.Struct, frozen=True):
+    """A callback runs, and the connection breaks; ``after``: after the server has executed the request."""
 
     happen: Callable[[], None]
     after: bool
 
 
-Fault = HttpResponse | Silence | Break | Late | Delay | Call
+Fault = ErrorResponse | NoResponse | BrokenConnection | LateRequest | Delay | CallbackFault
 Script = Callable[[Request], Fault | None]
 
-CONFLICT = HttpResponse(409, "Conflict")
-EXPIRED = HttpResponse(410, "Expired")
-BUSY = HttpResponse(429, "TooManyRequests", retry_after_s=1)
-BROKEN = HttpResponse(500, "InternalError")
-BROKEN_AFTER_ALL = HttpResponse(500, "InternalError", after=True)
+CONFLICT = ErrorResponse(409, "Conflict")
+EXPIRED = ErrorResponse(410, "Expired")
+BUSY = ErrorResponse(429, "TooManyRequests", retry_after_s=1)
+FAILED = ErrorResponse(500, "InternalError")
+FAILED_AFTER_EXECUTION = ErrorResponse(500, "InternalError", after=True)
 
 
 def request_of(method: str, path: str, *, watch: bool) -> Request:
-    """What a request asks for; a kind that is none of the core's has the whole path for its kind."""
+    """Return the request in RBAC terms; outside the core API the kind is the whole path."""
     found = _PATH.fullmatch(path)
     if found is None:
         return Request(method.lower(), path)
@@ -99,11 +99,11 @@ def request_of(method: str, path: str, *, watch: bool) -> Request:
 
 
 def nothing(request: Request) -> None:
-    """All goes well."""
+    """Inject no faults."""
 
 
-class Nth:
-    """The ``number``-th request for ``what`` has this fault, and no other."""
+class NthRequestFault:
+    """Injects a fault into the ``number``-th request for ``what``."""
 
     def __init__(self, number: int, what: str, fault: Fault) -> None:
         self._left = number
@@ -121,8 +121,8 @@ class Nth:
         return self._left <= 0
 
 
-class Dice:
-    """A part of the writes has one of ``faults``, and a part of the watches one of ``of_watches``: drawn by seed and in turn."""
+class RandomFaults:
+    """Injects ``faults`` into a share of the writes, and ``of_watches`` into a share of the watches, at random by seed."""
 
     def __init__(
         self, seed: int, *, share: float, faults: Sequence[Fault], of_watches: Sequence[Fault]
@@ -142,8 +142,8 @@ class Dice:
         return fault
 
 
-class Kills:
-    """``kill`` at each of ``points`` once: before and after the next request for what each names, one for each of the ``lives``."""
+class KillPoints:
+    """Calls ``kill`` once at each of ``points``, before or after the next matching request, and once for each of the ``lives``."""
 
     def __init__(
         self, kill: Callable[[], None], points: Collection[tuple[str, bool]], *, lives: Callable[[], int]
@@ -161,5 +161,5 @@ class Kills:
             if what == request.what:
                 self.left.remove(point)
                 self._doomed = self._lives()
-                return Call(self._kill, after)
+                return CallbackFault(self._kill, after)
         return None

@@ -1,4 +1,4 @@
-"""pod-launcher dies just before and just after each of its writes: nothing is done twice, nothing is forgotten."""
+"""pod-launcher is killed before and after each of its writes: none is repeated, none is lost."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from chaos_room import World, gang, phases, world_on
-from faults import Kills
-from launchers import Launcher
+from chaos_system import ChaosSystem, chaos_system_on, gang, phases
+from faults import KillPoints
+from launcher_process import RestartingLauncher
 
 from muster_testing.cluster import ControlPlane
 
@@ -26,55 +26,55 @@ WRITES = (
     "delete configmaps",
 )
 ROUNDS = int(os.environ.get("MUSTER_CHAOS_ROUNDS", "1"))
-"""Each write before and after, that many times: 18 deaths in a round."""
+"""The number of rounds; each kills before and after every write, 18 times."""
 
 
 @pytest.mark.timeout(420)
-async def test_a_launcher_that_dies_at_every_write_does_each_once(
+async def test_jobs_complete_while_pod_launcher_dies_at_every_write(
     own_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     points = [(what, after) for _ in range(ROUNDS) for what in WRITES for after in (False, True)]
     await own_control_plane.add_kwok_nodes(4, cpu="8", memory="32Gi")
     async with (
-        world_on(own_control_plane, tmp_path, copies={"pod-launcher": 0}) as world,
-        Launcher.at_work(
-            kubeconfig=world.front.kubeconfig,
-            bus_url=world.system.bus_url,
-            pool=world.system.folder.pool,
+        chaos_system_on(own_control_plane, tmp_path, copies={"pod-launcher": 0}) as chaos,
+        RestartingLauncher.at_work(
+            kubeconfig=chaos.proxy.kubeconfig,
+            bus_url=chaos.system.bus_url,
+            pool=chaos.system.folder.pool,
             folder=tmp_path / "launcher",
         ) as launcher,
     ):
-        kills = Kills(launcher.kill, points, lives=lambda: launcher.starts)
-        world.front.script = kills
+        kills = KillPoints(launcher.kill, points, lives=lambda: launcher.starts)
+        chaos.proxy.script = kills
         numbers = count()
         submitted = 0
         try:
             async with asyncio.timeout(360), asyncio.TaskGroup() as tasks:
                 for _ in range(4):
-                    tasks.create_task(pass_jobs(world, kills, numbers))
+                    tasks.create_task(pass_jobs(chaos, kills, numbers))
             submitted = next(numbers)
-            await world.until_nothing_is_left(timeout_s=30)
+            await chaos.until_no_objects_remain(timeout_s=30)
         except BaseException:
-            print(kills.left, launcher.last_words())
+            print(kills.left, launcher.log_tail())
             raise
 
     assert kills.left == []
     assert launcher.starts == len(points) + 1
-    assert world.history.doubled() == {}
-    assert len(world.history.jobs()) == submitted
-    assert set(world.history.attempts().values()) == {1}
+    assert chaos.history.runs_with_several_pods() == {}
+    assert len(chaos.history.jobs()) == submitted
+    assert set(chaos.history.attempts().values()) == {1}
 
 
-async def pass_jobs(world: World, kills: Kills, numbers: count[int]) -> None:
-    """Have one job after the other from its submission to its removal for as long as there is somebody to kill; each third is cancelled."""
+async def pass_jobs(chaos: ChaosSystem, kills: KillPoints, numbers: count[int]) -> None:
+    """Run jobs from submission to deletion while kill points remain; every third job is cancelled."""
     while kills.left:
         number = next(numbers)
         name = f"job-{number}"
         is_long = number % 3 == 2
-        ids = await world.submit({name: gang(name, masters=1, workers=1, run_for="" if is_long else "200ms")})
+        ids = await chaos.submit({name: gang(name, masters=1, workers=1, run_for="" if is_long else "200ms")})
         if is_long:
-            await world.until_running(ids[name])
-            await world.cancel(ids[name])
-        (ended,) = await world.ends([ids[name]])
+            await chaos.until_running(ids[name])
+            await chaos.cancel(ids[name])
+        (ended,) = await chaos.ends([ids[name]])
         assert phases([ended]) == {"PHASE_CANCELLED" if is_long else "PHASE_SUCCEEDED": 1}
-        await world.delete([ids[name]])
+        await chaos.delete([ids[name]])

@@ -1,4 +1,4 @@
-"""A namespace and a pool of the test's own, with a simulated node."""
+"""A namespace, a pool and a simulated node per test."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from muster_testing.cluster import Cluster
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from runtime_room import KubeRoom
+from kubernetes_harness import KubernetesHarness
 
 
 @pytest_asyncio.fixture
-async def room(cluster: Cluster, namespace: str, tmp_path: Path) -> KubeRoom:
-    """Where runtimes are made."""
-    return KubeRoom(cluster=cluster, namespace=namespace, path=tmp_path)
+async def harness(cluster: Cluster, namespace: str, tmp_path: Path) -> KubernetesHarness:
+    """The harness of a test."""
+    return KubernetesHarness(cluster=cluster, namespace=namespace, path=tmp_path)
 
 
 @pytest_asyncio.fixture
 async def node(cluster: Cluster, namespace: str) -> AsyncGenerator[str]:
-    """The name of a node that kwok plays."""
+    """The name of a simulated node."""
     (name,) = await cluster.add_kwok_nodes(1, cpu="8", memory="32Gi", prefix=namespace)
     yield name
     await cluster.remove_nodes([name])

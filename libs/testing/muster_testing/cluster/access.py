@@ -1,4 +1,6 @@
-"""How a cluster is reached: an address, whom to trust, and who one is."""
+"""How to reach a cluster: addresses, certificates and credentials, and the files that hold them."""
+
+from __future__ import annotations
 
 import base64
 import ssl
@@ -12,9 +14,9 @@ from muster_testing.cluster.rest import Rest, connected, trusting
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client needs: ``kubeconfig`` says the same as the rest.
+    """The administrator's access; ``kubeconfig`` has the same content as the other fields.
 
-    ``token`` is empty where the administrator is known by ``certificate``, a PEM file with the certificate and its key.
+    ``token`` is empty if the administrator uses ``certificate``, a PEM file with the certificate and its key.
     """
 
     kubeconfig: Path
@@ -24,19 +26,19 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     certificate: Path | None = None
 
     def context(self) -> ssl.SSLContext:
-        """The TLS side of a connection."""
+        """Return the TLS context."""
         context = trusting(self.ca_file)
         if self.certificate is not None:
             context.load_cert_chain(self.certificate)
         return context
 
     def connect(self) -> AbstractAsyncContextManager[Rest]:
-        """A session with the API server."""
+        """Open a session with the API server."""
         return connected(self.url, context=self.context(), token=self.token or None)
 
 
 class UnusableKubeconfig(Exception):
-    """The kubeconfig that was given says nothing that the tests can use."""
+    """The tests cannot use the kubeconfig."""
 
 
 class _Context(msgspec.Struct, frozen=True):
@@ -81,9 +83,9 @@ class _Kubeconfig(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 def read_kubeconfig(file: Path, *, folder: Path) -> Access:
-    """What the current context of ``file`` says; what is inline there is written to ``folder``.
+    """Read the current context of a kubeconfig; inline data is written to ``folder``.
 
-    Raises ``UnusableKubeconfig`` for what is no kubeconfig, and for a context without a token and without a client certificate.
+    Raises ``UnusableKubeconfig`` for an invalid kubeconfig, and for a context without a token and without a client certificate.
     """
     server, user = _current(file)
     ca = _content(server.certificate_authority_data, server.certificate_authority, beside=file.parent)
@@ -117,7 +119,7 @@ def _current(file: Path) -> tuple[_Server, _User]:
 
 
 def _content(inline: str, path: str, *, beside: Path) -> bytes | None:
-    """What a kubeconfig has inline, or in a file next to it."""
+    """Return data that is inline in a kubeconfig or in a file next to it."""
     if inline:
         return base64.b64decode(inline)
     return (beside / path).read_bytes() if path else None
@@ -127,3 +129,24 @@ def _private(file: Path, content: bytes) -> Path:
     file.touch(0o600)
     file.write_bytes(content)
     return file
+
+
+def write_tokens(file: Path, *, token: str) -> None:
+    """Write the API server's token file, with an administrator's token."""
+    file.write_text(f'{token},admin,admin,"system:masters"\n')
+    file.chmod(0o600)
+
+
+def write_kubeconfig(file: Path, *, url: str, ca_file: Path, token: str) -> None:
+    """Write a kubeconfig with one context, which refers to the file of the certificate authority."""
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
+        "clusters": [{"name": "test", "cluster": {"server": url, "certificate-authority": str(ca_file)}}],
+        "users": [{"name": "admin", "user": {"token": token}}],
+    }
+    # JSON is valid YAML.
+    file.write_bytes(msgspec.json.encode(content))
+    file.chmod(0o600)

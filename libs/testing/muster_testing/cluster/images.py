@@ -1,8 +1,7 @@
-"""Images without a registry: the Python that runs the tests, with what it needs of this machine, as an archive for containerd.
+"""Images without a registry: an OCI archive with the Python that runs the tests, for containerd.
 
-Nothing is downloaded and nothing is built: the interpreter, its standard library, a shell and a few commands are copied with
-the shared libraries that they name, at the paths that they have here. So a folder of the virtual environment that is mounted
-at its own path works too.
+Nothing is downloaded or built: the interpreter, its standard library, a shell and a few commands are copied with their shared libraries, at
+the same paths as on this machine, so that the virtual environment can be mounted at its own path.
 """
 
 import hashlib
@@ -18,23 +17,23 @@ from pathlib import Path
 
 from muster_testing.cluster.tools import find
 
-#: The name of the image, for pods; its tag is never ``latest``, so that nobody asks a registry for it.
+#: The image for pods; its tag is not ``latest``, so that no registry is contacted.
 PYTHON_IMAGE = "localhost/muster-python:1"
-#: What holds a pod's namespaces: the same files, asleep.
+#: The pause image, with the same files.
 PAUSE_IMAGE = "localhost/muster-pause:1"
 
 _COMMANDS = ("sh", "cat", "echo", "env", "false", "hostname", "ls", "sleep", "true")
-_LEFT_OUT = {
+_EXCLUDED = {
     *("test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3"),
     *("site-packages", "dist-packages", "__pycache__"),
 }
-#: What images call this machine's kind, by what the kernel calls it.
+#: Architecture names of images, by the kernel's names.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 def write_archive(file: Path) -> None:
-    """Write both images into one OCI archive, fit for ``ctr images import``."""
+    """Write both images into one OCI archive for ``ctr images import``."""
     layer = _layer()
     layer_digest = hashlib.sha256(layer).hexdigest()
     blobs: dict[str, bytes] = {layer_digest: layer}
@@ -70,7 +69,7 @@ def write_archive(file: Path) -> None:
 
 
 def _layer() -> bytes:
-    """The files of the image, as a tar whose bytes depend on nothing but them."""
+    """Return the files of the image as a reproducible tar archive."""
     buffer = io.BytesIO()
     seen: set[str] = set()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
@@ -97,11 +96,11 @@ def _layer() -> bytes:
 
 
 def _files() -> Iterator[Path]:
-    """Whatever must be in the image, by the path that it has here and there."""
+    """Yield the paths of the image's files, which are the same on this machine."""
     python = _interpreter()
     library = Path(sysconfig.get_path("stdlib"))
     modules = [
-        path for path in library.rglob("*") if path.is_file() and not _left_out(path.relative_to(library))
+        path for path in library.rglob("*") if path.is_file() and not _is_excluded(path.relative_to(library))
     ]
     programs = [python, *(Path(_on_path(command)) for command in _COMMANDS)]
     yield from modules
@@ -109,8 +108,8 @@ def _files() -> Iterator[Path]:
     yield from _libraries([*programs, *(path for path in modules if path.suffix == ".so")])
 
 
-def _left_out(path: Path) -> bool:
-    return bool(_LEFT_OUT & set(path.parts)) or path.parts[0].startswith("config-")
+def _is_excluded(path: Path) -> bool:
+    return bool(_EXCLUDED & set(path.parts)) or path.parts[0].startswith("config-")
 
 
 def _interpreter() -> Path:
@@ -118,7 +117,7 @@ def _interpreter() -> Path:
 
 
 def _libraries(programs: Iterable[Path]) -> Iterator[Path]:
-    """The shared libraries that these name, and the loader; by the names under which they are looked for."""
+    """Yield the shared libraries of programs, and the loader, by the names that the loader searches for."""
     answer = subprocess.run(
         ["ldd", *map(str, programs)],
         capture_output=True,
@@ -140,7 +139,7 @@ def _on_path(command: str) -> str:
 
 
 def _add_copy_on_path(archive: tarfile.TarFile, command: str, seen: set[str]) -> None:
-    """Programs are copied to ``/bin``: where they are here may be a link into a folder of links."""
+    """Copy a program to ``/bin``, because its path on this machine may be a chain of links."""
     path = Path(_on_path(command))
     for inside in {f"bin/{command}", str(path).lstrip("/")} - seen:
         seen.add(inside)

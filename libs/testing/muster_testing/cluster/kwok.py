@@ -1,8 +1,8 @@
-"""Many nodes: kwok plays their kubelets, and moves pods through their phases.
+"""kwok: simulates the kubelets of many nodes and moves their pods through their phases.
 
-A pod runs as soon as its node is named and ends when it is deleted. Annotations make it behave like one that does something:
+A pod runs as soon as it has a node, and ends when it is deleted. Annotations change that:
 
-- ``kwok.muster.dev/run-for: 2s`` ends it after that time, with ``kwok.muster.dev/exit-code`` (``"0"`` unless told);
+- ``kwok.muster.dev/run-for: 2s`` ends it after that time, with ``kwok.muster.dev/exit-code`` (default ``"0"``);
 - ``kwok.muster.dev/reject: OutOfcpu`` fails it with that reason before it runs, as a kubelet does.
 """
 
@@ -21,20 +21,20 @@ from muster_testing.cluster.views import Node, Taint
 
 _STAGES = Path(__file__).with_name("stages.yaml")
 _ANNOTATION = "kwok.x-k8s.io/node"
-PLAYED = "fake"
-"""The annotation's value of nodes that are played as long as the cluster is used."""
+SIMULATED = "fake"
+"""The default value of kwok's node annotation."""
 
 LEASE_S = 40
 _READY_TIMEOUT_S = 60.0
-_IN_FLIGHT = 16
+_CONCURRENCY = 16
 _PODS_PER_NODE = 110
 
 
 class Kwok:
-    """The process that plays every node whose annotation of kwok's has this value, and renews its lease every fourth of ``lease_s``."""
+    """The kwok process of the nodes whose annotation has this value; it renews their leases every quarter of ``lease_s``."""
 
     def __init__(
-        self, *, kubeconfig: Path, folder: Path, played: str = PLAYED, lease_s: int = LEASE_S
+        self, *, kubeconfig: Path, folder: Path, simulated: str = SIMULATED, lease_s: int = LEASE_S
     ) -> None:
         self._port = free_port()
         self._program = Program(
@@ -44,7 +44,7 @@ class Kwok:
                 f"--kubeconfig={kubeconfig}",
                 f"--config={_STAGES}",
                 "--manage-all-nodes=false",
-                f"--manage-nodes-with-annotation-selector={_ANNOTATION}={played}",
+                f"--manage-nodes-with-annotation-selector={_ANNOTATION}={simulated}",
                 f"--node-lease-duration-seconds={lease_s}",
                 f"--server-address=127.0.0.1:{self._port}",
                 "--node-ip=127.0.0.1",
@@ -54,32 +54,32 @@ class Kwok:
         )
 
     async def start(self) -> None:
-        """Start it, and wait until it answers; raises ``ProgramFailed``."""
+        """Start kwok, and wait until it responds; raises ``ProgramFailed``."""
         self._program.start()
-        await self._program.until(self._answers, timeout_s=_READY_TIMEOUT_S)
+        await self._program.until(self._responds, timeout_s=_READY_TIMEOUT_S)
 
     @property
     def pid(self) -> int | None:
-        """Its process id; None when it does not run."""
+        """Its process id; None if it is not running."""
         return self._program.pid
 
-    def rest(self) -> None:
-        """Have it do nothing until ``go_on``: no lease is renewed meanwhile, and no pod goes its way."""
+    def suspend(self) -> None:
+        """Suspend kwok until ``resume``: no lease is renewed, and no pod changes."""
         self._signal(signal.SIGSTOP)
 
-    def go_on(self) -> None:
-        """Have it play its nodes again."""
+    def resume(self) -> None:
+        """Resume kwok."""
         self._signal(signal.SIGCONT)
 
     def end(self) -> None:
-        """Kill it."""
+        """Kill kwok."""
         self._program.end()
 
     def _signal(self, number: signal.Signals) -> None:
         if self.pid is not None:
             os.kill(self.pid, number)
 
-    async def _answers(self) -> bool:
+    async def _responds(self) -> bool:
         try:
             async with (
                 aiohttp.ClientSession() as session,
@@ -100,18 +100,18 @@ async def add_nodes(
     labels: Mapping[str, str],
     taints: Sequence[Taint],
     prefix: str,
-    played: str = PLAYED,
+    simulated: str = SIMULATED,
 ) -> list[str]:
     """Create nodes, and wait until kwok has made them ready."""
     room = {"cpu": cpu, "memory": memory, "pods": str(_PODS_PER_NODE)}
     if gpus:
         room["nvidia.com/gpu"] = str(gpus)
-    turns = asyncio.Semaphore(_IN_FLIGHT)
+    turns = asyncio.Semaphore(_CONCURRENCY)
 
     async def add(name: str) -> None:
         async with turns:
             await api.create(
-                "/api/v1/nodes", node(name, room=room, labels=labels, taints=taints, played=played)
+                "/api/v1/nodes", node(name, room=room, labels=labels, taints=taints, simulated=simulated)
             )
 
     names = [f"{prefix}-{index}" for index in range(count)]
@@ -131,13 +131,13 @@ def node(
     room: Mapping[str, str],
     labels: Mapping[str, str],
     taints: Sequence[Taint],
-    played: str = PLAYED,
+    simulated: str = SIMULATED,
 ) -> dict[str, object]:
-    """The object of a node that kwok plays."""
+    """Return the manifest of a simulated node."""
     return {
         "metadata": {
             "name": name,
-            "annotations": {_ANNOTATION: played},
+            "annotations": {_ANNOTATION: simulated},
             "labels": {
                 "kubernetes.io/hostname": name,
                 "kubernetes.io/arch": "amd64",

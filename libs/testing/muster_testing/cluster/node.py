@@ -1,7 +1,7 @@
-"""A real node: a kubelet with containerd, runc and a bridge, which runs real containers on this machine. Root only.
+"""A real node: a kubelet with containerd, runc and a bridge, which runs real containers on this machine; needs root.
 
-It is in a room of its own (``room``) and joins a control plane of this machine. Everything of it is from packages of the system
-but the kubelet, which is built with the control plane; its images are made of this machine's files (``images``).
+It runs in namespaces (``node_sandbox``) and joins a control plane of this machine. Its programs come from system packages, except the
+kubelet, which is built with the control plane; its images are made from this machine's files (``images``).
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from secrets import token_hex
 from types import TracebackType
 from typing import Self
 
+from muster_testing.cluster.access import write_kubeconfig
 from muster_testing.cluster.cluster import Cluster
-from muster_testing.cluster.credentials import write_kubeconfig
 from muster_testing.cluster.images import PAUSE_IMAGE, write_archive
 from muster_testing.cluster.program import ProgramFailed, free_port
 from muster_testing.cluster.rest import RestError
@@ -40,18 +40,18 @@ NODE_TOOLS = (
 _READY_TIMEOUT_S = 90.0
 _END_TIMEOUT_S = 30.0
 _POLL_S = 0.1
-_LAST_WORDS = 3_000
+_LOG_TAIL_BYTES = 3_000
 
 
 class RealNode:
-    """One node; ``async with`` it. Its pods use images that are here: ``images.PYTHON_IMAGE``.
+    """One node; use it with ``async with``. Its pods use the local image ``images.PYTHON_IMAGE``.
 
     Args:
-        cluster: what it joins; an API server that listens on this machine.
-        folder: for its configuration, logs and containers; the latter are removed at the end.
-        name: the node's name; None for one that no other node has.
-        gpus: ``nvidia.com/gpu`` that it claims to have.
-        labels: added to those that the kubelet gives.
+        cluster: The cluster to join; its API server must listen on this machine.
+        folder: The directory for configuration, logs and containers; containers are deleted at the end.
+        name: The node's name; None for a unique one.
+        gpus: The ``nvidia.com/gpu`` that it pretends to have.
+        labels: Additional labels.
     """
 
     def __init__(
@@ -65,38 +65,38 @@ class RealNode:
     ) -> None:
         tag = token_hex(3)
         self.name = name or f"real-{tag}"
-        #: What distinguishes its bridge and its control groups, both called ``muster-{tag}``.
+        #: The name of its bridge and its control groups is ``muster-{tag}``.
         self.tag = tag
         self._cluster = cluster
         self._folder = folder
         self._gpus = gpus
         self._labels = dict(labels or {})
-        # Of the private addresses; two nodes on one machine are in different networks as good as always.
+        # A random private network, so that two nodes on one machine do not collide.
         self._network = f"10.{200 + int(tag[:2], 16) % 50}.{int(tag[2:4], 16)}"
-        self._caretaker: subprocess.Popen[bytes] | None = None
+        self._sandbox: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
-        """Its address in the network of its pods, under which they reach servers of this machine that listen there."""
+        """Its address in the pod network, at which pods reach servers of this machine."""
         return f"{self._network}.1"
 
     async def start(self) -> None:
-        """Start it, and wait until the control plane holds it for ready; raises ``ProgramFailed``."""
+        """Start the node, and wait until it is ready; raises ``ProgramFailed``."""
         await asyncio.to_thread(self._prepare)
-        self._caretaker = self._start_caretaker()
+        self._sandbox = self._start_sandbox()
         try:
-            await self._until_ready(self._caretaker)
+            await self._until_ready(self._sandbox)
         except BaseException:
             await self.lose()
             raise
 
     async def lose(self) -> None:
-        """End it and all that runs on it at once, as a power failure would; the control plane is told nothing."""
-        caretaker, self._caretaker = self._caretaker, None
-        if caretaker is None or caretaker.stdin is None:
+        """Kill the node and everything on it, like a power failure; the control plane is not informed."""
+        sandbox, self._sandbox = self._sandbox, None
+        if sandbox is None or sandbox.stdin is None:
             return
-        caretaker.stdin.close()
-        await asyncio.to_thread(caretaker.wait, _END_TIMEOUT_S)
+        sandbox.stdin.close()
+        await asyncio.to_thread(sandbox.wait, _END_TIMEOUT_S)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -108,18 +108,18 @@ class RealNode:
         await self.lose()
         await self._cluster.remove_nodes([self.name])
 
-    def last_words(self) -> str:
-        """The ends of its logs."""
-        files = [self._folder / f"{name}.log" for name in ("caretaker", "containerd", "names", "kubelet")]
+    def log_tail(self) -> str:
+        """The last lines of its logs."""
+        files = [self._folder / f"{name}.log" for name in ("sandbox", "containerd", "dns", "kubelet")]
         return "\n".join(
-            f"--- {file.name}\n{file.read_bytes()[-_LAST_WORDS:].decode(errors='replace')}"
+            f"--- {file.name}\n{file.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors='replace')}"
             for file in files
             if file.exists()
         )
 
-    def _start_caretaker(self) -> subprocess.Popen[bytes]:
-        script = Path(__file__).with_name("room") / "caretaker.py"
-        with (self._folder / "caretaker.log").open("ab") as log:
+    def _start_sandbox(self) -> subprocess.Popen[bytes]:
+        script = Path(__file__).with_name("node_sandbox.py")
+        with (self._folder / "sandbox.log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-I", "-S", str(script), str(self._folder / "plan.json")],
                 stdin=subprocess.PIPE,
@@ -156,14 +156,12 @@ class RealNode:
     def _bridge(self) -> str:
         return f"muster-{self.tag}"
 
-    async def _until_ready(self, caretaker: subprocess.Popen[bytes]) -> None:
+    async def _until_ready(self, sandbox: subprocess.Popen[bytes]) -> None:
         give_up = time.monotonic() + _READY_TIMEOUT_S
         async with self._cluster.connect() as api:
             while time.monotonic() < give_up:
-                if caretaker.poll() is not None:
-                    raise ProgramFailed(
-                        f"the node ended with code {caretaker.returncode}\n{self.last_words()}"
-                    )
+                if sandbox.poll() is not None:
+                    raise ProgramFailed(f"the node ended with code {sandbox.returncode}\n{self.log_tail()}")
                 try:
                     if (await api.get(f"/api/v1/nodes/{self.name}", Node)).ready:
                         break
@@ -172,17 +170,17 @@ class RealNode:
                 await asyncio.sleep(_POLL_S)
             else:
                 raise ProgramFailed(
-                    f"the node was not ready within {_READY_TIMEOUT_S:g} s\n{self.last_words()}"
+                    f"the node was not ready within {_READY_TIMEOUT_S:g} s\n{self.log_tail()}"
                 )
             await api.patch(f"/api/v1/nodes/{self.name}", {"metadata": {"labels": self._labels}})
             if self._gpus:
-                room = {"nvidia.com/gpu": str(self._gpus)}
-                offer = {"status": {"capacity": room, "allocatable": room}}
+                capacity = {"nvidia.com/gpu": str(self._gpus)}
+                offer = {"status": {"capacity": capacity, "allocatable": capacity}}
                 await api.patch(f"/api/v1/nodes/{self.name}/status", offer)
 
 
 def kubelet_configuration(*, address: str, port: int) -> dict[str, object]:
-    """A kubelet that does without systemd, the second version of control groups, and limits that need more than root here."""
+    """Return a kubelet configuration without systemd, cgroup v2, and limits that need more than root in a container."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -190,7 +188,7 @@ def kubelet_configuration(*, address: str, port: int) -> dict[str, object]:
         "port": port,
         "readOnlyPort": 0,
         "healthzPort": 0,
-        # It listens in the network of its own pods; the API server has no certificate to show it.
+        # It listens in the pod network, and the API server has no client certificate.
         "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
         "authorization": {"mode": "AlwaysAllow"},
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
@@ -206,14 +204,14 @@ def kubelet_configuration(*, address: str, port: int) -> dict[str, object]:
         "localStorageCapacityIsolation": False,
         "makeIPTablesUtilChains": False,
         "imageGCHighThresholdPercent": 100,
-        # A disk that is nearly full is the machine's matter, not the tests'.
+        # Do not evict pods because the disk is nearly full.
         "evictionHard": {"memory.available": "10Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
         "nodeStatusUpdateFrequency": "2s",
     }
 
 
 def pod_network(*, bridge: str, network: str) -> dict[str, object]:
-    """Pods are on one bridge, with addresses of ``network`` (three numbers); they reach this machine and nothing else."""
+    """Return a CNI configuration: one bridge with the addresses of ``network`` (three numbers), without a route outside."""
     addresses = {
         "type": "host-local",
         "dataDir": "/run/addresses",
@@ -225,7 +223,7 @@ def pod_network(*, bridge: str, network: str) -> dict[str, object]:
 
 
 def containerd_configuration(*, folder: Path) -> str:
-    """The configuration of containerd, with what is the room's own."""
+    """Return the configuration of containerd."""
     plugins = require("host-local").parent
     return f"""version = 2
 root = "/run/muster/containerd"
@@ -246,7 +244,7 @@ conf_dir = "/run/muster/cni"
 
 
 def _snapshotter(folder: Path) -> str:
-    """Layers are laid over one another, except where this machine is itself laid over something."""
+    """Return the snapshotter: overlayfs, unless this machine's own root is an overlay."""
     answer = subprocess.run(
         ["stat", "--file-system", "--format=%T", str(folder)],
         capture_output=True,
@@ -258,7 +256,7 @@ def _snapshotter(folder: Path) -> str:
 
 
 def may_run() -> bool:
-    """Whether this process may run a real node: as root."""
+    """Whether this process may run a real node, which needs root."""
     return os.geteuid() == 0
 
 

@@ -1,32 +1,35 @@
-"""One program of a cluster: started, awaited, killed, and never left behind."""
+"""Programs that are killed with the test process, and coroutines without a running event loop."""
+
+from __future__ import annotations
 
 import asyncio
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from muster_testing.cluster.tied import tied
+from muster_testing.cluster.run_tied import tied
 
 _STOP_TIMEOUT_S = 20.0
 _POLL_S = 0.05
-_LAST_WORDS = 4_000
+_LOG_TAIL_BYTES = 4_000
 
 
 class ProgramFailed(Exception):
-    """A program did not start or ended by itself; the message ends with its last words."""
+    """A program did not start or ended by itself; the message ends with its last log lines."""
 
 
 class Program:
-    """A child that is killed with this process, and the log of what it says.
+    """A child process that is killed with this process, with a log file.
 
     Args:
-        name: what its log is called.
-        argv: the program and its arguments.
-        folder: where it runs, and where its log is.
-        environment: the whole environment; None for that of this process.
+        name: The name of its log.
+        argv: The program and its arguments.
+        folder: Its working directory, which also has its log.
+        environment: Its whole environment; None for that of this process.
     """
 
     def __init__(
@@ -40,16 +43,16 @@ class Program:
 
     @property
     def log_file(self) -> Path:
-        """What it has said since its first start."""
+        """The output since its first start."""
         return self._folder / f"{self.name}.log"
 
     @property
     def pid(self) -> int | None:
-        """Its process id; None when it was not started or is over."""
+        """Its process id; None if it is not running."""
         return None if self._process is None or self._process.poll() is not None else self._process.pid
 
     def start(self) -> None:
-        """Start it; it lives as long as the thread that calls this."""
+        """Start the program; it is killed when the calling thread ends."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
@@ -59,23 +62,23 @@ class Program:
                 stdout=log,
                 stderr=log,
                 env=None if self._environment is None else dict(self._environment),
-                # An interrupt at the terminal is for the test run, which ends its programs in their order.
+                # Ctrl-C reaches only the test run, which ends its programs in order.
                 process_group=0,
             )
 
     async def until(self, ready: Callable[[], Awaitable[bool]], *, timeout_s: float) -> None:
-        """Wait until ``ready`` says so; raises ``ProgramFailed`` when it ended or the time was up."""
-        give_up = time.monotonic() + timeout_s
+        """Wait until ``ready`` returns true; raises ``ProgramFailed`` at the end of the program or the timeout."""
+        deadline = time.monotonic() + timeout_s
         while not await ready():
             if self._process is None or self._process.poll() is not None:
                 code = None if self._process is None else self._process.returncode
-                raise ProgramFailed(f"{self.name} ended with code {code}\n{self.last_words()}")
-            if time.monotonic() > give_up:
-                raise ProgramFailed(f"{self.name} was not ready within {timeout_s:g} s\n{self.last_words()}")
+                raise ProgramFailed(f"{self.name} ended with code {code}\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                raise ProgramFailed(f"{self.name} was not ready within {timeout_s:g} s\n{self.log_tail()}")
             await asyncio.sleep(_POLL_S)
 
     def end(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """End it and wait for its end; one that does not obey is killed."""
+        """Signal the program and wait for its end; kill it after a timeout."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -86,15 +89,27 @@ class Program:
             process.kill()
             process.wait(_STOP_TIMEOUT_S)
 
-    def last_words(self) -> str:
-        """The end of its log."""
+    def log_tail(self) -> str:
+        """The last lines of its log."""
         if not self.log_file.exists():
             return ""
-        return self.log_file.read_bytes()[-_LAST_WORDS:].decode(errors="replace")
+        return self.log_file.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on now."""
+    """Return a TCP port of the loopback interface that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+T = TypeVar("T")
+
+
+def run_in_new_loop(part: Coroutine[None, None, T]) -> T:
+    """Run a coroutine in a new event loop; unlike ``asyncio.run`` it does not change the thread's current loop. For session fixtures."""
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(part)
+    finally:
+        loop.close()

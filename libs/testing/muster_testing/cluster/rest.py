@@ -1,7 +1,4 @@
-"""A thin client of the API server for tests: typed answers, and errors that say what the server said.
-
-Tests look at a cluster with something else than the client that they test.
-"""
+"""A small API client for tests, independent of the client under test."""
 
 import ssl
 from collections.abc import AsyncGenerator, Mapping
@@ -21,7 +18,7 @@ _BAD_REQUEST = 400
 
 
 class RestError(Exception):
-    """The API server refused; ``status`` is the HTTP status."""
+    """A request failed; ``status`` is the HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -57,7 +54,7 @@ class Rest:
         await self._ask("DELETE", path, query=query)
 
     async def text(self, path: str, **query: str) -> str:
-        """Read what is not JSON, such as a log."""
+        """Read text, such as a log."""
         return (await self._ask("GET", path, query=query)).decode(errors="replace")
 
     async def _ask(
@@ -81,7 +78,7 @@ class Rest:
 
 @asynccontextmanager
 async def connected(url: str, *, context: ssl.SSLContext, token: str | None) -> AsyncGenerator[Rest]:
-    """A session with the API server at ``url``; ``token`` is None where the context has a client certificate."""
+    """Open a session with the API server at ``url``; ``token`` is None if the context has a client certificate."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     connector = aiohttp.TCPConnector(ssl=context, limit=32)
     async with aiohttp.ClientSession(url, connector=connector, headers=headers, timeout=_TIMEOUT) as session:
@@ -89,8 +86,8 @@ async def connected(url: str, *, context: ssl.SSLContext, token: str | None) -> 
 
 
 def trusting(ca_file: Path) -> ssl.SSLContext:
-    """A context that trusts the certificates of this file, and no other."""
+    """Return a context that trusts only the certificates in a file."""
     context = ssl.create_default_context(cafile=str(ca_file))
-    # The server signs its own certificate, without what the strict reading of the standard asks of an authority.
+    # The server's self-signed certificate fails the strict checks for authorities.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context

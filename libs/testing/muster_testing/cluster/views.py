@@ -1,10 +1,10 @@
-"""The parts of Kubernetes' objects that tests look at."""
+"""The parts of Kubernetes objects that tests read."""
 
 import msgspec
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What every object has."""
+    """Metadata of an object."""
 
     name: str
     uid: str = ""
@@ -17,14 +17,14 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Terminated(msgspec.Struct, frozen=True, rename="camel"):
-    """How a container ended."""
+    """The end of a container."""
 
     exit_code: int
     reason: str = ""
 
 
 class ContainerState(msgspec.Struct, frozen=True):
-    """A container's state; of what is not None there is one at most."""
+    """The state of a container; at most one field is not None."""
 
     waiting: dict[str, str] | None = None
     running: dict[str, str] | None = None
@@ -39,7 +39,7 @@ class ContainerStatus(msgspec.Struct, frozen=True):
 
 
 class PodStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the kubelet says of a pod."""
+    """The status of a pod."""
 
     phase: str = ""
     reason: str = ""
@@ -49,7 +49,7 @@ class PodStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """Where a pod is to run."""
+    """The node of a pod."""
 
     node_name: str = ""
 
@@ -63,7 +63,7 @@ class Pod(msgspec.Struct, frozen=True):
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of its first container; None while that has not ended."""
+        """The exit code of the first container; None before its end."""
         first = self.status.container_statuses[:1]
         return next((each.state.terminated.exit_code for each in first if each.state.terminated), None)
 
@@ -77,7 +77,7 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class Taint(msgspec.Struct, frozen=True):
-    """What keeps pods away from a node."""
+    """A taint of a node."""
 
     key: str
     effect: str
@@ -85,14 +85,14 @@ class Taint(msgspec.Struct, frozen=True):
 
 
 class NodeSpec(msgspec.Struct, frozen=True):
-    """What others want of a node."""
+    """The taints and schedulability of a node."""
 
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
-    """What a node offers, and how it is."""
+    """The capacity and the conditions of a node."""
 
     allocatable: dict[str, str] = {}
     conditions: tuple[Condition, ...] = ()
@@ -107,7 +107,7 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def ready(self) -> bool:
-        """Whether its kubelet says that it is, and the control plane has taken note and keeps no pods away."""
+        """Whether the node is ready, and the control plane has removed the not-ready taint."""
         held = any(taint.key.startswith("node.kubernetes.io/") for taint in self.spec.taints)
         return not held and any(
             each.type == "Ready" and each.status == "True" for each in self.status.conditions
@@ -115,6 +115,6 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Named(msgspec.Struct, frozen=True):
-    """Any object, of which only the metadata matter."""
+    """The metadata of an object of any kind."""
 
     metadata: Metadata

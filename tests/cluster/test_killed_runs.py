@@ -1,4 +1,4 @@
-"""What a test run leaves when it is killed: nothing that runs, and nothing in the kernel."""
+"""A killed test run leaves no processes and no kernel objects."""
 
 import asyncio
 import signal
@@ -14,7 +14,7 @@ GROUPS = Path("/sys/fs/cgroup")
 
 
 def running(sign: str) -> list[str]:
-    """The processes of this machine that have ``sign`` in their command line or in the name of their control group."""
+    """The processes with ``sign`` in their command line or the name of their control group."""
     found: list[str] = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -26,8 +26,8 @@ def running(sign: str) -> list[str]:
     return found
 
 
-async def a_killed_run(folder: Path, *arguments: str, while_it_runs: Callable[[str], None]) -> str:
-    """Start a test run, look at it when it is ready, and kill it outright; returns what it said of its node."""
+async def killed_run(folder: Path, *arguments: str, while_it_runs: Callable[[str], None]) -> str:
+    """Start a test run, inspect it when it is ready, and kill it; returns the tag of its node."""
     run = await asyncio.create_subprocess_exec(
         sys.executable, str(RUN), str(folder), *arguments, stdout=asyncio.subprocess.PIPE
     )
@@ -49,7 +49,7 @@ async def test_no_program_of_a_control_plane_outlives_a_killed_run(
     def look(tag: str) -> None:
         assert len(running(str(tmp_path))) >= 5
 
-    await a_killed_run(tmp_path, while_it_runs=look)
+    await killed_run(tmp_path, while_it_runs=look)
 
     await eventually(lambda: not running(str(tmp_path)))
 
@@ -61,7 +61,7 @@ async def test_nothing_of_a_real_node_outlives_a_killed_run(cluster_tools: None,
         assert len(running(f"muster-{tag}")) >= 3
         assert Path(f"/sys/class/net/muster-{tag}").exists()
 
-    tag = await a_killed_run(tmp_path, "node", while_it_runs=look)
+    tag = await killed_run(tmp_path, "node", while_it_runs=look)
 
     await eventually(lambda: not running(f"muster-{tag}") and not running(str(tmp_path)))
     assert not Path(f"/sys/class/net/muster-{tag}").exists()

@@ -1,4 +1,4 @@
-"""What a real API server says of pods in protobuf is what it says of them in JSON."""
+"""A real API server's pods are the same in protobuf and in JSON."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -28,7 +28,7 @@ async def api(cluster: Cluster) -> AsyncGenerator[ApiClient]:
 
 @pytest_asyncio.fixture
 async def runtime_class(cluster: Cluster, namespace: str) -> AsyncGenerator[str]:
-    """The name of a class whose pods take something besides their containers."""
+    """The name of a runtime class with an overhead."""
     path = "/apis/node.k8s.io/v1/runtimeclasses"
     overhead = {"podFixed": {"cpu": "250m", "memory": "64Mi"}}
     async with cluster.connect() as rest:
@@ -38,7 +38,7 @@ async def runtime_class(cluster: Cluster, namespace: str) -> AsyncGenerator[str]
 
 
 def a_pod(name: str, **spec: object) -> dict[str, object]:
-    # Of no scheduler, so that nothing happens to it but what the test does.
+    # Without a scheduler, so that only the test changes it.
     return {
         "metadata": {
             "name": name,
@@ -47,7 +47,7 @@ def a_pod(name: str, **spec: object) -> dict[str, object]:
             "finalizers": ["muster.dev/test"],
         },
         "spec": {
-            "schedulerName": "nobody",
+            "schedulerName": "none",
             "containers": [
                 {
                     "name": "main",
@@ -102,7 +102,7 @@ STATUS = {
 
 
 async def watched(api: ApiClient, path: str, version: str, *, until: Mapping[str, int]) -> dict[str, Pod]:
-    """The pods as a watch in protobuf says them, each as it is last, until they are of these versions."""
+    """Watch pods in protobuf until they have these versions, and return their last versions."""
     found: dict[str, Pod] = {}
     query = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "30"}
     async with (
@@ -120,7 +120,7 @@ async def watched(api: ApiClient, path: str, version: str, *, until: Mapping[str
     return found
 
 
-async def test_pods_are_the_same_in_both_forms(
+async def test_pods_are_the_same_in_json_and_protobuf(
     cluster: Cluster, namespace: str, runtime_class: str, api: ApiClient
 ) -> None:
     path = f"/api/v1/namespaces/{namespace}/pods"
@@ -151,7 +151,7 @@ async def test_pods_are_the_same_in_both_forms(
     assert seen["deleted"].metadata.deletion_grace_period_seconds is not None
 
 
-async def test_refusals_of_a_watch_in_protobuf_are_understood(namespace: str, api: ApiClient) -> None:
+async def test_errors_of_a_protobuf_watch_are_decoded(namespace: str, api: ApiClient) -> None:
     with pytest.raises(ApiUnavailable, match="Invalid value"):
         await watched(api, f"/api/v1/namespaces/{namespace}/pods", "none", until={})
     with pytest.raises(ObjectNotFound, match="could not find the requested resource"):

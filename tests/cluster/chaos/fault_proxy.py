@@ -1,7 +1,7 @@
-"""An HTTPS server in front of an API server, which passes everything on but for what a script says.
+"""An HTTPS proxy in proxy of an API server that injects the faults of a script.
 
-It makes failures of the network and of the server exact: a write that was done and not answered is one request, chosen by its number.
-The client under test knows nothing of it but an address and a certificate.
+Failures of the network and of the server are exact: for example, the third creation of a pod is executed and not answered. The client under
+test sees only an address and a certificate.
 """
 
 from __future__ import annotations
@@ -16,11 +16,22 @@ from pathlib import Path
 
 import aiohttp
 from aiohttp import web
-from faults import Break, Call, Delay, HttpResponse, Late, Request, Script, Silence, nothing, request_of
+from faults import (
+    BrokenConnection,
+    CallbackFault,
+    Delay,
+    ErrorResponse,
+    LateRequest,
+    NoResponse,
+    Request,
+    Script,
+    nothing,
+    request_of,
+)
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from muster_testing.cluster import Cluster
-from muster_testing.cluster.credentials import write_kubeconfig
+from muster_testing.cluster.access import write_kubeconfig
 
 _OF_A_HOP = frozenset(
     {"connection", "keep-alive", "transfer-encoding", "te", "upgrade", "host", "content-length"}
@@ -28,11 +39,11 @@ _OF_A_HOP = frozenset(
 _PATIENCE = aiohttp.ClientTimeout(total=None, sock_connect=5)
 
 
-Failure = HttpResponse | Silence | Break | Late | Call
+Failure = ErrorResponse | NoResponse | BrokenConnection | LateRequest | CallbackFault
 
 
-class Front:
-    """What stands before the API server of ``cluster``; ``script`` may be changed at any moment."""
+class FaultProxy:
+    """The proxy of the API server of ``cluster``; ``script`` may be changed at any time."""
 
     def __init__(self, *, cluster: Cluster, folder: Path) -> None:
         self._cluster = cluster
@@ -46,37 +57,37 @@ class Front:
 
     @classmethod
     @asynccontextmanager
-    async def before(cls, cluster: Cluster, folder: Path) -> AsyncGenerator[Front]:
-        """A front that serves until the end of the block."""
-        front = cls(cluster=cluster, folder=folder)
+    async def before(cls, cluster: Cluster, folder: Path) -> AsyncGenerator[FaultProxy]:
+        """Serve until the end of the block."""
+        proxy = cls(cluster=cluster, folder=folder)
         folder.mkdir(parents=True, exist_ok=True)
         certificate, key = await asyncio.to_thread(_certificate, folder)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
         application = web.Application(client_max_size=2**26)
-        application.router.add_route("*", "/{path:.*}", front._serve)
+        application.router.add_route("*", "/{path:.*}", proxy._serve)
         runner = web.AppRunner(application, shutdown_timeout=0.1, access_log=None)
         await runner.setup()
         connector = aiohttp.TCPConnector(ssl=cluster.access.context(), limit=0)
         try:
-            # What the client did not ask for is not asked for in its name.
+            # Add no headers that the client did not send.
             async with aiohttp.ClientSession(
                 connector=connector, auto_decompress=False, skip_auto_headers=("Accept", "Accept-Encoding")
             ) as session:
-                front._session = session
+                proxy._session = session
                 site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
                 await site.start()
                 port = runner.addresses[0][1]
                 url = f"https://127.0.0.1:{port}"
-                write_kubeconfig(front.kubeconfig, url=url, ca_file=certificate, token=cluster.token)
-                yield front
-                for task in front._late:
+                write_kubeconfig(proxy.kubeconfig, url=url, ca_file=certificate, token=cluster.token)
+                yield proxy
+                for task in proxy._late:
                     task.cancel()
         finally:
             await runner.cleanup()
 
     def cut_watches(self) -> int:
-        """Break the connections of all watches; how many there were."""
+        """BrokenConnection the connections of all watches, and return their number."""
         watching = list(self._watching.values())
         for request in watching:
             _abort(request)
@@ -88,7 +99,7 @@ class Front:
         body = await request.read()
         fault = self.script(stop_requested)
         try:
-            if isinstance(fault, Break) and stop_requested.verb == "watch":
+            if isinstance(fault, BrokenConnection) and stop_requested.verb == "watch":
                 asyncio.get_running_loop().call_later(fault.seconds, _abort, request)
             elif isinstance(fault, Delay):
                 await asyncio.sleep(fault.seconds)
@@ -96,22 +107,22 @@ class Front:
                 return await self._fail(request, body, fault)
             return await self._pass_on(request, body, stop_requested)
         except (aiohttp.ClientError, ConnectionError, TimeoutError):
-            # The server is away, or whoever asked is: neither gets an answer.
+            # The server or the client is gone, so there is no response.
             _abort(request)
             return web.Response(status=502)
 
     async def _fail(self, request: web.Request, body: bytes, fault: Failure) -> web.StreamResponse:
-        if isinstance(fault, Late):
+        if isinstance(fault, LateRequest):
             task = asyncio.create_task(self._do_late(request, body, fault.seconds))
             self._late.add(task)
             task.add_done_callback(self._late.discard)
         elif fault.after:
             await self._do(request, body)
-        if isinstance(fault, HttpResponse):
+        if isinstance(fault, ErrorResponse):
             return _answer(fault)
-        if isinstance(fault, Silence):
+        if isinstance(fault, NoResponse):
             await asyncio.Event().wait()
-        if isinstance(fault, Call):
+        if isinstance(fault, CallbackFault):
             fault.happen()
         _abort(request)
         return web.Response(status=502)
@@ -158,10 +169,10 @@ def _kept(headers: CIMultiDict[str] | CIMultiDictProxy[str]) -> CIMultiDict[str]
     return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in _OF_A_HOP)
 
 
-def _answer(fault: HttpResponse) -> web.Response:
-    said = {"kind": "Status", "code": fault.status, "reason": fault.reason, "message": "so the script has it"}
+def _answer(fault: ErrorResponse) -> web.Response:
+    line = {"kind": "Status", "code": fault.status, "reason": fault.reason, "message": "so the script has it"}
     patience = {} if fault.retry_after_s is None else {"Retry-After": str(fault.retry_after_s)}
-    return web.json_response(said, status=fault.status, headers=patience)
+    return web.json_response(line, status=fault.status, headers=patience)
 
 
 def _abort(request: web.Request) -> None:
@@ -170,7 +181,7 @@ def _abort(request: web.Request) -> None:
 
 
 def _certificate(folder: Path) -> tuple[Path, Path]:
-    certificate, key = folder / "front.crt", folder / "front.key"
+    certificate, key = folder / "proxy.crt", folder / "proxy.key"
     command = [
         "openssl",
         "req",

@@ -1,4 +1,4 @@
-"""The API server's own record of every pod, event by event in the order of its versions, and what follows from it.
+"""The history of every pod as the API server stored it, ordered by resource version, and checks on it.
 
 Nothing that Muster says of itself is asked: who was on which node when is the fold of what the API server has stored. Only when a gang
 was placed is in Muster's log alone.
@@ -27,8 +27,8 @@ _ENDED = ("Succeeded", "Failed")
 _PAUSE_S = 0.2
 
 
-class ObjectEvent(msgspec.Struct, frozen=True):
-    """A pod as it was stored at ``version``; ``gone``: that was its end. ``at`` is when this process heard of it (Unix seconds)."""
+class PodEvent(msgspec.Struct, frozen=True):
+    """A pod at one resource version; ``gone`` if it was deleted. ``at`` is when this process received it (Unix seconds)."""
 
     version: int
     at: float
@@ -37,7 +37,7 @@ class ObjectEvent(msgspec.Struct, frozen=True):
 
     @property
     def holds(self) -> bool:
-        """Whether the pod holds its node's resources from here on."""
+        """Whether the pod holds its node's resources after this event."""
         return not self.gone and bool(self.pod.spec.node_name) and self.pod.status.phase not in _ENDED
 
     @property
@@ -46,7 +46,7 @@ class ObjectEvent(msgspec.Struct, frozen=True):
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the scheduler's log."""
+    """A placement in the scheduler's log."""
 
     ts: datetime
     msg: str
@@ -55,31 +55,31 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Placements = Mapping[tuple[str, int], Sequence[float]]
-"""When each attempt of each job was placed, or parts of it (Unix seconds, ascending)."""
+"""The placement times of each attempt of each job (Unix seconds, ascending)."""
 
 
 def placements_in(log: str) -> Placements:
-    """What the log of all services says of it."""
+    """Read the placements from the log of all services."""
     found: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
     for line in log.splitlines():
-        service, _, said = line.partition(" ")
-        if service == "scheduler" and '"msg":"placed"' in said:
-            placement = msgspec.json.decode(said, type=Placement)
+        service, _, message = line.partition(" ")
+        if service == "scheduler" and '"msg":"placed"' in message:
+            placement = msgspec.json.decode(message, type=Placement)
             found[placement.job_id, placement.attempt].append(placement.ts.timestamp())
     return {key: sorted(times) for key, times in found.items()}
 
 
-class History:
-    """Every event of every pod since ``kept`` began."""
+class PodHistory:
+    """All events of all pods since ``kept`` began."""
 
     def __init__(self) -> None:
-        self.events: list[ObjectEvent] = []
+        self.events: list[PodEvent] = []
         self._there: dict[str, Pod] = {}
 
     @classmethod
     @asynccontextmanager
-    async def kept(cls, cluster: Cluster) -> AsyncGenerator[History]:
-        """Watch all pods of the cluster until the end of the block, across failures of the API server."""
+    async def kept(cls, cluster: Cluster) -> AsyncGenerator[PodHistory]:
+        """Watch all pods of the cluster until the end of the block, also across failures of the API server."""
         history = cls()
         begun = asyncio.Event()
         task = asyncio.create_task(history._keep(cluster, begun))
@@ -91,7 +91,7 @@ class History:
             await asyncio.gather(task, return_exceptions=True)
 
     def pods_of_runs(self) -> dict[ReplicaId, set[str]]:
-        """The uids of the pods that each run has ever had."""
+        """The uids of all pods of each run."""
         found: defaultdict[ReplicaId, set[str]] = defaultdict(set)
         for event in self.events:
             replica = replica_of(event.pod.metadata)
@@ -99,12 +99,12 @@ class History:
                 found[replica].add(event.pod.metadata.uid)
         return dict(found)
 
-    def doubled(self) -> dict[ReplicaId, set[str]]:
+    def runs_with_several_pods(self) -> dict[ReplicaId, set[str]]:
         """The runs that had more than one pod."""
         return {replica: uids for replica, uids in self.pods_of_runs().items() if len(uids) > 1}
 
     def attempts(self) -> dict[str, int]:
-        """Of each job the last attempt that had a pod."""
+        """The last attempt of each job that had a pod."""
         last: dict[str, int] = {}
         for replica in self.pods_of_runs():
             last[replica.job_id] = max(last.get(replica.job_id, 0), replica.attempt)
@@ -117,12 +117,12 @@ class History:
         known_after_s: float | None,
         placed: Placements | None = None,
     ) -> list[str]:
-        """Each moment at which a pod of ours came to a node that had no room for it, in words.
+        """Describe each time that one of Muster's pods was created on a node without enough free capacity.
 
-        Of the pods of others those count that had been there for ``known_after_s`` when ours was ``placed`` (or came, if that is not
-        said), or none: nobody can know of what comes at the same moment.
+        Foreign pods count if they existed for ``known_after_s`` at the placement in ``placed`` (by default, at the creation of our pod);
+        None ignores foreign pods, because a placement cannot know of pods that are created at the same time.
         """
-        standing: defaultdict[str, dict[str, ObjectEvent]] = defaultdict(dict)
+        standing: defaultdict[str, dict[str, PodEvent]] = defaultdict(dict)
         wrong: list[str] = []
         for event in sorted(self.events, key=lambda event: event.version):
             uid, node = event.pod.metadata.uid, event.pod.spec.node_name
@@ -130,7 +130,7 @@ class History:
             if not event.holds:
                 standing[node].pop(uid, None)
                 continue
-            # A pod stands since its first event, not since its last.
+            # A pod counts from its first event, not from its last.
             standing[node][uid] = before or event
             if before is None and event.is_ours and node in offered:
                 decided = _decided(event, placed or {})
@@ -146,7 +146,7 @@ class History:
         return wrong
 
     def most_at_once(self) -> int:
-        """How many pods of ours held resources at the same moment, at most."""
+        """The largest number of Muster's pods that held resources at the same time."""
         holding: set[str] = set()
         most = 0
         for event in sorted(self.events, key=lambda event: event.version):
@@ -156,7 +156,7 @@ class History:
         return most
 
     def jobs(self) -> set[str]:
-        """The ids of all jobs that ever had a pod."""
+        """The ids of all jobs with a pod."""
         return {event.pod.metadata.labels[JOB_ID] for event in self.events if event.is_ours}
 
     async def _keep(self, cluster: Cluster, begun: asyncio.Event) -> None:
@@ -208,11 +208,11 @@ class History:
             self._there.pop(pod.metadata.uid, None)
         else:
             self._there[pod.metadata.uid] = pod
-        self.events.append(ObjectEvent(version or pod.metadata.version, time.time(), pod, gone))
+        self.events.append(PodEvent(version or pod.metadata.version, time.time(), pod, gone))
 
 
-def _decided(event: ObjectEvent, placed: Placements) -> float:
-    """When it was decided that the pod comes to its node."""
+def _decided(event: PodEvent, placed: Placements) -> float:
+    """The time of the placement of the pod."""
     replica = replica_of(event.pod.metadata)
     times = placed.get((replica.job_id, replica.attempt), ()) if replica is not None else ()
     return max((at for at in times if at <= event.at), default=event.at)

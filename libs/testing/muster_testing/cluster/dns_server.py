@@ -1,10 +1,9 @@
-"""The names of a room: answers what the pods of a real node ask for, from the endpoints of headless services.
+"""A DNS server for the pods of a real node, which resolves headless services from their endpoint slices.
 
-Every question is a question to the API server, so that there is nothing to keep and nothing to be out of date. Names
-are ``SERVICE.NAMESPACE.svc.cluster.local`` and, for one pod, ``HOSTNAME.SERVICE.NAMESPACE.svc.cluster.local``; what is
-beyond the cluster does not exist.
+Every query reads the API server, so nothing is cached. Names are ``SERVICE.NAMESPACE.svc.cluster.local`` and, for one pod,
+``HOSTNAME.SERVICE.NAMESPACE.svc.cluster.local``; names outside the cluster do not exist.
 
-    python -I -S names.py PLAN.json
+    python -I -S dns_server.py PLAN.json
 """
 
 import http
@@ -28,8 +27,8 @@ _SERVER_FAILURE = 2
 _AUTHORITATIVE_ANSWER = 0x8400
 _RECURSION_DESIRED = 0x0100
 _TTL_S = 1
-#: As many as a datagram of 512 bytes holds beside a long name.
-_MOST = 16
+#: As many records as fit into a datagram of 512 bytes with a long name.
+_MAX_RECORDS = 16
 _TIMEOUT_S = 5.0
 
 #: The addresses of a service in a namespace, or of one of its pods; None when there is no such name.
@@ -37,9 +36,9 @@ Lookup = Callable[[str, str, str | None], list[str] | None]
 
 
 def main(plan_file: Path) -> None:
-    """Answer for ever, at port 53 of the room's address."""
+    """Serve on port 53 of the node's address."""
     plan: dict[str, str] = json.loads(plan_file.read_text())
-    lookup = _looking_up(json.loads((Path(plan["folder"]) / "kubeconfig").read_text()))
+    lookup = _endpoint_lookup(json.loads((Path(plan["folder"]) / "kubeconfig").read_text()))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind((plan["address"].partition("/")[0], 53))
         while True:
@@ -48,15 +47,15 @@ def main(plan_file: Path) -> None:
 
 
 def answer(question: bytes, lookup: Lookup) -> bytes:
-    """The datagram that answers a datagram; raises ``ValueError`` for one that is no question."""
+    """Return the response to a query; raises ``ValueError`` for an invalid query."""
     try:
         number, flags, count = struct.unpack_from("!HHH", question)
         labels, end = _read_name(question, 12)
         kind, family = struct.unpack_from("!HH", question, end)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
-        raise ValueError(f"not a question: {error}") from error
+        raise ValueError(f"invalid query: {error}") from error
     if count != 1:
-        raise ValueError(f"{count} questions at once")
+        raise ValueError(f"the query has {count} questions")
     code, addresses = 0, list[str]()
     try:
         found = _resolve(labels, lookup)
@@ -64,7 +63,7 @@ def answer(question: bytes, lookup: Lookup) -> bytes:
         code = _SERVER_FAILURE
     else:
         code = _NO_SUCH_NAME if found is None else 0
-        addresses = (found or [])[:_MOST] if (kind, family) == (_ADDRESS, _INTERNET) else []
+        addresses = (found or [])[:_MAX_RECORDS] if (kind, family) == (_ADDRESS, _INTERNET) else []
     header = struct.pack(
         "!HHHHHH",
         number,
@@ -74,7 +73,7 @@ def answer(question: bytes, lookup: Lookup) -> bytes:
         0,
         0,
     )
-    # Each record names what it is about by pointing at the question.
+    # Each record refers to the name in the question.
     records = [
         struct.pack("!HHHIH", 0xC00C, _ADDRESS, _INTERNET, _TTL_S, 4) + socket.inet_aton(each)
         for each in addresses
@@ -95,7 +94,7 @@ def _resolve(labels: list[str], lookup: Lookup) -> list[str] | None:
 
 
 def _read_name(datagram: bytes, start: int) -> tuple[list[str], int]:
-    """The labels of a name, in lower case, and where it ends."""
+    """Return the lower-case labels of a name, and its end."""
     labels: list[str] = []
     while size := datagram[start]:
         labels.append(datagram[start + 1 : start + 1 + size].decode("ascii").lower())
@@ -103,7 +102,7 @@ def _read_name(datagram: bytes, start: int) -> tuple[list[str], int]:
     return labels, start + 1
 
 
-def _looking_up(kubeconfig: dict[str, list[dict[str, dict[str, str]]]]) -> Lookup:
+def _endpoint_lookup(kubeconfig: dict[str, list[dict[str, dict[str, str]]]]) -> Lookup:
     cluster, user = kubeconfig["clusters"][0]["cluster"], kubeconfig["users"][0]["user"]
     context = ssl.create_default_context(cafile=cluster["certificate-authority"])
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT

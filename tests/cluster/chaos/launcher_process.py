@@ -1,4 +1,4 @@
-"""pod-launchers that this test starts itself, so that one that is killed is there again at once, however often."""
+"""A pod-launcher that the test starts itself and that is restarted at once after every kill."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from muster_local.services import local_address
 from muster_testing.cluster.program import Program, free_port
 
 
-class Launcher:
-    """One pod-launcher, started again whenever it has ended."""
+class RestartingLauncher:
+    """One pod-launcher, restarted whenever it ends."""
 
     def __init__(
         self, *, kubeconfig: Path, bus_url: str, pool: str, folder: Path, settings: Mapping[str, str]
     ) -> None:
-        said = {
+        line = {
             "bus_url": bus_url,
             "grpc_address": local_address(free_port()),
             "metrics_address": local_address(free_port()),
@@ -31,7 +31,7 @@ class Launcher:
             "log_format": "json",
             **settings,
         }
-        environment = {**os.environ, **{f"MUSTER_{name.upper()}": value for name, value in said.items()}}
+        environment = {**os.environ, **{f"MUSTER_{name.upper()}": value for name, value in line.items()}}
         argv = [sys.executable, "-P", "-m", "muster_pod_launcher"]
         self._program = Program("pod-launcher", argv, folder=folder, environment=environment)
         self.starts = 0
@@ -40,8 +40,8 @@ class Launcher:
     @asynccontextmanager
     async def at_work(
         cls, *, kubeconfig: Path, bus_url: str, pool: str, folder: Path, **settings: str
-    ) -> AsyncGenerator[Launcher]:
-        """A launcher that is kept running until the end of the block."""
+    ) -> AsyncGenerator[RestartingLauncher]:
+        """Keep a pod-launcher running until the end of the block."""
         launcher = cls(kubeconfig=kubeconfig, bus_url=bus_url, pool=pool, folder=folder, settings=settings)
         task = asyncio.create_task(launcher._keep())
         try:
@@ -52,11 +52,11 @@ class Launcher:
             launcher.kill()
 
     def kill(self) -> None:
-        """SIGKILL; it is started again."""
+        """Send SIGKILL; it is restarted."""
         self._program.end()
 
-    def last_words(self) -> str:
-        return self._program.last_words()
+    def log_tail(self) -> str:
+        return self._program.log_tail()
 
     async def _keep(self) -> None:
         while True:

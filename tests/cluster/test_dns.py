@@ -3,7 +3,7 @@ import struct
 
 import pytest
 
-from muster_testing.cluster.room.names import answer
+from muster_testing.cluster.dns_server import answer
 
 
 def a_question(name: str, *, kind: int = 1) -> bytes:
@@ -45,21 +45,21 @@ def test_services_and_their_pods_have_addresses(name: str, expected: list[str]) 
 
 
 @pytest.mark.parametrize("name", ["w-1.gang.team.svc.cluster.local", "gang.team", "example.org"])
-def test_what_is_not_in_the_cluster_does_not_exist(name: str) -> None:
+def test_names_outside_the_cluster_do_not_exist(name: str) -> None:
     assert code(answer(a_question(name), known)) == 3
 
 
-def test_a_name_without_an_address_of_the_kind_exists_all_the_same() -> None:
+def test_an_existing_name_without_an_address_of_the_type_is_no_error() -> None:
     reply = answer(a_question("gang.team.svc.cluster.local", kind=28), known)
 
     assert (code(reply), addresses(reply)) == (0, [])
 
 
-def test_an_api_server_that_is_away_is_no_proof_of_absence() -> None:
+def test_an_unavailable_api_server_is_a_server_failure() -> None:
     assert code(answer(a_question("gang.team.svc.cluster.local"), unreachable)) == 2
 
 
 @pytest.mark.parametrize("datagram", [b"", b"short", a_question("a.b")[:14]])
-def test_what_is_no_question_is_told_apart(datagram: bytes) -> None:
+def test_an_invalid_query_raises_an_error(datagram: bytes) -> None:
     with pytest.raises(ValueError, match="not a question"):
         answer(datagram, known)

@@ -1,4 +1,4 @@
-"""The whole system on a cluster of the test's own, behind a front that fails as it is told, and the words of these tests."""
+"""The whole system on the test's own cluster, behind a fault proxy, and helpers for jobs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
-from front import Front
-from history import History
+from fault_proxy import FaultProxy
+from pod_history import PodHistory
 
 from muster import AsyncClient, Job, Unavailable
 from muster_local.system import LocalOptions, LocalSystem
@@ -28,43 +28,43 @@ _LAST_WORDS = 30_000
 _PERSISTENCE_S = 60.0
 
 
-class World(msgspec.Struct, frozen=True):
-    """Everything that a test has in its hands."""
+class ChaosSystem(msgspec.Struct, frozen=True):
+    """The cluster, the fault proxy, the pod history, the services and a client."""
 
     cluster: Cluster
-    front: Front
-    history: History
+    proxy: FaultProxy
+    history: PodHistory
     system: LocalSystem
     muster: AsyncClient
 
     async def submit(self, documents: Mapping[str, str]) -> dict[str, str]:
-        """Submit the documents, each once however often it takes; job ids by the documents' keys."""
+        """Submit each document once, with retries; returns job ids by the documents' keys."""
         submitted = await asyncio.gather(
-            *(persist(lambda d=d, k=k: self.muster.submit(d, request_id=k)) for k, d in documents.items())
+            *(retry(lambda d=d, k=k: self.muster.submit(d, request_id=k)) for k, d in documents.items())
         )
         return {key: jobs[0].job_id for key, jobs in zip(documents, submitted, strict=True)}
 
     async def ends(self, job_ids: Sequence[str], *, within_s: float = _PERSISTENCE_S * 4) -> list[Job]:
-        """The jobs as they ended."""
-        waits = (persist(lambda i=i: self.muster.wait(i), within_s=within_s) for i in job_ids)
+        """Wait for the ends of jobs, and return them."""
+        waits = (retry(lambda i=i: self.muster.wait(i), within_s=within_s) for i in job_ids)
         return list(await asyncio.gather(*waits))
 
     async def cancel(self, job_id: str) -> None:
-        """Ask for a job's end."""
-        await persist(lambda: self.muster.cancel(job_id, request_id=f"cancel-{job_id}"))
+        """Cancel a job."""
+        await retry(lambda: self.muster.cancel(job_id, request_id=f"cancel-{job_id}"))
 
     async def until_running(self, job_id: str) -> None:
-        """Wait until all of the job runs."""
+        """Wait until the whole gang runs."""
         await self.until_attempt(job_id, 1)
 
     async def until_attempt(self, job_id: str, attempt: int) -> Job:
-        """Wait until all of the job runs, in this attempt or a later one."""
-        return await persist(lambda: self._reach(job_id, attempt))
+        """Wait until the whole gang runs, in this attempt or a later one."""
+        return await retry(lambda: self._reach(job_id, attempt))
 
     async def delete(self, job_ids: Sequence[str]) -> None:
-        """Ask for the jobs to be deleted."""
+        """Delete jobs."""
         await asyncio.gather(
-            *(persist(lambda i=i: self.muster.delete(i, request_id=f"delete-{i}")) for i in job_ids)
+            *(retry(lambda i=i: self.muster.delete(i, request_id=f"delete-{i}")) for i in job_ids)
         )
 
     async def _reach(self, job_id: str, attempt: int) -> Job:
@@ -73,8 +73,8 @@ class World(msgspec.Struct, frozen=True):
                 return seen
         raise AssertionError(f"{job_id} ended before attempt {attempt}")
 
-    async def left(self) -> list[str]:
-        """What there still is of any job: ``pods/mnist-worker-0`` and so on."""
+    async def remaining_objects(self) -> list[str]:
+        """The remaining objects of all jobs, such as ``pods/mnist-worker-0``."""
         found: list[str] = []
         async with self.cluster.connect() as api:
             for kind in ("pods", "services", "configmaps"):
@@ -82,55 +82,55 @@ class World(msgspec.Struct, frozen=True):
                 found += [f"{kind}/{item.metadata.name}" for item in items]
         return found
 
-    async def until_nothing_is_left(self, *, timeout_s: float = 60) -> None:
-        """Wait until nothing is left of any job; raises ``AssertionError`` with what is."""
-        left = await self.left()
+    async def until_no_objects_remain(self, *, timeout_s: float = 60) -> None:
+        """Wait until no objects remain; raises ``AssertionError`` with the remaining ones."""
+        left = await self.remaining_objects()
         try:
             async with asyncio.timeout(timeout_s):
                 while left:
                     await asyncio.sleep(0.3)
-                    left = await self.left()
+                    left = await self.remaining_objects()
         except TimeoutError:
             raise AssertionError(f"left after {timeout_s:g} s: {left[:20]}") from None
 
 
 @asynccontextmanager
-async def world_on(
+async def chaos_system_on(
     cluster: Cluster,
     folder: Path,
     *,
     copies: Mapping[str, int] | None = None,
     is_direct: bool = False,
     **settings: str,
-) -> AsyncGenerator[World]:
-    """A world on ``cluster``, past the front where it ``is_direct``.
+) -> AsyncGenerator[ChaosSystem]:
+    """Start the system on ``cluster``, without the fault proxy if ``is_direct``.
 
     ``settings`` are those of the services (``kube_timeout_seconds="3"``).
     """
     environ = {**os.environ, **{f"MUSTER_{name.upper()}": value for name, value in settings.items()}}
     await cluster.create_namespace(NAMESPACE)
     async with AsyncExitStack() as stack:
-        front = await stack.enter_async_context(Front.before(cluster, folder / "front"))
-        history = await stack.enter_async_context(History.kept(cluster))
+        proxy = await stack.enter_async_context(FaultProxy.before(cluster, folder / "proxy"))
+        history = await stack.enter_async_context(PodHistory.kept(cluster))
         options = LocalOptions(
-            kubeconfig=cluster.kubeconfig if is_direct else front.kubeconfig,
+            kubeconfig=cluster.kubeconfig if is_direct else proxy.kubeconfig,
             workdir=folder,
             environ=environ,
             copies=copies or {},
-            # Who plays the cluster is not to starve them: they would be somewhere else.
+            # The simulated cluster must not starve the services, which would be on other machines.
             gives_way=False,
         )
         system = await stack.enter_async_context(LocalSystem(folder / "data", options))
         muster = await stack.enter_async_context(AsyncClient(system.address))
         try:
-            yield World(cluster, front, history, system, muster)
+            yield ChaosSystem(cluster, proxy, history, system, muster)
         except BaseException:
             print(system.log_text()[-_LAST_WORDS:])
             raise
 
 
-async def persist(ask: Callable[[], Awaitable[T]], *, within_s: float = _PERSISTENCE_S * 4) -> T:
-    """Every call can be repeated, and a user whose service is away for a moment repeats it."""
+async def retry(ask: Callable[[], Awaitable[T]], *, within_s: float = _PERSISTENCE_S * 4) -> T:
+    """Repeat a call while the service is unavailable; all calls are idempotent."""
     async with asyncio.timeout(within_s):
         while True:
             try:
@@ -149,7 +149,7 @@ def gang(
     run_for: str = "1s",
     framework: str = "pytorch",
 ) -> str:
-    """A job whose pods kwok plays and that leaves none behind; ``run_for`` empty: they run until they are stopped."""
+    """A job with simulated pods that are deleted at its end; with an empty ``run_for`` they run until they are stopped."""
     resources: dict[str, object] = {"cpu": cpu, "memory": "64Mi", **({"gpu": gpus} if gpus else {})}
     role: dict[str, object] = {
         "image": "localhost/none:1",
@@ -169,6 +169,6 @@ def gang(
 
 
 def phases(jobs: Sequence[Job]) -> dict[str, int]:
-    """How many jobs have each phase, by name."""
+    """The number of jobs by phase."""
     names = [job_pb2.Phase.Name(job.status.phase) for job in jobs]
     return {name: names.count(name) for name in names}

@@ -1,4 +1,4 @@
-"""Kubernetes runtimes on a real API server, with the words that the tests are written in."""
+"""Kubernetes runtimes on a real API server, and helpers for launches, observations and objects."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ from muster_runtimes.kubernetes import (
 )
 from muster_runtimes.kubernetes.objects import Pod
 from muster_testing.cluster import Cluster
+from muster_testing.cluster.images import PYTHON_IMAGE
 from muster_testing.cluster.views import Named
 
 Found = TypeVar("Found")
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 MEMBERS_AT_FIRST = b'{"attempt":1,"generation":1,"members":{}}'
 KWOK = "kwok.muster.dev/"
 
@@ -65,8 +66,8 @@ class _Owned(msgspec.Struct, frozen=True):
     metadata: _OwnedMetadata
 
 
-class KubeRoom:
-    """One namespace of one cluster, and a pool of its own."""
+class KubernetesHarness:
+    """Kubernetes runtimes in one namespace of a cluster, with their own pool."""
 
     def __init__(self, *, cluster: Cluster, namespace: str, path: Path) -> None:
         self.cluster = cluster
@@ -80,7 +81,7 @@ class KubeRoom:
     async def runtime(
         self, *, partitions: int = PARTITIONS, **options: object
     ) -> AsyncGenerator[KubernetesRuntime]:
-        """A runtime that looks after every partition, or the first ``partitions``."""
+        """Run a runtime that owns all partitions, or the first ``partitions``."""
         credentials = Credentials(kubeconfig=self.kubeconfig)
         await credentials.load()
         api = ApiClient(credentials=credentials, limits=RateLimiter(in_flight=16, per_second=0))
@@ -92,7 +93,7 @@ class KubeRoom:
         )
         task = asyncio.create_task(runtime.run())
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 for partition in range(partitions):
                     await runtime.acquire_partition(partition)
             yield runtime
@@ -102,7 +103,7 @@ class KubeRoom:
             await api.aclose()
 
     def job(self, *, workers: int = 1, framework: Framework = Framework.PLAIN, **played: str) -> Job:
-        """A job named ``mnist``; ``played`` says what kwok makes of its pods (``run_for="1s"``)."""
+        """A job named ``mnist``; ``played`` are kwok annotations of its pods (``run_for="1s"``)."""
         annotations = {KWOK + key.replace("_", "-"): value for key, value in played.items()}
         template = Template(
             image="localhost/none:1",
@@ -118,7 +119,7 @@ class KubeRoom:
         return ReplicaId(job_id=self.job_id, attempt=attempt, role="worker", index=index, restart=restart)
 
     async def prepare(self, runtime: KubernetesRuntime, job: Job) -> None:
-        """What comes before the first start."""
+        """Register the job and write its members."""
         runtime.register_job(self.job_id, job)
         await runtime.write_members(self.job_id, MEMBERS_AT_FIRST)
 
@@ -156,8 +157,8 @@ class KubeRoom:
         replica: ReplicaId,
         holds: Callable[[Observation], bool],
     ) -> Observation:
-        """The first observation of the replica that ``holds``."""
-        async with asyncio.timeout(PATIENCE_S):
+        """Wait for an observation of the replica for which ``holds`` is true."""
+        async with asyncio.timeout(TIMEOUT_S):
             while True:
                 for seen in runtime.job_observations(replica.job_id):
                     if seen.replica == replica and holds(seen):
@@ -175,7 +176,7 @@ class KubeRoom:
             return await api.items(f"/api/v1/namespaces/{self.namespace}/pods", Pod)
 
     async def owners(self, pod: Pod) -> list[tuple[str, str]]:
-        """The kind and name of what a pod belongs to."""
+        """Kinds and names of the owners of a pod."""
         async with self.cluster.connect() as api:
             found = await api.items(f"/api/v1/namespaces/{self.namespace}/pods", _Owned)
         (references,) = (
@@ -196,18 +197,27 @@ class KubeRoom:
         return {each.metadata.name for each in found} - {"kube-root-ca.crt"}
 
     async def delete_pod(self, name: str, **query: str) -> None:
-        """As somebody else would, with kubectl."""
+        """Delete a pod like kubectl does."""
         async with self.cluster.connect() as api:
             await api.delete(f"/api/v1/namespaces/{self.namespace}/pods/{name}", **query)
 
     async def until_gone(self, kind: str) -> None:
-        """Wait until there is nothing of a kind in the namespace."""
-        async with asyncio.timeout(PATIENCE_S):
+        """Wait until the namespace has no objects of a kind."""
+        async with asyncio.timeout(TIMEOUT_S):
             while await self.names(kind):
                 await asyncio.sleep(0.1)
 
-    async def until_let_go(self) -> None:
-        """Wait until no pod of the namespace is held."""
-        async with asyncio.timeout(PATIENCE_S):
+    async def until_finalizers_removed(self) -> None:
+        """Wait until no pod of the namespace has a finalizer."""
+        async with asyncio.timeout(TIMEOUT_S):
             while any(pod.metadata.finalizers for pod in await self.pods()):
                 await asyncio.sleep(0.05)
+
+
+def python_job(job: Job, program: str) -> Job:
+    """``job`` with this Python program in every replica."""
+    role = job.roles[0]
+    template = msgspec.structs.replace(
+        role.template, image=PYTHON_IMAGE, command=("python3", "-uc", program), grace_s=2
+    )
+    return msgspec.structs.replace(job, roles=(msgspec.structs.replace(role, template=template),))

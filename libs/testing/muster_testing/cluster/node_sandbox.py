@@ -1,11 +1,12 @@
-"""Keeps a room for a real node, and gives everything back when the test process lets go of it or is gone.
+"""Runs a real node in namespaces, and cleans everything up when the test process ends or is killed.
 
-The room has process, mount and control group namespaces of its own, so that one kill ends all that runs in it, and its mounts
-go with it. What namespaces cannot hold is undone here: the bridge of its pods, the control groups, kernel settings that a kubelet
-changes for the whole machine, and the images on the disk. The test process holds the other end of the standard input; its end,
-even by SIGKILL, is read here as the end of the file.
+The node has its own process, mount and control group namespaces, so that one kill ends all its processes and removes its mounts. The rest
+is undone here: the bridge of its pods, the control groups, kernel settings that the kubelet changes for the whole machine, and the images
+on disk. The test process holds the other end of stdin, whose end signals the end of the test process, even by SIGKILL.
 
-    python -I -S caretaker.py PLAN.json
+    python -I -S node_sandbox.py PLAN.json
+
+This file imports only the standard library.
 """
 
 import json
@@ -20,7 +21,7 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-_PATIENCE_S = 15.0
+_REMOVE_S = 15.0
 _POLL_S = 0.05
 _KERNEL_SETTINGS = (
     *("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"),
@@ -30,38 +31,38 @@ _CPUSET = ("cpuset.cpus", "cpuset.mems")
 
 
 def main(plan_file: Path) -> int:
-    """Keep the room of this plan until the standard input ends; returns the room's exit code where it ended by itself."""
+    """Run the node of a plan until stdin ends; returns the node's exit code if it ended by itself."""
     plan: dict[str, str] = json.loads(plan_file.read_text())
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, _exit)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, Path(plan["folder"]) / "containerd", ignore_errors=True)
         stack.enter_context(_kernel_settings())
         stack.enter_context(_bridge(plan["bridge"], plan["address"]))
         stack.enter_context(_control_groups(plan["name"]))
-        room = stack.enter_context(_room(plan_file))
-        ended = os.pidfd_open(room.pid)
+        node = stack.enter_context(_namespaces(plan_file))
+        ended = os.pidfd_open(node.pid)
         stack.callback(os.close, ended)
         readable, _, _ = select.select([sys.stdin.fileno(), ended], [], [])
-        return (room.wait() or 1) if ended in readable else 0
+        return (node.wait() or 1) if ended in readable else 0
 
 
-def _leave(number: int, frame: object) -> None:
-    """Unwind, so that everything is given back."""
+def _exit(number: int, frame: object) -> None:
+    """Exit through the exit stack, which cleans up."""
     sys.exit(0)
 
 
 @contextmanager
-def _room(plan_file: Path) -> Generator[subprocess.Popen[bytes]]:
-    inside = Path(__file__).with_name("inside.py")
+def _namespaces(plan_file: Path) -> Generator[subprocess.Popen[bytes]]:
+    init = Path(__file__).with_name("node_init.py")
     namespaces = ("--mount", "--pid", "--cgroup", "--fork", "--kill-child=SIGKILL", "--mount-proc")
-    command = ["unshare", *namespaces, sys.executable, "-I", "-S", str(inside), str(plan_file)]
-    room = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    command = ["unshare", *namespaces, sys.executable, "-I", "-S", str(init), str(plan_file)]
+    node = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     try:
-        yield room
+        yield node
     finally:
-        room.kill()
-        room.wait()
+        node.kill()
+        node.wait()
 
 
 @contextmanager
@@ -78,7 +79,7 @@ def _kernel_settings() -> Generator[None]:
 
 @contextmanager
 def _bridge(name: str, address: str) -> Generator[None]:
-    """The network of the pods; it is made before them, because the node has its address there."""
+    """Create the bridge of the pod network, which has the node's address."""
     subprocess.run(["ip", "link", "add", name, "type", "bridge"], check=True)
     try:
         subprocess.run(["ip", "address", "add", address, "dev", name], check=True)
@@ -90,14 +91,14 @@ def _bridge(name: str, address: str) -> Generator[None]:
 
 @contextmanager
 def _control_groups(name: str) -> Generator[None]:
-    """Be in a group of this name in every hierarchy; all that starts from here on is in it or below."""
+    """Move this process, and so its later children, to a control group of this name in every hierarchy."""
     homes = [Path(mount) / name for mount in control_group_mounts()]
     before = _own_groups()
     try:
         for home in homes:
             home.mkdir(exist_ok=True)
             for setting in _CPUSET:
-                # A group of the first version of control groups has no CPUs and takes no process until it is told some.
+                # A cgroup v1 cpuset accepts processes only after its CPUs are set.
                 if (home.parent / setting).exists() and not (home / "cgroup.controllers").exists():
                     (home / setting).write_text((home.parent / setting).read_text())
             (home / "cgroup.procs").write_text(str(os.getpid()))
@@ -110,7 +111,7 @@ def _control_groups(name: str) -> Generator[None]:
 
 
 def control_group_mounts() -> dict[str, str]:
-    """Where the hierarchies of control groups are mounted, with the type (``cgroup`` or ``cgroup2``) and options of each."""
+    """Return the mount points of the control group hierarchies, with type (``cgroup`` or ``cgroup2``) and options."""
     mounts: dict[str, str] = {}
     for line in Path("/proc/self/mounts").read_text().splitlines():
         _, place, kind, options, *_ = line.split()
@@ -120,7 +121,7 @@ def control_group_mounts() -> dict[str, str]:
 
 
 def _own_groups() -> dict[Path, Path]:
-    """In which group this process is, by the mount of each hierarchy."""
+    """Return the control group of this process in each hierarchy, by mount point."""
     groups: dict[Path, Path] = {}
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -135,9 +136,9 @@ def _own_groups() -> dict[Path, Path]:
 
 
 def _remove_groups(home: Path) -> None:
-    """Remove a group and those below; the kernel refuses until the last process of the room is gone."""
-    give_up = time.monotonic() + _PATIENCE_S
-    while home.exists() and time.monotonic() < give_up:
+    """Remove a control group with its children; the kernel refuses until the last process of the node is gone."""
+    deadline = time.monotonic() + _REMOVE_S
+    while home.exists() and time.monotonic() < deadline:
         for folder, _, _ in os.walk(home, topdown=False):
             with suppress(OSError):
                 Path(folder).rmdir()

@@ -1,8 +1,8 @@
-"""The first process of a room: mounts what the room has of its own, starts containerd and the kubelet, and buries the dead.
+"""The first process of a real node: mounts its file systems, starts containerd, the kubelet and a DNS server, and reaps processes.
 
-All paths are short here, since sockets must be: ``/run`` is the room's own, and the node's folder is ``/run/muster``.
+The node has its own ``/run``, and its directory is mounted at ``/run/muster``, because socket paths must be short.
 
-    python -I -S inside.py PLAN.json
+    python -I -S node_init.py PLAN.json
 """
 
 import json
@@ -20,7 +20,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def main(plan_file: Path) -> int:
-    """Run the node until one of its programs ends; returns an exit code."""
+    """Run the node until one of its programs ends, and return an exit code."""
     plan: dict[str, str] = json.loads(plan_file.read_text())
     _mount(plan)
     containerd = _start(plan["containerd"], "--config", str(_HOME / "containerd.toml"), log="containerd")
@@ -37,12 +37,12 @@ def main(plan_file: Path) -> int:
         f"--node-ip={plan['address'].partition('/')[0]}",
         log="kubelet",
     )
-    resolver = _start(
-        sys.executable, "-I", "-S", str(Path(__file__).with_name("names.py")), str(plan_file), log="names"
+    dns_server = _start(
+        sys.executable, "-I", "-S", str(Path(__file__).with_name("dns_server.py")), str(plan_file), log="dns"
     )
-    names = {containerd.pid: "containerd", kubelet.pid: "the kubelet", resolver.pid: "the resolver"}
+    names = {containerd.pid: "containerd", kubelet.pid: "the kubelet", dns_server.pid: "the DNS server"}
     while True:
-        # Whatever loses its parent in here becomes a child of this process.
+        # Orphaned processes of the node become children of this process.
         pid, status = os.wait()
         if pid in names:
             sys.stderr.write(f"{names[pid]} ended with code {os.waitstatus_to_exitcode(status)}\n")
@@ -60,7 +60,7 @@ def _mount(plan: dict[str, str]) -> None:
 
 
 def _remount_control_groups() -> None:
-    """Mount the hierarchies anew: what was mounted outside shows the groups of the whole machine."""
+    """Mount the control group hierarchies again, because the outer mounts show the groups of the whole machine."""
     for line in Path("/proc/self/mounts").read_text().splitlines():
         _, place, kind, options, *_ = line.split()
         if kind == "cgroup":
@@ -87,11 +87,11 @@ def _remount_control_groups() -> None:
 
 
 def _delegate(root: Path) -> None:
-    """Let groups below have controllers: in the second version the group that gives them away may have no processes."""
+    """Enable controllers for child groups: in cgroup v2 a group that delegates controllers may have no processes."""
     controllers = (root / "cgroup.controllers").read_text().split()
     if not controllers:
         return
-    leaf = root / "room"
+    leaf = root / "node"
     leaf.mkdir(exist_ok=True)
     for pid in (root / "cgroup.procs").read_text().split():
         (leaf / "cgroup.procs").write_text(pid)
@@ -110,10 +110,10 @@ def _start(*command: str, log: str) -> subprocess.Popen[bytes]:
 
 
 def _await_socket(containerd: subprocess.Popen[bytes]) -> None:
-    give_up = time.monotonic() + _START_TIMEOUT_S
+    deadline = time.monotonic() + _START_TIMEOUT_S
     while not _SOCKET.exists():
-        if containerd.poll() is not None or time.monotonic() > give_up:
-            sys.exit("containerd did not start: see containerd.log")
+        if containerd.poll() is not None or time.monotonic() > deadline:
+            sys.exit("containerd did not start, see containerd.log")
         time.sleep(_POLL_S)
 
 

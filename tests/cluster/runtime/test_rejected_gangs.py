@@ -1,32 +1,32 @@
-"""Jobs of the whole system of which the API server does not take a member."""
+"""Jobs of the whole system with a pod that the API server rejects."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from runtime_room import KubeRoom
-from test_runtime_system import runs, system_on, tfjob, when
+from kubernetes_harness import KubernetesHarness
+from system_harness import runs, system_on, tfjob, when
 
 from muster_rpc.v1 import job_pb2
 from muster_testing.cluster import Cluster
 
 
 @pytest.fixture
-async def team(cluster: Cluster, room: KubeRoom) -> None:
-    """A node of the test's own."""
-    labels = {"team": room.namespace}
-    await cluster.add_kwok_nodes(1, cpu="8", memory="8Gi", labels=labels, prefix=room.namespace)
+async def team(cluster: Cluster, harness: KubernetesHarness) -> None:
+    """A node for this test."""
+    labels = {"team": harness.namespace}
+    await cluster.add_kwok_nodes(1, cpu="8", memory="8Gi", labels=labels, prefix=harness.namespace)
 
 
 @pytest.mark.usefixtures("team")
-async def test_a_gang_whose_member_is_forbidden_fails_with_the_server_s_words_and_leaves_no_pod(
-    cluster: Cluster, room: KubeRoom, tmp_path: Path
+async def test_a_gang_with_a_forbidden_pod_fails_with_the_servers_message_and_leaves_no_pods(
+    cluster: Cluster, harness: KubernetesHarness, tmp_path: Path
 ) -> None:
     async with cluster.connect() as api:
         labels = {"pod-security.kubernetes.io/enforce": "baseline"}
-        await api.patch(f"/api/v1/namespaces/{room.namespace}", {"metadata": {"labels": labels}})
-    document = tfjob(room.namespace, clean="None")
+        await api.patch(f"/api/v1/namespaces/{harness.namespace}", {"metadata": {"labels": labels}})
+    document = tfjob(harness.namespace, clean="None")
     document = document.replace("nodeSelector:", "hostNetwork: true\n          nodeSelector:")
     async with system_on(cluster, tmp_path) as (_, muster):
         (job,) = await muster.submit(document)
@@ -39,17 +39,17 @@ async def test_a_gang_whose_member_is_forbidden_fails_with_the_server_s_words_an
             'violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)' in refused[0].reason
         )
         assert "violates PodSecurity" in ended.status.reason.message
-        await room.until_gone("pods")
+        await harness.until_gone("pods")
 
 
 @pytest.mark.usefixtures("team")
-async def test_a_gang_that_a_quota_has_no_room_for_goes_back_to_its_queue_and_runs_when_there_is(
-    cluster: Cluster, room: KubeRoom, tmp_path: Path
+async def test_a_gang_over_quota_returns_to_its_queue_and_runs_when_the_quota_allows(
+    cluster: Cluster, harness: KubernetesHarness, tmp_path: Path
 ) -> None:
-    quotas = f"/api/v1/namespaces/{room.namespace}/resourcequotas"
+    quotas = f"/api/v1/namespaces/{harness.namespace}/resourcequotas"
     async with cluster.connect() as api, system_on(cluster, tmp_path) as (_, muster):
         await api.create(quotas, {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "2"}}})
-        (job,) = await muster.submit(tfjob(room.namespace))
+        (job,) = await muster.submit(tfjob(harness.namespace))
         waiting = await when(
             muster,
             job.job_id,

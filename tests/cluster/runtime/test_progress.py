@@ -1,11 +1,11 @@
-"""Programs in real containers say how far they are, by a line of their log."""
+"""Progress lines in the logs of real containers."""
 
 from __future__ import annotations
 
 import asyncio
 
 import msgspec
-from runtime_room import KubeRoom
+from kubernetes_harness import KubernetesHarness
 
 from muster_core.models import Job
 from muster_runtimes import ProgressReport
@@ -13,7 +13,7 @@ from muster_runtimes.kubernetes import KubernetesRuntime
 from muster_testing.cluster.images import PYTHON_IMAGE
 from muster_testing.cluster.node import RealNode
 
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 NOISY = """
 import json, time
@@ -29,7 +29,7 @@ while True:
 
 
 def telling(job: Job, program: str, *, most: int) -> Job:
-    """``job`` with this program, which may have up to ``most`` workers."""
+    """``job`` with this program and at most ``most`` workers."""
     role = job.roles[0]
     template = msgspec.structs.replace(
         role.template, image=PYTHON_IMAGE, command=("python3", "-uc", program), grace_s=1
@@ -39,21 +39,23 @@ def telling(job: Job, program: str, *, most: int) -> Job:
     )
 
 
-async def told(runtime: KubernetesRuntime) -> ProgressReport:
-    """The next thing that is told."""
-    async with asyncio.timeout(PATIENCE_S):
+async def next_report(runtime: KubernetesRuntime) -> ProgressReport:
+    """Wait for the next report."""
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             if found := await runtime.progress():
                 return found[0]
             await asyncio.sleep(0.1)
 
 
-async def test_the_latest_line_of_a_busy_log_is_read(room: KubeRoom, real_node: RealNode) -> None:
-    async with room.runtime() as runtime:
-        await room.launch(runtime, telling(room.job(), NOISY, most=2), room.replica(), node=real_node.name)
-        first, second = await told(runtime), await told(runtime)
+async def test_the_latest_line_of_a_busy_log_is_read(harness: KubernetesHarness, real_node: RealNode) -> None:
+    async with harness.runtime() as runtime:
+        await harness.launch(
+            runtime, telling(harness.job(), NOISY, most=2), harness.replica(), node=real_node.name
+        )
+        first, second = await next_report(runtime), await next_report(runtime)
 
-    assert first.replica == room.replica()
+    assert first.replica == harness.replica()
     assert second.step > first.step
     assert (second.at, second.metrics) == (
         (1000 + second.step) * 1_000_000,
@@ -61,11 +63,13 @@ async def test_the_latest_line_of_a_busy_log_is_read(room: KubeRoom, real_node: 
     )
 
 
-async def test_a_job_whose_size_does_not_change_is_not_asked(room: KubeRoom, real_node: RealNode) -> None:
-    async with room.runtime() as runtime:
-        fixed, other = telling(room.job(), NOISY, most=1), room.replica()
-        await room.launch(runtime, fixed, other, node=real_node.name)
-        async for chunk in runtime.logs(room.job_id, [other], follow=True, tail=None):
+async def test_the_log_of_a_job_of_fixed_size_is_not_read(
+    harness: KubernetesHarness, real_node: RealNode
+) -> None:
+    async with harness.runtime() as runtime:
+        fixed, other = telling(harness.job(), NOISY, most=1), harness.replica()
+        await harness.launch(runtime, fixed, other, node=real_node.name)
+        async for chunk in runtime.logs(harness.job_id, [other], follow=True, tail=None):
             if b"muster-progress" in chunk.data:
                 break
         assert await runtime.progress() == []

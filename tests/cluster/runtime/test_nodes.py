@@ -1,4 +1,4 @@
-"""A cluster's nodes, as a runtime on a real API server tells them; and what becomes of replicas whose node leaves."""
+"""Nodes of a real API server, and replicas whose node is deleted or drained."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
-from runtime_room import PATIENCE_S, KubeRoom
+from kubernetes_harness import TIMEOUT_S, KubernetesHarness
 
 from muster_core.models import Node, ReplicaState, Resources, Taint
 from muster_runtimes.kubernetes import KubernetesRuntime
@@ -18,8 +18,8 @@ from muster_testing.cluster.views import Taint as NodeTaint
 async def until_node(
     runtime: KubernetesRuntime, name: str, holds: Callable[[Node | None], bool]
 ) -> Node | None:
-    """The node as soon as it ``holds``; None for one that is not there."""
-    async with asyncio.timeout(PATIENCE_S):
+    """Wait until ``holds`` is true for the node (None if it does not exist)."""
+    async with asyncio.timeout(TIMEOUT_S):
         async for _ in runtime.node_changes():
             seen = next((node for node in runtime.nodes() if node.name == name), None)
             if holds(seen):
@@ -27,14 +27,14 @@ async def until_node(
     raise AssertionError("the changes of nodes ended")
 
 
-async def test_a_node_is_told_with_what_it_offers_and_whom_it_admits(
-    room: KubeRoom, cluster: Cluster, namespace: str
+async def test_a_node_is_reported_with_its_capacity_and_taints(
+    harness: KubernetesHarness, cluster: Cluster, namespace: str
 ) -> None:
     taint = NodeTaint(key="dedicated", value="train", effect="NoSchedule")
     (name,) = await cluster.add_kwok_nodes(
         1, cpu="8", memory="32Gi", gpus=4, labels={"zone": "a"}, taints=[taint], prefix=namespace
     )
-    async with room.runtime() as runtime:
+    async with harness.runtime() as runtime:
         node = await until_node(runtime, name, lambda node: node is not None and node.ready)
     await cluster.remove_nodes([name])
 
@@ -45,52 +45,54 @@ async def test_a_node_is_told_with_what_it_offers_and_whom_it_admits(
     assert Taint(key="dedicated", value="train", effect="NoSchedule") in node.taints
 
 
-async def test_what_others_use_is_counted_while_they_are_there(room: KubeRoom, node: str) -> None:
+async def test_foreign_usage_is_counted_while_the_pods_exist(harness: KubernetesHarness, node: str) -> None:
     resources = {"requests": {"cpu": "1500m", "memory": "1Gi"}}
     container = {"name": "c", "image": "localhost/none:1", "resources": resources}
     theirs = {"metadata": {"name": "theirs"}, "spec": {"nodeName": node, "containers": [container]}}
-    async with room.cluster.connect() as api, room.runtime() as runtime:
-        # What is of this pool is the scheduler's to count.
-        await room.launch(runtime, room.job(), room.replica(), node=node)
-        await api.create(f"/api/v1/namespaces/{room.namespace}/pods", theirs)
+    async with harness.cluster.connect() as api, harness.runtime() as runtime:
+        # The scheduler counts the pods of this pool.
+        await harness.launch(runtime, harness.job(), harness.replica(), node=node)
+        await api.create(f"/api/v1/namespaces/{harness.namespace}/pods", theirs)
         used = await until_node(runtime, node, lambda seen: seen is not None and seen.foreign.cpu > 0)
         assert used is not None
         assert (used.foreign, used.pods) == (Resources(cpu=1500, memory=2**30), 109)
-        await room.delete_pod("theirs")
+        await harness.delete_pod("theirs")
         await until_node(runtime, node, lambda seen: seen is not None and seen.foreign == Resources())
 
 
-async def test_a_cordoned_node_is_told(room: KubeRoom, node: str) -> None:
-    async with room.cluster.connect() as api, room.runtime() as runtime:
+async def test_a_cordoned_node_is_unschedulable(harness: KubernetesHarness, node: str) -> None:
+    async with harness.cluster.connect() as api, harness.runtime() as runtime:
         await api.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
         await until_node(runtime, node, lambda seen: seen is not None and seen.unschedulable)
 
 
-async def test_a_replica_whose_node_is_scrapped_is_placed_elsewhere(
-    room: KubeRoom, cluster: Cluster, namespace: str
+async def test_a_replica_on_a_deleted_node_is_rejected(
+    harness: KubernetesHarness, cluster: Cluster, namespace: str
 ) -> None:
     (name,) = await cluster.add_kwok_nodes(1, cpu="8", memory="32Gi", prefix=f"{namespace}-x")
-    async with room.runtime() as runtime:
-        await room.launch(runtime, room.job(), room.replica(), node=name)
-        await room.running(runtime, room.replica())
+    async with harness.runtime() as runtime:
+        await harness.launch(runtime, harness.job(), harness.replica(), node=name)
+        await harness.running(runtime, harness.replica())
         await cluster.remove_nodes([name])
-        # The control plane's garbage collector would take a minute; an administrator is quicker.
-        await room.delete_pod("mnist-worker-0", gracePeriodSeconds="1")
-        end = await room.ended(runtime, room.replica())
+        # Delete the pod now; the garbage collector would take a minute.
+        await harness.delete_pod("mnist-worker-0", gracePeriodSeconds="1")
+        end = await harness.ended(runtime, harness.replica())
         assert end.state is ReplicaState.REJECTED
 
-        runtime.confirm_recorded(room.job_id, [room.replica()])
-        await room.until_gone("pods")
+        runtime.confirm_recorded(harness.job_id, [harness.replica()])
+        await harness.until_gone("pods")
 
 
-async def test_a_drain_is_told_by_its_name(room: KubeRoom, node: str) -> None:
-    async with room.cluster.connect() as api, room.runtime() as runtime:
-        await room.launch(runtime, room.job(), room.replica(), node=node)
-        await room.running(runtime, room.replica())
+async def test_a_drained_replica_has_the_eviction_as_its_reason(
+    harness: KubernetesHarness, node: str
+) -> None:
+    async with harness.cluster.connect() as api, harness.runtime() as runtime:
+        await harness.launch(runtime, harness.job(), harness.replica(), node=node)
+        await harness.running(runtime, harness.replica())
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "mnist-worker-0"}}
-        # The answer is no object, but a status.
+        # The response is a status.
         with suppress(msgspec.ValidationError):
-            await api.create(f"/api/v1/namespaces/{room.namespace}/pods/mnist-worker-0/eviction", eviction)
-        end = await room.ended(runtime, room.replica())
+            await api.create(f"/api/v1/namespaces/{harness.namespace}/pods/mnist-worker-0/eviction", eviction)
+        end = await harness.ended(runtime, harness.replica())
     assert end.state is ReplicaState.REJECTED
     assert "EvictionByEvictionAPI" in end.reason
