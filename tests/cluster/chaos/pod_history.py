@@ -1,7 +1,6 @@
 """The history of every pod as the API server stored it, ordered by resource version, and checks on it.
 
-Nothing that Muster says of itself is asked: who was on which node when is the fold of what the API server has stored. Only when a gang
-was placed is in Muster's log alone.
+The checks use only what the API server has stored, not Muster's own reports. Only the times of placements come from the scheduler's log.
 """
 
 from __future__ import annotations

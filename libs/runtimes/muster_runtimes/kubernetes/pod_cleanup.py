@@ -1,6 +1,6 @@
 """How pods go: unwanted pods are deleted, and the finalizer of an ended pod is removed after its end is recorded and its log archived.
 
-Until then the finalizer keeps a deleted pod, whoever deletes it, so that no end goes unobserved.
+Until then the finalizer keeps a deleted pod, even if another client deletes it, so that no end goes unobserved.
 """
 
 from __future__ import annotations
