@@ -9,9 +9,9 @@ from muster_core.scheduling.explain import (
     Explanation,
     Remedy,
     RemedyKind,
-    ReplicaChange,
     RoleSize,
     RuledOut,
+    SizeChange,
     remedy_text,
 )
 from muster_core.scheduling.pool import PoolState
@@ -49,11 +49,11 @@ __all__ = [
     "QueueTree",
     "Remedy",
     "RemedyKind",
-    "ReplicaChange",
     "Reservation",
     "Resize",
     "RoleSize",
     "RuledOut",
+    "SizeChange",
     "Wait",
     "change_queues",
     "holds_allocation",

@@ -64,17 +64,9 @@ class CycleResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SchedulingCycle:
-    """A scheduling cycle. Use it once.
+    """A scheduling cycle at ``now`` (µs). Use it once.
 
-    Args:
-        index: The pool.
-        requests: Manual sizes and scale proposals.
-        feasible: Which gangs the empty pool could hold, as far as known.
-        reported_at: When each job got its last reason (µs), by job id.
-        runtime_estimates: How long jobs are expected to run.
-        reservation_cache: The reservations of the cycle before.
-        now: The instant of the cycle (µs).
-        diagnosis_interval_us: See ``diagnose``.
+    ``reported_at`` is when each job got its last reason (µs), by job id; for ``diagnosis_interval_us`` see ``diagnose``.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from muster_core.events import CapacityChanged, JobPlaced, JobResized, JobWaitin
 from muster_core.lifecycle import apply_event
 from muster_core.models import JobRecord, Problem, QueueSpec
 from muster_core.scheduling.cycle import SchedulingCycle
-from muster_core.scheduling.explain import DIAGNOSIS_US_PER_CLASS, Explainer, Explanation
+from muster_core.scheduling.explain import DIAGNOSIS_US_PER_CLASS, Explanation, JobExplainer
 from muster_core.scheduling.placement import Gang, Snapshot, gang_of
 from muster_core.scheduling.queues import (
     QueueReport,
@@ -212,7 +212,7 @@ class PoolState:
 
     def explain(self, job_id: str) -> Explanation | None:
         """Explain a job as of the last cycle, or return None if it is unknown or settled."""
-        return Explainer(
+        return JobExplainer(
             index=self._index,
             reservations=self._reservations,
             reserved_since=self._reserved_since,

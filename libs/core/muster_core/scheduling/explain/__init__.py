@@ -11,20 +11,20 @@ from muster_core.scheduling.explain.diagnosis import (
     WaitReports,
     diagnose,
 )
-from muster_core.scheduling.explain.explanation import Explainer, Explanation, RoleSize, RuledOut
-from muster_core.scheduling.explain.remedies import Remedy, RemedyKind, ReplicaChange, remedy_text
+from muster_core.scheduling.explain.explanation import Explanation, JobExplainer, RoleSize, RuledOut
+from muster_core.scheduling.explain.remedies import Remedy, RemedyKind, SizeChange, remedy_text
 
 __all__ = [
     "DIAGNOSIS_US_PER_CLASS",
     "Diagnoses",
-    "Explainer",
     "Explanation",
+    "JobExplainer",
     "NoFit",
     "Remedy",
     "RemedyKind",
-    "ReplicaChange",
     "RoleSize",
     "RuledOut",
+    "SizeChange",
     "WaitReports",
     "diagnose",
     "remedy_text",

@@ -102,17 +102,10 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-class Explainer:
-    """Explains jobs as of the last scheduling cycle.
+class JobExplainer:
+    """Explains jobs as of the last scheduling cycle, which ran at ``now`` (µs).
 
-    Args:
-        index: The jobs and nodes.
-        reservations: The reservations of the last cycle, by job id.
-        reserved_since: When each of them began (µs), by job id.
-        runtime_estimates: How long jobs are expected to run.
-        reservation_cache: The plan of the last cycle.
-        feasible: Which gangs the empty pool could hold, as far as known.
-        now: The instant of the last cycle (µs).
+    ``reservations`` are those of that cycle, ``reserved_since`` (µs) is when each of them began, both by job id.
     """
 
     def __init__(

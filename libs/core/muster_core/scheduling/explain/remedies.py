@@ -61,7 +61,7 @@ class RemedyKind(StrEnum):
     """Resume the suspended job."""
 
 
-class ReplicaChange(msgspec.Struct, frozen=True, kw_only=True):
+class SizeChange(msgspec.Struct, frozen=True, kw_only=True):
     """``role`` of the running job ``job`` (empty: of the waiting job itself) has ``after`` instead of ``before`` replicas."""
 
     job: str = ""
@@ -82,7 +82,7 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
     #: By resource, in milli-CPU, milli-GPU, bytes or units.
     amounts: dict[str, int] = {}
-    replicas: tuple[ReplicaChange, ...] = ()
+    replicas: tuple[SizeChange, ...] = ()
     #: A constraint of placement, such as ``NodeSelector``.
     constraint: str = ""
     #: What the constraint names: taints, labels or a topology key.
@@ -101,9 +101,7 @@ def remedy_text(remedy: Remedy) -> str:
 def remedies_for(reason: Reason, queue: str) -> tuple[Remedy, ...]:
     """Return the remedies for a ``reason`` other than missing capacity, the nearest first; empty if only time helps.
 
-    Args:
-        reason: Why the job waits.
-        queue: The queue of the job, or the one that it names if that is unknown.
+    ``queue`` is the queue of the job, or the one that it names if that is unknown.
     """
     match reason.code:
         case reasons.NO_SUCH_QUEUE:
@@ -201,8 +199,8 @@ def _more(remedy: Remedy) -> str:
     return " and ".join(text.replace(" ", " more ", 1) for text in _amounts(remedy))
 
 
-def _shrunk_jobs(changes: tuple[ReplicaChange, ...]) -> str:
-    by_job: dict[str, list[ReplicaChange]] = {}
+def _shrunk_jobs(changes: tuple[SizeChange, ...]) -> str:
+    by_job: dict[str, list[SizeChange]] = {}
     for change in changes:
         by_job.setdefault(change.job, []).append(change)
     if len(by_job) > _JOBS_NAMED:

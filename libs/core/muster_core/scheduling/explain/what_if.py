@@ -15,7 +15,7 @@ import msgspec
 
 from muster_core.events import Assignment
 from muster_core.models import GPU_MILLI, JobRecord, Node, Toleration
-from muster_core.scheduling.explain.remedies import Remedy, RemedyKind, ReplicaChange
+from muster_core.scheduling.explain.remedies import Remedy, RemedyKind, SizeChange
 from muster_core.scheduling.placement import Gang, Placement, Shortfall, Snapshot, find_room, place
 from muster_core.scheduling.placement.admission import (
     NODE_AFFINITY,
@@ -105,12 +105,7 @@ class WhatIfTrial:
 
 
 class WhatIf:
-    """Finds remedies for a waiting job by ``trial``.
-
-    Args:
-        trial: Tries gangs on the pool.
-        contested: Whether other jobs wait that may take freed capacity first.
-    """
+    """Finds remedies for a waiting job by ``trial``; ``contested`` is whether other jobs may take freed capacity first."""
 
     def __init__(self, trial: WhatIfTrial, *, contested: bool) -> None:
         self._trial = trial
@@ -175,7 +170,7 @@ class WhatIf:
         for one in self._smaller.replicas:
             number[one.role] += 1
         changes = tuple(
-            ReplicaChange(role=role.name, before=role.replicas, after=number[role.name])
+            SizeChange(role=role.name, before=role.replicas, after=number[role.name])
             for role in self._gang.roles
             if number[role.name] < role.replicas
         )
@@ -273,15 +268,9 @@ class NodeShortage(NamedTuple):
 
 
 def nearest_shortage(wanted: Wanted, snapshot: Snapshot, excluded: Container[str]) -> NodeShortage | None:
-    """Return the node that lacks least for all of ``wanted`` at once (the nearest miss).
+    """Return the node, other than ``excluded``, that lacks least for all of ``wanted`` at once (the nearest miss).
 
-    Args:
-        wanted: The replicas.
-        snapshot: The nodes.
-        excluded: Names of nodes to leave out.
-
-    Returns:
-        None if no node is feasible for all of them, or more of its resources would not help.
+    None if no node is feasible for all of them, or more of its resources would not help.
     """
     field = Field(snapshot, (slot for slot, _ in wanted))
     numbers = set(field.numbers.values())
@@ -398,7 +387,7 @@ class ShrinkSearch:
         self._trial = trial
         self._transaction = trial.transaction
 
-    def changes(self) -> tuple[ReplicaChange, ...]:
+    def changes(self) -> tuple[SizeChange, ...]:
         """Return by how much which jobs have to shrink; empty if shrinking does not help."""
         by_job = self._surplus()
         needed = self._needed([unit for units in by_job for unit in units])
@@ -463,7 +452,7 @@ def _above_minimum(record: JobRecord) -> int:
     return len(record.replicas) - sum(role.min for role in roles)
 
 
-def _changes(needed: Sequence[ExpectedRelease]) -> tuple[ReplicaChange, ...]:
+def _changes(needed: Sequence[ExpectedRelease]) -> tuple[SizeChange, ...]:
     removed: dict[tuple[str, str, str], int] = {}
     records: dict[str, JobRecord] = {}
     for unit in needed:
@@ -472,9 +461,7 @@ def _changes(needed: Sequence[ExpectedRelease]) -> tuple[ReplicaChange, ...]:
             key = (unit.record.name or job_id, role, job_id)
             removed[key] = removed.get(key, 0) + 1
     return tuple(
-        ReplicaChange(
-            job=name, role=role, before=(size := size_of(records[job_id], role)), after=size - number
-        )
+        SizeChange(job=name, role=role, before=(size := size_of(records[job_id], role)), after=size - number)
         for (name, role, job_id), number in sorted(removed.items())
     )
 

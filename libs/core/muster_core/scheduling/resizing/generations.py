@@ -24,12 +24,7 @@ def size_within_limits(
 ) -> int:
     """Return the largest size up to ``target`` that the limits of the job's queue allow for a role.
 
-    Args:
-        record: The job.
-        role: The name of the role.
-        target: The desired size.
-        transaction: The usage of the queues.
-        size: The number of replicas that the usage includes; by default the present size.
+    ``size`` is the number of replicas that the usage of the queue includes, by default the present size.
     """
     known = record.job.role(role) if record.job else None
     if known is None:
@@ -134,12 +129,9 @@ def replace_lost_replicas(record: JobRecord, transaction: Transaction) -> Resize
 
 
 def handle_start_timeout(record: JobRecord, default_s: int, now: int) -> Resize | Evict:
-    """Remove added replicas that did not start in time, or evict a gang that cannot run without the late replicas.
+    """Remove added replicas that are overdue at ``now`` (µs), or evict a gang that cannot run without them.
 
-    Args:
-        record: A job with replicas that are overdue.
-        default_s: The start time-out of jobs that do not specify one.
-        now: The instant (µs).
+    ``default_s`` is the start time-out of jobs that do not specify one.
     """
     timeout_s = start_timeout_of(record, default_s)
     is_running = record.phase is Phase.RUNNING

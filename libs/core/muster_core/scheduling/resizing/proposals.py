@@ -197,16 +197,9 @@ def required_donations(
     transaction: Transaction,
     reservations: Reservations,
 ) -> dict[str, tuple[ReplicaRef, ...]] | None:
-    """Return which of the proposed replicas must go for a waiting job to start, by donor.
+    """Return which replicas the donors in ``proposals`` must lose for a waiting job to start, by donor.
 
-    Args:
-        job_id: The beneficiary.
-        proposals: The donors, and what each of them should lose.
-        transaction: The open transaction of the cycle.
-        reservations: The reservations of the cycle.
-
-    Returns:
-        None if the beneficiary is not waiting for that, or would not start.
+    None if the beneficiary ``job_id`` is not waiting for that, or would not start.
     """
     if (
         job_id in transaction.decided

@@ -28,12 +28,7 @@ _NOTHING: Mapping[AllocationKey, Allocation] = {}
 def allocations_of(
     record: JobRecord, known: Mapping[AllocationKey, Allocation] = _NOTHING
 ) -> dict[AllocationKey, Allocation]:
-    """Return what the replicas of ``record`` hold, terminating ones included.
-
-    Args:
-        record: The job.
-        known: Earlier allocations of the same job spec, which are used again where they still hold.
-    """
+    """Return what the replicas of ``record`` hold, terminating ones included; ``known`` allocations are used again."""
     if record.job is None:
         return {}
     allocations: dict[AllocationKey, Allocation] = {}
@@ -196,9 +191,7 @@ def surplus(
 ) -> Iterator[tuple[ReplicaRef, Allocations]]:
     """Yield the replicas above the minimum that may be removed one after the other, the newest first.
 
-    Args:
-        record: The job; one that may not be resized has no surplus.
-        allocations: What it holds.
+    ``allocations`` are those of the job. A job that is not resizable has no surplus.
     """
     if not resizable(record) or record.job is None:
         return

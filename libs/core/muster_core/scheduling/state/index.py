@@ -29,12 +29,7 @@ _WITHOUT_REPLICAS = WAITING_PHASES | {Phase.SUSPENDED}
 
 
 class PoolIndex:
-    """The unsettled records of a pool, indexed.
-
-    Args:
-        snapshot: The nodes; the index allocates on them.
-        start_timeout_s: How long a gang may take to start if its job does not specify it, 0 for no limit.
-    """
+    """The unsettled records of a pool, indexed; what they hold is allocated on ``snapshot``."""
 
     def __init__(self, snapshot: Snapshot, *, start_timeout_s: int = 0) -> None:
         self.snapshot = snapshot
@@ -221,10 +216,7 @@ def violations(
 ) -> list[str]:
     """Return every invariant of the pool that does not hold, in words. Tests check them, production counts them.
 
-    Args:
-        index: The pool.
-        shrunk_nodes: Nodes whose capacity shrank below what was allocated; they may be over their capacity.
-        lowered_queues: Queues whose limit was set below their usage; they may be over it.
+    ``shrunk_nodes`` shrank below what was allocated, and ``lowered_queues`` got a limit below their usage: both may be over.
     """
     found = [
         f"node {name} is over its capacity" for name in index.snapshot.overfull() if name not in shrunk_nodes

@@ -109,13 +109,7 @@ Instruction = Place | Resize | Evict | Wait
 
 
 class Transaction:
-    """Tentative changes of the pool at ``now`` (µs).
-
-    Args:
-        index: The pool.
-        feasible: Which gangs the empty pool could hold; filled as they are asked for.
-        now: The instant of the cycle (µs).
-    """
+    """Tentative changes of the pool at ``now`` (µs); ``feasible`` collects which gangs the empty pool could hold."""
 
     def __init__(self, *, index: PoolIndex, feasible: dict[Gang, bool], now: int) -> None:
         self.index = index

@@ -32,6 +32,11 @@ def gpus(number: int) -> Resources:
         ),
         ([QueueSpec(name="a"), QueueSpec(name="default", parent="a")], ["Conflict default.parent"]),
         ([QueueSpec(name="a", weight=0)], ["OutOfRange a.weight"]),
+        ([QueueSpec(name=f"q{number}") for number in range(1001)], ["TooLarge q999.name"]),
+        (
+            [QueueSpec(name=f"q{n + 10}", parent=f"q{n + 9}" if n else "") for n in range(17)],
+            ["TooDeep q26.parent"],
+        ),
         ([QueueSpec(name="a", starvation_after_s=-1)], ["OutOfRange a.starvation_after_s"]),
         (
             [QueueSpec(name="a", guaranteed=gpus(4), limit=ResourceLimits(gpu=3000))],
