@@ -65,7 +65,7 @@ def queue_limit(queue: str, resource: str, *, limit: int, used: int, needed: int
     )
     if needed > limit:
         message += "; the job alone exceeds the limit"
-    numbers = {f"limit.{resource}": limit, f"held.{resource}": used, f"needed.{resource}": needed}
+    numbers = {f"limit.{resource}": limit, f"used.{resource}": used, f"needed.{resource}": needed}
     return Reason(code=QUEUE_LIMIT, message=message, numbers=numbers)
 
 

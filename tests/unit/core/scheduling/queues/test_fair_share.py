@@ -28,7 +28,7 @@ def test_a_job_over_the_limit_waits_with_the_numbers(pool: ScenarioPool) -> None
         "QueueLimit",
         "queue a is limited to 3 GPU: 2 in use, 2 more needed",
     )
-    assert reason.numbers == {"limit.gpu": 3000, "held.gpu": 2000, "needed.gpu": 2000}
+    assert reason.numbers == {"limit.gpu": 3000, "used.gpu": 2000, "needed.gpu": 2000}
     assert pool.state.capacity(pool.now).waiting_feasible == 0
     explanation = pool.explain("y")
     assert remedy_text(explanation.remedies[0]) == "would start now with the limit of queue a raised to 4 GPU"
