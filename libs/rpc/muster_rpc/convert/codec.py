@@ -115,8 +115,10 @@ class Codec(Generic[StructT, MessageT]):
         self._struct, self._message = struct, message
         self._written, self._read = table.written, table.read
         self._absent: Values = dict(table.absent)
-        self._writers: list[tuple[str, Writer | None]] = []
-        self._readers: dict[int, tuple[str, Reader | None]] = {}
+        # With the struct's default and its message: a default that nobody replaced is converted once.
+        self._writers: list[tuple[str, Writer | None, object, Message | None]] = []
+        # The field's name in problems follows; empty for readers that report none.
+        self._readers: dict[FieldDescriptor, tuple[str, Reader | None, str]] = {}
         attributes: list[str] = []
         for field in msgspec.structs.fields(struct):
             if field.name in table.omitted:
@@ -130,8 +132,10 @@ class Codec(Generic[StructT, MessageT]):
                 raise TypeError(f"{message.DESCRIPTOR.full_name} has no field {name} of {struct.__name__}")
             write, read = codecs.field(field.type, fields[name])
             attributes.append(field.name)
-            self._writers.append((name, write))
-            self._readers[fields[name].number] = (field.name, read)
+            usual = field.default
+            written = write(usual) if write is not None and isinstance(usual, msgspec.Struct) else None
+            self._writers.append((name, write, usual, written))
+            self._readers[fields[name]] = (field.name, read, "" if read in _UNCHECKED else name)
             if field.required and field.name not in self._absent:
                 self._absent[field.name] = _zero(field.type)
         get = attrgetter(*attributes)
@@ -146,10 +150,12 @@ class Codec(Generic[StructT, MessageT]):
             ValueError: A number does not fit in its field.
         """
         values: Values = more
-        for (name, write), item in zip(self._writers, self._get(value), strict=True):
+        for (name, write, usual, default), item in zip(self._writers, self._get(value), strict=True):
             if write is None:
                 if item:
                     values[name] = item
+            elif default is not None and item is usual:
+                values[name] = default
             elif (written := write(item)) is not None:
                 values[name] = written
         if self._written is not None:
@@ -159,13 +165,17 @@ class Codec(Generic[StructT, MessageT]):
     def from_proto(self, message: MessageT, problems: SpecProblems | None = None, path: str = "") -> StructT:
         """The struct of a message; a field that is not set has the struct's default. Invalid values are added to ``problems``."""
         problems = problems or SpecProblems()
-        values = self._absent.copy()
+        values, readers = self._absent.copy(), self._readers
         for field, item in message.ListFields():
-            attribute, read = self._readers.get(field.number, ("", None))
-            if read is not None:
-                item = read(item, problems, f"{path}.{field.name}" if path else field.name)  # noqa: PLW2901
-            if attribute and item is not None:
+            if (known := readers.get(field)) is None:
+                continue
+            attribute, read, name = known
+            if read is None:
                 values[attribute] = item
+                continue
+            place = f"{path}.{name}" if path and name else name
+            if (value := read(item, problems, place)) is not None:
+                values[attribute] = value
         if self._read is not None:
             self._read(message, values)
         return self._struct(**values)
@@ -202,7 +212,7 @@ class Codecs:
 
     def field(self, type_: Any, field: FieldDescriptor) -> tuple[Writer | None, Reader | None]:
         """How one field is written and read; None for a value that is the same on both sides, and is left out where it is 0 or empty."""
-        type_ = _without_none(type_)
+        optional, type_ = type_, _without_none(type_)
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             return self._map(type_, field.message_type)
         if field.is_repeated:
@@ -210,6 +220,8 @@ class Codecs:
         write, read = self._single(type_, field)
         if write is None and field.has_presence:
             return _same, None
+        if write is not None and field.message_type is not None and type_ is not optional:
+            return (lambda value: None if value is None else write(value)), read
         return write, read
 
     def _single(self, type_: Any, field: FieldDescriptor) -> tuple[Writer | None, Reader | None]:
@@ -220,21 +232,22 @@ class Codecs:
             return None, None
         match field.message_type.full_name:
             case "google.protobuf.Timestamp":
-                return timestamp_to_proto, lambda value, _problems, _path: micros_from_proto(value)
+                return timestamp_to_proto, _read_micros
             case "google.protobuf.Duration":
                 return duration_to_proto, _read_seconds
             case "google.protobuf.Struct":
                 return json_to_proto, json_from_proto
             case _:
                 codec = self.codec(type_, _message_class(field.message_type))
-                return lambda value: None if value is None else codec.to_proto(value), codec.from_proto
+                return codec.to_proto, codec.from_proto
 
     def _repeated(self, type_: Any, field: FieldDescriptor) -> tuple[Writer | None, Reader]:
         write, read = self._single(typing.get_args(type_)[0], field)
 
+        if read is None:
+            return None, _read_tuple
+
         def read_all(values: Any, problems: SpecProblems, path: str) -> tuple[Any, ...]:
-            if read is None:
-                return tuple(values)
             items = (read(value, problems, f"{path}[{index}]") for index, value in enumerate(values))
             return tuple(item for item in items if item is not None)
 
@@ -246,7 +259,7 @@ class Codecs:
         value_field = entry.fields_by_name["value"]
         write, read = self._single(typing.get_args(type_)[1], value_field)
         if write is None or read is None:
-            return None, lambda values, _problems, _path: dict(values)
+            return None, _read_dict
         return (
             lambda values: {key: write(value) for key, value in values.items()},
             lambda values, problems, path: {
@@ -344,6 +357,22 @@ def _number(number: float, problems: SpecProblems, path: str) -> int | float:
 
 def _same(value: Any) -> Any:
     return value
+
+
+def _read_micros(value: timestamp_pb2.Timestamp, _problems: SpecProblems, _path: str) -> int:
+    return micros_from_proto(value)
+
+
+def _read_tuple(values: Any, _problems: SpecProblems, _path: str) -> tuple[Any, ...]:
+    return tuple(values)
+
+
+def _read_dict(values: Any, _problems: SpecProblems, _path: str) -> dict[Any, Any]:
+    return dict(values)
+
+
+_UNCHECKED = (_read_micros, _read_tuple, _read_dict)
+"""Readers that report no problems."""
 
 
 def _without_none(type_: Any) -> Any:

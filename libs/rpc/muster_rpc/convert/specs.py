@@ -21,6 +21,7 @@ from muster_core.models import (
     ReplicaState,
     ResourceLimits,
     Resources,
+    RestartPolicy,
     Role,
 )
 from muster_rpc.convert.codec import Codecs, SpecProblems, Table, Texts, Values
@@ -43,21 +44,22 @@ class SpecError(ValueError):
         self.problems = tuple(problems)
 
 
-def _read_role(message: job_pb2.Role, values: Values) -> None:
-    replicas = message.replicas if message.HasField("replicas") else 1
-    values["replicas"] = replicas
-    values["min"] = message.min if message.HasField("min") else replicas
-    values["max"] = message.max if message.HasField("max") else replicas
+def _read_role(_: job_pb2.Role, values: Values) -> None:
+    replicas = values["replicas"]
+    if values["min"] is None:
+        values["min"] = replicas
+    if values["max"] is None:
+        values["max"] = replicas
 
 
 def _read_job(message: job_pb2.JobSpec, values: Values) -> None:
-    values["namespace"] = values.get("namespace") or "default"
     policy = values.get("kind", JobKind.BATCH).restart_policy
-    roles: Sequence[Role] = values["roles"]
-    values["roles"] = tuple(
-        role if sent.restart_policy else replace(role, restart_policy=policy)
-        for role, sent in zip(roles, message.roles, strict=True)
-    )
+    if policy is not RestartPolicy.NEVER:
+        roles: Sequence[Role] = values["roles"]
+        values["roles"] = tuple(
+            role if sent.restart_policy else replace(role, restart_policy=policy)
+            for role, sent in zip(roles, message.roles, strict=True)
+        )
 
 
 def _write_processes(options: FrameworkOptions, values: Values) -> None:
@@ -81,7 +83,7 @@ CODECS = Codecs(
     tables={
         Resources: Table(names=_AMOUNTS),
         ResourceLimits: Table(names=_AMOUNTS),
-        Role: Table(read=_read_role),
+        Role: Table(read=_read_role, absent={"replicas": 1, "min": None, "max": None}),
         Job: Table(read=_read_job),
         FrameworkOptions: Table(
             omitted=frozenset({"processes"}), written=_write_processes, read=_read_processes
