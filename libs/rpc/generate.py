@@ -3,8 +3,9 @@
 The proto package is ``muster.v1``, but ``import muster`` is the client library: the modules live in ``muster_rpc.v1`` and only their
 imports are rewritten. Their descriptors keep the names that every other language sees. The other ``PACKAGES`` work the same way.
 
-Usage: ``python libs/rpc/generate.py [--check]``; with ``--check`` nothing is written, ``buf lint`` runs, and the exit code is 1 when the
-committed files differ or the lint fails.
+Usage: ``python libs/rpc/generate.py [--check | --go FOLDER]``; with ``--check`` nothing is written, ``buf lint`` runs, and the exit code is
+1 when the committed files differ or the lint fails. With ``--go`` the Go client goes to ``FOLDER/gen``, by ``proto/buf.gen.yaml``:
+protoc-gen-go and protoc-gen-go-grpc must be on the path.
 """
 
 from __future__ import annotations
@@ -74,11 +75,11 @@ def workspace() -> Generator[Path]:
         yield root
 
 
-def lint() -> bool:
-    """Whether ``buf lint`` accepts ``proto/``."""
-    buf = Path(sys.executable).parent / "buf"
+def buf(*arguments: str) -> int:
+    """Run buf on ``proto/``. Returns its exit code."""
+    program = Path(sys.executable).parent / "buf"
     with workspace() as root:
-        return subprocess.run([buf, "lint"], cwd=root, check=False).returncode == 0
+        return subprocess.run([program, *arguments], cwd=root, check=False).returncode
 
 
 def generate(package: Package) -> dict[str, str]:
@@ -127,8 +128,12 @@ def main() -> int:
     """Write or check the modules."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
-    check = parser.parse_args().check
-    failed = check and not lint()
+    parser.add_argument("--go", type=Path, metavar="FOLDER")
+    arguments = parser.parse_args()
+    if arguments.go:
+        return buf("generate", "--path", "muster/v1", "-o", str(arguments.go.resolve()))
+    check: bool = arguments.check
+    failed = check and buf("lint") != 0
     for package in PACKAGES:
         files = generate(package)
         for name in _stale(package, files):

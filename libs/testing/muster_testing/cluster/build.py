@@ -23,7 +23,7 @@ def main(names: Sequence[str]) -> int:
     if not missing:
         print(f"nothing to build: {find(next(iter(PACKAGES)))}")  # noqa: T201 - this is a command
         return 0
-    compiler = _compiler()
+    compiler = go_compiler()
     for name in missing:
         start = time.monotonic()
         print(f"building {name} ...", flush=True)  # noqa: T201 - this is a command
@@ -60,7 +60,8 @@ def _release() -> str:
     raise MissingTool(f"{MODULE / 'go.mod'} does not require k8s.io/kubernetes")
 
 
-def _compiler() -> Path:
+def go_compiler() -> Path:
+    """The Go compiler on ``PATH``; where there is none, one that is installed in the cache."""
     if found := find("go"):
         return found
     home = cache_folder() / "go"
