@@ -21,7 +21,7 @@ import msgspec
 from cluster_gangs import NAMESPACE, NODE_CPU, NODE_GPUS, NODE_MEMORY, Shape
 from cluster_runs import (
     Arena,
-    ReplicaEntry,
+    Run,
     alone,
     bare,
     cancel,
@@ -154,7 +154,7 @@ async def _measure(
             # They do not run on the control plane's cores, and use as little CPU as possible.
             give_way(cluster.pids["kwok"])
             arena = Arena(cluster=cluster, nodes=await uids_of_nodes(cluster), folder=folder)
-            muster: list[ReplicaEntry] = []
+            muster: list[Run] = []
             shapes = [shape for shape in scale.shapes if not only or shape.name in only]
             for shape in shapes:
                 measurements += await _shape(arena, shape, muster, rounds, apart=bool(cores))
@@ -170,9 +170,9 @@ async def _measure(
 
 
 async def _shape(
-    arena: Arena, shape: Shape, muster: list[ReplicaEntry], rounds: int, *, apart: bool
+    arena: Arena, shape: Shape, muster: list[Run], rounds: int, *, apart: bool
 ) -> list[Measurement]:
-    turns: list[dict[str, ReplicaEntry]] = []
+    turns: list[dict[str, Run]] = []
     for turn in range(rounds):
         # Muster runs between the contenders it is compared with, and every other turn reverses the order: the machine's
         # speed drifts.
@@ -187,7 +187,7 @@ async def _shape(
     ]
 
 
-def _rate(runs: Sequence[ReplicaEntry], contender: str, shape: Shape) -> Measurement:
+def _rate(runs: Sequence[Run], contender: str, shape: Shape) -> Measurement:
     runs = sorted(runs, key=lambda run: run.pods_per_s)
     middle = runs[(len(runs) - 1) // 2]
     every = ", ".join(f"{run.pods_per_s:.0f}" for run in runs)
@@ -202,7 +202,7 @@ def _rate(runs: Sequence[ReplicaEntry], contender: str, shape: Shape) -> Measure
 
 
 def _ratio(
-    turns: Sequence[Mapping[str, ReplicaEntry]], other: str, shape: Shape, *, budget: float | None
+    turns: Sequence[Mapping[str, Run]], other: str, shape: Shape, *, budget: float | None
 ) -> Measurement:
     """Ratios are taken within a turn: the machine's speed drifts between turns."""
     ratios = sorted(runs["muster"].pods_per_s / runs[other].pods_per_s for runs in turns)
@@ -217,7 +217,7 @@ def _ratio(
     )
 
 
-async def _one(arena: Arena, contender: str, shape: Shape, *, fits: bool = True) -> ReplicaEntry:
+async def _one(arena: Arena, contender: str, shape: Shape, *, fits: bool = True) -> Run:
     _say(f"{contender} {shape.name}")
     await _renew(arena)
     if contender == "muster":
@@ -273,7 +273,7 @@ async def _idle(arena: Arena, count: int) -> Measurement:
     )
 
 
-async def _crowded(arena: Arena, scale: Scale, muster: list[ReplicaEntry]) -> list[Measurement]:
+async def _crowded(arena: Arena, scale: Scale, muster: list[Run]) -> list[Measurement]:
     shape = scale.crowded
     theirs = {name: await _one(arena, name, shape, fits=False) for name in ("kube", "kube_gang")}
     ours = await _one(arena, "muster", shape, fits=False)
@@ -291,7 +291,7 @@ async def _crowded(arena: Arena, scale: Scale, muster: list[ReplicaEntry]) -> li
     ]
 
 
-def _sound(muster: Sequence[ReplicaEntry]) -> list[Measurement]:
+def _sound(muster: Sequence[Run]) -> list[Measurement]:
     return [
         Measurement(
             name="cluster_partial_gangs", value=sum(run.partial for run in muster), unit="gangs", budget=0

@@ -133,9 +133,9 @@ def _pod(job: Job, index: int, *, node: str, uid: str, group: str) -> Json:
         env=environment(record, job, replica, site=site, traceparent=_TRACEPARENT),
     )
     members = membership(record, site.addresses).decode() if not needs_config_map(job) else None
-    config_map_owner = node_owner(node or job.name, uid)
+    owner = node_owner(node or job.name, uid)
     options = PodOptions(pool=NAMESPACE)
-    pod = pod_manifest(launch, job, owner=config_map_owner, files={}, options=options, members=members)
+    pod = pod_manifest(launch, job, owner=owner, files={}, options=options, members=members)
     if not node:
         # The garbage collector would delete objects whose owner does not exist.
         held = [pod["metadata"].pop("finalizers"), pod["metadata"].pop("ownerReferences")]

@@ -55,7 +55,7 @@ class LoadFailed(Exception):
     """The load generator ended early."""
 
 
-class ReplicaEntry(msgspec.Struct, frozen=True, kw_only=True):
+class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a turn.
 
     ``seconds`` from the first request to the last bound pod, ``partial`` gangs with some but not all members bound,
@@ -122,7 +122,7 @@ async def run(
     pids: Mapping[str, int],
     fits: bool = True,
     played: bool = False,
-) -> ReplicaEntry:
+) -> Run:
     """Execute the plan until all pods of the shape are bound or, if they do not fit, nothing more happens. The pods stay.
 
     With ``played`` False kubelets are stopped: their requests to the API server would depend on how many pods they reach
@@ -137,7 +137,7 @@ async def run(
                 report, costs = await _carry_out(Path(file.name), seen, expected=expected, pids=pids)
         last = max(seen.bound.values(), default=report.ended)
     partial, overcommitted = await _judge(arena, shape)
-    return ReplicaEntry(
+    return Run(
         seconds=last - report.began,
         bound=len(seen.bound),
         partial=partial,
@@ -212,7 +212,7 @@ async def _carry_out(
                 raise LoadFailed("the load generator ended without a report")
             report = msgspec.json.decode(line, type=LoadReport)
             if expected is None:
-                await seen.until_quiet(idle_timeout_s=_QUIET_S, timeout_s=_SETTLE_S)
+                await seen.until_quiet(idle_s=_QUIET_S, timeout_s=_SETTLE_S)
             each = meter.each(max(len(seen.bound), 1), client_s=report.cpu_s)
             strangers = meter.strangers(client_s=report.cpu_s)
             return report, f"CPU ms a pod: {each}; other programs: {strangers:.1f} cores"
@@ -245,10 +245,10 @@ async def _judge(arena: Arena, shape: Shape) -> tuple[int, int]:
     async with arena.cluster.connect() as api:
         bound = [pod for pod in await api.items(_PODS, _Member) if pod.spec.node_name]
     present = Counter(gang_of(pod.metadata.name) for pod in bound)
-    stop_requested = Counter[tuple[str, str]]()
+    asked = Counter[tuple[str, str]]()
     for pod in bound:
         for container in pod.spec.containers:
             for resource in _ROOM:
-                stop_requested[pod.spec.node_name, resource] += int(container.resources.requests[resource])
-    crowded = {node for (node, resource), amount in stop_requested.items() if amount > _ROOM[resource]}
+                asked[pod.spec.node_name, resource] += int(container.resources.requests[resource])
+    crowded = {node for (node, resource), amount in asked.items() if amount > _ROOM[resource]}
     return sum(count < shape.members for count in present.values()), len(crowded)

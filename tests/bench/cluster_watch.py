@@ -50,12 +50,12 @@ class Onlooker:
             while len(self.bound) < count:
                 await self._next()
 
-    async def until_quiet(self, *, idle_timeout_s: float, timeout_s: float) -> None:
-        """Wait until nothing new has been bound for ``idle_timeout_s``; raises ``TimeoutError``."""
+    async def until_quiet(self, *, idle_s: float, timeout_s: float) -> None:
+        """Wait until nothing new has been bound for ``idle_s``; raises ``TimeoutError``."""
         async with asyncio.timeout(timeout_s):
             while True:
                 try:
-                    async with asyncio.timeout(idle_timeout_s):
+                    async with asyncio.timeout(idle_s):
                         await self._next()
                 except TimeoutError:
                     return

@@ -94,18 +94,18 @@ class FaultProxy:
         return len(watching)
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
-        stop_requested = request_of(request.method, request.path, watch="watch" in request.query)
-        self.seen[stop_requested.what] += 1
+        parsed = request_of(request.method, request.path, watch="watch" in request.query)
+        self.seen[parsed.what] += 1
         body = await request.read()
-        fault = self.script(stop_requested)
+        fault = self.script(parsed)
         try:
-            if isinstance(fault, BrokenConnection) and stop_requested.verb == "watch":
+            if isinstance(fault, BrokenConnection) and parsed.verb == "watch":
                 asyncio.get_running_loop().call_later(fault.seconds, _abort, request)
             elif isinstance(fault, Delay):
                 await asyncio.sleep(fault.seconds)
             elif fault is not None:
                 return await self._fail(request, body, fault)
-            return await self._pass_on(request, body, stop_requested)
+            return await self._pass_on(request, body, parsed)
         except (aiohttp.ClientError, ConnectionError, TimeoutError):
             # The server or the client is gone, so there is no response.
             _abort(request)
@@ -136,10 +136,10 @@ class FaultProxy:
             await answer.read()
 
     async def _pass_on(
-        self, request: web.Request, body: bytes, stop_requested: Request
+        self, request: web.Request, body: bytes, parsed: Request
     ) -> web.StreamResponse:
         async with self._ask(request, body) as answer:
-            if stop_requested.verb != "watch" and "follow" not in request.query:
+            if parsed.verb != "watch" and "follow" not in request.query:
                 return web.Response(
                     status=answer.status, headers=_kept(answer.headers), body=await answer.read()
                 )

@@ -51,10 +51,10 @@ def test_the_exec_status_is_parsed_to_a_result(status: bytes, expected: ExecResu
 
 def test_a_terminal_has_no_separate_stderr():
     command = ExecCommand(argv=("ls", "-l"), has_input=True, terminal=TerminalSize(24, 80))
-    stop_requested = exec_query(command, "main")
-    assert [value for name, value in stop_requested if name == "command"] == ["ls", "-l"]
+    query = exec_query(command, "main")
+    assert [value for name, value in query if name == "command"] == ["ls", "-l"]
     assert {"stdin": "true", "stderr": "false", "tty": "true", "container": "main"}.items() <= dict(
-        stop_requested
+        query
     ).items()
 
 

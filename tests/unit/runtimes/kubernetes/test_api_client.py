@@ -38,11 +38,11 @@ class Server:
 
     def __init__(self) -> None:
         self.answers: list[HttpResponse] = []
-        self.stop_requested: list[web.Request] = []
+        self.requests: list[web.Request] = []
         self.stop: Callable[[], Awaitable[None]] = _nothing
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        self.stop_requested.append(request)
+        self.requests.append(request)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return answer(request)
 
@@ -121,7 +121,7 @@ async def test_each_status_of_a_write_raises_its_own_error(
         with pytest.raises(kind) as refusal:
             await api.create("/api/v1/pods", {}, Pod)
     assert type(refusal.value) is kind
-    assert len(server.stop_requested) == 1
+    assert len(server.requests) == 1
 
 
 async def test_an_error_in_protobuf_is_decoded(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ async def test_retry_after_delays_the_next_attempt(tmp_path: Path) -> None:
         pod = await api.create("/api/v1/pods", {}, Pod)
         assert asyncio.get_running_loop().time() - began >= 1.0
     assert pod.metadata.name == "one"
-    assert server.stop_requested[0].headers["Authorization"] == "Bearer secret"
+    assert server.requests[0].headers["Authorization"] == "Bearer secret"
 
 
 async def test_an_unreachable_server_raises_unavailable_for_a_write(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ async def test_a_list_is_read_to_its_last_page(tmp_path: Path) -> None:
         async with reflecting(api) as (reflector, changes):
             assert [await changes.get(), await changes.get()] == [("new", "one"), ("new", "two")]
             await reflector.synced.wait()
-    assert server.stop_requested[1].query["continue"] == "next"
+    assert server.requests[1].query["continue"] == "next"
 
 
 async def test_an_expired_resource_version_lists_again(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ async def test_an_expired_resource_version_lists_again(tmp_path: Path) -> None:
         async with reflecting(api) as (_, changes):
             seen = [await changes.get() for _ in range(4)]
     assert seen == [("new", "one"), ("changed", "one"), ("gone", "one"), ("new", "two")]
-    assert "resourceVersion" not in server.stop_requested[2].query
+    assert "resourceVersion" not in server.requests[2].query
 
 
 async def test_an_interrupted_watch_continues_after_its_last_event(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ async def test_an_interrupted_watch_continues_after_its_last_event(tmp_path: Pat
         async with reflecting(api) as (_, changes):
             seen = [await changes.get() for _ in range(3)]
     assert seen == [("new", "one"), ("changed", "one"), ("gone", "one")]
-    assert [request.query["resourceVersion"] for request in server.stop_requested[1:3]] == ["7", "12"]
+    assert [request.query["resourceVersion"] for request in server.requests[1:3]] == ["7", "12"]
 
 
 async def test_an_object_written_during_a_list_is_kept(tmp_path: Path) -> None:

@@ -29,10 +29,10 @@ def test_that_pods_are_there_waits_longer_and_no_longer_once_one_of_them_runs() 
 
 def test_what_keeps_a_pod_from_running_does_not_wait_as_long_as_that_it_is_there() -> None:
     holding = Holding(hold_us=HOLD_US)
-    startup_failure = ReplicaChange(
+    stuck = ReplicaChange(
         role="worker", index=0, attempt=1, state=ReplicaState.LAUNCHED, at=0, reason="ImagePullBackOff"
     )
-    assert holding.until("j", [startup_failure], everyone_runs=False, now=0) == HOLD_US
+    assert holding.until("j", [stuck], everyone_runs=False, now=0) == HOLD_US
 
 
 def test_what_comes_after_news_were_told_is_held_back_anew() -> None:
