@@ -135,9 +135,7 @@ class FaultProxy:
         async with self._ask(request, body) as answer:
             await answer.read()
 
-    async def _pass_on(
-        self, request: web.Request, body: bytes, parsed: Request
-    ) -> web.StreamResponse:
+    async def _pass_on(self, request: web.Request, body: bytes, parsed: Request) -> web.StreamResponse:
         async with self._ask(request, body) as answer:
             if parsed.verb != "watch" and "follow" not in request.query:
                 return web.Response(
