@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from muster_formats.defaults import defaults_schema
-from muster_formats.native.schema import native_schema
+from muster_formats.native import native_schema
 from muster_formats.queues import queue_schema
 
 SCHEMAS = {

@@ -5,10 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from muster_core.models import Job, Problem, Severity
-from muster_formats import Code, parse, render_problems
-from muster_formats.export.native import native_text
+from muster_formats import Code, parse, read_spec, render_problems
+from muster_formats.native import native_text
 from muster_formats.problems import MAX_PROBLEMS
-from muster_formats.typed.check import check
 
 _CODES = frozenset(code.value for code in Code)
 
@@ -49,7 +48,7 @@ _LONGEST = 1_000
 def _job(job: Job) -> None:
     _demand(msgspec.json.decode(msgspec.json.encode(job), type=Job) == job, "a job that fits into an event")
     alone = msgspec.structs.replace(job, built_by="")
-    refused = [problem for problem in check(alone) if problem.severity is Severity.ERROR]
+    refused = [problem for problem in read_spec(alone).problems if problem.severity is Severity.ERROR]
     _demand(not refused, f"a job that the typed reader accepts: {refused[:1]}")
     again = parse(native_text(alone))
     _demand(len(again.jobs) == 1, f"a job that can be written in the native form: {again.problems[:1]}")

@@ -8,10 +8,9 @@ from pathlib import Path
 from muster._sources import DocumentSource
 from muster.errors import InvalidDocument
 from muster_core.models import Problem, Severity
-from muster_formats import Parsed
-from muster_formats.export import TARGETS, Converted
-from muster_formats.export import convert as write_as
-from muster_formats.reading import read_document
+from muster_formats import Parsed, read_document
+from muster_formats.export.conversion import TARGETS, Converted
+from muster_formats.export.conversion import convert as write_as
 
 
 def check(source: DocumentSource, *, namespace: str = "") -> Parsed:
@@ -35,7 +34,7 @@ def convert(source: DocumentSource, target: str, *, namespace: str = "") -> Conv
     if not parsed.jobs:
         raise InvalidDocument(_first_error(parsed.problems), parsed.problems)
     converted = write_as(parsed.jobs, target)
-    if converted.refused:
+    if converted.rejected:
         raise InvalidDocument(_first_error(converted.losses), converted.losses)
     return converted
 

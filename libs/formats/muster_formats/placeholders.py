@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 from muster_core.models.problem_codes import Code
 from muster_formats.cursor import Cursor, nearest
+from muster_formats.nodes import Entry, Node
 from muster_formats.problems import shown
-from muster_formats.yaml_builder import Entry, Node
 
 MAX_FILLED = 1024 * 1024
 """How many characters may be filled into one document."""
@@ -63,7 +63,7 @@ class Placeholders:
         node = cursor.node
         if _STATEMENT in text:
             cursor.error(
-                Code.NOT_TAKEN,
+                Code.UNSUPPORTED,
                 "statements in {% %} are not followed",
                 fix="write the values themselves, or {{ name }}",
             )
@@ -73,7 +73,7 @@ class Placeholders:
         while (start := text.find(_OPEN, at)) >= 0:
             end = text.find(_CLOSE, start + 2)
             if end < 0:
-                cursor.error(Code.NOT_TAKEN, "{{ is not closed", fix="add }} after the name")
+                cursor.error(Code.UNSUPPORTED, "{{ is not closed", fix="add }} after the name")
                 return _nothing(node)
             name = text[start + 2 : end].strip()
             found = self._find(cursor, name)
@@ -100,7 +100,7 @@ class Placeholders:
         path = _PATH.fullmatch(name) if len(name) <= _LONGEST else None
         if path is None:
             cursor.error(
-                Code.NOT_TAKEN,
+                Code.UNSUPPORTED,
                 "a placeholder is a name, and no more is worked out",
                 found=shown(name),
                 allowed="{{ name }}, {{ name.part }}, {{ name[0] }}",

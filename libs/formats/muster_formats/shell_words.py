@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from muster_core.models.problem_codes import Code
-from muster_formats.problems import Problems, Spot, shown
-from muster_formats.yaml_builder import MAX_NODES, MAX_PARTS, Node
+from muster_formats.nodes import MAX_NODES, MAX_PARTS, Node
+from muster_formats.problems import Problems, SourceLocation, shown
 
 _BLANK = frozenset(" \t\r")
 _SEPARATORS = frozenset(";\n")
@@ -93,8 +93,8 @@ class _Reader:
             self.line_start = self.text.rindex("\n", self.at, self.at + count) + 1
         self.at += count
 
-    def _spot(self) -> Spot:
-        return Spot(path="", line=self.line, column=self.at - self.line_start + 1)
+    def _spot(self) -> SourceLocation:
+        return SourceLocation(path="", line=self.line, column=self.at - self.line_start + 1)
 
     def _word(self) -> bool:
         """Read one word; whether reading goes on after it."""
@@ -152,7 +152,7 @@ class _Reader:
         end = self._closing(quote)
         if end < 0:
             words = f"the quote {quote} is not closed"
-            self.problems.add(Code.NOT_A_COMMAND, spot, words, fix=f"add {quote} where the text ends")
+            self.problems.add(Code.BAD_COMMAND, spot, words, fix=f"add {quote} where the text ends")
             return False
         inner = self.text[self.at + 1 : end]
         parts.append(inner if quote == "'" else self._unescaped(inner))
@@ -192,10 +192,10 @@ class _Reader:
         if self.problems.full:
             return
         newline = self.text.rfind("\n", 0, index)
-        spot = Spot(path="", line=self.text.count("\n", 0, index) + 1, column=index - newline)
+        spot = SourceLocation(path="", line=self.text.count("\n", 0, index) + 1, column=index - newline)
         found = _NAMED.match(self.text, index)
         self.problems.add(
-            Code.NOT_TAKEN,
+            Code.UNSUPPORTED,
             spot,
             "no shell reads this document, so nothing is replaced in it",
             found=shown(found[0] if found else "$"),
@@ -204,7 +204,7 @@ class _Reader:
 
     def _refuse_operator(self, one: str) -> None:
         self.problems.add(
-            Code.NOT_TAKEN,
+            Code.UNSUPPORTED,
             self._spot(),
             f"{one} is for a shell, and no shell reads this document",
             found=one,

@@ -32,7 +32,7 @@ from muster_core.models import (
     Strategy,
     SuccessPolicy,
 )
-from muster_formats.builds import build_role
+from muster_formats.native import build_role
 from muster_testing.templates import json_objects, keys, labels, names, templates, texts, variables
 
 _MAX_INT32 = 2**31 - 1

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from muster_core.models import Framework, Port, Resources, Template, Toleration
-from muster_formats.pods.framework_pods import main_of
-from muster_formats.typed.raw import Raw, template_of
+from muster_formats.nodes import JsonObject
+from muster_formats.pods import main_container_of, template_of
 
 _AWKWARD = [
     "true",
@@ -63,7 +63,7 @@ json_objects = st.dictionaries(
 )
 """JSON objects whose numbers every reader keeps."""
 
-_AFFINITY: Raw = {
+_AFFINITY: JsonObject = {
     "requiredDuringSchedulingIgnoredDuringExecution": {
         "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["1", "x"]}]}]
     }
@@ -118,7 +118,7 @@ def short_templates(draw: st.DrawFn) -> Template:
         annotations=draw(st.dictionaries(keys, texts, max_size=1)),
         node_selector=draw(labels),
         tolerations=tuple(draw(st.lists(st.sampled_from(_TOLERATIONS), max_size=2, unique=True))),
-        node_affinity=draw(st.sampled_from([cast("Raw", {}), _AFFINITY])),
+        node_affinity=draw(st.sampled_from([cast("JsonObject", {}), _AFFINITY])),
         grace_s=draw(_seconds),
     )
 
@@ -129,13 +129,13 @@ def templates(draw: st.DrawFn, framework: Framework) -> Template:
     short = draw(short_templates())
     if draw(st.integers(0, 2)):
         return short
-    container: Raw = {"name": "tensorflow", "image": draw(names), "args": [draw(texts)]}
+    container: JsonObject = {"name": "tensorflow", "image": draw(names), "args": [draw(texts)]}
     container["resources"] = {"limits": {"cpu": draw(st.integers(1, 9)), "nvidia.com/gpu": 1}}
-    pod: Raw = {
+    pod: JsonObject = {
         "metadata": {"labels": dict(draw(labels))},
         "spec": {"containers": [container], "volumes": []},
     }
-    whole = template_of(cast("dict[str, object]", pod), main_of(framework, {}))
+    whole = template_of(cast("dict[str, object]", pod), main_container_of(framework, {}))
     replaced = draw(st.sets(st.sampled_from(["image", "env", "command", "labels", "requests", "grace_s"])))
     fields = {name: getattr(short, name) for name in replaced}
     return replace(whole, **fields, **({"limits": short.limits} if "requests" in replaced else {}))

@@ -12,8 +12,7 @@ import grpc
 
 from muster_bus import BusUnavailable
 from muster_core.models import Problem, Severity
-from muster_formats import Parsed
-from muster_formats.capabilities import Limits
+from muster_formats import Limits, Parsed
 from muster_formats.defaults import PlatformDefaults, defaults_text, parse_defaults
 from muster_rpc.convert import SpecError, job_from_proto, job_to_proto, problem_to_proto, timestamp_to_proto
 from muster_rpc.internal.v1 import queries_pb2 as pb

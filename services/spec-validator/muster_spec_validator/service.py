@@ -23,8 +23,7 @@ from muster_events.catalogue import DEFAULTS_BUCKET, JOBS_STREAM, SPEC_VALIDATOR
 from muster_events.codec import job_message
 from muster_events.subjects import job_id_in, job_in, job_subject, part_job_id
 from muster_events.view import stamp
-from muster_formats.capabilities import limits_of
-from muster_formats.pod_limits import limits_in_pods
+from muster_formats import kubernetes_limits, version_limits
 from muster_formats.registry import all_formats
 from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_service.app import Context
@@ -126,7 +125,7 @@ async def build(settings: SpecValidatorSettings, ctx: Context) -> None:
     version = ctx.metrics.gauge("muster_defaults_version", "current version of the platform defaults")
     version.set_function(lambda: defaults.newest_version)
     publisher = BusPublisher(bus=bus, telemetry=ctx.telemetry, metrics=ctx.metrics)
-    limits = limits_in_pods if settings.runtime == "kubernetes" else limits_of
+    limits = kubernetes_limits if settings.runtime == "kubernetes" else version_limits
     handler = SubmissionHandler(publisher=publisher, defaults=defaults, limits=limits)
 
     async def handle(incoming: Incoming) -> None:

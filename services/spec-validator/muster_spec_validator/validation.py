@@ -8,13 +8,12 @@ from typing import Protocol
 
 import msgspec
 
+import muster_formats
 from muster_core.events import JobRejected, JobSubmitted, JobValidated, StoredEvent
 from muster_core.models import Job, JobKind, Problem
 from muster_events.subjects import part_job_id
-from muster_formats import Code, Parsed, reading
-from muster_formats.capabilities import Limits, limits_of
+from muster_formats import MAX_JOB_BYTES, Code, Limits, Parsed, version_limits
 from muster_formats.defaults import apply_defaults
-from muster_formats.rules import MAX_JOB_BYTES
 from muster_service.logs import fields
 from muster_spec_validator.defaults import Applied, Defaults
 
@@ -84,7 +83,7 @@ class SubmissionHandler:
 
 
 def validate(
-    event: JobSubmitted, applied: Applied, *, limits: Limits = limits_of, at: int = 0
+    event: JobSubmitted, applied: Applied, *, limits: Limits = version_limits, at: int = 0
 ) -> tuple[JobValidated, ...] | JobRejected:
     """The jobs of a submission that was made ``at`` (µs), or its problems. Equal submissions, defaults and limits have equal results."""
     parsed = (
@@ -113,16 +112,16 @@ def validate(
 
 
 def read_document(
-    text: str, namespace: str, source_name: str, applied: Applied, *, limits: Limits = limits_of
+    text: str, namespace: str, source_name: str, applied: Applied, *, limits: Limits = version_limits
 ) -> Parsed:
     """Parse a document in any format and apply the defaults."""
-    parsed = reading.read_document(text, namespace=namespace, source_name=source_name, limits=limits)
+    parsed = muster_formats.read_document(text, namespace=namespace, source_name=source_name, limits=limits)
     return _with_defaults(parsed, applied)
 
 
-def read_spec(job: Job, applied: Applied, *, limits: Limits = limits_of) -> Parsed:
+def read_spec(job: Job, applied: Applied, *, limits: Limits = version_limits) -> Parsed:
     """Check a typed spec and apply the defaults."""
-    return _with_defaults(reading.read_spec(job, limits=limits), applied)
+    return _with_defaults(muster_formats.read_spec(job, limits=limits), applied)
 
 
 def _with_defaults(parsed: Parsed, applied: Applied) -> Parsed:

@@ -250,12 +250,12 @@ def test_what_only_muster_knows_is_shown_at_its_line_too(double: QueueDouble, mu
 
 def test_warnings_are_shown_and_refuse_nothing(double: QueueDouble, muster: Muster) -> None:
     double.warnings = [
-        Problem(code="NotActedUpon", path="x", message="3 jobs name queue x", severity=Severity.WARNING)
+        Problem(code="Ignored", path="x", message="3 jobs name queue x", severity=Severity.WARNING)
     ]
     result = muster("apply", "-f", "-", stdin=TREE)
 
     assert result.exit_code == 0
-    assert "warning[NotActedUpon] 3 jobs name queue x" in result.stderr
+    assert "warning[Ignored] 3 jobs name queue x" in result.stderr
 
 
 def test_queues_are_deleted_one_after_the_other(double: QueueDouble, muster: Muster) -> None:

@@ -118,7 +118,7 @@ def test_defaults_may_be_looked_at_before_they_are_applied(
 ):
     gateway.defaults = applied()
     gateway.warnings = [
-        Problem(code="NotActedUpon", path="core", message="for the deployment", severity=Severity.WARNING)
+        Problem(code="Ignored", path="core", message="for the deployment", severity=Severity.WARNING)
     ]
     done = muster("apply", "-f", config, "--dry-run")
     assert done.stdout == "kind: Defaults\nwould be version 3; nothing was applied\n"

@@ -13,7 +13,7 @@ from muster_core.models import Job, Role, Template
 from muster_events.catalogue import GATEWAY, JOBS_STREAM, STREAMS
 from muster_events.codec import job_message, read_job_event
 from muster_events.subjects import job_id_of, job_subject
-from muster_formats.capabilities import limits_of
+from muster_formats import version_limits
 from muster_formats.defaults import CategoryDefaults, PlatformDefaults
 from muster_service.metrics import Metrics
 from muster_service.telemetry import Telemetry
@@ -64,7 +64,7 @@ async def test_the_first_verdict_stands_whatever_is_in_force_later(
     publisher = BusPublisher(
         bus=shared_bus, telemetry=cast("Telemetry", NoTelemetry()), metrics=Metrics(process=False)
     )
-    handler = SubmissionHandler(publisher=publisher, defaults=defaults, limits=limits_of)
+    handler = SubmissionHandler(publisher=publisher, defaults=defaults, limits=version_limits)
     submission = await submit(shared_bus, fresh)
 
     await handler.handle(submission)
@@ -82,7 +82,7 @@ async def test_a_later_submission_gets_the_later_defaults(
     publisher = BusPublisher(
         bus=shared_bus, telemetry=cast("Telemetry", NoTelemetry()), metrics=Metrics(process=False)
     )
-    handler = SubmissionHandler(publisher=publisher, defaults=defaults, limits=limits_of)
+    handler = SubmissionHandler(publisher=publisher, defaults=defaults, limits=version_limits)
     await defaults.store(pool("a"), by="ann", over=0)
     await defaults.store(pool("b"), by="bob", over=1)
     submission = await submit(shared_bus, fresh)

@@ -23,9 +23,9 @@ from muster_core.models import (
     Template,
 )
 from muster_formats import parse
-from muster_formats.export import TARGETS, convert
-from muster_formats.export.native import to_native
-from muster_formats.pods.framework_pods import main_of
+from muster_formats.export.conversion import TARGETS, convert
+from muster_formats.native import to_native
+from muster_formats.pods import main_container_of
 from muster_testing.jobs import jobs
 
 FRAMEWORKS: dict[str, tuple[Framework, ...]] = {
@@ -124,7 +124,7 @@ def normal_role(role: Role, job: Job) -> Role:
 
 def normal_template(template: Template, job: Job) -> Template:
     requests, limits = template.requests, template.limits
-    port = main_of(job.framework, {}).port
+    port = main_container_of(job.framework, {}).port
     ports = template.ports
     if port and all(one.name != port.name for one in ports):
         ports = (*ports, port)
@@ -156,8 +156,8 @@ def test_what_differs_was_said_to_be_lost(target: str, data: st.DataObject) -> N
     kinds = [JobKind.BATCH] * 9 + list(JobKind)
     job = eased(data.draw(jobs(FRAMEWORKS[target], kinds)), data)
     converted = convert([job], target)
-    assert converted.refused == any(loss.severity is Severity.ERROR for loss in converted.losses)
-    if converted.refused:
+    assert converted.rejected == any(loss.severity is Severity.ERROR for loss in converted.losses)
+    if converted.rejected:
         assert converted.text == ""
         return
     parsed = parse(converted.text)

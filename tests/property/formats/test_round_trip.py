@@ -12,10 +12,9 @@ from msgspec.structs import fields, replace
 
 from muster_core.events import JobSubmitted, JobValidated
 from muster_core.models import Job, JobKind, JobRecord, Severity
-from muster_formats import parse
-from muster_formats.export import convert
-from muster_formats.export.native import native_text, to_native
-from muster_formats.typed.check import check
+from muster_formats import parse, read_spec
+from muster_formats.export.conversion import convert
+from muster_formats.native import native_text, to_native
 from muster_rpc.convert import job_from_proto, job_to_proto
 from muster_rpc.v1 import job_pb2
 from muster_testing.jobs import jobs, stored_jobs
@@ -40,7 +39,7 @@ def read_back(job: Job) -> Job:
 @settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
 @given(jobs())
 def test_a_job_is_the_same_in_a_typed_spec_in_a_native_document_and_in_the_store(job: Job) -> None:
-    assert [problem for problem in check(job) if problem.severity is Severity.ERROR] == []
+    assert [problem for problem in read_spec(job).problems if problem.severity is Severity.ERROR] == []
     wire = job_to_proto(job).SerializeToString()
     assert job_from_proto(job_pb2.JobSpec.FromString(wire)) == job
     assert read_back(job) == job

@@ -9,16 +9,18 @@ import pytest
 
 from muster_core.models import Severity
 from muster_formats import parse
-from muster_formats.native.keys import (
-    ElasticKeys,
-    OverrideKeys,
-    PlacementKeys,
-    RoleKeys,
-    RunKeys,
-    SpecKeys,
+from muster_formats.native.fields import (
+    BuildFields,
+    ElasticFields,
+    JobSpecFields,
+    OptionFields,
+    OverrideFields,
+    PlacementFields,
+    RendezvousFields,
+    RoleFields,
+    RunFields,
 )
-from muster_formats.native.option_keys import BuildKeys, OptionKeys, RendezvousKeys
-from muster_formats.table import Table
+from muster_formats.schema import Table
 from muster_gateway.settings import GatewaySettings
 from muster_pod_launcher.settings import PodLauncherSettings
 from muster_scaler.settings import ScalerSettings
@@ -52,15 +54,15 @@ def test_the_native_examples_have_no_errors(document: str) -> None:
 
 
 TABLES = [
-    SpecKeys,
-    RoleKeys,
-    OverrideKeys,
-    PlacementKeys,
-    ElasticKeys,
-    RunKeys,
-    OptionKeys,
-    RendezvousKeys,
-    BuildKeys,
+    JobSpecFields,
+    RoleFields,
+    OverrideFields,
+    PlacementFields,
+    ElasticFields,
+    RunFields,
+    OptionFields,
+    RendezvousFields,
+    BuildFields,
 ]
 
 

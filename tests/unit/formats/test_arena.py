@@ -23,7 +23,7 @@ from muster_core.models import (
     Toleration,
 )
 from muster_formats import parse
-from muster_formats.export.native import native_text
+from muster_formats.native import native_text
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden/formats/arena"
 GI, MI = 2**30, 2**20

@@ -10,7 +10,7 @@ from muster_formats.arena.jobs import SORTS, Sort
 from muster_formats.arena.kinds import Flag
 from muster_formats.arena.line import flags_of
 from muster_formats.arena.rows import arena_rows
-from muster_formats.table import Effect
+from muster_formats.schema import Effect
 
 VALUES = {
     "--name": "other",
@@ -94,7 +94,7 @@ def acted() -> list[tuple[Sort, Flag[object]]]:
         (sort, flag)
         for sort in SORTS
         for flag in {flag.key: flag for flag in flags_of(sort.table).values()}.values()
-        if flag.effect in {Effect.ACTED_UPON, Effect.KUBERNETES} and flag.key not in UNSEEN
+        if flag.effect in {Effect.SUPPORTED, Effect.KUBERNETES} and flag.key not in UNSEEN
     ]
 
 
@@ -110,10 +110,11 @@ def test_a_flag_that_is_acted_upon_changes_the_job(sort: Sort, flag: Flag[object
 def test_the_rows_are_those_of_the_tables() -> None:
     rows = {row.path: row for row in arena_rows()}
     assert rows["tfjob --worker-cpu"].doc == "CPU of each worker. Also --workerCpu."
-    assert rows["mpijob --ssh-port"].effect is Effect.WARNED
-    assert rows["etjob --config-file"].effect is Effect.REFUSED
+    assert rows["mpijob --ssh-port"].effect is Effect.IGNORED
+    assert rows["etjob --config-file"].effect is Effect.REJECTED
     assert all(
-        row.doc and bool(row.why) is (row.effect in {Effect.WARNED, Effect.REFUSED}) for row in rows.values()
+        row.doc and bool(row.why) is (row.effect in {Effect.IGNORED, Effect.REJECTED})
+        for row in rows.values()
     )
 
 

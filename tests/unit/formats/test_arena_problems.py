@@ -57,9 +57,9 @@ def test_a_bad_value_is_shown_where_it_stands() -> None:
         ("--shell zsh", "NotAllowed"),
         ("--sync-source x", "Required"),
         ("--sync-mode git --image i", "Required"),
-        ("--sync-mode git --sync-source x", "NotTaken"),
-        ("--config-file a:/b", "NotTaken"),
-        ("--dry-run", "NotTaken"),
+        ("--sync-mode git --sync-source x", "Unsupported"),
+        ("--config-file a:/b", "Unsupported"),
+        ("--dry-run", "Unsupported"),
         ("--name=B", "BadName"),
         ("--min-workers 3", "Conflict"),
         ("--worker-cpu 4 --worker-cpu-limit 2", "Conflict"),
@@ -72,16 +72,16 @@ def test_values_that_are_refused(flags: str, code: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "code"),
     [
-        ("--scheduler=volcano", "NotActedUpon"),
-        ("--queue", "NotActedUpon"),
-        ("--priority high", "NotActedUpon"),
-        ("--gang=false", "NotActedUpon"),
-        ("--role-sequence w,p", "NotActedUpon"),
-        ("--model-name m", "NotActedUpon"),
-        ("--ps-cpu 1", "NotActedUpon"),
-        ("--chief-port 1", "NotActedUpon"),
-        ("--logdir /logs", "NotActedUpon"),
-        ("--loglevel debug", "NotActedUpon"),
+        ("--scheduler=volcano", "Ignored"),
+        ("--queue", "Ignored"),
+        ("--priority high", "Ignored"),
+        ("--gang=false", "Ignored"),
+        ("--role-sequence w,p", "Ignored"),
+        ("--model-name m", "Ignored"),
+        ("--ps-cpu 1", "Ignored"),
+        ("--chief-port 1", "Ignored"),
+        ("--logdir /logs", "Ignored"),
+        ("--loglevel debug", "Ignored"),
         ("--hostPID", "KubernetesOnly"),
         ("--data claim:/x", "KubernetesOnly"),
         ("--workers 1 --workers 2", "Duplicate"),
@@ -114,17 +114,17 @@ def test_something_to_run_is_needed() -> None:
 @pytest.mark.parametrize(
     ("command", "code", "words"),
     [
-        ("arena", "NotTaken", "arena submits nothing"),
-        ("arena list", "NotTaken", "arena list is not supported: use muster list"),
-        ("arena serve tensorflow --name=x", "NotTaken", "does not serve them"),
-        ("muster list", "NotTaken", "muster list submits nothing"),
+        ("arena", "Unsupported", "arena submits nothing"),
+        ("arena list", "Unsupported", "arena list is not supported: use muster list"),
+        ("arena serve tensorflow --name=x", "Unsupported", "does not serve them"),
+        ("muster list", "Unsupported", "muster list submits nothing"),
         ("arena submit", "UnsupportedKind", "is missing the kind of job"),
         ("arena submit --name=a x", "UnsupportedKind", "is missing the kind of job"),
         ("arena submit tfjb --name=a", "UnsupportedKind", "tfjb is not a kind of job"),
         ("arena submit --mode=tensorflw --name=a", "NotAllowed", "--mode must be one of"),
-        ("arena submit sparkjob --name=a", "NotTaken", "its own scheduler"),
-        ("arena submit deepspeedjob --name=a", "NotTaken", "/job/hostfile"),
-        ("arena submit tf --name=a x\nkubectl get pods", "NotTaken", "kubectl submits nothing"),
+        ("arena submit sparkjob --name=a", "Unsupported", "its own scheduler"),
+        ("arena submit deepspeedjob --name=a", "Unsupported", "/job/hostfile"),
+        ("arena submit tf --name=a x\nkubectl get pods", "Unsupported", "kubectl submits nothing"),
     ],
 )
 def test_what_submits_nothing_is_refused(command: str, code: str, words: str) -> None:
@@ -201,7 +201,7 @@ def test_retries_restart_what_failed() -> None:
 
 def test_a_variable_is_not_replaced_behind_the_users_back() -> None:
     found = errors(parse('arena submit tf --name=a --image "$IMAGE" x'))[0]
-    assert (found.code, found.line, found.column, found.found) == ("NotTaken", 1, 35, "$IMAGE")
+    assert (found.code, found.line, found.column, found.found) == ("Unsupported", 1, 35, "$IMAGE")
 
 
 def test_yaml_that_mentions_arena_is_yaml() -> None:

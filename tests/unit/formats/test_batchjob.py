@@ -56,17 +56,17 @@ def test_a_gang_is_as_large_as_what_runs_at_once(spec: dict[str, Any], count: in
 
 
 BAD: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
-    "waves": ({"completions": 8, "parallelism": 2}, ("NotTaken", "spec.parallelism")),
-    "one after the other": ({"completions": 8}, ("NotTaken", "spec.completions")),
-    "held back by parallelism": ({"parallelism": 0}, ("NotTaken", "spec.parallelism")),
+    "waves": ({"completions": 8, "parallelism": 2}, ("Unsupported", "spec.parallelism")),
+    "one after the other": ({"completions": 8}, ("Unsupported", "spec.completions")),
+    "held back by parallelism": ({"parallelism": 0}, ("Unsupported", "spec.parallelism")),
     "an index of nothing": (
         {"completionMode": "Indexed", "parallelism": 2},
         ("Required", "spec.completions"),
     ),
     "no completions": ({"completions": 0}, ("NothingToRun", "spec.completions")),
-    "failures of an index": ({"backoffLimitPerIndex": 1}, ("NotTaken", "spec.backoffLimitPerIndex")),
-    "indexes that may fail": ({"maxFailedIndexes": 1}, ("NotTaken", "spec.maxFailedIndexes")),
-    "a success of some": ({"successPolicy": {"rules": []}}, ("NotTaken", "spec.successPolicy")),
+    "failures of an index": ({"backoffLimitPerIndex": 1}, ("Unsupported", "spec.backoffLimitPerIndex")),
+    "indexes that may fail": ({"maxFailedIndexes": 1}, ("Unsupported", "spec.maxFailedIndexes")),
+    "a success of some": ({"successPolicy": {"rules": []}}, ("Unsupported", "spec.successPolicy")),
     "a count in words": ({"completions": "three"}, ("WrongType", "spec.completions")),
     "a mode that is none": ({"completionMode": "indexed"}, ("NotAllowed", "spec.completionMode")),
     "no template": ({"template": None}, ("Required", "spec.template")),
@@ -130,7 +130,7 @@ def test_a_variable_of_the_same_name_stays_its_author_s() -> None:
 )
 def test_what_has_no_effect_is_a_warning(said: dict[str, Any]) -> None:
     read = parsed(**said)
-    assert [(p.code, p.path) for p in read.problems] == [("NotActedUpon", f"spec.{next(iter(said))}")]
+    assert [(p.code, p.path) for p in read.problems] == [("Ignored", f"spec.{next(iter(said))}")]
     assert len(read.jobs) == 1
 
 

@@ -29,7 +29,7 @@ from muster_core.models import (
     Template,
 )
 from muster_formats import parse
-from muster_formats.export import TARGETS, convert
+from muster_formats.export.conversion import TARGETS, convert
 from muster_formats.registry import all_formats
 
 TEMPLATE = Template(
@@ -48,7 +48,7 @@ TENSORFLOW = Job(name="tf", framework=Framework.TENSORFLOW, roles=(WORKER,))
 
 def written(job: Job, target: str) -> dict[str, Any]:
     converted = convert([job], target)
-    assert not converted.refused, converted.losses
+    assert not converted.rejected, converted.losses
     return yaml.safe_load(converted.text)
 
 
@@ -65,7 +65,7 @@ def refusals(job: Job, target: str) -> set[str]:
 
 def warnings(job: Job, target: str) -> set[str]:
     converted = convert([job], target)
-    assert {loss.code for loss in converted.losses} <= {"Lost"}
+    assert {loss.code for loss in converted.losses} <= {"Lossy"}
     return told(converted.losses, Severity.WARNING)
 
 
@@ -340,7 +340,7 @@ def test_several_jobs_are_parts_of_one_document_and_losses_say_of_which() -> Non
 
 def test_one_job_that_cannot_be_written_is_enough_for_none() -> None:
     converted = convert([TENSORFLOW, PLAIN], "tfjob")
-    assert converted.refused
+    assert converted.rejected
     assert converted.text == ""
 
 

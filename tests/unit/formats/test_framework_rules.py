@@ -3,8 +3,8 @@
 import pytest
 
 from muster_core.models import Framework, Job, Problem, Role, Severity, Template
-from muster_formats import parse
-from muster_formats.typed.check import check
+from muster_formats import parse, read_spec
+from muster_formats.limits import no_limits
 
 GOOD: dict[Framework, list[str]] = {
     Framework.PLAIN: ["a"],
@@ -41,7 +41,7 @@ def document_of(framework: Framework, roles: dict[str, tuple[int, int, int]]) ->
 @pytest.mark.parametrize(("framework", "roles"), GOOD.items(), ids=str)
 def test_the_roles_of_a_framework_have_no_problem(framework: Framework, roles: list[str]) -> None:
     counts: dict[str, tuple[int, int, int]] = dict.fromkeys(roles, (1, 1, 1))
-    assert check(job_of(framework, counts)) == ()
+    assert read_spec(job_of(framework, counts), limits=no_limits).problems == ()
     assert parse(document_of(framework, counts)).problems == ()
 
 
@@ -79,8 +79,13 @@ def test_roles_that_contradict_the_framework_are_refused_by_both_doors(
     assert (problem.code, problem.path) == (code, path)
     assert problem.line > 0
     assert problem.fix
-    assert [one.code for one in errors(check(job_of(framework, roles)))] == [code]
+    assert [one.code for one in errors(read_spec(job_of(framework, roles), limits=no_limits).problems)] == [
+        code
+    ]
 
 
 def test_a_role_that_is_switched_off_contradicts_nothing() -> None:
-    assert check(job_of(Framework.TENSORFLOW, {"chief": ONE, "master": NONE})) == ()
+    assert (
+        read_spec(job_of(Framework.TENSORFLOW, {"chief": ONE, "master": NONE}), limits=no_limits).problems
+        == ()
+    )

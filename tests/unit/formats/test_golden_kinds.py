@@ -280,14 +280,14 @@ SAMPLES: dict[str, tuple[Job, list[tuple[str, str]]]] = {
     ),
     "jaxjob/cpu-demo": (jax(), []),
     "mxjob/mnist-train": (mnist(), []),
-    "mxjob/auto-tuning": (tuning(), [("NotActedUpon", "spec.mxReplicaSpecs.TunerServer.label")]),
+    "mxjob/auto-tuning": (tuning(), [("Ignored", "spec.mxReplicaSpecs.TunerServer.label")]),
     "batchjob/pi": (pi(), []),
     "batchjob/indexed": (indexed(), []),
     "batchjob/work-queue": (
         queue(),
         [
-            ("NotActedUpon", "spec.podFailurePolicy"),
-            ("NotActedUpon", "spec.template.metadata.name"),
+            ("Ignored", "spec.podFailurePolicy"),
+            ("Ignored", "spec.template.metadata.name"),
         ],
     ),
     "trainjob/patched": (patched(), [("KubernetesOnly", "spec.trainer")]),

@@ -322,14 +322,14 @@ SAMPLES: dict[str, tuple[Job, list[tuple[str, str]]]] = {
     "tfjob/dist-mnist": (dist_mnist(), []),
     "tfjob/dragon-shared-gpus": (
         dragon(),
-        [("NotActedUpon", "spec.tfReplicaSpecs.Worker.template.spec.schedulerName")],
+        [("Ignored", "spec.tfReplicaSpecs.Worker.template.spec.schedulerName")],
     ),
     "tfjob/keras-multi-worker": (keras(), [("KubernetesOnly", "spec.tfReplicaSpecs.worker.template.spec")]),
     "pytorchjob/mnist-gloo": (gloo(), []),
     "pytorchjob/elastic-imagenet": (
         imagenet(),
         [
-            ("NotActedUpon", "spec.elasticPolicy.metrics"),
+            ("Ignored", "spec.elasticPolicy.metrics"),
             ("KubernetesOnly", "spec.pytorchReplicaSpecs.Worker.template.spec"),
         ],
     ),
@@ -338,9 +338,9 @@ SAMPLES: dict[str, tuple[Job, list[tuple[str, str]]]] = {
     "mpijob/pi-v2beta1": (
         pi(),
         [
-            ("NotActedUpon", "spec.sshAuthMountPath"),
-            ("NotActedUpon", "spec.launcherCreationPolicy"),
-            ("NotActedUpon", "spec.mpiImplementation"),
+            ("Ignored", "spec.sshAuthMountPath"),
+            ("Ignored", "spec.launcherCreationPolicy"),
+            ("Ignored", "spec.mpiImplementation"),
         ],
     ),
 }

@@ -304,7 +304,7 @@ def test_the_agents_of_an_elastic_job_are_told_what_the_policy_says() -> None:
 
 def test_a_port_without_its_host_has_no_effect() -> None:
     read = parsed("PyTorchJob", torch(), elasticPolicy={"rdzvPort": 29400})
-    assert warnings(read) == [("NotActedUpon", "spec.elasticPolicy.rdzvPort")]
+    assert warnings(read) == [("Ignored", "spec.elasticPolicy.rdzvPort")]
 
 
 @pytest.mark.parametrize("said", ["auto", "cpu", "gpu", "2", 2])
@@ -327,7 +327,7 @@ def test_the_mpi_operator_restarts_its_launcher_and_not_its_workers() -> None:
     assert policies == {"launcher": RestartPolicy.ON_FAILURE, "worker": RestartPolicy.NEVER}
 
 
-@pytest.mark.parametrize(("said", "codes"), [(False, []), (True, ["NotTaken"])], ids=["false", "true"])
+@pytest.mark.parametrize(("said", "codes"), [(False, []), (True, ["Unsupported"])], ids=["false", "true"])
 def test_a_launcher_that_works_too_is_not_taken(said: bool, codes: list[str]) -> None:
     whole = document("MPIJob", version="kubeflow.org/v2beta1", runLauncherAsWorker=said)
     assert [code for code, _ in errors(parse(yaml.safe_dump(whole)))] == codes
@@ -344,7 +344,7 @@ def test_a_minimum_has_no_effect_where_members_wait_for_each_other() -> None:
     read = parsed(
         "JAXJob", {"Worker": replica("jax", 3)}, runPolicy={"schedulingPolicy": {"minAvailable": 2}}
     )
-    assert warnings(read) == [("NotActedUpon", "spec.runPolicy.schedulingPolicy.minAvailable")]
+    assert warnings(read) == [("Ignored", "spec.runPolicy.schedulingPolicy.minAvailable")]
     assert job_of(read).roles[0].min == 3
     whole = parsed(
         "JAXJob", {"Worker": replica("jax", 3)}, runPolicy={"schedulingPolicy": {"minAvailable": 3}}

@@ -14,8 +14,7 @@ from muster_core.models import (
     Severity,
     Template,
 )
-from muster_formats import Parsed
-from muster_formats.reading import read_document, read_spec
+from muster_formats import Parsed, read_document, read_spec
 
 CONTAINER = {"name": "tensorflow", "image": "i", "command": ["c"]}
 
@@ -105,7 +104,7 @@ WISHES = {
 def test_a_wish_that_is_not_followed_is_a_warning_at_its_line(document: dict[str, Any], path: str) -> None:
     parsed, lines = read(document)
     (problem,) = parsed.problems
-    assert (problem.code, problem.severity, problem.path) == ("NotActedUpon", Severity.WARNING, path)
+    assert (problem.code, problem.severity, problem.path) == ("Ignored", Severity.WARNING, path)
     assert lines[problem.line - 1].lstrip().startswith(path.rsplit(".", 1)[-1])
     assert parsed.jobs[0].warnings == parsed.problems
 
@@ -148,7 +147,7 @@ def test_a_command_that_is_wrong_is_not_one_that_is_missing() -> None:
 
 def test_a_framework_that_counts_its_peers_once_is_a_warning_where_it_may_grow() -> None:
     problem = told(native({"command": ["c"], "max": 3}, framework="jax"))
-    assert (problem.code, problem.path, problem.found) == ("NotActedUpon", "spec.roles.worker.max", "1 to 3")
+    assert (problem.code, problem.path, problem.found) == ("Ignored", "spec.roles.worker.max", "1 to 3")
 
 
 def typed(template: Template | None = None, **fields: Any) -> Job:
@@ -157,22 +156,22 @@ def typed(template: Template | None = None, **fields: Any) -> Job:
 
 
 TYPED = {
-    "policy": (typed(elastic=ElasticPolicy(policy="pollux")), "NotActedUpon", "elastic.policy"),
-    "image": (typed(Template(image="i")), "KubernetesOnly", "roles[0].template"),
+    "policy": (typed(elastic=ElasticPolicy(policy="pollux")), "Ignored", "spec.elastic.policy"),
+    "image": (typed(Template(image="i")), "KubernetesOnly", "spec.roles.worker"),
     "peers": (
         Job(
             name="a",
             framework=Framework.JAX,
             roles=(Role(name="worker", replicas=1, min=1, max=2, template=Template(command=("c",))),),
         ),
-        "NotActedUpon",
-        "roles[0].max",
+        "Ignored",
+        "spec.roles.worker.max",
     ),
 }
 
 
 @pytest.mark.parametrize(("job", "code", "path"), TYPED.values(), ids=TYPED)
-def test_a_typed_job_is_told_by_its_paths(job: Job, code: str, path: str) -> None:
+def test_limits_of_a_typed_job_have_native_field_paths(job: Job, code: str, path: str) -> None:
     parsed = read_spec(job)
     (problem,) = parsed.problems
     assert (problem.code, problem.path) == (code, path)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster_formats.reading import read_document
+from muster_formats import read_document
 
 OLDER = "version: 1\nkind: experiment\nrun: {cmd: train}\n"
 TODAY = "version: 1.1\nkind: component\nrun: {kind: job, container: {image: i, command: [train]}}\n"

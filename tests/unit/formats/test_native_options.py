@@ -16,7 +16,7 @@ from muster_core.models import (
     Template,
 )
 from muster_formats import parse
-from muster_formats.export.native import native_text
+from muster_formats.native import native_text
 
 HEAD = "apiVersion: muster.dev/v1\nkind: Job\nmetadata: {name: %s}\nspec:\n"
 TRAINING = HEAD % "training"
@@ -90,7 +90,7 @@ def test_the_options_of_tensorflow_are_understood() -> None:
 )
 def test_an_option_that_the_framework_does_not_know_is_a_warning(option: str, key: str) -> None:
     (problem,) = problems_of(f"{TRAINING}  framework: jax\n  options: {{{option}}}\n{ROLES}")
-    assert (problem.code, problem.severity) == ("NotActedUpon", Severity.WARNING)
+    assert (problem.code, problem.severity) == ("Ignored", Severity.WARNING)
     assert problem.path == f"spec.options.{key}"
     assert problem.message.startswith(f"{key} has no effect")
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from muster_formats.cursor import Cursor
+from muster_formats.nodes import Json, Node
 from muster_formats.placeholders import MAX_FILLED, Placeholders
 from muster_formats.problems import Problems
-from muster_formats.yaml_builder import Json, Node
-from muster_formats.yaml_source import read_source
+from muster_formats.source import read_source
 
 VALUES = """
 rate: 0.001
@@ -32,7 +32,7 @@ def values(text: str = VALUES) -> dict[str, Node]:
 def fill(text: str, known: str = VALUES) -> tuple[Json, list[tuple[str, str]]]:
     problems = Problems()
     filled = Placeholders(values(known)).fill(Cursor(node(text), "", problems))
-    return filled.node.plain(), [(problem.code, problem.path) for problem in problems.found]
+    return filled.node.plain(), [(problem.code, problem.path) for problem in problems.items]
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,13 @@ def test_what_has_no_placeholder_is_left_alone() -> None:
         ("x{{ layers[3] }}", "NotAllowed"),
         ("x{{ layers.first }}", "NotAllowed"),
         ("x{{ convolutions.conv2 }}", "NotAllowed"),
-        ("x{{ rate * 2 }}", "NotTaken"),
-        ("x{{ name | upper }}", "NotTaken"),
-        ("x{{ ''.__class__ }}", "NotTaken"),
-        ("x{{ }}", "NotTaken"),
-        ("x{{ " + "a" * 300 + " }}", "NotTaken"),
-        ("x{{ rate", "NotTaken"),
-        ("x{% if rate %}y{% endif %}", "NotTaken"),
+        ("x{{ rate * 2 }}", "Unsupported"),
+        ("x{{ name | upper }}", "Unsupported"),
+        ("x{{ ''.__class__ }}", "Unsupported"),
+        ("x{{ }}", "Unsupported"),
+        ("x{{ " + "a" * 300 + " }}", "Unsupported"),
+        ("x{{ rate", "Unsupported"),
+        ("x{% if rate %}y{% endif %}", "Unsupported"),
     ],
 )
 def test_more_than_a_known_name_is_a_problem_and_counts_as_nothing(text: str, code: str) -> None:
@@ -85,7 +85,7 @@ def test_more_than_a_known_name_is_a_problem_and_counts_as_nothing(text: str, co
 def test_an_unknown_name_is_told_with_those_that_are_known() -> None:
     problems = Problems()
     Placeholders(values()).fill(Cursor(node("a{{ batch_size }}"), "", problems))
-    (problem,) = problems.found
+    (problem,) = problems.items
     assert problem.fix == "did you mean batch-size?"
     assert problem.allowed.startswith("batch-size, convolutions, ")
 
@@ -108,4 +108,4 @@ def test_lists_that_are_named_many_times_are_bounded_too() -> None:
 
 
 def test_unclosed_braces_are_read_in_one_go() -> None:
-    assert fill(f"'{'{' * 200_000}'")[1] == [("NotTaken", "")]
+    assert fill(f"'{'{' * 200_000}'")[1] == [("Unsupported", "")]

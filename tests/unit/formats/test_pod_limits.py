@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from muster_core.models import Severity
-from muster_formats import reading
-from muster_formats.pod_limits import limits_in_pods
+from muster_formats import kubernetes_limits, read_document
 
 JOB = """
 apiVersion: muster.dev/v1
@@ -28,7 +27,7 @@ run: {cmd: train}
 
 
 def errors(document: str) -> list[tuple[int, str]]:
-    parsed = reading.read_document(document, source_name="demo.yaml", limits=limits_in_pods)
+    parsed = read_document(document, source_name="demo.yaml", limits=kubernetes_limits)
     return [(one.line, one.message) for one in parsed.problems if one.severity is Severity.ERROR]
 
 
@@ -39,11 +38,11 @@ def test_what_can_be_a_pod_is_not_refused():
 @pytest.mark.parametrize(
     ("document", "expected"),
     [
-        (JOB % ("", "1"), (9, "worker has no image, and on Kubernetes a replica needs one")),
-        (JOB % ("image: train:1", "500m"), (10, "a share of a GPU cannot be had on Kubernetes")),
-        (BUILT, (4, "images are not built on Kubernetes")),
+        (JOB % ("", "1"), (9, "worker has no image, which Kubernetes requires")),
+        (JOB % ("image: train:1", "500m"), (10, "Kubernetes cannot share a GPU")),
+        (BUILT, (4, "Kubernetes cannot build images")),
     ],
 )
 def test_what_cannot_is_refused_at_its_line_and_runs_as_processes(document: str, expected: tuple[int, str]):
     assert errors(document) == [expected]
-    assert reading.read_document(document, source_name="demo.yaml").jobs
+    assert read_document(document, source_name="demo.yaml").jobs

@@ -147,7 +147,7 @@ DROPPED = {
 @pytest.mark.parametrize(("key", "value"), DROPPED.items(), ids=DROPPED)
 def test_what_muster_decides_is_dropped_with_a_warning(key: str, value: object) -> None:
     parsed = parsed_of({"containers": [container()], key: value})
-    assert told(parsed, Severity.WARNING) == [("NotActedUpon", f"spec.{key}")]
+    assert told(parsed, Severity.WARNING) == [("Ignored", f"spec.{key}")]
     assert key not in template_of(parsed).pod["spec"]
 
 
@@ -161,9 +161,7 @@ IDLE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(("path", "said"), IDLE.items(), ids=IDLE)
 def test_what_has_no_effect_is_a_warning(path: str, said: dict[str, Any]) -> None:
-    assert told(parsed_of({"containers": [container()], **said}), Severity.WARNING) == [
-        ("NotActedUpon", path)
-    ]
+    assert told(parsed_of({"containers": [container()], **said}), Severity.WARNING) == [("Ignored", path)]
 
 
 def test_what_only_kubernetes_can_do_is_one_warning_and_kept() -> None:
@@ -293,9 +291,9 @@ NOT_FOLLOWED: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     ),
     "namespaces by label": (
         {**TERM, "namespaceSelector": {"matchLabels": {"a": "b"}}},
-        ("NotTaken", f"{BESIDE}.namespaceSelector.matchLabels"),
+        ("Unsupported", f"{BESIDE}.namespaceSelector.matchLabels"),
     ),
-    "labels of a revision": ({**TERM, "matchLabelKeys": ["a"]}, ("NotTaken", f"{BESIDE}.matchLabelKeys")),
+    "labels of a revision": ({**TERM, "matchLabelKeys": ["a"]}, ("Unsupported", f"{BESIDE}.matchLabelKeys")),
 }
 
 
@@ -315,7 +313,7 @@ BAD_SPREADS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     "a skew of none": ({**SPREAD, "maxSkew": 0}, ("OutOfRange", "spec.topologySpreadConstraints[0].maxSkew")),
     "a policy": (
         {**SPREAD, "nodeTaintsPolicy": "Honor"},
-        ("NotTaken", "spec.topologySpreadConstraints[0].nodeTaintsPolicy"),
+        ("Unsupported", "spec.topologySpreadConstraints[0].nodeTaintsPolicy"),
     ),
 }
 
@@ -349,7 +347,7 @@ def test_a_share_without_a_request_is_the_limit() -> None:
 
 def test_a_share_without_the_job_s_annotation_has_no_effect() -> None:
     parsed = parsed_of({"containers": [container()]}, shared(gpu_request="0.5"))
-    assert told(parsed, Severity.WARNING) == [("NotActedUpon", "metadata.annotations.kubeshare/gpu_request")]
+    assert told(parsed, Severity.WARNING) == [("Ignored", "metadata.annotations.kubeshare/gpu_request")]
     assert template_of(parsed).requests == Resources()
 
 

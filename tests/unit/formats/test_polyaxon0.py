@@ -23,7 +23,7 @@ from muster_core.models import (
     Toleration,
 )
 from muster_formats import parse
-from muster_formats.export.native import native_text
+from muster_formats.native import native_text
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "formats" / "polyaxon_v0"
 MI = 2**20
@@ -271,7 +271,7 @@ WARNINGS = {
         ("Misspelt", "environment.replicas.default_worker.resources.gpu.request"),
     ],
     "older-form": [
-        ("NotActedUpon", "environment.affinity.podAffinity"),
+        ("Ignored", "environment.affinity.podAffinity"),
         ("Misspelt", "environment.tensorflow"),
         ("Misspelt", "environment.tensorflow.default_worker.resources.gpu.request"),
         ("Misspelt", "environment.tensorflow.ps_resources"),

@@ -19,9 +19,9 @@ from muster_core.models import (
     Template,
 )
 from muster_formats import parse
-from muster_formats.kinds import ListOf
+from muster_formats.field_types import ListOf
 from muster_formats.polyaxon_v0.keys import TABLES
-from muster_formats.table import Effect, Nested, Table
+from muster_formats.schema import Effect, Nested, Table
 
 MI = 2**20
 
@@ -409,9 +409,9 @@ def nested(table: type[Table], depth: int = 0) -> Iterator[list[str]]:
     """The paths of keys to every mapping with a table of its own; ``[]`` after a key stands for a list."""
     yield []
     for key, field in table.fields().items():
-        kind: object = field.kind
-        inner = kind.kind if isinstance(kind, ListOf) else kind  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        if isinstance(inner, Nested) and field.effect is Effect.ACTED_UPON and depth < 6:
+        kind: object = field.type
+        inner = kind.element if isinstance(kind, ListOf) else kind  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        if isinstance(inner, Nested) and field.effect is Effect.SUPPORTED and depth < 6:
             step = f"{key}[]" if isinstance(kind, ListOf) else key
             yield from ([step, *path] for path in nested(inner.table, depth + 1))
 

@@ -156,23 +156,23 @@ ERRORS: dict[str, tuple[Parsed, tuple[str, str]]] = {
     "a backend elsewhere": (document(backend="external"), ("NotAllowed", "backend")),
     "replicas of a job": (
         document("job", environment={"replicas": TWO}),
-        ("NotTaken", "environment.replicas"),
+        ("Unsupported", "environment.replicas"),
     ),
     "replicas of a notebook": (
         document("notebook", environment={"replicas": TWO}),
-        ("NotTaken", "environment.replicas"),
+        ("Unsupported", "environment.replicas"),
     ),
     "an experiment that runs nothing": (document(run=None), ("Required", "run")),
     "a job that runs nothing": (document("job", run={"cmd": []}), ("Required", "run.cmd")),
     "a command that is a number": (document(run={"cmd": 3}), ("WrongType", "run.cmd")),
-    "a search": (document(hptuning={"matrix": {}}), ("NotTaken", "hptuning")),
-    "an older search": (document(settings={"matrix": {}}), ("NotTaken", "settings")),
-    "a group": (document("group", hptuning={}), ("NotTaken", "kind")),
-    "a pipeline": (document("pipeline", ops=[]), ("NotTaken", "kind")),
+    "a search": (document(hptuning={"matrix": {}}), ("Unsupported", "hptuning")),
+    "an older search": (document(settings={"matrix": {}}), ("Unsupported", "settings")),
+    "a group": (document("group", hptuning={}), ("Unsupported", "kind")),
+    "a pipeline": (document("pipeline", ops=[]), ("Unsupported", "kind")),
     "a misspelt kind": (document("experimnt"), ("UnsupportedKind", "kind")),
     "a build without an image": (document("build", build_steps=["a"]), ("Required", "image")),
-    "a Dockerfile": (document(build={"dockerfile": "Dockerfile"}), ("NotTaken", "build.dockerfile")),
-    "a repository": (document(build={"image": "i", "git": "x"}), ("NotTaken", "build.git")),
+    "a Dockerfile": (document(build={"dockerfile": "Dockerfile"}), ("Unsupported", "build.dockerfile")),
+    "a repository": (document(build={"image": "i", "git": "x"}), ("Unsupported", "build.git")),
     "a build by its number": (document(build={"ref": 12}), ("Required", "build.image")),
     "a build said twice": (
         document("build", image="i", build={"image": "j"}),
@@ -192,11 +192,11 @@ ERRORS: dict[str, tuple[Parsed, tuple[str, str]]] = {
     ),
     "a parameter from another run": (
         document(params={"a": "{{ ops.first.outputs.x }}"}),
-        ("NotTaken", "params.a"),
+        ("Unsupported", "params.a"),
     ),
     "a parameter with something from another run in it": (
         document(params={"a": {"b": ["{{ ops.first.outputs.x }}"]}}),
-        ("NotTaken", "params.a.b[0]"),
+        ("Unsupported", "params.a.b[0]"),
     ),
     "an unknown parameter": (
         document(params={"rate": 1}, run={"cmd": "train {{ rat }}"}),
@@ -253,25 +253,25 @@ WARNINGS: dict[str, tuple[Parsed, list[tuple[str, str]]]] = {
     ),
     "a default of a role without replicas": (
         tensorflow(default_ps={"labels": {"a": "b"}}),
-        [("NotActedUpon", "environment.replicas.default_ps")],
+        [("Ignored", "environment.replicas.default_ps")],
     ),
     "restarts of one worker": (
         tensorflow(worker=[{"index": 0, "max_restarts": 1}]),
-        [("NotActedUpon", "environment.replicas.worker[0].max_restarts")],
+        [("Ignored", "environment.replicas.worker[0].max_restarts")],
     ),
-    "a backend without replicas": (document(backend="kubeflow"), [("NotActedUpon", "backend")]),
+    "a backend without replicas": (document(backend="kubeflow"), [("Ignored", "backend")]),
     "a name that is written differently": (document(name="My_Exp"), [("BadName", "name")]),
-    "lines that are joined": (document(run={"cmd": "one\ntwo"}), [("NotActedUpon", "run.cmd")]),
+    "lines that are joined": (document(run={"cmd": "one\ntwo"}), [("Ignored", "run.cmd")]),
     "outputs of other runs": (
         document(environment={"outputs": {"jobs": [1]}}),
-        [("NotActedUpon", "environment.outputs")],
+        [("Ignored", "environment.outputs")],
     ),
-    "a log level": (document(logging={"level": "INFO"}), [("NotActedUpon", "logging.level")]),
+    "a log level": (document(logging={"level": "INFO"}), [("Ignored", "logging.level")]),
     "an idle key within logging": (
         document("job", logging={"formatter": "x"}),
-        [("NotActedUpon", "logging.formatter")],
+        [("Ignored", "logging.formatter")],
     ),
-    "a commit": (document(build={"image": "i", "commit": "x"}), [("NotActedUpon", "build.commit")]),
+    "a commit": (document(build={"image": "i", "commit": "x"}), [("Ignored", "build.commit")]),
     "secrets": (
         document(environment={"secret_refs": ["a"]}),
         [("KubernetesOnly", "environment.secret_refs")],
@@ -317,7 +317,7 @@ def test_all_is_told_at_once() -> None:
     assert sorted(told(parsed)) == [
         ("BadQuantity", "environment.resources.gpu.requests"),
         ("NotAllowed", "backend"),
-        ("NotTaken", "hptuning"),
         ("OutOfRange", "environment.replicas.n_workers"),
         ("Required", "environment.replicas"),
+        ("Unsupported", "hptuning"),
     ]

@@ -19,7 +19,7 @@ from muster_formats.polyaxon_v1.run_keys import (
     ReplicaKeys,
     SchedulingKeys,
 )
-from muster_formats.table import Effect, Table
+from muster_formats.schema import Effect, Table
 
 CONTAINER: dict[str, Any] = {"image": "foo", "command": ["train"]}
 JOB: dict[str, Any] = {"kind": "job", "container": CONTAINER}
@@ -78,7 +78,7 @@ PUBLISHED_PARTS = {
 
 
 def nested(table: type[Table], key: str) -> type[Table]:
-    return getattr(table.fields()[key].kind, "table")  # noqa: B009
+    return getattr(table.fields()[key].type, "table")  # noqa: B009
 
 
 def published() -> list[tuple[type[Table], str]]:
@@ -93,7 +93,7 @@ def published() -> list[tuple[type[Table], str]]:
 
 @pytest.mark.parametrize(("table", "key"), published(), ids=lambda one: getattr(one, "__name__", one))
 def test_every_published_field_is_known_and_described(table: type[Table], key: str) -> None:
-    assert table.knows(key)
+    assert table.allows(key)
     field = table.fields().get(key)
     assert field is None or field.doc
 
@@ -109,12 +109,12 @@ def test_what_is_for_kubernetes_is_kept_and_said(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", [key for key, field in EnvironmentKeys.fields().items() if field.effect is Effect.WARNED]
+    "key", [key for key, field in EnvironmentKeys.fields().items() if field.effect is Effect.IGNORED]
 )
 def test_what_muster_decides_is_left_out_and_said(key: str) -> None:
     parsed = component({**JOB, "environment": {key: "x"}})
     assert key not in job_of(parsed).roles[0].template.pod["spec"]
-    assert told(parsed) == [(Code.NOT_ACTED_UPON, f"run.environment.{key}")]
+    assert told(parsed) == [(Code.IGNORED, f"run.environment.{key}")]
 
 
 def test_the_priority_of_a_job_is_the_highest_of_its_replicas() -> None:

@@ -104,16 +104,16 @@ def test_an_argument_that_comes_to_nothing_is_left_out() -> None:
     [
         ("{{ learning_rat }}", Code.NOT_ALLOWED, "did you mean learning_rate?"),
         ("{{ params.nothing }}", Code.NOT_ALLOWED, "there is no parameter nothing"),
-        ("{{ globals.run_artifacts_path }}/x", Code.NOT_TAKEN, "Muster has no artifact store"),
-        ("{{ run_outputs_path }}", Code.NOT_TAKEN, "Muster has no artifact store"),
-        ("{{ globals.project_name }}", Code.NOT_TAKEN, "no projects"),
-        ("{{ globals.whatever }}", Code.NOT_TAKEN, "known are globals.namespace"),
-        ("{{ learning_rate | upper }}", Code.NOT_TAKEN, "an expression must be a name"),
-        ("{{ 1 if learning_rate else 0 }}", Code.NOT_TAKEN, "an expression must be a name"),
-        ("{{ ''.__class__ }}", Code.NOT_TAKEN, "an expression must be a name"),
-        ("{{ learning_rate.__class__ }}", Code.NOT_TAKEN, "has no such element"),
-        ("{% if learning_rate %}x{% endif %}", Code.NOT_TAKEN, "conditions, loops"),
-        ("{{ learning_rate }", Code.NOT_TAKEN, "no name between"),
+        ("{{ globals.run_artifacts_path }}/x", Code.UNSUPPORTED, "Muster has no artifact store"),
+        ("{{ run_outputs_path }}", Code.UNSUPPORTED, "Muster has no artifact store"),
+        ("{{ globals.project_name }}", Code.UNSUPPORTED, "no projects"),
+        ("{{ globals.whatever }}", Code.UNSUPPORTED, "known are globals.namespace"),
+        ("{{ learning_rate | upper }}", Code.UNSUPPORTED, "an expression must be a name"),
+        ("{{ 1 if learning_rate else 0 }}", Code.UNSUPPORTED, "an expression must be a name"),
+        ("{{ ''.__class__ }}", Code.UNSUPPORTED, "an expression must be a name"),
+        ("{{ learning_rate.__class__ }}", Code.UNSUPPORTED, "has no such element"),
+        ("{% if learning_rate %}x{% endif %}", Code.UNSUPPORTED, "conditions, loops"),
+        ("{{ learning_rate }", Code.UNSUPPORTED, "no name between"),
         ("{{ connections.data }}", Code.NOT_ALLOWED, "there is no parameter connections"),
     ],
 )
@@ -127,7 +127,7 @@ def test_what_cannot_be_filled_in_is_refused_where_it_stands(expression: str, co
 def test_what_is_known_only_when_it_runs_is_refused_outside_commands_with_the_variable_to_read() -> None:
     parsed = operation(run=running(env=[{"name": "ID", "value": "{{ globals.uuid }}"}]))
     (problem,) = parsed.problems
-    assert (problem.code, problem.fix) == (Code.NOT_TAKEN, "read MUSTER_JOB_ID in the program")
+    assert (problem.code, problem.fix) == (Code.UNSUPPORTED, "read MUSTER_JOB_ID in the program")
 
 
 @pytest.mark.parametrize(

@@ -152,14 +152,14 @@ def test_a_document_without_a_name_takes_the_one_that_comes_with_it() -> None:
 def test_an_agent_is_left_out_of_the_queue_with_a_warning() -> None:
     parsed = component(queue="agent/gpu")
     assert job_of(parsed).queue == "gpu"
-    assert told(parsed) == [("NotActedUpon", "queue")]
+    assert told(parsed) == [("Ignored", "queue")]
 
 
 def test_the_queue_of_the_operation_counts_before_that_of_the_scheduling_policy() -> None:
     run = {"kind": "mpijob", "launcher": {"container": CONTAINER}, "schedulingPolicy": {"queue": "b"}}
     parsed = component(run, queue="a")
     assert job_of(parsed).queue == "a"
-    assert told(parsed) == [("NotActedUpon", "run.schedulingPolicy.queue")]
+    assert told(parsed) == [("Ignored", "run.schedulingPolicy.queue")]
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ SHARED = ["presets", "cache", "hooks", "actions"]
 def test_what_an_experiment_manager_does_is_refused_in_those_words(key: str) -> None:
     fields: dict[str, Any] = {key: "x"}
     (problem,) = operation(None, **fields).problems
-    assert (problem.code, problem.path) == (Code.NOT_TAKEN, key)
+    assert (problem.code, problem.path) == (Code.UNSUPPORTED, key)
     assert "belongs to an experiment manager, not to a scheduler" in problem.message
 
 
@@ -239,7 +239,7 @@ def test_what_an_experiment_manager_does_is_refused_in_those_words(key: str) -> 
 def test_a_component_elsewhere_is_refused_once(key: str) -> None:
     document = {"version": 1.1, "kind": "operation", "name": "exp", key: "kaniko:v1"}
     (problem,) = parse(yaml.safe_dump(document)).problems
-    assert (problem.code, problem.path) == (Code.NOT_TAKEN, key)
+    assert (problem.code, problem.path) == (Code.UNSUPPORTED, key)
     assert problem.fix.startswith("write the component here")
 
 
@@ -254,7 +254,7 @@ def test_a_component_without_a_run_asks_for_one() -> None:
 @pytest.mark.parametrize("kind", ["sparkjob", "rayjob", "daskjob", "dag", "notifier", "cleaner", "tuner"])
 def test_a_kind_that_cannot_be_run_is_refused_with_the_reason(kind: str) -> None:
     (problem,) = component({"kind": kind, "whatever": 1}).problems
-    assert (problem.code, problem.path) == (Code.NOT_TAKEN, "run.kind")
+    assert (problem.code, problem.path) == (Code.UNSUPPORTED, "run.kind")
 
 
 def test_a_misspelt_kind_of_run_has_a_nearest_one() -> None:
@@ -279,21 +279,21 @@ def test_a_misspelt_kind_of_run_has_a_nearest_one() -> None:
 )
 def test_what_polyaxons_own_containers_fetch_is_refused(key: str) -> None:
     parsed = component({**JOB, "init": [{key: {}}]})
-    assert told(parsed) == [(Code.NOT_TAKEN, f"run.init[0].{key}")]
+    assert told(parsed) == [(Code.UNSUPPORTED, f"run.init[0].{key}")]
 
 
 def test_a_template_is_refused_with_what_is_to_be_filled_in() -> None:
     (problem,) = component(
         template={"enabled": True, "description": "no data", "fields": ["run.volumes"]}
     ).problems
-    assert (problem.code, problem.path) == (Code.NOT_TAKEN, "template")
+    assert (problem.code, problem.path) == (Code.UNSUPPORTED, "template")
     assert "no data" in problem.message
     assert "run.volumes" in problem.fix
     assert component(template={"enabled": False}).problems == ()
 
 
 def test_a_preset_is_refused() -> None:
-    assert told(operation(isPreset=True)) == [(Code.NOT_TAKEN, "isPreset")]
+    assert told(operation(isPreset=True)) == [(Code.UNSUPPORTED, "isPreset")]
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_a_floor_is_for_frameworks_that_can_do_with_fewer() -> None:
     assert job_of(component({"kind": "tfjob", **run})).roles[0].min == 2
     rigid = component({"kind": "pytorchjob", **run})
     assert job_of(rigid).roles[0].min == 4
-    assert told(rigid) == [("NotActedUpon", "run.schedulingPolicy.minAvailable")]
+    assert told(rigid) == [("Ignored", "run.schedulingPolicy.minAvailable")]
 
 
 def test_tuners_are_of_the_mode_that_tunes() -> None:
@@ -139,9 +139,9 @@ def test_a_cluster_runs_its_own_commands() -> None:
     }
     parsed = component(run)
     assert told(parsed) == [
-        (Code.NOT_TAKEN, "run.head.container.command"),
-        (Code.NOT_ACTED_UPON, "run.head.rayStartParams.port"),
-        (Code.NOT_ACTED_UPON, "run.head.rayStartParams.block"),
+        (Code.UNSUPPORTED, "run.head.container.command"),
+        (Code.IGNORED, "run.head.rayStartParams.port"),
+        (Code.IGNORED, "run.head.rayStartParams.block"),
     ]
 
 

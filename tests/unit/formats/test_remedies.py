@@ -119,8 +119,8 @@ def test_quotes_are_to_be_removed_only_where_that_makes_a_number(written: str, f
 @pytest.mark.parametrize(
     ("request_", "limit", "words"),
     [
-        ("cpu: 4", "cpu: 2500m", "more cpu is requested (4) than the limit allows (2500m)"),
-        ("memory: 2Gi", "memory: 1Gi", "more memory is requested (2Gi) than the limit allows (1Gi)"),
+        ("cpu: 4", "cpu: 2500m", "the cpu request 4 is above the limit 2500m"),
+        ("memory: 2Gi", "memory: 1Gi", "the memory request 2Gi is above the limit 1Gi"),
     ],
 )
 def test_amounts_are_told_in_the_units_that_people_write(request_: str, limit: str, words: str) -> None:

@@ -4,7 +4,7 @@ import importlib.util
 import json
 from pathlib import Path
 
-from muster_formats.native.schema import native_schema
+from muster_formats.native import native_schema
 
 FOLDER = Path(__file__).parents[3] / "docs" / "schema"
 
@@ -32,6 +32,6 @@ def test_it_says_what_the_parser_says() -> None:
         "type": "integer",
         "minimum": 0,
         "maximum": 5_000,
-        "description": "How many at the start; min unless said, else 1. 0 switches the role off.",
+        "description": "Number of replicas at the start; by default min, else 1. 0 switches the role off.",
     }
     assert role["properties"]["restartPolicy"]["enum"] == ["Always", "OnFailure", "Never", "ExitCode"]

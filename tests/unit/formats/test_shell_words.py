@@ -12,7 +12,7 @@ from muster_formats.shell_words import Word, first_word, join_words, read_comman
 def words_of(text: str) -> list[list[Word]]:
     problems = Problems()
     commands = read_commands(text, problems)
-    assert problems.found == []
+    assert problems.items == []
     return [
         [word for word in command.value if isinstance(word, Word)]
         for command in commands
@@ -27,7 +27,7 @@ def texts_of(text: str) -> list[list[str]]:
 def problems_of(text: str) -> list[Problem]:
     problems = Problems()
     read_commands(text, problems)
-    return problems.found
+    return problems.items
 
 
 @pytest.mark.parametrize(
@@ -73,13 +73,13 @@ def test_every_word_knows_its_place() -> None:
 )
 def test_what_only_a_shell_could_do_is_refused(text: str, place: tuple[int, int], found: str) -> None:
     problem = problems_of(text)[0]
-    assert (problem.code, (problem.line, problem.column), problem.found) == ("NotTaken", place, found)
+    assert (problem.code, (problem.line, problem.column), problem.found) == ("Unsupported", place, found)
 
 
 @pytest.mark.parametrize("quote", ["'", '"'])
 def test_a_quote_is_closed(quote: str) -> None:
     (problem,) = problems_of(f"a b\nc {quote}d")
-    assert (problem.code, problem.line, problem.column) == ("NotACommand", 2, 3)
+    assert (problem.code, problem.line, problem.column) == ("BadCommand", 2, 3)
 
 
 def test_too_many_words_are_refused() -> None:

@@ -331,15 +331,15 @@ IDLE: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("said", "path"), IDLE.values(), ids=IDLE)
 def test_what_has_no_effect_is_a_warning_that_the_job_keeps(said: dict[str, Any], path: str) -> None:
     parsed = tfjob(said)
-    assert told(parsed) == [("NotActedUpon", path)]
+    assert told(parsed) == [("Ignored", path)]
     assert parsed.jobs[0].warnings == parsed.problems
 
 
 def test_a_name_is_given_and_not_generated() -> None:
     (warning,) = tfjob(generateName="a-").problems
-    assert (warning.code, warning.path) == ("NotActedUpon", "metadata.generateName")
+    assert (warning.code, warning.path) == ("Ignored", "metadata.generateName")
     problems = tfjob(name=None, generateName="a-").problems
-    expected = ("Required", "metadata.name", "give a name; names are not generated")
+    expected = ("Required", "metadata.name", "add name; Muster does not generate names")
     assert expected in [(problem.code, problem.path, problem.fix) for problem in problems]
 
 
@@ -348,5 +348,5 @@ def test_what_a_server_has_filled_in_has_no_effect() -> None:
     document["metadata"]["uid"] = "x"
     document["status"] = {"conditions": []}
     parsed = parse(yaml.safe_dump(document))
-    assert set(told(parsed)) == {("NotActedUpon", "metadata.uid"), ("NotActedUpon", "status")}
+    assert set(told(parsed)) == {("Ignored", "metadata.uid"), ("Ignored", "status")}
     assert len(parsed.jobs) == 1

@@ -69,14 +69,14 @@ def test_a_runtime_that_is_known_is_a_framework(runtime: Any, framework: Framewo
 FIXES = {
     "deepspeed-distributed": "write it as an MPIJob (kubeflow.org/v1)",
     "xgboost-distributed": "write it as an XGBoostJob (kubeflow.org/v1)",
-    "our-own": "name torch-distributed or jax-distributed, without kind, and write all that the runtime said under trainer",
+    "our-own": "use torch-distributed or jax-distributed, without kind, and write the runtime's settings under trainer",
 }
 
 
 @pytest.mark.parametrize(("name", "fix"), FIXES.items(), ids=FIXES)
 def test_a_runtime_of_a_cluster_is_refused_with_what_to_write_instead(name: str, fix: str) -> None:
     (problem,) = parsed(name).problems
-    assert (problem.code, problem.path, problem.fix) == ("NotTaken", "spec.runtimeRef.name", fix)
+    assert (problem.code, problem.path, problem.fix) == ("Unsupported", "spec.runtimeRef.name", fix)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_runtime_of_a_cluster_is_refused_with_what_to_write_instead(name: str,
     ids=["of a namespace", "of another group"],
 )
 def test_a_namesake_of_a_known_runtime_is_not_it(runtime: dict[str, str]) -> None:
-    assert told(parsed(runtime)) == [("NotTaken", "spec.runtimeRef.name")]
+    assert told(parsed(runtime)) == [("Unsupported", "spec.runtimeRef.name")]
 
 
 BAD: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
@@ -111,15 +111,15 @@ BAD: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
         {"trainer": {**TRAINER, "numProcPerNode": 5000}},
         ("NotAllowed", "spec.trainer.numProcPerNode"),
     ),
-    "an initializer": ({"initializer": {"dataset": {}}}, ("NotTaken", "spec.initializer")),
-    "overrides of 2.0": ({"podSpecOverrides": []}, ("NotTaken", "spec.podSpecOverrides")),
+    "an initializer": ({"initializer": {"dataset": {}}}, ("Unsupported", "spec.initializer")),
+    "overrides of 2.0": ({"podSpecOverrides": []}, ("Unsupported", "spec.podSpecOverrides")),
     "a container that is none": (
         override(containers=[{"name": "helper"}]),
-        ("NotTaken", "spec.podTemplateOverrides[0].spec.containers[0].name"),
+        ("Unsupported", "spec.podTemplateOverrides[0].spec.containers[0].name"),
     ),
     "variables in the wrong place": (
         override(containers=[{"name": "node", "env": []}]),
-        ("NotTaken", "spec.podTemplateOverrides[0].spec.containers[0].env"),
+        ("Unsupported", "spec.podTemplateOverrides[0].spec.containers[0].env"),
     ),
     "a selector that is none": (
         override(nodeSelector={"a b": "c"}),
@@ -160,7 +160,7 @@ def test_patches_are_merged_and_later_ones_win() -> None:
 
 def test_a_patch_of_another_job_has_no_effect() -> None:
     read = parsed(**patch("dataset-initializer", spec={"nodeSelector": {"a": "b"}}))
-    assert [code for code, _ in told(read, Severity.WARNING)] == ["NotActedUpon"]
+    assert [code for code, _ in told(read, Severity.WARNING)] == ["Ignored"]
     assert job_of(read).roles[0].template.node_selector == {}
 
 
@@ -180,7 +180,7 @@ def test_processes_of_a_node_are_a_word_or_a_number(said: str | int) -> None:
 def test_what_is_wrong_with_the_runtime_hides_nothing_of_the_trainer() -> None:
     said = told(parsed("our-own", {**TRAINER, "numNodes": -1, "command": "torchrun"}))
     assert said == [
-        ("NotTaken", "spec.runtimeRef.name"),
+        ("Unsupported", "spec.runtimeRef.name"),
         ("WrongType", "spec.trainer.command"),
         ("OutOfRange", "spec.trainer.numNodes"),
     ]
@@ -191,5 +191,5 @@ def test_what_is_wrong_with_the_runtime_hides_nothing_of_the_name() -> None:
     assert told(parse(document)) == [
         ("BadName", "metadata.name"),
         ("Required", "spec.trainer"),
-        ("NotTaken", "spec.runtimeRef.name"),
+        ("Unsupported", "spec.runtimeRef.name"),
     ]

@@ -5,13 +5,13 @@ import json
 import pytest
 
 from muster_formats.problems import Problems
-from muster_formats.yaml_source import Source, read_source
+from muster_formats.source import Source, read_source
 
 
 def read(text: str) -> Source:
     problems = Problems()
     source = read_source(text, problems)
-    assert problems.found == []
+    assert problems.items == []
     return source
 
 
@@ -64,7 +64,7 @@ def test_aliases_and_merges_stand_for_what_they_name() -> None:
 def test_anchors_end_with_their_part() -> None:
     problems = Problems()
     read_source("a: &a 1\n---\nb: *a\n", problems)
-    assert [problem.code for problem in problems.found] == ["BadAlias"]
+    assert [problem.code for problem in problems.items] == ["BadAlias"]
 
 
 def test_parts_that_hold_nothing_are_left_out() -> None:

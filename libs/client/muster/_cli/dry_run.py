@@ -12,7 +12,7 @@ from muster._cli.problems import counted
 from muster._cli.state import State
 from muster.errors import Unavailable
 from muster_core.models import Job, Template
-from muster_formats.export.native import native_text, to_native
+from muster_formats.native import native_text, to_native
 
 SERVER, CLIENT, EITHER = "server", "client", "auto"
 """Who validates a dry run: the server, this command, or the server if it is reachable."""

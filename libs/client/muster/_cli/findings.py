@@ -11,7 +11,7 @@ import msgspec
 from muster._cli.documents import Given
 from muster._cli.problems import counted, print_problems
 from muster_core.models import Job, Problem, Severity
-from muster_formats.reading import read_document
+from muster_formats import read_document
 
 if TYPE_CHECKING:
     from muster._cli.state import State

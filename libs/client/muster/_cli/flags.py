@@ -10,8 +10,8 @@ from muster_formats.arena import PROGRAMS
 from muster_formats.arena.document import split_own
 from muster_formats.arena.jobs import SORTS, Sort
 from muster_formats.arena.line import flags_of
+from muster_formats.schema import Effect
 from muster_formats.shell_words import join_words
-from muster_formats.table import Effect
 
 _WORDS = "arena_words"
 _HELP = frozenset({"-h", "--help"})
@@ -57,14 +57,14 @@ def _sort_of(words: Sequence[str]) -> Sort | None:
 def _help_of(sort: Sort, ctx: click.Context) -> str:
     formatter = ctx.make_formatter()
     formatter.write_usage(f"muster submit {sort.names[0]}", "FLAGS... COMMAND...")
-    flags = {flag.key: flag for flag in flags_of(sort.table).values() if not flag.refused}
+    flags = {flag.key: flag for flag in flags_of(sort.table).values() if not flag.rejected}
     rows = [
         (
             ", ".join((*((flag.short,) if flag.short else ()), flag.key)),
             " ".join(
                 (
                     flag.doc,
-                    *(("Without effect: " + flag.idle + ".",) if flag.idle else ()),
+                    *(("Without effect: " + flag.ignored + ".",) if flag.ignored else ()),
                     _EFFECTS.get(flag.effect, ""),
                 )
             ),

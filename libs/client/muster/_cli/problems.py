@@ -8,7 +8,7 @@ from rich.console import Console
 
 from muster._cli.colour import wants_colour
 from muster_core.models import Problem, Severity
-from muster_formats.render import render_problems
+from muster_formats import render_problems
 
 
 def print_problems(console: Console, problems: Sequence[Problem], *, text: str, source_name: str) -> None:

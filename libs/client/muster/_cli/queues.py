@@ -12,7 +12,7 @@ from muster._cli import words
 from muster._cli.tables import Cell, table
 from muster_core.models import QueueElastic, QueueSpec, ResourceLimits, Resources
 from muster_core.scheduling.placement.words import demand_in_words
-from muster_formats.names import Schema
+from muster_formats.names import JsonObject
 from muster_formats.queues import to_native_queue
 from muster_rpc.convert import queue_from_proto, resources_from_proto
 from muster_rpc.v1 import job_pb2, queue_service_pb2
@@ -64,7 +64,7 @@ def queue_sheet(queue: queue_service_pb2.Queue, now: float) -> Iterator[tuple[st
         yield "Room kept", f"for {kept.name or kept.job_id} on {', '.join(kept.nodes)}{expected}"
 
 
-def documents(queues: Sequence[queue_service_pb2.Queue]) -> list[Schema]:
+def documents(queues: Sequence[queue_service_pb2.Queue]) -> list[JsonObject]:
     """Return queues as documents for ``apply``, with their status beside."""
     return [
         {

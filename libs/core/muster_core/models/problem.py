@@ -1,4 +1,4 @@
-"""One thing that is wrong (or merely odd) in a document that a user handed in."""
+"""A problem of a document or typed job."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import msgspec
 
 
 class Severity(enum.StrEnum):
-    """An error refuses the document; a warning rides along and is kept on the job."""
+    """An error rejects the document; a warning is kept on the job."""
 
     ERROR = "error"
     WARNING = "warning"
 
 
 class Problem(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """A problem as data, so that a terminal, an API client and an editor can each render it in their way.
+    """A problem of a document.
 
-    ``path`` is the field in the document's own words (``spec.tfReplicaSpecs.Worker.replicas``). ``line`` and ``column`` count from 1;
-    0 means that the text is not known (a typed spec has none). ``found`` and ``allowed`` are short texts; ``fix`` is the likely remedy.
+    ``path`` is the field path (``spec.tfReplicaSpecs.Worker.replicas``). ``line`` and ``column`` count from 1; 0 means that there is no
+    text, as for a typed job. ``found`` and ``allowed`` are short texts; ``fix`` says what to do.
     """
 
     code: str

@@ -8,7 +8,6 @@ from muster_formats.arena.flags import CommonFlags
 from muster_formats.arena.line import Line
 from muster_formats.arena.parts import NAME, role_of
 from muster_formats.arena.replicas import Replica, template
-from muster_formats.cursor import warn_idle
 
 _LOGS = "/training_logs"
 _BOARD, _BOARD_IMAGE, _BOARD_PORT = "tensorboard", "tensorflow/tensorflow", 6006
@@ -19,8 +18,8 @@ def board_of(line: Line, job: Job) -> Job | None:
     if CommonFlags.tensorboard.key not in line.flags or not line.get(CommonFlags.tensorboard):
         for flag in (CommonFlags.tensorboard_image, CommonFlags.logdir):
             if cursor := line.at(flag):
-                warn_idle(
-                    cursor, flag.key, f"it applies to {CommonFlags.tensorboard.key}, which is not given"
+                cursor.warn_ignored(
+                    flag.key, f"it applies to {CommonFlags.tensorboard.key}, which is not given"
                 )
         return None
     logs = line.get(CommonFlags.logdir) or _LOGS

@@ -20,9 +20,9 @@ from muster_formats.arena.jobs import SORTS, Sort
 from muster_formats.arena.line import Line, flags_of, read_flags, skip_globals
 from muster_formats.arena.parts import NAME
 from muster_formats.cursor import Cursor, nearest
-from muster_formats.format import Format, Given
-from muster_formats.places import Place, Places
-from muster_formats.problems import Problems, Spot, shown
+from muster_formats.locations import FieldLocations, JobField
+from muster_formats.problems import Problems, SourceLocation, shown
+from muster_formats.registry import Format, ReadContext
 from muster_formats.rules import apply_rules
 from muster_formats.shell_words import Word
 
@@ -62,7 +62,7 @@ _NOT_SORTS = {
 }  # fmt: skip
 
 
-def read_arena(cursor: Cursor, given: Given) -> tuple[Job, ...]:
+def read_arena(cursor: Cursor, given: ReadContext) -> tuple[Job, ...]:
     """Read one command; see ``Read``. The cursor's node is a list of words."""
     words = cast("list[Word]", cursor.node.value)
     problems = cursor.problems
@@ -78,7 +78,7 @@ def read_arena(cursor: Cursor, given: Given) -> tuple[Job, ...]:
     sort, rest = _sort_of(verb, rest, [*between], problems)
     if sort is None:
         return ()
-    line = Line(cursor.spot, problems, sort.words)
+    line = Line(cursor.location, problems, sort.words)
     read_flags(line, [*before, *between, *rest], sort.table)
     return _jobs(line, sort, given)
 
@@ -122,12 +122,12 @@ def split_own(words: Sequence[str], own: Mapping[str, bool]) -> tuple[list[str],
     return mine, others
 
 
-def _jobs(line: Line, sort: Sort, given: Given) -> tuple[Job, ...]:
-    places = Places(line.spot)
-    places.note(Place("name"), line.missing_spot("--name"))
+def _jobs(line: Line, sort: Sort, given: ReadContext) -> tuple[Job, ...]:
+    places = FieldLocations(line.location)
+    places.record(JobField("name"), line.missing_spot("--name"))
     if cursor := next(iter(line.flags.get("--name", [])), None):
-        places.note(Place("name"), cursor.spot)
-    places.note(Place("queue"), line.spot_of(CommonFlags.queue), CommonFlags.queue.key)
+        places.record(JobField("name"), cursor.location)
+    places.record(JobField("queue"), line.spot_of(CommonFlags.queue), CommonFlags.queue.key)
     job = sort.read(line, given, places)
     apply_rules(job, places, line.problems, given.limits)
     board = board_of(line, job)
@@ -161,7 +161,7 @@ def _refuse_mode(word: Word, mode: str, problems: Problems) -> None:
     near = nearest(mode, _MODES)
     problems.add(
         Code.NOT_ALLOWED,
-        Spot(path=GlobalFlags.mode.key, line=word.line, column=word.column),
+        SourceLocation(path=GlobalFlags.mode.key, line=word.line, column=word.column),
         f"{GlobalFlags.mode.key} must be one of {', '.join(_MODES)}",
         found=shown(mode),
         allowed=", ".join(_MODES),
@@ -172,14 +172,14 @@ def _refuse_mode(word: Word, mode: str, problems: Problems) -> None:
 def _refuse_sort(verb: Word, first: Word | None, problems: Problems) -> None:
     names = [sort.names[0] for sort in SORTS]
     at = verb if first is None or first.text.startswith("-") else first
-    spot = Spot(path=_SUBMIT, line=at.line, column=at.column)
+    spot = SourceLocation(path=_SUBMIT, line=at.line, column=at.column)
     allowed = ", ".join(names)
     said = at.text if at is not verb else ""
     for name, (*others, why) in _NOT_SORTS.items():
         if said in (name, *others):
             message = f"arena submit {said} is not supported: {why}"
             problems.add(
-                Code.NOT_TAKEN, spot, message, found=said, allowed=allowed, fix=f"submit one of {allowed}"
+                Code.UNSUPPORTED, spot, message, found=said, allowed=allowed, fix=f"submit one of {allowed}"
             )
             return
     near = nearest(said, [name for sort in SORTS for name in sort.names]) if said else ""
@@ -190,9 +190,9 @@ def _refuse_sort(verb: Word, first: Word | None, problems: Problems) -> None:
 
 def _refuse_verb(program: Word, verb: Word | None, problems: Problems) -> None:
     at = verb or program
-    spot = Spot(path=program.text, line=at.line, column=at.column)
+    spot = SourceLocation(path=program.text, line=at.line, column=at.column)
     said = f"{program.text} {verb.text}" if verb else program.text
     why = _NOT_SUBMIT.get(verb.text, "") if verb and program.text == NAME else ""
     message = f"{shown(said)} is not supported: {why}" if why else f"{shown(said)} submits nothing"
     fix = "" if why else f"write {NAME} {_SUBMIT} tfjob --name=..."
-    problems.add(Code.NOT_TAKEN, spot, message, found=shown(said), allowed=f"{NAME} {_SUBMIT}", fix=fix)
+    problems.add(Code.UNSUPPORTED, spot, message, found=shown(said), allowed=f"{NAME} {_SUBMIT}", fix=fix)

@@ -21,7 +21,7 @@ from muster_formats.arena.kinds import (
     Switch,
     Tolerated,
 )
-from muster_formats.kinds import Amount, Choice, Loose, Text
+from muster_formats.field_types import Choice, LooseString, Quantity, String
 from muster_formats.names import (
     DNS_1035,
     DNS_1123,
@@ -31,22 +31,21 @@ from muster_formats.names import (
     RESOURCE_NAME,
     VARIABLE,
 )
-from muster_formats.option_rules import MAX_PROCESSES, PROCESS_WORDS
-from muster_formats.rules import MAX_REPLICAS
-from muster_formats.table import Table
+from muster_formats.rules import MAX_PROCESSES, MAX_REPLICAS, PROCESS_KEYWORDS
+from muster_formats.schema import Table
 
-CPU = QuantityText(Amount(parse_cpu, "500m or 2"))
+CPU = QuantityText(Quantity(parse_cpu, "500m or 2"))
 """A CPU quantity."""
 
-MEMORY = QuantityText(Amount(parse_bytes, "256Mi or 1Gi"))
+MEMORY = QuantityText(Quantity(parse_bytes, "256Mi or 1Gi"))
 """A memory quantity."""
 
 _GPUS = Count(0, 1024)
 _REPLICAS = Count(0, MAX_REPLICAS)
 _PORT = Count(0, 65535)
 _LIMIT = Count(0, 2**31 - 1)
-_LABEL = Pair(LABEL_KEY, Text(LABEL_VALUE))
-_ANNOTATION = Pair(LABEL_KEY, Text())
+_LABEL = Pair(LABEL_KEY, String(LABEL_VALUE))
+_ANNOTATION = Pair(LABEL_KEY, String())
 
 _CLIENT = "it concerns the arena program itself"
 _PLACES = "Muster places the replicas"
@@ -58,18 +57,18 @@ _MODELS = "Muster has no model registry"
 class GlobalFlags(Table):
     """Flags of the ``arena`` program, before or after the sub-command."""
 
-    namespace = Flag("--namespace", Text(DNS_1123), "The job's namespace.", short="-n")
+    namespace = Flag("--namespace", String(DNS_1123), "The job's namespace.", short="-n")
     arena_namespace = Flag(
         "--arena-namespace",
-        Loose(),
+        LooseString(),
         "The namespace of Arena's operators.",
-        idle=_CLIENT,
+        ignored=_CLIENT,
         older=("--arenaNamespace",),
     )
-    config = Flag("--config", Loose(), "A kubeconfig.", idle=_CLIENT)
-    loglevel = Flag("--loglevel", Loose(), "Arena's log level.", idle=_CLIENT)
-    pprof = Flag("--pprof", Switch(), "Profiling of Arena.", idle=_CLIENT)
-    trace = Flag("--trace", Switch(), "Tracing of Arena.", idle=_CLIENT)
+    config = Flag("--config", LooseString(), "A kubeconfig.", ignored=_CLIENT)
+    loglevel = Flag("--loglevel", LooseString(), "Arena's log level.", ignored=_CLIENT)
+    pprof = Flag("--pprof", Switch(), "Profiling of Arena.", ignored=_CLIENT)
+    trace = Flag("--trace", Switch(), "Tracing of Arena.", ignored=_CLIENT)
     mode = Flag(
         "--mode",
         OneOf(("tensorflow", "tf", "horovod", "mpi", "standalone")),
@@ -79,27 +78,27 @@ class GlobalFlags(Table):
         "--dry-run",
         Switch(),
         "Print instead of submitting.",
-        refused="it is an option of the muster command, not of a document",
+        rejected="it is an option of the muster command, not of a document",
     )
     output = Flag(
         "--output",
-        Loose(),
+        LooseString(),
         "The output format.",
-        refused="it is an option of the muster command, not of a document",
+        rejected="it is an option of the muster command, not of a document",
         short="-o",
     )
     file = Flag(
         "--file",
-        Loose(),
+        LooseString(),
         "A document.",
-        refused="a document of flags cannot refer to another document",
+        rejected="a document of flags cannot refer to another document",
         short="-f",
     )
     help = Flag(
         "--help",
         Switch(),
         "Arena's help.",
-        refused="it is an option of the muster command, not of a document",
+        rejected="it is an option of the muster command, not of a document",
         short="-h",
     )
 
@@ -107,7 +106,7 @@ class GlobalFlags(Table):
 class JobFlags(GlobalFlags):
     """Flags of every job."""
 
-    name = Flag("--name", Text(DNS_1035), "The job's name.")
+    name = Flag("--name", String(DNS_1035), "The job's name.")
     label = Flag("--label", _LABEL, "Labels of the job and its replicas.", short="-l", many=True)
     annotation = Flag(
         "--annotation", _ANNOTATION, "Annotations of the job and its replicas.", short="-a", many=True
@@ -119,7 +118,7 @@ class CommonFlags(JobFlags):
 
     image = Flag(
         "--image",
-        Text(),
+        String(),
         "The default image of every replica; optional on the process runtime.",
     )
     gpus = Flag("--gpus", _GPUS, "GPUs of each worker, chief and evaluator; default 0.")
@@ -135,12 +134,12 @@ class CommonFlags(JobFlags):
     retry = Flag("--retry", _LIMIT, "How many failures are restarted; default 0.")
     working_dir = Flag(
         "--working-dir",
-        Text(),
+        String(),
         "The working directory; default /root with an image.",
         older=("--workingDir",),
     )
     env = Flag(
-        "--env", Pair(VARIABLE, Text()), "Environment variables of every replica.", short="-e", many=True
+        "--env", Pair(VARIABLE, String()), "Environment variables of every replica.", short="-e", many=True
     )
     data = Flag(
         "--data", ClaimMount(), "Volume claims to mount: claim:/path.", kubernetes=True, short="-d", many=True
@@ -156,22 +155,22 @@ class CommonFlags(JobFlags):
     rdma = Flag("--rdma", Switch(), "One rdma/hca for each replica, with permission to lock memory.")
     gang = Flag("--gang", Switch(), "Gang scheduling; every job is a gang anyway.")
     priority = Flag("--priority", Priority(), "A number; higher goes first.", short="-p")
-    queue = Flag("--queue", Text(QUEUE), "The queue; without a name, the namespace's queue.")
+    queue = Flag("--queue", String(QUEUE), "The queue; without a name, the namespace's queue.")
     toleration = Flag(
         "--toleration", Tolerated(), "Taints to tolerate: key=value:effect,operator, or all.", many=True
     )
     selector = Flag("--selector", _LABEL, "Labels that nodes must have.", many=True)
     config_file = Flag(
         "--config-file",
-        Loose(),
+        LooseString(),
         "Files of the user's machine.",
         many=True,
-        refused="files of your machine are not uploaded",
+        rejected="files of your machine are not uploaded",
         fix="put them into the image, or into a volume that --data mounts",
     )
     image_pull_secret = Flag(
         "--image-pull-secret",
-        Text(DNS_1123),
+        String(DNS_1123),
         "Secrets to pull images with.",
         kubernetes=True,
         many=True,
@@ -184,7 +183,7 @@ class CommonFlags(JobFlags):
         kubernetes=True,
     )
     shell = Flag("--shell", OneOf(("sh", "bash")), "The shell that runs the command; default sh.")
-    scheduler = Flag("--scheduler", Loose(), "Another scheduler.", idle=_PLACES)
+    scheduler = Flag("--scheduler", LooseString(), "Another scheduler.", ignored=_PLACES)
     host_network = Flag(
         "--hostNetwork", Switch(), "Use the node's network.", kubernetes=True, older=("--host-network",)
     )
@@ -194,8 +193,8 @@ class CommonFlags(JobFlags):
     host_pid = Flag(
         "--hostPID", Switch(), "Use the node's PID namespace.", kubernetes=True, older=("--host-pid",)
     )
-    model_name = Flag("--model-name", Loose(), "A model to register.", idle=_MODELS)
-    model_source = Flag("--model-source", Loose(), "The location of that model.", idle=_MODELS)
+    model_name = Flag("--model-name", LooseString(), "A model to register.", ignored=_MODELS)
+    model_source = Flag("--model-source", LooseString(), "The location of that model.", ignored=_MODELS)
     gpu_topology = Flag("--gputopology", Switch(), "Keep a replica's GPUs within one NVLink domain.")
     share_memory = Flag("--share-memory", MEMORY, "Size of /dev/shm; default 2Gi.", kubernetes=True)
     sync_mode = Flag(
@@ -206,14 +205,14 @@ class CommonFlags(JobFlags):
         older=("--syncMode",),
     )
     sync_source = Flag(
-        "--sync-source", Text(), "The source of the code.", kubernetes=True, older=("--syncSource",)
+        "--sync-source", String(), "The source of the code.", kubernetes=True, older=("--syncSource",)
     )
     sync_image = Flag(
-        "--sync-image", Text(), "The image that fetches the code.", kubernetes=True, older=("--syncImage",)
+        "--sync-image", String(), "The image that fetches the code.", kubernetes=True, older=("--syncImage",)
     )
     tensorboard = Flag("--tensorboard", Switch(), "Add a second job, a service named NAME-tensorboard.")
-    tensorboard_image = Flag("--tensorboard-image", Text(), "Its image.", older=("--tensorboardImage",))
-    logdir = Flag("--logdir", Text(), "The log folder to show; default /training_logs.")
+    tensorboard_image = Flag("--tensorboard-image", String(), "Its image.", older=("--tensorboardImage",))
+    logdir = Flag("--logdir", String(), "The log folder to show; default /training_logs.")
 
 
 class RunFlags(CommonFlags):
@@ -240,7 +239,7 @@ class TensorFlowFlags(RunFlags):
     """``submit tfjob``."""
 
     worker_image = Flag(
-        "--worker-image", Text(), "The workers' image.", older=("--workerImage", "--work-image")
+        "--worker-image", String(), "The workers' image.", older=("--workerImage", "--work-image")
     )
     worker_cpu = Flag("--worker-cpu", CPU, "CPU of each worker.", older=("--workerCpu",))
     worker_cpu_limit = Flag("--worker-cpu-limit", CPU, "CPU limit; default the request.")
@@ -249,7 +248,7 @@ class TensorFlowFlags(RunFlags):
     worker_port = Flag("--worker-port", _PORT, "The workers' port.", older=("--workerPort",))
     worker_selector = Flag("--worker-selector", _LABEL, "Replaces --selector for this role.", many=True)
     ps = Flag("--ps", _REPLICAS, "The number of parameter servers; default 0.")
-    ps_image = Flag("--ps-image", Text(), "Their image.", older=("--psImage",))
+    ps_image = Flag("--ps-image", String(), "Their image.", older=("--psImage",))
     ps_gpus = Flag("--ps-gpus", _GPUS, "GPUs of each parameter server; default 0.")
     ps_cpu = Flag("--ps-cpu", CPU, "CPU of each parameter server.", older=("--psCpu",))
     ps_cpu_limit = Flag("--ps-cpu-limit", CPU, "CPU limit; default the request.")
@@ -259,7 +258,7 @@ class TensorFlowFlags(RunFlags):
     ps_selector = Flag("--ps-selector", _LABEL, "Replaces --selector for this role.", many=True)
     chief = Flag("--chief", Switch(), "Whether there is a chief in addition to the workers.")
     chief_image = Flag(
-        "--chief-image", Text(), "The chief's image; default the workers'.", older=("--chiefImage",)
+        "--chief-image", String(), "The chief's image; default the workers'.", older=("--chiefImage",)
     )
     chief_cpu = Flag("--chief-cpu", CPU, "CPU of the chief.", older=("--ChiefCpu", "--chiefCpu"))
     chief_cpu_limit = Flag("--chief-cpu-limit", CPU, "CPU limit; default the request.")
@@ -272,7 +271,7 @@ class TensorFlowFlags(RunFlags):
     evaluator = Flag("--evaluator", Switch(), "Whether there is an evaluator.")
     evaluator_image = Flag(
         "--evaluator-image",
-        Text(),
+        String(),
         "The evaluator's image; default the workers'.",
         older=("--evaluatorImage",),
     )
@@ -292,7 +291,7 @@ class TensorFlowFlags(RunFlags):
         OneOf(("ChiefWorker", "AllWorkers")),
         "Which replicas must succeed; default ChiefWorker.",
     )
-    role_sequence = Flag("--role-sequence", Loose(), "The role that starts first.", idle=_AT_ONCE)
+    role_sequence = Flag("--role-sequence", LooseString(), "The role that starts first.", ignored=_AT_ONCE)
     min_workers = Flag(
         "--min-workers", Count(1, MAX_REPLICAS), "The workers' lower bound; default --workers."
     )
@@ -305,7 +304,7 @@ class PyTorchFlags(EveryReplicaFlags):
     """``submit pytorchjob``."""
 
     nproc_per_node = Flag(
-        "--nproc-per-node", OneOf(PROCESS_WORDS, Count(1, MAX_PROCESSES)), "Processes of each replica."
+        "--nproc-per-node", OneOf(PROCESS_KEYWORDS, Count(1, MAX_PROCESSES)), "Processes of each replica."
     )
     starting_timeout = Flag(
         "--starting-timeout", GoDuration(), "How long the job may wait in its queue; 0 means no limit."
@@ -318,13 +317,13 @@ class MPIFlags(EveryReplicaFlags):
     mounts_on_launcher = Flag(
         "--mounts-on-launcher", Switch(), "Whether the launcher mounts the workers' volumes.", kubernetes=True
     )
-    ssh_port = Flag("--ssh-port", _PORT, "The port of sshd.", idle=_SSH, older=("--sshPort",))
+    ssh_port = Flag("--ssh-port", _PORT, "The port of sshd.", ignored=_SSH, older=("--sshPort",))
 
 
 class HorovodFlags(EveryReplicaFlags):
     """``submit horovodjob``."""
 
-    ssh_port = Flag("--ssh-port", _PORT, "The port of sshd.", idle=_SSH, older=("--sshPort",))
+    ssh_port = Flag("--ssh-port", _PORT, "The port of sshd.", ignored=_SSH, older=("--sshPort",))
 
 
 class ElasticFlags(EveryReplicaFlags):
@@ -340,7 +339,7 @@ class ElasticFlags(EveryReplicaFlags):
         "--spot-instance",
         Switch(),
         "Nodes that may be reclaimed at any time.",
-        idle="a lost node never counts as a failure",
+        ignored="a lost node never counts as a failure",
     )
     max_wait_time = Flag(
         "--max-wait-time",
@@ -361,7 +360,7 @@ class ElasticFlags(EveryReplicaFlags):
         "--worker-restart-policy", Choice(RestartPolicy), "The workers' restart policy; default Never."
     )
     job_backoff_limit = Flag("--job-backoff-limit", _LIMIT, "How many failures fail the job; default 6.")
-    ssh_secret = Flag("--ssh-secret", Loose(), "Keys for ssh.", idle=_SSH)
+    ssh_secret = Flag("--ssh-secret", LooseString(), "Keys for ssh.", ignored=_SSH)
 
 
 class StandaloneFlags(EveryReplicaFlags):
@@ -377,19 +376,19 @@ class VolcanoFlags(JobFlags):
         "How many replicas start together; default 1.",
         older=("--minAvailable",),
     )
-    queue = Flag("--queue", Text(QUEUE), "The queue; default the namespace's.")
+    queue = Flag("--queue", String(QUEUE), "The queue; default the namespace's.")
     scheduler_name = Flag(
-        "--scheduler-name", Loose(), "Another scheduler.", idle=_PLACES, older=("--schedulerName",)
+        "--scheduler-name", LooseString(), "Another scheduler.", ignored=_PLACES, older=("--schedulerName",)
     )
     task_name = Flag(
         "--task-name",
-        Text(DNS_1123),
+        String(DNS_1123),
         "Prefix of the role names: NAME-0, NAME-1; default task.",
         older=("--taskName",),
     )
     task_images = Flag(
         "--task-images",
-        Text(),
+        String(),
         "One image for each role, separated by commas.",
         older=("--taskImages",),
         many=True,

@@ -42,10 +42,10 @@ from muster_formats.arena.parts import (
 )
 from muster_formats.arena.replicas import Replica, mounts_on_launcher, template, worker_count
 from muster_formats.arena.tensorflow import read_tensorflow
-from muster_formats.format import Given
-from muster_formats.places import Place, Places
+from muster_formats.locations import FieldLocations, JobField
+from muster_formats.registry import ReadContext
 from muster_formats.rules import MAX_ROLES
-from muster_formats.table import Table
+from muster_formats.schema import Table
 
 _KEEP_STILL = ("sleep", "infinity")
 _TASK_CPU, _TASK_MEMORY, _TASK_PORT = "250m", "128Mi", 2222
@@ -58,7 +58,7 @@ class Sort:
 
     names: tuple[str, ...]
     table: type[Table]
-    read: Callable[[Line, Given, Places], Job]
+    read: Callable[[Line, ReadContext, FieldLocations], Job]
 
     @property
     def words(self) -> str:
@@ -66,7 +66,7 @@ class Sort:
         return f"arena submit {self.names[0]}"
 
 
-def read_pytorch(line: Line, given: Given, places: Places) -> Job:
+def read_pytorch(line: Line, given: ReadContext, places: FieldLocations) -> Job:
     """Read ``pytorchjob``: a master, which counts as one of the workers, and the other workers."""
     flags = PyTorchFlags
     workers = line.get(flags.workers)
@@ -84,7 +84,7 @@ def read_pytorch(line: Line, given: Given, places: Places) -> Job:
         roles.append(role_of("worker", count - 1, made, restart_policy(line)))
     for role in roles:
         note_role(line, places, role.name, replicas=flags.workers)
-    places.note(Place("processes"), line.spot_of(flags.nproc_per_node), flags.nproc_per_node.key)
+    places.record(JobField("processes"), line.spot_of(flags.nproc_per_node), flags.nproc_per_node.key)
     run = msgspec.structs.replace(
         run_policy(line, CleanPodPolicy.RUNNING), queue_deadline_s=line.get(flags.starting_timeout) or None
     )
@@ -92,19 +92,19 @@ def read_pytorch(line: Line, given: Given, places: Places) -> Job:
     return msgspec.structs.replace(job_of(line, given, Framework.PYTORCH, tuple(roles), run), options=options)
 
 
-def read_mpi(line: Line, given: Given, places: Places) -> Job:
+def read_mpi(line: Line, given: ReadContext, places: FieldLocations) -> Job:
     """Read ``mpijob``: a launcher that runs the command, and the workers."""
     roles = _launched(line, places, "mpi", mounts=mounts_on_launcher(line))
     return job_of(line, given, Framework.MPI, roles, run_policy(line, CleanPodPolicy.NONE))
 
 
-def read_horovod(line: Line, given: Given, places: Places) -> Job:
+def read_horovod(line: Line, given: ReadContext, places: FieldLocations) -> Job:
     """Read ``horovodjob``: as MPI, with Horovod's environment."""
     roles = _launched(line, places, "horovod", mounts=True)
     return job_of(line, given, Framework.HOROVOD, roles, run_policy(line, CleanPodPolicy.RUNNING))
 
 
-def read_elastic(line: Line, given: Given, places: Places) -> Job:
+def read_elastic(line: Line, given: ReadContext, places: FieldLocations) -> Job:
     """Read ``etjob``: elastic Horovod with bounds for its workers."""
     flags = ElasticFlags
     count = worker_count(line)
@@ -131,7 +131,7 @@ def read_elastic(line: Line, given: Given, places: Places) -> Job:
     return job_of(line, given, Framework.HOROVOD, roles, run)
 
 
-def read_standalone(line: Line, given: Given, places: Places) -> Job:
+def read_standalone(line: Line, given: ReadContext, places: FieldLocations) -> Job:
     """Read ``standalonejob``: independent workers."""
     count = line.get(CommonFlags.workers)
     made = template(line, every_replica(line, "worker"))
@@ -140,7 +140,7 @@ def read_standalone(line: Line, given: Given, places: Places) -> Job:
     return job_of(line, given, Framework.PLAIN, roles, run_policy(line, CleanPodPolicy.RUNNING))
 
 
-def read_volcano(line: Line, given: Given, places: Places) -> Job:
+def read_volcano(line: Line, given: ReadContext, places: FieldLocations) -> Job:
     """Read ``volcanojob``: one role for each image."""
     flags = VolcanoFlags
     images = [image for value in line.all(flags.task_images) for image in value.split(",") if image]
@@ -175,7 +175,7 @@ def read_volcano(line: Line, given: Given, places: Places) -> Job:
         roles.append(msgspec.structs.replace(made, min=min(count, left)))
         left -= roles[-1].min
         note_role(line, places, made.name, replicas=flags.task_replicas)
-    places.note(Place("min_available"), line.spot_of(flags.min_available), flags.min_available.key)
+    places.record(JobField("min_available"), line.spot_of(flags.min_available), flags.min_available.key)
     job = job_of(line, given, Framework.PLAIN, tuple(roles), RunPolicy(backoff_limit=0))
     return msgspec.structs.replace(job, min_available=floor)
 
@@ -193,7 +193,12 @@ SORTS = (
 
 
 def _launched(
-    line: Line, places: Places, container: str, *, mounts: bool, variables: Mapping[str, str] | None = None
+    line: Line,
+    places: FieldLocations,
+    container: str,
+    *,
+    mounts: bool,
+    variables: Mapping[str, str] | None = None,
 ) -> tuple[Role, Role]:
     """Return a launcher with the command and without GPUs, and the workers."""
     flags = ElasticFlags

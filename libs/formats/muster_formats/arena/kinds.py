@@ -13,13 +13,13 @@ import msgspec
 from muster_core.models import Toleration
 from muster_core.models.problem_codes import Code
 from muster_core.quantities import MAX_SECONDS
-from muster_formats.cursor import Cursor, warn_idle
-from muster_formats.kinds import Amount, Duration, Kind, Truth, Whole
-from muster_formats.names import DNS_1123, Rule, Schema
-from muster_formats.pods.scheduling_keys import TolerationKeys, read_tolerations
+from muster_formats.cursor import Cursor
+from muster_formats.field_types import Boolean, Duration, FieldType, Integer, Quantity
+from muster_formats.names import DNS_1123, JsonObject, NameRule
+from muster_formats.nodes import Entry, Node
+from muster_formats.pods import TolerationFields, read_tolerations
 from muster_formats.problems import shown
-from muster_formats.table import Field, Section
-from muster_formats.yaml_builder import Entry, Node
+from muster_formats.schema import Field, Section
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ _GO_NANOSECONDS = {
 }
 _MAX_TEXT = 64
 _EXISTS = "Exists"
-_CLAIM = replace(DNS_1123, what="the name of a volume claim", longest=253)
+_CLAIM = replace(DNS_1123, noun="the name of a volume claim", max_length=253)
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Flag(Field[T], Generic[T]):
     @property
     def takes_value(self) -> bool:
         """Whether the next word is its value."""
-        return not isinstance(self.kind, Switch)
+        return not isinstance(self.type, Switch)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -63,29 +63,30 @@ class Flag(Field[T], Generic[T]):
 class Switch:
     """A switch: given alone, or ``=true``, ``=false``."""
 
+    title = "boolean"
     _meant: ClassVar[dict[str, bool]] = {
         **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
         **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
     }
 
     def read(self, cursor: Cursor) -> bool | None:
-        """Read the value; see ``Kind``."""
+        """Read the value; see ``FieldType``."""
         value = cursor.node.value
         if isinstance(value, str) and value in self._meant:
             return self._meant[value]
-        return Truth().read(cursor)
+        return Boolean().read(cursor)
 
-    def schema(self) -> Schema:
-        """Return the JSON Schema; see ``Kind``."""
-        return Truth().schema()
+    def schema(self) -> JsonObject:
+        """Return the JSON Schema; see ``FieldType``."""
+        return Boolean().schema()
 
 
 @dataclass(frozen=True)
-class Count(Whole):
+class Count(Integer):
     """An integer."""
 
     def read(self, cursor: Cursor) -> int | None:
-        """Read the value; see ``Kind``."""
+        """Read the value; see ``FieldType``."""
         text = cursor.node.text
         if not _INTEGER.fullmatch(text):
             cursor.wrong_type("a whole number")
@@ -97,8 +98,10 @@ class Count(Whole):
 class GoDuration:
     """A duration as Arena writes it (``2h22m``, ``1.5h``, ``90s``), in whole seconds, rounded up; a bare number is seconds."""
 
+    title = "duration"
+
     def read(self, cursor: Cursor) -> int | None:
-        """Read the value; see ``Kind``."""
+        """Read the value; see ``FieldType``."""
         text = cursor.node.text
         if len(text) <= _MAX_TEXT and _GO_DURATION.fullmatch(text):
             parts = _GO_PART.findall(text)
@@ -109,8 +112,8 @@ class GoDuration:
         node = replace(cursor.node, value=int(text)) if bare else cursor.node
         return Duration().read(replace(cursor, node=node))
 
-    def schema(self) -> Schema:
-        """Read the value; see ``Kind``."""
+    def schema(self) -> JsonObject:
+        """Read the value; see ``FieldType``."""
         return Duration().schema()
 
 
@@ -119,10 +122,15 @@ class OneOf:
     """One of several texts, or what ``also`` reads."""
 
     texts: tuple[str, ...]
-    also: Kind[int] | None = None
+    also: FieldType[int] | None = None
+
+    @property
+    def title(self) -> str:
+        """See ``FieldType``."""
+        return " | ".join((*self.texts, *(("integer",) if self.also else ())))
 
     def read(self, cursor: Cursor) -> str | None:
-        """Read the value; see ``Kind``."""
+        """Read the value; see ``FieldType``."""
         text = cursor.node.text
         if text in self.texts:
             return text
@@ -133,8 +141,8 @@ class OneOf:
         cursor.error(Code.NOT_ALLOWED, f"{cursor.path} must be one of {allowed}", allowed=allowed)
         return None
 
-    def schema(self) -> Schema:
-        """Return the JSON Schema; see ``Kind``."""
+    def schema(self) -> JsonObject:
+        """Return the JSON Schema; see ``FieldType``."""
         return {"enum": list(self.texts)} if self.also is None else {"type": "string"}
 
 
@@ -142,11 +150,12 @@ class OneOf:
 class Pair(Generic[T]):
     """``key=value``: a key that matches ``rule``, and a value that ``kind`` reads."""
 
-    rule: Rule
-    kind: Kind[T]
+    title = "key=value"
+    rule: NameRule
+    kind: FieldType[T]
 
     def read(self, cursor: Cursor) -> tuple[str, T] | None:
-        """Read the value; see ``Kind``."""
+        """Read the value; see ``FieldType``."""
         key, sign, value = cursor.node.text.partition("=")
         if not sign:
             cursor.error(
@@ -161,15 +170,15 @@ class Pair(Generic[T]):
                 Code.BAD_NAME,
                 self.rule.message(key),
                 found=shown(key),
-                allowed=self.rule.words,
-                fix=self.rule.remedy(key),
+                allowed=self.rule.description,
+                fix=self.rule.fix(key),
             )
             return None
         read = self.kind.read(replace(cursor, node=replace(cursor.node, value=value, text=value)))
         return None if read is None else (key, read)
 
-    def schema(self) -> Schema:
-        """Return the JSON Schema; see ``Kind``."""
+    def schema(self) -> JsonObject:
+        """Return the JSON Schema; see ``FieldType``."""
         return {"type": "string", "pattern": "^[^=]+="}
 
 
@@ -184,8 +193,10 @@ class Mount(msgspec.Struct, frozen=True):
 class ClaimMount:
     """``claim:/path``."""
 
+    title = "claim:path"
+
     def read(self, cursor: Cursor) -> Mount | None:
-        """Read the value; see ``Kind``."""
+        """Read the value; see ``FieldType``."""
         claim, _, path = cursor.node.text.partition(":")
         if not path.startswith("/"):
             words = f"{cursor.path} must be claim:/path, not {shown(cursor.node.text)}"
@@ -200,14 +211,14 @@ class ClaimMount:
                 Code.BAD_NAME,
                 _CLAIM.message(claim),
                 found=shown(claim),
-                allowed=_CLAIM.words,
-                fix=_CLAIM.remedy(claim),
+                allowed=_CLAIM.description,
+                fix=_CLAIM.fix(claim),
             )
             return None
         return Mount(claim, path)
 
-    def schema(self) -> Schema:
-        """Return the JSON Schema; see ``Kind``."""
+    def schema(self) -> JsonObject:
+        """Return the JSON Schema; see ``FieldType``."""
         return {"type": "string", "pattern": "^[^:]+:/"}
 
 
@@ -215,8 +226,10 @@ class ClaimMount:
 class FolderMount:
     """``/folder:/path``, or ``/folder`` for both."""
 
+    title = "folder[:path]"
+
     def read(self, cursor: Cursor) -> Mount | None:
-        """Read the value; see ``Kind``."""
+        """Read the value; see ``FieldType``."""
         folder, sign, path = cursor.node.text.partition(":")
         if folder.startswith("/") and (path.startswith("/") or not sign):
             return Mount(folder, path or folder)
@@ -224,8 +237,8 @@ class FolderMount:
         cursor.error(Code.NOT_ALLOWED, words, allowed="absolute paths: on the node, and in the container")
         return None
 
-    def schema(self) -> Schema:
-        """Return the JSON Schema; see ``Kind``."""
+    def schema(self) -> JsonObject:
+        """Return the JSON Schema; see ``FieldType``."""
         return {"type": "string", "pattern": "^/"}
 
 
@@ -233,8 +246,10 @@ class FolderMount:
 class Tolerated:
     """``all``, or ``key``, ``key=value``, each optionally with ``:effect`` and ``,operator``."""
 
+    title = "toleration"
+
     def read(self, cursor: Cursor) -> Toleration | None:
-        """Read the value; see ``Kind``."""
+        """Read the value; see ``FieldType``."""
         text = cursor.node.text
         if text == "all":
             return Toleration(operator=_EXISTS)
@@ -253,13 +268,13 @@ class Tolerated:
             for name, word in said.items()
             if word
         }
-        before = len(cursor.problems.found)
-        section = Section(replace(cursor, node=Node(entries, line, column)), TolerationKeys)
+        before = len(cursor.problems.items)
+        section = Section(replace(cursor, node=Node(entries, line, column)), TolerationFields)
         (toleration,) = read_tolerations([section])
-        return toleration if len(cursor.problems.found) == before else None
+        return toleration if len(cursor.problems.items) == before else None
 
-    def schema(self) -> Schema:
-        """Return the JSON Schema; see ``Kind``."""
+    def schema(self) -> JsonObject:
+        """Return the JSON Schema; see ``FieldType``."""
         return {"type": "string"}
 
 
@@ -267,16 +282,18 @@ class Tolerated:
 class Priority:
     """A number. A priority class name, which Arena takes, is accepted without effect."""
 
+    title = "integer"
+
     def read(self, cursor: Cursor) -> int | None:
-        """Read the value; see ``Kind``."""
+        """Read the value; see ``FieldType``."""
         if _INTEGER.fullmatch(cursor.node.text):
             return Count(-(2**31), 2**31 - 1).read(cursor)
         why = f"{shown(cursor.node.text)} is a priority class of a cluster; here a priority is a number"
-        warn_idle(cursor, cursor.path, why, fix="write a number; higher goes first, default 0")
+        cursor.warn_ignored(cursor.path, why, fix="write a number; higher goes first, default 0")
         return None
 
-    def schema(self) -> Schema:
-        """Return the JSON Schema; see ``Kind``."""
+    def schema(self) -> JsonObject:
+        """Return the JSON Schema; see ``FieldType``."""
         return {"type": ["integer", "string"]}
 
 
@@ -284,12 +301,13 @@ class Priority:
 class QuantityText:
     """A quantity that keeps its spelling after ``parse`` has accepted it."""
 
-    amount: Amount
+    title = "quantity"
+    amount: Quantity
 
     def read(self, cursor: Cursor) -> str | None:
-        """Read the value; see ``Kind``."""
+        """Read the value; see ``FieldType``."""
         return None if self.amount.read(cursor) is None else cursor.node.text
 
-    def schema(self) -> Schema:
-        """Return the JSON Schema; see ``Kind``."""
+    def schema(self) -> JsonObject:
+        """Return the JSON Schema; see ``FieldType``."""
         return self.amount.schema()

@@ -14,11 +14,11 @@ from typing import TypeVar, cast
 from muster_core.models.problem_codes import Code
 from muster_formats.arena.flags import GlobalFlags
 from muster_formats.arena.kinds import Flag
-from muster_formats.cursor import Cursor, nearest, warn_idle
+from muster_formats.cursor import Cursor, nearest
 from muster_formats.names import QUEUE
-from muster_formats.problems import Problems, Spot, shown
+from muster_formats.problems import Problems, SourceLocation, shown
+from muster_formats.schema import Table
 from muster_formats.shell_words import Word
-from muster_formats.table import Table
 
 T = TypeVar("T")
 
@@ -33,12 +33,12 @@ class Line:
     ``kubernetes`` lists the flags that affect Kubernetes only.
     """
 
-    spot: Spot
+    location: SourceLocation
     problems: Problems
     what: str
     flags: dict[str, list[Cursor]] = field(default_factory=dict[str, list[Cursor]])
     command: list[Word] = field(default_factory=list[Word])
-    kubernetes: list[Spot] = field(default_factory=list[Spot])
+    kubernetes: list[SourceLocation] = field(default_factory=list[SourceLocation])
 
     def at(self, flag: Flag[T]) -> Cursor | None:
         """Return where a flag was given last."""
@@ -52,33 +52,33 @@ class Line:
     def get(self, flag: Flag[T]) -> T | None:
         """Return the value of a flag, or ``None`` if it is absent or was rejected."""
         cursor = self.at(flag)
-        return flag.kind.read(cursor) if cursor else None
+        return flag.type.read(cursor) if cursor else None
 
     def all(self, flag: Flag[T]) -> list[T]:
         """Return every value of a repeatable flag, without rejected ones."""
-        read = [flag.kind.read(cursor) for cursor in self.flags.get(flag.key, [])]
+        read = [flag.type.read(cursor) for cursor in self.flags.get(flag.key, [])]
         return [value for value in read if value is not None]
 
     def map(self, flag: Flag[tuple[str, T]]) -> dict[str, T]:
         """Return the pairs of a repeatable flag; the last value of a key wins."""
         return dict(self.all(flag))
 
-    def spot_of(self, flag: Flag[T]) -> Spot:
+    def spot_of(self, flag: Flag[T]) -> SourceLocation:
         """Return where a flag was given, or the start of the line with the flag's name."""
         cursor = self.at(flag)
-        return cursor.spot if cursor else self.missing_spot(flag.key)
+        return cursor.location if cursor else self.missing_spot(flag.key)
 
     def tell_of_kubernetes(self, *refused: Flag[str]) -> None:
         """Warn about flags that affect Kubernetes only, unless they are in ``refused`` or invalid."""
         names = {name for flag in refused for name in flag.names}
         for spot in self.kubernetes:
-            if spot.path not in names and not self.problems.at(spot.path):
+            if spot.path not in names and not self.problems.has_error_at(spot.path):
                 words = f"{spot.path} applies to Kubernetes only; the process runtime ignores it"
                 self.problems.warn(Code.KUBERNETES_ONLY, spot, words, found=spot.path)
 
-    def missing_spot(self, name: str) -> Spot:
+    def missing_spot(self, name: str) -> SourceLocation:
         """Return the location for a problem about a missing flag."""
-        return Spot(path=name, line=self.spot.line, column=self.spot.column)
+        return SourceLocation(path=name, line=self.location.line, column=self.location.column)
 
 
 def flags_of(table: type[Table]) -> dict[str, Flag[object]]:
@@ -163,13 +163,13 @@ class _Reader:
 
     def _keep(self, flag: Flag[object], cursor: Cursor, word: Word) -> None:
         problems, name = self.line.problems, cursor.path.partition("[")[0]
-        spot = Spot(path=name, line=word.line, column=word.column)
-        if flag.refused:
-            problems.add(Code.NOT_TAKEN, spot, f"{name} is not supported: {flag.refused}", fix=flag.fix)
+        spot = SourceLocation(path=name, line=word.line, column=word.column)
+        if flag.rejected:
+            problems.add(Code.UNSUPPORTED, spot, f"{name} is not supported: {flag.rejected}", fix=flag.fix)
             return
         if flag.key == _QUEUE and cursor.node.text in ("", *_TRUTHS):
             words = "every job waits in a queue; without a name it is the namespace's"
-            warn_idle(Cursor(word, name, problems), name, words, fix=f"write {name}=NAME to choose another")
+            Cursor(word, name, problems).warn_ignored(name, words, fix=f"write {name}=NAME to choose another")
             return
         if cursor.node.value is None:
             problems.add(Code.REQUIRED, spot, f"{name} needs a value", fix=f"write {name}=...")
@@ -180,16 +180,16 @@ class _Reader:
             problems.warn(Code.DUPLICATE, spot, words, fix="remove the others")
         given.append(cursor)
         # Values of flags that this kind of job does not use are checked all the same.
-        flag.kind.read(cursor)
-        if flag.idle:
-            warn_idle(Cursor(word, name, problems), name, flag.idle)
+        flag.type.read(cursor)
+        if flag.ignored:
+            Cursor(word, name, problems).warn_ignored(name, flag.ignored)
         elif flag.kubernetes:
             self.line.kubernetes.append(spot)
 
     def _unknown(self, word: Word, flags: dict[str, Flag[object]]) -> None:
         name = word.text.partition("=")[0]
         problems = self.line.problems
-        spot = Spot(path=name, line=word.line, column=word.column)
+        spot = SourceLocation(path=name, line=word.line, column=word.column)
         if self.line.command and self.bare:
             self.line.command.append(word)
             if not self.warned:

@@ -21,15 +21,16 @@ from muster_formats.arena.flags import CommonFlags, EveryReplicaFlags, RunFlags
 from muster_formats.arena.kinds import Flag
 from muster_formats.arena.line import Line
 from muster_formats.arena.replicas import Replica, check_sync
-from muster_formats.cursor import warn_idle
-from muster_formats.format import Given
-from muster_formats.places import Place, Places
+from muster_formats.locations import FieldLocations, JobField
+from muster_formats.registry import ReadContext
 
 NAME = "arena"
 """The name of this format."""
 
 
-def job_of(line: Line, given: Given, framework: Framework, roles: tuple[Role, ...], run: RunPolicy) -> Job:
+def job_of(
+    line: Line, given: ReadContext, framework: Framework, roles: tuple[Role, ...], run: RunPolicy
+) -> Job:
     """Build a job of these roles and read the flags that apply to the whole job."""
     flags = CommonFlags
     trains = any(role.template.image for role in roles)
@@ -37,9 +38,9 @@ def job_of(line: Line, given: Given, framework: Framework, roles: tuple[Role, ..
         check_sync(line, "yes" if trains else "")
     line.tell_of_kubernetes(*(() if trains else (flags.sync_mode, flags.sync_source, flags.sync_image)))
     if (cursor := line.at(flags.gang)) and line.get(flags.gang) is False:
-        warn_idle(cursor, cursor.path, "every job is placed as a gang")
+        cursor.warn_ignored(cursor.path, "every job is placed as a gang")
     name = line.get(flags.name)
-    if name is None and not line.problems.at(flags.name.key):
+    if name is None and not line.problems.has_error_at(flags.name.key):
         line.problems.add(
             Code.REQUIRED,
             line.missing_spot(flags.name.key),
@@ -115,16 +116,16 @@ def between(role: Role, low: int | None, high: int | None) -> Role:
     )
 
 
-def note_role(line: Line, places: Places, role: str, **flags: Flag[int]) -> None:
+def note_role(line: Line, places: FieldLocations, role: str, **flags: Flag[int]) -> None:
     """Record which flags set ``replicas``, ``min`` and ``max`` of a role."""
     count = flags["replicas"]
     for field in ("replicas", "min", "max"):
         flag = flags.get(field)
         known = flag if flag and flag.key in line.flags else count
-        places.note(Place(field, role), line.spot_of(known), known.key)
+        places.record(JobField(field, role), line.spot_of(known), known.key)
     for field, name in (
         ("role", count.key),
         ("template", CommonFlags.image.key),
         ("resources", CommonFlags.gpus.key),
     ):
-        places.note(Place(field, role), line.missing_spot(name))
+        places.record(JobField(field, role), line.missing_spot(name))

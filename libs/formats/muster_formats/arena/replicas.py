@@ -18,9 +18,8 @@ from muster_formats.arena.flags import CommonFlags, MPIFlags
 from muster_formats.arena.kinds import Mount
 from muster_formats.arena.line import Line
 from muster_formats.names import DNS_1123
-from muster_formats.pods.template import Main
-from muster_formats.typed.raw import template_of
-from muster_formats.yaml_builder import Json
+from muster_formats.nodes import Json
+from muster_formats.pods import MainContainer, template_of
 
 Raw = dict[str, Json]
 
@@ -72,7 +71,7 @@ def template(line: Line, replica: Replica) -> Template:
         container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
     spec: Raw = {"containers": [container], **_placement(line, replica), **extras}
     pod: dict[str, object] = {**_metadata(line, replica), "spec": spec}
-    read = template_of(pod, Main(container=replica.container, port=replica.port))
+    read = template_of(pod, MainContainer(container=replica.container, port=replica.port))
     kept = bool(replica.image) and bool(extras or {"imagePullPolicy", "securityContext"} & container.keys())
     return read if kept else msgspec.structs.replace(read, pod={})
 
@@ -91,7 +90,7 @@ def check_sync(line: Line, image: str) -> None:
         mode.error(Code.REQUIRED, words, fix=f"add {CommonFlags.sync_source.key}=...")
     if not image:
         words = "an init container fetches the code, and the process runtime has no containers"
-        mode.error(Code.NOT_TAKEN, words, fix="fetch the code in the command, or add an image")
+        mode.error(Code.UNSUPPORTED, words, fix="fetch the code in the command, or add an image")
 
 
 def working_dir(line: Line, image: str) -> str:

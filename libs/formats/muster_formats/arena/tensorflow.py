@@ -21,9 +21,8 @@ from muster_formats.arena.parts import (
     run_policy,
 )
 from muster_formats.arena.replicas import Replica, template, worker_count
-from muster_formats.cursor import warn_idle
-from muster_formats.format import Given
-from muster_formats.places import Places
+from muster_formats.locations import FieldLocations
+from muster_formats.registry import ReadContext
 
 _FLAGS = TensorFlowFlags
 _ALL_WORKERS = "AllWorkers"
@@ -59,7 +58,7 @@ class _Own:
         amounts = (self.cpu.key, self.cpu_limit.key, self.memory.key, self.memory_limit.key)
         for key in (self.image.key, *amounts, self.port.key, self.selector.key):
             if cursor := line.at_key(key):
-                warn_idle(cursor, key, f"the job has no {role}")
+                cursor.warn_ignored(key, f"the job has no {role}")
 
 
 _WORKER = _Own(
@@ -100,7 +99,7 @@ _EVALUATOR = _Own(
 )
 
 
-def read_tensorflow(line: Line, given: Given, places: Places) -> Job:
+def read_tensorflow(line: Line, given: ReadContext, places: FieldLocations) -> Job:
     """Read a ``tfjob``."""
     shared = Replica(
         container="tensorflow",

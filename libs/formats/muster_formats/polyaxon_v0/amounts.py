@@ -14,11 +14,10 @@ from muster_core.models import GPU_MILLI, Resources
 from muster_core.models.problem_codes import Code
 from muster_core.quantities import QuantityError, parse_bytes, parse_cpu, parse_quantity
 from muster_formats.cursor import Cursor
-from muster_formats.kinds import Amount
-from muster_formats.names import EXTENDED
-from muster_formats.pods.resource_lists import GPU_NAMES, kind_of_resource, parse_count, to_resources
-from muster_formats.spelling import read_spelt
-from muster_formats.table import Field, Nested, Section, Table
+from muster_formats.field_types import Quantity
+from muster_formats.names import EXTENDED_RESOURCE
+from muster_formats.pods import GPU_NAMES, parse_count, resource_type, to_resources
+from muster_formats.schema import Field, Nested, Section, Table
 
 TPU = "cloud-tpus.google.com/v2"
 """The extended resource for ``tpu``. Source: Polyaxon's default resource key."""
@@ -40,10 +39,10 @@ def _whole_gpus(value: object) -> int:
     return parse_count(value) * GPU_MILLI
 
 
-_CORES = Amount(_number(1000, "cores"), "0.5 or 2")
-_MEMORY = Amount(_number(_MIB, "MiB"), "256, which is 256 MiB")
-_GPUS = Amount(_whole_gpus, "1 or 2")
-_UNITS = Amount(parse_count, "8")
+_CORES = Quantity(_number(1000, "cores"), "0.5 or 2")
+_MEMORY = Quantity(_number(_MIB, "MiB"), "256, which is 256 MiB")
+_GPUS = Quantity(_whole_gpus, "1 or 2")
+_UNITS = Quantity(parse_count, "8")
 _WRONG = "A spelling of {} in published documents."
 
 
@@ -86,9 +85,9 @@ class TpuKeys(Table):
 class KubernetesAmountKeys(Table):
     """``resources.requests`` or ``limits``: the later layout, in Kubernetes units."""
 
-    others = (EXTENDED, Amount(parse_count, "1 or 2"))
-    cpu = Field("cpu", Amount(parse_cpu, "500m or 2"), "CPUs.")
-    memory = Field("memory", Amount(parse_bytes, "256Mi or 1G"), "Bytes of memory.")
+    others = (EXTENDED_RESOURCE, Quantity(parse_count, "1 or 2"))
+    cpu = Field("cpu", Quantity(parse_cpu, "500m or 2"), "CPUs.")
+    memory = Field("memory", Quantity(parse_bytes, "256Mi or 1G"), "Bytes of memory.")
     gpu = Field("gpu", _GPUS, "Whole GPUs.")
     tpu = Field("tpu", _UNITS, f"Whole TPUs, as the extended resource {TPU}.")
 
@@ -119,8 +118,8 @@ def read_resources(section: Section) -> tuple[Resources, Resources]:
     for sort, table, name in _SORTS:
         if part := section.get(sort):
             asked, held = (
-                read_spelt(part, table.requests, table.request),
-                read_spelt(part, table.limits, table.limit),
+                part.get_misspelt(table.requests, table.request),
+                part.get_misspelt(table.limits, table.limit),
             )
             said.note(name, asked, held, part.at("requests") or part.at("request") or part.cursor)
     asked_list, held_list = section.get(ResourceKeys.requests), section.get(ResourceKeys.limits)
@@ -169,7 +168,7 @@ def _kubernetes(section: Section | None) -> dict[str, int]:
         TPU: section.get(KubernetesAmountKeys.tpu),
     }
     for key, cursor in section.extras().items():
-        if KubernetesAmountKeys.knows(key):
-            name, parse, examples = kind_of_resource(key)
-            read[name if key in GPU_NAMES else key] = Amount(parse, examples).read(cursor)
+        if KubernetesAmountKeys.allows(key):
+            name, parse, examples = resource_type(key)
+            read[name if key in GPU_NAMES else key] = Quantity(parse, examples).read(cursor)
     return {name: amount for name, amount in read.items() if amount is not None}

@@ -14,7 +14,7 @@ import msgspec
 from muster_core.models import Build
 from muster_formats.polyaxon_v0.env import Env, read_env
 from muster_formats.polyaxon_v0.keys import BuildFieldKeys, BuildKeys
-from muster_formats.table import Section
+from muster_formats.schema import Section
 
 
 @dataclass(frozen=True, kw_only=True)

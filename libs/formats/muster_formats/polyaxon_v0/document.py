@@ -14,11 +14,10 @@ import msgspec
 
 from muster_core.models import Category, Framework, Job, JobKind, Port, RestartPolicy, Role, Template
 from muster_core.models.problem_codes import Code
-from muster_formats.builds import BUILD_ROLE
-from muster_formats.cursor import Cursor, warn_idle
-from muster_formats.format import Format, Given, Read
+from muster_formats.cursor import Cursor
+from muster_formats.locations import FieldLocations, JobField
+from muster_formats.native import BUILD_ROLE
 from muster_formats.placeholders import Placeholders
-from muster_formats.places import Place, Places
 from muster_formats.polyaxon_v0.build import Image, read_image
 from muster_formats.polyaxon_v0.env import Env, read_env
 from muster_formats.polyaxon_v0.job import Op, build_role_of, image_template, name_of, run_policy
@@ -39,8 +38,9 @@ from muster_formats.polyaxon_v0.keys import (
 from muster_formats.polyaxon_v0.params import read_params
 from muster_formats.polyaxon_v0.replicas import read_replicas
 from muster_formats.polyaxon_v0.roles import Names, framework_of, names_of, one_replica, side_roles
+from muster_formats.registry import Format, Read, ReadContext
 from muster_formats.rules import apply_rules
-from muster_formats.table import Section
+from muster_formats.schema import Section
 
 _SHELL = ("/bin/bash", "-c")
 _OUTPUTS = "outputs"
@@ -64,12 +64,12 @@ def read_experiment(op: Op) -> tuple[Job, ...]:
     others: tuple[Role, ...] = ()
     if replicas:
         problems = section.cursor.problems
-        places.note(Place("roles"), replicas.spot)
+        places.record(JobField("roles"), replicas.location)
         others = side_roles(replicas, template, framework, names, places=places, problems=problems)
     if not others:
         framework, names = Framework.PLAIN, Names()
         if backend is not Backend.NATIVE and (cursor := section.at("backend")):
-            warn_idle(cursor, "backend", "the experiment has no replicas besides the master")
+            cursor.warn_ignored("backend", "the experiment has no replicas besides the master")
     _note_lone(op, names.master, places)
     master = one_replica(names.master, template, env, framework, RestartPolicy.NEVER)
     job = op.job(
@@ -108,7 +108,7 @@ def read_build(op: Op) -> tuple[Job, ...]:
     for key in twice:
         section.cursor.problems.add(
             Code.CONFLICT,
-            section.cursor.key_spot(key),
+            section.cursor.key_location(key),
             f"{key} cannot be combined with build, which defines how the image is built",
             fix=f"move {key} into build",
         )
@@ -117,7 +117,7 @@ def read_build(op: Op) -> tuple[Job, ...]:
     build = image.build(op.name)
     places = op.places()
     _note_lone(op, BUILD_ROLE, places)
-    places.note(Place("build"), (inner or section).cursor.spot, "build")
+    places.record(JobField("build"), (inner or section).cursor.location, "build")
     job = op.job(
         (build_role_of(build, env),),
         run=run_policy(env),
@@ -139,7 +139,7 @@ _KINDS = {
 _REFUSED = ("group", "pipeline")
 
 
-def read_document(kind: str, cursor: Cursor, given: Given) -> tuple[Job, ...]:
+def read_document(kind: str, cursor: Cursor, given: ReadContext) -> tuple[Job, ...]:
     """Read a document of one kind; see ``Read``."""
     table = TABLES[kind]
     declared = Section(cursor, table)
@@ -158,26 +158,32 @@ def read_document(kind: str, cursor: Cursor, given: Given) -> tuple[Job, ...]:
     return _KINDS[kind](op)
 
 
-def refuse_document(kind: str, cursor: Cursor, given: Given) -> tuple[Job, ...]:
+def refuse_document(kind: str, cursor: Cursor, given: ReadContext) -> tuple[Job, ...]:
     """Reject an unsupported kind; see ``Read``."""
     del given
     fix = "submit its experiments or jobs as separate documents"
     cursor.problems.add(
-        Code.NOT_TAKEN, cursor.key_spot("kind"), _MANAGER.format(f"a {kind}"), found=kind, fix=fix
+        Code.UNSUPPORTED, cursor.key_location("kind"), _MANAGER.format(f"a {kind}"), found=kind, fix=fix
     )
     return ()
 
 
-def _format(kind: str, read: Read, *, taken: bool) -> Format:
+def _format(kind: str, read: Read, *, supported: bool) -> Format:
     table = TABLES.get(kind)
     return Format(
-        name=NAME, version_key="version", version=VERSION, kind=kind, read=read, taken=taken, table=table
+        name=NAME,
+        version_key="version",
+        version=VERSION,
+        kind=kind,
+        read=read,
+        supported=supported,
+        table=table,
     )
 
 
 FORMATS = (
-    *(_format(kind, functools.partial(read_document, kind), taken=True) for kind in _KINDS),
-    *(_format(kind, functools.partial(refuse_document, kind), taken=False) for kind in _REFUSED),
+    *(_format(kind, functools.partial(read_document, kind), supported=True) for kind in _KINDS),
+    *(_format(kind, functools.partial(refuse_document, kind), supported=False) for kind in _REFUSED),
 )
 """The kinds of this format."""
 
@@ -209,15 +215,15 @@ def _lone(op: Op, otherwise: str, policy: RestartPolicy, kind: JobKind) -> tuple
     return _after_build(op, image, job, places)
 
 
-def _after_build(op: Op, image: Image, job: Job, places: Places) -> tuple[Job, ...]:
+def _after_build(op: Op, image: Image, job: Job, places: FieldLocations) -> tuple[Job, ...]:
     """Return the job, preceded by its build job if there is one."""
     problems = op.section.cursor.problems
     if not image.steps:
         apply_rules(job, places, problems, op.limits)
         return (job,)
     build = op.build_job(image)
-    built = Places(op.section.cursor.key_spot("build"))
-    built.note(Place("name"), op.section.cursor.key_spot("name"))
+    built = FieldLocations(op.section.cursor.key_location("build"))
+    built.record(JobField("name"), op.section.cursor.key_location("name"))
     apply_rules(build, built, problems, op.limits)
     job = msgspec.structs.replace(job, built_by=build.name)
     apply_rules(job, places, problems, op.limits)
@@ -236,13 +242,13 @@ def _runs(op: Op, template: Template, otherwise: str) -> Template:
     return msgspec.structs.replace(template, command=(*_SHELL, line)) if line else template
 
 
-def _note_lone(op: Op, role: str, places: Places) -> None:
+def _note_lone(op: Op, role: str, places: FieldLocations) -> None:
     cursor = op.section.cursor
     environment = op.section.at("environment")
     for field in ("role", "replicas", "min", "max"):
-        places.note(Place(field, role), cursor.key_spot("kind"))
-    places.note(Place("template", role), cursor.key_spot("run"))
-    places.note(Place("resources", role), (environment or cursor).key_spot("resources"))
+        places.record(JobField(field, role), cursor.key_location("kind"))
+    places.record(JobField("template", role), cursor.key_location("run"))
+    places.record(JobField("resources", role), (environment or cursor).key_location("resources"))
 
 
 def _outputs(env: Env) -> str:

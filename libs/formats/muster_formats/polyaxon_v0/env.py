@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from muster_core.models import Resources, RestartPolicy, Toleration
 from muster_core.models.problem_codes import Code
-from muster_formats.pods.keys import AffinityKeys
-from muster_formats.pods.scheduling_keys import read_node_affinity, read_tolerations
+from muster_formats.nodes import Json
+from muster_formats.pods import AffinityFields, read_node_affinity, read_tolerations
 from muster_formats.polyaxon_v0.amounts import read_resources
 from muster_formats.polyaxon_v0.env_keys import (
     EnvKeys,
@@ -17,9 +17,7 @@ from muster_formats.polyaxon_v0.env_keys import (
     PersistenceKeys,
 )
 from muster_formats.polyaxon_v0.kinds import Reference
-from muster_formats.spelling import read_spelt
-from muster_formats.table import Effect, Field, Section
-from muster_formats.yaml_builder import Json
+from muster_formats.schema import Effect, Field, Section
 
 T = TypeVar("T")
 
@@ -84,13 +82,13 @@ def read_env(section: Section | None) -> Env:
         labels=section.get(EnvKeys.labels) or {},
         annotations=section.get(EnvKeys.annotations) or {},
         node_selector=section.get(EnvKeys.node_selector) or {},
-        node_affinity=read_node_affinity(affinity.get(AffinityKeys.node)) if affinity else None,
+        node_affinity=read_node_affinity(affinity.get(AffinityFields.node)) if affinity else None,
         tolerations=read_tolerations(section.get(EnvKeys.tolerations)),
         variables=section.get(EnvKeys.env_vars) or {},
         service_account=section.get(EnvKeys.service_account) or "",
         image_pull_secrets=tuple(section.get(EnvKeys.image_pull_secrets) or ()),
         secrets=section.get(EnvKeys.secret_refs) or (),
-        config_maps=read_spelt(section, EnvKeys.config_map_refs, EnvKeys.configmap_refs) or (),
+        config_maps=section.get_misspelt(EnvKeys.config_map_refs, EnvKeys.configmap_refs) or (),
         data=data,
         artifacts=artifacts,
         security_context=section.get(EnvKeys.security_context) or {},
@@ -109,7 +107,7 @@ def read_resources_only(section: Section) -> Env:
 
 def _acted(section: Section, field: Field[T]) -> T | None:
     declared = section.table.fields().get(field.key)
-    return section.get(field) if declared and declared.effect is Effect.ACTED_UPON else None
+    return section.get(field) if declared and declared.effect is Effect.SUPPORTED else None
 
 
 def _is_said(name: str, value: object) -> bool:
@@ -136,7 +134,7 @@ def _warn_kubernetes_only(section: Section) -> None:
     if keys:
         section.cursor.problems.warn(
             Code.KUBERNETES_ONLY,
-            section.cursor.key_spot(keys[0]),
+            section.cursor.key_location(keys[0]),
             f"{', '.join(keys)} applies to Kubernetes only; the process runtime ignores it",
             found=", ".join(keys),
         )

@@ -8,17 +8,16 @@ from __future__ import annotations
 import enum
 
 from muster_core.quantities import MAX_SECONDS
-from muster_formats.kinds import Choice, Ignored, ListOf, Raw, Text, Whole
-from muster_formats.pods.keys import ANNOTATIONS, LABELS, AffinityKeys
-from muster_formats.pods.scheduling_keys import TOLERATIONS
+from muster_formats.field_types import AnyValue, Choice, Integer, ListOf, RawMapping, String
+from muster_formats.pods import ANNOTATIONS, LABELS, TOLERATIONS, AffinityFields
 from muster_formats.polyaxon_v0.amounts import ResourceKeys
 from muster_formats.polyaxon_v0.kinds import ObjectKeys, Pairs, References, VolumeKeys
 from muster_formats.rules import MAX_REPLICAS
-from muster_formats.table import Field, Nested, Table
+from muster_formats.schema import Field, Nested, Table
 
 _MAX_INT32 = 2**31 - 1
-_RESTARTS = Whole(0, _MAX_INT32)
-_SECONDS = Whole(0, MAX_SECONDS)
+_RESTARTS = Integer(0, _MAX_INT32)
+_SECONDS = Integer(0, MAX_SECONDS)
 _ALIKE = "all replicas of a role restart alike; set it for the role"
 _JOB_S = "set it in environment: it applies to the whole job"
 _ONE_REPLICA = "it has one replica"
@@ -38,7 +37,7 @@ class PersistenceKeys(Table):
     """``persistence``, replaced by data_refs and artifact_refs."""
 
     data = Field("data", References(VolumeKeys), "Claims to mount under /data.", kubernetes=True)
-    outputs = Field("outputs", Text(), "The claim to mount under /outputs.", kubernetes=True)
+    outputs = Field("outputs", String(), "The claim to mount under /outputs.", kubernetes=True)
 
 
 class EnvKeys(Table):
@@ -48,12 +47,12 @@ class EnvKeys(Table):
     labels = Field("labels", LABELS, "Labels of the replica.")
     annotations = Field("annotations", ANNOTATIONS, "Annotations of the replica.")
     node_selector = Field("node_selector", LABELS, "Labels that the node must have.")
-    affinity = Field("affinity", Nested(AffinityKeys), "Node affinity, as in Kubernetes.")
+    affinity = Field("affinity", Nested(AffinityFields), "Node affinity, as in Kubernetes.")
     tolerations = Field("tolerations", TOLERATIONS, "Taints to tolerate.")
     env_vars = Field("env_vars", Pairs(), "Environment variables.")
-    service_account = Field("service_account", Text(), "The pod's service account.", kubernetes=True)
+    service_account = Field("service_account", String(), "The pod's service account.", kubernetes=True)
     image_pull_secrets = Field(
-        "image_pull_secrets", ListOf(Text()), "Secrets for the registry.", kubernetes=True
+        "image_pull_secrets", ListOf(String()), "Secrets for the registry.", kubernetes=True
     )
     secret_refs = Field("secret_refs", References(ObjectKeys), "Secrets, as variables.", kubernetes=True)
     config_map_refs = Field(
@@ -72,47 +71,49 @@ class EnvKeys(Table):
         "The older form of data_refs and artifact_refs.",
         kubernetes=True,
     )
-    security_context = Field("security_context", Raw(), "The pod's security context.", kubernetes=True)
+    security_context = Field("security_context", RawMapping(), "The pod's security context.", kubernetes=True)
     outputs = Field(
         "outputs",
-        Ignored(),
+        AnyValue(),
         "Outputs of other runs.",
-        idle="an experiment manager stores the outputs of other runs",
+        ignored="an experiment manager stores the outputs of other runs",
     )
 
 
 class JobEnvKeys(EnvKeys):
     """``environment`` of the job; in an experiment it applies to the master only."""
 
-    index = Field("index", Ignored(), "Which replica.", idle="there is one master")
+    index = Field("index", AnyValue(), "Which replica.", ignored="there is one master")
     max_restarts = Field("max_restarts", _RESTARTS, "Failures that are tolerated.")
     max_retries = Field("max_retries", _RESTARTS, "The later name of max_restarts.")
     restart_policy = Field("restart_policy", Choice(PodRestartPolicy), "When the replica restarts.")
     ttl = Field("ttl", _SECONDS, "Seconds from the end until the record is removed.")
-    timeout = Field("timeout", Whole(1, MAX_SECONDS), "Seconds from the first start.")
+    timeout = Field("timeout", Integer(1, MAX_SECONDS), "Seconds from the first start.")
 
 
 class RoleEnvKeys(EnvKeys):
     """``default_worker`` or ``default_ps``: the defaults of a role's replicas."""
 
-    index = Field("index", Ignored(), "Which replica.", idle="it applies to every replica of the role")
+    index = Field("index", AnyValue(), "Which replica.", ignored="it applies to every replica of the role")
     max_restarts = Field("max_restarts", _RESTARTS, "Failures that are tolerated.")
     max_retries = Field("max_retries", _RESTARTS, "The later name of max_restarts.")
     restart_policy = Field("restart_policy", Choice(PodRestartPolicy), "When a replica restarts.")
-    ttl = Field("ttl", _SECONDS, "Seconds until removal.", idle=_JOB_S)
-    timeout = Field("timeout", _SECONDS, "Seconds of run time.", idle=_JOB_S)
-    config = Field("config", Ignored(), "A TensorFlow session.", idle="the program configures its session")
+    ttl = Field("ttl", _SECONDS, "Seconds until removal.", ignored=_JOB_S)
+    timeout = Field("timeout", _SECONDS, "Seconds of run time.", ignored=_JOB_S)
+    config = Field(
+        "config", AnyValue(), "A TensorFlow session.", ignored="the program configures its session"
+    )
 
 
 class ReplicaEnvKeys(RoleEnvKeys):
     """One replica that differs."""
 
     required = ("index",)
-    index = Field("index", Whole(0, MAX_REPLICAS - 1), "The index of the replica, from 0.")
-    max_restarts = Field("max_restarts", _RESTARTS, "Failures that are tolerated.", idle=_ALIKE)
-    max_retries = Field("max_retries", _RESTARTS, "The later name of max_restarts.", idle=_ALIKE)
+    index = Field("index", Integer(0, MAX_REPLICAS - 1), "The index of the replica, from 0.")
+    max_restarts = Field("max_restarts", _RESTARTS, "Failures that are tolerated.", ignored=_ALIKE)
+    max_retries = Field("max_retries", _RESTARTS, "The later name of max_restarts.", ignored=_ALIKE)
     restart_policy = Field(
-        "restart_policy", Choice(PodRestartPolicy), "When the replica restarts.", idle=_ALIKE
+        "restart_policy", Choice(PodRestartPolicy), "When the replica restarts.", ignored=_ALIKE
     )
 
 
@@ -120,7 +121,7 @@ class ReplicaResourceKeys(ResourceKeys):
     """One element of ``worker_resources``: resources without a key of their own."""
 
     required = ("index",)
-    index = Field("index", Whole(0, MAX_REPLICAS - 1), "The index of the replica, from 0.")
+    index = Field("index", Integer(0, MAX_REPLICAS - 1), "The index of the replica, from 0.")
 
 
 class SideKeys(Table):
@@ -138,9 +139,9 @@ class SideKeys(Table):
     )
     default_worker_resources = Field(
         "default_worker_resources",
-        Ignored(),
+        AnyValue(),
         "Resources of workers, in the oldest documents.",
-        refused="default_worker replaces it",
+        rejected="default_worker replaces it",
         fix="write default_worker: {resources: ...}",
     )
     default_ps = Field("default_ps", Nested(RoleEnvKeys), "Defaults of the parameter servers.")
@@ -153,9 +154,9 @@ class SideKeys(Table):
     )
     default_ps_resources = Field(
         "default_ps_resources",
-        Ignored(),
+        AnyValue(),
         "Resources of parameter servers, in the oldest documents.",
-        refused="default_ps replaces it",
+        rejected="default_ps replaces it",
         fix="write default_ps: {resources: ...}",
     )
 
@@ -163,17 +164,22 @@ class SideKeys(Table):
 class ReplicasKeys(SideKeys):
     """``replicas``."""
 
-    n_workers = Field("n_workers", Whole(0, MAX_REPLICAS), "The number of workers; default 0.")
-    n_ps = Field("n_ps", Whole(0, MAX_REPLICAS), "The number of parameter servers; default 0.")
+    n_workers = Field("n_workers", Integer(0, MAX_REPLICAS), "The number of workers; default 0.")
+    n_ps = Field("n_ps", Integer(0, MAX_REPLICAS), "The number of parameter servers; default 0.")
 
 
 class OlderReplicasKeys(ReplicasKeys):
     """``environment.tensorflow``, ``horovod``, ``mxnet`` and ``pytorch``."""
 
     delay = Field(
-        "delay_workers_by_global_step", Ignored(), "Starts workers late.", idle="the gang starts as a whole"
+        "delay_workers_by_global_step",
+        AnyValue(),
+        "Starts workers late.",
+        ignored="the gang starts as a whole",
     )
-    run_config = Field("run_config", Ignored(), "A TensorFlow run.", idle="the program configures its run")
+    run_config = Field(
+        "run_config", AnyValue(), "A TensorFlow run.", ignored="the program configures its run"
+    )
 
 
 class ExperimentEnvKeys(JobEnvKeys, SideKeys):
@@ -195,8 +201,8 @@ class LoneEnvKeys(JobEnvKeys):
 
     replicas = Field(
         "replicas",
-        Ignored(),
+        AnyValue(),
         "Replicas.",
-        refused=_ONE_REPLICA,
+        rejected=_ONE_REPLICA,
         fix="write kind: experiment, which may have more",
     )

@@ -21,17 +21,17 @@ from muster_core.models import (
     Template,
 )
 from muster_core.models.problem_codes import Code
-from muster_formats.builds import build_role
-from muster_formats.capabilities import Limits
-from muster_formats.format import Given
+from muster_formats.limits import Limits
+from muster_formats.locations import FieldLocations, JobField
 from muster_formats.names import DNS_1035
-from muster_formats.places import Place, Places
+from muster_formats.native import build_role
 from muster_formats.polyaxon_v0.build import Image
 from muster_formats.polyaxon_v0.env import Env
 from muster_formats.polyaxon_v0.keys import NAME, ExperimentKeys, OpKeys
 from muster_formats.polyaxon_v0.params import Params
 from muster_formats.polyaxon_v0.roles import with_env
-from muster_formats.table import Section
+from muster_formats.registry import ReadContext
+from muster_formats.schema import Section
 
 _LONGEST_GIVEN = 40
 _NO_NAME = re.compile(r"[^a-z0-9]+")
@@ -48,13 +48,13 @@ class Op:
     params: Params
     limits: Limits
 
-    def places(self) -> Places:
+    def places(self) -> FieldLocations:
         """Return the source locations of the common fields."""
         cursor = self.section.cursor
-        places = Places(cursor.spot)
-        places.note(Place("name"), cursor.key_spot("name"))
+        places = FieldLocations(cursor.location)
+        places.record(JobField("name"), cursor.key_location("name"))
         key = "params" if self.section.at("params") else "declarations"
-        places.note(Place("parameters"), cursor.key_spot(key), key)
+        places.record(JobField("parameters"), cursor.key_location(key), key)
         return places
 
     def job(
@@ -123,16 +123,16 @@ def run_policy(env: Env, others: Iterable[Env] = ()) -> RunPolicy:
     )
 
 
-def name_of(section: Section, kind: str, given: Given) -> str:
+def name_of(section: Section, kind: str, given: ReadContext) -> str:
     """Return the document's name, else the given one, else the kind, as a DNS-1035 label; warn if it was converted."""
     said = section.get(OpKeys.name)
     if said is None:
         return _dns_name(given.name[:_LONGEST_GIVEN], kind)
     name = _dns_name(said, kind)
     if name != said:
-        words = f"the name is converted to {name}: a name must be {DNS_1035.words}"
+        words = f"the name is converted to {name}: a name must be {DNS_1035.description}"
         section.cursor.problems.warn(
-            Code.BAD_NAME, section.cursor.key_spot("name"), words, found=said, fix=f"write {name}"
+            Code.BAD_NAME, section.cursor.key_location("name"), words, found=said, fix=f"write {name}"
         )
     return name
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import enum
 
-from muster_formats.kinds import Choice, Ignored, ListOf, Raw, Text, Truth
-from muster_formats.names import Rule
+from muster_formats.field_types import AnyValue, Boolean, Choice, ListOf, RawMapping, String
+from muster_formats.names import NameRule
 from muster_formats.polyaxon_v0.env_keys import ExperimentEnvKeys, LoneEnvKeys, ReplicasKeys
 from muster_formats.polyaxon_v0.kinds import Commands, Pairs
-from muster_formats.table import Field, Nested, Table
+from muster_formats.schema import Field, Nested, Table
 
 VERSION = "1"
 NAME = "polyaxon-0"
@@ -22,7 +22,7 @@ _NO_CODE = "no code is fetched: replicas run in the work folder, or with the con
 _BUILT = "build defines the image"
 _UNDER_BUILD = "move it under build"
 _THE_JOB_S = "the job that uses the build defines it"
-_NAME = Rule("a name", r"[-A-Za-z0-9_]+", 128, "letters, digits, '-' and '_'")
+_NAME = NameRule("a name", r"[-A-Za-z0-9_]+", 128, "letters, digits, '-' and '_'")
 
 
 class Backend(enum.StrEnum):
@@ -64,19 +64,21 @@ class RunKeys(Table):
 
     required = ("cmd",)
     cmd = Field("cmd", Commands(), "A bash command line, or several, joined with &&.")
-    image = Field("image", Ignored(), "The image, in the oldest documents.", refused=_BUILT, fix=_UNDER_BUILD)
+    image = Field(
+        "image", AnyValue(), "The image, in the oldest documents.", rejected=_BUILT, fix=_UNDER_BUILD
+    )
     build_steps = Field(
         "build_steps",
-        Ignored(),
+        AnyValue(),
         "Build steps, in the oldest documents.",
-        refused=_BUILT,
+        rejected=_BUILT,
         fix=_UNDER_BUILD,
     )
     env_vars = Field(
         "env_vars",
-        Ignored(),
+        AnyValue(),
         "Variables of the image, in the oldest documents.",
-        refused=_BUILT,
+        rejected=_BUILT,
         fix=_UNDER_BUILD,
     )
 
@@ -84,98 +86,98 @@ class RunKeys(Table):
 class LoggingKeys(Table):
     """``logging``."""
 
-    level = Field("level", Ignored(), "The log level.", idle="the program decides what it logs")
+    level = Field("level", AnyValue(), "The log level.", ignored="the program decides what it logs")
     formatter = Field(
-        "formatter", Ignored(), "The format of log lines.", idle="the program decides how it logs"
+        "formatter", AnyValue(), "The format of log lines.", ignored="the program decides how it logs"
     )
-    path = Field("path", Ignored(), "The log folder.", idle="the output of every replica is stored")
+    path = Field("path", AnyValue(), "The log folder.", ignored="the output of every replica is stored")
 
 
 class InputKeys(Table):
     """One element of ``inputs``."""
 
     required = ("name",)
-    name = Field("name", Text(), "The parameter's name.")
-    description = Field("description", Ignored(), "For people.", idle="it is a description only")
+    name = Field("name", String(), "The parameter's name.")
+    description = Field("description", AnyValue(), "For people.", ignored="it is a description only")
     type = Field("type", Choice(IoType), "int, float, str, bool, dict and list are checked.")
-    default = Field("default", Ignored(), "The default value.")
-    is_optional = Field("is_optional", Truth(), "Whether it is optional.")
-    is_list = Field("is_list", Truth(), "Whether it is a list of its type.")
-    is_flag = Field("is_flag", Truth(), "Whether true means --name and false nothing.")
-    options = Field("options", ListOf(Ignored()), "The allowed values.")
+    default = Field("default", AnyValue(), "The default value.")
+    is_optional = Field("is_optional", Boolean(), "Whether it is optional.")
+    is_list = Field("is_list", Boolean(), "Whether it is a list of its type.")
+    is_flag = Field("is_flag", Boolean(), "Whether true means --name and false nothing.")
+    options = Field("options", ListOf(AnyValue()), "The allowed values.")
 
 
 class OpKeys(Table):
     """Fields of every document."""
 
-    kept = frozenset({"version", "kind"})
-    name = Field("name", Text(_NAME), "The job's name; default the file's, else the kind.")
-    description = Field("description", Text(), "Stored as the annotation polyaxon.com/description.")
-    tags = Field("tags", ListOf(Text()), "Stored as the annotation polyaxon.com/tags.")
+    unread = frozenset({"version", "kind"})
+    name = Field("name", String(_NAME), "The job's name; default the file's, else the kind.")
+    description = Field("description", String(), "Stored as the annotation polyaxon.com/description.")
+    tags = Field("tags", ListOf(String()), "Stored as the annotation polyaxon.com/tags.")
     logging = Field("logging", Nested(LoggingKeys), "Logging of the program.")
-    params = Field("params", Raw(), "Values of {{ name }} placeholders, passed to the program too.")
-    declarations = Field("declarations", Raw(), "The older name of params.")
+    params = Field("params", RawMapping(), "Values of {{ name }} placeholders, passed to the program too.")
+    declarations = Field("declarations", RawMapping(), "The older name of params.")
     inputs = Field("inputs", ListOf(Nested(InputKeys)), "The declared parameters and their defaults.")
     outputs = Field(
         "outputs",
-        Ignored(),
+        AnyValue(),
         "The results of a run.",
-        idle="an experiment manager records the results of a run",
+        ignored="an experiment manager records the results of a run",
     )
-    hptuning = Field("hptuning", Ignored(), "A hyper-parameter search.", refused=_MANAGER, fix=_SINGLY)
-    matrix = Field("matrix", Ignored(), "A hyper-parameter search.", refused=_MANAGER, fix=_SINGLY)
+    hptuning = Field("hptuning", AnyValue(), "A hyper-parameter search.", rejected=_MANAGER, fix=_SINGLY)
+    matrix = Field("matrix", AnyValue(), "A hyper-parameter search.", rejected=_MANAGER, fix=_SINGLY)
     project = Field(
         "project",
-        Ignored(),
+        AnyValue(),
         "The project, in the oldest documents.",
-        refused="Muster has namespaces, not projects",
+        rejected="Muster has namespaces, not projects",
     )
-    settings = Field("settings", Ignored(), "A hyper-parameter search.", refused=_MANAGER, fix=_SINGLY)
+    settings = Field("settings", AnyValue(), "A hyper-parameter search.", rejected=_MANAGER, fix=_SINGLY)
 
 
 class BuildFieldKeys(Table):
     """How an image is built."""
 
-    image = Field("image", Text(), "The base image; without build_steps the image itself.")
-    build_steps = Field("build_steps", ListOf(Text()), "Commands that build the image, in order.")
+    image = Field("image", String(), "The base image; without build_steps the image itself.")
+    build_steps = Field("build_steps", ListOf(String()), "Commands that build the image, in order.")
     env_vars = Field("env_vars", Pairs(), "Variables of the image.")
-    lang_env = Field("lang_env", Text(), "LC_ALL, LANG and LANGUAGE of the image.")
+    lang_env = Field("lang_env", String(), "LC_ALL, LANG and LANGUAGE of the image.")
     dockerfile = Field(
         "dockerfile",
-        Ignored(),
+        AnyValue(),
         "A Dockerfile.",
-        refused="images are built from steps",
+        rejected="images are built from steps",
         fix="write the Dockerfile's FROM as image and its RUN lines as build_steps",
     )
     git = Field(
-        "git", Ignored(), "A repository.", refused="no code is fetched", fix="clone it in build_steps"
+        "git", AnyValue(), "A repository.", rejected="no code is fetched", fix="clone it in build_steps"
     )
     context = Field(
         "context",
-        Ignored(),
+        AnyValue(),
         "The build context.",
-        idle="the steps run in the work folder",
+        ignored="the steps run in the work folder",
     )
-    ref = Field("ref", Ignored(), "A commit, or the number of a build.", idle=_NO_CODE)
-    commit = Field("commit", Ignored(), "A commit.", idle=_NO_CODE)
-    branch = Field("branch", Ignored(), "A branch.", idle=_NO_CODE)
-    nocache = Field("nocache", Ignored(), "Whether to build again.", idle="every submission builds again")
-    backend = Field("backend", Ignored(), "Who builds.", idle="the runtime decides how images are built")
+    ref = Field("ref", AnyValue(), "A commit, or the number of a build.", ignored=_NO_CODE)
+    commit = Field("commit", AnyValue(), "A commit.", ignored=_NO_CODE)
+    branch = Field("branch", AnyValue(), "A branch.", ignored=_NO_CODE)
+    nocache = Field("nocache", AnyValue(), "Whether to build again.", ignored="every submission builds again")
+    backend = Field("backend", AnyValue(), "Who builds.", ignored="the runtime decides how images are built")
 
 
 class BuildKeys(BuildFieldKeys):
     """``build`` within another kind."""
 
-    kept = frozenset({"version", "kind"})
+    unread = frozenset({"version", "kind"})
     environment = Field("environment", Nested(LoneEnvKeys), "The environment of the build.")
-    name = Field("name", Ignored(), "A name.", idle=_THE_JOB_S)
-    description = Field("description", Ignored(), "For people.", idle=_THE_JOB_S)
-    tags = Field("tags", Ignored(), "For people.", idle=_THE_JOB_S)
-    logging = Field("logging", Ignored(), "Logging of the build.", idle=_THE_JOB_S)
-    params = Field("params", Ignored(), "Parameters.", idle=_THE_JOB_S)
-    declarations = Field("declarations", Ignored(), "Parameters.", idle=_THE_JOB_S)
-    inputs = Field("inputs", Ignored(), "Parameters.", idle=_THE_JOB_S)
-    outputs = Field("outputs", Ignored(), "Results of the build.", idle=_THE_JOB_S)
+    name = Field("name", AnyValue(), "A name.", ignored=_THE_JOB_S)
+    description = Field("description", AnyValue(), "For people.", ignored=_THE_JOB_S)
+    tags = Field("tags", AnyValue(), "For people.", ignored=_THE_JOB_S)
+    logging = Field("logging", AnyValue(), "Logging of the build.", ignored=_THE_JOB_S)
+    params = Field("params", AnyValue(), "Parameters.", ignored=_THE_JOB_S)
+    declarations = Field("declarations", AnyValue(), "Parameters.", ignored=_THE_JOB_S)
+    inputs = Field("inputs", AnyValue(), "Parameters.", ignored=_THE_JOB_S)
+    outputs = Field("outputs", AnyValue(), "Results of the build.", ignored=_THE_JOB_S)
 
 
 class RunnableKeys(OpKeys):
@@ -197,7 +199,7 @@ class ExperimentKeys(RunnableKeys):
         Choice(Backend),
         "The backend that decides role names: native (default), kubeflow or mpi.",
     )
-    framework = Field("framework", Text(), "tensorflow, mxnet, horovod or pytorch; required with replicas.")
+    framework = Field("framework", String(), "tensorflow, mxnet, horovod or pytorch; required with replicas.")
     environment = Field(
         "environment", Nested(ExperimentEnvKeys), "The master's environment, and the replicas."
     )
@@ -208,8 +210,8 @@ class JobKeys(RunnableKeys):
     """``kind: job``."""
 
     required = ("run",)
-    backend = Field("backend", Ignored(), "The backend.", idle="it has one replica, which Muster runs")
-    framework = Field("framework", Ignored(), "A framework.", idle="it has one replica")
+    backend = Field("backend", AnyValue(), "The backend.", ignored="it has one replica, which Muster runs")
+    framework = Field("framework", AnyValue(), "A framework.", ignored="it has one replica")
 
 
 class NotebookKeys(RunnableKeys):

@@ -6,49 +6,53 @@ import re
 from dataclasses import dataclass
 
 from muster_core.models.problem_codes import Code
-from muster_formats.cursor import Cursor, warn_idle
-from muster_formats.kinds import ListOf, Loose, Text
-from muster_formats.names import VARIABLE, Rule, Schema
+from muster_formats.cursor import Cursor
+from muster_formats.field_types import ListOf, LooseString, String
+from muster_formats.names import VARIABLE, JsonObject, NameRule
 from muster_formats.problems import shown
-from muster_formats.table import Field, Nested, Table
+from muster_formats.schema import Field, Nested, Table
 
 _CONTINUED = re.compile(r" ?\\[ \t]+")
 
-_OBJECT = Rule(
+_OBJECT = NameRule(
     "a name",
     r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*",
     253,
     "lower-case letters, digits, hyphens and dots, a letter or digit first and last",
-    lower=True,
+    lower_case=True,
 )
-_KEY = Rule("a key", r"[-._A-Za-z0-9]+", 253, "letters, digits, '-', '_' and '.'")
+_KEY = NameRule("a key", r"[-._A-Za-z0-9]+", 253, "letters, digits, '-', '_' and '.'")
 
 
 @dataclass(frozen=True)
 class Commands:
     """A shell command line, or a list of them that run in order while they succeed."""
 
+    title = "string | []string"
+
     def read(self, cursor: Cursor) -> str | None:
         """Return one shell line, or None if the command is empty."""
         if isinstance(cursor.node.value, list):
-            lines = ListOf(Text()).read(cursor) or []
+            lines = ListOf(String()).read(cursor) or []
             places = cursor.elements()
         else:
-            line = Text().read(cursor)
+            line = String().read(cursor)
             lines, places = [] if line is None else [line], [cursor]
         for place in places:
             _warn_of_lines(place)
         said = [_one_line(line) for line in lines]
         return " && ".join(line for line in said if line) or None
 
-    def schema(self) -> Schema:
+    def schema(self) -> JsonObject:
         """Return the JSON Schema: a text or a list of texts."""
-        return {"anyOf": [Text().schema(), ListOf(Text()).schema()]}
+        return {"anyOf": [String().schema(), ListOf(String()).schema()]}
 
 
 @dataclass(frozen=True)
 class Pairs:
     """Variables as a list of name-value pairs."""
+
+    title = "[][name, value]"
 
     def read(self, cursor: Cursor) -> dict[str, str] | None:
         """Return the variables by name; a repeated name is a problem."""
@@ -61,18 +65,18 @@ class Pairs:
             if len(parts) != 2:
                 pair.wrong_type("a name-value pair", "write [NAME, value]")
                 continue
-            name, value = Text(VARIABLE).read(parts[0]), Loose().read(parts[1])
+            name, value = String(VARIABLE).read(parts[0]), LooseString().read(parts[1])
             if name in variables:
                 parts[0].error(Code.DUPLICATE, f"{shown(name)} is repeated", fix="remove one of the two")
             elif name is not None and value is not None:
                 variables[name] = value
         return variables
 
-    def schema(self) -> Schema:
+    def schema(self) -> JsonObject:
         """Return the JSON Schema: a list of pairs."""
-        pair: Schema = {
+        pair: JsonObject = {
             "type": "array",
-            "prefixItems": [Text(VARIABLE).schema(), Loose().schema()],
+            "prefixItems": [String(VARIABLE).schema(), LooseString().schema()],
             "minItems": 2,
             "maxItems": 2,
         }
@@ -92,27 +96,33 @@ class ObjectKeys(Table):
     """A full reference to a secret or a config map."""
 
     required = ("name",)
-    name = Field("name", Text(_OBJECT), "Which.")
-    mount_path = Field("mount_path", Text(), "The mount path; default: as variables.", kubernetes=True)
-    items = Field("items", ListOf(Text(_KEY)), "The keys; default all.", kubernetes=True)
+    name = Field("name", String(_OBJECT), "Which.")
+    mount_path = Field("mount_path", String(), "The mount path; default: as variables.", kubernetes=True)
+    items = Field("items", ListOf(String(_KEY)), "The keys; default all.", kubernetes=True)
 
 
 class VolumeKeys(Table):
     """A full reference to a volume."""
 
     required = ("name",)
-    name = Field("name", Text(_OBJECT), "Which claim.")
-    init = Field("init", Loose(), "Whether its folders are created.", idle="the program creates its folders")
-    manage = Field(
-        "manage", Loose(), "Whether runs are kept apart in it.", idle="the program creates its folders"
+    name = Field("name", String(_OBJECT), "Which claim.")
+    init = Field(
+        "init", LooseString(), "Whether its folders are created.", ignored="the program creates its folders"
     )
-    paths = Field("paths", ListOf(Text()), "The parts to mount.", idle="the whole volume is mounted")
+    manage = Field(
+        "manage",
+        LooseString(),
+        "Whether runs are kept apart in it.",
+        ignored="the program creates its folders",
+    )
+    paths = Field("paths", ListOf(String()), "The parts to mount.", ignored="the whole volume is mounted")
 
 
 @dataclass(frozen=True)
 class References:
     """A list of names, or of full references by ``table``."""
 
+    title = "[]string | []object"
     table: type[ObjectKeys | VolumeKeys]
 
     def read(self, cursor: Cursor) -> tuple[Reference, ...] | None:
@@ -123,13 +133,13 @@ class References:
         found = [self._read(element) for element in cursor.elements()]
         return tuple(reference for reference in found if reference)
 
-    def schema(self) -> Schema:
+    def schema(self) -> JsonObject:
         """Return the JSON Schema: a list of names or references."""
-        return {"type": "array", "items": {"anyOf": [Text(_OBJECT).schema(), Nested(self.table).schema()]}}
+        return {"type": "array", "items": {"anyOf": [String(_OBJECT).schema(), Nested(self.table).schema()]}}
 
     def _read(self, cursor: Cursor) -> Reference | None:
         if not isinstance(cursor.node.value, dict):
-            name = Text(_OBJECT).read(cursor)
+            name = String(_OBJECT).read(cursor)
             return None if name is None else Reference(name=name)
         section = Nested(self.table).read(cursor)
         name = section.get(self.table.name) if section else None
@@ -156,4 +166,4 @@ def _warn_of_lines(cursor: Cursor) -> None:
     if any(line and not line.endswith("\\") for line in lines[:-1]):
         why = "Polyaxon joins the lines of a command with spaces"
         fix = "if they are separate commands, write cmd as a list, which is joined with &&"
-        warn_idle(cursor, "a line break", why, fix=fix)
+        cursor.warn_ignored("a line break", why, fix=fix)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from muster_core.models.problem_codes import Code
 from muster_formats.cursor import Cursor
+from muster_formats.nodes import Json, Node
 from muster_formats.polyaxon_v0.keys import InputKeys, IoType, OpKeys
 from muster_formats.problems import shown
-from muster_formats.table import Section
-from muster_formats.yaml_builder import Json, Node
+from muster_formats.schema import Section
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def _given(document: Section) -> dict[str, Cursor]:
 def _refuse_references(cursor: Cursor) -> None:
     if isinstance(cursor.node.value, str) and "{{" in cursor.node.value:
         cursor.error(
-            Code.NOT_TAKEN,
+            Code.UNSUPPORTED,
             "a parameter must be a value: references to other runs belong to an experiment manager",
             fix="write the value itself",
         )

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from muster_core.models import GPU_MILLI, Resources, Template
 from muster_core.quantities import format_bytes, format_cpu
-from muster_formats.names import Schema
+from muster_formats.names import JsonObject
+from muster_formats.nodes import Json
 from muster_formats.polyaxon_v0.env import Env
 from muster_formats.polyaxon_v0.kinds import Reference
-from muster_formats.yaml_builder import Json
 
 _GPU = "nvidia.com/gpu"
 
@@ -34,12 +34,12 @@ class _Parts:
         if reference.mount_path:
             volume = _volume_name(sort.prefix, reference)
             kept: list[Json] = [{"key": item, "path": item} for item in items]
-            source: Schema = {sort.name_key: name, "items": kept}
+            source: JsonObject = {sort.name_key: name, "items": kept}
             self.volumes.append({"name": volume, sort.volume: _given(source)})
             self.mounts.append({"name": volume, "mountPath": reference.mount_path, "readOnly": True})
         elif items:
             for item in items:
-                selector: Schema = {"name": name, "key": item}
+                selector: JsonObject = {"name": name, "key": item}
                 self.variables.append({"name": item, "valueFrom": {f"{sort.volume}KeyRef": selector}})
         else:
             self.sources.append({f"{sort.volume}Ref": {"name": name}})
@@ -64,7 +64,7 @@ _SECRET = _Object(prefix="secret", volume="secret", name_key="secretName")
 _CONFIG_MAP = _Object(prefix="config", volume="configMap", name_key="name")
 
 
-def pod_template(template: Template, env: Env, container: str) -> Schema:
+def pod_template(template: Template, env: Env, container: str) -> JsonObject:
     """Return the PodTemplateSpec of ``template`` with the Kubernetes-only settings of ``env``; ``container``
     names its container.
     """
@@ -76,8 +76,8 @@ def pod_template(template: Template, env: Env, container: str) -> Schema:
     for folder, claims in (("data", env.data), ("outputs", env.artifacts)):
         for claim in claims:
             parts.add_claim(folder, claim)
-    amounts: Schema = {"requests": _amounts(template.requests), "limits": _amounts(template.limits)}
-    main: Schema = {
+    amounts: JsonObject = {"requests": _amounts(template.requests), "limits": _amounts(template.limits)}
+    main: JsonObject = {
         "name": container,
         "image": template.image,
         "command": list(template.command),
@@ -87,7 +87,7 @@ def pod_template(template: Template, env: Env, container: str) -> Schema:
         "resources": _given(amounts),
         "volumeMounts": parts.mounts,
     }
-    spec: Schema = {
+    spec: JsonObject = {
         "containers": [_given(main)],
         "volumes": parts.volumes,
         "serviceAccountName": env.service_account,
@@ -100,11 +100,11 @@ def pod_template(template: Template, env: Env, container: str) -> Schema:
         ],
         "affinity": _given({"nodeAffinity": dict(template.node_affinity)}),
     }
-    metadata: Schema = {"labels": dict(template.labels), "annotations": dict(template.annotations)}
+    metadata: JsonObject = {"labels": dict(template.labels), "annotations": dict(template.annotations)}
     return _given({"metadata": _given(metadata), "spec": _given(spec)})
 
 
-def _given(fields: Mapping[str, Json]) -> Schema:
+def _given(fields: Mapping[str, Json]) -> JsonObject:
     return {key: value for key, value in fields.items() if value not in ("", [], {})}
 
 
@@ -112,7 +112,7 @@ def _volume_name(prefix: str, reference: Reference) -> str:
     return f"{prefix}-{reference.name.replace('.', '-')}"[:63].rstrip("-")
 
 
-def _amounts(resources: Resources) -> Schema:
+def _amounts(resources: Resources) -> JsonObject:
     amounts: Iterable[tuple[str, Json]] = (
         ("cpu", resources.cpu and format_cpu(resources.cpu)),
         ("memory", resources.memory and format_bytes(resources.memory)),

@@ -19,9 +19,8 @@ from muster_formats.polyaxon_v0.env_keys import (
     SideKeys,
 )
 from muster_formats.polyaxon_v0.keys import ExperimentKeys
-from muster_formats.problems import Spot
-from muster_formats.spelling import read_spelt
-from muster_formats.table import Field, Section
+from muster_formats.problems import SourceLocation
+from muster_formats.schema import Field, Section
 
 FRAMEWORKS = {
     "tensorflow": Framework.TENSORFLOW,
@@ -44,8 +43,8 @@ class Override:
     """One replica that differs: its settings and source location."""
 
     env: Env
-    spot: Spot
-    index_spot: Spot
+    location: SourceLocation
+    index_spot: SourceLocation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +52,8 @@ class Side:
     """The workers, or the parameter servers."""
 
     count: int
-    count_spot: Spot
-    spot: Spot
+    count_spot: SourceLocation
+    location: SourceLocation
     default: Env
     overrides: dict[int, Override]
 
@@ -64,7 +63,7 @@ class Replicas:
     """The replicas besides the master, their ``framework``, and where it is given."""
 
     framework: str
-    spot: Spot
+    location: SourceLocation
     worker: Side
     ps: Side
 
@@ -104,7 +103,7 @@ def read_replicas(document: Section, environment: Section | None) -> Replicas | 
     beside = environment if _side_keys(environment) else None
     return Replicas(
         framework=_framework(document, section, implied),
-        spot=section.cursor.spot,
+        location=section.cursor.location,
         worker=_side(_WORKER, section, beside),
         ps=_side(_PS, section, beside),
     )
@@ -121,7 +120,7 @@ def _section(document: Section, environment: Section | None) -> tuple[Section | 
                 found.append((section, framework))
                 environment.cursor.problems.warn(
                     Code.MISSPELT,
-                    environment.cursor.key_spot(framework),
+                    environment.cursor.key_location(framework),
                     f"environment.{framework} is the older form of replicas",
                     found=framework,
                     fix=f"write framework: {framework} and environment.replicas",
@@ -158,16 +157,16 @@ def _framework(document: Section, section: Section, implied: str) -> str:
 
 
 def _side(fields: _SideFields, section: Section, beside: Section | None) -> Side:
-    default = read_env(read_spelt(section, fields.default, fields.default_misspelt))
+    default = read_env(section.get_misspelt(fields.default, fields.default_misspelt))
     overrides = _overrides(fields, section, {})
     if beside is not None:
-        default = default.or_else(read_env(read_spelt(beside, fields.default, fields.default_misspelt)))
+        default = default.or_else(read_env(beside.get_misspelt(fields.default, fields.default_misspelt)))
         overrides = _overrides(fields, beside, overrides)
     given = [key for key in (fields.default.key, fields.default_misspelt.key) if section.at(key)]
     return Side(
         count=section.get(fields.count) or 0,
-        count_spot=section.cursor.key_spot(fields.count.key),
-        spot=section.cursor.key_spot(given[0]) if given else section.cursor.spot,
+        count_spot=section.cursor.key_location(fields.count.key),
+        location=section.cursor.key_location(given[0]) if given else section.cursor.location,
         default=default,
         overrides=overrides,
     )
@@ -181,7 +180,7 @@ def _overrides(fields: _SideFields, section: Section, known: dict[int, Override]
     if listed:
         section.cursor.problems.warn(
             Code.MISSPELT,
-            section.cursor.key_spot(fields.resources.key),
+            section.cursor.key_location(fields.resources.key),
             f"{fields.resources.key} is read as {fields.each.key}, with resources",
             found=fields.resources.key,
             fix=f"write {fields.each.key}: [{{index: 0, resources: ...}}]",
@@ -198,22 +197,24 @@ def _override(one: Section, field: Field[int], env: Env, overrides: dict[int, Ov
     elif index in overrides:
         words = f"replica {index} is repeated"
         one.cursor.problems.add(
-            Code.DUPLICATE, one.cursor.key_spot("index"), words, found=str(index), fix="merge the two"
+            Code.DUPLICATE, one.cursor.key_location("index"), words, found=str(index), fix="merge the two"
         )
     else:
-        overrides[index] = Override(env=env, spot=one.cursor.spot, index_spot=one.cursor.key_spot("index"))
+        overrides[index] = Override(
+            env=env, location=one.cursor.location, index_spot=one.cursor.key_location("index")
+        )
 
 
 def _side_keys(environment: Section | None) -> list[str]:
     keys = environment.given_keys() if environment else ()
     fields = SideKeys.fields()
-    return [key for key in keys if key in fields and not fields[key].refused]
+    return [key for key in keys if key in fields and not fields[key].rejected]
 
 
 def _tell_beside(environment: Section, *, replicas: bool) -> None:
     """Report roles that are described outside the replicas, or without replicas."""
     for key in _side_keys(environment):
-        spot = environment.cursor.key_spot(key)
+        spot = environment.cursor.key_location(key)
         if replicas:
             words = f"{key} belongs under replicas and is read as part of them"
             environment.cursor.problems.warn(

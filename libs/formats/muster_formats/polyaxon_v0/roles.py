@@ -8,8 +8,8 @@ import msgspec
 
 from muster_core.models import Framework, RestartPolicy, Role, Template
 from muster_core.models.problem_codes import Code
-from muster_formats.places import Place, Places
-from muster_formats.pods.framework_pods import main_of
+from muster_formats.locations import FieldLocations, JobField
+from muster_formats.pods import main_container_of
 from muster_formats.polyaxon_v0.env import Env
 from muster_formats.polyaxon_v0.keys import Backend
 from muster_formats.polyaxon_v0.pod import pod_template
@@ -75,7 +75,7 @@ def with_env(template: Template, env: Env, framework: Framework = Framework.PLAI
     )
     if not env.kubernetes_only or not full.image:
         return full
-    main = main_of(framework, {})
+    main = main_container_of(framework, {})
     port = (main.port,) if main.port else ()
     ported = msgspec.structs.replace(full, ports=(*full.ports, *port))
     return msgspec.structs.replace(ported, pod=pod_template(ported, env, main.container or _CONTAINER))
@@ -87,7 +87,7 @@ def side_roles(
     framework: Framework,
     names: Names,
     *,
-    places: Places,
+    places: FieldLocations,
     problems: Problems,
 ) -> tuple[Role, ...]:
     """Build the roles of workers and parameter servers; a role that the framework does not have is a problem."""
@@ -95,7 +95,7 @@ def side_roles(
     if framework not in (Framework.TENSORFLOW, Framework.MXNET, Framework.PLAIN) and (
         ps.count or ps.overrides or ps.default != Env()
     ):
-        spot = ps.count_spot if ps.count else ps.spot
+        spot = ps.count_spot if ps.count else ps.location
         words = f"{framework.value} has no parameter servers"
         problems.add(Code.CONFLICT, spot, words, found=str(ps.count), fix="remove n_ps, default_ps and ps")
         ps = replace(ps, count=0, overrides={}, default=Env())
@@ -108,7 +108,7 @@ def side_roles(
             _note(name, word, side, places)
         elif side.default != Env():
             words = f"{word} is not given, so this has no effect"
-            problems.warn(Code.NOT_ACTED_UPON, side.spot, words, fix=f"add {word}")
+            problems.warn(Code.IGNORED, side.location, words, fix=f"add {word}")
     return tuple(roles)
 
 
@@ -133,13 +133,13 @@ def _policy(env: Env, otherwise: RestartPolicy) -> RestartPolicy:
     return RestartPolicy.ON_FAILURE if env.restarts and otherwise is RestartPolicy.NEVER else otherwise
 
 
-def _note(name: str, word: str, side: Side, places: Places) -> None:
+def _note(name: str, word: str, side: Side, places: FieldLocations) -> None:
     for field in ("replicas", "min", "max"):
-        places.note(Place(field, name), side.count_spot, word)
+        places.record(JobField(field, name), side.count_spot, word)
     for field in ("role", "template", "resources"):
-        places.note(Place(field, name), side.spot)
+        places.record(JobField(field, name), side.location)
     for index, override in side.overrides.items():
-        places.note(Place("overrides", name, index), override.index_spot)
-        places.note(Place("override", name, index), override.spot)
+        places.record(JobField("overrides", name, index), override.index_spot)
+        places.record(JobField("override", name, index), override.location)
         if override.env.resources:
-            places.note(Place("resources", name, index), override.spot)
+            places.record(JobField("resources", name, index), override.location)

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from muster_core.models import GPU_MILLI, Port, Role
 from muster_core.models.problem_codes import Code
-from muster_formats.cursor import Cursor, warn_idle
-from muster_formats.pods.resource_lists import ResourceKeys, read_claim
+from muster_formats.cursor import Cursor
+from muster_formats.pods import ResourceRequirementsFields, read_container_resources
 from muster_formats.polyaxon_v1.pod import words_of
 from muster_formats.polyaxon_v1.roles import RoleReader
 from muster_formats.polyaxon_v1.run_keys import DaskClusterKeys, PodKeys, RayClusterKeys, RayReplicaKeys
-from muster_formats.table import Nested, Section
+from muster_formats.schema import Nested, Section
 
 HEAD, SCHEDULER, WORKER = "head", "scheduler", "worker"
 
@@ -78,9 +78,9 @@ class ClusterReader:
         command = start if name == HEAD else ("python3", "-c", JOIN, HEAD, *start)
         container = section.at(PodKeys.container.key)
         for key in ("command", "args"):
-            if container and (at := container.items().get(key)) and not at.absent:
+            if container and (at := container.items().get(key)) and not at.is_null:
                 at.error(
-                    Code.NOT_TAKEN,
+                    Code.UNSUPPORTED,
                     f"{key} is not supported: the replicas of a cluster run ray start",
                     fix=f"remove {key}; write options of ray start as rayStartParams",
                 )
@@ -91,8 +91,8 @@ def _sizes(section: Section) -> dict[str, str]:
     """Return the replica's limits as options; Ray would otherwise count the whole machine."""
     container = section.at(PodKeys.container.key)
     resources = container.items().get("resources") if container else None
-    read = Nested(ResourceKeys).read(resources) if resources and not resources.absent else None
-    limits = read_claim(read).limits
+    read = Nested(ResourceRequirementsFields).read(resources) if resources and not resources.is_null else None
+    limits = read_container_resources(read).limits
     sizes: dict[str, str] = {}
     if cpu := limits.get("cpu"):
         sizes["num-cpus"] = str(-(-cpu // 1000))
@@ -111,7 +111,7 @@ def _options(name: str, section: Section) -> list[str]:
     options = {**({"dashboard-host": "0.0.0.0"} if name == HEAD else {}), **_sizes(section)}  # noqa: S104
     for key, value in given.items():
         if key in _OWN_OPTIONS:
-            warn_idle(places[key], key, "Muster starts the cluster on its own addresses")
+            places[key].warn_ignored(key, "Muster starts the cluster on its own addresses")
         else:
             options[key] = value
     written: list[str] = []

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from muster_formats.cursor import Cursor
-from muster_formats.kinds import Kind
+from muster_formats.field_types import FieldType
+from muster_formats.nodes import Node
 from muster_formats.polyaxon_v1.expressions import Names
 from muster_formats.polyaxon_v1.keys import ComponentKeys, OperationKeys, PatchStrategy
 from muster_formats.polyaxon_v1.params import Given
 from muster_formats.polyaxon_v1.patch import Patch, Placed
 from muster_formats.polyaxon_v1.run_keys import RUN, PodKeys, ReplicaKeys, ServiceKeys
-from muster_formats.relocated import Relocated
-from muster_formats.table import Field, Section
-from muster_formats.yaml_builder import Node
+from muster_formats.problems import RelocatedProblems
+from muster_formats.schema import Field, Section
 
 _KIND = "kind"
 _POD = frozenset(ReplicaKeys.fields())
@@ -27,7 +27,7 @@ class Compiled:
 
     operation: Section | None
     component: Section
-    moved: Relocated
+    moved: RelocatedProblems
     names: Names = field(default_factory=lambda: Names(values={}, known={}))
 
     def with_names(self, given: Given, known: Mapping[str, str]) -> Compiled:
@@ -45,10 +45,10 @@ class Compiled:
         merged = self._patch().apply(_placed(self.component, key), _placed(self.operation, key))
         return self._filled(merged, key) if merged else None
 
-    def text(self, wanted: Field[str], kind: Kind[str] | None = None) -> str:
+    def text(self, wanted: Field[str], kind: FieldType[str] | None = None) -> str:
         """Return a text that either may give, or an empty text."""
         at = self.at(wanted.key)
-        return ((kind or wanted.kind).read(at) if at else None) or ""
+        return ((kind or wanted.type).read(at) if at else None) or ""
 
     def run(self) -> Section | None:
         """Return the run by the table of its kind, or ``None`` after reporting the problem."""

@@ -14,10 +14,9 @@ import msgspec
 from muster_core.models import CleanPodPolicy, Convention, Job, JobKind, RunPolicy
 from muster_core.models.problem_codes import Code
 from muster_formats.cursor import Cursor
-from muster_formats.format import Format, Given
-from muster_formats.kinds import Text
+from muster_formats.field_types import String
+from muster_formats.locations import FieldLocations, JobField
 from muster_formats.names import DNS_1035, DNS_1123, QUEUE
-from muster_formats.places import Place, Places
 from muster_formats.polyaxon_v1.compiled import Compiled
 from muster_formats.polyaxon_v1.expressions import has_expression
 from muster_formats.polyaxon_v1.keys import (
@@ -32,22 +31,22 @@ from muster_formats.polyaxon_v1.keys import (
 from muster_formats.polyaxon_v1.params import Given as Values
 from muster_formats.polyaxon_v1.params import ParamsReader
 from muster_formats.polyaxon_v1.run import Run, RunReader
-from muster_formats.problems import shown
-from muster_formats.relocated import Relocated
+from muster_formats.problems import RelocatedProblems, shown
+from muster_formats.registry import Format, ReadContext
 from muster_formats.rules import apply_rules
-from muster_formats.table import Section
+from muster_formats.schema import Section
 
 _VERSION_KEY = "version"
 _DESCRIPTION, _TAGS = "polyaxon.com/description", "polyaxon.com/tags"
 _REFERENCES = (OperationKeys.hub_ref, OperationKeys.path_ref, OperationKeys.url_ref, OperationKeys.dag_ref)
 
 
-def read_operation(cursor: Cursor, given: Given) -> tuple[Job, ...]:
+def read_operation(cursor: Cursor, given: ReadContext) -> tuple[Job, ...]:
     """Read an operation; see ``Read``."""
-    moved = Relocated(cursor.problems)
+    moved = RelocatedProblems(cursor.problems)
     operation = Section(dataclasses.replace(cursor, problems=moved), OperationKeys)
     if operation.get(OperationKeys.is_preset) and (at := operation.at(OperationKeys.is_preset.key)):
-        at.error(Code.NOT_TAKEN, "a preset is not an operation", fix="submit the completed operation")
+        at.error(Code.UNSUPPORTED, "a preset is not an operation", fix="submit the completed operation")
     component = operation.get(OperationKeys.component)
     if component is None:
         if not any(operation.given(reference) for reference in _REFERENCES):
@@ -59,9 +58,9 @@ def read_operation(cursor: Cursor, given: Given) -> tuple[Job, ...]:
     return _Reader(Compiled(operation=operation, component=component, moved=moved), given).read()
 
 
-def read_component(cursor: Cursor, given: Given) -> tuple[Job, ...]:
+def read_component(cursor: Cursor, given: ReadContext) -> tuple[Job, ...]:
     """Read a bare component; see ``Read``."""
-    moved = Relocated(cursor.problems)
+    moved = RelocatedProblems(cursor.problems)
     component = Section(dataclasses.replace(cursor, problems=moved), ComponentKeys)
     return _Reader(Compiled(operation=None, component=component, moved=moved), given).read()
 
@@ -79,13 +78,13 @@ FORMATS = tuple(
 @dataclass
 class _Reader:
     compiled: Compiled
-    given: Given
+    given: ReadContext
 
     def read(self) -> tuple[Job, ...]:
         """Build the job."""
         self._tell_of_helpers()
         document = self.compiled
-        places = Places(document.component.cursor.spot)
+        places = FieldLocations(document.component.cursor.location)
         named = document.at(CommonKeys.name.key)
         unfilled = named is not None and has_expression(named.node.text)
         known = {
@@ -100,7 +99,9 @@ class _Reader:
         document = self.compiled = document.with_names(values, known)
         named = document.at(CommonKeys.name.key)
         name = self._name(named) if named and unfilled else known.get("name", "")
-        places.note(Place("name"), named.spot if named else self._root().key_spot(CommonKeys.name.key))
+        places.record(
+            JobField("name"), named.location if named else self._root().key_location(CommonKeys.name.key)
+        )
         retries, policy = self._termination()
         section = document.run()
         if section is None:
@@ -114,21 +115,23 @@ class _Reader:
         apply_rules(job, places, document.moved, self.given.limits)
         return (job,)
 
-    def _job(self, run: Run, *, name: str, policy: RunPolicy, values: Values, places: Places) -> Job:
+    def _job(self, run: Run, *, name: str, policy: RunPolicy, values: Values, places: FieldLocations) -> Job:
         document = self.compiled
         component = document.component.cursor
-        places.note(Place("parameters"), component.key_spot(ComponentKeys.inputs.key), "inputs and params")
+        places.record(
+            JobField("parameters"), component.key_location(ComponentKeys.inputs.key), "inputs and params"
+        )
         clean = run.clean or (CleanPodPolicy.ALL if policy.ttl_s is None else CleanPodPolicy.RUNNING)
         approved = document.at(CommonKeys.is_approved.key)
         if approved:
-            places.note(Place("suspend"), approved.spot, f"{CommonKeys.is_approved.key}: false")
+            places.record(JobField("suspend"), approved.location, f"{CommonKeys.is_approved.key}: false")
         if queue := document.at(CommonKeys.queue.key):
-            places.note(Place("queue"), queue.spot)
+            places.record(JobField("queue"), queue.location)
         else:
-            places.note(Place("queue"), places.spot(Place("scheduling_queue")))
+            places.record(JobField("queue"), places.find(JobField("scheduling_queue")))
         return Job(
             name=name,
-            namespace=document.text(CommonKeys.namespace, Text(DNS_1123))
+            namespace=document.text(CommonKeys.namespace, String(DNS_1123))
             or self.given.namespace
             or "default",
             queue=self._queue(run, places),
@@ -148,7 +151,7 @@ class _Reader:
                 clean_pod_policy=clean,
                 queue_deadline_s=run.queue_deadline_s,
                 success_policy=run.success,
-                suspend=bool(approved and CommonKeys.is_approved.kind.read(approved) is False),
+                suspend=bool(approved and CommonKeys.is_approved.type.read(approved) is False),
             ),
         )
 
@@ -163,7 +166,7 @@ class _Reader:
                 parts = template.get(TemplateKeys.fields_)
                 fix = f"fill in {', '.join(shown(part) for part in parts)}, " if parts else "complete it, "
                 template.cursor.error(
-                    Code.NOT_TAKEN,
+                    Code.UNSUPPORTED,
                     f"this is a template: {shown(about)}",
                     found="",
                     fix=f"{fix}and remove template",
@@ -174,19 +177,19 @@ class _Reader:
 
     def _name(self, at: Cursor) -> str:
         """Return the job's name: the part between owner and tag, as a valid name."""
-        said = Text().read(at)
+        said = String().read(at)
         if not said:
             return ""
         slug = said.rsplit("/", 1)[-1].split(":", 1)[0]
         if DNS_1035.allows(slug):
             return slug
-        near = DNS_1035.remedy(slug).removeprefix("write ")
+        near = DNS_1035.fix(slug).removeprefix("write ")
         if not near:
-            at.error(Code.BAD_NAME, DNS_1035.message(slug), allowed=DNS_1035.words)
+            at.error(Code.BAD_NAME, DNS_1035.message(slug), allowed=DNS_1035.description)
             return ""
         at.problems.warn(
             Code.BAD_NAME,
-            at.spot,
+            at.location,
             f"{DNS_1035.message(slug)}; the name is converted to {near}",
             found=shown(said),
             fix=f"write {near}",
@@ -196,46 +199,46 @@ class _Reader:
     def _unnamed(self) -> str:
         name = self.given.name
         if name and not DNS_1035.allows(name):
-            name = DNS_1035.remedy(name).removeprefix("write ")
+            name = DNS_1035.fix(name).removeprefix("write ")
         if not name:
             self._root().missing(CommonKeys.name.key, "name is missing", "add name: my-job")
         return name
 
-    def _queue(self, run: Run, places: Places) -> str:
+    def _queue(self, run: Run, places: FieldLocations) -> str:
         at = self.compiled.at(CommonKeys.queue.key)
         if at is None:
             return run.queue
-        said = Text().read(at)
+        said = String().read(at)
         if said is None:
             return ""
         agent, slash, queue = said.rpartition("/")
         if slash:
             at.problems.warn(
-                Code.NOT_ACTED_UPON,
-                at.spot,
+                Code.IGNORED,
+                at.location,
                 f"the agent {shown(agent)} is ignored: Muster has queues, not agents",
                 found=shown(said),
                 fix=f"write {shown(queue)}",
             )
         node = dataclasses.replace(at.node, value=queue, text=queue)
-        queue = Text(QUEUE).read(dataclasses.replace(at, node=node)) or ""
+        queue = String(QUEUE).read(dataclasses.replace(at, node=node)) or ""
         if run.queue and run.queue != queue:
-            spot = places.spot(Place("scheduling_queue"))
+            spot = places.find(JobField("scheduling_queue"))
             words = f"schedulingPolicy.queue is ignored: the operation's queue is {shown(queue)}"
-            at.problems.warn(Code.NOT_ACTED_UPON, spot, words)
+            at.problems.warn(Code.IGNORED, spot, words)
         return queue
 
     def _annotations(self) -> dict[str, str]:
         description = self.compiled.text(CommonKeys.description)
         at = self.compiled.at(CommonKeys.tags.key)
-        tags = CommonKeys.tags.kind.read(at) if at else None
+        tags = CommonKeys.tags.type.read(at) if at else None
         annotations = {_DESCRIPTION: description} if description else {}
         return {**annotations, _TAGS: ",".join(tags)} if tags else annotations
 
     def _termination(self) -> tuple[int | None, RunPolicy]:
         """Return the back-off limit, if given, and the other rules of termination."""
         at = self.compiled.at(CommonKeys.termination.key)
-        section = CommonKeys.termination.kind.read(at) if at else None
+        section = CommonKeys.termination.type.read(at) if at else None
         if section is None:
             return None, RunPolicy()
         return section.get(TerminationKeys.max_retries), RunPolicy(

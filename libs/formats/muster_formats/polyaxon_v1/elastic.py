@@ -13,13 +13,12 @@ from typing import Any
 from muster_core.models import Rendezvous
 from muster_core.models.problem_codes import Code
 from muster_formats.cursor import Cursor
-from muster_formats.kubeflow.elastic import read_rendezvous
-from muster_formats.places import Place, Places
+from muster_formats.kubeflow import read_rendezvous
+from muster_formats.locations import FieldLocations, JobField
+from muster_formats.nodes import Entry, Node
 from muster_formats.polyaxon_v1.run_keys import BoundsKeys, ElasticKeys, PaddleJobKeys, PytorchJobKeys
-from muster_formats.problems import shown
-from muster_formats.relocated import Relocated
-from muster_formats.table import Nested, Section
-from muster_formats.yaml_builder import Entry, Node
+from muster_formats.problems import RelocatedProblems, shown
+from muster_formats.schema import Nested, Section
 
 _MISSPELT, _SPELT = "rdvz", "rdzv"
 
@@ -40,7 +39,7 @@ class Elastic:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-def read_elastic(section: Section, places: Places) -> Elastic:
+def read_elastic(section: Section, places: FieldLocations) -> Elastic:
     """Read the elastic settings of a run, if its kind has any."""
     if section.table is PaddleJobKeys:
         policy = section.get(PaddleJobKeys.elastic)
@@ -58,27 +57,29 @@ def read_elastic(section: Section, places: Places) -> Elastic:
     return Elastic(_bounds(policy, places), {**options, "rendezvous": read_rendezvous(policy, places)})
 
 
-def _bounds(policy: Section, places: Places) -> Bounds:
+def _bounds(policy: Section, places: FieldLocations) -> Bounds:
     low, high = policy.get(BoundsKeys.min_replicas), policy.get(BoundsKeys.max_replicas)
     for bound, said, other in (("min", "minReplicas", "maxReplicas"), ("max", "maxReplicas", "minReplicas")):
         key = said if policy.at(said) else other
         if policy.at(key):
-            places.note(Place(bound, "worker"), policy.cursor.key_spot(key), key)
+            places.record(JobField(bound, "worker"), policy.cursor.key_location(key), key)
     return Bounds(high if low is None else low, low if high is None else high)
 
 
-def _processes(section: Section, policy: Section | None, places: Places) -> dict[str, str]:
+def _processes(section: Section, policy: Section | None, places: FieldLocations) -> dict[str, str]:
     own = section.get(PytorchJobKeys.processes)
     there = policy.get(ElasticKeys.processes) if policy else None
     if own is not None and there is not None and own != there and policy:
         policy.cursor.problems.add(
             Code.CONFLICT,
-            policy.cursor.key_spot(ElasticKeys.processes.key),
+            policy.cursor.key_location(ElasticKeys.processes.key),
             f"nProcPerNode is {shown(there)} here and {shown(own)} beside elasticPolicy",
             fix="remove one of the two",
         )
     at = section if own is not None or policy is None else policy
-    places.note(Place("processes"), at.cursor.key_spot(ElasticKeys.processes.key), ElasticKeys.processes.key)
+    places.record(
+        JobField("processes"), at.cursor.key_location(ElasticKeys.processes.key), ElasticKeys.processes.key
+    )
     said = there if own is None else own
     return {} if said is None else {"processes": said}
 
@@ -88,13 +89,13 @@ def _respelt(policy: Cursor) -> Cursor:
     value = policy.node.value
     if not isinstance(value, dict) or not any(key.startswith(_MISSPELT) for key in value):
         return policy
-    problems = Relocated(policy.problems)
+    problems = RelocatedProblems(policy.problems)
     entries: dict[str, Entry] = {key: entry for key, entry in value.items() if not _means(key)}
     for key, entry in value.items():
         right = _means(key)
         if not right or entry.node.value is None:
             continue
-        spot = policy.key_spot(key)
+        spot = policy.key_location(key)
         if right in entries:
             words = f"{key} and {right} are the same"
             policy.problems.add(Code.CONFLICT, spot, words, fix="remove one of the two")
@@ -102,7 +103,7 @@ def _respelt(policy: Cursor) -> Cursor:
         policy.problems.warn(
             Code.MISSPELT, spot, f"{key} is read as {right}", found=key, fix=f"write {right}"
         )
-        problems.note(policy.below(right), policy.below(key))
+        problems.record(policy.below(right), policy.below(key))
         entries[right] = entry
     return Cursor(Node(entries, policy.node.line, policy.node.column), policy.path, problems)
 

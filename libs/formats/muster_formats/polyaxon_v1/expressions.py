@@ -15,8 +15,8 @@ import msgspec
 
 from muster_core.models.problem_codes import Code
 from muster_formats.cursor import nearest
-from muster_formats.problems import Problems, Spot, shown
-from muster_formats.yaml_builder import MAX_CHARACTERS, MAX_NODES, Entry, Node
+from muster_formats.nodes import MAX_CHARACTERS, MAX_NODES, Entry, Node
+from muster_formats.problems import Problems, SourceLocation, shown
 
 _EXPRESSION = re.compile(r"\{\{([^{}]*)\}\}")
 _STATEMENT = re.compile(r"\{[%#][^{}]*\}?")
@@ -132,7 +132,7 @@ class Names:
                     ]
                 return Node(read, node.line, node.column)
             case str() if has_expression(node.value):
-                spot = Spot(path=path, line=node.line, column=node.column)
+                spot = SourceLocation(path=path, line=node.line, column=node.column)
                 return self._replace(node, _Place(spot, problems, words=place in _WORDS), texts=bool(place))
             case _:
                 return node
@@ -174,7 +174,7 @@ class Names:
         if not self._told:
             self._told = True
             place.problems.add(
-                Code.TOO_LARGE, place.spot, "the document is too large after its parameters are expanded"
+                Code.TOO_LARGE, place.location, "the document is too large after its parameters are expanded"
             )
         return old
 
@@ -212,7 +212,7 @@ class Names:
             near = nearest(missing, self.values)
             place.problems.add(
                 Code.NOT_ALLOWED,
-                place.spot,
+                place.location,
                 f"there is no parameter {shown(missing)}",
                 found=shown(expression),
                 allowed=", ".join(sorted(self.values)) or "none: there are no inputs and no parameters",
@@ -254,7 +254,7 @@ class Names:
 class _Place:
     """Where an expression is; ``words`` where Kubernetes expands references to the environment."""
 
-    spot: Spot
+    location: SourceLocation
     problems: Problems
     words: bool
 
@@ -262,7 +262,7 @@ class _Place:
         """Report that an expression cannot be expanded."""
         words = f"{shown(expression)} cannot be expanded: {why}"
         self.problems.add(
-            Code.NOT_TAKEN, self.spot, words, found=shown(expression), fix=fix or "write the value"
+            Code.UNSUPPORTED, self.location, words, found=shown(expression), fix=fix or "write the value"
         )
 
 

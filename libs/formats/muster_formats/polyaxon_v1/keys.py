@@ -9,10 +9,10 @@ from __future__ import annotations
 import enum
 
 from muster_core.quantities import MAX_SECONDS
-from muster_formats.kinds import Choice, Ignored, ListOf, Loose, MapOf, Text, Truth, Whole
+from muster_formats.field_types import AnyValue, Boolean, Choice, Integer, ListOf, LooseString, MapOf, String
 from muster_formats.polyaxon_v1.kinds import OneOrMany, Param
 from muster_formats.polyaxon_v1.run_keys import RUN
-from muster_formats.table import Field, Nested, Table
+from muster_formats.schema import Field, Nested, Table
 
 VERSION = "1.1"
 NAME = "polyaxon-1"
@@ -51,98 +51,102 @@ class TerminationKeys(Table):
     """``termination``."""
 
     max_retries = Field(
-        "maxRetries", Whole(0, 2**31 - 1), "Failures that are tolerated (backoffLimit); default 0."
+        "maxRetries", Integer(0, 2**31 - 1), "Failures that are tolerated (backoffLimit); default 0."
     )
-    ttl = Field("ttl", Whole(0, MAX_SECONDS), "Seconds from the end until everything is removed.")
-    timeout = Field("timeout", Whole(1, MAX_SECONDS), "Seconds from the first start (activeDeadline).")
+    ttl = Field("ttl", Integer(0, MAX_SECONDS), "Seconds from the end until everything is removed.")
+    timeout = Field("timeout", Integer(1, MAX_SECONDS), "Seconds from the first start (activeDeadline).")
     culling = Field(
         "culling",
-        Ignored(),
+        AnyValue(),
         "Stops an idle service.",
-        idle="idle services are not stopped; timeout stops them",
+        ignored="idle services are not stopped; timeout stops them",
     )
-    probe = Field("probe", Ignored(), "How idleness is detected.", idle="idle services are not stopped")
+    probe = Field("probe", AnyValue(), "How idleness is detected.", ignored="idle services are not stopped")
     pod_failure_policy = Field(
         "podFailurePolicy",
-        Ignored(),
+        AnyValue(),
         "Which failures count.",
-        idle="environment.restartPolicy decides; evictions and lost nodes never count",
+        ignored="environment.restartPolicy decides; evictions and lost nodes never count",
     )
 
 
 class PluginKeys(Table):
     """``plugins``: helpers of Polyaxon beside the program."""
 
-    auth = Field("auth", Ignored(), "A token for Polyaxon's API.", idle=_POLYAXON)
-    docker = Field("docker", Ignored(), "The host's Docker socket.", idle="mount it as a volume of the run")
-    shm = Field("shm", Ignored(), "A larger /dev/shm.", idle="mount it as a volume of the run")
+    auth = Field("auth", AnyValue(), "A token for Polyaxon's API.", ignored=_POLYAXON)
+    docker = Field(
+        "docker", AnyValue(), "The host's Docker socket.", ignored="mount it as a volume of the run"
+    )
+    shm = Field("shm", AnyValue(), "A larger /dev/shm.", ignored="mount it as a volume of the run")
     mount_artifacts_store = Field(
-        "mountArtifactsStore", Ignored(), "The artifact store.", idle="Muster has no artifact store"
+        "mountArtifactsStore", AnyValue(), "The artifact store.", ignored="Muster has no artifact store"
     )
     collect_artifacts = Field(
-        "collectArtifacts", Ignored(), "Collects artifacts.", idle="Muster has no artifact store"
+        "collectArtifacts", AnyValue(), "Collects artifacts.", ignored="Muster has no artifact store"
     )
-    collect_logs = Field("collectLogs", Ignored(), "Collects logs.", idle="logs are always stored")
-    collect_resources = Field("collectResources", Ignored(), "Collects usage.", idle=_POLYAXON)
-    sync_statuses = Field("syncStatuses", Ignored(), "Reports states.", idle="states are always stored")
-    auto_resume = Field("autoResume", Ignored(), "Continues tracking.", idle=_POLYAXON)
-    log_level = Field("logLevel", Ignored(), "The helpers' log level.", idle=_POLYAXON)
-    external_host = Field("externalHost", Ignored(), "How helpers reach the API.", idle=_POLYAXON)
-    sidecar = Field("sidecar", Ignored(), "The helpers' container.", idle=_POLYAXON)
+    collect_logs = Field("collectLogs", AnyValue(), "Collects logs.", ignored="logs are always stored")
+    collect_resources = Field("collectResources", AnyValue(), "Collects usage.", ignored=_POLYAXON)
+    sync_statuses = Field("syncStatuses", AnyValue(), "Reports states.", ignored="states are always stored")
+    auto_resume = Field("autoResume", AnyValue(), "Continues tracking.", ignored=_POLYAXON)
+    log_level = Field("logLevel", AnyValue(), "The helpers' log level.", ignored=_POLYAXON)
+    external_host = Field("externalHost", AnyValue(), "How helpers reach the API.", ignored=_POLYAXON)
+    sidecar = Field("sidecar", AnyValue(), "The helpers' container.", ignored=_POLYAXON)
     notifications = Field(
         "notifications",
-        Ignored(),
+        AnyValue(),
         "Recipients of notifications.",
-        idle="watch the job, or configure webhooks",
+        ignored="watch the job, or configure webhooks",
     )
 
 
 class TemplateKeys(Table):
     """``template``: marks a document that must be completed before it runs."""
 
-    enabled = Field("enabled", Truth(), "Whether the document is such a template, which is rejected.")
-    description = Field("description", Text(), "Shown when the template is rejected.")
-    fields_ = Field("fields", ListOf(Text()), "The fields to complete; shown when the template is rejected.")
+    enabled = Field("enabled", Boolean(), "Whether the document is such a template, which is rejected.")
+    description = Field("description", String(), "Shown when the template is rejected.")
+    fields_ = Field(
+        "fields", ListOf(String()), "The fields to complete; shown when the template is rejected."
+    )
 
 
 class ValidationKeys(Table):
     """Constraints of a value."""
 
-    delay = Field("delay", Ignored(), "Checks later.", idle="a value is checked where it is given")
-    gt = Field("gt", Ignored(), "Greater than this.")
-    ge = Field("ge", Ignored(), "At least this.")
-    lt = Field("lt", Ignored(), "Less than this.")
-    le = Field("le", Ignored(), "At most this.")
-    options = Field("options", Ignored(), "One of these.")
-    min_length = Field("minLength", Whole(), "Least number of characters.")
-    max_length = Field("maxLength", Whole(), "Greatest number of characters.")
-    min_items = Field("minItems", Whole(), "Least number of elements.")
-    max_items = Field("maxItems", Whole(), "Greatest number of elements.")
+    delay = Field("delay", AnyValue(), "Checks later.", ignored="a value is checked where it is given")
+    gt = Field("gt", AnyValue(), "Greater than this.")
+    ge = Field("ge", AnyValue(), "At least this.")
+    lt = Field("lt", AnyValue(), "Less than this.")
+    le = Field("le", AnyValue(), "At most this.")
+    options = Field("options", AnyValue(), "One of these.")
+    min_length = Field("minLength", Integer(), "Least number of characters.")
+    max_length = Field("maxLength", Integer(), "Greatest number of characters.")
+    min_items = Field("minItems", Integer(), "Least number of elements.")
+    max_items = Field("maxItems", Integer(), "Greatest number of elements.")
     multiple_of = Field(
-        "multipleOf", Ignored(), "A multiple of this.", idle="only Polyaxon's client checks it"
+        "multipleOf", AnyValue(), "A multiple of this.", ignored="only Polyaxon's client checks it"
     )
     min_digits = Field(
-        "minDigits", Ignored(), "Least number of digits.", idle="only Polyaxon's client checks it"
+        "minDigits", AnyValue(), "Least number of digits.", ignored="only Polyaxon's client checks it"
     )
     max_digits = Field(
-        "maxDigits", Ignored(), "Greatest number of digits.", idle="only Polyaxon's client checks it"
+        "maxDigits", AnyValue(), "Greatest number of digits.", ignored="only Polyaxon's client checks it"
     )
     decimal_places = Field(
-        "decimalPlaces", Ignored(), "Number of decimals.", idle="only Polyaxon's client checks it"
+        "decimalPlaces", AnyValue(), "Number of decimals.", ignored="only Polyaxon's client checks it"
     )
-    regex = Field("regex", Ignored(), "A pattern.", idle="only Polyaxon's client checks it")
+    regex = Field("regex", AnyValue(), "A pattern.", ignored="only Polyaxon's client checks it")
     contains = Field(
-        "contains", Ignored(), "Values it must contain.", idle="only Polyaxon's client checks it"
+        "contains", AnyValue(), "Values it must contain.", ignored="only Polyaxon's client checks it"
     )
     excludes = Field(
-        "excludes", Ignored(), "Values it must not contain.", idle="only Polyaxon's client checks it"
+        "excludes", AnyValue(), "Values it must not contain.", ignored="only Polyaxon's client checks it"
     )
-    keys = Field("keys", Ignored(), "Its keys.", idle="only Polyaxon's client checks it")
+    keys = Field("keys", AnyValue(), "Its keys.", ignored="only Polyaxon's client checks it")
     contains_keys = Field(
-        "containsKeys", Ignored(), "Keys it must contain.", idle="only Polyaxon's client checks it"
+        "containsKeys", AnyValue(), "Keys it must contain.", ignored="only Polyaxon's client checks it"
     )
     excludes_keys = Field(
-        "excludesKeys", Ignored(), "Keys it must not contain.", idle="only Polyaxon's client checks it"
+        "excludesKeys", AnyValue(), "Keys it must not contain.", ignored="only Polyaxon's client checks it"
     )
 
 
@@ -150,78 +154,78 @@ class InputKeys(Table):
     """An input or an output of a component."""
 
     required = ("name",)
-    name = Field("name", Text(), "The name in {{ name }} expressions.")
-    description = Field("description", Loose(), "A description, not stored.")
+    name = Field("name", String(), "The name in {{ name }} expressions.")
+    description = Field("description", LooseString(), "A description, not stored.")
     type = Field(
-        "type", Text(), "int, float, bool, str, dict, or a list of these; other types are not checked."
+        "type", String(), "int, float, bool, str, dict, or a list of these; other types are not checked."
     )
-    value = Field("value", Ignored(), "The default value.")
-    is_optional = Field("isOptional", Truth(), "Whether it may have no value; a default implies it.")
-    is_list = Field("isList", Truth(), "Whether it is a list of its type.")
-    is_flag = Field("isFlag", Truth(), "Whether it is written as --name alone.")
-    arg_format = Field("argFormat", Text(), "The format of {{ params.name.as_arg }}; default --name=value.")
-    to_env = Field("toEnv", Text(), "An environment variable that carries it too.")
+    value = Field("value", AnyValue(), "The default value.")
+    is_optional = Field("isOptional", Boolean(), "Whether it may have no value; a default implies it.")
+    is_list = Field("isList", Boolean(), "Whether it is a list of its type.")
+    is_flag = Field("isFlag", Boolean(), "Whether it is written as --name alone.")
+    arg_format = Field("argFormat", String(), "The format of {{ params.name.as_arg }}; default --name=value.")
+    to_env = Field("toEnv", String(), "An environment variable that carries it too.")
     validation = Field("validation", Nested(ValidationKeys), "Constraints of the value.")
-    options = Field("options", Ignored(), "The allowed values; the older form of validation.options.")
+    options = Field("options", AnyValue(), "The allowed values; the older form of validation.options.")
     delay_validation = Field(
-        "delayValidation", Ignored(), "Checks later.", idle="a value is checked where it is given"
+        "delayValidation", AnyValue(), "Checks later.", ignored="a value is checked where it is given"
     )
     connection = Field(
-        "connection", Ignored(), "A store.", idle="connections belong to Polyaxon's configuration"
+        "connection", AnyValue(), "A store.", ignored="connections belong to Polyaxon's configuration"
     )
-    to_init = Field("toInit", Truth(), "Fetches it before the start.", refused=_FETCHED, fix=_FETCH)
+    to_init = Field("toInit", Boolean(), "Fetches it before the start.", rejected=_FETCHED, fix=_FETCH)
 
 
 class ParamKeys(Table):
     """A parameter in its full form."""
 
-    value = Field("value", Ignored(), "The value.")
-    context_only = Field("contextOnly", Truth(), "Whether it needs no input of its name.")
-    to_env = Field("toEnv", Text(), "An environment variable that carries it too.")
+    value = Field("value", AnyValue(), "The value.")
+    context_only = Field("contextOnly", Boolean(), "Whether it needs no input of its name.")
+    to_env = Field("toEnv", String(), "An environment variable that carries it too.")
     connection = Field(
-        "connection", Ignored(), "A store.", idle="connections belong to Polyaxon's configuration"
+        "connection", AnyValue(), "A store.", ignored="connections belong to Polyaxon's configuration"
     )
     ref = Field(
         "ref",
-        Ignored(),
+        AnyValue(),
         "A value of another run.",
-        refused=f"it refers to a value of another run; {_MANAGER}",
+        rejected=f"it refers to a value of another run; {_MANAGER}",
         fix="write the value itself",
     )
-    to_init = Field("toInit", Ignored(), "Fetches it before the start.", refused=_FETCHED, fix=_FETCH)
+    to_init = Field("toInit", AnyValue(), "Fetches it before the start.", rejected=_FETCHED, fix=_FETCH)
 
 
 class CommonKeys(Table):
     """Fields of both operations and components; merged by patchStrategy."""
 
-    version = Field("version", Loose(), "1.1.")
+    version = Field("version", LooseString(), "1.1.")
     name = Field(
-        "name", Text(), "The job's name; an owner before a slash and a tag after a colon are dropped."
+        "name", String(), "The job's name; an owner before a slash and a tag after a colon are dropped."
     )
-    description = Field("description", Text(), "Stored as the annotation polyaxon.com/description.")
-    tags = Field("tags", OneOrMany(Text()), "Stored as the annotation polyaxon.com/tags.")
-    queue = Field("queue", Text(), "The queue; an agent before a slash is dropped.")
-    namespace = Field("namespace", Text(), "The namespace.")
+    description = Field("description", String(), "Stored as the annotation polyaxon.com/description.")
+    tags = Field("tags", OneOrMany(String()), "Stored as the annotation polyaxon.com/tags.")
+    queue = Field("queue", String(), "The queue; an agent before a slash is dropped.")
+    namespace = Field("namespace", String(), "The namespace.")
     termination = Field(
         "termination", Nested(TerminationKeys), "When the run is stopped, restarted, removed."
     )
     plugins = Field("plugins", Nested(PluginKeys), "Helpers of Polyaxon; none of them runs.")
-    strict_params = Field("strictParams", Truth(), "Whether every parameter needs an input of its name.")
-    is_approved = Field("isApproved", Truth(), "false suspends the job until it is resumed.")
+    strict_params = Field("strictParams", Boolean(), "Whether every parameter needs an input of its name.")
+    is_approved = Field("isApproved", Boolean(), "false suspends the job until it is resumed.")
     template = Field(
         "template", Nested(TemplateKeys), "Marks a document that must be completed before it runs."
     )
-    cost = Field("cost", Ignored(), "A cost.", idle="the replicas' requests count")
-    presets = Field("presets", Ignored(), "Further files.", refused=_MANAGER, fix="write its settings here")
-    cache = Field("cache", Ignored(), "Reuses an earlier run.", refused=_MANAGER)
-    hooks = Field("hooks", Ignored(), "Actions after the run.", refused=_MANAGER)
-    actions = Field("actions", Ignored(), "Actions on the run.", refused=_MANAGER)
-    build = Field("build", Ignored(), "Builds the image first.", refused=_HUB, fix="name an existing image")
+    cost = Field("cost", AnyValue(), "A cost.", ignored="the replicas' requests count")
+    presets = Field("presets", AnyValue(), "Further files.", rejected=_MANAGER, fix="write its settings here")
+    cache = Field("cache", AnyValue(), "Reuses an earlier run.", rejected=_MANAGER)
+    hooks = Field("hooks", AnyValue(), "Actions after the run.", rejected=_MANAGER)
+    actions = Field("actions", AnyValue(), "Actions on the run.", rejected=_MANAGER)
+    build = Field("build", AnyValue(), "Builds the image first.", rejected=_HUB, fix="name an existing image")
     mount = Field(
         "mount",
-        Ignored(),
+        AnyValue(),
         "Files of the submitter.",
-        refused="files are not uploaded",
+        rejected="files are not uploaded",
         fix="use the run's volumes",
     )
 
@@ -247,29 +251,29 @@ class OperationKeys(CommonKeys):
     kind = Field("kind", Choice(OperationWord), "operation.")
     component = Field("component", Nested(ComponentKeys), "The inline component.")
     params = Field("params", MapOf(None, Param(Nested(ParamKeys))), "Values of inputs, or of further names.")
-    run_patch = Field("runPatch", Ignored(), "Fields of the component's run, merged by patchStrategy.")
+    run_patch = Field("runPatch", AnyValue(), "Fields of the component's run, merged by patchStrategy.")
     patch_strategy = Field("patchStrategy", Choice(PatchStrategy), "The merge strategy; default post_merge.")
-    is_preset = Field("isPreset", Truth(), "Whether it is a preset, which is rejected.")
-    hub_ref = Field("hubRef", Ignored(), "A component of the hub.", refused=_HUB, fix=_HERE)
-    path_ref = Field("pathRef", Ignored(), "A component in a file.", refused=_HUB, fix=_HERE)
-    url_ref = Field("urlRef", Ignored(), "A component at a URL.", refused=_HUB, fix=_HERE)
-    dag_ref = Field("dagRef", Ignored(), "A component of a graph.", refused=_MANAGER)
-    matrix = Field("matrix", Ignored(), "Many runs.", refused=_MANAGER, fix=_SINGLY)
-    parallel = Field("parallel", Ignored(), "Many runs, the older name.", refused=_MANAGER, fix=_SINGLY)
+    is_preset = Field("isPreset", Boolean(), "Whether it is a preset, which is rejected.")
+    hub_ref = Field("hubRef", AnyValue(), "A component of the hub.", rejected=_HUB, fix=_HERE)
+    path_ref = Field("pathRef", AnyValue(), "A component in a file.", rejected=_HUB, fix=_HERE)
+    url_ref = Field("urlRef", AnyValue(), "A component at a URL.", rejected=_HUB, fix=_HERE)
+    dag_ref = Field("dagRef", AnyValue(), "A component of a graph.", rejected=_MANAGER)
+    matrix = Field("matrix", AnyValue(), "Many runs.", rejected=_MANAGER, fix=_SINGLY)
+    parallel = Field("parallel", AnyValue(), "Many runs, the older name.", rejected=_MANAGER, fix=_SINGLY)
     joins = Field(
-        "joins", Ignored(), "Results of other runs.", refused=_MANAGER, fix="write the values under params"
+        "joins", AnyValue(), "Results of other runs.", rejected=_MANAGER, fix="write the values under params"
     )
     schedule = Field(
-        "schedule", Ignored(), "Repeated runs.", refused=_MANAGER, fix="submit it from a timer of your own"
+        "schedule", AnyValue(), "Repeated runs.", rejected=_MANAGER, fix="submit it from a timer of your own"
     )
-    events = Field("events", Ignored(), "A trigger.", refused=_MANAGER)
+    events = Field("events", AnyValue(), "A trigger.", rejected=_MANAGER)
     dependencies = Field(
         "dependencies",
-        Ignored(),
+        AnyValue(),
         "Runs that come first.",
-        refused=_MANAGER,
+        rejected=_MANAGER,
         fix="submit it when they have succeeded",
     )
-    trigger = Field("trigger", Ignored(), "When dependencies are met.", refused=_MANAGER)
-    conditions = Field("conditions", Ignored(), "Whether it runs.", refused=_MANAGER)
-    skip_on_upstream_skip = Field("skipOnUpstreamSkip", Ignored(), "Whether it runs.", refused=_MANAGER)
+    trigger = Field("trigger", AnyValue(), "When dependencies are met.", rejected=_MANAGER)
+    conditions = Field("conditions", AnyValue(), "Whether it runs.", rejected=_MANAGER)
+    skip_on_upstream_skip = Field("skipOnUpstreamSkip", AnyValue(), "Whether it runs.", rejected=_MANAGER)

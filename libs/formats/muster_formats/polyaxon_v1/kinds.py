@@ -8,10 +8,10 @@ from typing import Generic, TypeVar
 
 from muster_core.models.problem_codes import Code
 from muster_formats.cursor import Cursor, nearest
-from muster_formats.kinds import Kind, ListOf
-from muster_formats.names import Schema
+from muster_formats.field_types import FieldType, ListOf
+from muster_formats.names import JsonObject
 from muster_formats.problems import shown
-from muster_formats.table import Nested, Section
+from muster_formats.schema import Nested, Section
 
 T = TypeVar("T")
 
@@ -20,17 +20,22 @@ T = TypeVar("T")
 class OneOrMany(Generic[T]):
     """A list of one type, or a single value of it."""
 
-    kind: Kind[T]
+    kind: FieldType[T]
+
+    @property
+    def title(self) -> str:
+        """See ``FieldType``."""
+        return f"{self.kind.title} | []{self.kind.title}"
 
     def read(self, cursor: Cursor) -> list[T] | None:
-        """Read the value; see ``Kind``."""
+        """Read the value; see ``FieldType``."""
         if isinstance(cursor.node.value, list):
             return ListOf(self.kind).read(cursor)
         one = self.kind.read(cursor)
         return None if one is None else [one]
 
-    def schema(self) -> Schema:
-        """Return the JSON Schema; see ``Kind``."""
+    def schema(self) -> JsonObject:
+        """Return the JSON Schema; see ``FieldType``."""
         return {"anyOf": [self.kind.schema(), ListOf(self.kind).schema()]}
 
 
@@ -38,18 +43,19 @@ class OneOrMany(Generic[T]):
 class Param:
     """One parameter: a bare value, or a mapping with at least one key of the ``full`` form."""
 
+    title = "any"
     full: Nested
 
     def read(self, cursor: Cursor) -> Section | Cursor | None:
         """Read the full form as a section, a bare value as its location."""
         keys = cursor.items()
         if isinstance(cursor.node.value, dict) and (
-            not keys or any(self.full.table.knows(key) for key in keys)
+            not keys or any(self.full.table.allows(key) for key in keys)
         ):
             return self.full.read(cursor)
         return cursor
 
-    def schema(self) -> Schema:
+    def schema(self) -> JsonObject:
         """Return the JSON Schema: anything, since a bare value may be anything."""
         return {}
 
@@ -58,6 +64,7 @@ class Param:
 class ByKind:
     """A mapping whose ``kind`` selects one of the ``tables``; kinds in ``refused`` are rejected with their reason."""
 
+    title = "object"
     tables: Mapping[str, Nested]
     refused: Mapping[str, str]
 
@@ -68,14 +75,14 @@ class ByKind:
             return None
         kind = cursor.items().get("kind")
         names = ", ".join(self.tables)
-        if kind is None or kind.absent:
+        if kind is None or kind.is_null:
             cursor.missing("kind", "kind is missing", f"add kind: one of {names}")
             return None
         word = kind.node.text
         if nested := self.tables.get(word):
             return nested.read(cursor)
         if why := self.refused.get(word):
-            kind.error(Code.NOT_TAKEN, f"runs of kind {word} are not supported: {why}", allowed=names)
+            kind.error(Code.UNSUPPORTED, f"runs of kind {word} are not supported: {why}", allowed=names)
             return None
         near = nearest(word, self.tables)
         kind.error(
@@ -86,9 +93,9 @@ class ByKind:
         )
         return None
 
-    def schema(self) -> Schema:
+    def schema(self) -> JsonObject:
         """Return the JSON Schema: one of the tables, with its kind."""
-        shapes: list[Schema] = []
+        shapes: list[JsonObject] = []
         for word, nested in self.tables.items():
             shape = nested.schema()
             properties = shape["properties"]

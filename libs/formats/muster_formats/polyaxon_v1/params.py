@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from muster_core.models.problem_codes import Code
 from muster_formats.cursor import Cursor
 from muster_formats.names import VARIABLE
+from muster_formats.nodes import Json, Node
 from muster_formats.polyaxon_v1.expressions import Names, Value, has_expression, text_of
 from muster_formats.polyaxon_v1.keys import (
     ComponentKeys,
@@ -18,8 +19,7 @@ from muster_formats.polyaxon_v1.keys import (
     ValidationKeys,
 )
 from muster_formats.problems import shown
-from muster_formats.table import Section
-from muster_formats.yaml_builder import Json, Node
+from muster_formats.schema import Section
 
 _RESERVED = frozenset({"globals", "params", "connections", "inputs", "outputs", "io"})
 _ELSEWHERE = (OperationKeys.matrix, OperationKeys.parallel, OperationKeys.joins)
@@ -201,7 +201,7 @@ class ParamsReader:
         at = section.at(key)
         name = section.get(InputKeys.to_env) or ""
         if at and name and not VARIABLE.allows(name):
-            at.error(Code.BAD_NAME, VARIABLE.message(name), allowed=VARIABLE.words)
+            at.error(Code.BAD_NAME, VARIABLE.message(name), allowed=VARIABLE.description)
             return ""
         return name
 

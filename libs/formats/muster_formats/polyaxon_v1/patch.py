@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+from muster_formats.nodes import Entry, Node
 from muster_formats.polyaxon_v1.keys import PatchStrategy
-from muster_formats.relocated import Relocated
-from muster_formats.yaml_builder import Entry, Node
+from muster_formats.problems import RelocatedProblems
 
 _OBJECTS = frozenset(
     {
@@ -35,7 +35,7 @@ class Patch:
     """Merges by one strategy and records which parts came from the patch."""
 
     strategy: PatchStrategy
-    moved: Relocated
+    moved: RelocatedProblems
 
     def apply(self, base: Placed | None, patch: Placed | None) -> Placed | None:
         """Merge ``patch`` over ``base``; the result has the base's path if there is one."""
@@ -93,11 +93,11 @@ class Patch:
                 nodes.append(node)
                 origins.append(f"{second.path}[{index}]")
         for index, origin in enumerate(origins):
-            self.moved.note(f"{base.path}[{index}]", origin)
+            self.moved.record(f"{base.path}[{index}]", origin)
         return Node(nodes, base.node.line, base.node.column)
 
     def _taken(self, patch: Placed, path: str) -> Node:
-        self.moved.note(path, patch.path)
+        self.moved.record(path, patch.path)
         return patch.node
 
 

@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from muster_core.models import Port, Template
 from muster_core.models.problem_codes import Code
 from muster_formats.cursor import Cursor
-from muster_formats.pods.template import Main, read_pod_template
+from muster_formats.nodes import Entry, Node
+from muster_formats.pods import MainContainer, read_pod_template
 from muster_formats.polyaxon_v1.expressions import text_of
 from muster_formats.polyaxon_v1.run_keys import EnvironmentKeys, InitKeys, PodKeys, PodRestart
-from muster_formats.problems import Spot, shown
-from muster_formats.relocated import Relocated
-from muster_formats.table import Effect, Section
-from muster_formats.yaml_builder import Entry, Node
+from muster_formats.problems import RelocatedProblems, SourceLocation, shown
+from muster_formats.schema import Effect, Section
 
 DEFAULT_CONTAINER = "main"
 """The container's name if neither the document nor the framework names it."""
@@ -40,11 +39,11 @@ class Replica:
 class PodReader:
     """Reads replicas whose main container is named ``main``."""
 
-    main: Main
+    main: MainContainer
 
     def read(self, section: Section, ports: tuple[Port, ...] = (), command: tuple[str, ...] = ()) -> Replica:
         """Read one replica type; ``command`` replaces the container's own."""
-        problems = Relocated(section.cursor.problems)
+        problems = RelocatedProblems(section.cursor.problems)
         environment = section.get(PodKeys.environment)
         main = section.at(PodKeys.container.key)
         section.get(PodKeys.connections)
@@ -78,15 +77,15 @@ class PodReader:
 class _Pod:
     """A template under construction, and where its parts came from."""
 
-    def __init__(self, section: Section, problems: Relocated) -> None:
+    def __init__(self, section: Section, problems: RelocatedProblems) -> None:
         self._section = section
         self._problems = problems
         self._origin = section.cursor.path
         self._root = section.cursor.below("template")
         self._spec: dict[str, Entry] = {}
         self._metadata: dict[str, Entry] = {}
-        problems.note(self._root, self._origin)
-        problems.note(f"{self._root}.spec", self._origin)
+        problems.record(self._root, self._origin)
+        problems.record(f"{self._root}.spec", self._origin)
 
     def cursor(self) -> Cursor:
         """Return the complete template."""
@@ -105,7 +104,7 @@ class _Pod:
         mapping = section.cursor.node.value
         for key, entry in mapping.items() if isinstance(mapping, dict) else ():
             field = fields.get(key)
-            if field is None or entry.node.value is None or key in _MUSTERS or field.effect is Effect.WARNED:
+            if field is None or entry.node.value is None or key in _MUSTERS or field.effect is Effect.IGNORED:
                 continue
             if key == EnvironmentKeys.pull_secrets.key:
                 names = section.get(EnvironmentKeys.pull_secrets) or []
@@ -114,7 +113,7 @@ class _Pod:
                 )
             into, parent = (self._metadata, "metadata") if key in _METADATA else (self._spec, "spec")
             into[key] = entry
-            self._problems.note(f"{self._root}.{parent}.{key}", section.cursor.below(key))
+            self._problems.record(f"{self._root}.{parent}.{key}", section.cursor.below(key))
 
     def container(self, key: str, at: Cursor, name: str) -> dict[str, Entry]:
         """Add a container with its command as a list of words, and return it for further changes."""
@@ -124,7 +123,7 @@ class _Pod:
         nodes = known.node.value
         if not isinstance(nodes, list):
             return {}
-        self._problems.note(f"{self._root}.spec.{key}[{len(nodes)}]", at.path)
+        self._problems.record(f"{self._root}.spec.{key}[{len(nodes)}]", at.path)
         if not isinstance(at.node.value, dict):
             nodes.append(at.node)
             return {}
@@ -143,7 +142,7 @@ class _Pod:
                 self.container("initContainers", at, f"{name}-init-{index}")
         if volumes := self._section.at(PodKeys.volumes.key):
             self._spec["volumes"] = Entry(volumes.node.line, volumes.node.column, volumes.node)
-            self._problems.note(f"{self._root}.spec.volumes", volumes.path)
+            self._problems.record(f"{self._root}.spec.volumes", volumes.path)
 
 
 def words_of(container: Cursor) -> tuple[str, ...]:
@@ -151,7 +150,7 @@ def words_of(container: Cursor) -> tuple[str, ...]:
     found: list[str] = []
     for key in ("command", "args"):
         at = container.items().get(key)
-        node = _words(key, at.node, container) if at and not at.absent else None
+        node = _words(key, at.node, container) if at and not at.is_null else None
         values = node.plain() if node else None
         found += [word for word in values if isinstance(word, str)] if isinstance(values, list) else []
     return tuple(found)
@@ -194,7 +193,7 @@ def _split(text: str, node: Node, at: Cursor) -> Node:
         return node
     at.problems.warn(
         Code.MISSPELT,
-        Spot(path=at.below("command"), line=node.line, column=node.column),
+        SourceLocation(path=at.below("command"), line=node.line, column=node.column),
         f"command must be a list of words; the line is split into {len(words)}",
         found=shown(text),
         fix=f"write [{', '.join(shown(word) for word in words)}]",

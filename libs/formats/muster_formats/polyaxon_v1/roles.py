@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from muster_core.models import Port, RestartPolicy, Role
-from muster_formats.places import Place, Places
+from muster_formats.locations import FieldLocations, JobField
 from muster_formats.polyaxon_v1.pod import PodReader
 from muster_formats.polyaxon_v1.run_keys import PodKeys, PodRestart, ReplicaKeys
-from muster_formats.table import Section
+from muster_formats.schema import Section
 
 
 @dataclass
@@ -20,7 +20,7 @@ class RoleReader:
     """
 
     pods: PodReader
-    places: Places
+    places: FieldLocations
     unsaid: RestartPolicy
     said: RestartPolicy | None
     priorities: list[int] = field(default_factory=list[int])
@@ -37,13 +37,13 @@ class RoleReader:
         """Read one role, which messages call ``word``."""
         at = section.cursor
         for bound in ("replicas", "min", "max"):
-            self.places.note(
-                Place(bound, name), at.key_spot(ReplicaKeys.replicas.key), f"{word or name}.replicas"
+            self.places.record(
+                JobField(bound, name), at.key_location(ReplicaKeys.replicas.key), f"{word or name}.replicas"
             )
-        self.places.note(Place("role", name), at.spot)
+        self.places.record(JobField("role", name), at.location)
         container = section.at(PodKeys.container.key)
         for part in ("template", "resources"):
-            self.places.note(Place(part, name), container.spot if container else at.spot)
+            self.places.record(JobField(part, name), container.location if container else at.location)
         replica = self.pods.read(section, ports, command)
         if replica.priority is not None:
             self.priorities.append(replica.priority)

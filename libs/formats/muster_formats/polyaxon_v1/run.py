@@ -21,9 +21,8 @@ from muster_core.models import (
     SuccessPolicy,
 )
 from muster_core.models.problem_codes import Code
-from muster_formats.cursor import warn_idle
-from muster_formats.places import Place, Places
-from muster_formats.pods.framework_pods import main_of
+from muster_formats.locations import FieldLocations, JobField
+from muster_formats.pods import main_container_of
 from muster_formats.polyaxon_v1.clusters import ClusterReader
 from muster_formats.polyaxon_v1.elastic import Bounds, read_elastic
 from muster_formats.polyaxon_v1.pod import PodReader
@@ -45,7 +44,7 @@ from muster_formats.polyaxon_v1.run_keys import (
     XGBJobKeys,
 )
 from muster_formats.problems import shown
-from muster_formats.table import Field, Section, Table
+from muster_formats.schema import Field, Section, Table
 
 _WORKER = "worker"
 
@@ -99,11 +98,11 @@ class RunReader:
 
     retries: int
     variables: Mapping[str, str]
-    places: Places
+    places: FieldLocations
 
     def read(self, section: Section) -> Run:
         """Read a run of any kind."""
-        self.places.note(Place("roles"), section.cursor.spot)
+        self.places.record(JobField("roles"), section.cursor.location)
         if shape := _DISTRIBUTED.get(section.table):
             return self._distributed(section, shape)
         if section.table in (RayClusterKeys, DaskClusterKeys):
@@ -152,10 +151,10 @@ class RunReader:
         scheduling = section.get(DistributedKeys.scheduling)
         min_available = scheduling.get(SchedulingKeys.min_available) if scheduling else None
         if scheduling:
-            self.places.note(
-                Place("min_available"), scheduling.cursor.key_spot("minAvailable"), "minAvailable"
+            self.places.record(
+                JobField("min_available"), scheduling.cursor.key_location("minAvailable"), "minAvailable"
             )
-            self.places.note(Place("scheduling_queue"), scheduling.cursor.key_spot("queue"))
+            self.places.record(JobField("scheduling_queue"), scheduling.cursor.key_location("queue"))
         elastic = read_elastic(section, self.places)
         _check_mode(section)
         others = sum(role.replicas for role in roles if role.name != _WORKER)
@@ -183,7 +182,7 @@ class RunReader:
         )
 
     def _pods(self, framework: Framework = Framework.PLAIN) -> PodReader:
-        return PodReader(dataclasses.replace(main_of(framework, {}), variables=self.variables))
+        return PodReader(dataclasses.replace(main_container_of(framework, {}), variables=self.variables))
 
     def _roles(
         self,
@@ -204,7 +203,9 @@ class RunReader:
             )
         if shape.framework is Framework.MPI:
             slots = section.get(MPIJobKeys.slots)
-            self.places.note(Place("processes"), section.cursor.key_spot("slotsPerWorker"), "slotsPerWorker")
+            self.places.record(
+                JobField("processes"), section.cursor.key_location("slotsPerWorker"), "slotsPerWorker"
+            )
             return msgspec.structs.replace(options, processes=str(1 if slots is None else slots))
         return options
 
@@ -229,7 +230,7 @@ def _floored(role: Role, framework: Framework, scheduling: Section | None, other
         return msgspec.structs.replace(role, min=min(max(floor - others, 1), role.replicas))
     if floor < role.replicas + others and scheduling and (at := scheduling.at("minAvailable")):
         words = f"the members of a {framework.value} run without elasticPolicy wait for each other"
-        warn_idle(at, "minAvailable", words)
+        at.warn_ignored("minAvailable", words)
     return role
 
 
@@ -243,7 +244,9 @@ def _check_mode(section: Section) -> None:
             other = MXMode.TUNE if mode is MXMode.TRAIN else MXMode.TRAIN
             words = f"{one.key} is not a replica type of {mode.value}"
             fix = f"remove it, or write mode: {other.value}"
-            at.problems.add(Code.CONFLICT, section.cursor.key_spot(one.key), words, found=one.key, fix=fix)
+            at.problems.add(
+                Code.CONFLICT, section.cursor.key_location(one.key), words, found=one.key, fix=fix
+            )
 
 
 def _success(section: Section) -> SuccessPolicy:

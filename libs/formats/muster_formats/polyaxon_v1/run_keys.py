@@ -10,16 +10,14 @@ import enum
 
 from muster_core.models import CleanPodPolicy
 from muster_core.quantities import MAX_SECONDS
-from muster_formats.kinds import Choice, Ignored, ListOf, Loose, MapOf, Text, Truth, Whole
-from muster_formats.kubeflow.elastic import ElasticKeys as PaddleElasticKeys
-from muster_formats.kubeflow.elastic import RendezvousKeys
+from muster_formats.field_types import AnyValue, Boolean, Choice, Integer, ListOf, LooseString, MapOf, String
+from muster_formats.kubeflow import ElasticPolicyFields, TorchElasticPolicyFields
 from muster_formats.names import DNS_1035, QUEUE
-from muster_formats.native.option_keys import Backend, Processes
-from muster_formats.pods.keys import ANNOTATIONS, LABELS, AffinityKeys, ContainerKeys
-from muster_formats.pods.scheduling_keys import TOLERATIONS
+from muster_formats.native import Processes, RendezvousBackend
+from muster_formats.pods import ANNOTATIONS, LABELS, TOLERATIONS, AffinityFields, ContainerFields
 from muster_formats.polyaxon_v1.kinds import ByKind
 from muster_formats.rules import MAX_REPLICAS
-from muster_formats.table import Field, Nested, Table
+from muster_formats.schema import Field, Nested, Table
 
 _FETCHED = "Polyaxon's own containers fetch it"
 _FETCH = "put it into the image or a volume, or fetch it in a container here"
@@ -49,67 +47,67 @@ class EnvironmentKeys(Table):
     labels = Field("labels", LABELS, "Labels of the replica.")
     annotations = Field("annotations", ANNOTATIONS, "Annotations of the replica.")
     node_selector = Field("nodeSelector", LABELS, "Labels that the node must have.")
-    affinity = Field("affinity", Nested(AffinityKeys), "Node affinity.")
+    affinity = Field("affinity", Nested(AffinityFields), "Node affinity.")
     tolerations = Field("tolerations", TOLERATIONS, "Taints to tolerate.")
     restart_policy = Field(
         "restartPolicy", Choice(PodRestart), "When an ended replica restarts; see maxRetries."
     )
     priority = Field(
-        "priority", Whole(-(2**31), 2**31 - 1), "The job's priority; the highest of its replicas'."
+        "priority", Integer(-(2**31), 2**31 - 1), "The job's priority; the highest of its replicas'."
     )
     node_name = Field(
         "nodeName",
-        Ignored(),
+        AnyValue(),
         "A node.",
-        idle="Muster chooses the node; use a nodeSelector on kubernetes.io/hostname",
+        ignored="Muster chooses the node; use a nodeSelector on kubernetes.io/hostname",
     )
-    scheduler_name = Field("schedulerName", Ignored(), "A scheduler.", idle="Muster places the replicas")
+    scheduler_name = Field("schedulerName", AnyValue(), "A scheduler.", ignored="Muster places the replicas")
     priority_class = Field(
         "priorityClassName",
-        Ignored(),
+        AnyValue(),
         "A priority class.",
-        idle="use environment.priority, a number",
+        ignored="use environment.priority, a number",
     )
-    service_account = Field("serviceAccountName", Text(), "A service account.", kubernetes=True)
-    host_aliases = Field("hostAliases", Ignored(), "Entries of /etc/hosts.", kubernetes=True)
-    security_context = Field("securityContext", Ignored(), "Users and privileges.", kubernetes=True)
-    pull_secrets = Field("imagePullSecrets", ListOf(Text()), "Names of secrets.", kubernetes=True)
-    host_network = Field("hostNetwork", Ignored(), "Use the node's network.", kubernetes=True)
-    host_pid = Field("hostPID", Ignored(), "Use the node's PID namespace.", kubernetes=True)
-    dns_policy = Field("dnsPolicy", Ignored(), "The DNS policy.", kubernetes=True)
-    dns_config = Field("dnsConfig", Ignored(), "The DNS configuration.", kubernetes=True)
+    service_account = Field("serviceAccountName", String(), "A service account.", kubernetes=True)
+    host_aliases = Field("hostAliases", AnyValue(), "Entries of /etc/hosts.", kubernetes=True)
+    security_context = Field("securityContext", AnyValue(), "Users and privileges.", kubernetes=True)
+    pull_secrets = Field("imagePullSecrets", ListOf(String()), "Names of secrets.", kubernetes=True)
+    host_network = Field("hostNetwork", AnyValue(), "Use the node's network.", kubernetes=True)
+    host_pid = Field("hostPID", AnyValue(), "Use the node's PID namespace.", kubernetes=True)
+    dns_policy = Field("dnsPolicy", AnyValue(), "The DNS policy.", kubernetes=True)
+    dns_config = Field("dnsConfig", AnyValue(), "The DNS configuration.", kubernetes=True)
 
 
 class InitKeys(Table):
     """A step before the container starts."""
 
-    container = Field("container", Nested(ContainerKeys), "An init container.", kubernetes=True)
-    path = Field("path", Ignored(), "The target folder.", idle="nothing is fetched")
-    artifacts = Field("artifacts", Ignored(), "Artifacts.", refused=_FETCHED, fix=_FETCH)
-    paths = Field("paths", Ignored(), "Paths of a store.", refused=_FETCHED, fix=_FETCH)
-    git = Field("git", Ignored(), "A repository.", refused=_FETCHED, fix=_FETCH)
-    dockerfile = Field("dockerfile", Ignored(), "A Dockerfile.", refused=_FETCHED, fix=_FETCH)
-    file = Field("file", Ignored(), "A file.", refused=_FETCHED, fix=_FETCH)
-    tensorboard = Field("tensorboard", Ignored(), "Logs of other runs.", refused=_FETCHED, fix=_FETCH)
-    lineage = Field("lineageRef", Ignored(), "An artifact of another run.", refused=_FETCHED, fix=_FETCH)
-    model = Field("modelRef", Ignored(), "A model version.", refused=_FETCHED, fix=_FETCH)
-    artifact = Field("artifactRef", Ignored(), "An artifact version.", refused=_FETCHED, fix=_FETCH)
-    connection = Field("connection", Ignored(), "A store or repository.", refused=_FETCHED, fix=_FETCH)
+    container = Field("container", Nested(ContainerFields), "An init container.", kubernetes=True)
+    path = Field("path", AnyValue(), "The target folder.", ignored="nothing is fetched")
+    artifacts = Field("artifacts", AnyValue(), "Artifacts.", rejected=_FETCHED, fix=_FETCH)
+    paths = Field("paths", AnyValue(), "Paths of a store.", rejected=_FETCHED, fix=_FETCH)
+    git = Field("git", AnyValue(), "A repository.", rejected=_FETCHED, fix=_FETCH)
+    dockerfile = Field("dockerfile", AnyValue(), "A Dockerfile.", rejected=_FETCHED, fix=_FETCH)
+    file = Field("file", AnyValue(), "A file.", rejected=_FETCHED, fix=_FETCH)
+    tensorboard = Field("tensorboard", AnyValue(), "Logs of other runs.", rejected=_FETCHED, fix=_FETCH)
+    lineage = Field("lineageRef", AnyValue(), "An artifact of another run.", rejected=_FETCHED, fix=_FETCH)
+    model = Field("modelRef", AnyValue(), "A model version.", rejected=_FETCHED, fix=_FETCH)
+    artifact = Field("artifactRef", AnyValue(), "An artifact version.", rejected=_FETCHED, fix=_FETCH)
+    connection = Field("connection", AnyValue(), "A store or repository.", rejected=_FETCHED, fix=_FETCH)
 
 
 class PodKeys(Table):
     """The pod of one replica: fields of every run and every replica type."""
 
     environment = Field("environment", Nested(EnvironmentKeys), "The pod around the container.")
-    container = Field("container", Nested(ContainerKeys), "The main container; its name is optional.")
-    sidecars = Field("sidecars", ListOf(Nested(ContainerKeys)), "Containers beside it.", kubernetes=True)
+    container = Field("container", Nested(ContainerFields), "The main container; its name is optional.")
+    sidecars = Field("sidecars", ListOf(Nested(ContainerFields)), "Containers beside it.", kubernetes=True)
     init = Field("init", ListOf(Nested(InitKeys)), "Steps before it.")
-    volumes = Field("volumes", Ignored(), "Volumes of the pod.", kubernetes=True)
+    volumes = Field("volumes", AnyValue(), "Volumes of the pod.", kubernetes=True)
     connections = Field(
         "connections",
-        ListOf(Text()),
+        ListOf(String()),
         "Stores and repositories by name.",
-        idle="they belong to Polyaxon's configuration; give volumes and variables here",
+        ignored="they belong to Polyaxon's configuration; give volumes and variables here",
     )
 
 
@@ -117,44 +115,46 @@ class JobKeys(PodKeys):
     """``kind: job``."""
 
     required = ("kind", "container")
-    kind = Field("kind", Loose(), "The kind of run.")
+    kind = Field("kind", LooseString(), "The kind of run.")
 
 
 class ServiceKeys(JobKeys):
     """``kind: service``."""
 
-    ports = Field("ports", ListOf(Whole(1, 65535)), "Ports it listens on, the first for browsers.")
-    replicas = Field("replicas", Whole(0, MAX_REPLICAS), "The number of replicas; default 1.")
+    ports = Field("ports", ListOf(Integer(1, 65535)), "Ports it listens on, the first for browsers.")
+    replicas = Field("replicas", Integer(0, MAX_REPLICAS), "The number of replicas; default 1.")
     rewrite_path = Field(
         "rewritePath",
-        Ignored(),
+        AnyValue(),
         "Strips Polyaxon's path.",
-        idle="a service has its own address, without a path",
+        ignored="a service has its own address, without a path",
     )
     is_external = Field(
-        "isExternal", Ignored(), "Access without Polyaxon's login.", idle="Muster adds no login"
+        "isExternal", AnyValue(), "Access without Polyaxon's login.", ignored="Muster adds no login"
     )
 
 
 class ReplicaKeys(PodKeys):
     """One replica type of a distributed run."""
 
-    replicas = Field("replicas", Whole(0, MAX_REPLICAS), "The number of replicas; default 1.")
+    replicas = Field("replicas", Integer(0, MAX_REPLICAS), "The number of replicas; default 1.")
 
 
 class SchedulingKeys(Table):
     """``schedulingPolicy``."""
 
-    min_available = Field("minAvailable", Whole(1, MAX_REPLICAS), "The gang's minimum; lowers the workers'.")
-    queue = Field("queue", Text(QUEUE), "The queue, if the operation names none.")
+    min_available = Field(
+        "minAvailable", Integer(1, MAX_REPLICAS), "The gang's minimum; lowers the workers'."
+    )
+    queue = Field("queue", String(QUEUE), "The queue, if the operation names none.")
     schedule_timeout = Field(
-        "scheduleTimeoutSeconds", Whole(0, MAX_SECONDS), "From the validation to the start."
+        "scheduleTimeoutSeconds", Integer(0, MAX_SECONDS), "From the validation to the start."
     )
     min_resources = Field(
-        "minResources", Ignored(), "Resources of the gang.", idle="the replicas' requests count"
+        "minResources", AnyValue(), "Resources of the gang.", ignored="the replicas' requests count"
     )
     priority_class = Field(
-        "priorityClass", Ignored(), "A priority class.", idle="use environment.priority, a number"
+        "priorityClass", AnyValue(), "A priority class.", ignored="use environment.priority, a number"
     )
 
 
@@ -162,7 +162,7 @@ class DistributedKeys(Table):
     """Fields of every distributed run."""
 
     required = ("kind",)
-    kind = Field("kind", Loose(), "The kind of run.")
+    kind = Field("kind", LooseString(), "The kind of run.")
     clean_pod_policy = Field(
         "cleanPodPolicy", Choice(CleanPodPolicy), "Which replicas are removed at the end."
     )
@@ -173,7 +173,7 @@ class TFJobKeys(DistributedKeys):
     """``kind: tfjob``."""
 
     dynamic_worker = Field(
-        "enableDynamicWorker", Truth(), "A worker sees itself and the parameter servers only."
+        "enableDynamicWorker", Boolean(), "A worker sees itself and the parameter servers only."
     )
     success_policy = Field("successPolicy", Choice(SuccessWord), "When the job has succeeded.")
     chief = Field("chief", Nested(ReplicaKeys), "Role chief.")
@@ -182,22 +182,24 @@ class TFJobKeys(DistributedKeys):
     evaluator = Field("evaluator", Nested(ReplicaKeys), "Role evaluator.")
 
 
-class BoundsKeys(PaddleElasticKeys):
+class BoundsKeys(ElasticPolicyFields):
     """``elasticPolicy`` of a paddlejob."""
 
-    metrics_spelt = Field("Metrics", Ignored(), "Metrics to scale by.", idle=_SCALING)
+    metrics_spelt = Field("Metrics", AnyValue(), "Metrics to scale by.", ignored=_SCALING)
 
 
-class ElasticKeys(RendezvousKeys):
+class ElasticKeys(TorchElasticPolicyFields):
     """``elasticPolicy`` of a pytorchjob."""
 
-    metrics_spelt = Field("Metrics", Ignored(), "Metrics to scale by.", idle=_SCALING)
-    backend_misspelt = Field("rdvzBackend", Backend(), "rdzvBackend, as Polyaxon's schema misspells it.")
-    port_misspelt = Field("rdvzPort", Whole(1, 65535), "rdzvPort, as Polyaxon's schema misspells it.")
-    host_misspelt = Field("rdvzHost", Text(), "rdzvHost, as Polyaxon's schema misspells it.")
-    job_id_misspelt = Field("rdvzId", Loose(), "rdzvId, as Polyaxon's schema misspells it.")
+    metrics_spelt = Field("Metrics", AnyValue(), "Metrics to scale by.", ignored=_SCALING)
+    backend_misspelt = Field(
+        "rdvzBackend", RendezvousBackend(), "rdzvBackend, as Polyaxon's schema misspells it."
+    )
+    port_misspelt = Field("rdvzPort", Integer(1, 65535), "rdzvPort, as Polyaxon's schema misspells it.")
+    host_misspelt = Field("rdvzHost", String(), "rdzvHost, as Polyaxon's schema misspells it.")
+    job_id_misspelt = Field("rdvzId", LooseString(), "rdzvId, as Polyaxon's schema misspells it.")
     conf_misspelt = Field(
-        "rdvzConf", RendezvousKeys.conf.kind, "rdzvConf, as Polyaxon's schema misspells it."
+        "rdvzConf", TorchElasticPolicyFields.conf.type, "rdzvConf, as Polyaxon's schema misspells it."
     )
 
 
@@ -213,12 +215,12 @@ class PytorchJobKeys(DistributedKeys):
 class MPIJobKeys(DistributedKeys):
     """``kind: mpijob``."""
 
-    slots = Field("slotsPerWorker", Whole(1, _MAX_PROCESSES), "Processes of one worker; default 1.")
+    slots = Field("slotsPerWorker", Integer(1, _MAX_PROCESSES), "Processes of one worker; default 1.")
     launcher = Field("launcher", Nested(ReplicaKeys), "Role launcher.")
     worker = Field("worker", Nested(ReplicaKeys), "Role worker.")
-    ssh_path = Field("sshAuthMountPath", Ignored(), "SSH keys.", idle="Muster uses its own remote shell")
+    ssh_path = Field("sshAuthMountPath", AnyValue(), "SSH keys.", ignored="Muster uses its own remote shell")
     implementation = Field(
-        "implementation", Ignored(), "OpenMPI or Intel.", idle="the launcher gets the settings of both"
+        "implementation", AnyValue(), "OpenMPI or Intel.", ignored="the launcher gets the settings of both"
     )
 
 
@@ -259,14 +261,20 @@ class MXJobKeys(DistributedKeys):
 class RayReplicaKeys(PodKeys):
     """The head or one worker group of a raycluster."""
 
-    replicas = Field("replicas", Whole(0, MAX_REPLICAS), "The number of replicas; default 1.")
+    replicas = Field("replicas", Integer(0, MAX_REPLICAS), "The number of replicas; default 1.")
     min_replicas = Field(
-        "minReplicas", Ignored(), "The group's lower bound.", idle="a cluster keeps its size; set replicas"
+        "minReplicas",
+        AnyValue(),
+        "The group's lower bound.",
+        ignored="a cluster keeps its size; set replicas",
     )
     max_replicas = Field(
-        "maxReplicas", Ignored(), "The group's upper bound.", idle="a cluster keeps its size; set replicas"
+        "maxReplicas",
+        AnyValue(),
+        "The group's upper bound.",
+        ignored="a cluster keeps its size; set replicas",
     )
-    start_params = Field("rayStartParams", MapOf(None, Loose()), "Options of ray start.")
+    start_params = Field("rayStartParams", MapOf(None, LooseString()), "Options of ray start.")
 
 
 _AUTOSCALING = "a cluster keeps its size; set replicas"
@@ -276,37 +284,37 @@ class RayClusterKeys(Table):
     """``kind: raycluster``."""
 
     required = ("kind", "head")
-    kind = Field("kind", Loose(), "The kind of run.")
+    kind = Field("kind", LooseString(), "The kind of run.")
     head = Field("head", Nested(RayReplicaKeys), "Role head.")
     workers = Field("workers", MapOf(DNS_1035, Nested(RayReplicaKeys)), "Worker groups, each a role.")
     entrypoint = Field(
         "entrypoint",
-        Ignored(),
+        AnyValue(),
         "A program.",
-        refused="a cluster runs no program of its own",
+        rejected="a cluster runs no program of its own",
         fix="submit it to Ray, or run a job",
     )
     runtime_env = Field(
         "runtimeEnv",
-        Ignored(),
+        AnyValue(),
         "Resources of a program.",
-        idle="it belongs to a program; give it when you submit one to Ray",
+        ignored="it belongs to a program; give it when you submit one to Ray",
     )
-    metadata = Field("metadata", Ignored(), "Of a program.", idle="it belongs to a program")
-    ray_version = Field("rayVersion", Ignored(), "Ray's version.", idle="the image defines it")
-    autoscaling = Field("enableInTreeAutoscaling", Ignored(), "Ray's autoscaler.", idle=_AUTOSCALING)
-    autoscaler = Field("autoscalerOptions", Ignored(), "Ray's autoscaler.", idle=_AUTOSCALING)
+    metadata = Field("metadata", AnyValue(), "Of a program.", ignored="it belongs to a program")
+    ray_version = Field("rayVersion", AnyValue(), "Ray's version.", ignored="the image defines it")
+    autoscaling = Field("enableInTreeAutoscaling", AnyValue(), "Ray's autoscaler.", ignored=_AUTOSCALING)
+    autoscaler = Field("autoscalerOptions", AnyValue(), "Ray's autoscaler.", ignored=_AUTOSCALING)
 
 
 class DaskClusterKeys(Table):
     """``kind: daskcluster``."""
 
     required = ("kind", "scheduler", "worker")
-    kind = Field("kind", Loose(), "The kind of run.")
+    kind = Field("kind", LooseString(), "The kind of run.")
     scheduler = Field("scheduler", Nested(ReplicaKeys), "Role scheduler.")
     worker = Field("worker", Nested(ReplicaKeys), "Role worker.")
-    min_replicas = Field("minReplicas", Ignored(), "Dask's autoscaler.", idle=_AUTOSCALING)
-    max_replicas = Field("maxReplicas", Ignored(), "Dask's autoscaler.", idle=_AUTOSCALING)
+    min_replicas = Field("minReplicas", AnyValue(), "Dask's autoscaler.", ignored=_AUTOSCALING)
+    max_replicas = Field("maxReplicas", AnyValue(), "Dask's autoscaler.", ignored=_AUTOSCALING)
 
 
 RUN = ByKind(

@@ -1,1 +1,4 @@
-"""Kubeflow's TrainJob, where its runtime is inline."""
+"""Kubeflow's TrainJob, if it is self-contained.
+
+``fields``: its tables. ``reader``: documents into jobs.
+"""

@@ -20,8 +20,8 @@ import msgspec
 from muster_core.frameworks import ConfigFile, port_of
 from muster_core.models import GPU_MILLI, Framework, Job, Resources, Template, replica_name
 from muster_core.quantities import format_bytes, format_cpu
-from muster_formats.defaults.apply import to_kubernetes
-from muster_formats.pods.keys import PodKeys
+from muster_formats.defaults import write_toleration
+from muster_formats.pods import PodSpecFields
 from muster_runtimes.kubernetes.labels import (
     ADDRESS,
     FINALIZER,
@@ -63,7 +63,7 @@ _CONTAINER_NAMES = {
     Framework.JAX: "jax",
     Framework.MXNET: "mxnet",
 }
-_KEYS_WITHOUT_EFFECT = frozenset(field.key for field in PodKeys.fields().values() if field.idle)
+_KEYS_WITHOUT_EFFECT = frozenset(field.key for field in PodSpecFields.fields().values() if field.ignored)
 _NODE_UNAVAILABLE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
@@ -311,7 +311,7 @@ def _pod_of(template: Template, options: PodOptions) -> Json:
     if template.node_affinity:
         spec["affinity"] = {"nodeAffinity": template.node_affinity}
     if template.tolerations:
-        spec["tolerations"] = [to_kubernetes(toleration) for toleration in template.tolerations]
+        spec["tolerations"] = [write_toleration(toleration) for toleration in template.tolerations]
     return {"spec": spec}
 
 

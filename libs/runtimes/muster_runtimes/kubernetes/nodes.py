@@ -12,12 +12,12 @@ from typing import Any
 
 from muster_core.models import Node, Resources, Taint
 from muster_core.quantities import QuantityError, parse_quantity
-from muster_formats.pods.resource_lists import (
+from muster_formats.pods import (
     GPU_NAMES,
     Amounts,
-    Claim,
-    add_up,
-    kind_of_resource,
+    ContainerResources,
+    pod_resources,
+    resource_type,
     to_resources,
 )
 from muster_runtimes.kubernetes.api_client import ApiClient
@@ -37,7 +37,7 @@ def parse_resource_list(quantities: Mapping[str, object]) -> dict[str, int]:
     """Return the amounts of a resource list; resources without a meaning for placement and invalid quantities are left out."""
     amounts: dict[str, int] = {}
     for key, quantity in quantities.items():
-        name, parse, _ = kind_of_resource(key)
+        name, parse, _ = resource_type(key)
         if not name:
             continue
         try:
@@ -52,7 +52,7 @@ def pod_requests(spec: PodSpec) -> Resources:
     pod_level = _claim(spec.resources)
     mains = _claims(spec.containers, pod_level.requests)
     inits = _claims(spec.init_containers, pod_level.requests)
-    requests, _ = add_up([*mains, pod_level], inits, parse_resource_list(spec.overhead))
+    requests, _ = pod_resources([*mains, pod_level], inits, parse_resource_list(spec.overhead))
     return requests
 
 
@@ -64,19 +64,21 @@ def sum_resources(parts: Iterable[Resources]) -> Resources:
     return added
 
 
-def _claims(containers: Sequence[Container], pod_level: Amounts) -> list[Claim]:
-    claims: list[Claim] = []
+def _claims(containers: Sequence[Container], pod_level: Amounts) -> list[ContainerResources]:
+    claims: list[ContainerResources] = []
     for container in containers:
         claim = _claim(container.resources, sidecar=container.restart_policy == "Always")
         # A pod-level request replaces the requests of the containers.
         kept = {name: amount for name, amount in claim.requests.items() if name not in pod_level}
-        claims.append(Claim(kept, claim.limits, claim.sidecar))
+        claims.append(ContainerResources(kept, claim.limits, claim.sidecar))
     return claims
 
 
-def _claim(resources: Mapping[str, Any], *, sidecar: bool = False) -> Claim:
+def _claim(resources: Mapping[str, Any], *, sidecar: bool = False) -> ContainerResources:
     limits = parse_resource_list(resources.get("limits") or {})
-    return Claim({**limits, **parse_resource_list(resources.get("requests") or {})}, limits, sidecar)
+    return ContainerResources(
+        {**limits, **parse_resource_list(resources.get("requests") or {})}, limits, sidecar
+    )
 
 
 class ForeignUsage:

@@ -43,7 +43,7 @@ def test_polyaxon_s_configuration_is_taken_and_the_rest_of_it_told() -> None:
     parsed = parse_defaults((GOLDEN / "polyaxon_config.yml").read_bytes())
     assert parsed.defaults == DEFAULTS
     assert {(problem.code, problem.severity) for problem in parsed.problems} == {
-        ("NotActedUpon", Severity.WARNING)
+        ("Ignored", Severity.WARNING)
     }
     assert [problem.path for problem in parsed.problems] == [
         "rbac",

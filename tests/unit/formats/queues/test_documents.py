@@ -20,8 +20,14 @@ from muster_core.models import (
     Resources,
     Severity,
 )
-from muster_formats.queues import holds_queues, parse_queues, queue_schema, queues_text, to_native_queue
-from muster_formats.queues.keys import ElasticWord
+from muster_formats.queues import (
+    ElasticPolicyName,
+    holds_queues,
+    parse_queues,
+    queue_schema,
+    queues_text,
+    to_native_queue,
+)
 
 ROOT = Path(__file__).parents[4]
 HEAD = "apiVersion: muster.dev/v1\nkind: Queue\n"
@@ -121,7 +127,7 @@ def test_what_is_wrong_with_the_tree_is_said_at_its_line() -> None:
     )
 
     (problem,) = parsed.problems
-    assert told(problem) == ("GuaranteedTwice", 6, "spec.guaranteed.gpu")
+    assert told(problem) == ("Overcommitted", 6, "spec.guaranteed.gpu")
     assert problem.message == "queue top: its children are guaranteed 3 GPU, and the queue itself 2"
     assert problem.fix
 
@@ -137,7 +143,7 @@ def test_a_parent_may_be_there_already() -> None:
 
 
 def test_a_problem_of_another_queue_stays_where_it_is() -> None:
-    problem = Problem(code="GuaranteedTwice", path="other.guaranteed.gpu", message="too much")
+    problem = Problem(code="Overcommitted", path="other.guaranteed.gpu", message="too much")
 
     assert parse_queues(one("{}")).located([problem]) == (problem,)
 
@@ -153,7 +159,7 @@ def test_a_guarantee_of_zero_is_warned_about() -> None:
     parsed = parse_queues(one("{guaranteed: {gpu: 0}}"))
 
     assert [(one.severity, one.message) for one in parsed.problems] == [
-        (Severity.WARNING, "gpu: 0 guarantees nothing")
+        (Severity.WARNING, "gpu: 0 has no effect: it guarantees nothing")
     ]
 
 
@@ -224,9 +230,9 @@ def test_the_schema_is_current_and_says_what_the_reader_says() -> None:
     )
     assert spec["properties"]["policy"] == {
         "enum": ["fifo_skip", "strict_fifo", "drf"],
-        "description": "Who goes next within it; fifo_skip unless said.",
+        "description": "Order of its jobs; fifo_skip by default.",
     }
 
 
 def test_documents_know_the_policies_that_there_are() -> None:
-    assert tuple(word.value for word in ElasticWord) == ELASTIC_POLICIES
+    assert tuple(word.value for word in ElasticPolicyName) == ELASTIC_POLICIES

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from muster_core.models import Resources, Taint
-from muster_formats.pods.resource_lists import to_resources
+from muster_formats.pods import to_resources
 from muster_runtimes.kubernetes.manifests import format_resource_list
 from muster_runtimes.kubernetes.nodes import (
     ForeignUsage,

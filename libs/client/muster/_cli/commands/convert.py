@@ -9,8 +9,8 @@ from muster._cli.documents import read_document
 from muster._cli.findings import Finding, find, show_problems
 from muster._cli.problems import counted, print_problems
 from muster._cli.state import State
-from muster_formats.export import TARGETS
-from muster_formats.export import convert as write_as
+from muster_formats.export.conversion import TARGETS
+from muster_formats.export.conversion import convert as write_as
 
 _EXAMPLES = """\b
 Examples:
@@ -45,8 +45,8 @@ def convert(ctx: click.Context, state: State, *, file: str, target: str, namespa
     converted = write_as(finding.jobs, target)
     if converted.losses:
         print_problems(state.err, converted.losses, text="", source_name=finding.given.name)
-    if converted.refused:
-        _refuse(ctx, state, finding, f"it cannot be written as {TARGETS[target].form}")
+    if converted.rejected:
+        _refuse(ctx, state, finding, f"it cannot be written as {TARGETS[target].title}")
     click.echo(converted.text, nl=False)
 
 

@@ -14,7 +14,7 @@ from muster._cli.output import emit, emit_plain
 from muster._cli.queues import documents, queue_sheet, queue_table, tree_table
 from muster._cli.state import State, shared_options
 from muster._cli.tables import print_table
-from muster_formats.export.yaml_text import yaml_text
+from muster_formats.source import yaml_text
 from muster_rpc.v1 import queue_service_pb2
 
 _HERE = "muster._cli.commands.queue"

@@ -138,7 +138,7 @@ def _check_guarantees(specs: Sequence[QueueSpec], by_name: Mapping[str, QueueSpe
         for name, amount in total.amounts().items():
             if amount > own.get(name, 0):
                 yield _problem(
-                    Code.GUARANTEED_TWICE,
+                    Code.OVERCOMMITTED,
                     parent,
                     f"guaranteed.{name}",
                     f"its children are guaranteed {demand_in_words(name, amount)}, "
@@ -410,4 +410,4 @@ def _warn_of_limits(queues: Sequence[QueueSpec], allocated: Mapping[str, Resourc
 
 
 def _warning(queue: str, field: str, message: str, *, fix: str = "") -> Problem:
-    return _problem(Code.NOT_ACTED_UPON, queue, field, message, fix=fix, severity=Severity.WARNING)
+    return _problem(Code.IGNORED, queue, field, message, fix=fix, severity=Severity.WARNING)

@@ -51,11 +51,11 @@ def gpus(number: int) -> Resources:
                 QueueSpec(name="b", parent="a", guaranteed=gpus(3)),
                 QueueSpec(name="c", parent="a", guaranteed=gpus(2)),
             ],
-            ["GuaranteedTwice a.guaranteed.gpu"],
+            ["Overcommitted a.guaranteed.gpu"],
         ),
         (
             [QueueSpec(name="a", parent="default", guaranteed=gpus(1))],
-            ["GuaranteedTwice default.guaranteed.gpu"],
+            ["Overcommitted default.guaranteed.gpu"],
         ),
         ([QueueSpec(name="a", namespaces=("N n",))], ["BadName a.namespaces"]),
         ([QueueSpec(name="a", weight=10**7)], ["OutOfRange a.weight"]),

@@ -1,1 +1,0 @@
-"""The rules for a job that came as data."""
