@@ -25,5 +25,7 @@ def call(name: str, **fields: Any) -> Any:
 
 document = {"text": Path(sys.argv[2]).read_text()}
 (job,) = next(call("SubmitJob", request_id=uuid.uuid4().hex, document=document)).jobs
-for seen in call("WatchJob", job={"job_id": job.job_id, "min_sequence": job.sequence}):
-    print(seen.job.name, phases[seen.job.status.phase].name, seen.job.status.reason.message, flush=True)
+for event in call("WatchJob", job={"job_id": job.job_id, "min_revision": job.revision}):
+    if event.HasField("job"):
+        status = event.job.status
+        print(event.job.name, phases[status.phase].name, status.reason.message, flush=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from muster_bus import (
-    BatchTooLarge,
     Bus,
     Duplicate,
     GroupCommit,
@@ -33,7 +33,7 @@ from muster_service.trace_context import extract
 from muster_spec_validator.defaults import DefaultsBucket
 from muster_spec_validator.queries import SpecServicer
 from muster_spec_validator.settings import SpecValidatorSettings
-from muster_spec_validator.validation import PartExists, SubmissionHandler, TooManyJobs
+from muster_spec_validator.validation import PartExists, SubmissionHandler
 
 _NS_PER_US = 1000
 
@@ -69,23 +69,18 @@ class BusPublisher:
         return not published.duplicate
 
     async def _commit(self, messages: Sequence[Outgoing], submission: StoredEvent) -> bool:
-        try:
-            published = await self._bus.commit(messages, fence=None)
-        except (WrongSequence, Duplicate):
-            stored = [await self._bus.last(JOBS_STREAM, message.subject) for message in messages]
-            rejected = job_subject(submission.job_id, JobRejected.__name__)
-            if stored[0] is not None or await self._bus.last(JOBS_STREAM, rejected) is not None:
-                return False
-            # The first job of an earlier submission was deleted, another one was not.
-            existing = next((one for one in stored if one is not None), None)
-            if existing is None:
-                raise
-            raise PartExists(job_id_in(existing.subject)) from None
-        except BatchTooLarge as error:
-            raise TooManyJobs from error
-        if not published.duplicate:
-            self._count(messages[0])
-        return not published.duplicate
+        # The broker checks message ids and subjects: a batch of which any message is stored already is refused as a whole.
+        with suppress(WrongSequence, Duplicate):
+            if not (await self._bus.commit(messages, fence=None)).duplicate:
+                self._count(messages[0])
+                return True
+        rejected = job_subject(submission.job_id, JobRejected.__name__)
+        stored = [await self._bus.last(JOBS_STREAM, message.subject) for message in messages]
+        if stored[0] is not None or await self._bus.last(JOBS_STREAM, rejected) is not None:
+            return False
+        # The first job of an earlier submission was deleted, another one was not.
+        existing = (job_id_in(one.subject) for one in stored if one is not None)
+        raise PartExists(next(existing, submission.job_id))
 
     def _count(self, message: Outgoing) -> None:
         self._verdicts.labels(job_in(message.subject)[1]).inc()

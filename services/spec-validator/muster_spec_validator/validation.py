@@ -30,7 +30,6 @@ class Publisher(Protocol):
 
         Raises:
             PartExists: A job of an earlier submission with the same request id still exists.
-            TooManyJobs: The jobs do not fit in one batch.
         """
         ...
 
@@ -45,10 +44,6 @@ class PartExists(Exception):
     def __init__(self, job_id: str) -> None:
         super().__init__(job_id)
         self.job_id = job_id
-
-
-class TooManyJobs(Exception):
-    """The jobs of a submission do not fit in one atomic batch."""
 
 
 class SubmissionHandler:
@@ -76,8 +71,6 @@ class SubmissionHandler:
                 return
             except PartExists as error:
                 result = JobRejected(problems=(_part_exists(error.job_id),))
-            except TooManyJobs:
-                result = JobRejected(problems=(_too_many_jobs(len(result)),))
         if await self._publisher.reject(submission, result):
             log.info("rejected", extra=fields(job_id=submission.job_id, problems=len(result.problems)))
 
@@ -148,16 +141,6 @@ def _part_exists(job_id: str) -> Problem:
         path="request_id",
         message=f"the request id was used before, and job {job_id} of that submission still exists",
         fix="submit with a new request id",
-    )
-
-
-def _too_many_jobs(count: int) -> Problem:
-    return Problem(
-        code=Code.TOO_LARGE,
-        path="",
-        message="the document has too many jobs for one submission",
-        found=f"{count} jobs",
-        fix="submit its jobs in several documents",
     )
 
 

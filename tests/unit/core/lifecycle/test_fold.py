@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from muster_core import events
+from muster_core.lifecycle import apply_event
 from muster_core.models import CleanPodPolicy, Phase, Problem, Reason, ReplicaState, RunPolicy, Severity
 
 if TYPE_CHECKING:
     from .conftest import Stories
 
 S = ReplicaState
+SECOND = 1_000_000
 
 
 def test_a_submission_begins_the_record(story: Stories) -> None:
@@ -22,6 +24,33 @@ def test_a_submission_begins_the_record(story: Stories) -> None:
     assert (record.job_id, record.applied_sequence, record.submitted_at) == ("j-1", 1, told.now)
     assert record.reason is not None
     assert record.reason.code == "Submitted"
+
+
+def test_a_later_part_of_a_document_begins_with_its_validation(story: Stories) -> None:
+    told = story()
+    told.tell(
+        events.JobValidated(
+            job=told.job, part=1, parts=2, submission_id="j-0", submitter="ann", submitted_at=told.now - 5
+        )
+    )
+
+    record = told.record
+    assert (record.phase, record.submission_id, record.submitter) == (Phase.QUEUED, "j-0", "ann")
+    assert (record.submitted_at, record.validated_at, record.queued_at) == (
+        told.now - SECOND - 5,
+        told.now,
+        told.now,
+    )
+    assert [entry.event for entry in record.history] == ["JobValidated"]
+
+
+def test_the_first_part_of_a_document_does_not_begin_with_its_validation(story: Stories) -> None:
+    told = story()
+    told.sequence += 1
+    folded = apply_event(None, told.stored(events.JobValidated(job=told.job, parts=2)))
+
+    assert folded.record is None
+    assert folded.illegal == "JobValidated of a job that was never submitted"
 
 
 def test_a_rejection_keeps_every_problem_and_counts_the_errors(story: Stories) -> None:
