@@ -217,4 +217,4 @@ def _documents() -> dict[str, _Document]:
 
 
 def _docstring(table: type[Table]) -> str:
-    return (table.__doc__ or "").split("\n")[0]
+    return (table.__doc__ or "").split("\n")[0].replace("``", "")

@@ -193,3 +193,52 @@ def test_the_library_reads_and_writes_documents(good: str):
         convert("arena submit pytorch --name=a --image=i x", "tfjob")
     with pytest.raises(ValueError, match="not a format"):
         convert(NATIVE, "flags")
+
+
+def test_fields_are_described_with_type_effect_and_meaning(muster: Run):
+    done = muster("fields", "tfjob", "spec.runPolicy")
+    assert done.exit_code == 0
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert lines[:6] == [
+        "FORMAT kubeflow.org/v1 TFJob",
+        "FIELD spec.runPolicy <object>",
+        "EFFECT supported",
+        "Run policy.",
+        "",
+        "FIELD TYPE EFFECT DESCRIPTION",
+    ]
+    assert "suspend boolean supported Whether the job is suspended from the start." in lines
+    assert (
+        "managedBy any ignored Controller of the job. Muster manages every job that is submitted to it."
+        in lines
+    )
+
+
+def test_the_fields_of_a_document_are_described_as_json_and_by_name(muster: Run):
+    described = json.loads(muster("fields", "native", "spec.elastic", "-o", "json").stdout)
+    assert described["field"]["path"] == "spec.elastic"
+    assert [row["path"] for row in described["fields"]] == [
+        "spec.elastic.policy",
+        "spec.elastic.coolDown",
+        "spec.elastic.step",
+    ]
+    assert muster("fields", "native", "-o", "name").stdout.split() == [
+        "apiVersion",
+        "kind",
+        "metadata",
+        "spec",
+    ]
+    assert "spec.elastic.step" in muster("fields", "native", "-r", "-o", "name").stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "nearest"),
+    [(("tfjop",), "tfjob"), (("tfjob", "spec.tfReplicaSpec"), "tfReplicaSpecs")],
+    ids=["format", "field"],
+)
+def test_a_misspelt_format_or_field_is_a_usage_error_with_the_nearest_name(
+    muster: Run, arguments: tuple[str, ...], nearest: str
+):
+    done = muster("fields", *arguments)
+    assert done.exit_code == 2
+    assert done.stderr.rstrip().endswith(f"did you mean {nearest}?")

@@ -23,6 +23,7 @@ def test_every_command_and_its_options_are_documented():
         "submit",
         "validate",
         "convert",
+        "fields",
         "apply",
         "defaults",
         "list",

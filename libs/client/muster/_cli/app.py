@@ -15,6 +15,7 @@ _COMMANDS = {
     ),
     "validate": Lazy("muster._cli.commands.validate:validate", "Report every problem of documents."),
     "convert": Lazy("muster._cli.commands.convert:convert", "Write a document in another format."),
+    "fields": Lazy("muster._cli.commands.fields:fields", "Describe the fields of a format."),
     "list": Lazy("muster._cli.commands.list:list_jobs", "List jobs, newest first."),
     "get": Lazy("muster._cli.commands.get:get", "Show one job: replicas, history, reason."),
     "watch": Lazy("muster._cli.commands.watch:watch", "Show a job at every change until it has ended."),
