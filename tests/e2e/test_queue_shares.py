@@ -87,7 +87,7 @@ async def test_jobs_are_listed_by_the_queue_that_they_are_in_and_not_by_the_one_
     launch: Launcher, connect: Connect
 ) -> None:
     async def of(name: str) -> set[str]:
-        return {job.name async for job in muster.list(namespace="", queue=name)}
+        return {job.name async for job in muster.list(namespace="-", queue=name)}
 
     async with launch(nodes=("n1:cpu=8",)) as system, connect(system) as muster:
         early = await submitted(muster, gang("early", queue="research"))

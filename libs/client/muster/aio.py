@@ -18,7 +18,7 @@ from muster._requests import Requests
 from muster._retry import DEFAULT_PATIENCE_S, Attempts
 from muster._sources import DocumentSource, Source
 from muster.errors import InvalidDocument, MusterError
-from muster_rpc.streams import has_begun
+from muster_rpc.calls import has_begun
 from muster_rpc.v1 import (
     cluster_service_pb2,
     cluster_service_pb2_grpc,

@@ -62,7 +62,8 @@ async def _going(stub: job_service_pb2_grpc.JobServiceAsyncStub) -> list[str]:
     token = ""
     while True:
         answer = await stub.ListJobs(
-            job_service_pb2.ListJobsRequest(phases=phases, page_size=_PAGE, page_token=token), timeout=_CALL_S
+            job_service_pb2.ListJobsRequest(namespace="-", phases=phases, page_size=_PAGE, page_token=token),
+            timeout=_CALL_S,
         )
         going += [job.job_id for job in answer.jobs]
         token = answer.next_page_token

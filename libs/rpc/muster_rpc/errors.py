@@ -1,9 +1,8 @@
-"""Refusals with every problem in them: how a service says them and how a client reads them.
+"""Problems of a document in the details of a gRPC status.
 
-The problems travel twice in the details of the status: as ``google.rpc.BadRequest`` for generic clients and as
-``muster.v1.ProblemList`` with everything that a terminal can render. A status travels in HTTP/2 trailers, and many clients
-take no more than 8 KiB of those (more would turn the answer into RESOURCE_EXHAUSTED), so a long list is cut:
-``google.rpc.ErrorInfo`` tells how many problems there were, and ``ValidateJob``, whose answer is no trailer, tells them all.
+The details have them twice: as ``google.rpc.BadRequest`` for generic clients and as ``muster.v1.ProblemList`` with every field. A status is
+sent in HTTP/2 trailers, of which many clients accept at most 8 KiB, so a long list is cut: ``google.rpc.ErrorInfo`` has the number of
+problems, and ``ValidateJob``, which answers in a message, has all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from muster_rpc.convert import problem_from_proto, problem_to_proto
 from muster_rpc.v1 import job_service_pb2
 
 DETAILS_LIMIT = 6 * 1024
-"""Bytes that the details of a status may take: what clients take by default, less room for other trailers."""
+"""Bytes of the details of a status: what clients accept by default, without the other trailers."""
 
 DOMAIN = "muster"
 REASON = "INVALID_DOCUMENT"
@@ -34,9 +33,9 @@ DetailT = TypeVar("DetailT", bound=protobuf.Message)
 
 
 def invalid_argument(problems: Sequence[Problem], message: str = "") -> status_pb2.Status:
-    """The INVALID_ARGUMENT status of a refused document: errors first, then warnings, as many as a trailer can carry.
+    """The INVALID_ARGUMENT status of a rejected document: errors first, then warnings, as many as fit in a trailer.
 
-    Without a ``message`` the first error's own is given.
+    Without a ``message`` it has the message of the first error.
     """
     ordered = sorted(problems, key=lambda problem: problem.severity is not Severity.ERROR)
     status = status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=_bounded(message or _summary(ordered)))
@@ -61,7 +60,7 @@ def invalid_argument(problems: Sequence[Problem], message: str = "") -> status_p
 async def abort_with_problems(
     context: aio.ServicerContext[object, object], problems: Sequence[Problem], message: str = ""
 ) -> NoReturn:
-    """End the call with ``invalid_argument(problems, message)``. Never returns: it raises the abort of the call."""
+    """Abort the call with ``invalid_argument(problems, message)``."""
     status = invalid_argument(problems, message)
     await context.abort(
         grpc.StatusCode.INVALID_ARGUMENT,
@@ -72,9 +71,9 @@ async def abort_with_problems(
 
 
 def problems_of(error: grpc.RpcError) -> list[Problem]:
-    """The problems that a failed call carries, errors first; empty when it carries none.
+    """The problems in the details of a failed call, errors first.
 
-    A server that sends only ``google.rpc.BadRequest`` is understood too.
+    A status with ``google.rpc.BadRequest`` only is accepted as well.
     """
     status = _status_of(error)
     if status is None:
@@ -88,11 +87,11 @@ def problems_of(error: grpc.RpcError) -> list[Problem]:
 
 
 def problem_count(error: grpc.RpcError) -> int:
-    """How many problems there were, those included that the status had no room for."""
+    """The number of problems, including those that did not fit in the status."""
     status = _status_of(error)
     info = _detail(status, error_details_pb2.ErrorInfo) if status is not None else None
-    told = info.metadata.get("problems", "") if info is not None and info.domain == DOMAIN else ""
-    return int(told) if told.isdecimal() else len(problems_of(error))
+    count = info.metadata.get("problems", "") if info is not None and info.domain == DOMAIN else ""
+    return int(count) if count.isdecimal() else len(problems_of(error))
 
 
 def _status_of(error: grpc.RpcError) -> status_pb2.Status | None:
@@ -103,7 +102,7 @@ def _status_of(error: grpc.RpcError) -> status_pb2.Status | None:
     try:
         return rpc_status.from_call(call)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (untyped)
     except (ValueError, protobuf.DecodeError):
-        # A status whose details contradict it, or cannot be read, says nothing that could be trusted.
+        # The details contradict the status, or cannot be decoded.
         return None
 
 
@@ -116,13 +115,13 @@ def _detail(status: status_pb2.Status, kind: type[DetailT]) -> DetailT | None:
 
 
 def _violation(problem: Problem) -> error_details_pb2.BadRequest.FieldViolation:
-    remedy = f" ({problem.fix})" if problem.fix else ""
-    description = _bounded(f"{problem.message}{remedy}")
+    fix = f" ({problem.fix})" if problem.fix else ""
+    description = _bounded(f"{problem.message}{fix}")
     return error_details_pb2.BadRequest.FieldViolation(field=_bounded(problem.path), description=description)
 
 
 def _shortened(problem: Problem) -> Problem:
-    """The problem with texts of bounded length: one long value must not push every other problem out of the status."""
+    """The problem with bounded texts, so that one long value does not displace the other problems."""
     return Problem(
         code=problem.code,
         path=_bounded(problem.path),
@@ -138,7 +137,7 @@ def _shortened(problem: Problem) -> Problem:
 
 def _summary(problems: Sequence[Problem]) -> str:
     if not problems:
-        return "the document is refused"
+        return "the document is rejected"
     first = f"{problems[0].path}: {problems[0].message}" if problems[0].path else problems[0].message
     return first if len(problems) == 1 else f"{first} (and {len(problems) - 1} more)"
 

@@ -9,8 +9,7 @@ import grpc
 from grpc import aio
 
 from muster_core.models import Problem
-from muster_rpc.server import ServerContext
-from muster_rpc.streams import OPEN, has_begun
+from muster_rpc.calls import OPEN, ServerContext, has_begun
 
 MAX_DOCUMENT_BYTES = 512 * 1024
 ALL_NAMESPACES = "-"

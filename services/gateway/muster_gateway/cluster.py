@@ -10,10 +10,10 @@ from grpc import aio
 from muster_core.models import Problem, Severity
 from muster_formats.queues import ParsedQueues, parse_queues
 from muster_gateway.calls import abort_as, caller_of, check_page_size, check_request_id, document_problems
+from muster_rpc.calls import ServerContext
 from muster_rpc.convert import problem_from_proto, problem_to_proto, queue_to_proto
 from muster_rpc.errors import abort_with_problems
 from muster_rpc.internal.v1 import queries_pb2, queries_pb2_grpc
-from muster_rpc.server import ServerContext
 from muster_rpc.v1 import (
     cluster_service_pb2,
     cluster_service_pb2_grpc,

@@ -14,9 +14,9 @@ from grpc import aio
 
 from muster_core.models import TERMINAL_PHASES, Phase
 from muster_gateway.calls import abort_as
+from muster_rpc.calls import ServerContext
 from muster_rpc.convert import phase_from_proto
 from muster_rpc.internal.v1 import queries_pb2, queries_pb2_grpc
-from muster_rpc.server import ServerContext
 from muster_rpc.v1 import explanation_pb2, job_pb2
 
 _UNAVAILABLE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})

@@ -26,9 +26,9 @@ from muster_gateway.calls import (
 from muster_gateway.explanations import Explainer
 from muster_gateway.replicas import NotAvailable, ReplicaAccess, restart_command
 from muster_gateway.submissions import Submissions, Submitter
+from muster_rpc.calls import ServerContext
 from muster_rpc.convert import phase_from_proto
 from muster_rpc.internal.v1 import queries_pb2, queries_pb2_grpc
-from muster_rpc.server import ServerContext
 from muster_rpc.v1 import job_pb2, job_service_pb2_grpc
 from muster_rpc.v1 import job_service_pb2 as pb
 

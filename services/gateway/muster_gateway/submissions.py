@@ -12,10 +12,10 @@ from muster_core.events import CommandRequested, JobRejected, JobSubmitted, JobV
 from muster_core.models import Problem
 from muster_events.subjects import job_id_of, part_job_id
 from muster_gateway.calls import caller_of, document_problems, is_request_id
+from muster_rpc.calls import ServerContext
 from muster_rpc.convert import SpecError, job_from_proto, problem_from_proto, problem_to_proto
 from muster_rpc.errors import abort_with_problems
 from muster_rpc.internal.v1 import queries_pb2, queries_pb2_grpc
-from muster_rpc.server import ServerContext
 from muster_rpc.v1 import job_service_pb2 as pb
 from muster_service.trace_context import extract
 

@@ -14,10 +14,10 @@ from typing import TypeVar
 import grpc
 
 from muster_core.models import JobRecord
+from muster_rpc.calls import ServerContext
 from muster_rpc.convert import timestamp_to_proto
 from muster_rpc.internal.v1 import queries_pb2 as pb
 from muster_rpc.internal.v1 import queries_pb2_grpc
-from muster_rpc.server import ServerContext
 from muster_rpc.v1 import job_pb2
 from muster_rpc.v1 import job_service_pb2 as public
 from muster_runtimes import (

@@ -8,11 +8,11 @@ import grpc
 
 from muster_core.models import JobRecord, ReplicaRecord, Resources
 from muster_core.scheduling import holds_allocation
+from muster_rpc.calls import ServerContext
 from muster_rpc.convert import node_to_proto, replica_state_to_proto, resources_to_proto
 from muster_rpc.convert.pool import explanation_to_proto
 from muster_rpc.internal.v1 import queries_pb2 as pb
 from muster_rpc.internal.v1 import queries_pb2_grpc
-from muster_rpc.server import ServerContext
 from muster_rpc.v1 import cluster_service_pb2, job_pb2
 from muster_scheduler.handlers import Term
 from muster_scheduler.queue_queries import QueueQueries

@@ -13,6 +13,7 @@ from muster_bus import BusUnavailable, Fenced
 from muster_core.models import DEFAULT_QUEUE, Problem, QueueChangeKind, QueueSpec
 from muster_core.scheduling import PoolState, PoolUse, QueueChanges, QueueReport, Reservation, change_queues
 from muster_events.queues import QueuesRecord, encode_queues
+from muster_rpc.calls import ServerContext
 from muster_rpc.convert import (
     problem_to_proto,
     queue_change_to_proto,
@@ -22,7 +23,6 @@ from muster_rpc.convert import (
 )
 from muster_rpc.convert.pool import queue_status_to_proto
 from muster_rpc.internal.v1 import queries_pb2 as pb
-from muster_rpc.server import ServerContext
 from muster_rpc.v1 import queue_service_pb2
 from muster_scheduler.handlers import Term
 from muster_scheduler.queues import QueueKeeper, Superseded

@@ -19,9 +19,9 @@ from click.testing import CliRunner, Result
 from grpc_status import rpc_status
 
 from muster_core.models import Problem
+from muster_rpc.calls import OPEN
 from muster_rpc.convert import problem_to_proto
 from muster_rpc.errors import invalid_argument
-from muster_rpc.streams import OPEN
 from muster_rpc.v1 import (
     cluster_service_pb2,
     cluster_service_pb2_grpc,

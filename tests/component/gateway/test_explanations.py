@@ -1,4 +1,4 @@
-"""The gateway's explanations, with a scheduler that answers, does not lead, hangs, or is not there."""
+"""Explanations of the gateway, with a scheduler that answers, does not lead, hangs, or is unavailable."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from grpc import aio
 
 from muster_gateway.explanations import Explainer
+from muster_rpc.calls import ServerContext
 from muster_rpc.internal.v1 import queries_pb2 as pb
 from muster_rpc.internal.v1 import queries_pb2_grpc
-from muster_rpc.server import ServerContext
 from muster_rpc.v1 import explanation_pb2, job_pb2
 
 WAITS = job_pb2.Reason(code="InsufficientResources", message="short of 1 GPU")
@@ -85,16 +85,14 @@ async def test_a_leader_answers(explainer: Explainer) -> None:
     assert (said.job_id, said.position, said.HasField("recorded_at")) == ("j-1", 4, False)
 
 
-async def test_a_standby_is_asked_again_until_there_is_a_leader(
-    explainer: Explainer, double: PoolDouble
-) -> None:
+async def test_a_standby_is_retried_until_there_is_a_leader(explainer: Explainer, double: PoolDouble) -> None:
     double.refusals = [grpc.StatusCode.UNAVAILABLE] * 2
     assert (await explain(explainer, queued())).position == 4
     assert double.asked == 3
 
 
 @pytest.mark.parametrize("hangs", [True, False])
-async def test_without_a_leader_the_record_answers_and_says_from_when(
+async def test_without_a_leader_the_recorded_reason_is_given_with_its_time(
     explainer: Explainer, double: PoolDouble, hangs: bool
 ) -> None:
     double.hangs = hangs
@@ -105,7 +103,7 @@ async def test_without_a_leader_the_record_answers_and_says_from_when(
     assert list(said.notes) == ["the scheduler is unavailable: this is the last recorded reason"]
 
 
-async def test_a_job_that_the_scheduler_has_not_read_of_is_told_from_its_record(
+async def test_a_job_unknown_to_the_scheduler_is_explained_from_its_record(
     explainer: Explainer, double: PoolDouble
 ) -> None:
     double.refusals = [grpc.StatusCode.NOT_FOUND]
@@ -114,13 +112,13 @@ async def test_a_job_that_the_scheduler_has_not_read_of_is_told_from_its_record(
     assert said.notes[0].startswith("the scheduler does not know the job")
 
 
-async def test_what_else_goes_wrong_ends_the_call(explainer: Explainer, double: PoolDouble) -> None:
+async def test_any_other_error_aborts_the_call(explainer: Explainer, double: PoolDouble) -> None:
     double.refusals = [grpc.StatusCode.INTERNAL]
     with pytest.raises(Refused):
         await explain(explainer, queued())
 
 
-async def test_why_a_job_ended_is_in_its_record(explainer: Explainer, double: PoolDouble) -> None:
+async def test_an_ended_job_is_explained_from_its_record(explainer: Explainer, double: PoolDouble) -> None:
     job = queued()
     status = job.status
     status.phase, status.attempt, status.failures, status.evictions = job_pb2.PHASE_FAILED, 3, 2, 1
@@ -161,7 +159,7 @@ async def test_many_replicas_that_failed_are_counted(explainer: Explainer) -> No
     assert said.notes[-1] == "and 12 others like them"
 
 
-async def test_a_rejected_document_says_what_was_wrong(explainer: Explainer) -> None:
+async def test_a_rejected_document_is_explained_by_its_problems(explainer: Explainer) -> None:
     job = queued()
     job.status.phase = job_pb2.PHASE_REJECTED
     job.status.problems.add(path="spec.roles", message="a job has at least one role")

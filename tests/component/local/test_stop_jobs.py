@@ -21,6 +21,7 @@ class FewJobs(job_service_pb2_grpc.JobServiceServicer):
         request: job_service_pb2.ListJobsRequest,
         context: grpc.aio.ServicerContext[job_service_pb2.ListJobsRequest, job_service_pb2.ListJobsResponse],
     ) -> job_service_pb2.ListJobsResponse:
+        assert request.namespace == "-"
         page = int(request.page_token or 0)
         more = page + 1 < len(request.phases)
         name = job_pb2.Phase.Name(request.phases[page])

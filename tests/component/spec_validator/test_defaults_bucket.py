@@ -35,12 +35,12 @@ def pool(name: str) -> PlatformDefaults:
     return PlatformDefaults(experiments=CategoryDefaults(node_selector={"pool": name}))
 
 
-async def test_before_anyone_applied_anything_nothing_is_in_force(records: Records) -> None:
+async def test_before_the_first_application_there_are_no_defaults(records: Records) -> None:
     async with following(DefaultsBucket(records)) as copy:
         assert await copy.current() == NONE_APPLIED
 
 
-async def test_what_was_applied_is_in_force_with_its_version_and_by_whom(records: Records) -> None:
+async def test_applied_defaults_have_a_version_and_an_author(records: Records) -> None:
     copy = DefaultsBucket(records)
     applied = await copy.store(pool("a"), by="ann", over=0)
 
@@ -49,14 +49,14 @@ async def test_what_was_applied_is_in_force_with_its_version_and_by_whom(records
     assert await copy.current() == applied
 
 
-async def test_a_copy_that_starts_knows_them_before_it_judges(records: Records) -> None:
+async def test_an_instance_reads_the_defaults_before_it_validates(records: Records) -> None:
     await DefaultsBucket(records).store(pool("a"), by="ann", over=0)
 
     async with following(DefaultsBucket(records)) as copy:
         assert (await copy.current()).defaults == pool("a")
 
 
-async def test_another_copy_hears_of_them(records: Records) -> None:
+async def test_another_instance_follows_the_defaults(records: Records) -> None:
     async with following(DefaultsBucket(records)) as copy:
         await copy.current()
         await DefaultsBucket(records).store(pool("a"), by="ann", over=0)
@@ -65,7 +65,7 @@ async def test_another_copy_hears_of_them(records: Records) -> None:
                 await asyncio.sleep(0.02)
 
 
-async def test_of_two_that_apply_at_once_one_wins_and_the_other_is_told(records: Records) -> None:
+async def test_of_two_concurrent_applications_one_is_superseded(records: Records) -> None:
     one, other = DefaultsBucket(records), DefaultsBucket(records)
 
     results = await asyncio.gather(
@@ -92,7 +92,7 @@ async def test_earlier_versions_can_be_read(records: Records) -> None:
     assert (await copy.current()).version == 2
 
 
-async def test_a_version_that_cannot_be_read_leaves_the_last_one_in_force(
+async def test_an_unreadable_version_leaves_the_previous_one_current(
     records: Records, caplog: pytest.LogCaptureFixture
 ) -> None:
     copy = DefaultsBucket(records)
@@ -103,7 +103,7 @@ async def test_a_version_that_cannot_be_read_leaves_the_last_one_in_force(
     assert "version 2 of the platform defaults cannot be read" in caplog.text
 
 
-async def test_whoever_applied_is_answered_with_its_own_even_if_another_came_right_after(
+async def test_an_application_is_answered_with_its_own_version(
     records: Records,
 ) -> None:
     class Overtaken(DefaultsBucket):

@@ -1,4 +1,4 @@
-"""Every problem of a refused document reaches the client, through a real call."""
+"""Problems in the details of a status, through a real call."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def call(channel: aio.Channel) -> grpc.RpcError:
     return failed.value
 
 
-async def test_problems_arrive_whole_and_errors_come_first(refused: tuple[list[Problem], aio.Channel]):
+async def test_problems_arrive_complete_and_errors_come_first(refused: tuple[list[Problem], aio.Channel]):
     problems, channel = refused
     problems += [problem(1, Severity.WARNING), problem(2)]
 
@@ -95,7 +95,7 @@ async def test_more_problems_than_a_trailer_holds_are_counted(refused: tuple[lis
     assert problem_count(error) == 500
 
 
-async def test_a_server_that_knows_only_bad_request_is_understood():
+async def test_a_status_with_bad_request_only_is_accepted():
     plain = invalid_argument([problem(2)], "no")
     del plain.details[1:]
     async with serving(answering_with(plain.SerializeToString())) as channel:
@@ -105,12 +105,12 @@ async def test_a_server_that_knows_only_bad_request_is_understood():
 
 
 @pytest.mark.parametrize("details", [b"\xff\xff", status_pb2.Status(code=5).SerializeToString()])
-async def test_details_that_cannot_be_trusted_are_no_problems(details: bytes):
+async def test_invalid_details_have_no_problems(details: bytes):
     async with serving(answering_with(details)) as channel:
         assert problems_of(await call(channel)) == []
 
 
-def test_one_huge_value_pushes_no_other_problem_out():
+def test_one_huge_value_does_not_displace_other_problems():
     huge = Problem(code="Bad", path="a" * 5000, message="b" * 50_000, found="c" * 50_000)
     status = invalid_argument([huge, problem(2)])
     request = error_details_pb2.BadRequest()

@@ -1,4 +1,4 @@
-"""A job survives the wire, every part of it, even where no rule would let it run."""
+"""Every field of a job survives the round trip through its message, also in jobs that no rule would accept."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sent(job: Job) -> Job:
 
 @settings(max_examples=60, deadline=None)
 @given(objects)
-def test_raw_json_comes_back_from_the_wire_as_it_was_sent(raw: dict[str, Any]):
+def test_raw_json_survives_the_round_trip(raw: dict[str, Any]):
     template = Template(pod=raw, node_affinity=raw)
     role = Role(name="a", replicas=1, min=1, max=1, template=template, overrides={3: template})
     job = Job(name="demo", roles=(role,), options=FrameworkOptions(parameters=raw))
@@ -97,11 +97,11 @@ PARTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("fields", PARTS.values(), ids=PARTS)
-def test_a_part_comes_back_from_the_wire_as_it_was_sent(fields: dict[str, Any]):
+def test_every_field_survives_the_round_trip(fields: dict[str, Any]):
     job = replace(Job(name="demo", roles=(ROLE,)), **fields)
     assert sent(job) == job
 
 
-def test_a_rendezvous_that_names_no_backend_is_that_of_torchrun():
+def test_a_rendezvous_without_a_backend_uses_c10d():
     spec = job_pb2.JobSpec(options=job_pb2.FrameworkOptions(rendezvous=job_pb2.Rendezvous(host="a")))
     assert job_from_proto(spec).options.rendezvous == Rendezvous(backend="c10d", host="a")

@@ -1,4 +1,4 @@
-"""Queues over the wire: what is sent is what arrives, and what is not said means what it means everywhere."""
+"""Queues as messages: they survive the round trip, and absent fields have the defaults of a document."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ specs = st.builds(
 
 
 @given(specs)
-def test_what_is_sent_is_what_arrives(spec: QueueSpec) -> None:
+def test_a_queue_survives_the_round_trip(spec: QueueSpec) -> None:
     message = pb.QueueSpec.FromString(queue_to_proto(spec).SerializeToString())
 
     assert queue_from_proto(message) == (spec, ())
 
 
-def test_what_is_not_said_is_as_in_a_document() -> None:
+def test_absent_fields_have_the_defaults_of_a_document() -> None:
     assert queue_from_proto(pb.QueueSpec(name="a")) == (QueueSpec(name="a"), ())
     spec, _ = queue_from_proto(pb.QueueSpec(name="a", elastic=pb.QueueElastic()))
     assert spec.elastic == QueueElastic()
 
 
-def test_what_cannot_be_meant_is_said_with_its_queue() -> None:
+def test_invalid_values_are_reported_with_the_queue() -> None:
     message = pb.QueueSpec(
         name="a",
         policy=pb.QueuePolicy.ValueType(99),
@@ -72,7 +72,7 @@ def test_what_cannot_be_meant_is_said_with_its_queue() -> None:
     assert [problem.path for problem in problems] == ["a.policy", "a.starvation_after", "a.elastic.quiet"]
 
 
-def test_a_queue_is_told_as_it_is() -> None:
+def test_a_queue_report_becomes_its_status() -> None:
     report = QueueReport(
         spec=QueueSpec(name="a"),
         allocated=Resources(gpu=3000),
@@ -92,8 +92,8 @@ def test_a_queue_is_told_as_it_is() -> None:
     assert (status.guaranteed_in_use.gpu_milli, status.fair_share.gpu_milli) == (2000, 4000)
     assert (status.share_milli, status.fair_share_milli, status.running, status.waiting) == (375, 500, 2, 1)
     assert status.oldest_wait_at.seconds == 5
-    (told,) = status.reservations
-    assert (told.job_id, told.name, list(told.nodes), told.expected_at.seconds) == (
+    (reserved,) = status.reservations
+    assert (reserved.job_id, reserved.name, list(reserved.nodes), reserved.expected_at.seconds) == (
         "j-1",
         "big",
         ["n1", "n2"],

@@ -1,4 +1,4 @@
-"""What the API answers for a job's record."""
+"""Job records and nodes as messages."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def conditions(message: job_pb2.Job) -> dict[str, str]:
     }
 
 
-def test_a_record_says_who_and_where_it_is():
+def test_a_record_has_its_identity_phase_and_revision():
     message = record_to_proto(record(phase=Phase.RUNNING, built_by="j-bbbbbbbbbbbbbbbb"))
     assert (message.job_id, message.name, message.namespace) == ("j-aaaaaaaaaaaaaaaa", "demo", "ml")
     assert message.built_by == "j-bbbbbbbbbbbbbbbb"
@@ -83,7 +83,7 @@ def test_a_job_that_is_not_validated_has_no_spec():
     assert message.trace_id == ""
 
 
-def test_a_replica_that_waits_for_others_says_so():
+def test_a_replica_that_waits_for_others_has_the_reason():
     launcher = Role(name="launcher", replicas=1, min=1, max=1, template=Template())
     mpi = Job(name="demo", roles=(launcher, job().roles[1]), framework=Framework.MPI)
     told = record(
@@ -96,7 +96,7 @@ def test_a_replica_that_waits_for_others_says_so():
     assert (first.reason, second.reason) == ("waits until every worker runs: 0 of 1 do", "")
 
 
-def test_replicas_are_counted_by_role_without_those_that_left():
+def test_replicas_are_counted_by_role_without_removed_ones():
     message = record_to_proto(
         record(
             phase=Phase.RUNNING,
@@ -115,7 +115,7 @@ def test_replicas_are_counted_by_role_without_those_that_left():
     assert [r.name for r in message.status.replicas][:2] == ["demo-worker-0", "demo-worker-1"]
 
 
-def test_an_exit_code_of_zero_is_told_apart_from_no_exit():
+def test_exit_code_zero_differs_from_no_exit_code():
     ended = replica("worker", 0, ReplicaState.EXITED, exit_code=0)
     running = replica("worker", 1, ReplicaState.RUNNING)
     first, second = record_to_proto(record(replicas=(ended, running))).status.replicas
@@ -123,7 +123,7 @@ def test_an_exit_code_of_zero_is_told_apart_from_no_exit():
     assert not second.HasField("exit_code")
 
 
-def test_a_list_carries_no_history():
+def test_a_list_has_no_history():
     line = HistoryEntry(at=SUBMITTED, event="JobSubmitted", source="gateway", reason="Submitted")
     told = record(history=(line,))
     assert [event_name(entry.event) for entry in record_to_proto(told).status.history] == ["JobSubmitted"]
@@ -146,7 +146,7 @@ def test_conditions_follow_the_life_of_the_job():
     assert micros_from_proto(ended.status.conditions[-1].last_transition_at) == SUBMITTED + 9 * SECOND
 
 
-def test_a_failed_condition_says_why():
+def test_a_failed_condition_has_the_reason():
     reason = Reason(code="BackoffLimitExceeded", message="worker-0 failed 4 times", numbers={"failures": 4})
     failed = record_to_proto(record(phase=Phase.TIMED_OUT, reason=reason, finished_at=SUBMITTED + SECOND))
     last = failed.status.conditions[-1]
@@ -158,7 +158,7 @@ def test_a_failed_condition_says_why():
     assert failed.status.reason.numbers["failures"] == 4
 
 
-def test_a_pause_is_dated_by_the_event_that_caused_it():
+def test_a_pause_has_the_time_of_its_event():
     entries = (
         HistoryEntry(at=SUBMITTED + 5 * SECOND, event="JobRestarting", source="status-tracker"),
         HistoryEntry(at=SUBMITTED + 6 * SECOND, event="ReplicasChanged", source="pod-launcher"),
@@ -169,7 +169,7 @@ def test_a_pause_is_dated_by_the_event_that_caused_it():
     assert micros_from_proto(restarting.last_transition_at) == SUBMITTED + 5 * SECOND
 
 
-def test_a_node_tells_what_stands_on_it():
+def test_a_node_has_its_resources_taints_and_replicas():
     node = Node(
         name="n1",
         allocatable=Resources(cpu=4000, gpu=2000),

@@ -30,7 +30,7 @@ def spec(**fields: object) -> job_pb2.JobSpec:
     return message
 
 
-def test_what_is_not_said_has_the_defaults_of_the_proto():
+def test_absent_fields_have_the_defaults_of_the_proto():
     job = job_from_proto(spec())
 
     (worker,) = job.roles
@@ -48,13 +48,13 @@ def test_what_is_not_said_has_the_defaults_of_the_proto():
     assert job.run.success_policy is SuccessPolicy.DEFAULT
 
 
-def test_bounds_that_are_not_said_follow_the_replicas():
+def test_absent_bounds_follow_the_replicas():
     role = job_pb2.Role(name="worker", replicas=4, min=2)
     (worker,) = job_from_proto(job_pb2.JobSpec(name="demo", roles=[role])).roles
     assert (worker.replicas, worker.min, worker.max) == (4, 2, 4)
 
 
-def test_a_zero_that_is_said_is_not_a_default():
+def test_an_explicit_zero_is_not_a_default():
     role = job_pb2.Role(name="worker", replicas=0)
     template = job_pb2.Template(grace=duration_pb2.Duration())
     role.template.CopyFrom(template)
@@ -70,7 +70,7 @@ def test_a_fraction_of_a_second_is_rounded_up():
     assert job_from_proto(spec(run=run)).run.active_deadline_s == 2
 
 
-def test_every_impossible_value_is_reported_with_its_path():
+def test_every_invalid_value_is_reported_with_its_path():
     role = job_pb2.Role(name="worker", restart_policy=77)  # pyright: ignore[reportArgumentType] (unknown)
     role.template.grace.seconds = -5
     role.template.pod.CopyFrom(struct_pb2.Struct(fields={"n": struct_pb2.Value(number_value=float("nan"))}))

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from muster_core.models import Job, JobRecord, Phase, Role, Template
+from muster_rpc.calls import ServerContext
 from muster_rpc.internal.v1 import queries_pb2 as pb
-from muster_rpc.server import ServerContext
 from muster_rpc.v1 import job_service_pb2
 from muster_status_tracker.ports import Progress
 from muster_status_tracker.queries import RecordServicer

@@ -1,0 +1,23 @@
+"""What servicers and clients share about calls: the type of a context, and the mark of a stream that has begun.
+
+A quiet stream that breaks either never began, or began long ago. A client gives up the first after a while, and resumes the second with its
+full patience. So a server sends initial metadata as soon as a stream has begun, before there is anything to send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from grpc import aio
+
+ServerContext = aio.ServicerContext[Any, Any]
+"""The context of a call; the generated signatures have the types of request and response."""
+
+OPEN = (("muster-stream", "open"),)
+"""The initial metadata of a stream that has begun."""
+
+
+def has_begun(metadata: Iterable[tuple[str, str | bytes]] | None) -> bool:
+    """Whether initial metadata are those of a stream that has begun."""
+    return any(entry in OPEN for entry in metadata or ())
