@@ -21,7 +21,7 @@ _COMMIT_POLL_S = 0.01
 _REJECTED = events.JobRejected.__name__
 
 
-class _Waiting(msgspec.Struct):
+class _Validation(msgspec.Struct):
     """A submission whose validation is awaited, with the parts that were heard so far."""
 
     result: asyncio.Future[Validated | events.JobRejected]
@@ -46,7 +46,7 @@ class BusSubmissions:
         self._bus = bus
         self._commits = GroupCommit(bus)
         # By job id: the first job of a document, and the others once the first was heard.
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _Validation] = {}
         self._subscriptions: list[Subscription] = []
         self._subscribing = asyncio.Lock()
 
@@ -140,9 +140,9 @@ class BusSubmissions:
         incoming = await self._bus.last(JOBS_STREAM, job_subject(job_id, event))
         return read_job_event(incoming) if incoming else None
 
-    def _expect(self, job_id: str) -> _Waiting:
+    def _expect(self, job_id: str) -> _Validation:
         if job_id not in self._waiting:
-            self._waiting[job_id] = _Waiting(asyncio.get_running_loop().create_future())
+            self._waiting[job_id] = _Validation(asyncio.get_running_loop().create_future())
         return self._waiting[job_id]
 
     def _hear(self, incoming: Incoming) -> None:

@@ -24,7 +24,7 @@ from muster_gateway.calls import (
     forward_initial_metadata,
 )
 from muster_gateway.explanations import Explainer
-from muster_gateway.replicas import NotAvailable, ReplicaAccess, restart_command
+from muster_gateway.replicas import NotAvailable, ReplicaStreams, restart_command
 from muster_gateway.submissions import Submissions, Submitter
 from muster_rpc.calls import ServerContext
 from muster_rpc.convert import phase_from_proto
@@ -122,7 +122,7 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
         records: queries_pb2_grpc.RecordServiceAsyncStub,
         explainer: Explainer,
         replicas: queries_pb2_grpc.ReplicaServiceAsyncStub,
-        access: ReplicaAccess,
+        access: ReplicaStreams,
     ) -> None:
         self._submitter = submitter
         self._jobs = jobs

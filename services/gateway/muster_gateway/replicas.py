@@ -54,7 +54,7 @@ class ReplicaPort(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class ReplicaAccess:
+class ReplicaStreams:
     """Runs commands in replicas and forwards ports."""
 
     def __init__(self, *, job_of: JobLookup, replicas: queries_pb2_grpc.ReplicaServiceAsyncStub) -> None:

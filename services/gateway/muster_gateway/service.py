@@ -7,7 +7,7 @@ from muster_gateway.bus import BusSubmissions
 from muster_gateway.cluster import ClusterServicer, DefaultsServicer, QueueServicer
 from muster_gateway.explanations import Explainer
 from muster_gateway.jobs import Jobs, JobServicer
-from muster_gateway.replicas import ReplicaAccess
+from muster_gateway.replicas import ReplicaStreams
 from muster_gateway.settings import GatewaySettings
 from muster_gateway.submissions import Submitter
 from muster_rpc.internal.v1 import queries_pb2_grpc
@@ -41,7 +41,7 @@ async def build(settings: GatewaySettings, ctx: Context) -> None:
             records=records,
             explainer=Explainer(pool=pool),
             replicas=replicas,
-            access=ReplicaAccess(job_of=jobs.get, replicas=replicas),
+            access=ReplicaStreams(job_of=jobs.get, replicas=replicas),
         ),
     )
     ctx.add_grpc(

@@ -33,7 +33,7 @@ NONE_APPLIED = Applied()
 """The version before any defaults were applied."""
 
 
-class Superseded(Exception):
+class DefaultsSuperseded(Exception):
     """Another writer applied the next version first: ``applied``, which is current now."""
 
     def __init__(self, applied: Applied) -> None:
@@ -60,18 +60,18 @@ class Defaults(Protocol):
         """Store the version after ``over``.
 
         Raises:
-            Superseded: There is such a version already.
+            DefaultsSuperseded: There is such a version already.
             BusUnavailable: The result is unknown.
         """
         ...
 
 
-class _Stored(msgspec.Struct, frozen=True, kw_only=True):
+class _DefaultsEntry(msgspec.Struct, frozen=True, kw_only=True):
     defaults: PlatformDefaults
     applied_by: str = ""
 
 
-_decoder = msgspec.json.Decoder(_Stored)
+_decoder = msgspec.json.Decoder(_DefaultsEntry)
 
 
 class DefaultsBucket:
@@ -120,11 +120,11 @@ class DefaultsBucket:
 
     async def store(self, defaults: PlatformDefaults, *, by: str, over: int) -> Applied:
         """Store the version after ``over``."""
-        key, value = str(over + 1), msgspec.json.encode(_Stored(defaults=defaults, applied_by=by))
+        key, value = str(over + 1), msgspec.json.encode(_DefaultsEntry(defaults=defaults, applied_by=by))
         try:
             await self._records.put(key, value, expected=0, revive=False)
         except WrongSequence as error:
-            raise Superseded(await self.refresh()) from error
+            raise DefaultsSuperseded(await self.refresh()) from error
         newest = await self.refresh()
         # A later version may have been applied meanwhile: the answer is the version of this call.
         return await self.version(over + 1) or newest

@@ -20,7 +20,7 @@ from muster_rpc.internal.v1 import queries_pb2 as pb
 from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_rpc.v1 import defaults_service_pb2
 from muster_service.logs import fields
-from muster_spec_validator.defaults import Applied, Defaults, Superseded
+from muster_spec_validator.defaults import Applied, Defaults, DefaultsSuperseded
 from muster_spec_validator.validation import read_document, read_spec
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class SpecServicer(queries_pb2_grpc.SpecServiceServicer):
             if request.HasField("expected_revision") and request.expected_revision != before.version:
                 await _abort_superseded(before, context)
             after = await self._apply(parsed.defaults, before, request)
-        except Superseded as superseded:
+        except DefaultsSuperseded as superseded:
             await _abort_superseded(superseded.applied, context)
         except BusUnavailable:
             await _abort_unavailable(context)

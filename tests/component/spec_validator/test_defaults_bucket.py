@@ -1,4 +1,4 @@
-"""The platform's defaults in their bucket, with several copies of spec-validator at it."""
+"""The platform defaults in their bucket, with several instances of spec-validator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from muster_bus import BucketSpec, Bus, Records, provision
 from muster_formats.defaults import CategoryDefaults, PlatformDefaults
-from muster_spec_validator.defaults import NONE_APPLIED, Applied, DefaultsBucket, Superseded
+from muster_spec_validator.defaults import NONE_APPLIED, Applied, DefaultsBucket, DefaultsSuperseded
 
 
 @pytest_asyncio.fixture
@@ -75,7 +75,7 @@ async def test_of_two_concurrent_applications_one_is_superseded(records: Records
     )
 
     (winner,) = [result for result in results if not isinstance(result, BaseException)]
-    (loser,) = [result for result in results if isinstance(result, Superseded)]
+    (loser,) = [result for result in results if isinstance(result, DefaultsSuperseded)]
     assert loser.applied == winner
     assert len(await records.entries()) == 1
 

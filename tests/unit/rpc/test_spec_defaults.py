@@ -1,4 +1,4 @@
-"""What a typed spec means where it says nothing, and what is reported where it says nonsense."""
+"""Typed specs: the defaults of absent fields, and the problems of invalid ones."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Converts between structs of the core and messages of the API by reflection.
 
-A field of a struct maps to the field of the same name in the message. The types decide how: an integer of microseconds is a Timestamp, a
-field ``grace_s`` is a Duration ``grace``, a dictionary of JSON is a Struct, a nested struct has a codec of its own, members of an enum map
-by name. ``Table`` has the exceptions. All of this is resolved once, when a codec is made; what remains for a call is a loop over the fields
-that are set.
+A field of a struct maps to the field of the same name in the message. The types decide how: an integer of microseconds is a
+Timestamp, a field ``grace_s`` is a Duration ``grace``, a dictionary of JSON is a Struct, a nested struct has a codec of its own, members of
+an enum map by name. A ``StructMapping`` has the exceptions. All of this is resolved once, when a codec is made; a call loops over the
+fields that are set.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SpecProblems:
         self.found.append(Problem(code=code, path=path, message=message, found=found, allowed=allowed))
 
 
-class Table(NamedTuple):
+class StructMapping(NamedTuple):
     """The exceptions of one struct.
 
     ``names`` maps fields of the struct to fields of the message, ``omitted`` are fields of the struct that the codec skips. A ``partial``
@@ -110,7 +110,7 @@ class Codec(Generic[StructT, MessageT]):
     """Converts one struct to one message and back."""
 
     def __init__(self, struct: type[StructT], message: type[MessageT], codecs: Codecs) -> None:
-        table = codecs.tables.get(struct, Table())
+        table = codecs.tables.get(struct, StructMapping())
         fields: dict[str, Any] = dict(message.DESCRIPTOR.fields_by_name)
         self._struct, self._message = struct, message
         self._written, self._read = table.written, table.read
@@ -185,7 +185,7 @@ class Codecs:
     """Makes codecs. ``tables`` has the exceptions by struct, ``texts`` the spelling of enums that are text in the core."""
 
     def __init__(
-        self, tables: Mapping[type[msgspec.Struct], Table], texts: Mapping[str, Callable[[str], str]]
+        self, tables: Mapping[type[msgspec.Struct], StructMapping], texts: Mapping[str, Callable[[str], str]]
     ) -> None:
         self.tables = tables
         self.texts = texts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from muster_core.scheduling import Explanation, QueueReport, Remedy, Reservation, remedy_text
-from muster_rpc.convert.codec import Codecs, Table, Values, duration_to_proto, timestamp_to_proto
+from muster_rpc.convert.codec import Codecs, StructMapping, Values, duration_to_proto, timestamp_to_proto
 from muster_rpc.convert.specs import CODECS
 from muster_rpc.v1 import explanation_pb2, queue_service_pb2
 
@@ -19,11 +19,11 @@ def _complete_remedy(remedy: Remedy, values: Values) -> None:
 _codecs = Codecs(
     tables={
         **CODECS.tables,
-        Explanation: Table(
+        Explanation: StructMapping(
             omitted=frozenset({"ahead", "blocked_by", "blocked_since", "reservation", "reserved_since"})
         ),
-        Remedy: Table(omitted=frozenset({"seconds"}), written=_complete_remedy),
-        QueueReport: Table(
+        Remedy: StructMapping(omitted=frozenset({"seconds"}), written=_complete_remedy),
+        QueueReport: StructMapping(
             names={"share": "share_milli", "fair_share": "fair_share_milli", "due": "fair_share"},
             omitted=frozenset({"spec"}),
         ),

@@ -8,7 +8,7 @@ from muster_core.lifecycle.services import address_of
 from muster_core.lifecycle.speed_up import speed_up_of
 from muster_core.models import HistoryEntry, JobRecord, Phase, ReplicaRecord, ReplicaState, replica_name
 from muster_core.models import Progress as ProgressRecord
-from muster_rpc.convert.codec import Codecs, Table, timestamp_to_proto
+from muster_rpc.convert.codec import Codecs, StructMapping, timestamp_to_proto
 from muster_rpc.convert.specs import CODECS, job_to_proto
 from muster_rpc.v1 import job_pb2
 
@@ -20,9 +20,9 @@ _TRACEPARENT_PARTS = 4
 _codecs = Codecs(
     tables={
         **CODECS.tables,
-        JobRecord: Table(partial=True, omitted=frozenset({"replicas", "progress", "history"})),
-        ReplicaRecord: Table(partial=True),
-        ProgressRecord: Table(partial=True),
+        JobRecord: StructMapping(partial=True, omitted=frozenset({"replicas", "progress", "history"})),
+        ReplicaRecord: StructMapping(partial=True),
+        ProgressRecord: StructMapping(partial=True),
     },
     texts=CODECS.texts,
 )

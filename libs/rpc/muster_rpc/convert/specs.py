@@ -24,7 +24,7 @@ from muster_core.models import (
     RestartPolicy,
     Role,
 )
-from muster_rpc.convert.codec import Codecs, SpecProblems, Table, Texts, Values
+from muster_rpc.convert.codec import Codecs, SpecProblems, StructMapping, Texts, Values
 from muster_rpc.v1 import cluster_service_pb2, explanation_pb2, job_pb2, queue_service_pb2
 
 _AMOUNTS = {
@@ -81,15 +81,17 @@ def _read_processes(message: job_pb2.FrameworkOptions, values: Values) -> None:
 
 CODECS = Codecs(
     tables={
-        Resources: Table(names=_AMOUNTS),
-        ResourceLimits: Table(names=_AMOUNTS),
-        Role: Table(read=_read_role, absent={"replicas": 1, "min": None, "max": None}),
-        Job: Table(read=_read_job),
-        FrameworkOptions: Table(
+        Resources: StructMapping(names=_AMOUNTS),
+        ResourceLimits: StructMapping(names=_AMOUNTS),
+        Role: StructMapping(read=_read_role, absent={"replicas": 1, "min": None, "max": None}),
+        Job: StructMapping(read=_read_job),
+        FrameworkOptions: StructMapping(
             omitted=frozenset({"processes"}), written=_write_processes, read=_read_processes
         ),
-        AppliedDefaults: Table(names={"version": "revision"}, absent={"category": Category.EXPERIMENTS}),
-        Node: Table(names={"gpu_memory": "gpu_memory_bytes"}, omitted=frozenset({"pods"})),
+        AppliedDefaults: StructMapping(
+            names={"version": "revision"}, absent={"category": Category.EXPERIMENTS}
+        ),
+        Node: StructMapping(names={"gpu_memory": "gpu_memory_bytes"}, omitted=frozenset({"pods"})),
     },
     texts={"RendezvousBackend": Texts.kebab, "ScalingPolicy": Texts.snake, "ProcessesPer": Texts.snake},
 )
