@@ -96,7 +96,7 @@ async def test_a_command_runs_as_its_replica_does_and_its_exit_code_comes_back(
         assert (out == much.upper(), execution.exit_code) == (True, 0)
 
         for words, code, why in (
-            (["no-such-program"], 127, "there is no program no-such-program"),
+            (["no-such-program"], 127, "command not found: no-such-program"),
             (["/etc/passwd"], 126, "/etc/passwd cannot be run: Permission denied"),
         ):
             async with await muster.exec(job.job_id, words) as execution:
@@ -149,7 +149,7 @@ async def test_what_a_command_has_started_ends_with_the_call_and_with_its_replic
             pids = await first_words(execution, 2)
             await muster.restart(job.job_id, replica="worker-0")
             await said(execution)
-        assert (execution.exit_code, execution.message) == (137, "its replica has ended")
+        assert (execution.exit_code, execution.message) == (137, "the replica has ended")
         await until_gone(pids)
 
 

@@ -72,7 +72,7 @@ async def test_what_is_said_to_help_helps(launch: Launcher, connect: Connect) ->
         assert [(one.resource, one.needed, one.free) for one in said.missing] == [("gpu", 3000, 0)]
         assert said.nearest_miss == "short of 3 GPU: 0 of 3 needed are free, on any node"
         assert said.feasible_when_empty
-        assert said.expected_from.startswith("not known: it starts as soon as it fits")
+        assert said.expected_from.startswith("unknown: the job starts as soon as it fits")
         assert any(
             one.message.startswith("would start now if elastic shrank by 3 workers") for one in said.remedies
         )

@@ -56,7 +56,7 @@ async def connected(muster: AsyncClient, job: Job, port: int = 0) -> AsyncConnec
             try:
                 return await muster.connect(job.job_id, port)
             except Refused as error:
-                assert "it listens on none" in str(error)
+                assert "it listens on no port" in str(error)
                 await asyncio.sleep(0.1)
 
 

@@ -82,7 +82,7 @@ async def test_tenants_wait_in_their_queues_and_a_limit_holds_back_with_the_reas
         second = await submitted(muster, job("second", namespace="vision", replicas=2))
         assert "vision is limited to 3 CPU: 2 in use" in await waits_for(muster, second, "QueueLimit")
         homeless = await submitted(muster, job("homeless", queue="nowhere"))
-        assert "no queue nowhere" in await waits_for(muster, homeless, "NoSuchQueue")
+        assert "queue nowhere does not exist" in await waits_for(muster, homeless, "NoSuchQueue")
         await started(muster, job("other", namespace="speech", replicas=3))
 
         vision, research = await status(muster, "vision"), await status(muster, "research")

@@ -97,7 +97,7 @@ async def test_a_typed_spec_is_held_to_the_same_rules(launch: Launcher, connect:
         spec.roles[0].min = 5
         with pytest.raises(InvalidDocument) as refused:
             await muster.submit(spec, validation_wait_s=PATIENCE_S)
-        assert {problem.path for problem in refused.value.problems} >= {"name"}
+        assert {problem.path for problem in refused.value.problems} >= {"metadata.name"}
         assert len(refused.value.problems) >= 2
 
 
