@@ -125,7 +125,7 @@ async def test_the_command_listens_until_the_job_has_ended(
                     *muster_command, "notes", f"{port}:8888", stderr=-1
                 )
                 _, words = await again.communicate()
-                assert f"port {port} of 127.0.0.1 is in use: give another" in words.decode()
+                assert f"port {port} of 127.0.0.1 is in use: choose another" in words.decode()
 
                 await muster.cancel(job.job_id)
                 _, words = await process.communicate()
