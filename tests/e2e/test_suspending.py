@@ -37,7 +37,9 @@ async def test_a_suspended_job_leaves_its_room_to_others_and_goes_on_when_it_is_
 
     assert done.status.phase == job_pb2.PHASE_SUCCEEDED
     assert suspended.status.phase == job_pb2.PHASE_SUSPENDED
-    assert [one.type for one in suspended.status.conditions if one.status == job_pb2.CONDITION_STATUS_TRUE][-1] == "Suspended"
+    assert [one.type for one in suspended.status.conditions if one.status == job_pb2.CONDITION_STATUS_TRUE][
+        -1
+    ] == "Suspended"
     assert (explained.reason.code, [one.kind for one in explained.remedies]) == (
         "Suspended",
         [explanation_pb2.REMEDY_KIND_RESUME],
