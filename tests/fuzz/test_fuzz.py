@@ -27,7 +27,7 @@ def test_every_document_gets_an_answer(seed: str) -> None:
     assert len(summary["codes"]) > 15
 
 
-def test_what_asks_for_too_much_memory_is_found_out() -> None:
+def test_a_document_above_the_memory_bound_fails() -> None:
     # In a separate process: this one may have freed memory that other tests left.
     ask = f"from fuzz import bounded\nwith bounded():\n    bytearray({BYTES + 1024 * 1024})"
     done = subprocess.run(
@@ -36,14 +36,14 @@ def test_what_asks_for_too_much_memory_is_found_out() -> None:
     assert "MemoryError" in done.stderr
 
 
-def test_what_takes_too_long_is_found_out() -> None:
+def test_a_document_above_the_time_bound_fails() -> None:
     watch()
     with pytest.raises(TooSlow), bounded():
         while True:
             pass
 
 
-def test_a_seed_says_which_document() -> None:
+def test_a_seed_reproduces_its_document() -> None:
     command = [sys.executable, str(RUN), "--replay", "0:157"]
     answers = {subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)}
     assert len(answers) == 1

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from muster_core.models import (
+    ELASTIC_POLICIES,
     AppliedDefaults,
     Build,
     Category,
@@ -87,7 +88,10 @@ _runs = st.builds(
 )
 
 _elastic = st.builds(
-    ElasticPolicy, policy=st.just("") | names, cool_down_s=_seconds, step=st.integers(0, 5_000)
+    ElasticPolicy,
+    policy=st.sampled_from(("", *ELASTIC_POLICIES)),
+    cool_down_s=_seconds,
+    step=st.integers(0, 5_000),
 )
 
 _rendezvous = st.builds(

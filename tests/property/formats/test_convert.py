@@ -1,4 +1,4 @@
-"""What is written in another form reads as the same job, but for what was said to be lost."""
+"""A converted document is read as the same job, except for the reported losses."""
 
 from collections.abc import Iterator
 from typing import cast
@@ -152,7 +152,7 @@ def covers(loss: str, path: str) -> bool:
 @pytest.mark.parametrize("target", TARGETS)
 @settings(max_examples=15, deadline=None, suppress_health_check=SLOW)
 @given(data=st.data())
-def test_what_differs_was_said_to_be_lost(target: str, data: st.DataObject) -> None:
+def test_every_difference_after_conversion_was_reported_as_lost(target: str, data: st.DataObject) -> None:
     kinds = [JobKind.BATCH] * 9 + list(JobKind)
     job = eased(data.draw(jobs(FRAMEWORKS[target], kinds)), data)
     converted = convert([job], target)
@@ -173,7 +173,7 @@ def test_what_differs_was_said_to_be_lost(target: str, data: st.DataObject) -> N
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_job_of_every_framework_can_be_written_in_its_form(target: str) -> None:
+def test_a_job_of_every_framework_can_be_written_in_its_format(target: str) -> None:
     leaders = {"mpijob": ["launcher"], "xgboostjob": ["master"]}
     names = [*leaders.get(target, []), "worker"]
     template, again = Template(image="x"), RestartPolicy.ON_FAILURE

@@ -1,4 +1,4 @@
-"""Whatever is handed in, the answer is jobs or problems."""
+"""Reading any input gives jobs or problems and never raises."""
 
 import random
 from collections.abc import Iterator
@@ -46,25 +46,25 @@ def answered(document: str | bytes) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.text(max_size=200))
-def test_any_text_is_answered(document: str) -> None:
+def test_any_text_is_read(document: str) -> None:
     answered(document)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=200))
-def test_any_bytes_are_answered(document: bytes) -> None:
+def test_any_bytes_are_read(document: bytes) -> None:
     answered(document)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.text(alphabet="ab:-[]{},&*!|>'\"%@`#?~<= \n\t01.", max_size=80))
-def test_anything_that_looks_like_yaml_is_answered(document: str) -> None:
+def test_any_yaml_like_text_is_read(document: str) -> None:
     answered(document)
 
 
 @settings(max_examples=100, deadline=None)
 @given(TREES)
-def test_any_tree_is_answered(tree: Any) -> None:
+def test_any_json_tree_is_read(tree: Any) -> None:
     answered(yaml.safe_dump(tree))
 
 
@@ -75,7 +75,7 @@ def test_any_tree_is_answered(tree: Any) -> None:
     st.integers(0, 10_000),
     st.sampled_from(["replace", "add", "remove", "rename"]),
 )
-def test_a_good_document_with_anything_in_it_is_answered(
+def test_a_valid_document_with_any_value_in_it_is_read(
     document: str, tree: Any, where: int, how: str
 ) -> None:
     root = yaml.safe_load(document)
@@ -96,7 +96,7 @@ def test_a_good_document_with_anything_in_it_is_answered(
 
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(DOCUMENTS), st.integers(0, 2**32))
-def test_a_good_document_with_its_characters_shuffled_is_answered(document: str, seed: int) -> None:
+def test_a_valid_document_with_shuffled_characters_is_read(document: str, seed: int) -> None:
     rng = random.Random(seed)
     characters = list(document)
     for _ in range(rng.randint(1, 5)):

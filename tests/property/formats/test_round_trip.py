@@ -79,7 +79,7 @@ def test_a_document_of_any_format_can_be_written_natively(path: Path) -> None:
     assert told == [replace(job, format="native", warnings=()) for job in jobs]
 
 
-def test_a_share_of_a_gpu_survives_the_native_form() -> None:
+def test_a_share_of_a_gpu_survives_the_native_format() -> None:
     container = {"name": "tensorflow", "image": "x"}
     annotations = {"kubeshare/gpu_request": "0.5", "kubeshare/gpu_limit": "1"}
     template = {

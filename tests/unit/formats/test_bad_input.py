@@ -1,4 +1,4 @@
-"""Bad input of any kind gets problems, soon, and never an exception."""
+"""Bad input of any kind gets problems in bounded time and memory, never an exception."""
 
 import time
 import tracemalloc
@@ -74,7 +74,7 @@ TABLE: dict[str, tuple[str | bytes, str]] = {
 
 
 @pytest.mark.parametrize(("document", "code"), TABLE.values(), ids=TABLE)
-def test_bad_input_is_refused_within_a_second(document: str | bytes, code: str) -> None:
+def test_bad_input_is_rejected_within_a_second(document: str | bytes, code: str) -> None:
     started = time.process_time()
     parsed = parse(document)
     assert time.process_time() - started < 1
@@ -100,7 +100,7 @@ HEAVY = {
 
 
 @pytest.mark.parametrize("document", HEAVY.values(), ids=HEAVY)
-def test_a_heavy_document_is_answered_with_bounded_time_and_memory(document: str) -> None:
+def test_a_heavy_document_is_read_in_bounded_time_and_memory(document: str) -> None:
     started = time.process_time()
     parsed = parse(document)
     spent = time.process_time() - started
@@ -117,13 +117,13 @@ def test_an_alias_bomb_costs_no_memory() -> None:
     assert peak < 16 * 1024 * 1024
 
 
-def test_beyond_a_hundred_problems_it_is_told_that_there_are_more() -> None:
+def test_after_a_hundred_problems_one_says_that_there_are_more() -> None:
     parsed = parse("apiVersion: muster.dev/v1\nkind: Job\n" + "".join(f"k{i}: 1\n" for i in range(300)))
     assert len(parsed.problems) == 101
     assert parsed.problems[-1].code == "TooManyProblems"
 
 
-def test_problems_say_where_they_are() -> None:
+def test_problems_have_source_locations() -> None:
     text = HEAD + "      replicas: two\n      imagee: x\n"
     told = {(p.code, p.path, p.line, p.column) for p in parse(text).problems}
     assert told == {
@@ -132,12 +132,12 @@ def test_problems_say_where_they_are() -> None:
     }
 
 
-def test_a_bad_byte_is_found_where_it_stands() -> None:
+def test_a_bad_byte_is_reported_at_its_location() -> None:
     problem = parse("a: 1\nname: Zoë\n".encode("latin-1")).problems[0]
     assert (problem.line, problem.column, problem.severity) == (2, 9, Severity.ERROR)
 
 
-def test_a_byte_order_mark_and_windows_line_ends_do_no_harm() -> None:
+def test_a_byte_order_mark_and_windows_line_ends_are_accepted() -> None:
     assert parse(b"\xef\xbb\xbf" + HEAD.replace("\n", "\r\n").encode()).problems == ()
 
 

@@ -1,4 +1,4 @@
-"""Kubernetes' Job: which of them are gangs, and what of it is followed."""
+"""Kubernetes' Job: which Jobs are gangs, and which fields are supported."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def role_of(parsed: Parsed) -> Role:
     return role
 
 
-def test_a_job_is_one_role_of_no_framework_and_keeps_what_has_ended() -> None:
+def test_a_job_is_one_role_without_a_framework() -> None:
     read = parsed()
     assert read.problems == ()
     (job,) = read.jobs
@@ -50,7 +50,7 @@ COUNTS: dict[str, tuple[dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize(("spec", "count"), COUNTS.values(), ids=COUNTS)
-def test_a_gang_is_as_large_as_what_runs_at_once(spec: dict[str, Any], count: int) -> None:
+def test_the_gang_is_the_replicas_that_run_at_the_same_time(spec: dict[str, Any], count: int) -> None:
     role = role_of(parsed(**spec))
     assert (role.min, role.replicas, role.max) == (count, count, count)
 
@@ -76,11 +76,11 @@ BAD: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
 
 
 @pytest.mark.parametrize(("said", "expected"), BAD.values(), ids=BAD)
-def test_what_is_wrong_is_told_where_it_is_wrong(said: dict[str, Any], expected: tuple[str, str]) -> None:
+def test_an_error_is_reported_at_its_path(said: dict[str, Any], expected: tuple[str, str]) -> None:
     assert errors(parsed(**said)) == [expected]
 
 
-def test_waves_are_refused_with_what_to_write_instead() -> None:
+def test_completions_in_waves_are_rejected_with_a_fix() -> None:
     (problem,) = parsed(completions=8, parallelism=2).problems
     assert problem.fix == "write parallelism: 8, or submit several Jobs"
 
@@ -94,14 +94,14 @@ POLICIES = {
 
 
 @pytest.mark.parametrize(("said", "policy"), POLICIES.items(), ids=map(str, POLICIES))
-def test_a_pod_that_failed_is_replaced_while_the_limit_lasts(
+def test_failed_pods_are_replaced_within_the_backoff_limit(
     said: tuple[str, int], policy: RestartPolicy
 ) -> None:
     restart, limit = said
     assert role_of(parsed(restart=restart, backoffLimit=limit)).restart_policy is policy
 
 
-def test_an_indexed_job_tells_each_replica_its_index() -> None:
+def test_replicas_of_an_indexed_job_get_their_index() -> None:
     indexed: dict[str, Any] = {"completions": 2, "parallelism": 2, "completionMode": "Indexed"}
     template = role_of(parsed(**indexed)).template
     assert template.env == {"JOB_COMPLETION_INDEX": "$(MUSTER_INDEX)"}
@@ -110,7 +110,7 @@ def test_an_indexed_job_tells_each_replica_its_index() -> None:
     ]
 
 
-def test_a_variable_of_the_same_name_stays_its_author_s() -> None:
+def test_a_variable_of_the_document_is_not_replaced() -> None:
     own = [{"name": "JOB_COMPLETION_INDEX", "value": "7"}]
     template = role_of(parsed(completions=1, completionMode="Indexed", env=own)).template
     assert template.env == {"JOB_COMPLETION_INDEX": "7"}
@@ -128,7 +128,7 @@ def test_a_variable_of_the_same_name_stays_its_author_s() -> None:
     ],
     ids=lambda said: next(iter(said)),
 )
-def test_what_has_no_effect_is_a_warning(said: dict[str, Any]) -> None:
+def test_a_field_without_effect_is_a_warning(said: dict[str, Any]) -> None:
     read = parsed(**said)
     assert [(p.code, p.path) for p in read.problems] == [("Ignored", f"spec.{next(iter(said))}")]
     assert len(read.jobs) == 1

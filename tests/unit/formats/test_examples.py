@@ -1,4 +1,4 @@
-"""The documents that ship with Muster: the good ones are taken, the bad ones refused where they are wrong."""
+"""The examples: good ones have no problems, bad ones the problem that they document."""
 
 from pathlib import Path
 
@@ -36,13 +36,13 @@ BAD = {
 
 
 @pytest.mark.parametrize("path", GOOD, ids=lambda path: path.stem)
-def test_a_good_document_is_taken_without_a_word(path: Path) -> None:
+def test_a_good_example_has_no_problems(path: Path) -> None:
     parsed = parse(path.read_bytes())
     assert len(parsed.jobs) == 1
     assert parsed.problems == ()
 
 
-def test_both_forms_of_the_digits_ask_for_the_same() -> None:
+def test_both_formats_of_the_digits_example_are_the_same_job() -> None:
     tfjob, native = (
         parse((EXAMPLES / "digits" / name).read_text()).jobs[0] for name in ("tfjob.yaml", "job.yaml")
     )
@@ -60,7 +60,7 @@ def test_both_forms_of_the_digits_ask_for_the_same() -> None:
 
 
 @pytest.mark.parametrize(("name", "expected"), BAD.items(), ids=BAD)
-def test_a_bad_document_has_the_one_problem_that_its_first_line_tells(
+def test_a_bad_example_has_the_one_problem_in_its_first_line(
     name: str, expected: tuple[str, str, int]
 ) -> None:
     text = (EXAMPLES / "bad" / f"{name}.yaml").read_text()
@@ -70,5 +70,5 @@ def test_a_bad_document_has_the_one_problem_that_its_first_line_tells(
     assert f"{name}.yaml:{expected[2]}:" in render_problems(parsed.problems, text, f"{name}.yaml")
 
 
-def test_every_bad_document_is_known_here() -> None:
+def test_every_bad_example_is_tested() -> None:
     assert {path.stem for path in (EXAMPLES / "bad").glob("*.yaml")} == set(BAD)

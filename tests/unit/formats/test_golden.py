@@ -14,7 +14,17 @@ from muster_formats import Parsed, parse
 from muster_formats.source import yaml_text
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "formats"
-KINDS = ("tfjob", "pytorchjob", "mpijob", "xgboostjob", "paddlejob", "jaxjob", "mxjob", "batchjob", "trainjob")
+KINDS = (
+    "tfjob",
+    "pytorchjob",
+    "mpijob",
+    "xgboostjob",
+    "paddlejob",
+    "jaxjob",
+    "mxjob",
+    "batchjob",
+    "trainjob",
+)
 SAMPLES = {
     f"{kind}/{path.stem}": path
     for kind in KINDS

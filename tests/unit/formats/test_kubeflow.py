@@ -1,4 +1,4 @@
-"""What the kinds of Kubeflow have in common, and what only one of them says."""
+"""Kubeflow's kinds: what they have in common, and what differs."""
 
 from typing import Any
 
@@ -61,7 +61,7 @@ def torch(count: int | None = 2) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_small_document_of_each_kind_is_taken_without_a_word(kind: str) -> None:
+def test_a_minimal_document_of_each_kind_has_no_problems(kind: str) -> None:
     read = parsed(kind)
     assert read.problems == ()
     job = read.jobs[0]
@@ -246,7 +246,7 @@ BAD: dict[str, tuple[str, dict[str, Any] | None, dict[str, Any], tuple[str, str]
 
 
 @pytest.mark.parametrize(("kind", "types", "spec", "expected"), BAD.values(), ids=BAD)
-def test_what_is_wrong_is_told_where_it_is_wrong(
+def test_an_error_is_reported_at_its_path(
     kind: str, types: dict[str, Any] | None, spec: dict[str, Any], expected: tuple[str, str]
 ) -> None:
     assert errors(parsed(kind, types, **spec)) == [expected]
@@ -262,7 +262,7 @@ BOUNDS: dict[str, tuple[dict[str, int], tuple[int, int, int]]] = {
 
 @pytest.mark.parametrize(("policy", "counts"), BOUNDS.values(), ids=BOUNDS)
 @pytest.mark.parametrize("kind", ["PyTorchJob", "PaddleJob"])
-def test_a_bound_that_is_missing_copies_the_other(
+def test_a_missing_bound_is_the_other_one(
     kind: str, policy: dict[str, int], counts: tuple[int, int, int]
 ) -> None:
     job = job_of(parsed(kind, {"Worker": replica(KINDS[kind][1], 2)}, elasticPolicy=policy))
@@ -271,14 +271,14 @@ def test_a_bound_that_is_missing_copies_the_other(
     assert job.options.rendezvous is not None
 
 
-def test_elastic_workers_that_are_not_counted_are_the_least_that_may_be() -> None:
+def test_elastic_workers_without_a_count_start_with_the_minimum() -> None:
     worker = job_of(
         parsed("PyTorchJob", torch(None), elasticPolicy={"minReplicas": 3, "maxReplicas": 5})
     ).roles[0]
     assert (worker.min, worker.replicas, worker.max) == (3, 3, 5)
 
 
-def test_the_agents_of_an_elastic_job_are_told_what_the_policy_says() -> None:
+def test_the_rendezvous_is_read_from_the_elastic_policy() -> None:
     policy = {
         "rdzvBackend": "etcd",
         "rdzvHost": "etcd",
@@ -308,7 +308,7 @@ def test_a_port_without_its_host_has_no_effect() -> None:
 
 
 @pytest.mark.parametrize("said", ["auto", "cpu", "gpu", "2", 2])
-def test_processes_of_a_replica_are_a_word_or_a_number(said: str | int) -> None:
+def test_processes_of_a_replica_are_a_keyword_or_a_number(said: str | int) -> None:
     assert job_of(parsed("PyTorchJob", nprocPerNode=said)).options.processes == str(said)
 
 
@@ -328,19 +328,19 @@ def test_the_mpi_operator_restarts_its_launcher_and_not_its_workers() -> None:
 
 
 @pytest.mark.parametrize(("said", "codes"), [(False, []), (True, ["Unsupported"])], ids=["false", "true"])
-def test_a_launcher_that_works_too_is_not_taken(said: bool, codes: list[str]) -> None:
+def test_a_launcher_that_also_runs_ranks_is_rejected(said: bool, codes: list[str]) -> None:
     whole = document("MPIJob", version="kubeflow.org/v2beta1", runLauncherAsWorker=said)
     assert [code for code, _ in errors(parse(yaml.safe_dump(whole)))] == codes
 
 
-def test_a_minimum_lowers_the_workers_of_those_who_can_do_with_fewer() -> None:
+def test_min_available_lowers_the_workers_of_some_frameworks() -> None:
     policy = {"schedulingPolicy": {"minAvailable": 2}}
     types = {"Launcher": replica("a"), "Worker": replica("a", 3)}
     worker = job_of(parsed("MPIJob", types, runPolicy=policy)).roles[1]
     assert (worker.min, worker.replicas) == (1, 3)
 
 
-def test_a_minimum_has_no_effect_where_members_wait_for_each_other() -> None:
+def test_min_available_has_no_effect_for_other_frameworks() -> None:
     read = parsed(
         "JAXJob", {"Worker": replica("jax", 3)}, runPolicy={"schedulingPolicy": {"minAvailable": 2}}
     )
@@ -352,7 +352,7 @@ def test_a_minimum_has_no_effect_where_members_wait_for_each_other() -> None:
     assert whole.problems == ()
 
 
-def test_all_that_is_wrong_with_a_job_is_told_at_once() -> None:
+def test_all_errors_of_a_job_are_reported_at_once() -> None:
     read = parsed(
         "PyTorchJob",
         {"Master": replica("pytorch", 3), "Worker": replica("torch", -1, restartPolicy="Sometimes")},

@@ -1,4 +1,4 @@
-"""What this version cannot do is told in the document's own words, where they stand; a typed job is told in the model's."""
+"""Limits of this version and of Kubernetes are reported at the field of the document that exceeds them."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from muster_core.models import (
     Severity,
     Template,
 )
-from muster_formats import Parsed, read_document, read_spec
+from muster_formats import Parsed, kubernetes_limits, read_document, read_spec
 
 CONTAINER = {"name": "tensorflow", "image": "i", "command": ["c"]}
 
@@ -72,7 +72,7 @@ def read(document: dict[str, Any]) -> tuple[Parsed, list[str]]:
     return read_document(text), text.splitlines()
 
 
-def told(document: dict[str, Any]) -> Problem:
+def problems_of(document: dict[str, Any]) -> Problem:
     """The one problem of a document."""
     (problem,) = read(document)[0].problems
     return problem
@@ -89,7 +89,7 @@ HELD = {
 
 
 @pytest.mark.parametrize("document", HELD.values(), ids=HELD)
-def test_a_job_that_is_held_from_the_start_is_taken(document: dict[str, Any]) -> None:
+def test_a_suspended_job_exceeds_no_limit(document: dict[str, Any]) -> None:
     parsed, _ = read(document)
     assert parsed.problems == ()
     assert parsed.jobs[0].run.suspend
@@ -101,7 +101,7 @@ WISHES = {
 
 
 @pytest.mark.parametrize(("document", "path"), WISHES.values(), ids=WISHES)
-def test_a_wish_that_is_not_followed_is_a_warning_at_its_line(document: dict[str, Any], path: str) -> None:
+def test_an_unknown_policy_is_a_warning_at_its_line(document: dict[str, Any], path: str) -> None:
     parsed, lines = read(document)
     (problem,) = parsed.problems
     assert (problem.code, problem.severity, problem.path) == ("Ignored", Severity.WARNING, path)
@@ -110,7 +110,7 @@ def test_a_wish_that_is_not_followed_is_a_warning_at_its_line(document: dict[str
 
 
 @pytest.mark.parametrize("policy", ["marginal_gain", "dragon", "max_min", "none"])
-def test_the_policies_that_are_known_are_followed_in_silence(policy: str) -> None:
+def test_known_policies_have_no_warning(policy: str) -> None:
     assert read(native(elastic={"policy": policy}))[0].problems == ()
 
 
@@ -130,8 +130,8 @@ COMMANDLESS = {
 
 
 @pytest.mark.parametrize(("document", "path"), COMMANDLESS.values(), ids=COMMANDLESS)
-def test_a_replica_that_relies_on_its_image_is_a_warning(document: dict[str, Any], path: str) -> None:
-    problem = told(document)
+def test_a_replica_without_a_command_is_a_warning(document: dict[str, Any], path: str) -> None:
+    problem = problems_of(document)
     assert (problem.code, problem.severity, problem.path) == ("KubernetesOnly", Severity.WARNING, path)
     assert "has no command" in problem.message
 
@@ -141,12 +141,12 @@ def test_an_mpi_worker_needs_no_command() -> None:
     assert read(native(framework="mpi", roles=roles))[0].problems == ()
 
 
-def test_a_command_that_is_wrong_is_not_one_that_is_missing() -> None:
-    assert told(native({"image": "i", "command": 3})).code == "WrongType"
+def test_a_command_with_an_error_is_not_also_missing() -> None:
+    assert problems_of(native({"image": "i", "command": 3})).code == "WrongType"
 
 
-def test_a_framework_that_counts_its_peers_once_is_a_warning_where_it_may_grow() -> None:
-    problem = told(native({"command": ["c"], "max": 3}, framework="jax"))
+def test_an_elastic_job_of_a_fixed_size_framework_is_a_warning() -> None:
+    problem = problems_of(native({"command": ["c"], "max": 3}, framework="jax"))
     assert (problem.code, problem.path, problem.found) == ("Ignored", "spec.roles.worker.max", "1 to 3")
 
 
@@ -177,3 +177,46 @@ def test_limits_of_a_typed_job_have_native_field_paths(job: Job, code: str, path
     assert (problem.code, problem.path) == (code, path)
     warned = problem.severity is Severity.WARNING
     assert [one.warnings for one in parsed.jobs] == ([parsed.problems] if warned else [])
+
+
+JOB = """
+apiVersion: muster.dev/v1
+kind: Job
+metadata: {name: demo}
+spec:
+  roles:
+    worker:
+      %s
+      command: [train]
+      resources: {gpu: %s}
+"""
+BUILT = """
+version: 1
+kind: experiment
+build: {image: base, build_steps: [pip install x]}
+run: {cmd: train}
+"""
+
+
+def kubernetes_errors(document: str) -> list[tuple[int, str]]:
+    parsed = read_document(document, source_name="demo.yaml", limits=kubernetes_limits)
+    return [(one.line, one.message) for one in parsed.problems if one.severity is Severity.ERROR]
+
+
+def test_a_job_that_can_run_as_pods_is_accepted():
+    assert kubernetes_errors(JOB % ("image: train:1", "2")) == []
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (JOB % ("", "1"), (9, "worker has no image, which Kubernetes requires")),
+        (JOB % ("image: train:1", "500m"), (10, "Kubernetes cannot share a GPU")),
+        (BUILT, (4, "Kubernetes cannot build images")),
+    ],
+)
+def test_a_job_that_cannot_run_as_pods_is_rejected_on_kubernetes_only(
+    document: str, expected: tuple[int, str]
+):
+    assert kubernetes_errors(document) == [expected]
+    assert read_document(document, source_name="demo.yaml").jobs

@@ -1,4 +1,4 @@
-"""The native form."""
+"""The native format."""
 
 import pytest
 
@@ -122,7 +122,7 @@ def test_the_shortest_job_is_one_replica() -> None:
     assert job_of(MINIMAL) == Job(name="small", roles=(role,))
 
 
-def test_everything_that_can_be_said_is_understood() -> None:
+def test_every_field_is_read() -> None:
     template = Template(
         image="trainer",
         command=("python", "train.py"),
@@ -227,26 +227,24 @@ def test_everything_that_can_be_said_is_understood() -> None:
         ("replicas: ~", (1, 1, 1)),
     ],
 )
-def test_counts_that_are_not_given_follow_from_those_that_are(
-    said: str, counts: tuple[int, int, int]
-) -> None:
+def test_missing_counts_follow_from_the_given_ones(said: str, counts: tuple[int, int, int]) -> None:
     (worker,) = job_of(MINIMAL + indented(said, 6)).roles
     assert (worker.min, worker.replicas, worker.max) == counts
 
 
-def test_a_role_is_switched_off_by_no_replicas() -> None:
+def test_zero_replicas_switch_a_role_off() -> None:
     off = job_of(MINIMAL + "    master: {replicas: 0}\n").role("master")
     assert off
     assert (off.min, off.replicas, off.max) == (0, 0, 0)
 
 
-def test_the_submission_names_the_namespace_where_the_document_does_not() -> None:
+def test_a_document_without_a_namespace_gets_the_submission_s() -> None:
     assert parse(MINIMAL, namespace="vision").jobs[0].namespace == "vision"
     assert parse(EVERYTHING, namespace="other").jobs[0].namespace == "vision"
     assert parse(MINIMAL).jobs[0].namespace == "default"
 
 
-def test_limits_stand_in_for_requests() -> None:
+def test_limits_are_the_missing_requests() -> None:
     (worker,) = job_of(
         MINIMAL + "      resources: {limits: {cpu: 2, memory: 1Gi}, requests: {cpu: 1}}\n"
     ).roles
@@ -254,7 +252,7 @@ def test_limits_stand_in_for_requests() -> None:
     assert worker.template.limits == Resources(cpu=2000, memory=GI)
 
 
-def test_a_gpu_may_be_called_by_its_kubernetes_name() -> None:
+def test_a_gpu_may_have_its_kubernetes_name() -> None:
     (worker,) = job_of(MINIMAL + "      resources: {nvidia.com/gpu: 2}\n").roles
     assert worker.template.requests == Resources(gpu=2000)
 
@@ -271,7 +269,7 @@ def test_a_role_may_have_a_whole_template() -> None:
     assert template.pod["spec"]["containers"][0]["name"] == "main"
 
 
-def test_a_whole_template_of_tensorflow_meets_at_its_port() -> None:
+def test_a_whole_template_of_tensorflow_gets_its_port() -> None:
     role = "      template: {spec: {containers: [{name: side, image: s}, {name: tensorflow, image: t}]}}\n"
     parsed = parse(
         MINIMAL.replace("spec:\n", "spec:\n  framework: tensorflow\n").replace("      image: trainer\n", role)
@@ -334,7 +332,7 @@ BAD_ROLES = {
 
 
 @pytest.mark.parametrize(("role", "expected"), BAD_ROLES.items(), ids=BAD_ROLES)
-def test_a_bad_role_has_one_problem_where_it_is_wrong(role: str, expected: tuple[str, str]) -> None:
+def test_a_bad_role_has_one_error_at_its_path(role: str, expected: tuple[str, str]) -> None:
     problems = problems_of(role=role)
     assert [(problem.code, problem.path) for problem in problems] == [expected]
     assert problems[0].line > 0
@@ -361,17 +359,17 @@ BAD_SPECS = {
 
 
 @pytest.mark.parametrize(("spec", "expected"), BAD_SPECS.items(), ids=BAD_SPECS)
-def test_a_bad_spec_has_one_problem_where_it_is_wrong(spec: str, expected: tuple[str, str]) -> None:
+def test_a_bad_spec_has_one_error_at_its_path(spec: str, expected: tuple[str, str]) -> None:
     assert [(problem.code, problem.path) for problem in problems_of(spec=spec)] == [expected]
 
 
-def test_a_bound_that_was_not_given_is_called_by_what_it_follows_from() -> None:
+def test_a_missing_bound_is_reported_by_the_field_it_follows_from() -> None:
     (problem,) = problems_of(role="replicas: 2\nmin: 5")
     assert problem.message == "min 5 is above replicas 2"
     assert problem.fix == "raise replicas to 5 or lower min to 2"
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     told = problems_of(
         metadata="lables: {}", spec="priorty: 1", role="replicas: many\nmin: 2\ncomand: [x]\nenv: 3"
     )
@@ -385,24 +383,24 @@ def test_all_problems_are_told_at_once() -> None:
     assert [problem.fix for problem in told[:2]] == ["did you mean labels?", "did you mean priority?"]
 
 
-def test_the_remedy_for_a_command_in_one_text_is_the_list() -> None:
+def test_the_fix_for_a_command_in_one_string_is_the_list() -> None:
     (problem,) = problems_of(role="command: python train.py --name 'a b'")
     assert problem.fix == 'write ["python", "train.py", "--name", "a b"]'
 
 
 @pytest.mark.parametrize("missing", ["metadata", "spec"])
-def test_what_must_be_said_and_is_not_is_told(missing: str) -> None:
+def test_missing_fields_are_reported(missing: str) -> None:
     text = MINIMAL.replace(f"{missing}:", "x-other:")
     assert ("Required", missing) in {(problem.code, problem.path) for problem in parse(text).problems}
 
 
-def test_a_job_without_roles_is_refused() -> None:
+def test_a_job_without_roles_is_rejected() -> None:
     head = MINIMAL.split("  roles:", maxsplit=1)[0]
     assert [p.path for p in parse(f"{head}  queue: q\n").problems] == ["spec.roles"]
     assert [p.path for p in parse(f"{head}  roles: {{}}\n").problems] == ["spec.roles"]
 
 
-def test_names_must_leave_room_for_role_and_index() -> None:
+def test_replica_names_must_not_be_too_long() -> None:
     name = "a" * 55
     (problem,) = parse(MINIMAL.replace("small", name)).problems
     assert (problem.code, problem.path, problem.fix) == (
@@ -412,7 +410,7 @@ def test_names_must_leave_room_for_role_and_index() -> None:
     )
 
 
-def test_what_stands_beside_a_template_replaces_what_it_says() -> None:
+def test_fields_next_to_a_template_override_it() -> None:
     pod = "template: {spec: {containers: [{name: main, image: %s, args: [a]}]}}"
     role = f"      {pod % 'x'}\n      args: [b]\n      overrides:\n"
     overrides = ["image: y", pod % "z", "template: {}\n          image: w"]
@@ -432,7 +430,7 @@ def test_tensorflow_has_at_most_one_chief() -> None:
     assert [p.path for p in parse(text).problems] == ["spec.roles.master", "spec.roles.evaluator.replicas"]
 
 
-def test_parts_are_taken_all_or_none() -> None:
+def test_either_all_parts_are_accepted_or_none() -> None:
     other = MINIMAL.replace("small", "other")
     assert [job.name for job in parse(f"{MINIMAL}---\n{other}").jobs] == ["small", "other"]
     parsed = parse(f"{MINIMAL}---\n{other}      replica: 1\n")
@@ -440,6 +438,6 @@ def test_parts_are_taken_all_or_none() -> None:
     assert [(p.code, p.line) for p in parsed.problems] == [("UnknownField", 20)]
 
 
-def test_two_jobs_of_one_document_do_not_share_a_name() -> None:
+def test_two_jobs_of_one_document_must_not_have_the_same_name() -> None:
     (problem,) = parse(f"{MINIMAL}---\n{MINIMAL}").problems
     assert (problem.code, problem.path, problem.line) == ("Duplicate", "metadata.name", 15)

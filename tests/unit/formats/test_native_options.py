@@ -1,4 +1,4 @@
-"""What the native form says of frameworks and builds."""
+"""Framework options and builds of the native format."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def problems_of(text: str) -> tuple[Problem, ...]:
     return parse(text).problems
 
 
-def test_every_option_is_understood() -> None:
+def test_every_option_is_read() -> None:
     text = (
         TRAINING
         + ROLES
@@ -68,7 +68,7 @@ def test_every_option_is_understood() -> None:
     )
 
 
-def test_the_options_of_tensorflow_are_understood() -> None:
+def test_the_options_of_tensorflow_are_read() -> None:
     options = "  options: {sparseCluster: true, evaluatorInCluster: true, modelDir: /models}\n"
     (job,) = parse(f"{TRAINING}  framework: tensorflow\n{options}{ROLES}").jobs
     assert job.warnings == ()
@@ -88,7 +88,7 @@ def test_the_options_of_tensorflow_are_understood() -> None:
         ("parameters: {a: 1}", "parameters"),
     ],
 )
-def test_an_option_that_the_framework_does_not_know_is_a_warning(option: str, key: str) -> None:
+def test_an_option_of_another_framework_is_a_warning(option: str, key: str) -> None:
     (problem,) = problems_of(f"{TRAINING}  framework: jax\n  options: {{{option}}}\n{ROLES}")
     assert (problem.code, problem.severity) == ("Ignored", Severity.WARNING)
     assert problem.path == f"spec.options.{key}"
@@ -110,7 +110,7 @@ BAD_OPTIONS = {
 
 
 @pytest.mark.parametrize(("option", "expected"), BAD_OPTIONS.items(), ids=BAD_OPTIONS)
-def test_a_bad_option_is_refused_where_it_stands(option: str, expected: tuple[str, str]) -> None:
+def test_a_bad_option_is_rejected_at_its_path(option: str, expected: tuple[str, str]) -> None:
     text = f"{TRAINING}  framework: pytorch\n  options: {{conventions: [polyaxon], {option}}}\n{ROLES}"
     problems = problems_of(text.replace("conventions: [polyaxon], conventions", "conventions"))
     assert [(problem.code, problem.path) for problem in problems] == [expected]
@@ -129,12 +129,12 @@ def test_a_build_without_roles_runs_its_steps_in_a_shell() -> None:
     assert "roles" not in native_text(job)
 
 
-def test_a_build_may_say_how_it_runs() -> None:
+def test_a_build_may_have_roles_of_its_own() -> None:
     (job,) = parse(BUILD + "  roles: {kaniko: {image: kaniko}}\n").jobs
     assert [role.name for role in job.roles] == ["kaniko"]
 
 
-def test_a_job_waits_for_a_build_of_its_document_wherever_it_stands() -> None:
+def test_a_job_waits_for_a_build_before_or_after_it_in_the_document() -> None:
     training = f"{TRAINING}  builtBy: image\n{ROLES}"
     for text in (f"{BUILD}---\n{training}", f"{training}---\n{BUILD}"):
         parsed = parse(text)
@@ -167,19 +167,19 @@ BAD_BUILDS = {
 
 
 @pytest.mark.parametrize(("text", "code", "path"), BAD_BUILDS.values(), ids=BAD_BUILDS)
-def test_a_bad_build_is_refused_where_it_stands(text: str, code: str, path: str) -> None:
+def test_a_bad_build_is_rejected_at_its_path(text: str, code: str, path: str) -> None:
     (problem,) = problems_of(text)
     assert (problem.code, problem.path) == (code, path)
     assert problem.line > 0
     assert problem.fix
 
 
-def test_the_remedy_for_a_build_that_is_not_there_is_the_one_that_is() -> None:
+def test_the_fix_for_an_unknown_build_is_the_known_one() -> None:
     (problem,) = problems_of(f"{BUILD}---\n{TRAINING}  builtBy: imge\n{ROLES}")
     assert problem.fix == "write builtBy: image"
 
 
-def test_a_part_that_cannot_be_read_is_not_said_to_be_missing() -> None:
+def test_a_build_with_errors_is_not_also_missing() -> None:
     broken = BUILD.replace("kind: Job", "kind: Jobb")
     assert [p.code for p in problems_of(f"{broken}---\n{TRAINING}  builtBy: image\n{ROLES}")] == [
         "UnsupportedKind"

@@ -1,4 +1,4 @@
-"""The shape of a NodeAffinity: what the scheduler is given can be read by it."""
+"""Node affinities are checked before the scheduler gets them."""
 
 import json
 
@@ -10,7 +10,7 @@ AFFINITY = "spec.roles.worker.nodeAffinity"
 MUST, PREFER = (f"{sort}DuringSchedulingIgnoredDuringExecution" for sort in ("required", "preferred"))
 
 
-def told(affinity: object) -> list[tuple[str, str]]:
+def problems_of(affinity: object) -> list[tuple[str, str]]:
     document = {
         "apiVersion": "muster.dev/v1",
         "kind": "Job",
@@ -43,8 +43,8 @@ GOOD: dict[str, object] = {
 
 
 @pytest.mark.parametrize("affinity", GOOD.values(), ids=GOOD)
-def test_a_good_affinity_is_taken(affinity: object) -> None:
-    assert told(affinity) == []
+def test_a_valid_affinity_has_no_problems(affinity: object) -> None:
+    assert problems_of(affinity) == []
 
 
 EXPRESSION = f".{MUST}.nodeSelectorTerms[0].matchExpressions[0]"
@@ -72,5 +72,5 @@ BAD: dict[str, tuple[object, tuple[str, str]]] = {
 
 
 @pytest.mark.parametrize(("affinity", "expected"), BAD.values(), ids=BAD)
-def test_a_bad_affinity_is_told_where_it_is_wrong(affinity: object, expected: tuple[str, str]) -> None:
-    assert told(affinity) == [expected]
+def test_an_error_of_an_affinity_is_reported_at_its_path(affinity: object, expected: tuple[str, str]) -> None:
+    assert problems_of(affinity) == [expected]

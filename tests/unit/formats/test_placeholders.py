@@ -1,4 +1,4 @@
-"""Placeholders are filled in, and nothing is worked out."""
+"""Placeholders are replaced by values; expressions are not evaluated."""
 
 from typing import Any
 
@@ -53,11 +53,11 @@ def fill(text: str, known: str = VALUES) -> tuple[Json, list[tuple[str, str]]]:
         ("{a: ['{{ steps }}', 'x{{ name }}'], b: 1}", {"a": [500, "xrelu"], "b": 1}),
     ],
 )
-def test_a_placeholder_is_what_it_names(text: str, expected: Any) -> None:
+def test_a_placeholder_becomes_its_value(text: str, expected: Any) -> None:
     assert fill(text) == (expected, [])
 
 
-def test_what_has_no_placeholder_is_left_alone() -> None:
+def test_text_without_placeholders_is_unchanged() -> None:
     untouched = node("{a: [1, b], c: {d: null}}")
     assert Placeholders(values()).fill(Cursor(untouched, "", Problems())).node is untouched
 
@@ -78,11 +78,11 @@ def test_what_has_no_placeholder_is_left_alone() -> None:
         ("x{% if rate %}y{% endif %}", "Unsupported"),
     ],
 )
-def test_more_than_a_known_name_is_a_problem_and_counts_as_nothing(text: str, code: str) -> None:
+def test_an_expression_is_an_error_and_its_text_counts_as_missing(text: str, code: str) -> None:
     assert fill(f'{{a: "{text}"}}') == ({"a": None}, [(code, "a")])
 
 
-def test_an_unknown_name_is_told_with_those_that_are_known() -> None:
+def test_an_unknown_name_is_reported_with_the_known_ones() -> None:
     problems = Problems()
     Placeholders(values()).fill(Cursor(node("a{{ batch_size }}"), "", problems))
     (problem,) = problems.items
@@ -90,7 +90,7 @@ def test_an_unknown_name_is_told_with_those_that_are_known() -> None:
     assert problem.allowed.startswith("batch-size, convolutions, ")
 
 
-def test_what_is_filled_in_is_bounded_as_a_whole() -> None:
+def test_the_text_that_is_filled_in_is_bounded_as_a_whole() -> None:
     long = "x" * 100_000
     text = " ".join(["{{ long }}"] * (MAX_FILLED // len(long) + 1))
     filled, problems = fill(f"[ok, '{text}']", f"long: {long}")
@@ -98,7 +98,7 @@ def test_what_is_filled_in_is_bounded_as_a_whole() -> None:
     assert problems == [("TooLarge", "[1]")]
 
 
-def test_lists_that_are_named_many_times_are_bounded_too() -> None:
+def test_lists_that_are_filled_in_many_times_are_bounded() -> None:
     many = f"many: [{', '.join(['1'] * 10_000)}]"
     named = ", ".join(["'{{ many }}'"] * 60)
     filled, problems = fill(f"[{named}]", many)
@@ -107,5 +107,5 @@ def test_lists_that_are_named_many_times_are_bounded_too() -> None:
     assert {code for code, _ in problems} == {"TooLarge"}
 
 
-def test_unclosed_braces_are_read_in_one_go() -> None:
+def test_unclosed_braces_are_read_in_linear_time() -> None:
     assert fill(f"'{'{' * 200_000}'")[1] == [("Unsupported", "")]

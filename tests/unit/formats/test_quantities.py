@@ -58,7 +58,7 @@ def test_bytes_are_read_with_every_suffix(text: object, count: int) -> None:
         "1e-999999999", "9" * 65,
     ],
 )  # fmt: skip
-def test_what_is_no_amount_is_refused(text: object) -> None:
+def test_an_invalid_amount_is_rejected(text: object) -> None:
     with pytest.raises(QuantityError):
         parse_bytes(text)
 
@@ -75,19 +75,19 @@ def test_more_than_one_gpu_is_never_a_fraction() -> None:
         parse_gpu("1.5")
 
 
-def test_a_float_is_what_it_looks_like_and_not_its_binary_neighbour() -> None:
+def test_a_float_is_read_as_its_decimal_digits() -> None:
     assert parse_quantity(0.3, 10) == 3
     assert parse_quantity(1.1, 1000) == 1100
 
 
 @pytest.mark.parametrize("milli", [0, 1, 500, 1000, 1500, 2000, MAX_AMOUNT])
-def test_what_is_written_is_read_back(milli: int) -> None:
+def test_a_written_amount_is_read_back(milli: int) -> None:
     assert parse_bytes(format_bytes(milli)) == milli
     assert parse_cpu(format_cpu(milli)) == milli
     assert parse_quantity(format_gpu(milli), 1000) == milli
 
 
-def test_amounts_are_written_shortly() -> None:
+def test_amounts_are_written_in_their_shortest_form() -> None:
     assert [format_cpu(500), format_cpu(2000), format_bytes(268_435_456), format_bytes(1000)] == [
         "500m",
         "2",
@@ -117,7 +117,7 @@ def test_durations_are_seconds(text: object, seconds: int) -> None:
     "text",
     ["", "5", "1.5h", "500ms", "5 m", "1m1h", "-1s", -1, 1.0, True, None, 2**31, "99999999d", "9" * 70 + "s"],
 )
-def test_what_is_no_duration_is_refused(text: object) -> None:
+def test_an_invalid_duration_is_rejected(text: object) -> None:
     with pytest.raises(QuantityError):
         parse_duration(text)
 

@@ -1,4 +1,4 @@
-"""The JSON Schema of the native form."""
+"""The JSON Schema of the native format."""
 
 import importlib.util
 import json
@@ -9,7 +9,7 @@ from muster_formats.native import native_schema
 FOLDER = Path(__file__).parents[3] / "docs" / "schema"
 
 
-def test_the_file_is_current() -> None:
+def test_the_schema_file_of_a_job_is_current() -> None:
     spec = importlib.util.spec_from_file_location("generate", FOLDER / "generate.py")
     assert spec
     assert spec.loader
@@ -20,7 +20,7 @@ def test_the_file_is_current() -> None:
     )
 
 
-def test_it_says_what_the_parser_says() -> None:
+def test_the_schema_agrees_with_the_parser() -> None:
     schema = json.loads(json.dumps(native_schema()))
     role = schema["properties"]["spec"]["properties"]["roles"]["additionalProperties"]
     assert schema["required"] == ["apiVersion", "kind", "metadata", "spec"]

@@ -54,7 +54,7 @@ def good(parsed: Parsed) -> Job:
     return parsed.jobs[0]
 
 
-def told(parsed: Parsed) -> list[tuple[str, str]]:
+def problems_of(parsed: Parsed) -> list[tuple[str, str]]:
     return [(problem.code, problem.path) for problem in parsed.problems]
 
 
@@ -118,7 +118,7 @@ spec:
 """
 
 
-def test_a_job_in_dragon_s_form_with_shares_of_gpus_is_understood_whole() -> None:
+def test_a_job_in_dragon_s_layout_with_gpu_shares_is_read() -> None:
     parsed = parse(SAMPLE)
     assert parsed.problems == ()
     (job,) = parsed.jobs
@@ -173,7 +173,7 @@ def test_a_job_in_dragon_s_form_with_shares_of_gpus_is_understood_whole() -> Non
     )
 
 
-def test_the_template_is_kept_for_kubernetes_with_the_port_that_the_replicas_meet_at() -> None:
+def test_the_raw_template_is_kept_with_the_framework_s_port() -> None:
     pod = parse(SAMPLE).jobs[0].roles[1].template.pod
     assert pod["spec"]["containers"][0]["ports"] == [{"name": "tfjob-port", "containerPort": 2222}]
     assert pod["metadata"]["annotations"]["kubeshare/gpu_mem"] == "3189243904"
@@ -190,19 +190,17 @@ def test_the_template_is_kept_for_kubernetes_with_the_port_that_the_replicas_mee
         ({"schedulingPolicy": {"minAvailable": 2}}, (2, 2, 2)),
     ],
 )
-def test_a_bound_that_is_not_given_is_what_the_workers_start_with(
-    said: dict[str, Any], counts: tuple[int, ...]
-) -> None:
+def test_a_missing_bound_is_the_number_of_workers(said: dict[str, Any], counts: tuple[int, ...]) -> None:
     worker = worker_of(tfjob(said))
     assert (worker.min, worker.replicas, worker.max) == counts
 
 
-def test_workers_that_are_not_counted_are_the_least_that_may_be() -> None:
+def test_workers_without_a_count_start_with_the_minimum() -> None:
     assert worker_of(tfjob({**specs(Worker=replica()), "min-instances": 3, "max-instances": 5})).replicas == 3
     assert worker_of(tfjob(specs(Worker=replica()))).replicas == 1
 
 
-def test_the_gang_s_minimum_leaves_the_workers_what_the_others_do_not_take() -> None:
+def test_min_available_minus_the_other_replicas_is_the_workers_minimum() -> None:
     job = good(tfjob({**specs(PS=replica(2), Worker=replica(4)), "schedulingPolicy": {"minAvailable": 3}}))
     assert job.min_available == 3
     assert [(role.name, role.min, role.replicas) for role in job.roles] == [("ps", 2, 2), ("worker", 1, 4)]
@@ -235,10 +233,10 @@ def test_the_run_policy_is_read_in_either_place(spec: dict[str, Any]) -> None:
 
 def test_the_same_policy_in_both_places_is_a_conflict() -> None:
     parsed = tfjob({"backoffLimit": 1, "runPolicy": {"backoffLimit": 2}})
-    assert told(parsed) == [("Conflict", "spec.runPolicy.backoffLimit")]
+    assert problems_of(parsed) == [("Conflict", "spec.runPolicy.backoffLimit")]
 
 
-def test_pods_are_kept_by_default_unless_the_job_is_written_for_dragon() -> None:
+def test_pods_are_kept_by_default_except_in_dragon_s_layout() -> None:
     assert good(tfjob()).run.clean_pod_policy is CleanPodPolicy.NONE
     assert good(tfjob({"max-instances": 2})).run.clean_pod_policy is CleanPodPolicy.RUNNING
 
@@ -305,13 +303,13 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
 
 
 @pytest.mark.parametrize(("said", "expected"), REFUSED.values(), ids=REFUSED)
-def test_what_is_wrong_is_told_where_it_is_wrong(said: dict[str, Any], expected: tuple[str, str]) -> None:
+def test_an_error_is_reported_at_its_path(said: dict[str, Any], expected: tuple[str, str]) -> None:
     parsed = tfjob(said)
     assert parsed.jobs == ()
     assert [(p.code, p.path) for p in parsed.problems if p.severity is Severity.ERROR] == [expected]
 
 
-def test_a_conflict_of_bounds_is_told_in_the_document_s_own_words() -> None:
+def test_a_conflict_of_bounds_names_the_document_s_fields() -> None:
     (problem,) = tfjob({"max-instances": 1}).problems
     assert problem.message == "Worker.replicas 2 is above max-instances 1"
     assert problem.fix == "lower Worker.replicas to 1 or raise max-instances to 2"
@@ -329,13 +327,13 @@ IDLE: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("said", "path"), IDLE.values(), ids=IDLE)
-def test_what_has_no_effect_is_a_warning_that_the_job_keeps(said: dict[str, Any], path: str) -> None:
+def test_a_field_without_effect_is_a_warning_kept_on_the_job(said: dict[str, Any], path: str) -> None:
     parsed = tfjob(said)
-    assert told(parsed) == [("Ignored", path)]
+    assert problems_of(parsed) == [("Ignored", path)]
     assert parsed.jobs[0].warnings == parsed.problems
 
 
-def test_a_name_is_given_and_not_generated() -> None:
+def test_a_generated_name_is_rejected() -> None:
     (warning,) = tfjob(generateName="a-").problems
     assert (warning.code, warning.path) == ("Ignored", "metadata.generateName")
     problems = tfjob(name=None, generateName="a-").problems
@@ -343,10 +341,10 @@ def test_a_name_is_given_and_not_generated() -> None:
     assert expected in [(problem.code, problem.path, problem.fix) for problem in problems]
 
 
-def test_what_a_server_has_filled_in_has_no_effect() -> None:
+def test_metadata_set_by_a_server_has_no_effect() -> None:
     document = yaml.safe_load(SAMPLE)
     document["metadata"]["uid"] = "x"
     document["status"] = {"conditions": []}
     parsed = parse(yaml.safe_dump(document))
-    assert set(told(parsed)) == {("Ignored", "metadata.uid"), ("Ignored", "status")}
+    assert set(problems_of(parsed)) == {("Ignored", "metadata.uid"), ("Ignored", "status")}
     assert len(parsed.jobs) == 1

@@ -1,4 +1,4 @@
-"""TrainJob: which runtimes are known, and what may stand beside them."""
+"""TrainJob: supported runtimes, and patches of their pods."""
 
 from typing import Any
 
@@ -25,12 +25,12 @@ def parsed(runtime: Any = "torch-distributed", trainer: Any = TRAINER, **spec: A
     return parse(yaml.safe_dump(document))
 
 
-def told(parsed: Parsed, severity: Severity = Severity.ERROR) -> list[tuple[str, str]]:
+def problems_of(parsed: Parsed, severity: Severity = Severity.ERROR) -> list[tuple[str, str]]:
     return [(p.code, p.path) for p in parsed.problems if p.severity is severity]
 
 
 def job_of(parsed: Parsed) -> Job:
-    assert told(parsed) == []
+    assert problems_of(parsed) == []
     return parsed.jobs[0]
 
 
@@ -59,7 +59,7 @@ KNOWN: dict[str, tuple[Any, Framework]] = {
 
 
 @pytest.mark.parametrize(("runtime", "framework"), KNOWN.values(), ids=KNOWN)
-def test_a_runtime_that_is_known_is_a_framework(runtime: Any, framework: Framework) -> None:
+def test_a_supported_runtime_decides_the_framework(runtime: Any, framework: Framework) -> None:
     job = job_of(parsed(runtime))
     assert job.framework is framework
     (role,) = job.roles
@@ -74,7 +74,7 @@ FIXES = {
 
 
 @pytest.mark.parametrize(("name", "fix"), FIXES.items(), ids=FIXES)
-def test_a_runtime_of_a_cluster_is_refused_with_what_to_write_instead(name: str, fix: str) -> None:
+def test_another_runtime_is_rejected_with_a_fix(name: str, fix: str) -> None:
     (problem,) = parsed(name).problems
     assert (problem.code, problem.path, problem.fix) == ("Unsupported", "spec.runtimeRef.name", fix)
 
@@ -87,8 +87,8 @@ def test_a_runtime_of_a_cluster_is_refused_with_what_to_write_instead(name: str,
     ],
     ids=["of a namespace", "of another group"],
 )
-def test_a_namesake_of_a_known_runtime_is_not_it(runtime: dict[str, str]) -> None:
-    assert told(parsed(runtime)) == [("Unsupported", "spec.runtimeRef.name")]
+def test_a_runtime_of_another_kind_with_a_supported_name_is_rejected(runtime: dict[str, str]) -> None:
+    assert problems_of(parsed(runtime)) == [("Unsupported", "spec.runtimeRef.name")]
 
 
 BAD: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
@@ -133,14 +133,14 @@ BAD: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
 
 
 @pytest.mark.parametrize(("said", "expected"), BAD.values(), ids=BAD)
-def test_what_is_wrong_is_told_where_its_author_wrote_it(
+def test_an_error_of_the_generated_template_is_reported_in_the_document(
     said: dict[str, Any], expected: tuple[str, str]
 ) -> None:
-    assert told(parsed(**said)) == [expected]
+    assert problems_of(parsed(**said)) == [expected]
 
 
-def test_a_toleration_that_is_wrong_is_told_deep_in_its_patch() -> None:
-    ((code, path),) = told(
+def test_an_error_of_a_toleration_is_reported_in_its_patch() -> None:
+    ((code, path),) = problems_of(
         parsed(**patch(spec={"tolerations": [{"effect": "NoShedule", "operator": "Exists"}]}))
     )
     assert code == "NotAllowed"
@@ -160,11 +160,11 @@ def test_patches_are_merged_and_later_ones_win() -> None:
 
 def test_a_patch_of_another_job_has_no_effect() -> None:
     read = parsed(**patch("dataset-initializer", spec={"nodeSelector": {"a": "b"}}))
-    assert [code for code, _ in told(read, Severity.WARNING)] == ["Ignored"]
+    assert [code for code, _ in problems_of(read, Severity.WARNING)] == ["Ignored"]
     assert job_of(read).roles[0].template.node_selector == {}
 
 
-def test_labels_of_the_spec_are_the_job_s() -> None:
+def test_labels_of_the_spec_become_the_job_s() -> None:
     assert job_of(parsed(labels={"b": "spec", "c": "spec"})).labels == {
         "a": "metadata",
         "b": "spec",
@@ -173,12 +173,12 @@ def test_labels_of_the_spec_are_the_job_s() -> None:
 
 
 @pytest.mark.parametrize("said", ["auto", 4], ids=str)
-def test_processes_of_a_node_are_a_word_or_a_number(said: str | int) -> None:
+def test_processes_of_a_node_are_a_keyword_or_a_number(said: str | int) -> None:
     assert job_of(parsed(trainer={**TRAINER, "numProcPerNode": said})).options.processes == str(said)
 
 
-def test_what_is_wrong_with_the_runtime_hides_nothing_of_the_trainer() -> None:
-    said = told(parsed("our-own", {**TRAINER, "numNodes": -1, "command": "torchrun"}))
+def test_an_unsupported_runtime_hides_no_error_of_the_trainer() -> None:
+    said = problems_of(parsed("our-own", {**TRAINER, "numNodes": -1, "command": "torchrun"}))
     assert said == [
         ("Unsupported", "spec.runtimeRef.name"),
         ("WrongType", "spec.trainer.command"),
@@ -186,9 +186,9 @@ def test_what_is_wrong_with_the_runtime_hides_nothing_of_the_trainer() -> None:
     ]
 
 
-def test_what_is_wrong_with_the_runtime_hides_nothing_of_the_name() -> None:
+def test_an_unsupported_runtime_hides_no_error_of_the_name() -> None:
     document = "{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, metadata: {name: A}, spec: {runtimeRef: {name: b}}}"
-    assert told(parse(document)) == [
+    assert problems_of(parse(document)) == [
         ("BadName", "metadata.name"),
         ("Required", "spec.trainer"),
         ("Unsupported", "spec.runtimeRef.name"),

@@ -1,4 +1,4 @@
-"""Applying defaults: once is enough, and nothing that is said is touched."""
+"""Applying platform defaults is idempotent and changes only empty fields."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,13 +60,13 @@ def templates(job: Job) -> list[Template]:
 
 
 @given(JOBS, DEFAULTS)
-def test_applied_again_they_change_nothing(job: Job, defaults: PlatformDefaults) -> None:
+def test_applying_defaults_again_changes_nothing(job: Job, defaults: PlatformDefaults) -> None:
     once = apply_defaults(job, defaults, 5)
     assert apply_defaults(once, defaults, 5) == once
 
 
 @given(JOBS, DEFAULTS)
-def test_a_field_is_what_the_job_says_or_else_the_default(job: Job, defaults: PlatformDefaults) -> None:
+def test_a_field_is_the_job_s_own_or_else_the_default(job: Job, defaults: PlatformDefaults) -> None:
     own = defaults.of(category_of(job))
     after = apply_defaults(job, defaults, 5)
     for before, now in zip(templates(job), templates(after), strict=True):
@@ -75,9 +75,7 @@ def test_a_field_is_what_the_job_says_or_else_the_default(job: Job, defaults: Pl
 
 
 @given(JOBS, DEFAULTS)
-def test_what_was_filled_in_is_said_and_nothing_else_has_changed(
-    job: Job, defaults: PlatformDefaults
-) -> None:
+def test_replaced_fields_are_recorded_and_nothing_else_changes(job: Job, defaults: PlatformDefaults) -> None:
     after = apply_defaults(job, defaults, 5)
     changed = sum(
         getattr(before, field) != getattr(now, field)
@@ -91,6 +89,6 @@ def test_what_was_filled_in_is_said_and_nothing_else_has_changed(
 
 
 @given(DEFAULTS)
-def test_their_native_text_says_the_same(defaults: PlatformDefaults) -> None:
+def test_defaults_written_natively_are_read_back(defaults: PlatformDefaults) -> None:
     parsed = parse_defaults(defaults_text(defaults))
     assert (parsed.defaults, parsed.problems) == (defaults, ())

@@ -1,4 +1,4 @@
-"""What a job looks like in another form, and what is said of what the form cannot say."""
+"""Jobs written in other formats, and the losses that are reported."""
 
 from typing import Any
 
@@ -52,21 +52,21 @@ def written(job: Job, target: str) -> dict[str, Any]:
     return yaml.safe_load(converted.text)
 
 
-def told(losses: tuple[Problem, ...], severity: Severity) -> set[str]:
+def problems_of(losses: tuple[Problem, ...], severity: Severity) -> set[str]:
     return {loss.path for loss in losses if loss.severity is severity}
 
 
-def refusals(job: Job, target: str) -> set[str]:
+def errors(job: Job, target: str) -> set[str]:
     converted = convert([job], target)
     assert converted.text == ""
     assert all(loss.code == "NotConvertible" for loss in converted.losses if loss.severity is Severity.ERROR)
-    return told(converted.losses, Severity.ERROR)
+    return problems_of(converted.losses, Severity.ERROR)
 
 
 def warnings(job: Job, target: str) -> set[str]:
     converted = convert([job], target)
     assert {loss.code for loss in converted.losses} <= {"Lossy"}
-    return told(converted.losses, Severity.WARNING)
+    return problems_of(converted.losses, Severity.WARNING)
 
 
 CONTAINER: dict[str, Any] = {
@@ -109,7 +109,7 @@ def test_workers_that_grow_are_written_in_dragons_layout() -> None:
     assert "runPolicy" not in spec
 
 
-def test_a_lower_floor_is_the_gangs_minimum() -> None:
+def test_a_lower_worker_minimum_is_written_as_min_available() -> None:
     job = replace(TENSORFLOW, roles=(replace(WORKER, min=1),))
     spec = written(job, "tfjob")["spec"]
     assert spec["runPolicy"]["schedulingPolicy"] == {"minAvailable": 1}
@@ -135,7 +135,7 @@ def test_a_share_of_a_gpu_is_written_as_kubeshare_s_annotations() -> None:
         "kubeshare/gpu_limit": "1.0",
         "kubeshare/gpu_mem": "1024",
     }
-    assert refusals(replace(PLAIN, roles=job.roles), "batchjob") == {"spec.roles.worker.resources"}
+    assert errors(replace(PLAIN, roles=job.roles), "batchjob") == {"spec.roles.worker.resources"}
 
 
 def test_an_elastic_pytorch_job_has_an_elastic_policy() -> None:
@@ -157,21 +157,21 @@ def test_an_elastic_pytorch_job_has_an_elastic_policy() -> None:
     }
 
 
-def test_a_horovod_job_is_an_mpijob_that_is_said_to_be_less() -> None:
+def test_a_horovod_job_is_written_as_an_mpijob_with_a_loss() -> None:
     launcher = replace(WORKER, name="launcher", replicas=1, min=1, max=1)
     job = Job(name="a", framework=Framework.HOROVOD, roles=(launcher, WORKER))
     assert warnings(job, "mpijob") == {"spec.framework"}
     assert written(job, "mpijob")["spec"]["slotsPerWorker"] == 2
 
 
-def test_a_plain_job_is_a_kubernetes_job_whose_replicas_all_run_at_once() -> None:
+def test_a_plain_job_is_written_as_a_parallel_kubernetes_job() -> None:
     spec = written(PLAIN, "batchjob")["spec"]
     assert (spec["completions"], spec["parallelism"], spec["backoffLimit"]) == (2, 2, 3)
     assert spec["template"]["spec"]["restartPolicy"] == "OnFailure"
     assert "completionMode" not in spec
 
 
-def test_an_indexed_job_stays_one() -> None:
+def test_an_indexed_job_stays_indexed() -> None:
     container = "{name: a, image: b, env: [{name: X, value: y}]}"
     text = (
         "apiVersion: batch/v1\nkind: Job\nmetadata: {name: a}\nspec:\n  completions: 2\n  parallelism: 2\n"
@@ -183,7 +183,7 @@ def test_an_indexed_job_stays_one() -> None:
     assert spec["template"]["spec"]["containers"][0]["env"] == [{"name": "X", "value": "y"}]
 
 
-def test_a_trainjob_has_a_trainer_and_what_differs_in_its_pods() -> None:
+def test_a_trainjob_has_a_trainer_and_overrides_of_its_pods() -> None:
     job = Job(name="a", framework=Framework.PYTORCH, roles=(WORKER,), run=RunPolicy(backoff_limit=6))
     spec = written(job, "trainjob")["spec"]
     assert spec == {
@@ -204,7 +204,7 @@ def test_a_trainjob_has_a_trainer_and_what_differs_in_its_pods() -> None:
     }
 
 
-def test_a_template_is_written_as_it_was_but_for_what_replaces_it() -> None:
+def test_a_raw_template_is_written_with_only_the_replaced_fields_changed() -> None:
     text = """
 apiVersion: muster.dev/v1
 kind: Job
@@ -293,13 +293,11 @@ GRAVE: dict[str, tuple[Job, str, set[str]]] = {
 
 
 @pytest.mark.parametrize(("job", "target", "paths"), GRAVE.values(), ids=GRAVE)
-def test_what_a_job_would_mean_something_else_without_is_refused(
-    job: Job, target: str, paths: set[str]
-) -> None:
-    assert refusals(job, target) == paths
+def test_losing_an_essential_detail_is_an_error(job: Job, target: str, paths: set[str]) -> None:
+    assert errors(job, target) == paths
 
 
-def test_details_that_are_lost_are_told() -> None:
+def test_lost_details_are_warnings() -> None:
     job = replace(
         TENSORFLOW,
         category=Category.JOBS,
@@ -330,7 +328,7 @@ def test_details_that_are_lost_are_told() -> None:
     assert convert([job], "native").losses == ()
 
 
-def test_several_jobs_are_parts_of_one_document_and_losses_say_of_which() -> None:
+def test_several_jobs_are_parts_of_one_document_and_losses_name_theirs() -> None:
     other = replace(TENSORFLOW, name="other", priority=1)
     converted = convert([TENSORFLOW, other], "tfjob")
     assert [job.name for job in parse(converted.text).jobs] == ["tf", "other"]
@@ -338,7 +336,7 @@ def test_several_jobs_are_parts_of_one_document_and_losses_say_of_which() -> Non
     assert loss.message.startswith("other: spec.priority is lost")
 
 
-def test_one_job_that_cannot_be_written_is_enough_for_none() -> None:
+def test_if_one_job_cannot_be_written_none_is() -> None:
     converted = convert([TENSORFLOW, PLAIN], "tfjob")
     assert converted.rejected
     assert converted.text == ""
@@ -355,7 +353,7 @@ def test_a_build_and_the_job_that_waits_for_it_stay_one_native_document() -> Non
     assert parse(convert([build, job], "native").text).jobs == (build, job)
 
 
-def test_the_targets_are_called_as_their_formats() -> None:
+def test_the_targets_have_the_names_of_their_formats() -> None:
     assert TARGETS.keys() <= {known.name for known in all_formats()}
     with pytest.raises(KeyError):
         convert([PLAIN], "cronjob")

@@ -1,4 +1,4 @@
-"""Problems as people read them."""
+"""Problems rendered for a terminal."""
 
 from muster_core.models import Problem, Severity
 from muster_formats import parse, render_problems
@@ -6,7 +6,7 @@ from muster_formats import parse, render_problems
 TEXT = "apiVersion: muster.dev/v1\nkind: Job\nmetadata: {name: a}\nspec:\n  roles:\n    worker:\n      image: x\n      replica: 2\n"
 
 
-def test_a_problem_shows_its_line_a_caret_and_the_remedy() -> None:
+def test_a_problem_shows_its_line_a_caret_and_the_fix() -> None:
     told = render_problems(parse(TEXT).problems, TEXT, "job.yaml", colour=False)
     first, quoted, caret, at, allowed, fix = told.splitlines()
     assert first == "job.yaml:8:7: error[UnknownField] worker has no field replica"
@@ -17,13 +17,13 @@ def test_a_problem_shows_its_line_a_caret_and_the_remedy() -> None:
     assert fix == "  fix: did you mean replicas?"
 
 
-def test_colours_are_used_where_they_are_wanted() -> None:
+def test_colours_are_used_on_request() -> None:
     problems = parse(TEXT).problems
     assert "\x1b[" in render_problems(problems, TEXT, "job.yaml", colour=True)
     assert "\x1b[" not in render_problems(problems, TEXT, "job.yaml", colour=False)
 
 
-def test_a_problem_without_a_line_has_none() -> None:
+def test_a_problem_without_a_line_quotes_none() -> None:
     problem = Problem(
         code="Conflict", path="roles[0].min", message="min 3 is above max 2", severity=Severity.WARNING
     )
@@ -33,7 +33,7 @@ def test_a_problem_without_a_line_has_none() -> None:
     )
 
 
-def test_nothing_wrong_is_no_text() -> None:
+def test_no_problems_give_no_text() -> None:
     assert render_problems((), TEXT, "job.yaml") == ""
 
 
@@ -45,6 +45,6 @@ def test_a_long_line_is_quoted_around_its_caret() -> None:
     assert quoted[caret.index("^")] == "7"
 
 
-def test_what_stands_in_a_document_cannot_reach_the_terminal_as_control_characters() -> None:
+def test_control_characters_of_a_document_are_escaped() -> None:
     text = 'apiVersion: muster.dev/v1\nkind: Job\nmetadata: {"\\e[31mname": a}\n'
     assert "\x1b" not in render_problems(parse(text).problems, text, "job\x1b.yaml")

@@ -1,4 +1,4 @@
-"""Documents of queues: what they mean, what is wrong with them and where, and that what is written is read as the same."""
+"""Documents of queues: fields, errors with source locations, writing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from muster_formats.queues import (
     to_native_queue,
 )
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 HEAD = "apiVersion: muster.dev/v1\nkind: Queue\n"
 
 
@@ -37,7 +37,7 @@ def one(spec: str, name: str = "a") -> str:
     return f"{HEAD}metadata: {{name: {name}}}\nspec: {spec}\n"
 
 
-def told(problem: Problem) -> tuple[str, int, str]:
+def problems_of(problem: Problem) -> tuple[str, int, str]:
     return problem.code, problem.line, problem.path
 
 
@@ -86,7 +86,7 @@ spec:
     )
 
 
-def test_a_name_is_enough() -> None:
+def test_a_queue_needs_only_a_name() -> None:
     assert parse_queues(f"{HEAD}metadata: {{name: a}}").queues == (QueueSpec(name="a"),)
 
 
@@ -112,14 +112,14 @@ def test_a_name_is_enough() -> None:
         (one("{guaranteed: {gpu: 4}, limit: {gpu: 2}}"), ["AboveLimit"]),
     ],
 )
-def test_what_is_wrong_is_said(document: str, problems: list[str]) -> None:
+def test_an_error_is_reported_with_its_path(document: str, problems: list[str]) -> None:
     parsed = parse_queues(document)
 
     assert [problem.code for problem in parsed.problems][: len(problems)] == problems
     assert not parsed.queues
 
 
-def test_what_is_wrong_with_the_tree_is_said_at_its_line() -> None:
+def test_an_error_of_the_queue_tree_is_reported_at_its_line() -> None:
     parsed = parse_queues(
         one("\n  guaranteed:\n    gpu: 2", "top")
         + "---\n"
@@ -127,22 +127,22 @@ def test_what_is_wrong_with_the_tree_is_said_at_its_line() -> None:
     )
 
     (problem,) = parsed.problems
-    assert told(problem) == ("Overcommitted", 6, "spec.guaranteed.gpu")
+    assert problems_of(problem) == ("Overcommitted", 6, "spec.guaranteed.gpu")
     assert problem.message == "queue top: its children are guaranteed 3 GPU, and the queue itself 2"
     assert problem.fix
 
 
-def test_a_parent_may_be_there_already() -> None:
+def test_a_parent_may_be_outside_of_the_text() -> None:
     parsed = parse_queues(one("\n  weight: 2\n  parent: elsewhere"))
 
     assert parsed.queues
     (found,) = parsed.located(
         [Problem(code="UnknownParent", path="a.parent", message="there is no queue elsewhere")]
     )
-    assert told(found) == ("UnknownParent", 6, "spec.parent")
+    assert problems_of(found) == ("UnknownParent", 6, "spec.parent")
 
 
-def test_a_problem_of_another_queue_stays_where_it_is() -> None:
+def test_a_problem_of_a_queue_outside_of_the_text_is_not_located() -> None:
     problem = Problem(code="Overcommitted", path="other.guaranteed.gpu", message="too much")
 
     assert parse_queues(one("{}")).located([problem]) == (problem,)
@@ -163,7 +163,7 @@ def test_a_guarantee_of_zero_is_warned_about() -> None:
     ]
 
 
-def test_queues_are_told_from_other_documents() -> None:
+def test_documents_of_queues_are_detected() -> None:
     assert holds_queues(one("{}"))
     assert holds_queues("kind: Defaults\n---\nkind: Queue")
     assert holds_queues(json.dumps([{"kind": "Queue"}]))
@@ -204,19 +204,19 @@ specs = st.builds(
 
 
 @given(specs)
-def test_what_is_written_is_read_as_the_same(spec: QueueSpec) -> None:
+def test_written_queues_are_read_back(spec: QueueSpec) -> None:
     assert parse_queues(queues_text([spec])).queues == (spec,)
     assert parse_queues(json.dumps([{**to_native_queue(spec), "status": {"running": 3}}])).queues == (spec,)
 
 
-def test_the_example_is_taken() -> None:
+def test_the_example_has_no_errors() -> None:
     parsed = parse_queues((ROOT / "examples" / "queues" / "queues.yaml").read_bytes())
 
     assert [spec.name for spec in parsed.queues] == ["research", "vision", "speech", "sweeps"]
     assert not parsed.problems
 
 
-def test_the_schema_is_current_and_says_what_the_reader_says() -> None:
+def test_the_schema_is_current_and_agrees_with_the_reader() -> None:
     folder = ROOT / "docs" / "schema"
     made = importlib.util.spec_from_file_location("generate", folder / "generate.py")
     assert made
@@ -234,5 +234,5 @@ def test_the_schema_is_current_and_says_what_the_reader_says() -> None:
     }
 
 
-def test_documents_know_the_policies_that_there_are() -> None:
+def test_the_documented_elastic_policies_are_those_of_the_core() -> None:
     assert tuple(word.value for word in ElasticPolicyName) == ELASTIC_POLICIES

@@ -1,4 +1,4 @@
-"""Kubernetes PodTemplateSpecs: what is counted, what bounds the placement, what is told."""
+"""Kubernetes PodTemplateSpecs: resources, placement constraints, warnings and errors."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def template_of(parsed: Parsed) -> Template:
     return parsed.jobs[0].roles[0].template
 
 
-def told(parsed: Parsed, severity: Severity = Severity.ERROR) -> list[tuple[str, str]]:
+def problems_of(parsed: Parsed, severity: Severity = Severity.ERROR) -> list[tuple[str, str]]:
     return [
         (p.code, p.path.removeprefix(BASE).lstrip(".")) for p in parsed.problems if p.severity is severity
     ]
@@ -47,7 +47,7 @@ def container(
     return {"name": name, "image": "x", "resources": resources, **more}
 
 
-def test_requests_are_added_over_containers_and_limits_stand_in() -> None:
+def test_requests_of_containers_are_added_and_default_to_limits() -> None:
     spec = {
         "containers": [
             container(requests={"cpu": 1}, limits={"cpu": 2, "memory": "64Mi"}),
@@ -58,14 +58,14 @@ def test_requests_are_added_over_containers_and_limits_stand_in() -> None:
     assert template.requests == Resources(cpu=1250, memory=64 * MI)
 
 
-def test_a_limit_holds_for_the_pod_where_every_container_has_one() -> None:
+def test_a_pod_has_a_limit_only_if_every_container_has_one() -> None:
     spec = {
         "containers": [container(limits={"cpu": 2, "memory": "64Mi"}), container("side", limits={"cpu": 1})]
     }
     assert template_of(parsed_of(spec)).limits == Resources(cpu=3000)
 
 
-def test_the_largest_init_container_counts_beside_the_sidecars_before_it() -> None:
+def test_the_largest_init_container_counts_with_the_sidecars_before_it() -> None:
     spec = {
         "containers": [container(requests={"cpu": 1, "memory": "10Mi"})],
         "initContainers": [
@@ -78,7 +78,7 @@ def test_the_largest_init_container_counts_beside_the_sidecars_before_it() -> No
     assert template_of(parsed_of(spec)).requests == Resources(cpu=3600, memory=100 * MI)
 
 
-def test_sidecars_run_beside_the_containers() -> None:
+def test_sidecars_are_added_to_the_containers() -> None:
     spec = {
         "containers": [container(requests={"cpu": 1})],
         "initContainers": [container("sidecar", requests={"cpu": "500m"}, restartPolicy="Always")],
@@ -86,7 +86,7 @@ def test_sidecars_run_beside_the_containers() -> None:
     assert template_of(parsed_of(spec)).requests == Resources(cpu=1500)
 
 
-def test_what_the_pod_states_as_a_whole_counts_alone() -> None:
+def test_resources_of_the_pod_replace_those_of_its_containers() -> None:
     spec = {
         "containers": [container(requests={"cpu": 1, "memory": "1Mi"})],
         "resources": {"requests": {"cpu": 4}},
@@ -107,7 +107,7 @@ def test_gpus_and_other_extended_resources_are_counted() -> None:
     )
 
 
-def test_what_bounds_the_placement_is_read() -> None:
+def test_placement_constraints_are_read() -> None:
     affinity = {
         "preferredDuringSchedulingIgnoredDuringExecution": [
             {"weight": 5, "preference": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}
@@ -145,9 +145,9 @@ DROPPED = {
 
 
 @pytest.mark.parametrize(("key", "value"), DROPPED.items(), ids=DROPPED)
-def test_what_muster_decides_is_dropped_with_a_warning(key: str, value: object) -> None:
+def test_fields_that_muster_decides_are_removed_with_a_warning(key: str, value: object) -> None:
     parsed = parsed_of({"containers": [container()], key: value})
-    assert told(parsed, Severity.WARNING) == [("Ignored", f"spec.{key}")]
+    assert problems_of(parsed, Severity.WARNING) == [("Ignored", f"spec.{key}")]
     assert key not in template_of(parsed).pod["spec"]
 
 
@@ -160,11 +160,13 @@ IDLE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(("path", "said"), IDLE.items(), ids=IDLE)
-def test_what_has_no_effect_is_a_warning(path: str, said: dict[str, Any]) -> None:
-    assert told(parsed_of({"containers": [container()], **said}), Severity.WARNING) == [("Ignored", path)]
+def test_a_field_without_effect_is_a_warning(path: str, said: dict[str, Any]) -> None:
+    assert problems_of(parsed_of({"containers": [container()], **said}), Severity.WARNING) == [
+        ("Ignored", path)
+    ]
 
 
-def test_what_only_kubernetes_can_do_is_one_warning_and_kept() -> None:
+def test_kubernetes_only_fields_are_kept_with_one_warning() -> None:
     spec = {
         "containers": [
             container(
@@ -254,8 +256,8 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
 
 
 @pytest.mark.parametrize(("spec", "expected"), REFUSED.values(), ids=REFUSED)
-def test_what_is_wrong_is_told_where_it_is_wrong(spec: dict[str, Any], expected: tuple[str, str]) -> None:
-    assert told(parsed_of(spec)) == [expected]
+def test_an_error_is_reported_at_its_path(spec: dict[str, Any], expected: tuple[str, str]) -> None:
+    assert problems_of(parsed_of(spec)) == [expected]
 
 
 TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
@@ -264,7 +266,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def test_who_stands_beside_whom_is_taken_and_kept_for_placement() -> None:
+def test_pod_affinity_is_kept_for_placement() -> None:
     affinity = {
         "podAffinity": {REQUIRED: [TERM], PREFERRED: [{"weight": 1, "podAffinityTerm": TERM}]},
         "podAntiAffinity": {REQUIRED: [{**TERM, "namespaceSelector": {}}]},
@@ -298,11 +300,11 @@ NOT_FOLLOWED: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
 
 
 @pytest.mark.parametrize(("term", "expected"), NOT_FOLLOWED.values(), ids=NOT_FOLLOWED)
-def test_a_rule_about_peers_that_cannot_be_followed_is_refused_at_its_line(
+def test_an_unsupported_pod_affinity_is_rejected_at_its_line(
     term: dict[str, Any], expected: tuple[str, str]
 ) -> None:
     spec = {"containers": [container()], "affinity": {"podAffinity": {REQUIRED: [term]}}}
-    assert told(parsed_of(spec)) == [expected]
+    assert problems_of(parsed_of(spec)) == [expected]
 
 
 BAD_SPREADS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
@@ -319,11 +321,11 @@ BAD_SPREADS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
 
 
 @pytest.mark.parametrize(("constraint", "expected"), BAD_SPREADS.values(), ids=BAD_SPREADS)
-def test_a_spread_that_cannot_be_followed_is_refused_at_its_line(
+def test_an_unsupported_topology_spread_is_rejected_at_its_line(
     constraint: dict[str, Any], expected: tuple[str, str]
 ) -> None:
     spec = {"containers": [container()], "topologySpreadConstraints": [constraint]}
-    assert told(parsed_of(spec)) == [expected]
+    assert problems_of(parsed_of(spec)) == [expected]
 
 
 SWITCH = {"DRAGON_KUBESHARE": "true"}
@@ -333,7 +335,7 @@ def shared(**annotations: str) -> dict[str, Any]:
     return {"annotations": {f"kubeshare/{key}": value for key, value in annotations.items()}}
 
 
-def test_a_share_of_a_gpu_is_asked_for_by_annotations() -> None:
+def test_annotations_request_a_share_of_a_gpu() -> None:
     metadata = shared(gpu_request="0.5", gpu_limit="1.0", gpu_mem="1073741824")
     template = template_of(parsed_of({"containers": [container()]}, metadata, SWITCH))
     assert template.requests == Resources(gpu=500, gpu_memory=2**30)
@@ -347,7 +349,9 @@ def test_a_share_without_a_request_is_the_limit() -> None:
 
 def test_a_share_without_the_job_s_annotation_has_no_effect() -> None:
     parsed = parsed_of({"containers": [container()]}, shared(gpu_request="0.5"))
-    assert told(parsed, Severity.WARNING) == [("Ignored", "metadata.annotations.kubeshare/gpu_request")]
+    assert problems_of(parsed, Severity.WARNING) == [
+        ("Ignored", "metadata.annotations.kubeshare/gpu_request")
+    ]
     assert template_of(parsed).requests == Resources()
 
 
@@ -360,14 +364,15 @@ BAD_SHARES: dict[str, tuple[dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize(("annotations", "code"), BAD_SHARES.values(), ids=BAD_SHARES)
-def test_a_bad_share_is_refused(annotations: dict[str, str], code: str) -> None:
+def test_a_bad_share_is_rejected(annotations: dict[str, str], code: str) -> None:
     assert [
-        code for code, _ in told(parsed_of({"containers": [container()]}, shared(**annotations), SWITCH))
+        code
+        for code, _ in problems_of(parsed_of({"containers": [container()]}, shared(**annotations), SWITCH))
     ] == [code]
 
 
 def test_a_share_and_whole_gpus_exclude_each_other() -> None:
     spec = {"containers": [container(limits={"nvidia.com/gpu": 1})]}
-    assert told(parsed_of(spec, shared(gpu_request="0.5", gpu_limit="1"), SWITCH)) == [
+    assert problems_of(parsed_of(spec, shared(gpu_request="0.5", gpu_limit="1"), SWITCH)) == [
         ("Conflict", "spec.containers")
     ]

@@ -1,4 +1,4 @@
-"""The platform's defaults as Polyaxon writes them and as Muster does."""
+"""Platform defaults are read from Polyaxon's configuration and from native documents."""
 
 import importlib.util
 import json
@@ -18,7 +18,7 @@ from muster_formats.defaults import (
     to_native_defaults,
 )
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "defaults"
 ZONES = {
     "requiredDuringSchedulingIgnoredDuringExecution": {
@@ -35,11 +35,11 @@ DEFAULTS = PlatformDefaults(
 )
 
 
-def told(text: str) -> list[tuple[str, str, Severity]]:
+def problems_of(text: str) -> list[tuple[str, str, Severity]]:
     return [(problem.code, problem.path, problem.severity) for problem in parse_defaults(text).problems]
 
 
-def test_polyaxon_s_configuration_is_taken_and_the_rest_of_it_told() -> None:
+def test_polyaxon_s_configuration_is_read_with_warnings_for_the_rest() -> None:
     parsed = parse_defaults((GOLDEN / "polyaxon_config.yml").read_bytes())
     assert parsed.defaults == DEFAULTS
     assert {(problem.code, problem.severity) for problem in parsed.problems} == {
@@ -53,7 +53,7 @@ def test_polyaxon_s_configuration_is_taken_and_the_rest_of_it_told() -> None:
     ]
 
 
-def test_the_native_form_says_the_same() -> None:
+def test_the_native_format_gives_the_same_defaults() -> None:
     text = (GOLDEN / "native.yaml").read_text()
     parsed = parse_defaults(text)
     assert (parsed.defaults, parsed.problems) == (DEFAULTS, ())
@@ -77,13 +77,13 @@ def test_every_category_has_its_defaults() -> None:
     ]
 
 
-def test_the_older_word_for_node_selectors_is_a_warning() -> None:
+def test_the_older_name_of_node_selectors_is_a_warning() -> None:
     parsed = parse_defaults("nodeSelector: {jobs: {a: b}}")
     assert parsed.defaults == PlatformDefaults(jobs=CategoryDefaults(node_selector={"a": "b"}))
     assert [(problem.code, problem.path) for problem in parsed.problems] == [("Misspelt", "nodeSelector")]
 
 
-def test_a_key_that_may_be_misspelt_is_told_so() -> None:
+def test_a_key_that_may_be_misspelt_gets_a_suggestion() -> None:
     (problem,) = parse_defaults("affinity: {}\ntoleration: {experiments: []}").problems
     assert (problem.severity, problem.fix) == (Severity.WARNING, "did you mean tolerations?")
 
@@ -126,12 +126,12 @@ ERRORS = {
 
 
 @pytest.mark.parametrize(("text", "problem"), ERRORS.values(), ids=ERRORS)
-def test_what_is_wrong_is_told_and_refused(text: str, problem: tuple[str, str]) -> None:
-    assert told(text) == [(*problem, Severity.ERROR)]
+def test_an_error_is_reported_and_no_defaults_are_returned(text: str, problem: tuple[str, str]) -> None:
+    assert problems_of(text) == [(*problem, Severity.ERROR)]
     assert parse_defaults(text).defaults is None
 
 
-def test_the_schema_s_file_is_current() -> None:
+def test_the_schema_file_is_current() -> None:
     folder = ROOT / "docs" / "schema"
     spec = importlib.util.spec_from_file_location("generate", folder / "generate.py")
     assert spec

@@ -1,4 +1,4 @@
-"""What a job does not say is the default of its category; what it says is left alone."""
+"""Platform defaults replace the empty fields of a job, by its category."""
 
 from typing import Any
 
@@ -38,12 +38,12 @@ def test_a_job_has_the_category_of_its_kind(kind: JobKind, category: str) -> Non
     assert apply_defaults(job, DEFAULTS, 1).roles[0].template.node_selector == {"for": category}
 
 
-def test_a_job_that_says_its_category_has_that() -> None:
+def test_a_job_may_set_its_category() -> None:
     job = Job(name="job", roles=(role(),), kind=JobKind.BATCH, category=Category.JOBS)
     assert apply_defaults(job, DEFAULTS, 1).roles[0].template.node_selector == {"for": "jobs"}
 
 
-def test_every_field_that_is_empty_is_replaced() -> None:
+def test_every_empty_field_is_replaced() -> None:
     template = applied(Template(command=("true",)))
     assert template == Template(
         command=("true",), node_selector={"for": "experiments"}, tolerations=GPU, node_affinity=ZONE
@@ -58,7 +58,7 @@ def test_every_field_that_is_empty_is_replaced() -> None:
         ("node_affinity", {"preferredDuringSchedulingIgnoredDuringExecution": []}),
     ],
 )
-def test_a_field_that_is_said_is_not_merged_with_anything(field: str, value: Any) -> None:
+def test_a_field_of_the_job_is_not_merged_with_its_default(field: str, value: Any) -> None:
     template = applied(Template(**{field: value}))
     assert getattr(template, field) == value
     assert [
@@ -66,7 +66,7 @@ def test_a_field_that_is_said_is_not_merged_with_anything(field: str, value: Any
     ] == []
 
 
-def test_replicas_that_differ_are_filled_in_on_their_own_and_it_is_said_what_was() -> None:
+def test_overrides_get_defaults_of_their_own_and_the_fields_are_recorded() -> None:
     worker = role(
         template=Template(node_selector={"a": "b"}),
         overrides={2: Template(tolerations=(Toleration(operator="Exists"),))},
@@ -88,7 +88,7 @@ def test_replicas_that_differ_are_filled_in_on_their_own_and_it_is_said_what_was
     )
 
 
-def test_the_pod_says_the_same_as_the_template() -> None:
+def test_the_raw_pod_template_gets_the_same_defaults() -> None:
     pod = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "main"}], "affinity": None}}
     template = applied(Template(pod=pod))
     assert template.pod == {
@@ -103,13 +103,13 @@ def test_the_pod_says_the_same_as_the_template() -> None:
     assert pod["spec"] == {"containers": [{"name": "main"}], "affinity": None}
 
 
-def test_a_job_without_defaults_of_its_category_says_which_were_in_force() -> None:
+def test_a_job_without_defaults_of_its_category_records_their_version() -> None:
     job = apply_defaults(Job(name="job", roles=(role(),)), PlatformDefaults(), 2)
     assert job.defaults == AppliedDefaults(category=Category.EXPERIMENTS, version=2)
     assert job.roles == (role(),)
 
 
-def test_the_last_step_of_a_polyaxon_field_is_the_platform_s_default() -> None:
+def test_a_polyaxon_field_falls_back_to_the_platform_default() -> None:
     (job,) = parse(
         """
         {version: 1, kind: experiment, framework: tensorflow, run: {cmd: train}, environment: {

@@ -1,4 +1,4 @@
-"""Who there may be in a framework's job, by both doors."""
+"""Rules for the roles of each framework, in documents and typed jobs."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def test_the_roles_of_a_framework_have_no_problem(framework: Framework, roles: l
     assert parse(document_of(framework, counts)).problems == ()
 
 
-def test_every_framework_is_looked_at() -> None:
+def test_every_framework_is_tested() -> None:
     assert set(GOOD) == set(Framework)
 
 
@@ -72,7 +72,7 @@ def errors(problems: tuple[Problem, ...]) -> list[Problem]:
 
 
 @pytest.mark.parametrize(("framework", "roles", "code", "path"), BAD)
-def test_roles_that_contradict_the_framework_are_refused_by_both_doors(
+def test_wrong_roles_are_rejected_in_documents_and_typed_jobs(
     framework: Framework, roles: dict[str, tuple[int, int, int]], code: str, path: str
 ) -> None:
     (problem,) = errors(parse(document_of(framework, roles)).problems)
@@ -84,7 +84,7 @@ def test_roles_that_contradict_the_framework_are_refused_by_both_doors(
     ]
 
 
-def test_a_role_that_is_switched_off_contradicts_nothing() -> None:
+def test_a_role_without_replicas_breaks_no_rule() -> None:
     assert (
         read_spec(job_of(Framework.TENSORFLOW, {"chief": ONE, "master": NONE}), limits=no_limits).problems
         == ()

@@ -1,4 +1,4 @@
-"""A document that need not say its name has that of its file, by whichever door it comes."""
+"""A job without a name is named after its file."""
 
 import pytest
 
@@ -17,13 +17,13 @@ SOURCES = {
 
 @pytest.mark.parametrize("document", [OLDER, TODAY], ids=["0.x", "today"])
 @pytest.mark.parametrize(("source", "name"), SOURCES.items())
-def test_the_stem_of_the_file_is_the_name(document: str, source: str, name: str) -> None:
+def test_a_job_without_a_name_has_its_file_s_stem(document: str, source: str, name: str) -> None:
     (job,) = read_document(document, source_name=source).jobs
     assert job.name == name
 
 
 @pytest.mark.parametrize("source", ["", "-", "<stdin>"])
-def test_what_comes_from_no_file_is_called_as_its_kind_or_refused(source: str) -> None:
+def test_a_job_without_name_and_file_is_named_by_its_kind_or_rejected(source: str) -> None:
     (job,) = read_document(OLDER, source_name=source).jobs
     assert job.name == "experiment"
     assert [p.path for p in read_document(TODAY, source_name=source).problems] == ["name"]

@@ -1,4 +1,4 @@
-"""What YAML means: JSON's types and nothing else, each with its place."""
+"""YAML is read as JSON values with source locations."""
 
 import json
 
@@ -29,7 +29,7 @@ def plain(text: str) -> object:
         ("! 12", "12"), ("!!str 12", "12"), ("=", "="), ("٣", "٣"),
     ],
 )  # fmt: skip
-def test_a_scalar_means_what_json_would_mean(text: str, value: object) -> None:
+def test_a_scalar_has_its_json_value(text: str, value: object) -> None:
     assert plain(f"a: {text}") == {"a": value}
 
 
@@ -39,7 +39,7 @@ def test_json_is_read_as_json() -> None:
     assert plain(json.dumps(value, indent=2)) == value
 
 
-def test_every_key_and_value_knows_its_line_and_column() -> None:
+def test_every_key_and_value_has_a_line_and_column() -> None:
     (root,) = read("a: 1\nb:\n  - x\n  - {c: d}\n").parts
     assert isinstance(root.value, dict)
     b = root.value["b"]
@@ -51,7 +51,7 @@ def test_every_key_and_value_knows_its_line_and_column() -> None:
     assert (inner["c"].column, inner["c"].node.column) == (6, 9)
 
 
-def test_aliases_and_merges_stand_for_what_they_name() -> None:
+def test_aliases_and_merges_are_expanded() -> None:
     text = "base: &b {x: 1, y: 2}\none: {<<: *b, y: 3}\ntwo: {<<: [{y: 4}, *b]}\nthree: *b\n"
     assert plain(text) == {
         "base": {"x": 1, "y": 2},
@@ -67,7 +67,7 @@ def test_anchors_end_with_their_part() -> None:
     assert [problem.code for problem in problems.items] == ["BadAlias"]
 
 
-def test_parts_that_hold_nothing_are_left_out() -> None:
+def test_empty_parts_are_left_out() -> None:
     assert [part.plain() for part in read("---\na: 1\n---\n# nothing\n---\nb: 2\n...\n").parts] == [
         {"a": 1},
         {"b": 2},

@@ -1,4 +1,4 @@
-"""What to do instead is said where there is something to do, and leads to a document that is taken."""
+"""The fix of a problem leads to a valid document."""
 
 from typing import Any
 
@@ -72,16 +72,16 @@ REMEDIES = {
 
 
 @pytest.mark.parametrize(("parsed", "expected"), REMEDIES.values(), ids=REMEDIES)
-def test_what_is_refused_is_told_once_and_with_its_remedy(parsed: Parsed, expected: tuple[str, str]) -> None:
+def test_an_error_is_reported_once_with_its_fix(parsed: Parsed, expected: tuple[str, str]) -> None:
     assert [(p.path, p.fix) for p in parsed.problems] == [expected]
     assert parsed.jobs == ()
 
 
-def test_an_input_that_nothing_would_give_a_value_is_a_problem() -> None:
+def test_an_input_without_a_value_is_an_error() -> None:
     assert [p.path for p in operation().problems] == ["component.inputs[0].value"]
 
 
-def test_a_trainer_without_an_image_is_told_at_the_trainer() -> None:
+def test_a_trainer_without_an_image_is_reported_at_the_trainer() -> None:
     text = yaml.safe_dump(
         {
             "apiVersion": "trainer.kubeflow.org/v1alpha1",
@@ -98,7 +98,7 @@ def test_a_trainer_without_an_image_is_told_at_the_trainer() -> None:
 SYNC = "arena submit tfjob --name=a --sync-mode=git --sync-source=https://example.com/x.git"
 
 
-def test_code_that_cannot_be_fetched_is_an_error_and_no_warning() -> None:
+def test_code_that_cannot_be_fetched_is_only_an_error() -> None:
     (problem,) = parse(f"{SYNC} 'python train.py'").problems
     assert (problem.path, problem.severity) == ("--sync-mode", Severity.ERROR)
 
@@ -111,7 +111,7 @@ def test_code_that_only_kubernetes_fetches_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize(("written", "fix"), [("'2'", "write 2 without quotes"), ("010", ""), ("1e1", "")])
-def test_quotes_are_to_be_removed_only_where_that_makes_a_number(written: str, fix: str) -> None:
+def test_removing_quotes_is_advised_only_if_that_makes_a_number(written: str, fix: str) -> None:
     text = f"version: 1\nkind: experiment\nframework: pytorch\nenvironment: {{replicas: {{n_workers: {written}}}}}\nrun: {{cmd: x}}"
     assert [(p.code, p.fix) for p in parse(text).problems] == [("WrongType", fix)]
 
@@ -123,7 +123,7 @@ def test_quotes_are_to_be_removed_only_where_that_makes_a_number(written: str, f
         ("memory: 2Gi", "memory: 1Gi", "the memory request 2Gi is above the limit 1Gi"),
     ],
 )
-def test_amounts_are_told_in_the_units_that_people_write(request_: str, limit: str, words: str) -> None:
+def test_amounts_in_messages_have_units(request_: str, limit: str, words: str) -> None:
     resources = f"{{requests: {{{request_}}}, limits: {{{limit}}}}}"
     text = f"""apiVersion: muster.dev/v1
 kind: Job
