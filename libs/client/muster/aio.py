@@ -155,7 +155,10 @@ class AsyncClient:
     async def watch_all(
         self, *, namespace: str | None = None, after_revision: int = 0
     ) -> AsyncIterator[job_service_pb2.WatchJobsResponse]:
-        """Yield all jobs of a namespace without history, then every change; never ends by itself."""
+        """Yield an event for each job of a namespace, SYNCED once, then one for each change; never ends by itself.
+
+        Jobs have no history. A deleted job has its id only, SYNCED has no job.
+        """
         cursor = JobsCursor(self._requests.watch_all(namespace), after_revision)
         async for response in self._stream(lambda: self._jobs.WatchJobs(cursor.request())):
             if cursor.admits(response):

@@ -35,7 +35,7 @@ class _WatchEventTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WatchE
     WATCH_EVENT_TYPE_MODIFIED: _WatchEventType.ValueType  # 2
     """A new state of a job."""
     WATCH_EVENT_TYPE_DELETED: _WatchEventType.ValueType  # 3
-    """The job was deleted; only its job_id is set."""
+    """The job was deleted, or its validation put it in another namespace; only its job_id is set."""
     WATCH_EVENT_TYPE_SYNCED: _WatchEventType.ValueType  # 4
     """Everything that existed when the watch began has been sent. Sent once, without a job."""
 
@@ -48,7 +48,7 @@ WATCH_EVENT_TYPE_ADDED: WatchEventType.ValueType  # 1
 WATCH_EVENT_TYPE_MODIFIED: WatchEventType.ValueType  # 2
 """A new state of a job."""
 WATCH_EVENT_TYPE_DELETED: WatchEventType.ValueType  # 3
-"""The job was deleted; only its job_id is set."""
+"""The job was deleted, or its validation put it in another namespace; only its job_id is set."""
 WATCH_EVENT_TYPE_SYNCED: WatchEventType.ValueType  # 4
 """Everything that existed when the watch began has been sent. Sent once, without a job."""
 Global___WatchEventType: _TypeAlias = WatchEventType  # noqa: Y015
