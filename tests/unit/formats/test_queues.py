@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster_core.models import (
@@ -180,6 +180,14 @@ resources = st.builds(
     ephemeral_storage=st.integers(0, 10**12),
     extended=st.dictionaries(st.just("example.com/fpga"), st.integers(1, 99)),
 )
+limits = st.builds(
+    # Not below any guarantee; a limit of an extended resource may be 0.
+    ResourceLimits,
+    cpu=st.none() | st.integers(10**6, 10**7),
+    memory=st.none() | st.integers(10**12, 10**13),
+    gpu=st.none() | st.integers(10**6, 10**7),
+    extended=st.dictionaries(st.just("example.com/tape"), st.integers(0, 9)),
+)
 elastic = st.builds(
     QueueElastic,
     policy=st.sampled_from(("", *ELASTIC_POLICIES)),
@@ -193,6 +201,7 @@ specs = st.builds(
     name=st.just("a"),
     parent=st.sampled_from(("", "b")),
     guaranteed=resources,
+    limit=limits,
     weight=st.integers(1, 10**6),
     policy=st.sampled_from(QueuePolicy),
     starvation_after_s=st.integers(0, 10**6),
@@ -203,6 +212,7 @@ specs = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(specs)
 def test_written_queues_are_read_back(spec: QueueSpec) -> None:
     assert parse_queues(queues_text([spec])).queues == (spec,)
