@@ -1,7 +1,7 @@
-"""``{{ name }}`` in a document's texts -> the values that the document declares, and nothing more.
+"""Placeholders ``{{ name }}`` in a document, replaced by values that the document declares.
 
-There is no template engine: no expression, filter or statement is evaluated, so a document cannot make its reader compute. What is
-filled in is bounded as a whole, because a long value may be named many times.
+There is no template engine: expressions, filters and statements are errors, so a document cannot make its reader compute. The total text
+that is filled in is bounded, because a long value may be used many times.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from muster_formats.nodes import Entry, Node
 from muster_formats.problems import shown
 
 MAX_FILLED = 1024 * 1024
-"""How many characters may be filled into one document."""
+"""How many characters placeholders may add to one document."""
 
 _OPEN, _CLOSE, _STATEMENT = "{{", "}}", "{%"
 _LONGEST = 200
@@ -25,7 +25,7 @@ _STEP = re.compile(r"\.([\w-]+)|\[([0-9]+)\]", re.ASCII)
 
 
 class Placeholders:
-    """The values of one document by name, and what is left to fill in."""
+    """The declared values of one document by name, and the characters that may still be added."""
 
     def __init__(self, values: Mapping[str, Node]) -> None:
         self._values = values
@@ -33,9 +33,9 @@ class Placeholders:
         self._texts: dict[str, str] = {}
 
     def fill(self, cursor: Cursor) -> Cursor:
-        """The same place with its placeholders filled in; a text that is one placeholder becomes the value itself, number or list.
+        """Return the cursor with its placeholders replaced; a string that is one placeholder becomes the value itself, number or list.
 
-        A placeholder that is not known, or more than a name, is a problem, and its text counts as not given.
+        An unknown name or an expression is an error, and its string counts as not given.
         """
         return dataclasses.replace(cursor, node=self._filled(cursor))
 
@@ -64,26 +64,26 @@ class Placeholders:
         if _STATEMENT in text:
             cursor.error(
                 Code.UNSUPPORTED,
-                "statements in {% %} are not followed",
+                "statements in {% %} are not supported",
                 fix="write the values themselves, or {{ name }}",
             )
-            return _nothing(node)
+            return _null(node)
         parts: list[str] = []
         at = 0
         while (start := text.find(_OPEN, at)) >= 0:
             end = text.find(_CLOSE, start + 2)
             if end < 0:
-                cursor.error(Code.UNSUPPORTED, "{{ is not closed", fix="add }} after the name")
-                return _nothing(node)
+                cursor.error(Code.UNSUPPORTED, "the placeholder is not closed", fix="add }} after the name")
+                return _null(node)
             name = text[start + 2 : end].strip()
-            found = self._find(cursor, name)
+            found = self._lookup(cursor, name)
             if found is None:
-                return _nothing(node)
+                return _null(node)
             if not text[:start].strip() and not text[end + 2 :].strip():
                 return self._whole(cursor, found)
             rendered = self._texts.setdefault(name, str(found.plain()))
-            if not self._spend(cursor, len(rendered)):
-                return _nothing(node)
+            if not self._reserve(cursor, len(rendered)):
+                return _null(node)
             parts += [text[at:start], rendered]
             at = end + 2
         if not parts:
@@ -92,16 +92,16 @@ class Placeholders:
         return dataclasses.replace(node, value=filled, text=filled, weight=len(filled))
 
     def _whole(self, cursor: Cursor, found: Node) -> Node:
-        if not self._spend(cursor, found.size + found.weight):
-            return _nothing(cursor.node)
+        if not self._reserve(cursor, found.size + found.weight):
+            return _null(cursor.node)
         return dataclasses.replace(found, line=cursor.node.line, column=cursor.node.column)
 
-    def _find(self, cursor: Cursor, name: str) -> Node | None:
+    def _lookup(self, cursor: Cursor, name: str) -> Node | None:
         path = _PATH.fullmatch(name) if len(name) <= _LONGEST else None
         if path is None:
             cursor.error(
                 Code.UNSUPPORTED,
-                "a placeholder is a name, and no more is worked out",
+                "a placeholder must be a name; expressions are not supported",
                 found=shown(name),
                 allowed="{{ name }}, {{ name.part }}, {{ name[0] }}",
                 fix="declare the value under a name of its own",
@@ -121,16 +121,16 @@ class Placeholders:
         for step in _STEP.finditer(path[2]):
             node = _below(node, step[1], step[2])
             if node is None:
-                cursor.error(Code.NOT_ALLOWED, f"there is no {shown(name)}", found=shown(name))
+                cursor.error(Code.NOT_ALLOWED, f"there is no value {shown(name)}", found=shown(name))
                 return None
         return node
 
-    def _spend(self, cursor: Cursor, count: int) -> bool:
+    def _reserve(self, cursor: Cursor, count: int) -> bool:
         self._left -= count
         if self._left < 0:
-            words = "what the placeholders fill in is too much"
+            message = "the placeholders add too much text"
             cursor.error(
-                Code.TOO_LARGE, words, found="", allowed=f"at most {MAX_FILLED // 1024} Ki characters"
+                Code.TOO_LARGE, message, found="", allowed=f"at most {MAX_FILLED // 1024} Ki characters"
             )
         return self._left >= 0
 
@@ -144,5 +144,5 @@ def _below(node: Node, key: str | None, index: str | None) -> Node | None:
     return None
 
 
-def _nothing(node: Node) -> Node:
+def _null(node: Node) -> Node:
     return Node(value=None, line=node.line, column=node.column)
