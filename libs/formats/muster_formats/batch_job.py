@@ -17,8 +17,8 @@ from muster_formats.cursor import Cursor
 from muster_formats.field_types import MAX_INT32, AnyValue, Boolean, Choice, Integer, String
 from muster_formats.locations import FieldLocations, JobField
 from muster_formats.pods import (
+    JobMetadata,
     KubernetesMetadataFields,
-    Metadata,
     MetadataFields,
     PodSpecFields,
     PodTemplate,
@@ -191,7 +191,7 @@ FORMATS = (Format(name=NAME, version=API_VERSION, kind=KIND, read=read_batch_job
 """The formats of this module."""
 
 
-def _role(spec: Section, metadata: Metadata, run: RunPolicy, locations: FieldLocations) -> Role:
+def _role(spec: Section, metadata: JobMetadata, run: RunPolicy, locations: FieldLocations) -> Role:
     fields = BatchJobSpecFields
     count = _count(spec)
     key = fields.completions.key if spec.given(fields.completions) else fields.parallelism.key

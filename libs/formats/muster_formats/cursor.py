@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from muster_core.models.problem_codes import Code
-from muster_formats.nodes import Node
+from muster_formats.nodes import YamlNode
 from muster_formats.problems import Problems, SourceLocation, shown
 
 _MAX_SUGGESTED = 64
@@ -17,7 +17,7 @@ _MAX_SUGGESTED = 64
 class Cursor:
     """A node, its field path, and the problems of the document."""
 
-    node: Node
+    node: YamlNode
     path: str
     problems: Problems
 

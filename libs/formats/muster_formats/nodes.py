@@ -90,14 +90,14 @@ class BoundExceeded(Exception):
 
 
 @dataclass(eq=False)
-class Node:
+class YamlNode:
     """A value with its line and column, from 1; 0 if it comes from data instead of text.
 
-    ``value`` is a scalar, a list of nodes, or a mapping of strings to ``Entry``. ``text`` is a scalar as written in the document.
+    ``value`` is a scalar, a list of nodes, or a mapping of strings to ``YamlEntry``. ``text`` is a scalar as written in the document.
     ``size`` counts the keys and values in it, itself included, ``weight`` their characters, ``depth`` the levels below it.
     """
 
-    value: Scalar | list[Node] | dict[str, Entry]
+    value: Scalar | list[YamlNode] | dict[str, YamlEntry]
     line: int
     column: int
     text: str = ""
@@ -117,56 +117,57 @@ class Node:
 
 
 @dataclass(eq=False)
-class Entry:
+class YamlEntry:
     """A key of a mapping: the key's line and column, and its value."""
 
     line: int
     column: int
-    node: Node
+    node: YamlNode
 
 
-def node_of(value: Json, problems: Problems | None = None, path: str = "") -> Node:
+def node_of(value: Json, problems: Problems | None = None, path: str = "") -> YamlNode:
     """Return data as a node without a location, for the readers of documents; NUL characters are reported to ``problems``."""
     match value:
         case dict():
             prefix = f"{path}." if path else ""
             entries = {
-                key: Entry(0, 0, node_of(inner, problems, f"{prefix}{key}")) for key, inner in value.items()
+                key: YamlEntry(0, 0, node_of(inner, problems, f"{prefix}{key}"))
+                for key, inner in value.items()
             }
-            return Node(entries, 0, 0)
+            return YamlNode(entries, 0, 0)
         case list():
             nodes = [node_of(inner, problems, f"{path}[{index}]") for index, inner in enumerate(value)]
-            return Node(nodes, 0, 0)
+            return YamlNode(nodes, 0, 0)
         case None:
-            return Node(None, 0, 0)
+            return YamlNode(None, 0, 0)
         case bool():
-            return Node(value, 0, 0, text="true" if value else "false")
+            return YamlNode(value, 0, 0, text="true" if value else "false")
         case _:
             text = str(value)
             if problems and "\0" in text:
                 problems.add(Code.CONTROL_CHARACTER, SourceLocation(path=path), _NUL, fix="remove it")
-            return Node(value, 0, 0, text=text)
+            return YamlNode(value, 0, 0, text=text)
 
 
 @dataclass(eq=False)
 class _Open:
     """A mapping or list that is not complete yet; ``key`` is the mapping's pending key."""
 
-    node: Node
+    node: YamlNode
     anchor: str | None
     path: str
     key: tuple[str, int, int] | None = None
-    merges: list[Node] = field(default_factory=list[Node])
+    merges: list[YamlNode] = field(default_factory=list[YamlNode])
 
 
 class NodeBuilder:
     """Builds nodes from a parser's events; ``parts`` are the roots of the parts that are not empty."""
 
     def __init__(self, problems: Problems) -> None:
-        self.parts: list[Node] = []
+        self.parts: list[YamlNode] = []
         self._problems = problems
         self._open: list[_Open] = []
-        self._anchors: dict[str, Node | None] = {}
+        self._anchors: dict[str, YamlNode | None] = {}
         self._nodes = 0
         self._characters = 0
         self._seen_parts = 0
@@ -211,10 +212,10 @@ class NodeBuilder:
                 allowed = f"at most {MAX_KEY} characters"
                 raise BoundExceeded(Code.TOO_LARGE, event, "the key is too long", allowed)
             top.key = (text, line, column)
-            node = Node(value=text, line=line, column=column, text=text, weight=len(text))
+            node = YamlNode(value=text, line=line, column=column, text=text, weight=len(text))
         else:
             value = self._value(event, text)
-            node = Node(value=value, line=line, column=column, text=text, weight=len(text))
+            node = YamlNode(value=value, line=line, column=column, text=text, weight=len(text))
             self._attach(node)
         if "\0" in text:
             self._problems.add(Code.CONTROL_CHARACTER, self._location(event), _NUL, fix="remove it")
@@ -257,7 +258,7 @@ class NodeBuilder:
         if node is None:
             why = "contains itself" if name in self._anchors else "has no anchor before it"
             self._problems.add(Code.BAD_ALIAS, self._location(event), f"the alias *{shown(name)} {why}")
-            node = Node(value=None, line=line, column=column)
+            node = YamlNode(value=None, line=line, column=column)
         self._count(event, node.size, node.weight)
         self._check_depth(event, len(self._open) + node.depth)
         top = self._open[-1] if self._open else None
@@ -273,7 +274,7 @@ class NodeBuilder:
             raise BoundExceeded(Code.TOO_DEEP, event, "the document is nested too deeply", allowed)
 
     def _start(
-        self, event: yaml.CollectionStartEvent, empty: list[Node] | dict[str, Entry], plain: str
+        self, event: yaml.CollectionStartEvent, empty: list[YamlNode] | dict[str, YamlEntry], plain: str
     ) -> None:
         self._check_depth(event, len(self._open) + 1)
         self._count(event, 1, 0)
@@ -283,7 +284,7 @@ class NodeBuilder:
         if anchor is not None:
             self._anchors[anchor] = None
         line, column = _position(event)
-        node = Node(value=empty, line=line, column=column)
+        node = YamlNode(value=empty, line=line, column=column)
         self._open.append(_Open(node, anchor, self._path()))
 
     def _end(self) -> None:
@@ -294,7 +295,7 @@ class NodeBuilder:
             self._anchors[closed.anchor] = closed.node
         self._attach(closed.node)
 
-    def _attach(self, node: Node) -> None:
+    def _attach(self, node: YamlNode) -> None:
         if not self._open:
             if node.value is not None or node.text:
                 self.parts.append(node)
@@ -315,9 +316,9 @@ class NodeBuilder:
             elif key in top.node.value:
                 self._report_duplicate(top, key, top.node.value[key], line, column)
             else:
-                top.node.value[key] = Entry(line, column, node)
+                top.node.value[key] = YamlEntry(line, column, node)
 
-    def _report_duplicate(self, top: _Open, key: str, first: Entry, line: int, column: int) -> None:
+    def _report_duplicate(self, top: _Open, key: str, first: YamlEntry, line: int, column: int) -> None:
         self._problems.add(
             Code.DUPLICATE_KEY,
             SourceLocation(path=f"{top.path}.{key}" if top.path else key, line=line, column=column),
@@ -342,7 +343,7 @@ def _position(event: yaml.Event) -> tuple[int, int]:
     return (mark.line + 1, mark.column + 1) if mark else (1, 1)
 
 
-def _measure(node: Node) -> None:
+def _measure(node: YamlNode) -> None:
     children = list(_children(node))
     keys = list(node.value) if isinstance(node.value, dict) else []
     node.size = 1 + len(keys) + sum(child.size for child in children)
@@ -350,7 +351,7 @@ def _measure(node: Node) -> None:
     node.depth = 1 + max((child.depth for child in children), default=0)
 
 
-def _children(node: Node) -> Iterator[Node]:
+def _children(node: YamlNode) -> Iterator[YamlNode]:
     if isinstance(node.value, list):
         yield from node.value
     elif isinstance(node.value, dict):

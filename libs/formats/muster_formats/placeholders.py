@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from muster_core.models.problem_codes import Code
 from muster_formats.cursor import Cursor, nearest
-from muster_formats.nodes import Entry, Node
+from muster_formats.nodes import YamlEntry, YamlNode
 from muster_formats.problems import shown
 
 MAX_FILLED = 1024 * 1024
@@ -27,7 +27,7 @@ _STEP = re.compile(r"\.([\w-]+)|\[([0-9]+)\]", re.ASCII)
 class Placeholders:
     """The declared values of one document by name, and the characters that may still be added."""
 
-    def __init__(self, values: Mapping[str, Node]) -> None:
+    def __init__(self, values: Mapping[str, YamlNode]) -> None:
         self._values = values
         self._left = MAX_FILLED
         self._texts: dict[str, str] = {}
@@ -39,7 +39,7 @@ class Placeholders:
         """
         return dataclasses.replace(cursor, node=self._filled(cursor))
 
-    def _filled(self, cursor: Cursor) -> Node:
+    def _filled(self, cursor: Cursor) -> YamlNode:
         node = cursor.node
         match node.value:
             case dict():
@@ -47,7 +47,8 @@ class Placeholders:
                 if all(children[key] is entry.node for key, entry in node.value.items()):
                     return node
                 entries = {
-                    key: Entry(entry.line, entry.column, children[key]) for key, entry in node.value.items()
+                    key: YamlEntry(entry.line, entry.column, children[key])
+                    for key, entry in node.value.items()
                 }
                 return dataclasses.replace(node, value=entries)
             case list():
@@ -59,7 +60,7 @@ class Placeholders:
             case _:
                 return node
 
-    def _text(self, cursor: Cursor, text: str) -> Node:
+    def _text(self, cursor: Cursor, text: str) -> YamlNode:
         node = cursor.node
         if _STATEMENT in text:
             cursor.error(
@@ -91,12 +92,12 @@ class Placeholders:
         filled = "".join((*parts, text[at:]))
         return dataclasses.replace(node, value=filled, text=filled, weight=len(filled))
 
-    def _whole(self, cursor: Cursor, found: Node) -> Node:
+    def _whole(self, cursor: Cursor, found: YamlNode) -> YamlNode:
         if not self._reserve(cursor, found.size + found.weight):
             return _null(cursor.node)
         return dataclasses.replace(found, line=cursor.node.line, column=cursor.node.column)
 
-    def _lookup(self, cursor: Cursor, name: str) -> Node | None:
+    def _lookup(self, cursor: Cursor, name: str) -> YamlNode | None:
         path = _PATH.fullmatch(name) if len(name) <= _LONGEST else None
         if path is None:
             cursor.error(
@@ -135,7 +136,7 @@ class Placeholders:
         return self._left >= 0
 
 
-def _below(node: Node, key: str | None, index: str | None) -> Node | None:
+def _below(node: YamlNode, key: str | None, index: str | None) -> YamlNode | None:
     if isinstance(node.value, dict) and key is not None:
         entry = node.value.get(key)
         return entry.node if entry else None
@@ -144,5 +145,5 @@ def _below(node: Node, key: str | None, index: str | None) -> Node | None:
     return None
 
 
-def _null(node: Node) -> Node:
-    return Node(value=None, line=node.line, column=node.column)
+def _null(node: YamlNode) -> YamlNode:
+    return YamlNode(value=None, line=node.line, column=node.column)

@@ -15,7 +15,7 @@ from muster_core.models.problem_codes import Code
 from muster_formats.arena import PROGRAMS
 from muster_formats.cursor import Cursor, nearest
 from muster_formats.limits import Limits, no_limits
-from muster_formats.nodes import Node
+from muster_formats.nodes import YamlNode
 from muster_formats.problems import Problems, shown
 from muster_formats.schema import Table
 from muster_formats.shell_words import first_word, is_command, read_commands
@@ -121,7 +121,7 @@ def all_formats() -> tuple[Format, ...]:
     return tuple(entry.load() for entry in REGISTRY)
 
 
-def parts_of(text: str, problems: Problems) -> tuple[Node, ...]:
+def parts_of(text: str, problems: Problems) -> tuple[YamlNode, ...]:
     """Parse a text into its parts: command lines if its first word is a known program, else YAML or JSON."""
     read = read_commands if first_word(text) in PROGRAMS else read_parts
     return read(text, problems)

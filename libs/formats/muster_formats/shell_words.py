@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from muster_core.models.problem_codes import Code
-from muster_formats.nodes import MAX_NODES, MAX_PARTS, Node
+from muster_formats.nodes import MAX_NODES, MAX_PARTS, YamlNode
 from muster_formats.problems import Problems, SourceLocation, shown
 
 _BLANK = frozenset(" \t\r")
@@ -27,7 +27,7 @@ _ESCAPED_IN_QUOTES = frozenset('$`"\\\n')
 
 
 @dataclass(eq=False)
-class Word(Node):
+class Word(YamlNode):
     """A word of a command. Its first ``literal`` characters stand in the text as they are, without quotes or escapes between them."""
 
     literal: int = 0
@@ -39,7 +39,7 @@ def first_word(text: str) -> str:
     return found[1] if found else ""
 
 
-def is_command(node: Node) -> bool:
+def is_command(node: YamlNode) -> bool:
     """Whether a node is a command of ``read_commands``."""
     return (
         isinstance(node.value, list)
@@ -48,7 +48,7 @@ def is_command(node: Node) -> bool:
     )
 
 
-def read_commands(text: str, problems: Problems) -> tuple[Node, ...]:
+def read_commands(text: str, problems: Problems) -> tuple[YamlNode, ...]:
     """The commands of a text, one node each: a list of ``Word``. What is wrong goes to ``problems``."""
     reader = _Reader(text, problems)
     reader.read()
@@ -59,11 +59,11 @@ def read_commands(text: str, problems: Problems) -> tuple[Node, ...]:
 class _Reader:
     text: str
     problems: Problems
-    commands: list[Node] = field(default_factory=list[Node])
+    commands: list[YamlNode] = field(default_factory=list[YamlNode])
     at: int = 0
     line: int = 1
     line_start: int = 0
-    words: list[Node] = field(default_factory=list[Node])
+    words: list[YamlNode] = field(default_factory=list[YamlNode])
     count: int = 0
 
     def read(self) -> None:
@@ -217,7 +217,7 @@ class _Reader:
             words = words[1:]
         if words:
             first = words[0]
-            self.commands.append(Node(value=words, line=first.line, column=first.column, size=len(words)))
+            self.commands.append(YamlNode(value=words, line=first.line, column=first.column, size=len(words)))
 
 
 def join_words(words: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import yaml
 
 from muster_core.models.problem_codes import Code
-from muster_formats.nodes import BoundExceeded, JsonObject, Node, NodeBuilder, NumberError, resolve_scalar
+from muster_formats.nodes import BoundExceeded, JsonObject, NodeBuilder, NumberError, YamlNode, resolve_scalar
 from muster_formats.problems import LINE_BREAK, Problems, SourceLocation
 
 MAX_BYTES = 512 * 1024
@@ -33,7 +33,7 @@ class Source:
     """A document's text and its parts that are not empty; ``text`` is empty if the bytes are not text."""
 
     text: str
-    parts: tuple[Node, ...]
+    parts: tuple[YamlNode, ...]
 
 
 def read_source(document: str | bytes, problems: Problems) -> Source:
@@ -56,7 +56,7 @@ def read_text(document: str | bytes, problems: Problems) -> str | None:
     return text
 
 
-def read_parts(text: str, problems: Problems) -> tuple[Node, ...]:
+def read_parts(text: str, problems: Problems) -> tuple[YamlNode, ...]:
     """Parse YAML or JSON into the parts that are not empty."""
     builder = NodeBuilder(problems)
     try:

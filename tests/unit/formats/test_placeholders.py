@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from muster_formats.cursor import Cursor
-from muster_formats.nodes import Json, Node
+from muster_formats.nodes import Json, YamlNode
 from muster_formats.placeholders import MAX_FILLED, Placeholders
 from muster_formats.problems import Problems
 from muster_formats.source import read_source
@@ -21,11 +21,11 @@ batch-size: 8
 """
 
 
-def node(text: str) -> Node:
+def node(text: str) -> YamlNode:
     return read_source(text, Problems()).parts[0]
 
 
-def values(text: str = VALUES) -> dict[str, Node]:
+def values(text: str = VALUES) -> dict[str, YamlNode]:
     return {key: cursor.node for key, cursor in Cursor(node(text), "", Problems()).items().items()}
 
 

@@ -16,7 +16,7 @@ from muster_core.quantities import MAX_SECONDS
 from muster_formats.cursor import Cursor
 from muster_formats.field_types import Boolean, Duration, FieldType, Integer, Quantity
 from muster_formats.names import DNS_1123, JsonObject, NameRule
-from muster_formats.nodes import Entry, Node
+from muster_formats.nodes import YamlEntry, YamlNode
 from muster_formats.pods import TolerationFields, read_tolerations
 from muster_formats.problems import shown
 from muster_formats.schema import Field, Section
@@ -264,12 +264,12 @@ class Tolerated:
         }
         line, column = cursor.node.line, cursor.node.column
         entries = {
-            name: Entry(line, column, Node(word, line, column, text=word))
+            name: YamlEntry(line, column, YamlNode(word, line, column, text=word))
             for name, word in said.items()
             if word
         }
         before = len(cursor.problems.items)
-        section = Section(replace(cursor, node=Node(entries, line, column)), TolerationFields)
+        section = Section(replace(cursor, node=YamlNode(entries, line, column)), TolerationFields)
         (toleration,) = read_tolerations([section])
         return toleration if len(cursor.problems.items) == before else None
 

@@ -22,7 +22,7 @@ Write = Callable[[Job, LossReport], JsonObject]
 
 
 @dataclass(frozen=True)
-class Target:
+class ExportTarget:
     """A format to write: what messages call it (``a TFJob``), and its writer."""
 
     title: str
@@ -49,19 +49,19 @@ def _write_native(job: Job, losses: LossReport) -> JsonObject:
     return to_native(job)
 
 
-def _kubeflow(target: KubeflowTarget) -> Target:
+def _kubeflow(target: KubeflowTarget) -> ExportTarget:
     def write(job: Job, losses: LossReport) -> JsonObject:
         return write_kubeflow(target, job, losses)
 
     kind = target.kind.kind
-    return Target(f"{'an' if kind[0] in 'AEIMOX' else 'a'} {kind}", write)
+    return ExportTarget(f"{'an' if kind[0] in 'AEIMOX' else 'a'} {kind}", write)
 
 
-TARGETS: Mapping[str, Target] = {
-    "native": Target("the native format", _write_native),
+TARGETS: Mapping[str, ExportTarget] = {
+    "native": ExportTarget("the native format", _write_native),
     **{target.kind.name: _kubeflow(target) for target in KUBEFLOW_TARGETS},
-    BATCH_JOB: Target("a Kubernetes Job", write_batch_job),
-    TRAINJOB: Target("a TrainJob", write_trainjob),
+    BATCH_JOB: ExportTarget("a Kubernetes Job", write_batch_job),
+    TRAINJOB: ExportTarget("a TrainJob", write_trainjob),
 }
 """Every format that jobs can be written in, by its name."""
 

@@ -144,7 +144,7 @@ def _read(
     main = main_container_of(
         kind.framework, metadata.annotations, container=specifics.container, required=True
     )
-    roles = _RoleReader(kind, spec, run, locations, main, specifics.bounds)
+    roles = _ReplicaSpecReader(kind, spec, run, locations, main, specifics.bounds)
     job = Job(
         name=metadata.name,
         namespace=metadata.namespace or context.namespace or "default",
@@ -217,7 +217,7 @@ class RunPolicyReader:
 
 
 @dataclass(frozen=True)
-class _RoleReader:
+class _ReplicaSpecReader:
     """Reads the replica specs of one document as roles, and records their locations."""
 
     kind: KubeflowKind

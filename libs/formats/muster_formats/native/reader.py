@@ -47,8 +47,8 @@ from muster_formats.native.fields import (
 from muster_formats.pods import (
     GPU_NAMES,
     Amounts,
+    JobMetadata,
     MainContainer,
-    Metadata,
     MetadataFields,
     main_container_of,
     read_metadata,
@@ -108,7 +108,7 @@ FORMATS = (Format(name=NAME, version=API_VERSION, kind=KIND, read=read_native, t
 """The formats of this module."""
 
 
-def _job(spec: Section, metadata: Metadata, namespace: str, locations: FieldLocations) -> Job:
+def _job(spec: Section, metadata: JobMetadata, namespace: str, locations: FieldLocations) -> Job:
     _record_locations(spec, locations)
     framework = spec.get(JobSpecFields.framework) or Framework.PLAIN
     preemptible = spec.get(JobSpecFields.preemptible)

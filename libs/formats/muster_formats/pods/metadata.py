@@ -70,7 +70,7 @@ class KubernetesMetadataFields(MetadataFields, ServerMetadataFields):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metadata:
+class JobMetadata:
     """Name, namespace, labels and annotations of a job."""
 
     name: str = ""
@@ -79,17 +79,17 @@ class Metadata:
     annotations: dict[str, str] = field(default_factory=dict[str, str])
 
 
-def read_metadata(document: Section, section: Section | None) -> Metadata:
+def read_metadata(document: Section, section: Section | None) -> JobMetadata:
     """Read a job's ``metadata``; a missing name is an error."""
     if section is None:
         document.cursor.missing("metadata", "metadata is missing", "add metadata: {name: my-job}")
-        return Metadata()
+        return JobMetadata()
     name = section.get(MetadataFields.name)
     if name is None:
         generated = section.at("generateName")
         fix = "add name; Muster does not generate names" if generated else "add name: my-job"
         section.cursor.missing("name", "name is missing", fix)
-    return Metadata(
+    return JobMetadata(
         name=name or "",
         namespace=section.get(MetadataFields.namespace) or "",
         labels=section.get(MetadataFields.labels) or {},

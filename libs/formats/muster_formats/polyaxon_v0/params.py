@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from muster_core.models.problem_codes import Code
 from muster_formats.cursor import Cursor
-from muster_formats.nodes import Json, Node
+from muster_formats.nodes import Json, YamlNode
 from muster_formats.polyaxon_v0.keys import InputKeys, IoType, OpKeys
 from muster_formats.problems import shown
 from muster_formats.schema import Section
@@ -18,7 +18,7 @@ from muster_formats.schema import Section
 class Params:
     """Parameters by name: the values of placeholders, and the ``values`` that the program receives."""
 
-    nodes: dict[str, Node]
+    nodes: dict[str, YamlNode]
     values: dict[str, Json]
 
 
@@ -26,7 +26,9 @@ def read_params(document: Section) -> Params:
     """Read ``params`` (or ``declarations``) and apply the defaults of ``inputs``."""
     given = _given(document)
     tuned = _tuned(document)
-    nodes = {name: Node(None, 0, 0) for name in tuned} | {name: cursor.node for name, cursor in given.items()}
+    nodes = {name: YamlNode(None, 0, 0) for name in tuned} | {
+        name: cursor.node for name, cursor in given.items()
+    }
     values: dict[str, Json] = {name: cursor.node.plain() for name, cursor in given.items()}
     told: set[str] = set()
     for section in document.get(OpKeys.inputs) or ():
@@ -108,7 +110,7 @@ def _check(name: str, cursor: Cursor, section: Section) -> None:
             cursor.error(Code.NOT_ALLOWED, words, allowed=listed)
 
 
-def _flag(name: str, node: Node) -> Node:
+def _flag(name: str, node: YamlNode) -> YamlNode:
     text = f"--{name}" if node.value is True else ""
     return dataclasses.replace(node, value=text, text=text) if isinstance(node.value, bool) else node
 

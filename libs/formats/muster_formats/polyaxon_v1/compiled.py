@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from muster_formats.cursor import Cursor
 from muster_formats.field_types import FieldType
-from muster_formats.nodes import Node
+from muster_formats.nodes import YamlNode
 from muster_formats.polyaxon_v1.expressions import Names
 from muster_formats.polyaxon_v1.keys import ComponentKeys, OperationKeys, PatchStrategy
 from muster_formats.polyaxon_v1.params import Given
@@ -101,7 +101,7 @@ class Compiled:
             else:
                 continue
             entries[key] = type(entry)(entry.line, entry.column, inner)
-        return Placed(Node(entries, run.node.line, run.node.column), run.path)
+        return Placed(YamlNode(entries, run.node.line, run.node.column), run.path)
 
     def _patch(self) -> Patch:
         said = self.operation.get(OperationKeys.patch_strategy) if self.operation else None
@@ -112,7 +112,7 @@ class Compiled:
         return Cursor(node, placed.path, self.moved)
 
 
-def _is_replica(node: Node) -> bool:
+def _is_replica(node: YamlNode) -> bool:
     return isinstance(node.value, dict) and PodKeys.container.key in node.value
 
 
@@ -121,6 +121,6 @@ def _placed(section: Section | None, key: str) -> Placed | None:
     return Placed(at.node, at.path) if at else None
 
 
-def _entry(node: Node, key: str) -> Node | None:
+def _entry(node: YamlNode, key: str) -> YamlNode | None:
     found = node.value.get(key) if isinstance(node.value, dict) else None
     return found.node if found and found.node.value is not None else None

@@ -15,7 +15,7 @@ from muster_core.models.problem_codes import Code
 from muster_formats.cursor import Cursor
 from muster_formats.kubeflow import read_rendezvous
 from muster_formats.locations import FieldLocations, JobField
-from muster_formats.nodes import Entry, Node
+from muster_formats.nodes import YamlEntry, YamlNode
 from muster_formats.polyaxon_v1.run_keys import BoundsKeys, ElasticKeys, PaddleJobKeys, PytorchJobKeys
 from muster_formats.problems import RelocatedProblems, shown
 from muster_formats.schema import Nested, Section
@@ -90,7 +90,7 @@ def _respelt(policy: Cursor) -> Cursor:
     if not isinstance(value, dict) or not any(key.startswith(_MISSPELT) for key in value):
         return policy
     problems = RelocatedProblems(policy.problems)
-    entries: dict[str, Entry] = {key: entry for key, entry in value.items() if not _means(key)}
+    entries: dict[str, YamlEntry] = {key: entry for key, entry in value.items() if not _means(key)}
     for key, entry in value.items():
         right = _means(key)
         if not right or entry.node.value is None:
@@ -105,7 +105,7 @@ def _respelt(policy: Cursor) -> Cursor:
         )
         problems.record(policy.below(right), policy.below(key))
         entries[right] = entry
-    return Cursor(Node(entries, policy.node.line, policy.node.column), policy.path, problems)
+    return Cursor(YamlNode(entries, policy.node.line, policy.node.column), policy.path, problems)
 
 
 def _means(key: str) -> str:

@@ -15,7 +15,7 @@ import msgspec
 
 from muster_core.models.problem_codes import Code
 from muster_formats.cursor import nearest
-from muster_formats.nodes import MAX_CHARACTERS, MAX_NODES, Entry, Node
+from muster_formats.nodes import MAX_CHARACTERS, MAX_NODES, YamlEntry, YamlNode
 from muster_formats.problems import Problems, SourceLocation, shown
 
 _EXPRESSION = re.compile(r"\{\{([^{}]*)\}\}")
@@ -62,7 +62,7 @@ _VARIABLES = {"uuid": "MUSTER_JOB_ID"}
 class Value:
     """The value of a name, and its form as an argument."""
 
-    node: Node
+    node: YamlNode
     argument: str
 
     @property
@@ -71,7 +71,7 @@ class Value:
         return text_of(self.node)
 
 
-def text_of(node: Node) -> str:
+def text_of(node: YamlNode) -> str:
     """Return a value as text: as written, empty for null, JSON for lists and mappings."""
     match node.value:
         case None:
@@ -100,7 +100,9 @@ class Names:
     nodes: int = 0
     _told: bool = field(default=False)
 
-    def resolve(self, node: Node, path: str, problems: Problems, *, key: str = "", inside: str = "") -> Node:
+    def resolve(
+        self, node: YamlNode, path: str, problems: Problems, *, key: str = "", inside: str = ""
+    ) -> YamlNode:
         """Return a copy of ``node`` with its expressions expanded. ``key`` is its own key, ``inside`` the key of an
         enclosing section of texts.
         """
@@ -108,7 +110,7 @@ class Names:
         match node.value:
             case dict():
                 entries = {
-                    name: Entry(
+                    name: YamlEntry(
                         entry.line,
                         entry.column,
                         self.resolve(
@@ -117,7 +119,7 @@ class Names:
                     )
                     for name, entry in node.value.items()
                 }
-                return Node(entries, node.line, node.column)
+                return YamlNode(entries, node.line, node.column)
             case list():
                 read = [
                     self.resolve(inner, f"{path}[{index}]", problems, inside=place)
@@ -130,14 +132,14 @@ class Names:
                         for new, old in zip(read, node.value, strict=True)
                         if new.value != "" or old.value == ""
                     ]
-                return Node(read, node.line, node.column)
+                return YamlNode(read, node.line, node.column)
             case str() if has_expression(node.value):
                 spot = SourceLocation(path=path, line=node.line, column=node.column)
                 return self._replace(node, _Place(spot, problems, words=place in _WORDS), texts=bool(place))
             case _:
                 return node
 
-    def _replace(self, node: Node, place: _Place, *, texts: bool) -> Node:
+    def _replace(self, node: YamlNode, place: _Place, *, texts: bool) -> YamlNode:
         text = str(node.value)
         if statement := _STATEMENT.search(text):
             place.refuse(
@@ -147,7 +149,7 @@ class Names:
         sole = _EXPRESSION.fullmatch(text.strip())
         if sole and not texts:
             found = self._value(sole[1].strip(), place)
-            filled = Node(found.value, node.line, node.column, found.text) if found else node
+            filled = YamlNode(found.value, node.line, node.column, found.text) if found else node
             return self._counted(filled, node, place)
         parts: list[str] = []
         end = 0
@@ -162,9 +164,9 @@ class Names:
             place.refuse(opened[opened.index("{{") :], "there is no name between {{ and }}", "")
             return node
         replaced = "".join(parts)
-        return self._counted(Node(replaced, node.line, node.column, replaced), node, place)
+        return self._counted(YamlNode(replaced, node.line, node.column, replaced), node, place)
 
-    def _counted(self, node: Node, old: Node, place: _Place) -> Node:
+    def _counted(self, node: YamlNode, old: YamlNode, place: _Place) -> YamlNode:
         """Return the expanded node, or ``old`` if the expansion is too large."""
         nodes, characters = _measure(node)
         self.nodes += nodes
@@ -195,17 +197,17 @@ class Names:
         found = self._look_up(steps, expression, place)
         return None if found is None else text_of(found)
 
-    def _value(self, expression: str, place: _Place) -> Node | None:
+    def _value(self, expression: str, place: _Place) -> YamlNode | None:
         steps = _steps(expression)
         known = steps and steps[0] != "globals" and (steps[0] in self.values or steps[0] in _SCOPES)
         if known and not (steps and steps[-1] in ("as_arg", "as_str")):
             return self._look_up(steps or [], expression, place)
         if steps and steps[:2] == ["globals", "ports"] and len(steps) == 3 and (port := self._port(steps[2])):
-            return Node(port, 0, 0, str(port))
+            return YamlNode(port, 0, 0, str(port))
         text = self._text(expression, place)
-        return None if text is None else Node(text, 0, 0, text)
+        return None if text is None else YamlNode(text, 0, 0, text)
 
-    def _look_up(self, steps: list[str], expression: str, place: _Place) -> Node | None:
+    def _look_up(self, steps: list[str], expression: str, place: _Place) -> YamlNode | None:
         names = steps[1:] if steps[0] in _SCOPES and steps[0] not in self.values else steps
         if not names or names[0] not in self.values:
             missing = names[0] if names else steps[0]
@@ -219,7 +221,7 @@ class Names:
                 fix=f"did you mean {near}?" if near else f"add {shown(missing)} to the inputs or the params",
             )
             return None
-        node: Node | None = self.values[names[0]].node
+        node: YamlNode | None = self.values[names[0]].node
         rest = names[1:]
         if steps[0] == "params" and rest == ["value"] and not _has(node, "value"):
             rest = []
@@ -272,7 +274,7 @@ def _steps(expression: str) -> list[str] | None:
     return [next(part for part in found if part) if any(found) else "" for found in _STEP.findall(expression)]
 
 
-def _below(node: Node | None, step: str) -> Node | None:
+def _below(node: YamlNode | None, step: str) -> YamlNode | None:
     match node.value if node else None:
         case dict() as entries:
             return entries[step].node if step in entries else None
@@ -282,11 +284,11 @@ def _below(node: Node | None, step: str) -> Node | None:
             return None
 
 
-def _has(node: Node | None, key: str) -> bool:
+def _has(node: YamlNode | None, key: str) -> bool:
     return node is not None and isinstance(node.value, dict) and key in node.value
 
 
-def _measure(node: Node) -> tuple[int, int]:
+def _measure(node: YamlNode) -> tuple[int, int]:
     """Return the numbers of values and of characters in a node."""
     match node.value:
         case dict() as entries:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from muster_core.models.problem_codes import Code
 from muster_formats.cursor import Cursor
 from muster_formats.names import VARIABLE
-from muster_formats.nodes import Json, Node
+from muster_formats.nodes import Json, YamlNode
 from muster_formats.polyaxon_v1.expressions import Names, Value, has_expression, text_of
 from muster_formats.polyaxon_v1.keys import (
     ComponentKeys,
@@ -139,7 +139,7 @@ class ParamsReader:
                     )
         return found
 
-    def _node(self, one: _Input, param: _Param | None, values: Mapping[str, Value]) -> Node | None:
+    def _node(self, one: _Input, param: _Param | None, values: Mapping[str, Value]) -> YamlNode | None:
         """Return the value of an input: the parameter's, else its default, else ``None``."""
         default = one.section.at(InputKeys.value.key)
         at = param.value if param and param.value else default
@@ -153,7 +153,7 @@ class ParamsReader:
                     f"the input {shown(one.name)} has no value and no parameter",
                     f"add params: {{{shown(one.name)}: ...}} to an operation, or a value here",
                 )
-            return Node(None, one.section.cursor.node.line, one.section.cursor.node.column)
+            return YamlNode(None, one.section.cursor.node.line, one.section.cursor.node.column)
         node = self._resolved(at, values)
         typed = _typed(node, one.type)
         if typed is None:
@@ -163,9 +163,9 @@ class ParamsReader:
         self._validate(one, typed, at)
         return typed
 
-    def _resolved(self, at: Cursor | None, values: Mapping[str, Value]) -> Node:
+    def _resolved(self, at: Cursor | None, values: Mapping[str, Value]) -> YamlNode:
         if at is None:
-            return Node(None, 0, 0)
+            return YamlNode(None, 0, 0)
         names = Names(values=values, known=self._known)
         return names.resolve(at.node, at.path, at.problems)
 
@@ -185,7 +185,7 @@ class ParamsReader:
                 fix=f"declare the input {shown(name)}, or write contextOnly: true",
             )
 
-    def _argument(self, one: _Input, node: Node) -> str:
+    def _argument(self, one: _Input, node: YamlNode) -> str:
         flag = one.section.get(InputKeys.is_flag) or one.type == "bool"
         written = one.section.at(InputKeys.arg_format.key)
         if node.value is None:
@@ -205,7 +205,7 @@ class ParamsReader:
             return ""
         return name
 
-    def _validate(self, one: _Input, node: Node, at: Cursor) -> None:
+    def _validate(self, one: _Input, node: YamlNode, at: Cursor) -> None:
         section = one.section.get(InputKeys.validation)
         options = one.section.at(InputKeys.options.key) or (
             section.at(ValidationKeys.options.key) if section else None
@@ -243,7 +243,7 @@ _HOLDS: Mapping[str, Callable[[float, object], bool]] = {
 }
 
 
-def _among(options: Cursor, name: str, node: Node, at: Cursor) -> None:
+def _among(options: Cursor, name: str, node: YamlNode, at: Cursor) -> None:
     allowed = options.node.plain()
     if not isinstance(allowed, list):
         options.wrong_type("a list")
@@ -257,13 +257,13 @@ def _among(options: Cursor, name: str, node: Node, at: Cursor) -> None:
             )
 
 
-def _numbers(node: Node) -> list[int | float]:
+def _numbers(node: YamlNode) -> list[int | float]:
     values = node.plain()
     found = values if isinstance(values, list) else [values]
     return [value for value in found if isinstance(value, int | float) and not isinstance(value, bool)]
 
 
-def _typed(node: Node, kind: str) -> Node | None:
+def _typed(node: YamlNode, kind: str) -> YamlNode | None:
     """Return the value converted to its type, or ``None`` if it does not match. Null matches every type."""
     if node.value is None:
         return node
@@ -272,7 +272,7 @@ def _typed(node: Node, kind: str) -> Node | None:
             return None
         inner = [_typed(one, kind[5:-1].strip()) for one in node.value]
         known = [one for one in inner if one is not None]
-        return Node(known, node.line, node.column) if len(known) == len(inner) else None
+        return YamlNode(known, node.line, node.column) if len(known) == len(inner) else None
     match kind:
         case "int":
             return _as_number(node, int)
@@ -281,13 +281,13 @@ def _typed(node: Node, kind: str) -> Node | None:
         case "bool":
             if isinstance(node.value, str) and node.value.lower() in _TRUTHS:
                 truth = _TRUTHS[node.value.lower()]
-                return Node(truth, node.line, node.column, node.value.lower())
+                return YamlNode(truth, node.line, node.column, node.value.lower())
             return node if isinstance(node.value, bool) else None
         case "str":
             return (
                 None
                 if isinstance(node.value, list | dict)
-                else Node(text_of(node), node.line, node.column, text_of(node))
+                else YamlNode(text_of(node), node.line, node.column, text_of(node))
             )
         case "dict":
             return node if isinstance(node.value, dict) else None
@@ -297,7 +297,7 @@ def _typed(node: Node, kind: str) -> Node | None:
             return node
 
 
-def _as_number(node: Node, kind: type[int] | type[float]) -> Node | None:
+def _as_number(node: YamlNode, kind: type[int] | type[float]) -> YamlNode | None:
     value = node.value
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
@@ -308,5 +308,5 @@ def _as_number(node: Node, kind: type[int] | type[float]) -> Node | None:
             number = kind(value)
         except ValueError:
             return None
-        return Node(number, node.line, node.column, value) if math.isfinite(number) else None
+        return YamlNode(number, node.line, node.column, value) if math.isfinite(number) else None
     return node if kind is float or isinstance(value, int) else None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from muster_formats.nodes import Entry, Node
+from muster_formats.nodes import YamlEntry, YamlNode
 from muster_formats.polyaxon_v1.keys import PatchStrategy
 from muster_formats.problems import RelocatedProblems
 
@@ -26,7 +26,7 @@ _OBJECTS = frozenset(
 class Placed:
     """A node, and its path in the document."""
 
-    node: Node
+    node: YamlNode
     path: str
 
 
@@ -47,7 +47,7 @@ class Patch:
             )
         return Placed(self._merged(base, patch, whole=False), base.path)
 
-    def _merged(self, base: Placed, patch: Placed, *, whole: bool) -> Node:
+    def _merged(self, base: Placed, patch: Placed, *, whole: bool) -> YamlNode:
         """Merge both; ``whole`` replaces lists."""
         old, new = base.node.value, patch.node.value
         if isinstance(old, dict) and isinstance(new, dict):
@@ -60,8 +60,14 @@ class Patch:
         return self._taken(patch, base.path)
 
     def _mappings(
-        self, base: Placed, old: dict[str, Entry], patch: Placed, new: dict[str, Entry], *, whole: bool
-    ) -> Node:
+        self,
+        base: Placed,
+        old: dict[str, YamlEntry],
+        patch: Placed,
+        new: dict[str, YamlEntry],
+        *,
+        whole: bool,
+    ) -> YamlNode:
         entries = dict(old)
         for key, entry in new.items():
             there = Placed(entry.node, f"{patch.path}.{key}" if patch.path else key)
@@ -70,19 +76,19 @@ class Patch:
             if entry.node.value is None and known is not None:
                 continue
             if known is None or known.node.value is None:
-                entries[key] = Entry(entry.line, entry.column, self._taken(there, path))
+                entries[key] = YamlEntry(entry.line, entry.column, self._taken(there, path))
                 continue
             merging = self.strategy in (PatchStrategy.POST_MERGE, PatchStrategy.PRE_MERGE)
             if merging:
                 below = whole or key in _OBJECTS
-                entries[key] = Entry(
+                entries[key] = YamlEntry(
                     known.line, known.column, self._merged(Placed(known.node, path), there, whole=below)
                 )
             elif self.strategy is PatchStrategy.REPLACE:
-                entries[key] = Entry(entry.line, entry.column, self._taken(there, path))
-        return Node(entries, base.node.line, base.node.column)
+                entries[key] = YamlEntry(entry.line, entry.column, self._taken(there, path))
+        return YamlNode(entries, base.node.line, base.node.column)
 
-    def _lists(self, base: Placed, old: list[Node], patch: Placed, new: list[Node]) -> Node:
+    def _lists(self, base: Placed, old: list[YamlNode], patch: Placed, new: list[YamlNode]) -> YamlNode:
         last = self.strategy is PatchStrategy.POST_MERGE
         first, second = (base, patch) if last else (patch, base)
         nodes = list(old if last else new)
@@ -94,12 +100,12 @@ class Patch:
                 origins.append(f"{second.path}[{index}]")
         for index, origin in enumerate(origins):
             self.moved.record(f"{base.path}[{index}]", origin)
-        return Node(nodes, base.node.line, base.node.column)
+        return YamlNode(nodes, base.node.line, base.node.column)
 
-    def _taken(self, patch: Placed, path: str) -> Node:
+    def _taken(self, patch: Placed, path: str) -> YamlNode:
         self.moved.record(path, patch.path)
         return patch.node
 
 
-def _image(node: Node) -> bytes:
+def _image(node: YamlNode) -> bytes:
     return msgspec.json.encode(node.plain(), order="deterministic")

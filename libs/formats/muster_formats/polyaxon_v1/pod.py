@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from muster_core.models import Port, Template
 from muster_core.models.problem_codes import Code
 from muster_formats.cursor import Cursor
-from muster_formats.nodes import Entry, Node
+from muster_formats.nodes import YamlEntry, YamlNode
 from muster_formats.pods import MainContainer, read_pod_template
 from muster_formats.polyaxon_v1.expressions import text_of
 from muster_formats.polyaxon_v1.run_keys import EnvironmentKeys, InitKeys, PodKeys, PodRestart
@@ -61,7 +61,7 @@ class PodReader:
         _add_ports(ports, container)
         if command:
             container.pop("args", None)
-            container["command"] = Entry(0, 0, Node([_text(word) for word in command], 0, 0))
+            container["command"] = YamlEntry(0, 0, YamlNode([_text(word) for word in command], 0, 0))
         pod.rest(unnamed)
         name = container.get("name")
         template = read_pod_template(
@@ -82,19 +82,19 @@ class _Pod:
         self._problems = problems
         self._origin = section.cursor.path
         self._root = section.cursor.below("template")
-        self._spec: dict[str, Entry] = {}
-        self._metadata: dict[str, Entry] = {}
+        self._spec: dict[str, YamlEntry] = {}
+        self._metadata: dict[str, YamlEntry] = {}
         problems.record(self._root, self._origin)
         problems.record(f"{self._root}.spec", self._origin)
 
     def cursor(self) -> Cursor:
         """Return the complete template."""
         at = self._section.cursor.node
-        spec = Node(self._spec, at.line, at.column)
-        whole = {"spec": Entry(at.line, at.column, spec)}
+        spec = YamlNode(self._spec, at.line, at.column)
+        whole = {"spec": YamlEntry(at.line, at.column, spec)}
         if self._metadata:
-            whole["metadata"] = Entry(at.line, at.column, Node(self._metadata, at.line, at.column))
-        return Cursor(Node(whole, at.line, at.column), self._root, self._problems)
+            whole["metadata"] = YamlEntry(at.line, at.column, YamlNode(self._metadata, at.line, at.column))
+        return Cursor(YamlNode(whole, at.line, at.column), self._root, self._problems)
 
     def environment(self, section: Section | None) -> None:
         """Add the pod's fields."""
@@ -108,17 +108,17 @@ class _Pod:
                 continue
             if key == EnvironmentKeys.pull_secrets.key:
                 names = section.get(EnvironmentKeys.pull_secrets) or []
-                entry = Entry(  # noqa: PLW2901
-                    entry.line, entry.column, Node([_mapping(name=_text(name)) for name in names], 0, 0)
+                entry = YamlEntry(  # noqa: PLW2901
+                    entry.line, entry.column, YamlNode([_mapping(name=_text(name)) for name in names], 0, 0)
                 )
             into, parent = (self._metadata, "metadata") if key in _METADATA else (self._spec, "spec")
             into[key] = entry
             self._problems.record(f"{self._root}.{parent}.{key}", section.cursor.below(key))
 
-    def container(self, key: str, at: Cursor, name: str) -> dict[str, Entry]:
+    def container(self, key: str, at: Cursor, name: str) -> dict[str, YamlEntry]:
         """Add a container with its command as a list of words, and return it for further changes."""
         known = self._spec.setdefault(
-            key, Entry(at.node.line, at.node.column, Node([], at.node.line, at.node.column))
+            key, YamlEntry(at.node.line, at.node.column, YamlNode([], at.node.line, at.node.column))
         )
         nodes = known.node.value
         if not isinstance(nodes, list):
@@ -129,8 +129,8 @@ class _Pod:
             return {}
         entries = {inner: _worded(inner, entry, at) for inner, entry in at.node.value.items()}
         if (said := entries.get("name")) is None or said.node.value is None:
-            entries["name"] = Entry(0, 0, _text(name))
-        nodes.append(Node(entries, at.node.line, at.node.column))
+            entries["name"] = YamlEntry(0, 0, _text(name))
+        nodes.append(YamlNode(entries, at.node.line, at.node.column))
         return entries
 
     def rest(self, name: str) -> None:
@@ -141,7 +141,7 @@ class _Pod:
             if at := init.at(InitKeys.container.key):
                 self.container("initContainers", at, f"{name}-init-{index}")
         if volumes := self._section.at(PodKeys.volumes.key):
-            self._spec["volumes"] = Entry(volumes.node.line, volumes.node.column, volumes.node)
+            self._spec["volumes"] = YamlEntry(volumes.node.line, volumes.node.column, volumes.node)
             self._problems.record(f"{self._root}.spec.volumes", volumes.path)
 
 
@@ -163,7 +163,7 @@ def _elements(section: Section, key: str) -> list[Cursor]:
     return at.elements() if at else []
 
 
-def _worded(key: str, entry: Entry, at: Cursor) -> Entry:
+def _worded(key: str, entry: YamlEntry, at: Cursor) -> YamlEntry:
     """Return ``command`` and ``args`` as lists of texts, and variables' values as texts, as Polyaxon accepts them."""
     node = entry.node
     if key in ("command", "args") and node.value is not None:
@@ -173,7 +173,7 @@ def _worded(key: str, entry: Entry, at: Cursor) -> Entry:
     return entry
 
 
-def _words(key: str, node: Node, at: Cursor) -> Node:
+def _words(key: str, node: YamlNode, at: Cursor) -> YamlNode:
     match node.value:
         case list():
             return replace(node, value=[_as_text(one) for one in node.value])
@@ -185,7 +185,7 @@ def _words(key: str, node: Node, at: Cursor) -> Node:
             return replace(node, value=[_as_text(node)])
 
 
-def _split(text: str, node: Node, at: Cursor) -> Node:
+def _split(text: str, node: YamlNode, at: Cursor) -> YamlNode:
     """Split a whole line where words are required: published documents write it, and Kubernetes would look for a program of that name."""
     try:
         words = shlex.split(text)
@@ -198,47 +198,47 @@ def _split(text: str, node: Node, at: Cursor) -> Node:
         found=shown(text),
         fix=f"write [{', '.join(shown(word) for word in words)}]",
     )
-    return replace(node, value=[Node(word, node.line, node.column, word) for word in words])
+    return replace(node, value=[YamlNode(word, node.line, node.column, word) for word in words])
 
 
-def _variable(node: Node) -> Node:
+def _variable(node: YamlNode) -> YamlNode:
     if not isinstance(node.value, dict) or (value := node.value.get("value")) is None:
         return node
     return replace(node, value={**node.value, "value": replace(value, node=_as_text(value.node))})
 
 
-def _as_text(node: Node) -> Node:
+def _as_text(node: YamlNode) -> YamlNode:
     if isinstance(node.value, bool | int | float):
         text = text_of(node)
-        return Node(text, node.line, node.column, text)
+        return YamlNode(text, node.line, node.column, text)
     return node
 
 
-def _add_ports(ports: tuple[Port, ...], container: dict[str, Entry]) -> None:
+def _add_ports(ports: tuple[Port, ...], container: dict[str, YamlEntry]) -> None:
     known, added = container.get("ports"), _port_nodes(ports, container)
     if added and (known is None or known.node.value is None):
-        container["ports"] = Entry(0, 0, Node(added, 0, 0))
+        container["ports"] = YamlEntry(0, 0, YamlNode(added, 0, 0))
     elif added and known and isinstance(known.node.value, list):
         nodes = [*known.node.value, *added]
-        container["ports"] = Entry(known.line, known.column, replace(known.node, value=nodes))
+        container["ports"] = YamlEntry(known.line, known.column, replace(known.node, value=nodes))
 
 
-def _port_nodes(ports: tuple[Port, ...], container: dict[str, Entry]) -> list[Node]:
+def _port_nodes(ports: tuple[Port, ...], container: dict[str, YamlEntry]) -> list[YamlNode]:
     known = container.get("ports")
     said = known.node.plain() if known else None
     numbers: list[object] = []
     for one in said if isinstance(said, list) else []:
         numbers += [one.get("containerPort")] if isinstance(one, dict) else []
     return [
-        _mapping(name=_text(port.name), containerPort=Node(port.number, 0, 0, str(port.number)))
+        _mapping(name=_text(port.name), containerPort=YamlNode(port.number, 0, 0, str(port.number)))
         for port in ports
         if port.number not in numbers
     ]
 
 
-def _mapping(**nodes: Node) -> Node:
-    return Node({key: Entry(0, 0, node) for key, node in nodes.items()}, 0, 0)
+def _mapping(**nodes: YamlNode) -> YamlNode:
+    return YamlNode({key: YamlEntry(0, 0, node) for key, node in nodes.items()}, 0, 0)
 
 
-def _text(text: str) -> Node:
-    return Node(text, 0, 0, text)
+def _text(text: str) -> YamlNode:
+    return YamlNode(text, 0, 0, text)

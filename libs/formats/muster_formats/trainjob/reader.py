@@ -15,8 +15,14 @@ from muster_core.models import Framework, FrameworkOptions, Job, RestartPolicy, 
 from muster_core.models.problem_codes import Code
 from muster_formats.cursor import Cursor
 from muster_formats.locations import FieldLocations, JobField
-from muster_formats.nodes import Entry, Node
-from muster_formats.pods import Metadata, MetadataFields, main_container_of, read_metadata, read_pod_template
+from muster_formats.nodes import YamlEntry, YamlNode
+from muster_formats.pods import (
+    JobMetadata,
+    MetadataFields,
+    main_container_of,
+    read_metadata,
+    read_pod_template,
+)
 from muster_formats.problems import RelocatedProblems, shown
 from muster_formats.registry import Format, ReadContext
 from muster_formats.rules import apply_rules
@@ -146,7 +152,7 @@ def _framework(spec: Section) -> Framework | None:
 
 
 def _role(
-    spec: Section, trainer: Section, framework: Framework, metadata: Metadata, locations: FieldLocations
+    spec: Section, trainer: Section, framework: Framework, metadata: JobMetadata, locations: FieldLocations
 ) -> Role:
     key = TrainerFields.nodes.key
     for field in ("replicas", "min", "max"):
@@ -209,8 +215,10 @@ class _PodTemplateBuilder:
         self._root = f"{origin}.template"
         self._container_path = f"{self._root}.spec.containers[0]"
         self._problems = RelocatedProblems(trainer.cursor.problems)
-        self._container: dict[str, Entry] = {"name": _entry(Node(NODE, 0, 0, NODE), trainer.cursor.node)}
-        self._parts: dict[str, dict[str, Entry]] = {"metadata": {}, "spec": {}}
+        self._container: dict[str, YamlEntry] = {
+            "name": _entry(YamlNode(NODE, 0, 0, NODE), trainer.cursor.node)
+        }
+        self._parts: dict[str, dict[str, YamlEntry]] = {"metadata": {}, "spec": {}}
         for path in (self._root, f"{self._root}.spec", self._container_path):
             self._problems.record(path, origin)
         for field in _CONTAINER_FIELDS:
@@ -219,15 +227,15 @@ class _PodTemplateBuilder:
         if cursor := trainer.at(TrainerFields.resources.key):
             self._set_container_field("resources", cursor)
 
-    def build(self, origin: Node) -> Cursor:
+    def build(self, origin: YamlNode) -> Cursor:
         """Return the template, located at ``origin``."""
         line, column = origin.line, origin.column
-        containers = Node([Node(self._container, line, column)], line, column)
+        containers = YamlNode([YamlNode(self._container, line, column)], line, column)
         spec = {**self._parts["spec"], "containers": _entry(containers, origin)}
-        whole = {"spec": _entry(Node(spec, line, column), origin)}
+        whole = {"spec": _entry(YamlNode(spec, line, column), origin)}
         if metadata := self._parts["metadata"]:
-            whole["metadata"] = _entry(Node(metadata, line, column), origin)
-        return Cursor(Node(whole, line, column), self._root, self._problems)
+            whole["metadata"] = _entry(YamlNode(metadata, line, column), origin)
+        return Cursor(YamlNode(whole, line, column), self._root, self._problems)
 
     def apply(self, part: str, patch: Section) -> None:
         """Apply a patch to the metadata or the pod: later ones win, and mappings of names are merged."""
@@ -240,7 +248,7 @@ class _PodTemplateBuilder:
             node = cursor.node
             before = into[key].node.value if key in into and key in _MERGED_FIELDS else None
             if isinstance(before, dict) and isinstance(node.value, dict):
-                node = Node({**before, **node.value}, node.line, node.column)
+                node = YamlNode({**before, **node.value}, node.line, node.column)
             into[key] = _entry(node, node)
             self._problems.record(f"{self._root}.{part}.{key}", cursor.path)
 
@@ -298,5 +306,5 @@ def _is_trainer(section: Section, key: str) -> bool:
     return False
 
 
-def _entry(node: Node, at: Node) -> Entry:
-    return Entry(at.line, at.column, node)
+def _entry(node: YamlNode, at: YamlNode) -> YamlEntry:
+    return YamlEntry(at.line, at.column, node)
