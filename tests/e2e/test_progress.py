@@ -55,7 +55,7 @@ async def test_reports_are_shown_and_a_rescale_identifies_the_speed_up(
         await muster.apply_queues(QUEUE)
         (submitted,) = await muster.submit(document)
         alone = await when(muster, submitted.job_id, lambda job: len(job.status.progress.throughput) == 1)
-        assert alone.status.progress.replica == "reports-worker-0"
+        assert alone.status.progress.replica == job_pb2.ReplicaRef(role="worker", attempt=1)
         assert float(alone.status.progress.metrics["loss"]) > 0
         assert (alone.status.speed_up.factor, alone.status.speed_up.measured_sizes) == (1, 1)
         assert alone.status.speed_up.serial_fraction == pytest.approx(0.14)
