@@ -4,7 +4,7 @@
 the objects, ``writer`` and ``volume_claims`` write them. ``informers`` keep the pods and config maps of the owned
 partitions with the help of ``reflector``, and ``pod_status`` turns a pod into an observation. ``nodes`` are the pool.
 ``pod_cleanup`` removes finalizers, ``logs`` reads and archives logs, ``access`` is exec and port-forward over
-``websocket``. ``api_client``, ``http_client`` and ``auth`` talk to the API server, ``labels`` and ``objects`` are what
+``websocket``. ``api_client`` and ``auth`` talk to the API server, ``labels`` and ``objects`` are what
 they exchange.
 """
 

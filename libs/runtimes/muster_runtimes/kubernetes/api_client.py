@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from muster_runtimes.kubernetes.auth import Credentials
 from muster_runtimes.kubernetes.errors import (
@@ -26,7 +27,6 @@ from muster_runtimes.kubernetes.errors import (
     no_response,
     raise_for_response,
 )
-from muster_runtimes.kubernetes.http_client import HttpClient, RequestNotSent, ResponseLost
 from muster_runtimes.kubernetes.websocket import PodWebSocket, open_websocket
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,8 @@ STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 MERGE = "application/merge-patch+json"
 
 _CONNECT_S = 5.0
+_KEEP_ALIVE_S = 45.0
+"""API servers keep idle connections longer, so that they do not close one that is about to be used."""
 _MAX_ATTEMPTS = 8
 _MAX_RETRY_AFTER_S = 30.0
 
@@ -96,11 +98,11 @@ class ApiClient:
         self._credentials = credentials
         self._limits = limits
         self._server = credentials.server
-        self._timeout_s = timeout_s
-        tls = credentials.ssl_context()
-        self._http = HttpClient(url=self._server, tls=tls, connect_s=min(timeout_s, _CONNECT_S))
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=tls, ttl_dns_cache=30),
+            connector=aiohttp.TCPConnector(
+                limit=0, ssl=credentials.ssl_context(), ttl_dns_cache=30, keepalive_timeout=_KEEP_ALIVE_S
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(timeout_s, _CONNECT_S)),
             # A watch event is one line, and a pod's may be long.
             read_bufsize=2**21,
@@ -108,7 +110,6 @@ class ApiClient:
 
     async def aclose(self) -> None:
         """Close all connections."""
-        self._http.close()
         await self._session.close()
 
     async def get(self, path: str, kind: type[T], *, query: Query | None = None, accept: str = JSON) -> T:
@@ -189,10 +190,10 @@ class ApiClient:
         if query:
             path = f"{path}?{urlencode(query)}"
         # Without this header a server may compress the response.
-        headers = f"Accept: {accept}\r\nAccept-Encoding: identity\r\n"
+        headers = {"Accept": accept, "Accept-Encoding": "identity"}
         body = None
         if content is not None:
-            headers += f"Content-Type: {content_type}\r\n"
+            headers["Content-Type"] = content_type
             body = msgspec.json.encode(content)
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             try:
@@ -209,21 +210,23 @@ class ApiClient:
             await asyncio.sleep(wait_s)
         raise AssertionError("unreachable")
 
-    async def _send(self, method: str, path: str, body: bytes | None, headers: str) -> bytes:
-        identity = "".join(f"{name}: {value}\r\n" for name, value in (await self._identity()).items())
+    async def _send(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> bytes:
+        url = URL(self._server + path, encoded=True)
+        headers |= await self._identity()
         try:
-            response = await self._http.request(
-                method, path, headers=headers + identity, body=body, timeout_s=self._timeout_s
-            )
-        except RequestNotSent as error:
+            async with self._session.request(
+                method, url, data=body, headers=headers, allow_redirects=False
+            ) as response:
+                data = await response.read()
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:
             raise ApiUnavailable(_message(error)) from error
-        except ResponseLost as error:
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise no_response(method)(_message(error)) from error
         if response.status == UNAUTHORIZED:
             await self._credentials.load()
         if response.status >= FIRST_ERROR:
-            raise_for_response(method, response.status, response.headers, response.data)
-        return response.data
+            raise_for_response(method, response.status, response.headers, data)
+        return data
 
     async def _identity(self) -> dict[str, str]:
         headers = {"User-Agent": "muster-pod-launcher"}

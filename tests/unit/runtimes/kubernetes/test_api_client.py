@@ -48,7 +48,7 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def serving(path: Path) -> AsyncGenerator[tuple[Server, ApiClient]]:
+async def serving(path: Path, *, timeout_s: float = 30.0) -> AsyncGenerator[tuple[Server, ApiClient]]:
     server = Server()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)
@@ -67,7 +67,9 @@ async def serving(path: Path) -> AsyncGenerator[tuple[Server, ApiClient]]:
     (path / "kubeconfig").write_bytes(msgspec.json.encode(config))
     credentials = Credentials(kubeconfig=path / "kubeconfig")
     await credentials.load()
-    api = ApiClient(credentials=credentials, limits=RateLimiter(in_flight=2, per_second=0))
+    api = ApiClient(
+        credentials=credentials, limits=RateLimiter(in_flight=2, per_second=0), timeout_s=timeout_s
+    )
     try:
         yield server, api
     finally:
@@ -150,6 +152,38 @@ async def test_an_unreachable_server_raises_unavailable_for_a_write(tmp_path: Pa
         await server.stop()
         with pytest.raises(ApiUnavailable):
             await api.create("/api/v1/pods", {}, Pod)
+
+
+def close_connection(request: web.Request) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+async def test_a_closed_connection_leaves_the_outcome_of_a_write_unknown(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (server, api):
+        server.answers = [close_connection]
+        with pytest.raises(OutcomeUnknown):
+            await api.create("/api/v1/pods", {}, Pod)
+        assert len(server.requests) == 1
+        with pytest.raises(ApiUnavailable):
+            await api.get("/api/v1/pods", Pod)
+
+
+async def test_a_timeout_leaves_the_outcome_of_a_write_unknown(tmp_path: Path) -> None:
+    async with serving(tmp_path, timeout_s=0.05) as (server, api):
+        server.answers = [lambda _: web.StreamResponse(headers={"Content-Length": "1"})]
+        with pytest.raises(OutcomeUnknown):
+            await api.create("/api/v1/pods", {}, Pod)
+        with pytest.raises(ApiUnavailable):
+            await api.get("/api/v1/pods", Pod)
+
+
+async def test_an_undecodable_response_raises_an_error(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (server, api):
+        server.answers = [found([])]
+        with pytest.raises(KubernetesApiError, match="cannot be decoded"):
+            await api.get("/api/v1/pods/one", Pod)
 
 
 async def test_requests_refuse_compression(tmp_path: Path) -> None:
