@@ -11,11 +11,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import aiohttp
 import msgspec
-from yarl import URL
 
 from muster_runtimes.kubernetes.auth import Credentials
 from muster_runtimes.kubernetes.errors import (
@@ -187,8 +186,6 @@ class ApiClient:
         accept: str = JSON,
         before_send: Callable[[], None] | None = None,
     ) -> bytes:
-        if query:
-            path = f"{path}?{urlencode(query)}"
         # Without this header a server may compress the response.
         headers = {"Accept": accept, "Accept-Encoding": "identity"}
         body = None
@@ -200,7 +197,7 @@ class ApiClient:
                 async with self._limits:
                     if before_send is not None:
                         before_send()
-                    return await self._send(method, path, body, headers)
+                    return await self._send(method, path, query, body, headers)
             except Throttled as busy:
                 if attempt == _MAX_ATTEMPTS:
                     raise
@@ -210,12 +207,18 @@ class ApiClient:
             await asyncio.sleep(wait_s)
         raise AssertionError("unreachable")
 
-    async def _send(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> bytes:
-        url = URL(self._server + path, encoded=True)
+    async def _send(
+        self, method: str, path: str, query: Query | None, body: bytes | None, headers: dict[str, str]
+    ) -> bytes:
         headers |= await self._identity()
         try:
             async with self._session.request(
-                method, url, data=body, headers=headers, allow_redirects=False
+                method,
+                self._server + path,
+                params=query,
+                data=body,
+                headers=headers,
+                allow_redirects=False,
             ) as response:
                 data = await response.read()
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:
