@@ -63,13 +63,13 @@ class BusSubmissions:
             return await self._recorded_before(message)
         return Recorded(event=submission, sequence=published.sequence, traceparent=traceparent)
 
-    async def verdict(self, job_id: str, *, wait_s: float) -> Validated | events.JobRejected | None:
+    async def validation(self, job_id: str, *, wait_s: float) -> Validated | events.JobRejected | None:
         """The result of a validation; None if there is none after ``wait_s`` seconds."""
         try:
             async with asyncio.timeout(wait_s):
-                verdict = await asyncio.shield(self._expect(job_id).result)
-                if isinstance(verdict, events.JobRejected) or len(verdict.jobs) == 1:
-                    return verdict
+                result = await asyncio.shield(self._expect(job_id).result)
+                if isinstance(result, events.JobRejected) or len(result.jobs) == 1:
+                    return result
                 # The messages of a batch are heard before it is committed.
                 while True:
                     if (stored := await self._look_up(job_id)) is not None:

@@ -45,7 +45,7 @@ class Submissions(Protocol):
         """Make a submission durable, once for each job id."""
         ...
 
-    async def verdict(self, job_id: str, *, wait_s: float) -> Validated | JobRejected | None:
+    async def validation(self, job_id: str, *, wait_s: float) -> Validated | JobRejected | None:
         """The result of a validation; None if there is none after ``wait_s`` seconds."""
         ...
 
@@ -88,14 +88,14 @@ class Submitter:
         try:
             recorded = await self._record(event, context)
             # A duplicate was validated long ago, most likely: look it up before waiting.
-            verdict = (
-                await self._submissions.verdict(event.job_id, wait_s=0) if recorded.duplicate else None
-            ) or await self._submissions.verdict(event.job_id, wait_s=wait_s)
+            result = (
+                await self._submissions.validation(event.job_id, wait_s=0) if recorded.duplicate else None
+            ) or await self._submissions.validation(event.job_id, wait_s=wait_s)
         finally:
             await self._submissions.forget(event.job_id)
-        if isinstance(verdict, JobRejected):
-            await abort_with_problems(context, verdict.problems)
-        return _answer(recorded, verdict)
+        if isinstance(result, JobRejected):
+            await abort_with_problems(context, result.problems)
+        return _answer(recorded, result)
 
     async def _record(self, event: JobSubmitted, context: ServerContext) -> Recorded:
         recorded = await self._submissions.record(event)

@@ -115,7 +115,7 @@ class Codec(Generic[StructT, MessageT]):
         self._struct, self._message = struct, message
         self._written, self._read = table.written, table.read
         self._absent: Values = dict(table.absent)
-        # With the struct's default and its message: a default that nobody replaced is converted once.
+        # With the struct's default and its message: an unchanged default is converted once.
         self._writers: list[tuple[str, Writer | None, object, Message | None]] = []
         # The field's name in problems follows; empty for readers that report none.
         self._readers: dict[FieldDescriptor, tuple[str, Reader | None, str]] = {}
