@@ -1,7 +1,9 @@
-"""Problems rendered for a terminal."""
+"""Problems rendered for a terminal, and problems of generated mappings."""
 
 from muster_core.models import Problem, Severity
+from muster_core.models.problem_codes import Code
 from muster_formats import parse, render_problems
+from muster_formats.problems import Problems, RelocatedProblems, SourceLocation
 
 TEXT = "apiVersion: muster.dev/v1\nkind: Job\nmetadata: {name: a}\nspec:\n  roles:\n    worker:\n      image: x\n      replica: 2\n"
 
@@ -48,3 +50,16 @@ def test_a_long_line_is_quoted_around_its_caret() -> None:
 def test_control_characters_of_a_document_are_escaped() -> None:
     text = 'apiVersion: muster.dev/v1\nkind: Job\nmetadata: {"\\e[31mname": a}\n'
     assert "\x1b" not in render_problems(parse(text).problems, text, "job\x1b.yaml")
+
+
+def test_problems_of_a_generated_mapping_have_the_document_s_paths() -> None:
+    problems = Problems()
+    relocated = RelocatedProblems(problems)
+    relocated.record("spec.template", "run.container")
+    relocated.add(Code.REQUIRED, SourceLocation(path="spec.template.image"), "template has no image")
+    assert [(one.path, one.message) for one in relocated.ordered()] == [
+        ("run.container.image", "container has no image")
+    ]
+    assert relocated.has_errors
+    assert relocated.has_error_at("spec.template")
+    assert not relocated.has_error_at("spec.other")

@@ -1,10 +1,11 @@
-"""Rules for the roles of each framework, in documents and typed jobs."""
+"""Rules for roles, counts and resources, in documents and typed jobs."""
 
 import pytest
 
 from muster_core.models import Framework, Job, Problem, Role, Severity, Template
 from muster_formats import parse, read_spec
 from muster_formats.limits import no_limits
+from muster_formats.rules import MAX_ROLES
 
 GOOD: dict[Framework, list[str]] = {
     Framework.PLAIN: ["a"],
@@ -89,3 +90,20 @@ def test_a_role_without_replicas_breaks_no_rule() -> None:
         read_spec(job_of(Framework.TENSORFLOW, {"chief": ONE, "master": NONE}), limits=no_limits).problems
         == ()
     )
+
+
+def test_a_job_with_too_many_roles_is_rejected() -> None:
+    workers = "".join(f"    w{index}: {{container: {{image: x}}}}\n" for index in range(MAX_ROLES))
+    text = f"version: 1.1\nkind: component\nname: ray\nrun:\n  kind: raycluster\n  head: {{container: {{image: x}}}}\n  workers:\n{workers}"
+    (problem,) = errors(parse(text).problems)
+    assert (problem.code, problem.path, problem.found) == ("OutOfRange", "run", str(MAX_ROLES + 1))
+
+
+def test_a_request_of_an_extended_resource_above_its_limit_is_rejected() -> None:
+    amounts = "{requests: {example.com/fpga: 2}, limits: {example.com/fpga: 1}}"
+    roles = f"roles: {{worker: {{image: x, resources: {amounts}}}}}"
+    (problem,) = parse(
+        f"apiVersion: muster.dev/v1\nkind: Job\nmetadata: {{name: a}}\nspec: {{{roles}}}"
+    ).problems
+    assert (problem.code, problem.path) == ("Conflict", "spec.roles.worker.resources")
+    assert problem.message == "the example.com/fpga request 2 is above the limit 1"
