@@ -1,4 +1,4 @@
-"""Write the JSON Schemas of the native documents, of a job, a queue and the defaults, beside this file: run it when a form has changed."""
+"""Write the JSON Schemas of the native documents (job, queue, defaults) next to this file; run it when their tables have changed."""
 
 from __future__ import annotations
 

@@ -46,24 +46,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     watch()
     watch()
     codes: Counter[str] = Counter()
-    taken, slowest, failed = 0, (0.0, ""), 0
+    accepted, slowest, failed = 0, (0.0, ""), 0
     for number in range(options.count):
         seed = f"{options.seed}:{number}"
         made = document(seed, texts)
         started = time.process_time()
         try:
             with bounded():
-                refused = judge(made)
+                rejected = judge(made)
         except Exception:
             failed += 1
             if failed <= _SHOWN:
                 _report(seed, made)
             continue
         slowest = max(slowest, (time.process_time() - started, seed))
-        taken += not refused
-        codes.update(set(refused))
-    _summary(options.count, taken, failed, slowest, codes)
-    return 1 if failed or not taken or not codes else 0
+        accepted += not rejected
+        codes.update(set(rejected))
+    _summary(options.count, accepted, failed, slowest, codes)
+    return 1 if failed or not accepted or not codes else 0
 
 
 def watch() -> None:
@@ -97,11 +97,11 @@ def _report(seed: str, made: str | bytes) -> None:
     sys.stderr.write(f"{seed}: {file.name}\n{traceback.format_exc(limit=-4)}\n")
 
 
-def _summary(count: int, taken: int, failed: int, slowest: tuple[float, str], codes: Counter[str]) -> None:
+def _summary(count: int, accepted: int, failed: int, slowest: tuple[float, str], codes: Counter[str]) -> None:
     summary = {
         "documents": count,
-        "taken": taken,
-        "refused": count - taken - failed,
+        "accepted": accepted,
+        "rejected": count - accepted - failed,
         "failed": failed,
         "slowest_cpu_ms": round(slowest[0] * 1000),
         "slowest": slowest[1],

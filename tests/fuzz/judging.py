@@ -25,8 +25,8 @@ def judge(document: str | bytes) -> tuple[str, ...]:
     for problem in parsed.problems:
         _problem(problem)
     text = document if isinstance(document, str) else document.decode(errors="replace")
-    told = render_problems(parsed.problems, text, "fuzz.yaml", colour=False)
-    _demand(all(line.isprintable() for line in told.split("\n")), "nothing that a terminal obeys")
+    rendered = render_problems(parsed.problems, text, "fuzz.yaml", colour=False)
+    _demand(all(line.isprintable() for line in rendered.split("\n")), "nothing that a terminal obeys")
     for job in parsed.jobs:
         _job(job)
     return tuple(problem.code for problem in errors)
@@ -48,10 +48,10 @@ _LONGEST = 1_000
 def _job(job: Job) -> None:
     _demand(msgspec.json.decode(msgspec.json.encode(job), type=Job) == job, "a job that fits into an event")
     alone = msgspec.structs.replace(job, built_by="")
-    refused = [problem for problem in read_spec(alone).problems if problem.severity is Severity.ERROR]
-    _demand(not refused, f"a job that the typed reader accepts: {refused[:1]}")
+    errors = [problem for problem in read_spec(alone).problems if problem.severity is Severity.ERROR]
+    _demand(not errors, f"a job that the typed reader accepts: {errors[:1]}")
     again = parse(native_text(alone))
-    _demand(len(again.jobs) == 1, f"a job that can be written in the native form: {again.problems[:1]}")
+    _demand(len(again.jobs) == 1, f"a job that can be written in the native format: {again.problems[:1]}")
 
 
 def _demand(holds: bool, what: str) -> None:

@@ -47,7 +47,7 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
 def eased(job: Job, draw: st.DataObject) -> Job:
-    """The job with some of what other forms cannot say taken away, so that not all are refused."""
+    """The job without some details that other formats cannot express, so that not all are rejected."""
 
     def ease() -> bool:
         return draw.draw(st.integers(0, 7)) > 0

@@ -38,10 +38,10 @@ def answered(document: str | bytes) -> None:
     parsed = parse(document)
     errors = [problem for problem in parsed.problems if problem.severity is Severity.ERROR]
     assert bool(parsed.jobs) is not bool(errors)
-    told = render_problems(
+    rendered = render_problems(
         parsed.problems, document if isinstance(document, str) else "", "fuzz.yaml", colour=False
     )
-    assert all(line.isprintable() for line in told.split("\n"))
+    assert all(line.isprintable() for line in rendered.split("\n"))
 
 
 @settings(max_examples=100, deadline=None)

@@ -75,8 +75,8 @@ def test_a_document_of_any_format_can_be_written_natively(path: Path) -> None:
     jobs = parse(path.read_text(), name=path.stem).jobs
     assert jobs
     read = parse(convert(jobs, "native").text).jobs
-    told = [replace(job, warnings=()) for job in read]
-    assert told == [replace(job, format="native", warnings=()) for job in jobs]
+    written = [replace(job, warnings=()) for job in read]
+    assert written == [replace(job, format="native", warnings=()) for job in jobs]
 
 
 def test_a_share_of_a_gpu_survives_the_native_format() -> None:
@@ -146,4 +146,4 @@ def test_every_field_of_the_model_is_drawn() -> None:
     draw()
     due = {(struct, field.name) for struct in structs_of(Job) for field in fields(struct)}
     forgotten = sorted(f"{struct.__name__}.{field}" for struct, field in due - seen)
-    assert forgotten == [], "draw them in muster_testing.jobs, and see that every form keeps them"
+    assert forgotten == [], "draw them in muster_testing.jobs, and see that every format keeps them"

@@ -19,7 +19,7 @@ MERGE_BOMB = (
     + "".join(f"b{i}: {{<<: *a}}\n" for i in range(500))
 )
 TABLE: dict[str, tuple[str | bytes, str]] = {
-    "nothing": ("", "EmptyDocument"),
+    "an empty document": ("", "EmptyDocument"),
     "only comments": ("# a\n---\n# b\n", "EmptyDocument"),
     "only a separator": ("--- \n", "EmptyDocument"),
     "ten megabytes": ("a: b\n" * 2_000_000, "TooLarge"),
@@ -36,7 +36,7 @@ TABLE: dict[str, tuple[str | bytes, str]] = {
     "deep hyphens": ("- " * 200_000, "TooDeep"),
     "depth by aliases": ("".join(f"a{i}: &a{i} [{f'*a{i - 1}' if i else ''}]\n" for i in range(60)), "TooDeep"),
     "an alias of itself": ("a: &a [*a]", "BadAlias"),
-    "an alias of nothing": ("a: *b", "BadAlias"),
+    "an alias without an anchor": ("a: *b", "BadAlias"),
     "not a number": (HEAD + "      replicas: .nan", "BadNumber"),
     "infinity": (HEAD + "      replicas: -.inf", "BadNumber"),
     "a float too large": (HEAD + "      replicas: 1e999", "BadNumber"),
@@ -125,8 +125,8 @@ def test_after_a_hundred_problems_one_says_that_there_are_more() -> None:
 
 def test_problems_have_source_locations() -> None:
     text = HEAD + "      replicas: two\n      imagee: x\n"
-    told = {(p.code, p.path, p.line, p.column) for p in parse(text).problems}
-    assert told == {
+    reported = {(p.code, p.path, p.line, p.column) for p in parse(text).problems}
+    assert reported == {
         ("WrongType", "spec.roles.worker.replicas", 8, 17),
         ("UnknownField", "spec.roles.worker.imagee", 9, 7),
     }

@@ -41,7 +41,7 @@ def test_a_job_is_one_role_without_a_framework() -> None:
 
 
 COUNTS: dict[str, tuple[dict[str, Any], int]] = {
-    "nothing said": ({}, 1),
+    "nothing given": ({}, 1),
     "one completion": ({"completions": 1}, 1),
     "all at once": ({"completions": 4, "parallelism": 4}, 4),
     "more at once than there are": ({"completions": 3, "parallelism": 8}, 3),
@@ -59,7 +59,7 @@ BAD: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     "waves": ({"completions": 8, "parallelism": 2}, ("Unsupported", "spec.parallelism")),
     "one after the other": ({"completions": 8}, ("Unsupported", "spec.completions")),
     "held back by parallelism": ({"parallelism": 0}, ("Unsupported", "spec.parallelism")),
-    "an index of nothing": (
+    "indexes without completions": (
         {"completionMode": "Indexed", "parallelism": 2},
         ("Required", "spec.completions"),
     ),
@@ -75,9 +75,9 @@ BAD: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize(("said", "expected"), BAD.values(), ids=BAD)
-def test_an_error_is_reported_at_its_path(said: dict[str, Any], expected: tuple[str, str]) -> None:
-    assert errors(parsed(**said)) == [expected]
+@pytest.mark.parametrize(("given", "expected"), BAD.values(), ids=BAD)
+def test_an_error_is_reported_at_its_path(given: dict[str, Any], expected: tuple[str, str]) -> None:
+    assert errors(parsed(**given)) == [expected]
 
 
 def test_completions_in_waves_are_rejected_with_a_fix() -> None:
@@ -93,11 +93,11 @@ POLICIES = {
 }
 
 
-@pytest.mark.parametrize(("said", "policy"), POLICIES.items(), ids=map(str, POLICIES))
+@pytest.mark.parametrize(("given", "policy"), POLICIES.items(), ids=map(str, POLICIES))
 def test_failed_pods_are_replaced_within_the_backoff_limit(
-    said: tuple[str, int], policy: RestartPolicy
+    given: tuple[str, int], policy: RestartPolicy
 ) -> None:
-    restart, limit = said
+    restart, limit = given
     assert role_of(parsed(restart=restart, backoffLimit=limit)).restart_policy is policy
 
 
@@ -118,7 +118,7 @@ def test_a_variable_of_the_document_is_not_replaced() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "given",
     [
         {"podFailurePolicy": {"rules": []}},
         {"podReplacementPolicy": "Failed"},
@@ -126,11 +126,11 @@ def test_a_variable_of_the_document_is_not_replaced() -> None:
         {"manualSelector": True},
         {"managedBy": "example.com/controller"},
     ],
-    ids=lambda said: next(iter(said)),
+    ids=lambda given: next(iter(given)),
 )
-def test_a_field_without_effect_is_a_warning(said: dict[str, Any]) -> None:
-    read = parsed(**said)
-    assert [(p.code, p.path) for p in read.problems] == [("Ignored", f"spec.{next(iter(said))}")]
+def test_a_field_without_effect_is_a_warning(given: dict[str, Any]) -> None:
+    read = parsed(**given)
+    assert [(p.code, p.path) for p in read.problems] == [("Ignored", f"spec.{next(iter(given))}")]
     assert len(read.jobs) == 1
 
 

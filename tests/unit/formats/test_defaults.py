@@ -119,8 +119,8 @@ def test_a_polyaxon_field_falls_back_to_the_platform_default() -> None:
             worker: [{index: 1, node_selector: {of: one}}]}}}
         """
     ).jobs
-    said = apply_defaults(job, DEFAULTS, 1)
-    master, worker, ps = said.roles
+    given = apply_defaults(job, DEFAULTS, 1)
+    master, worker, ps = given.roles
     assert [
         t.node_selector for t in (master.template, worker.template, worker.overrides[1], ps.template)
     ] == [

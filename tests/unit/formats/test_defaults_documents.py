@@ -90,7 +90,7 @@ def test_a_key_that_may_be_misspelt_gets_a_suggestion() -> None:
 
 NATIVE = "apiVersion: muster.dev/v1\nkind: Defaults\n"
 ERRORS = {
-    "nothing": ("", ("EmptyDocument", "")),
+    "an empty document": ("", ("EmptyDocument", "")),
     "no YAML": ("a: [", ("NotYaml", "")),
     "no mapping": ("[1]", ("WrongType", "")),
     "no defaults": ("rbac: {}", ("UnsupportedKind", "")),

@@ -20,8 +20,8 @@ KINDS = {
 
 
 def replica(container: str, count: int | None = 1, **fields: Any) -> dict[str, Any]:
-    said = {} if count is None else {"replicas": count}
-    return {**said, "template": {"spec": {"containers": [{"name": container, "image": "x"}]}}, **fields}
+    given = {} if count is None else {"replicas": count}
+    return {**given, "template": {"spec": {"containers": [{"name": container, "image": "x"}]}}, **fields}
 
 
 def document(
@@ -307,9 +307,9 @@ def test_a_port_without_its_host_has_no_effect() -> None:
     assert warnings(read) == [("Ignored", "spec.elasticPolicy.rdzvPort")]
 
 
-@pytest.mark.parametrize("said", ["auto", "cpu", "gpu", "2", 2])
-def test_processes_of_a_replica_are_a_keyword_or_a_number(said: str | int) -> None:
-    assert job_of(parsed("PyTorchJob", nprocPerNode=said)).options.processes == str(said)
+@pytest.mark.parametrize("given", ["auto", "cpu", "gpu", "2", 2])
+def test_processes_of_a_replica_are_a_keyword_or_a_number(given: str | int) -> None:
+    assert job_of(parsed("PyTorchJob", nprocPerNode=given)).options.processes == str(given)
 
 
 def test_the_main_container_of_an_mpi_job_can_be_named() -> None:
@@ -327,9 +327,9 @@ def test_the_mpi_operator_restarts_its_launcher_and_not_its_workers() -> None:
     assert policies == {"launcher": RestartPolicy.ON_FAILURE, "worker": RestartPolicy.NEVER}
 
 
-@pytest.mark.parametrize(("said", "codes"), [(False, []), (True, ["Unsupported"])], ids=["false", "true"])
-def test_a_launcher_that_also_runs_ranks_is_rejected(said: bool, codes: list[str]) -> None:
-    whole = document("MPIJob", version="kubeflow.org/v2beta1", runLauncherAsWorker=said)
+@pytest.mark.parametrize(("given", "codes"), [(False, []), (True, ["Unsupported"])], ids=["false", "true"])
+def test_a_launcher_that_also_runs_ranks_is_rejected(given: bool, codes: list[str]) -> None:
+    whole = document("MPIJob", version="kubeflow.org/v2beta1", runLauncherAsWorker=given)
     assert [code for code, _ in errors(parse(yaml.safe_dump(whole)))] == codes
 
 

@@ -216,7 +216,7 @@ def test_every_field_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "counts"),
+    ("given", "counts"),
     [
         ("", (1, 1, 1)),
         ("replicas: 3", (3, 3, 3)),
@@ -227,8 +227,8 @@ def test_every_field_is_read() -> None:
         ("replicas: ~", (1, 1, 1)),
     ],
 )
-def test_missing_counts_follow_from_the_given_ones(said: str, counts: tuple[int, int, int]) -> None:
-    (worker,) = job_of(MINIMAL + indented(said, 6)).roles
+def test_missing_counts_follow_from_the_given_ones(given: str, counts: tuple[int, int, int]) -> None:
+    (worker,) = job_of(MINIMAL + indented(given, 6)).roles
     assert (worker.min, worker.replicas, worker.max) == counts
 
 
@@ -370,17 +370,17 @@ def test_a_missing_bound_is_reported_by_the_field_it_follows_from() -> None:
 
 
 def test_all_problems_are_reported_at_once() -> None:
-    told = problems_of(
+    reported = problems_of(
         metadata="lables: {}", spec="priorty: 1", role="replicas: many\nmin: 2\ncomand: [x]\nenv: 3"
     )
-    assert [problem.path for problem in told] == [
+    assert [problem.path for problem in reported] == [
         "metadata.lables",
         "spec.priorty",
         "spec.roles.worker.replicas",
         "spec.roles.worker.comand",
         "spec.roles.worker.env",
     ]
-    assert [problem.fix for problem in told[:2]] == ["did you mean labels?", "did you mean priority?"]
+    assert [problem.fix for problem in reported[:2]] == ["did you mean labels?", "did you mean priority?"]
 
 
 def test_the_fix_for_a_command_in_one_string_is_the_list() -> None:
@@ -417,8 +417,8 @@ def test_fields_next_to_a_template_override_it() -> None:
     for index, override in enumerate(overrides):
         role += f"        - index: {index}\n          {override}\n"
     (worker,) = job_of(MINIMAL.replace("      image: trainer\n", f"{role}      replicas: 4\n")).roles
-    told = [(worker.template_of(i).image, worker.template_of(i).args) for i in range(4)]
-    assert told == [("y", ("b",)), ("z", ("a",)), ("w", ()), ("x", ("b",))]
+    reported = [(worker.template_of(i).image, worker.template_of(i).args) for i in range(4)]
+    assert reported == [("y", ("b",)), ("z", ("a",)), ("w", ()), ("x", ("b",))]
     assert worker.template_of(0).pod == worker.template.pod
     assert worker.template_of(1).pod != worker.template.pod
     assert worker.template_of(2).pod == {}

@@ -143,7 +143,7 @@ def test_a_job_waits_for_a_build_before_or_after_it_in_the_document() -> None:
 
 
 BAD_BUILDS = {
-    "a build of nothing": (HEAD % "a" + "  kind: build\n  build: {image: x}\n", "Required", "spec.build"),
+    "a build without steps": (HEAD % "a" + "  kind: build\n  build: {image: x}\n", "Required", "spec.build"),
     "a build without a build": (HEAD % "a" + "  kind: build\n" + ROLES, "Required", "spec.build"),
     "a build by a job that trains": (TRAINING + "  build: {steps: [a]}\n" + ROLES, "Conflict", "spec.build"),
     "a build of a build": (f"{BUILD}  builtBy: image\n", "Conflict", "spec.builtBy"),

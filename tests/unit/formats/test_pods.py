@@ -151,7 +151,7 @@ def test_fields_that_muster_decides_are_removed_with_a_warning(key: str, value: 
     assert key not in template_of(parsed).pod["spec"]
 
 
-IDLE: dict[str, dict[str, Any]] = {
+IGNORED: dict[str, dict[str, Any]] = {
     "spec.priorityClassName": {"priorityClassName": "high"},
     "spec.tolerations[0].tolerationSeconds": {
         "tolerations": [{"operator": "Exists", "tolerationSeconds": 3}]
@@ -159,9 +159,9 @@ IDLE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("path", "said"), IDLE.items(), ids=IDLE)
-def test_a_field_without_effect_is_a_warning(path: str, said: dict[str, Any]) -> None:
-    assert problems_of(parsed_of({"containers": [container()], **said}), Severity.WARNING) == [
+@pytest.mark.parametrize(("path", "given"), IGNORED.items(), ids=IGNORED)
+def test_a_field_without_effect_is_a_warning(path: str, given: dict[str, Any]) -> None:
+    assert problems_of(parsed_of({"containers": [container()], **given}), Severity.WARNING) == [
         ("Ignored", path)
     ]
 
@@ -186,7 +186,7 @@ def test_kubernetes_only_fields_are_kept_with_one_warning() -> None:
     assert template.pod["spec"]["containers"][0]["env"][1]["name"] == "B"
 
 
-REFUSED: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+REJECTED: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     "no containers": ({}, ("Required", "spec.containers")),
     "resources that are no mapping": (
         {"containers": [container()], "overhead": 3},
@@ -255,7 +255,7 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize(("spec", "expected"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("spec", "expected"), REJECTED.values(), ids=REJECTED)
 def test_an_error_is_reported_at_its_path(spec: dict[str, Any], expected: tuple[str, str]) -> None:
     assert problems_of(parsed_of(spec)) == [expected]
 

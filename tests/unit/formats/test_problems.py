@@ -9,8 +9,8 @@ TEXT = "apiVersion: muster.dev/v1\nkind: Job\nmetadata: {name: a}\nspec:\n  role
 
 
 def test_a_problem_shows_its_line_a_caret_and_the_fix() -> None:
-    told = render_problems(parse(TEXT).problems, TEXT, "job.yaml", colour=False)
-    first, quoted, caret, at, allowed, fix = told.splitlines()
+    reported = render_problems(parse(TEXT).problems, TEXT, "job.yaml", colour=False)
+    first, quoted, caret, at, allowed, fix = reported.splitlines()
     assert first == "job.yaml:8:7: error[UnknownField] worker has no field replica"
     assert quoted == "          replica: 2"
     assert caret == "          ^"

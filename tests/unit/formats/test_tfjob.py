@@ -29,8 +29,8 @@ def container(**fields: Any) -> dict[str, Any]:
 
 
 def replica(count: int | None = None, *, pod: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
-    said = {} if count is None else {"replicas": count}
-    return {**said, "template": {"spec": {"containers": [container()], **(pod or {})}}, **fields}
+    given = {} if count is None else {"replicas": count}
+    return {**given, "template": {"spec": {"containers": [container()], **(pod or {})}}, **fields}
 
 
 def tfjob(spec: dict[str, Any] | None = None, **metadata: Any) -> Parsed:
@@ -180,7 +180,7 @@ def test_the_raw_template_is_kept_with_the_framework_s_port() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "counts"),
+    ("given", "counts"),
     [
         ({}, (2, 2, 2)),
         ({"min-instances": 1}, (1, 2, 2)),
@@ -190,8 +190,8 @@ def test_the_raw_template_is_kept_with_the_framework_s_port() -> None:
         ({"schedulingPolicy": {"minAvailable": 2}}, (2, 2, 2)),
     ],
 )
-def test_a_missing_bound_is_the_number_of_workers(said: dict[str, Any], counts: tuple[int, ...]) -> None:
-    worker = worker_of(tfjob(said))
+def test_a_missing_bound_is_the_number_of_workers(given: dict[str, Any], counts: tuple[int, ...]) -> None:
+    worker = worker_of(tfjob(given))
     assert (worker.min, worker.replicas, worker.max) == counts
 
 
@@ -250,7 +250,7 @@ def test_replica_types_are_known_in_any_letter_case() -> None:
     assert {role.name for role in job.roles} == {"ps", "worker", "chief", "evaluator"}
 
 
-REFUSED: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+REJECTED: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     "two spellings": (
         {"tfReplicaSpecs": {"PS": replica(), "ps": replica()}},
         ("DuplicateKey", "spec.tfReplicaSpecs.ps"),
@@ -297,14 +297,14 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
         {"tfReplicaSpecs": {"Worker": replica(restartPolicy="Sometimes")}},
         ("NotAllowed", "spec.tfReplicaSpecs.Worker.restartPolicy"),
     ),
-    "a deadline of nothing": ({"activeDeadlineSeconds": 0}, ("OutOfRange", "spec.activeDeadlineSeconds")),
+    "a deadline of 0": ({"activeDeadlineSeconds": 0}, ("OutOfRange", "spec.activeDeadlineSeconds")),
     "no replica types": ({"tfReplicaSpecs": {}}, ("Required", "spec.tfReplicaSpecs")),
 }
 
 
-@pytest.mark.parametrize(("said", "expected"), REFUSED.values(), ids=REFUSED)
-def test_an_error_is_reported_at_its_path(said: dict[str, Any], expected: tuple[str, str]) -> None:
-    parsed = tfjob(said)
+@pytest.mark.parametrize(("given", "expected"), REJECTED.values(), ids=REJECTED)
+def test_an_error_is_reported_at_its_path(given: dict[str, Any], expected: tuple[str, str]) -> None:
+    parsed = tfjob(given)
     assert parsed.jobs == ()
     assert [(p.code, p.path) for p in parsed.problems if p.severity is Severity.ERROR] == [expected]
 
@@ -315,7 +315,7 @@ def test_a_conflict_of_bounds_names_the_document_s_fields() -> None:
     assert problem.fix == "lower Worker.replicas to 1 or raise max-instances to 2"
 
 
-IDLE: dict[str, tuple[dict[str, Any], str]] = {
+IGNORED: dict[str, tuple[dict[str, Any], str]] = {
     "managedBy": ({"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}, "spec.runPolicy.managedBy"),
     "minResources": (
         {"schedulingPolicy": {"minResources": {"cpu": 3}}},
@@ -326,9 +326,9 @@ IDLE: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("said", "path"), IDLE.values(), ids=IDLE)
-def test_a_field_without_effect_is_a_warning_kept_on_the_job(said: dict[str, Any], path: str) -> None:
-    parsed = tfjob(said)
+@pytest.mark.parametrize(("given", "path"), IGNORED.values(), ids=IGNORED)
+def test_a_field_without_effect_is_a_warning_kept_on_the_job(given: dict[str, Any], path: str) -> None:
+    parsed = tfjob(given)
     assert problems_of(parsed) == [("Ignored", path)]
     assert parsed.jobs[0].warnings == parsed.problems
 

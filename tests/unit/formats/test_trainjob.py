@@ -125,18 +125,18 @@ BAD: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
         override(nodeSelector={"a b": "c"}),
         ("BadName", "spec.podTemplateOverrides[0].spec.nodeSelector.a b"),
     ),
-    "a patch of nobody": (
+    "a patch of an unknown job": (
         {"podTemplateOverrides": [{"targetJobs": [{}]}]},
         ("Required", "spec.podTemplateOverrides[0].targetJobs[0].name"),
     ),
 }
 
 
-@pytest.mark.parametrize(("said", "expected"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("given", "expected"), BAD.values(), ids=BAD)
 def test_an_error_of_the_generated_template_is_reported_in_the_document(
-    said: dict[str, Any], expected: tuple[str, str]
+    given: dict[str, Any], expected: tuple[str, str]
 ) -> None:
-    assert problems_of(parsed(**said)) == [expected]
+    assert problems_of(parsed(**given)) == [expected]
 
 
 def test_an_error_of_a_toleration_is_reported_in_its_patch() -> None:
@@ -172,14 +172,14 @@ def test_labels_of_the_spec_become_the_job_s() -> None:
     }
 
 
-@pytest.mark.parametrize("said", ["auto", 4], ids=str)
-def test_processes_of_a_node_are_a_keyword_or_a_number(said: str | int) -> None:
-    assert job_of(parsed(trainer={**TRAINER, "numProcPerNode": said})).options.processes == str(said)
+@pytest.mark.parametrize("given", ["auto", 4], ids=str)
+def test_processes_of_a_node_are_a_keyword_or_a_number(given: str | int) -> None:
+    assert job_of(parsed(trainer={**TRAINER, "numProcPerNode": given})).options.processes == str(given)
 
 
 def test_an_unsupported_runtime_hides_no_error_of_the_trainer() -> None:
-    said = problems_of(parsed("our-own", {**TRAINER, "numNodes": -1, "command": "torchrun"}))
-    assert said == [
+    given = problems_of(parsed("our-own", {**TRAINER, "numNodes": -1, "command": "torchrun"}))
+    assert given == [
         ("Unsupported", "spec.runtimeRef.name"),
         ("WrongType", "spec.trainer.command"),
         ("OutOfRange", "spec.trainer.numNodes"),
