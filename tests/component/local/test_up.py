@@ -153,7 +153,7 @@ def test_an_up_whose_reader_went_away_goes_on_and_stops_cleanly(tmp_path: Path) 
     ("arguments", "words"),
     [
         (["--node", "n1:cpu=lots"], "node 'n1:cpu=lots': 'cpu=lots'"),
-        (["--node", "n1:cpu=1", "--node", "n1:cpu=2"], "the name n1 is taken"),
+        (["--node", "n1:cpu=1", "--node", "n1:cpu=2"], "another node has the name n1"),
         (["--node", "UPPER"], "'UPPER' is not a valid name"),
         (["--copies", "scheduler=0"], "'0' is not a number of copies"),
         (["--copies", "clock=2"], "'clock' is not one of gateway, spec-validator"),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import aiohttp
 
-from muster_testing.cluster.program import Program, free_port
+from muster_testing.cluster.program import TiedProgram, free_port
 from muster_testing.cluster.rest import Rest
 from muster_testing.cluster.tools import require
 from muster_testing.cluster.views import Node, Taint
@@ -37,7 +37,7 @@ class Kwok:
         self, *, kubeconfig: Path, folder: Path, simulated: str = SIMULATED, lease_s: int = LEASE_S
     ) -> None:
         self._port = free_port()
-        self._program = Program(
+        self._program = TiedProgram(
             "kwok",
             [
                 str(require("kwok")),

@@ -22,7 +22,7 @@ class ProgramFailed(Exception):
     """A program did not start or ended by itself; the message ends with its last log lines."""
 
 
-class Program:
+class TiedProgram:
     """A child process that is killed with this process, with a log file.
 
     Args:

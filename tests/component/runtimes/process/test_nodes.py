@@ -43,7 +43,7 @@ def test_without_descriptions_the_only_node_is_this_machine():
         ("N1:cpu=1", "'N1' is not a valid name"),
         ("n1:cpu", "'cpu' is not KEY=VALUE"),
         ("n1:cpu=1,cpu=2", "cpu is given twice"),
-        ("n1:cpu=many", "'cpu=many': a quantity is"),
+        ("n1:cpu=many", "'cpu=many': a quantity must be"),
         ("n1:cpu=-1", "'cpu=-1'"),
         ("n1:gpu=1.5", "'gpu=1.5'"),
         ("n1:gpu=500m", "give a whole number of GPUs"),
