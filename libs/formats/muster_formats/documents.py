@@ -72,7 +72,7 @@ def read_spec(job: Job, *, limits: Limits = version_limits) -> Parsed:
 
     problems = Problems()
     _check_representable(job, problems)
-    cursor = Cursor(node_of(to_native(job), problems), "", problems)
+    cursor = Cursor(node_of(to_native(job, compact=False), problems), "", problems)
     parsed = _read([cursor], problems, ReadContext(limits=limits))
     kept = tuple(msgspec.structs.replace(read, format=job.format) for read in parsed.jobs)
     if job.warnings:

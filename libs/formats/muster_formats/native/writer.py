@@ -29,8 +29,13 @@ _DEFAULT_RUN = RunPolicy()
 _MAX_DIGITS = 9
 
 
-def to_native(job: Job) -> JsonObject:
-    """Return the native document of a job as JSON; the job's format, warnings and applied defaults are not part of it."""
+def to_native(job: Job, *, compact: bool = True) -> JsonObject:
+    """Return the native document of a job as JSON; the job's format, warnings and applied defaults are not part of it.
+
+    Args:
+        job: The job.
+        compact: Whether to leave out fields that follow from a raw pod template, which has to be read for that.
+    """
     metadata = _given(name=job.name, namespace=job.namespace)
     metadata |= _given(labels=dict(job.labels), annotations=dict(job.annotations))
     spec: JsonObject = {"framework": job.framework.value, "kind": job.kind.value}
@@ -50,7 +55,7 @@ def to_native(job: Job) -> JsonObject:
         spec["build"] = _build(job.build)
     if not job.build or job.roles != (build_role(job.build),):
         main = main_container_of(job.framework, job.annotations)
-        spec["roles"] = {role.name: _role(role, main) for role in job.roles}
+        spec["roles"] = {role.name: _role(role, main, compact=compact) for role in job.roles}
     spec |= _given(placement=_placement(job.placement), elastic=_elastic(job.elastic), run=_run(job.run))
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
 
@@ -101,25 +106,27 @@ def _build(build: Build) -> JsonObject:
     return _given(base=build.base, image=build.image, steps=list(build.steps), env=dict(build.env))
 
 
-def _role(role: Role, main: MainContainer) -> JsonObject:
+def _role(role: Role, main: MainContainer, *, compact: bool) -> JsonObject:
     fields: JsonObject = {"replicas": role.replicas}
     if (role.min, role.max) != (role.replicas, role.replicas):
         fields |= {"min": role.min, "max": role.max}
     fields["restartPolicy"] = role.restart_policy.value
-    fields |= _template(role.template, Template(), main)
+    fields |= _template(role.template, Template(), main, compact=compact)
     if role.overrides:
         fields["overrides"] = [
-            {"index": index, **_template(template, role.template, main)}
+            {"index": index, **_template(template, role.template, main, compact=compact)}
             for index, template in sorted(role.overrides.items())
         ]
     return fields
 
 
-def _template(template: Template, base: Template, main: MainContainer) -> JsonObject:
+def _template(template: Template, base: Template, main: MainContainer, *, compact: bool) -> JsonObject:
     """The fields that differ from ``base``, or with a pod template, from that template."""
     fields: JsonObject = {}
     if template.pod != base.pod:
         fields["template"] = dict(template.pod)
+        if template.pod and not compact:
+            return fields | _fields(template)
         base = template_of(template.pod, main) if template.pod else Template()
     known = _fields(base)
     return fields | {key: value for key, value in _fields(template).items() if value != known[key]}
