@@ -1,7 +1,7 @@
-"""The bus: durable events, records by compare-and-set, ordered and shared readers, leases, over NATS JetStream.
+"""The bus over NATS JetStream: durable events, key-value stores with compare-and-set, ordered and shared readers, leases.
 
-Everything that a caller may conclude from a failure is in the type of the exception: a ``Refused`` did not happen, a
-``BusUnavailable`` may have happened.
+The exception type tells what a caller may conclude: after ``Refused`` nothing happened, after ``BusUnavailable`` the
+outcome is unknown.
 """
 
 from muster_bus._replays import Replays

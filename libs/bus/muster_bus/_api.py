@@ -1,7 +1,7 @@
-"""The broker's management interface: questions about streams, consumers and single stored messages.
+"""The broker's management API: streams, consumers and single stored messages.
 
-All reads here go to the leader of the stream. The faster direct gets may be answered by a replica that is behind,
-and no decision may rest on those.
+All reads go to the stream's leader. The faster direct gets may be answered by a lagging replica, and no decision may
+depend on those.
 """
 
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ _NS = 1_000_000_000
 
 
 class Asks(Protocol):
-    """What a question to the broker needs."""
+    """The connection that API requests need."""
 
     async def request(
         self,
@@ -28,7 +28,7 @@ class Asks(Protocol):
         headers: dict[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> Incoming:
-        """The answer; raises ``BusUnavailable`` when there was none."""
+        """Return the answer; raises ``BusUnavailable`` without one."""
         ...
 
 
@@ -37,7 +37,7 @@ class _Failure(msgspec.Struct, frozen=True):
 
 
 class StreamState(msgspec.Struct, frozen=True):
-    """Where a stream begins and ends; ``subjects`` counts messages by subject when it was asked for."""
+    """First and last sequence of a stream; ``subjects`` counts messages by subject if requested."""
 
     messages: int = 0
     first_seq: int = 0
@@ -46,13 +46,13 @@ class StreamState(msgspec.Struct, frozen=True):
 
 
 class StreamConfig(msgspec.Struct, frozen=True):
-    """The part of a stream's configuration that is read here."""
+    """The part of a stream's configuration that is used here."""
 
     subjects: list[str] = []
 
 
 class StreamInfo(msgspec.Struct, frozen=True):
-    """The part of a stream's description that is read here."""
+    """The part of a stream's description that is used here."""
 
     config: StreamConfig = StreamConfig()
     state: StreamState = StreamState()
@@ -60,14 +60,14 @@ class StreamInfo(msgspec.Struct, frozen=True):
 
 
 class SequencePair(msgspec.Struct, frozen=True):
-    """A place in a consumer's own count and in its stream."""
+    """A position in a consumer's own count and in its stream."""
 
     consumer_seq: int = 0
     stream_seq: int = 0
 
 
 class ConsumerConfig(msgspec.Struct, frozen=True):
-    """The part of a consumer's configuration that is read here."""
+    """The part of a consumer's configuration that is used here."""
 
     filter_subject: str = ""
     filter_subjects: list[str] = []
@@ -75,12 +75,12 @@ class ConsumerConfig(msgspec.Struct, frozen=True):
 
     @property
     def filters(self) -> list[str]:
-        """What it reads; everything when it names no filter."""
+        """Return what it reads; everything without a filter."""
         return self.filter_subjects or [self.filter_subject or ">"]
 
 
 class ConsumerInfo(msgspec.Struct, frozen=True):
-    """A consumer's place in its stream."""
+    """A consumer's position in its stream."""
 
     name: str = ""
     config: ConsumerConfig = ConsumerConfig()
@@ -107,9 +107,9 @@ class _StreamNames(msgspec.Struct, frozen=True):
 
 
 async def call(bus: Asks, question: str, payload: object, answer: type[T]) -> T:
-    """The answer to ``question`` (a subject below ``$JS.API``).
+    """Return the answer to ``question`` (a subject below ``$JS.API``).
 
-    Raises ``NotFound`` and the other refusals of the broker, ``BusUnavailable`` when it is silent.
+    Raises ``NotFound`` and the broker's other refusals, ``BusUnavailable`` without an answer.
     """
     reply = await bus.request(f"$JS.API.{question}", msgspec.json.encode(payload) if payload else b"")
     try:
@@ -122,17 +122,17 @@ async def call(bus: Asks, question: str, payload: object, answer: type[T]) -> T:
 
 
 async def stream_state(bus: Asks, stream: str) -> StreamState:
-    """Where ``stream`` begins and ends now."""
+    """Return the first and last sequence of ``stream``."""
     return (await call(bus, f"STREAM.INFO.{stream}", None, StreamInfo)).state
 
 
 async def stream_config(bus: Asks, stream: str) -> StreamConfig:
-    """How ``stream`` was declared."""
+    """Return the configuration of ``stream``."""
     return (await call(bus, f"STREAM.INFO.{stream}", None, StreamInfo)).config
 
 
 async def subjects(bus: Asks, stream: str, filter_subject: str) -> set[str]:
-    """Every subject of ``stream`` below ``filter_subject`` that holds a message."""
+    """Return every subject of ``stream`` that matches ``filter_subject`` and holds a message."""
     found: set[str] = set()
     while True:
         question = {"subjects_filter": filter_subject, "offset": len(found)}
@@ -143,7 +143,7 @@ async def subjects(bus: Asks, stream: str, filter_subject: str) -> set[str]:
 
 
 async def stream_of(bus: Asks, subject: str) -> str:
-    """The name of the stream that stores ``subject``; raises ``NotFound``."""
+    """Return the name of the stream that stores ``subject``; raises ``NotFound``."""
     names = (await call(bus, "STREAM.NAMES", {"subject": subject}, _StreamNames)).streams
     if not names:
         raise NotFound(f"no stream stores {subject}", code=404)
@@ -151,16 +151,16 @@ async def stream_of(bus: Asks, subject: str) -> str:
 
 
 async def consumer_info(bus: Asks, stream: str, durable: str) -> ConsumerInfo:
-    """Where ``durable`` stands in ``stream``."""
+    """Return the position of ``durable`` in ``stream``."""
     return await call(bus, f"CONSUMER.INFO.{stream}.{durable}", None, ConsumerInfo)
 
 
 async def create_reader(
     bus: Asks, stream: str, filters: list[str], *, start: int | None, inactive_s: float
 ) -> ConsumerInfo:
-    """A consumer that needs no acknowledgements, keeps nothing on disk and goes away when nobody reads it.
+    """Create an ephemeral consumer without acknowledgements, in memory, that expires when unused.
 
-    It begins at the stream sequence ``start``; ``None`` asks for the last message of every subject instead.
+    It starts at the stream sequence ``start``; ``None`` requests the last message of every subject instead.
     """
     config: dict[str, object] = {
         "ack_policy": "none",
@@ -179,17 +179,17 @@ async def create_reader(
 
 
 async def last_message(bus: Asks, stream: str, subject: str) -> Incoming | None:
-    """The last message of ``stream`` on ``subject``, ``None`` when there is none."""
+    """Return the last message of ``stream`` on ``subject``, or ``None``."""
     return await _message(bus, stream, {"last_by_subj": subject})
 
 
 async def next_message(bus: Asks, stream: str, subject: str, start: int) -> Incoming | None:
-    """The first message at or after ``start`` that matches ``subject`` (wildcards allowed), or ``None``."""
+    """Return the first message from ``start`` on that matches ``subject`` (wildcards allowed), or ``None``."""
     return await _message(bus, stream, {"seq": max(start, 1), "next_by_subj": subject})
 
 
 async def message_at(bus: Asks, stream: str, sequence: int) -> Incoming | None:
-    """The message with this very sequence, ``None`` when it was deleted or never written."""
+    """Return the message with this sequence, or ``None`` if it was deleted or never written."""
     return await _message(bus, stream, {"seq": sequence})
 
 
@@ -214,14 +214,14 @@ _NO_MESSAGE = 10037
 
 
 def parse_headers(raw: bytes) -> dict[str, str]:
-    """The headers of a stored message, from the form in which the broker keeps them."""
+    """Return the headers of a stored message, decoded from the broker's form."""
     lines = raw.decode("utf-8", "replace").split("\r\n")[1:]
     pairs = (line.partition(":") for line in lines if line)
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def parse_time_ns(text: str) -> int:
-    """Nanoseconds since the epoch of an RFC 3339 time, whose fraction may have any length."""
+    """Return nanoseconds since the epoch of an RFC 3339 time, whose fraction may have any length."""
     whole, _, fraction = text.rstrip("Z").partition(".")
     seconds = int(datetime.fromisoformat(whole).replace(tzinfo=UTC).timestamp())
     return seconds * _NS + int(fraction.ljust(9, "0")[:9] or "0")

@@ -1,7 +1,7 @@
-"""Handling a batch until every message in it is handled or set aside.
+"""Handle a batch until every message in it is handled or dead-lettered.
 
-A batch is tried as a whole first, for speed. When it fails, its messages are tried one by one, so that a single bad one
-is found and does not block those behind it.
+A batch is tried as a whole first, for speed. If it fails, its messages are tried one by one, so that a bad one is found
+and does not block later ones.
 """
 
 import asyncio
@@ -21,19 +21,18 @@ _LONGEST_PAUSE_S = 2.0
 
 
 class Handle(Protocol):
-    """What a feed calls with the messages that are due, in order.
+    """Handles messages in order.
 
-    ``live`` is False while it catches up with what was there when it began. A call may be repeated with messages that
-    were handled before.
+    ``live`` is False while a reader catches up. A call may repeat messages that were handled before.
     """
 
     def __call__(self, batch: list[Incoming], /, *, live: bool) -> Awaitable[None]:
-        """Handle the batch; what it raises is answered by trying again, message by message."""
+        """Handle the batch; an exception causes retries, message by message."""
         ...
 
 
 class Attempts:
-    """Runs a batch handler for one durable."""
+    """Runs a batch handler for one consumer."""
 
     def __init__(self, *, durable: str, handle: Handle, letters: DeadLetters) -> None:
         self._durable = durable
@@ -41,7 +40,7 @@ class Attempts:
         self._letters = letters
 
     async def handle(self, batch: Sequence[Incoming], *, live: bool) -> None:
-        """Return when every message was handled or set aside."""
+        """Return when every message is handled or dead-lettered."""
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
@@ -59,7 +58,7 @@ class Attempts:
             await self._handle_one(incoming, live=live)
 
     async def try_once(self, incoming: Incoming) -> str | None:
-        """Handle one message; the reason when that failed."""
+        """Handle one message; returns the reason of a failure."""
         try:
             await self._call([incoming], live=True)
         except Poison as poison:
@@ -91,12 +90,12 @@ class Attempts:
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
     async def _set_aside(self, incoming: Incoming, reason: str) -> None:
-        """A message is passed over only when its letter is stored."""
+        """A message is skipped only after its dead letter is stored."""
         while True:
             try:
                 await self._letters.put(incoming, self._durable, reason)
             except BusError as error:
-                log.warning("message %d cannot be set aside yet: %s", incoming.stream_sequence, error)
+                log.warning("message %d cannot be dead-lettered yet: %s", incoming.stream_sequence, error)
                 await asyncio.sleep(_LONGEST_PAUSE_S)
             else:
                 return

@@ -1,7 +1,7 @@
-"""The one place that knows the client library: a typed face of what the bus uses of it.
+"""The adapter of the NATS client library: a typed interface of what the bus uses.
 
-The library imports an HTTP client where one is installed, for WebSocket connections, which the bus does not offer. That
-is more than half of its import time, and every service pays it at start; so it is hidden during the import.
+The library imports an HTTP client, if installed, for WebSocket connections, which the bus does not use. That is more than
+half of its import time at every service start, so it is hidden during the import.
 """
 
 import asyncio
@@ -46,11 +46,11 @@ class NatsSubscription(Protocol):
     """A subscription of the client library."""
 
     async def unsubscribe(self) -> None:
-        """Take the interest back; messages still in flight are dropped."""
+        """Unsubscribe; messages in flight are dropped."""
         ...
 
     async def drain(self) -> None:
-        """Take the interest back, then deliver what was in flight."""
+        """Unsubscribe after delivering messages in flight."""
         ...
 
 
@@ -59,17 +59,17 @@ class NatsClient(Protocol):
 
     @property
     def is_connected(self) -> bool:
-        """Whether the connection stands at this moment."""
+        """Whether the connection is up."""
         ...
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection was given up for good."""
+        """Whether the connection was closed for good."""
         ...
 
     @property
     def max_payload(self) -> int:
-        """The largest payload that the broker takes, in bytes."""
+        """The broker's largest payload in bytes."""
         ...
 
     async def connect(
@@ -91,32 +91,32 @@ class NatsClient(Protocol):
         max_outstanding_pings: int,
         pending_size: int,
     ) -> None:
-        """Connect, waiting for a broker for as long as it takes."""
+        """Connect, waiting for a broker as long as necessary."""
         ...
 
     async def publish(
         self, subject: str, payload: bytes, reply: str = "", headers: dict[str, str] | None = None
     ) -> None:
-        """Send without waiting for anything."""
+        """Publish without waiting."""
         ...
 
     async def hear(self, subject: str, queue: str, receive: Receive) -> NatsSubscription:
-        """Deliver what comes on ``subject`` to ``receive``, one at a time."""
+        """Deliver messages on ``subject`` to ``receive``, one at a time."""
         ...
 
     async def flush(self, timeout: float) -> None:
-        """Wait until the broker has read all that was sent."""
+        """Wait until the broker has read everything that was sent."""
         ...
 
     async def close(self) -> None:
-        """Give the connection up."""
+        """Close the connection."""
         ...
 
 
 async def heeding(call: Awaitable[T]) -> T:
-    """Await a call of the client library and let a cancellation take effect.
+    """Await a call of the client library, and make cancellation effective.
 
-    The library swallows a cancellation that comes while it writes; the task that was cancelled would then go on for ever.
+    The library swallows a cancellation that arrives during a write; the cancelled task would then run on for ever.
     """
     task = asyncio.current_task()
     before = task.cancelling() if task else 0
@@ -142,10 +142,9 @@ class _Message(msgspec.Struct, frozen=True):
 
 
 class _Transport(TcpTransport):
-    """The library's transport, where what is written to a connection that is lost goes nowhere, and draining it says so.
+    """The library's transport, with asyncio's behaviour on a lost connection: writes are dropped, and draining raises.
 
-    That is asyncio's way, which the library relies on. Other loops raise ``RuntimeError`` at the write, and the task that makes the
-    connection anew would end of it.
+    The library relies on that. Other loops raise ``RuntimeError`` at the write, which would end the reconnecting task.
     """
 
     def write(self, payload: bytes) -> None:
@@ -171,14 +170,14 @@ async def _deliver(receive: Receive, message: WireMessage) -> None:
 
 
 class _Client(Client):
-    """The library's client, with two of its ways changed.
+    """The library's client with two changes.
 
-    It bears that somebody has stopped waiting for the answer to a ping. The library hands the answer to whoever asked first; where that one
-    has given up it fails, and reads no more. The connection then seems to stand and nothing comes, until it is found dead many seconds
-    later. Whoever flushes or drains on a busy machine gives up.
+    It tolerates a cancelled ping. The library passes a pong to the oldest caller; if that one has given up, it fails and
+    stops reading, and the connection appears idle until it is found dead many seconds later. Flushing or draining on a
+    busy machine may time out like this.
 
-    And what is heard is handed over as it is read. The library puts each message into a queue, for a task to take out and call back, which
-    is about as much work as all the rest of receiving it.
+    It also delivers messages as they are read. The library queues each message for a task, which costs about as much as
+    the rest of receiving it.
     """
 
     async def hear(self, subject: str, queue: str, receive: Receive) -> NatsSubscription:
@@ -200,13 +199,13 @@ class _Client(Client):
     async def _process_pong(self) -> None:
         waiting = cast("list[asyncio.Future[bool]]", self._pongs)  # pyright: ignore[reportUnknownMemberType]
         if waiting and waiting[0].done():
-            # Pings are answered in their order: this answer is that one's all the same.
+            # Pings are answered in order: this pong still belongs to that ping.
             waiting[0] = asyncio.get_running_loop().create_future()
         await super()._process_pong()
 
 
 def read_headers(block: bytes | None) -> dict[str, str] | None:
-    """The headers in front of a message, its status among them where the broker itself says something; None where there are none."""
+    """Return the headers of a message, including the status of a broker's message; None if there are none."""
     if not block:
         return None
     first, *lines = block.decode(errors="replace").split("\r\n")
@@ -221,5 +220,5 @@ def read_headers(block: bytes | None) -> dict[str, str] | None:
 
 
 def new_client() -> NatsClient:
-    """A client that is not connected yet."""
+    """Return a client that is not connected yet."""
     return cast("NatsClient", cast("object", _Client()))

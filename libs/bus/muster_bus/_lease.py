@@ -1,8 +1,7 @@
-"""A lease: a record that its holder renews, and that others may take when it is not renewed.
+"""A lease: a key that its holder renews, and that others may take when it is not renewed.
 
-The broker removes the record after its time to live. Others do not rely on that alone: a record that did not change for
-as long by their own clock is taken by compare-and-set, which is quicker and needs no agreement between clocks. A lease
-gives liveness, never safety.
+The broker removes the key after its time to live. Others also take a key by compare-and-set that did not change for that
+time by their own clock, which is faster and needs no synchronised clocks. A lease gives liveness, never safety.
 """
 
 import asyncio
@@ -22,17 +21,17 @@ _RETRY_S = 0.1
 
 
 class LeaseLost(Exception):
-    """The lease is another's, or may be."""
+    """Another instance has the lease, or may have it."""
 
 
 class Lease:
-    """This copy's candidacy for one key, for ``ttl_s`` whole seconds at a time."""
+    """A candidacy of this instance for one key, for ``ttl_s`` whole seconds at a time."""
 
     def __init__(self, *, leases: Records, key: str, instance: str, ttl_s: int) -> None:
         self._leases = leases
         self._key = key
         self._ttl_s = ttl_s
-        # The token tells this process from an earlier one of the same name.
+        # The token distinguishes this process from an earlier one with the same name.
         self._value = msgspec.json.encode({"instance": instance, "token": token_hex(8)})
         self._revision = 0
         self._renewed_at = 0.0
@@ -40,11 +39,11 @@ class Lease:
 
     @property
     def revision(self) -> int:
-        """The revision of this copy's last write."""
+        """Return the revision of this instance's last write."""
         return self._revision
 
     async def acquire(self) -> None:
-        """Wait until the lease is ours."""
+        """Wait until this instance has the lease."""
         while True:
             if await self._try_acquire():
                 return
@@ -64,17 +63,17 @@ class Lease:
         except WrongSequence:
             return False
         except BusUnavailable:
-            # While nobody can renew, nobody's silence counts.
+            # While no instance can renew, silence means nothing.
             self._other = (0, 0.0)
             return False
         self._renewed_at = started
         return True
 
     async def keep(self) -> None:
-        """Renew for as long as that succeeds, then raise ``LeaseLost``.
+        """Renew as long as that succeeds, then raise ``LeaseLost``.
 
-        A process that was busy or asleep past its time has not lost the lease by that, only if somebody else has taken it meanwhile. To
-        give it up unasked would begin all work anew, which on a crowded machine takes too long again.
+        A process that was busy or suspended past its time has lost the lease only if another instance has taken it
+        meanwhile. Giving it up unasked would restart all work, which on a busy machine takes too long again.
         """
         clock = asyncio.get_running_loop().time
         pause_s = self._ttl_s / 3
@@ -97,7 +96,7 @@ class Lease:
                 pause_s = self._ttl_s / 3
 
     async def release(self) -> None:
-        """Give the lease up, if it is still ours, so that another can have it at once."""
+        """Release the lease, if still held, so that another instance can take it at once."""
         with suppress(BusError):
             await self._leases.delete(self._key, expected=self._revision, ttl_s=self._ttl_s)
 
@@ -105,15 +104,15 @@ class Lease:
         try:
             return await self._write(self._revision)
         except WrongSequence:
-            # An earlier renewal may have succeeded without its answer.
+            # An earlier renewal may have succeeded without an answer.
             entry = await self._leases.get(self._key)
         if entry is not None and entry.value == self._value:
             return entry.revision
         if entry is None:
-            # It ran out, and nobody wanted it.
+            # It expired, and no other instance took it.
             with suppress(WrongSequence):
                 return await self._write(0)
-        raise LeaseLost(f"{self._key} was taken by another")
+        raise LeaseLost(f"another instance took {self._key}")
 
     async def _write(self, expected: int) -> int:
         return await self._leases.put(self._key, self._value, expected=expected, ttl_s=self._ttl_s)

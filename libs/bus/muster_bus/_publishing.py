@@ -1,4 +1,4 @@
-"""Publishing with a durable acknowledgement: single messages, retried ones, and fenced atomic batches."""
+"""Publishing with durable acknowledgement: single messages, retries, and fenced atomic batches."""
 
 import asyncio
 import time
@@ -28,17 +28,17 @@ _LONGEST_PAUSE_S = 1.0
 
 
 class Sends(_api.Asks, Protocol):
-    """What publishing needs of a connection."""
+    """The connection that publishing needs."""
 
     async def send(
         self, subject: str, data: bytes, *, reply: str = "", headers: dict[str, str] | None = None
     ) -> None:
-        """Send without an acknowledgement."""
+        """Publish without acknowledgement."""
         ...
 
 
 async def publish(bus: Sends, outgoing: Outgoing, *, fence: Fence | None = None) -> Published:
-    """Store one message, on condition of ``fence`` where one is given."""
+    """Store one message, conditional on ``fence`` if given."""
     check_subject(outgoing.subject)
     headers = wire_headers(outgoing)
     if fence is not None:
@@ -77,7 +77,7 @@ async def _publish_or_find(bus: Sends, outgoing: Outgoing) -> Published:
 
 
 async def _check_own(bus: Sends, outgoing: Outgoing, published: Published) -> None:
-    """The duplicate filter spans the stream: the same id on another subject would be dropped without a word."""
+    """The duplicate filter spans the stream: the same id on another subject would be dropped silently."""
     stored = await _api.message_at(bus, published.stream, published.sequence)
     if stored is not None and stored.subject != outgoing.subject:
         raise Duplicate(f"message id {outgoing.msg_id} was already used on {stored.subject}")
@@ -90,7 +90,7 @@ async def commit(bus: Sends, outgoings: Sequence[Outgoing], *, fence: Fence | No
     if len(outgoings) > MAX_BATCH:
         raise BatchTooLarge(f"{len(outgoings)} messages in one batch, at most {MAX_BATCH}")
     if fence is not None and all(outgoing.expected_last is not None for outgoing in outgoings):
-        # A message has room for one condition: its own subject's sequence or the fence's.
+        # A message carries one condition: its own subject's sequence or the fence's.
         raise ValueError("a fenced batch needs a message without expected_last to carry the fence")
     try:
         if len(outgoings) == 1:
@@ -137,7 +137,7 @@ async def _moved(bus: Sends, fence: Fence, outgoings: Sequence[Outgoing]) -> boo
 
 
 async def _find_batch(bus: Sends, outgoings: Sequence[Outgoing], refusal: Duplicate) -> Published:
-    """A batch that was refused for a duplicate id is an earlier success of ours when its last message is there."""
+    """A batch refused for a duplicate id is an earlier success if its last message is stored."""
     last = outgoings[-1]
     stream = await _api.stream_of(bus, last.subject)
     stored = await _api.last_message(bus, stream, last.subject)

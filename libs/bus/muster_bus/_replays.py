@@ -1,4 +1,4 @@
-"""The requests of an operator to handle dead letters again, waiting for the holder of the durable to take them."""
+"""Replay requests of dead letters, queued for the consumer's owner."""
 
 from collections import deque
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from muster_bus.messages import Incoming
 
 
 class Replays:
-    """Collects replay requests for one durable while it is entered."""
+    """Collects replay requests for one consumer while entered."""
 
     def __init__(self, *, bus: Bus, letters: DeadLetters, durable: str, wake: Callable[[], None]) -> None:
         self._bus = bus
@@ -36,7 +36,7 @@ class Replays:
             await self._subscription.close()
 
     async def next(self) -> tuple[Incoming, DeadLetter] | None:
-        """The oldest request with its letter, ``None`` when there is none."""
+        """Return the oldest request with its dead letter, or ``None``."""
         while self._asked:
             request = self._asked.popleft()
             try:
@@ -51,7 +51,7 @@ class Replays:
         return None
 
     async def done(self, request: Incoming, letter: DeadLetter, error: str | None) -> None:
-        """Answer the request; a letter that was handled is deleted first."""
+        """Answer the request; a dead letter that was handled is deleted first."""
         if error is None:
             await self._letters.discard(letter.sequence)
         await self._letters.answer(request, error)

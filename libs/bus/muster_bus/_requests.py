@@ -1,7 +1,7 @@
-"""Questions to the broker over one inbox, failed at once when the connection goes.
+"""Requests to the broker over one inbox, failed at once when the connection is lost.
 
-The client library's own requests wait for their time-out after a disconnect; a service that must be back within
-seconds cannot.
+The client library's own requests wait for their timeout after a disconnect, too long for a service that must recover
+within seconds.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ Publish = Callable[[str, bytes, str, dict[str, str] | None], Awaitable[None]]
 
 
 class Requests:
-    """Matches answers to questions by the last token of the subject that they come on."""
+    """Matches answers to requests by the last token of their subject."""
 
     def __init__(self, *, prefix: str, publish: Publish) -> None:
         self._prefix = f"{prefix}.{token_hex(11)}"
@@ -32,7 +32,7 @@ class Requests:
     async def ask(
         self, subject: str, data: bytes, *, headers: dict[str, str] | None, timeout_s: float
     ) -> WireMessage:
-        """The answer to ``data`` on ``subject``; raises ``BusUnavailable`` when none came in ``timeout_s``."""
+        """Return the answer to ``data`` on ``subject``; raises ``BusUnavailable`` if none came in ``timeout_s``."""
         token = str(next(self._tokens))
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[WireMessage] = loop.create_future()
@@ -47,17 +47,17 @@ class Requests:
             alarm.cancel()
             self._waiting.pop(token, None)
         if message.headers and message.headers.get(STATUS) == "503":
-            raise BusUnavailable(f"nobody answers on {subject}")
+            raise BusUnavailable(f"no responders on {subject}")
         return message
 
     def receive(self, message: WireMessage) -> None:
-        """Hand an answer to who waits for it; late ones are dropped."""
+        """Deliver an answer to its caller; late ones are dropped."""
         answer = self._waiting.get(message.subject.rpartition(".")[2])
         if answer is not None and not answer.done():
             answer.set_result(message)
 
     def fail_all(self, why: str) -> None:
-        """Tell everyone who waits that no answer will come."""
+        """Fail every pending request."""
         for token in list(self._waiting):
             self._fail(token, why)
 

@@ -1,8 +1,8 @@
-"""The end of a stream as it grows, for readers whose place in it is remembered elsewhere.
+"""An ordered consumer of new messages, for readers whose position is stored elsewhere.
 
-The consumer behind it is one reader's own: it lives in the broker's memory, needs no acknowledgements and writes nothing to
-the disk, which is where most of a durable's cost lies. When it is lost, or has skipped anything, another one is made behind
-the last message that was handed out.
+The ephemeral consumer behind it is in the broker's memory, needs no acknowledgements and writes nothing to disk, which is
+most of a durable consumer's cost. If it is lost, or has skipped anything, another one is created after the last delivered
+message.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ _CHECK_EVERY_S = 5.0
 
 
 class Tail:
-    """The messages of ``stream`` that match ``filters``, from a place on, each once and in order.
+    """The messages of ``stream`` that match ``filters`` from a position on, each once and in order.
 
-    ``name`` is for the log. At most ``depth`` messages are asked for at a time, as often as ``pace`` allows.
+    ``name`` is for the log. At most ``depth`` messages are requested at a time, as often as ``pace`` allows.
     """
 
     def __init__(
@@ -56,21 +56,21 @@ class Tail:
         await self._close()
 
     def interrupt(self) -> None:
-        """Make ``take`` return with nothing, now and from now on."""
+        """Make ``take`` return an empty list, now and from now on."""
         self._stopped = True
         self.wake()
 
     def wake(self) -> None:
-        """Make a ``take`` that waits return with nothing, once."""
+        """Make a waiting ``take`` return an empty list, once."""
         self._woken.set()
         if self._puller is not None:
             self._puller.wake()
 
     async def take(self, limit: int, *, after: int) -> list[Incoming]:
-        """At least one and at most ``limit`` messages, the next ones behind the sequence ``after``.
+        """Return at least one and at most ``limit`` messages after the sequence ``after``.
 
-        Waits out a broker that is away. Returns an empty list after ``interrupt`` or ``wake``, and when nothing came for some
-        seconds.
+        Waits for an unavailable broker. Returns an empty list after ``interrupt`` or ``wake``, and when nothing came for
+        some seconds.
         """
         while not self._stopped:
             if self._woken.is_set():
@@ -95,7 +95,7 @@ class Tail:
             raise ConsumerGone(f"{self._consumer} skipped a message")
         self._expected += len(batch)
         if self._generation != self._bus.generation:
-            raise ConsumerGone("the connection was made anew")
+            raise ConsumerGone("the connection was re-established")
         if quiet:
             await self._check_not_blind(puller, after)
         return batch
@@ -128,11 +128,11 @@ class Tail:
             log.debug("reader %s is left to expire", self._consumer)
 
     async def _check_not_blind(self, puller: Puller, after: int) -> None:
-        """Nothing came for a while: is there nothing?"""
+        """Check after a silence whether there is really nothing new."""
         for subject in self._filters:
             unseen = await _api.next_message(self._bus, self._stream, subject, after + 1)
             if unseen is not None and not await puller.has_any(within_s=_PAUSE_S):
-                raise ConsumerGone(f"nothing came although {unseen.stream_sequence} was written")
+                raise ConsumerGone(f"no delivery although {unseen.stream_sequence} was written")
 
     async def _pause(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Acknowledgements. None of them is a fence: the broker takes one from a copy that was thought dead, too."""
+"""Acknowledgements. None of them is a fence: the broker accepts one from a deposed instance, too."""
 
 import json
 
@@ -9,12 +9,12 @@ _NS = 1_000_000_000
 
 
 async def acknowledge(bus: Bus, incoming: Incoming) -> None:
-    """Settle the message, and wait until the broker has noted it; raises ``BusUnavailable`` when that is unknown."""
+    """Acknowledge the message and wait for the broker's confirmation; raises ``BusUnavailable`` if it is unknown."""
     await bus.request(incoming.reply, b"+ACK")
 
 
 async def put_back(bus: Bus, incoming: Incoming, *, delay_s: float) -> None:
-    """Have the message delivered again, not sooner than in ``delay_s`` seconds."""
+    """Request redelivery, not before ``delay_s`` seconds."""
     order = b"-NAK"
     if delay_s > 0:
         order += b" " + json.dumps({"delay": int(delay_s * _NS)}).encode()
@@ -22,5 +22,5 @@ async def put_back(bus: Bus, incoming: Incoming, *, delay_s: float) -> None:
 
 
 async def keep(bus: Bus, incoming: Incoming) -> None:
-    """Say that the message is being worked on: its time to be acknowledged starts anew."""
+    """Report progress: the message's ack wait restarts."""
     await bus.send(incoming.reply, b"+WPI")

@@ -1,6 +1,6 @@
-"""One connection to the broker, that is there again as soon as the broker is.
+"""One connection to the broker, re-established as soon as the broker returns.
 
-Everything else of the bus is built on this class; nothing but this package talks to the client library.
+Everything else of the bus builds on this class; only this package uses the client library.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ _DRAIN_S = 1.0
 
 
 class BusSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the broker is and who asks.
+    """The broker's address and credentials.
 
-    ``url`` may name several servers, separated by commas. ``inbox_prefix`` is where answers come in: a user whose
-    permissions allow only its own prefix cannot read the answers to others. ``request_timeout_s`` is how long an
-    answer may take before its outcome counts as unknown.
+    ``url`` may list several servers, separated by commas. ``inbox_prefix`` is where answers arrive: a user who may
+    subscribe only to its own prefix cannot read others' answers. ``request_timeout_s`` is how long an answer may take
+    before its outcome counts as unknown.
     """
 
     url: str = "nats://127.0.0.1:4222"
@@ -43,7 +43,7 @@ class BusSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Subscription:
-    """Interest in a subject; ``close`` takes it back."""
+    """A subscription; ``close`` ends it."""
 
     def __init__(self, *, bus: "Bus", subject: str, group: str, callback: Callable[[Incoming], None]) -> None:
         self._bus = bus
@@ -54,7 +54,7 @@ class Subscription:
         self._live: NatsSubscription | None = None
 
     async def attach(self, client: NatsClient) -> None:
-        """Subscribe on ``client``, unless that was done."""
+        """Subscribe on ``client``, unless done already."""
         if self._client is client:
             return
         self._client = client
@@ -65,14 +65,14 @@ class Subscription:
         self._live = await heeding(client.hear(self._subject, self._group, receive))
 
     async def close(self) -> None:
-        """Take the interest back; nothing is delivered after this."""
+        """Unsubscribe; nothing is delivered after this."""
         live = self._detach()
         if live is not None:
             with suppress(NatsError):
                 await heeding(live.unsubscribe())
 
     async def drain(self) -> None:
-        """As ``close``, but what the broker had sent already is delivered first."""
+        """Unsubscribe after delivering what the broker had sent."""
         live = self._detach()
         if live is not None:
             with suppress(NatsError, TimeoutError):
@@ -103,33 +103,33 @@ class Bus:
 
     @classmethod
     async def connect(cls, settings: BusSettings, *, name: str, metrics: BusMetrics | None = None) -> "Bus":
-        """A bus that is connected; waits for the broker for as long as it takes, and says so in the log."""
+        """Return a connected bus; waits for the broker as long as necessary, and logs that."""
         bus = cls(settings=settings, name=name, metrics=metrics or NoMetrics())
         await bus._open()
         return bus
 
     @property
     def connected(self) -> bool:
-        """Whether the connection stands at this moment."""
+        """Whether the connection is up."""
         return self._client.is_connected
 
     @property
     def inbox_prefix(self) -> str:
-        """Where this user may receive answers."""
+        """The prefix of this user's inboxes."""
         return self._settings.inbox_prefix
 
     @property
     def generation(self) -> int:
-        """Counts the connections that were made; what the broker knew of an earlier one may be lost."""
+        """The number of connections made; what the broker knew of an earlier one may be lost."""
         return self._generation
 
     def on_reconnect(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call ``callback`` after every reconnect; returns what takes it back."""
+        """Call ``callback`` after every reconnect; returns a function that removes it."""
         self._on_reconnect.append(callback)
         return lambda: self._on_reconnect.remove(callback)
 
     async def close(self) -> None:
-        """Send what is still buffered and disconnect."""
+        """Flush and disconnect."""
         self._closing = True
         if self._revival is not None:
             self._revival.cancel()
@@ -139,40 +139,40 @@ class Bus:
     async def publish(self, outgoing: Outgoing) -> Published:
         """Store one message durably.
 
-        Raises ``WrongSequence``, ``StreamFull`` and other refusals when nothing was stored, and ``BusUnavailable``
-        when the outcome is unknown.
+        Raises ``WrongSequence``, ``StreamFull`` and other refusals if nothing was stored, and ``BusUnavailable`` if the
+        outcome is unknown.
         """
         return self._counted(await _publishing.publish(self, outgoing), 1)
 
     async def publish_once(self, outgoing: Outgoing, *, deadline_s: float = 60.0) -> Published:
         """Store one message, retrying for ``deadline_s`` seconds while the outcome is unknown.
 
-        A retry that meets its own earlier success returns that. Without ``expected_last`` this is exact for as long
-        as the stream's duplicate window lasts. Raises as ``publish`` does.
+        A retry that meets its own earlier success returns that. Without ``expected_last`` this is exact within the
+        stream's duplicate window. Raises as ``publish`` does.
         """
         return self._counted(await _publishing.publish_once(self, outgoing, deadline_s=deadline_s), 1)
 
     async def commit(self, outgoings: Sequence[Outgoing], *, fence: Fence | None) -> Published:
         """Store all of ``outgoings`` (one stream, at most 1,000) or none; returns the last one's sequence.
 
-        Raises ``Fenced`` when the epoch moved and ``WrongSequence`` when an ``expected_last`` was not met (nothing
-        happened in either case), ``BatchTooLarge``, and ``BusUnavailable`` when the outcome is unknown. The same
-        batch may be committed again: its own success answers as a duplicate.
+        Raises ``Fenced`` if the epoch moved and ``WrongSequence`` if an ``expected_last`` was not met (nothing was
+        stored), ``BatchTooLarge``, and ``BusUnavailable`` if the outcome is unknown. The same batch may be committed
+        again: its own success answers as a duplicate.
         """
         return self._counted(await _publishing.commit(self, outgoings, fence=fence), len(outgoings))
 
     async def last(self, stream: str, subject: str) -> Incoming | None:
-        """The last message on ``subject``, read from the stream's leader."""
+        """Return the last message on ``subject``, read from the stream's leader."""
         return await _api.last_message(self, stream, subject)
 
     async def last_sequence(self, stream: str) -> int:
-        """The sequence of the newest message of ``stream``, 0 when it never had one."""
+        """Return the sequence of the newest message of ``stream``, 0 if there was none."""
         return (await _api.stream_state(self, stream)).last_seq
 
     async def send(
         self, subject: str, data: bytes, *, reply: str = "", headers: dict[str, str] | None = None
     ) -> None:
-        """Send a hint or an acknowledgement: no answer is awaited, and it may be lost."""
+        """Publish without waiting for an answer: the message may be lost."""
         await self._publish(subject, data, reply, headers)
 
     async def request(
@@ -183,17 +183,17 @@ class Bus:
         headers: dict[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> Incoming:
-        """The answer of whoever serves ``subject``; ``BusUnavailable`` when none came."""
+        """Return the answer of the service on ``subject``; raises ``BusUnavailable`` without one."""
         wait_s = self._settings.request_timeout_s if timeout_s is None else timeout_s
         return incoming_of(await self._requests.ask(subject, data, headers=headers, timeout_s=wait_s))
 
     async def subscribe(
         self, subject: str, callback: Callable[[Incoming], None], *, group: str = "", flush: bool = True
     ) -> Subscription:
-        """Call ``callback`` for every message on ``subject`` that passes while connected: a hint, it may miss.
+        """Call ``callback`` for every message on ``subject`` while connected; messages may be missed.
 
-        Of the subscribers in one ``group`` only one is called. With ``flush`` the broker knows of the interest on
-        return; without, it knows before anything that this connection sends later.
+        Of the subscribers in one ``group`` only one is called. With ``flush`` the broker knows the subscription on
+        return; without, before anything that this connection sends later.
         """
         subscription = Subscription(bus=self, subject=subject, group=group, callback=callback)
         self._subscriptions.add(subscription)
@@ -202,13 +202,13 @@ class Bus:
             if flush and self.connected:
                 await heeding(self._client.flush(self._settings.request_timeout_s))
         except NatsError as error:
-            # The interest is registered and takes effect with the next connection.
+            # The subscription is registered and takes effect with the next connection.
             log.warning("subscription to %s is delayed: %s", subject, error)
         return subscription
 
     @asynccontextmanager
     async def listen(self, subject: str) -> AsyncGenerator[AsyncIterator[Incoming], None]:
-        """The messages that pass on ``subject`` from now on: a hint, it may miss."""
+        """Iterate over messages on ``subject`` from now on; messages may be missed."""
         queue: asyncio.Queue[Incoming] = asyncio.Queue()
 
         async def messages() -> AsyncIterator[Incoming]:
@@ -222,7 +222,7 @@ class Bus:
             await subscription.close()
 
     def forget(self, subscription: Subscription) -> None:
-        """Do not make ``subscription`` anew on the next connection."""
+        """Do not renew ``subscription`` on the next connection."""
         self._subscriptions.discard(subscription)
 
     async def _open(self) -> None:
@@ -244,8 +244,8 @@ class Bus:
                 connect_timeout=_CONNECT_TIMEOUT_S,
                 ping_interval=_PING_S,
                 max_outstanding_pings=2,
-                # Nothing is kept back while disconnected: a stale request that arrives after its caller gave up
-                # does harm, an error does not.
+                # Nothing is buffered while disconnected: an outdated request that arrives after its caller gave up does
+                # harm, an error does not.
                 pending_size=0,
             )
             await heeding(client.hear(self._requests.inbox, "", self._requests.receive))
@@ -261,12 +261,12 @@ class Bus:
         size = len(data) + sum(len(name) + len(value.encode()) + 4 for name, value in (headers or {}).items())
         if size + _HEADER_FRAME > self._client.max_payload:
             # Checked here because the broker would answer by closing the connection.
-            raise Refused(f"{size} bytes are more than the broker takes ({self._client.max_payload})")
+            raise Refused(f"{size} bytes exceed the broker's limit ({self._client.max_payload})")
         try:
             await heeding(self._client.publish(subject, data, reply, headers))
         except NatsError as error:
-            # Without a connection the library complains of a full buffer, although none is kept.
-            why = str(error) if self.connected else "there is no connection at the moment"
+            # Without a connection the library reports a full buffer, although there is none.
+            why = str(error) if self.connected else "there is no connection"
             raise BusUnavailable(why or "not connected") from error
 
     def _counted(self, published: Published, messages: int) -> Published:
@@ -309,7 +309,7 @@ class Bus:
                 await self._open()
                 opened = True
             except (NatsError, OSError) as error:
-                log.warning("the connection cannot be made anew yet: %s", error)
+                log.warning("cannot reconnect yet: %s", error)
         self._revival = None
         self._announce()
 

@@ -1,16 +1,15 @@
-"""Dead letters: what a durable could not handle, kept whole, with the reason, until a person decides.
+"""Dead letters: messages that a consumer could not handle, stored with the reason until an operator decides.
 
-A letter is stored on ``<prefix>.<durable>.<stream>.<sequence>``, once, however often the same message fails. The prefix
-is that of the stream's own subjects: a letter that went where nothing keeps it would hold up everything behind it.
+A dead letter is stored on ``<prefix>.<durable>.<stream>.<sequence>``, once, however often the message fails. The prefix
+comes from the stream's own subjects: a publish to a subject without a stream would block everything after it.
 
-A replay must not publish the message again: for an event that would be a second event, seen by every reader. It asks the
-durable that failed, over a subject of its own (``replay.<stream>.<durable>``, which no stream keeps), to handle the
-stored letter again. Whichever copy holds the durable takes the letter from the stream, handles it in turn with its
-other messages (marked ``replayed``), deletes it, and answers. A failure leaves the letter where it was.
+A replay does not publish the message again, since that would be a second event for every reader. It asks the consumer
+that failed, on ``replay.<stream>.<durable>``, which no stream stores. The instance that owns the consumer reads the dead
+letter from the stream, handles it between its other messages (marked ``replayed``), deletes it, and answers. A failure
+leaves it in place.
 
 A message whose handler kills its process is never reported by that process. The broker notices when ``max_deliver`` is
-reached and says so once, in an advisory; the stream of dead letters stores those too, and the durable's next copy turns
-them into letters.
+reached and sends one advisory; the dead letter stream stores those too, and the consumer's next owner converts them.
 """
 
 import logging
@@ -32,17 +31,17 @@ _ADVISORY = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES"
 _REPLAY_TIMEOUT_S = 30.0
 _PUT_DEADLINE_S = 30.0
 _OK = b"+OK"
-# Base64 adds a third, and the headers need room too, below the broker's limit of 1 MiB.
+# Base64 adds a third, and the headers need space too, below the broker's limit of 1 MiB.
 _LARGEST = 700 * 1024
 _UNSAFE = re.compile(r"[\s.*>]")
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that was set aside.
+    """A dead letter.
 
-    ``sequence`` is the letter's own, by which it is replayed or discarded; ``stream`` and ``stream_sequence`` are the
-    message's. ``at_ns`` is when it was set aside, in nanoseconds since the epoch. Without ``whole`` the payload was too
-    large for a letter, and is read from the message's own stream for as long as it is there.
+    ``sequence`` is its own, used for replay and discard; ``stream`` and ``stream_sequence`` are the message's. ``at_ns``
+    is when it was stored, in nanoseconds since the epoch. Without ``whole`` the payload was too large, and is read from
+    the message's own stream while it exists.
     """
 
     sequence: int = 0
@@ -59,7 +58,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     whole: bool = True
 
     def again(self) -> Incoming:
-        """The message as its durable is handed it again."""
+        """Return the message as its consumer receives it again."""
         return Incoming(
             subject=self.subject,
             data=self.data,
@@ -73,7 +72,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayFailed(BusError):
-    """The durable could not handle the letter this time either; it is kept."""
+    """The replay failed; the dead letter stays."""
 
 
 class _Advisory(msgspec.Struct, frozen=True):
@@ -86,7 +85,7 @@ class _Advisory(msgspec.Struct, frozen=True):
 def dead_letter_stream(
     name: str = "DEAD", prefix: str = "dead", *, max_bytes: int = -1, replicas: int = 1
 ) -> StreamSpec:
-    """The stream that ``DeadLetters`` needs: its letters, and the broker's advisories of given-up messages."""
+    """Return the stream that ``DeadLetters`` needs: dead letters, and the broker's advisories of abandoned messages."""
     return StreamSpec(
         name=name,
         subjects=[f"{prefix}.>", f"{_ADVISORY}.>"],
@@ -94,12 +93,12 @@ def dead_letter_stream(
         replicas=replicas,
         allow_atomic=False,
         deny_delete=False,
-        description="messages that were set aside, and why",
+        description="dead letters with their reasons",
     )
 
 
 class DeadLetters:
-    """The dead letters of one stream; ``prefix`` is read from the stream's subjects where it is not given."""
+    """The dead letters of one stream; ``prefix`` defaults to the one in the stream's subjects."""
 
     def __init__(self, bus: Bus, stream: str = "DEAD", prefix: str | None = None) -> None:
         self._bus = bus
@@ -107,17 +106,17 @@ class DeadLetters:
         self._prefix = prefix
 
     def replay_subject(self, durable: str) -> str:
-        """Where the holder of ``durable`` is asked to handle a letter again."""
+        """The subject of replay requests for ``durable``."""
         return f"replay.{self._stream}.{durable}"
 
     def advisory_subject(self, stream: str, durable: str) -> str:
-        """Where the broker tells that it gave up delivering a message to ``durable``."""
+        """The subject of the broker's advisories about ``durable``."""
         return f"{_ADVISORY}.{stream}.{durable}"
 
     async def put(self, incoming: Incoming, durable: str, reason: str) -> None:
-        """Set the message aside; does nothing when this durable had set it aside before.
+        """Store a dead letter; a no-op if this consumer stored it before.
 
-        Raises ``BusUnavailable`` when it could not be stored, in which case the message must not be acknowledged.
+        Raises ``BusUnavailable`` if it could not be stored; then the message must not be acknowledged.
         """
         letter = DeadLetter(
             subject=incoming.subject,
@@ -133,7 +132,7 @@ class DeadLetters:
         await self._store(letter)
 
     async def list(self) -> list[DeadLetter]:
-        """Every letter, oldest first."""
+        """Return every dead letter, oldest first."""
         last = await self._bus.last_sequence(self._stream)
         stretch = Stretch(
             stream=self._stream, filters=[f"{await self._letters_prefix()}.>"], after=0, through=last
@@ -141,7 +140,7 @@ class DeadLetters:
         return [_letter(message) async for chunk in read_stretch(self._bus, stretch) for message in chunk]
 
     async def get(self, sequence: int) -> DeadLetter | None:
-        """The letter with this sequence, ``None`` when it is gone."""
+        """Return the dead letter with this sequence, or ``None``."""
         message = await _api.message_at(self._bus, self._stream, sequence)
         if message is None:
             return None
@@ -152,10 +151,9 @@ class DeadLetters:
         return letter if original is None else msgspec.structs.replace(letter, data=original.data, whole=True)
 
     async def replay(self, sequence: int) -> None:
-        """Have the letter handled again by the durable that failed, and delete it when that succeeds.
+        """Replay the dead letter on the consumer that failed, and delete it on success.
 
-        Raises ``NotFound``, ``ReplayFailed`` with the new reason, or ``BusUnavailable`` when nobody holds the durable
-        at the moment.
+        Raises ``NotFound``, ``ReplayFailed`` with the new reason, or ``BusUnavailable`` if no instance owns the consumer.
         """
         letter = await self.get(sequence)
         if letter is None:
@@ -169,7 +167,7 @@ class DeadLetters:
             raise ReplayFailed(answer.data.decode("utf-8", "replace"))
 
     async def discard(self, sequence: int) -> None:
-        """Delete the letter; does nothing when it is gone."""
+        """Delete the dead letter; a no-op if it is gone."""
         question = f"STREAM.MSG.DELETE.{self._stream}"
         try:
             await _api.call(self._bus, question, {"seq": sequence, "no_erase": True}, _api.StreamInfo)
@@ -179,12 +177,12 @@ class DeadLetters:
                 raise
 
     async def answer(self, request: Incoming, error: str | None) -> None:
-        """Tell who asked for a replay how it went."""
+        """Answer a replay request."""
         if request.reply:
             await self._bus.send(request.reply, _OK if error is None else error.encode())
 
     async def adopt(self, stream: str, durable: str) -> int:
-        """Turn the broker's advisories about ``durable`` into letters; returns how many there were."""
+        """Convert the broker's advisories about ``durable`` to dead letters; returns their number."""
         subject = self.advisory_subject(stream, durable)
         adopted = 0
         while (message := await _api.next_message(self._bus, self._stream, subject, 1)) is not None:
@@ -194,7 +192,7 @@ class DeadLetters:
         return adopted
 
     async def _adopt_one(self, advisory: _Advisory) -> None:
-        reason = f"given up by the broker after {advisory.deliveries} deliveries without an acknowledgement"
+        reason = f"abandoned by the broker after {advisory.deliveries} deliveries without an acknowledgement"
         original = await _api.message_at(self._bus, advisory.stream, advisory.stream_seq)
         if original is None:
             log.error(
@@ -211,7 +209,7 @@ class DeadLetters:
             subjects = (await _api.stream_config(self._bus, self._stream)).subjects
             own = [subject for subject in subjects if subject.endswith(".>") and not subject.startswith("$")]
             if not own:
-                raise NotFound(f"the stream {self._stream} keeps no letters: {subjects}", code=404)
+                raise NotFound(f"the stream {self._stream} stores no dead letters: {subjects}", code=404)
             self._prefix = own[0].removesuffix(".>")
         return self._prefix
 
@@ -220,8 +218,8 @@ class DeadLetters:
             letter = msgspec.structs.replace(letter, data=b"", whole=False)
         origin = _UNSAFE.sub("_", letter.stream or "none")
         subject = f"{await self._letters_prefix()}.{letter.durable}.{origin}.{letter.stream_sequence}"
-        # The subject's sequence keeps it to one letter. A fixed id would also drop the letter of a message that was
-        # replayed, deleted, and failed again.
+        # The subject's sequence limits it to one dead letter. A fixed id would also drop the dead letter of a message
+        # that was replayed, deleted, and failed again.
         msg_id = f"{subject}.{token_hex(8)}"
         outgoing = Outgoing(subject=subject, data=msgspec.json.encode(letter), msg_id=msg_id, expected_last=0)
         try:
@@ -229,7 +227,7 @@ class DeadLetters:
         except WrongSequence:
             return
         self._bus.metrics.dead_lettered(letter.durable)
-        log.error("%s set message %d aside: %s", letter.durable, letter.stream_sequence, letter.reason)
+        log.error("%s dead-lettered message %d: %s", letter.durable, letter.stream_sequence, letter.reason)
 
 
 def _letter(message: Incoming) -> DeadLetter:
@@ -238,5 +236,5 @@ def _letter(message: Incoming) -> DeadLetter:
 
 
 def failure_of(error: BaseException) -> str:
-    """An exception as a reason for a dead letter."""
+    """Return an exception as the reason of a dead letter."""
     return f"{type(error).__name__}: {error}"

@@ -1,21 +1,21 @@
-"""What can go wrong on the bus, sorted by what the caller may conclude from it.
+"""Bus errors, by what the caller may conclude.
 
-The line that matters runs between *refused* (nothing happened) and *unavailable* (nobody knows).
+The important distinction is between *refused* (nothing happened) and *unavailable* (the outcome is unknown).
 """
 
 
 class BusError(Exception):
-    """The root of everything that the bus raises."""
+    """Base of all bus errors."""
 
 
 class BusUnavailable(BusError):
-    """No answer came: the outcome is unknown, and the request may still have been carried out."""
+    """No answer came: the outcome is unknown, and the request may still have been executed."""
 
 
 class Refused(BusError):
     """The broker answered with an error: nothing happened.
 
-    ``code`` is the status as in HTTP, ``err_code`` the broker's own number, ``description`` its words.
+    ``code`` is the status as in HTTP, ``err_code`` the broker's number, ``description`` its text.
     """
 
     def __init__(self, description: str, *, code: int = 400, err_code: int = 0) -> None:
@@ -26,7 +26,7 @@ class Refused(BusError):
 
 
 class NotFound(Refused):
-    """The stream, consumer or message asked for does not exist."""
+    """The stream, consumer or message does not exist."""
 
 
 class WrongSequence(Refused):
@@ -34,7 +34,7 @@ class WrongSequence(Refused):
 
 
 class StreamFull(Refused):
-    """The stream is at its limit, or the broker out of storage; old messages are kept, new ones refused."""
+    """The stream is at its limit, or the broker out of storage; old messages stay, new ones are refused."""
 
 
 class Duplicate(Refused):
@@ -50,9 +50,9 @@ class BatchTooLarge(BusError):
 
 
 class Poison(Exception):
-    """Raised by a handler: this message can never be handled, set it aside at once.
+    """Raised by a handler for a message that can never be handled: it is dead-lettered at once.
 
-    ``reason`` is kept with the dead letter, for the person who decides what becomes of it.
+    ``reason`` is stored with the dead letter.
     """
 
     def __init__(self, reason: str) -> None:

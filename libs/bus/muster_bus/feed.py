@@ -1,13 +1,13 @@
-"""The ordered reader: every message that matches, once, in order, across crashes of its owners.
+"""The ordered reader: every matching message, once, in order, across restarts of its owners.
 
-A durable alone cannot give that. What a dead owner had pulled comes again only after ``ack_wait``, behind newer
-messages; and an owner that was thought dead may still pull. So the durable is used for what it is good at, waking
-this copy up and remembering how far the work got. Order comes from the stream: each delivery carries the consumer's own
-count, and wherever that count has a gap, the messages between are read from the stream before going on. A takeover
-therefore waits for nothing.
+A durable consumer alone cannot give that: what a dead owner had pulled is redelivered only after ``ack_wait``, behind
+newer messages, and a deposed owner may still pull. The consumer is used to wake this instance and to store its position.
+Order comes from the stream: each delivery carries the consumer's count, and gaps in it are read from the stream first. So
+a takeover waits for nothing.
 
-The owner's memory is rebuilt first: records, then the events behind the records, then what is new. Whoever rebuilds from records
-that somebody else writes has no place of its own to remember, hence no durable either: it reads the stream's tail.
+The owner's memory is rebuilt first: records, then the events after the records, then new events. A reader that rebuilds
+from records of another writer has no position to store, hence no durable consumer: it follows the stream with an ordered
+consumer.
 """
 
 import asyncio
@@ -48,15 +48,15 @@ async def _settle_nothing() -> None:
 
 
 class Feed:
-    """The messages of ``stream`` that match ``filters``, in their order.
+    """The messages of ``stream`` that match ``filters``, in order.
 
-    ``records`` (those that match one of ``record_filters``) are handed to ``load`` once before the first message. ``floors``
-    names the durables whose owners write those records; reading goes on from what they have settled, and ``durable`` is but
-    the name under which messages are set aside. With none, the durable of that name, with ``ack="all"``, is the checkpoint.
-    Where messages are many they are read every ``tick_s`` seconds: the longer whoever reads can wait, the less it costs.
+    ``records`` (those that match one of ``record_filters``) are passed to ``load`` once before the first message.
+    ``floors`` names the durable consumers of the records' writer; reading continues from what they have settled, and
+    ``durable`` is only the name for dead letters. Without ``floors``, the durable consumer of that name, with
+    ``ack="all"``, is the checkpoint. Under load messages are read every ``tick_s`` seconds: the longer, the cheaper.
 
-    What ``handle`` keeps in memory alone, ``settle`` makes durable: it is awaited before anything is acknowledged, and while messages are
-    many that is every ``settle_s`` seconds. Where it fails nothing is acknowledged, and it is asked again.
+    ``settle`` makes durable what ``handle`` keeps in memory: it is awaited before each acknowledgement, under load every
+    ``settle_s`` seconds. If it fails nothing is acknowledged, and it is called again.
     """
 
     def __init__(
@@ -116,28 +116,28 @@ class Feed:
 
     @property
     def position(self) -> int:
-        """Every matching message up to this sequence was handled."""
+        """Every matching message up to this sequence is handled."""
         return self._position
 
     def stop(self) -> None:
-        """Finish the batch at hand, then let ``run`` return."""
+        """Finish the current batch, then let ``run`` return."""
         self._stopping = True
         self._source.interrupt()
 
     async def run(self) -> None:
-        """Rebuild, catch up, and follow until ``stop``; waits out a broker that is away."""
+        """Rebuild, catch up, and follow until ``stop``; waits for an unavailable broker."""
         async with self._source, self._replays:
             await self._rebuild()
             await self._catch_up()
             await self._follow()
 
     async def wait_for(self, sequence: int, timeout_s: float) -> None:
-        """Return when every matching message up to ``sequence`` was handled; raises ``TimeoutError``.
+        """Return when every matching message up to ``sequence`` is handled; raises ``TimeoutError``.
 
         A sequence that the stream has not reached yet is waited for, too.
         """
         async with asyncio.timeout(timeout_s):
-            # Most waits are for a message that is on its way: a moment's patience saves asking the broker.
+            # Most waits are for a message in flight: a short wait saves a request to the broker.
             if await self.reaches(sequence, _PATIENCE_S):
                 return
             while not await self._has_handled(sequence):
@@ -145,9 +145,9 @@ class Feed:
                     return
 
     async def reaches(self, sequence: int, within_s: float) -> bool:
-        """Whether a message with this or a later sequence is handled within so many seconds.
+        """Return whether a message with this or a later sequence is handled within this time.
 
-        Cheaper than ``wait_for``, for who knows that such a message is on its way.
+        Cheaper than ``wait_for`` if the message is known to be in flight.
         """
         give_up = asyncio.get_running_loop().time() + within_s
         while not self.caught_up.is_set() or self._position < sequence:
@@ -175,7 +175,8 @@ class Feed:
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
-                # The floor before the records: a write between the two is then read twice rather than not at all.
+                # The low-water mark before the records: a write between the two is then read twice rather than not at
+                # all.
                 floor = await self._floor()
                 entries = await self._entries()
                 break
@@ -202,7 +203,7 @@ class Feed:
         lost = state.first_seq - 1 - self._position
         if self._position and lost > 0:
             self.lost += lost
-            log.error("%s: up to %d messages were retained away before they were read", self._durable, lost)
+            log.error("%s: up to %d messages expired before they were read", self._durable, lost)
         await self._read(state.last_seq, live=False)
         await self._try_to_settle()
         self.caught_up.set()
@@ -217,7 +218,7 @@ class Feed:
                 await asyncio.sleep(_LONGEST_PAUSE_S)
 
     async def _read(self, through: int, *, live: bool) -> None:
-        """Handle what the stream holds behind the position, up to and with ``through``."""
+        """Handle the messages of the stream after the position, up to and including ``through``."""
         stretch = Stretch(stream=self._stream, filters=self._filters, after=self._position, through=through)
         async with aclosing(read_stretch(self._bus, stretch, batch=self._batch)) as chunks:
             async for chunk in chunks:
@@ -250,7 +251,7 @@ class Feed:
             await self._acknowledge()
 
     async def _absorb(self, deliveries: list[tuple[int, Incoming]]) -> None:
-        """Handle what is new among the deliveries, and what is missing between them."""
+        """Handle new deliveries, and what is missing between them."""
         fresh: list[Incoming] = []
         expected = self._position + 1
         for generation, incoming in deliveries:
@@ -281,10 +282,10 @@ class Feed:
         moved.set()
 
     def _until_acknowledged(self) -> float | None:
-        """Seconds until what was handled is to be acknowledged; None while there is nothing.
+        """Return the seconds until an acknowledgement is due; None if there is nothing to acknowledge.
 
-        An acknowledgement covers all before it and the broker writes each to the disk, so under load they are few. What a crash
-        leaves unacknowledged is read once more, which every handler must bear anyway.
+        An acknowledgement covers all earlier ones and the broker writes each to disk, so under load they are few. After a
+        crash unacknowledged messages are read again, which every handler tolerates anyway.
         """
         if self._unacknowledged is None:
             return None
@@ -306,7 +307,7 @@ class Feed:
             log.debug("%s could not acknowledge: %s", self._durable, error)
 
     async def _try_to_settle(self) -> str | None:
-        """Have what was handled made durable; the reason when that failed."""
+        """Make handled messages durable; returns the reason of a failure."""
         try:
             await self._settle()
         except Exception as error:

@@ -1,8 +1,8 @@
-"""Publishing what many callers publish at once: together, where that is cheaper.
+"""Group commit: publish concurrent messages together where that is cheaper.
 
-The broker writes each message to the disk by itself, one after the other; an atomic batch it writes as a whole, at a price of
-its own that some dozen messages are worth. So the first callers are served singly, which is fastest for each, and those who
-come while the broker is busy with them, or with a batch, wait together for the next batch.
+The broker writes each message to disk separately; an atomic batch is written as a whole, at the price of some dozen
+messages. So the first callers are served singly, which is fastest, and callers that arrive meanwhile wait for the next
+batch.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _MOST_BYTES = 4 * 1024 * 1024
 
 
 Alone = Callable[[], Awaitable[Published]]
-"""How one message is stored by itself, with its own retries and errors."""
+"""How one message is stored alone, with its own retries and errors."""
 
 
 class _Waiting(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class GroupCommit:
         self._waiting: deque[_Waiting] = deque()
 
     async def publish(self, outgoing: Outgoing, alone: Alone) -> Published:
-        """Store ``outgoing``; raises what ``alone`` raises, for what one caller is refused is nobody else's refusal."""
+        """Store ``outgoing``; raises what ``alone`` raises, so that one caller's refusal does not affect others."""
         if self._under_way < _SINGLY and not self._waiting and self._batch is None:
             self._under_way += 1
             try:
@@ -60,7 +60,7 @@ class GroupCommit:
         return await published
 
     def _go_on(self) -> None:
-        """Commit what waits once it is worth a batch, or once nothing else is under way that would make it more."""
+        """Commit the waiting messages when they are worth a batch, or when nothing else is in flight."""
         if (
             self._batch is None
             and self._waiting
@@ -82,7 +82,7 @@ class GroupCommit:
     async def _commit(self, group: list[_Waiting]) -> None:
         if len(group) >= _WORTH_A_BATCH and await self._commit_together(group):
             return
-        # One that is there already, or cannot be stored, fails a batch as a whole; each is then told its own fate.
+        # A duplicate or unstorable message fails the whole batch; each is then stored alone for its own result.
         await asyncio.gather(*map(self._publish, group))
 
     async def _commit_together(self, group: list[_Waiting]) -> bool:
@@ -100,7 +100,7 @@ class GroupCommit:
         return True
 
     async def _publish(self, waiting: _Waiting) -> None:
-        """Store one by itself, for as long as its caller waits for it: what is tried again later might come after what follows it."""
+        """Store one message alone while its caller waits: a later retry might overtake what follows it."""
         if waiting.published.done():
             return
         alone = asyncio.ensure_future(waiting.alone())
@@ -110,7 +110,7 @@ class GroupCommit:
         except asyncio.CancelledError:
             if not waiting.published.cancelled():
                 raise
-        except Exception as error:  # it is the caller's, whatever it is
+        except Exception as error:  # the caller handles it, whatever it is
             if not waiting.published.done():
                 waiting.published.set_exception(error)
         else:

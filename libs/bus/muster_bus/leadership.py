@@ -1,8 +1,8 @@
-"""One leader at a time, and a deposed one that can do no harm.
+"""Leader election with fencing.
 
-The lease decides who tries; the epoch decides who may. A new leader raises the epoch, a subject in the very stream that
-it writes to, by compare-and-set, and commits everything under that fence: the broker refuses whatever an older leader
-still sends.
+The lease decides which instance tries; the epoch decides which may write. A new leader raises the epoch, a subject in the
+stream that it writes to, by compare-and-set, and commits everything under that fence: the broker refuses what an older
+leader still sends.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ OnElected = Callable[[Fence], Awaitable[None]]
 
 
 class Leadership:
-    """This copy's candidacy for ``key``; ``ttl_s`` are whole seconds.
+    """This instance's candidacy for ``key``; ``ttl_s`` are whole seconds.
 
     ``epoch_subject`` must be one of the subjects of ``stream``.
     """
@@ -54,14 +54,14 @@ class Leadership:
 
     @property
     def leading(self) -> bool:
-        """Whether ``on_elected`` runs at this moment."""
+        """Whether ``on_elected`` is running."""
         return self._leading
 
     async def run(self, on_elected: OnElected) -> None:
-        """Stand for election for ever; cancel it to resign at once.
+        """Stand for election for ever; cancel it to resign.
 
-        ``on_elected`` is run with this term's fence and cancelled when the lease is lost. When it returns or raises,
-        the lease is given up and this copy stands again a little later.
+        ``on_elected`` runs with this term's fence and is cancelled when the lease is lost. When it returns or raises, the
+        lease is released and this instance stands again a little later.
         """
         while True:
             lease = Lease(leases=self._leases, key=self._key, instance=self._instance, ttl_s=self._ttl_s)
@@ -123,4 +123,4 @@ async def _end(task: asyncio.Task[None]) -> None:
     await asyncio.wait({task})
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, LeaseLost | BusError):
-        log.error("a leader's work ended badly", exc_info=error)
+        log.error("the leader's work failed", exc_info=error)

@@ -1,8 +1,7 @@
-"""Who is there, and which shards are whose.
+"""Membership of instances, and their shards.
 
-Every copy holds one lease. Shards are dealt by rendezvous hashing over the live copies, so that a copy that comes or
-goes moves only its own share. Two copies may for a moment both think that a shard is theirs; its readers and writers
-must bear that, and do.
+Every instance holds one lease. Shards are assigned by rendezvous hashing over the live instances, so that a change moves
+only the affected share. Two instances may briefly both own a shard; its readers and writers tolerate that.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ _UNSAFE = re.compile(r"[^-_=a-zA-Z0-9]")
 
 
 def owner_of(shard: int, members: Iterable[str]) -> str | None:
-    """The member with the highest weight for ``shard``; ``None`` when there is no member."""
+    """Return the member with the highest weight for ``shard``, or ``None`` without members."""
     return max(members, key=lambda member: (_weight(member, shard), member), default=None)
 
 
@@ -37,9 +36,9 @@ def _weight(member: str, shard: int) -> bytes:
 
 
 class Membership:
-    """This copy's place among the equal copies of ``group``; ``ttl_s`` are whole seconds.
+    """This instance's membership of ``group``; ``ttl_s`` are whole seconds.
 
-    ``instance`` must differ from copy to copy.
+    ``instance`` must be unique.
     """
 
     def __init__(self, bus: Bus, *, leases: Records, group: str, instance: str, ttl_s: int = 3) -> None:
@@ -56,19 +55,19 @@ class Membership:
 
     @property
     def members(self) -> frozenset[str]:
-        """The copies that are alive, this one among them while its own lease holds."""
+        """The live instances, including this one while it holds its lease."""
         return self._live
 
     def shards(self, total: int) -> frozenset[int]:
-        """Which of the shards 0 to ``total`` - 1 are this copy's; none while its lease does not hold."""
+        """Return which of the shards 0 to ``total`` - 1 this instance owns; none without its lease."""
         if self._member not in self._live:
             return frozenset()
         return frozenset(shard for shard in range(total) if owner_of(shard, self._live) == self._member)
 
     async def run(self, on_change: Callable[[frozenset[int]], None], total: int) -> None:
-        """Be a member until cancelled; ``on_change`` gets this copy's shards whenever they change.
+        """Be a member until cancelled; ``on_change`` receives this instance's shards whenever they change.
 
-        On cancellation the shards are taken from this copy first, then its lease is given up.
+        On cancellation the shards are removed first, then the lease is released.
         """
         mine: frozenset[int] = frozenset()
         hint = await self._bus.subscribe(self._leases.subject(f"{self._group}.*"), self._notice)
@@ -115,7 +114,7 @@ class Membership:
         try:
             entries = await self._leases.entries(f"{self._group}.*")
         except BusUnavailable as error:
-            # Nobody can renew while the broker is away: the others count as alive, this copy must prove itself.
+            # No instance can renew while the broker is unavailable: others count as alive, this one must prove itself.
             log.info("the members of %s are not known: %s", self._group, error)
             self._excuse()
         else:
@@ -127,7 +126,7 @@ class Membership:
         self._live = frozenset(live)
 
     def _sighting(self, entry: Entry, now: float) -> tuple[int, float]:
-        """When this revision of a member's lease was first seen, by this copy's own clock."""
+        """When this revision of a member's lease was first seen, by this instance's clock."""
         known = self._seen.get(self._name(entry))
         if known is not None and known[0] == entry.revision:
             return known
@@ -141,7 +140,7 @@ class Membership:
         self._seen = {member: (revision, now) for member, (revision, _) in self._seen.items()}
 
     def _notice(self, incoming: Incoming) -> None:
-        """Look at once when a copy comes or goes; a renewal is no news."""
+        """React at once when an instance joins or leaves; ignore renewals."""
         member = incoming.subject.rpartition(".")[2]
         if member not in self._live or not incoming.data:
             self._changed.set()
@@ -150,7 +149,7 @@ class Membership:
         try:
             async with asyncio.timeout(_POLL_S):
                 await self._changed.wait()
-                # The write may pass here before it is stored.
+                # The write may appear here before it is stored.
                 await asyncio.sleep(_SETTLE_S)
         except TimeoutError:
             return

@@ -1,4 +1,4 @@
-"""The messages that cross the bus, and how they look on the wire."""
+"""Messages on the bus, and their wire format."""
 
 import re
 from typing import Protocol
@@ -30,8 +30,8 @@ _TOKENS = re.compile(r"[^\s.*>\x00-\x1f]+(\.[^\s.*>\x00-\x1f]+)*")
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     """One message to publish.
 
-    ``msg_id`` filters retries within the stream's duplicate window. ``expected_last`` is the sequence that the last
-    message of this very subject must have (0: there is none), ``None`` to publish unconditionally.
+    ``msg_id`` filters retries within the stream's duplicate window. ``expected_last`` is the required last sequence on
+    this subject (0: none), ``None`` to publish unconditionally.
     """
 
     subject: str
@@ -42,7 +42,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Published(msgspec.Struct, frozen=True):
-    """A durable acknowledgement; ``duplicate`` when an earlier attempt had already been stored."""
+    """A durable acknowledgement; ``duplicate`` if an earlier attempt was stored."""
 
     stream: str
     sequence: int
@@ -57,11 +57,11 @@ class Fence(msgspec.Struct, frozen=True):
 
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
-    """One message as it was received.
+    """One received message.
 
-    The sequences are 0 where a message did not come from a stream (a hint). ``delivered`` counts deliveries from 1;
-    ``pending`` is how many messages wait behind this one; ``reply`` is where an acknowledgement or answer goes.
-    ``replayed`` marks a dead letter that is handed to its durable again, out of order.
+    The sequences are 0 for a message without a stream. ``delivered`` counts deliveries from 1; ``pending`` is how many
+    messages follow; ``reply`` is where an acknowledgement or answer goes. ``replayed`` marks a dead letter that is
+    delivered again, out of order.
     """
 
     subject: str
@@ -78,12 +78,12 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def msg_id(self) -> str:
-        """The publisher's message id, empty when it gave none."""
+        """The publisher's message id, or empty."""
         return self.headers.get(MSG_ID, "")
 
 
 class WireMessage(Protocol):
-    """What the client library hands over."""
+    """A message of the client library."""
 
     subject: str
     reply: str
@@ -92,7 +92,7 @@ class WireMessage(Protocol):
 
 
 class PubAckError(msgspec.Struct, frozen=True):
-    """The error part of any answer of the broker."""
+    """The error part of a broker's answer."""
 
     code: int = 400
     err_code: int = 0
@@ -112,7 +112,7 @@ _decode_ack = msgspec.json.Decoder(PubAck).decode
 
 
 def check_subject(subject: str) -> None:
-    """Refuse wildcards, blanks and empty tokens, which the broker would read as something else.
+    """Reject wildcards, blanks and empty tokens, which the broker would interpret.
 
     Raises ``ValueError``.
     """
@@ -121,7 +121,7 @@ def check_subject(subject: str) -> None:
 
 
 def wire_headers(outgoing: Outgoing) -> dict[str, str]:
-    """The headers that make the broker deduplicate and compare."""
+    """Return the headers for deduplication and compare-and-set."""
     headers = dict(outgoing.headers)
     if outgoing.msg_id:
         headers[MSG_ID] = outgoing.msg_id
@@ -131,7 +131,7 @@ def wire_headers(outgoing: Outgoing) -> dict[str, str]:
 
 
 def parse_ack(data: bytes) -> PubAck:
-    """The acknowledgement in ``data``; raises what a refusal in it means."""
+    """Return the acknowledgement in ``data``; raises the error of a refusal."""
     try:
         ack = _decode_ack(data)
     except msgspec.DecodeError as error:
@@ -142,7 +142,7 @@ def parse_ack(data: bytes) -> PubAck:
 
 
 def raise_refusal(error: PubAckError) -> None:
-    """Raise the error that ``error`` of the broker stands for."""
+    """Raise the exception for a broker's ``error``."""
     kind: type[Refused] = Refused
     if error.err_code == WRONG_LAST_SEQUENCE:
         kind = WrongSequence
@@ -160,13 +160,13 @@ def raise_refusal(error: PubAckError) -> None:
 
 
 def incoming_of(message: WireMessage) -> Incoming:
-    """Read a received message; the sequences come from its reply subject when a consumer delivered it."""
+    """Parse a received message; the sequences come from its reply subject if a consumer delivered it."""
     reply = message.reply
     headers = message.headers or {}
     if not reply.startswith("$JS.ACK."):
         return Incoming(subject=message.subject, data=message.data, headers=headers, reply=reply)
     tokens = reply.split(".")
-    # Nine tokens is the old form; the newer one has domain and account in front of the stream.
+    # Nine tokens is the old form; the newer one adds domain and account before the stream.
     first = 2 if len(tokens) == 9 else 4
     return Incoming(
         subject=message.subject,

@@ -1,4 +1,4 @@
-"""What the bus counts, as a protocol: the bus must not know which metrics library is in use."""
+"""Metrics of the bus as a protocol: the bus does not depend on a metrics library."""
 
 from typing import Protocol
 
@@ -11,23 +11,23 @@ class BusMetrics(Protocol):
         ...
 
     def redelivered(self, durable: str, /) -> None:
-        """A message came to ``durable`` that had been delivered before."""
+        """A message was redelivered to ``durable``."""
         ...
 
     def dead_lettered(self, durable: str, /) -> None:
-        """A message was set aside after ``durable`` could not handle it."""
+        """A message was dead-lettered by ``durable``."""
         ...
 
     def lag(self, durable: str, pending: int, /) -> None:
-        """``pending`` messages wait behind the last one that ``durable`` handled."""
+        """``pending`` messages follow the last one that ``durable`` handled."""
         ...
 
     def reconnected(self) -> None:
-        """The connection to the broker was made anew."""
+        """The connection to the broker was re-established."""
         ...
 
     def refused(self) -> None:
-        """The broker refused a subject or a subscription for want of a permission."""
+        """The broker refused a subject or a subscription for lack of permission."""
         ...
 
 

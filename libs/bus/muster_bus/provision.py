@@ -1,6 +1,6 @@
-"""Streams, durables and buckets, created or updated to what is declared.
+"""Create or update streams, consumers and buckets as declared.
 
-This is a step of deployment (and of the embedded mode's start), not of the services: they are not permitted to.
+This is a deployment step (and part of the embedded mode's start), not for services, which lack the permission.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ _AT_ONCE = 16
 
 
 class StreamSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A file-backed stream with limits retention, which refuses new messages when it is full.
+    """A file-backed stream with limits retention that refuses new messages when it is full.
 
-    Sizes in bytes, times in seconds; -1 and 0 respectively mean no limit. ``allow_schedules`` admits messages that the
-    broker publishes later, ``allow_msg_ttl`` messages with a time to live of their own.
+    Sizes in bytes, times in seconds; -1 and 0 respectively mean no limit. ``allow_schedules`` admits messages for later
+    delivery, ``allow_msg_ttl`` messages with a time to live.
     """
 
     name: str
@@ -43,9 +43,9 @@ class StreamSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsumerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A durable that is pulled from.
+    """A durable pull consumer.
 
-    ``ack`` is ``"all"`` for a ``Feed``, ``"explicit"`` for a ``Queue``. ``max_deliver`` -1 never gives up.
+    ``ack`` is ``"all"`` for a ``Feed``, ``"explicit"`` for a ``Queue``. ``max_deliver`` -1 means no limit.
     """
 
     stream: str
@@ -59,7 +59,7 @@ class ConsumerSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BucketSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A bucket of records; ``ttl`` admits keys with a time to live, as leases have."""
+    """A key-value bucket; ``ttl`` admits keys with a time to live, as for leases."""
 
     name: str
     history: int = 1
@@ -76,10 +76,10 @@ async def provision(
     consumers: Sequence[ConsumerSpec] = (),
     buckets: Sequence[BucketSpec] = (),
 ) -> None:
-    """Create what is missing, update what differs, touch nothing else; may be repeated.
+    """Create what is missing, update what differs, leave the rest; repeatable.
 
-    Raises ``Refused`` when the broker cannot make an existing one what is declared (an ack policy, for instance),
-    ``BusUnavailable`` when it does not answer.
+    Raises ``Refused`` if the broker cannot change an existing one (an ack policy, for instance), ``BusUnavailable``
+    without an answer.
     """
     configs = [_stream(spec) for spec in streams] + [_bucket(spec) for spec in buckets]
     gate = asyncio.Semaphore(_AT_ONCE)
@@ -117,7 +117,7 @@ def _stream(spec: StreamSpec) -> dict[str, object]:
         "max_msgs_per_subject": spec.max_msgs_per_subject,
         "max_msg_size": spec.max_msg_bytes,
         "max_consumers": -1,
-        # The broker insists that the window is no longer than the messages live.
+        # The broker requires that the window does not exceed the messages' lifetime.
         "duplicate_window": int(
             min(spec.duplicate_window_s, spec.max_age_s or spec.duplicate_window_s) * _NS
         ),

@@ -1,7 +1,7 @@
-"""A small puller for durables: overlapping requests, an inbox of its own, and heartbeats to notice silence.
+"""Pull subscription: overlapping requests, an inbox of its own, and heartbeats to detect silence.
 
-The client library's ``fetch`` can orphan a request, and nothing re-sends a pull after a reconnect; here a request that
-the broker forgot is noticed by the new connection, by its own expiry, or by missing heartbeats, whichever is first.
+The client library's ``fetch`` can lose a request, and does not repeat a pull after a reconnect; here a lost request is
+detected by a new connection, by its own expiry, or by missing heartbeats, whichever is first.
 """
 
 import asyncio
@@ -33,15 +33,15 @@ _CONFLICT = "409"
 
 
 class ConsumerGone(Exception):
-    """The consumer does not exist any more."""
+    """The consumer no longer exists."""
 
 
 class Puller:
-    """Takes the messages of one consumer, in the order in which the broker delivers them to this copy.
+    """Takes the messages of one consumer, in order of delivery to this instance.
 
-    At most ``depth`` messages are asked for or held at a time. A durable that is missing is waited for; with
-    ``ephemeral`` its loss raises ``ConsumerGone``. Without a ``pace`` the broker passes every message on as it is written; with
-    one it does so only while messages are few.
+    At most ``depth`` messages are requested or held at a time. A missing durable consumer is waited for; with
+    ``ephemeral`` its loss raises ``ConsumerGone``. Without a ``pace`` the broker delivers every message as it is written;
+    with one only while messages are few.
     """
 
     def __init__(
@@ -86,29 +86,29 @@ class Puller:
     ) -> None:
         self._forget_reconnect()
         if self._subscription is not None:
-            # What is on its way is received, so that whoever owns this can put it back for another copy.
+            # Messages in flight are received, so that the owner can return them for another instance.
             await self._subscription.drain()
 
     def interrupt(self) -> None:
-        """Make ``take`` return with nothing, now and from now on."""
+        """Make ``take`` return an empty list, now and from now on."""
         self._interrupted = True
         self._changed.set()
 
     def wake(self) -> None:
-        """Make a ``take`` that waits return with nothing, once."""
+        """Make a waiting ``take`` return an empty list, once."""
         self._woken = True
         self._changed.set()
 
     def held(self) -> list[Incoming]:
-        """The messages that were delivered and not taken."""
+        """Return the messages that were delivered and not taken."""
         return [incoming for _, incoming in self._held]
 
     async def take(
         self, limit: int, *, depth: int | None = None, wait_s: float | None = None
     ) -> list[tuple[int, Incoming]]:
-        """At least one and at most ``limit`` messages, each with the connection's generation it came by.
+        """Return at least one and at most ``limit`` messages, each with the number of the connection that delivered it.
 
-        With ``depth`` no more than that is asked for, and nothing ahead of the next call.
+        With ``depth`` no more than that is requested, and nothing ahead of the next call.
 
         Returns an empty list after ``interrupt`` or ``wake``, or when nothing came for ``wait_s`` seconds. Raises
         ``ConsumerGone`` for an ephemeral consumer.
@@ -121,12 +121,12 @@ class Puller:
         if self._pace is not None:
             self._spend(self._pace, left=self._held[-1][1].pending)
         elif depth is None:
-            # Asked for before they are taken: a cancellation while asking must not lose them.
+            # Requested before taking: a cancellation during the request must not lose messages.
             await self._ask(asyncio.get_running_loop().time(), leaving=count)
         return [self._held.popleft() for _ in range(count)]
 
     async def has_any(self, *, within_s: float | None) -> bool:
-        """Whether a message is held or comes within so many seconds (``None``: for ever)."""
+        """Return whether a message is held or arrives within this time (``None``: no limit)."""
         clock = asyncio.get_running_loop().time
         give_up = None if within_s is None else clock() + within_s
         while not self._held or self._is_arriving():
@@ -141,7 +141,8 @@ class Puller:
         return True
 
     async def _wait(self, now: float, give_up: float | None) -> None:
-        # The same instant decides whether to ask and how long to wait: with a later one, nobody would have asked, and nobody would come.
+        # The same clock reading decides whether to request and how long to wait: with a later one, it would wait without
+        # a request.
         until = self._not_before if self._not_before > now else now + _SILENCE_S
         try:
             async with asyncio.timeout_at(until if give_up is None else min(until, give_up)):
@@ -151,7 +152,7 @@ class Puller:
         self._changed.clear()
 
     def _spend(self, pace: Pace, *, left: int) -> None:
-        """Let nothing come before the next turn, unless enough has gathered already; then ask for all of it."""
+        """Receive nothing before the next tick, unless enough has gathered; then request all of it."""
         now = asyncio.get_running_loop().time()
         next_turn = pace.spend(now)
         self._gathering = next_turn > now
@@ -159,11 +160,11 @@ class Puller:
             self._not_before = max(self._not_before, next_turn)
 
     def _is_arriving(self) -> bool:
-        """Whether more of what had gathered is on its way; it ends with a word of the broker."""
+        """Return whether more of the gathered messages are in flight; a broker's status message ends them."""
         return self._arriving is not None and self._arriving in self._open and len(self._held) < self._depth
 
     async def _ask(self, now: float, leaving: int = 0) -> None:
-        """Keep enough requested; forget requests that the broker must have forgotten."""
+        """Keep enough requested; drop requests that the broker has dropped."""
         if self._generation != self._bus.generation:
             self._generation = self._bus.generation
             self._open.clear()

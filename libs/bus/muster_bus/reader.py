@@ -1,7 +1,7 @@
-"""Reading a stretch of a stream in order, without a durable: for catching up and for filling gaps.
+"""Read a range of a stream in order, without a durable consumer: for catching up and filling gaps.
 
-The consumer behind it lives in the broker's memory and dies with it; the reader then makes another one behind the last
-message that it handed out, so its caller sees one gap-free sequence.
+The ephemeral consumer is in the broker's memory and dies with it; the reader then creates another one after the last
+message it returned, so its caller sees one sequence without gaps.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _IDLE_S = 1.0
 
 
 class Stretch(msgspec.Struct, frozen=True, kw_only=True):
-    """The messages of ``stream`` that match ``filters``, after sequence ``after`` up to and with ``through``."""
+    """The messages of ``stream`` that match ``filters``, after sequence ``after`` up to and including ``through``."""
 
     stream: str
     filters: Sequence[str]
@@ -36,7 +36,7 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True):
 async def read_stretch(
     bus: Bus, stretch: Stretch, *, batch: int = 256
 ) -> AsyncGenerator[list[Incoming], None]:
-    """The stretch in order, in lists of at most ``batch``; waits out a broker that is away."""
+    """Iterate over the range in order, in lists of at most ``batch``; waits for an unavailable broker."""
     position = stretch.after
     while position < stretch.through:
         try:
@@ -52,9 +52,9 @@ async def read_stretch(
 
 
 async def read_last_values(bus: Bus, stream: str, filter_subject: str) -> list[Incoming]:
-    """The last message of every matching subject that existed at the call, in the order of their sequences.
+    """Return the last message of every matching subject, in sequence order.
 
-    Raises ``BusUnavailable`` when the broker goes away meanwhile: half a listing is none.
+    Raises ``BusUnavailable`` if the broker becomes unavailable meanwhile: half a listing is useless.
     """
     info = await _api.create_reader(bus, stream, [filter_subject], start=None, inactive_s=_INACTIVE_S)
     found: dict[str, Incoming] = {}
@@ -85,9 +85,9 @@ async def _read_once(
 async def _drain(
     bus: Bus, stream: str, info: _api.ConsumerInfo, *, batch: int
 ) -> AsyncGenerator[list[Incoming], None]:
-    """All that matches, until nothing is left for the moment; deletes the consumer afterwards.
+    """Return everything that matches until nothing is left; deletes the consumer afterwards.
 
-    The end is told by the broker, not by a count: a value that is replaced while the listing runs moves to the end.
+    The broker signals the end: a value that is replaced during the listing moves to the end.
     """
     if not info.num_pending:
         await _discard(bus, stream, info.name)
@@ -115,7 +115,7 @@ async def _drain(
 
 
 async def _exhausted(bus: Bus, stream: str, name: str, expected: int) -> bool:
-    """Whether what was left has been removed from the stream meanwhile, so that nothing will come."""
+    """Return whether the rest was removed from the stream meanwhile, so that nothing will come."""
     try:
         info = await _api.consumer_info(bus, stream, name)
     except NotFound as error:

@@ -1,7 +1,7 @@
-"""Records: the last value of each key, changed by compare-and-set.
+"""Key-value store: the last value of each key, changed by compare-and-set.
 
-The layout is that of the broker's own key-value buckets, so that its tools can read them; the code is ours because the
-client library reads from whichever replica answers first, and forgets a key's time to live when it renews it.
+The layout is that of NATS key-value buckets, so that NATS tools can read it; the code is separate because the client
+library reads from any replica, and drops a key's time to live on renewal.
 """
 
 import re
@@ -28,7 +28,7 @@ _KEY = re.compile(r"[-/_=a-zA-Z0-9]+(\.[-/_=a-zA-Z0-9]+)*")
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A key's value and the sequence of the write that set it."""
+    """A key's value and the sequence of its write."""
 
     key: str
     value: bytes
@@ -37,9 +37,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Records:
-    """One bucket of records; each bucket has one writer.
+    """One bucket with one writer.
 
-    Writes that come together are committed together where the bucket is ``written_in_groups``.
+    Concurrent writes are group-committed if ``written_in_groups``.
     """
 
     def __init__(self, bus: Bus, bucket: str, *, written_in_groups: bool = False) -> None:
@@ -49,11 +49,11 @@ class Records:
         self._prefix = f"$KV.{bucket}."
 
     def subject(self, filter: str) -> str:  # noqa: A002 - the broker's own word
-        """The subject on which writes to the matching keys pass."""
+        """Return the subject of writes to the matching keys."""
         return self._prefix + filter
 
     async def get(self, key: str) -> Entry | None:
-        """The key's value, read from the leader; ``None`` when it has none."""
+        """Return the key's value, read from the leader, or ``None``."""
         message = await self._last(key)
         if message is None or is_removal(message):
             return None
@@ -70,10 +70,10 @@ class Records:
     ) -> int:
         """Write a value and return its revision.
 
-        ``expected`` is the revision to replace (0: the key must not exist), ``None`` replaces whatever is there. A key
-        that was removed counts as one that does not exist, unless ``revive`` is False: then 0 says that it never was.
-        The value goes away ``ttl_s`` whole seconds after the write. Raises ``WrongSequence`` when another write
-        came in between, ``BusUnavailable`` when the outcome is unknown: read back, and compare.
+        ``expected`` is the revision to replace (0: the key must not exist), ``None`` replaces any. A removed key counts
+        as absent, unless ``revive`` is False: then 0 means that it never existed. The value expires ``ttl_s`` whole
+        seconds after the write. Raises ``WrongSequence`` if another write came first, ``BusUnavailable`` if the outcome
+        is unknown: read back, and compare.
         """
         headers = {} if ttl_s is None else {TTL: f"{ttl_s}s"}
         try:
@@ -86,9 +86,9 @@ class Records:
         return await self._write(key, value, headers, marker.stream_sequence)
 
     async def delete(self, key: str, *, expected: int | None = None, ttl_s: int | None = None) -> None:
-        """Remove the key and leave a marker for those who watch, for ``ttl_s`` seconds where one is given.
+        """Remove the key and leave a marker for watchers, for ``ttl_s`` seconds if given.
 
-        Raises ``WrongSequence`` when the key's revision is not ``expected``.
+        Raises ``WrongSequence`` if the key's revision is not ``expected``.
         """
         headers = {OPERATION: PURGE, ROLLUP: "sub"}
         if ttl_s is not None:
@@ -96,19 +96,19 @@ class Records:
         await self._write(key, b"", headers, expected)
 
     async def removal(self, key: str) -> Entry | None:
-        """The marker that the removal of the key left, an entry without a value; ``None`` where the key was not removed."""
+        """Return the marker of a removed key, an entry without a value, or ``None``."""
         message = await self._last(key)
         return None if message is None or not is_removal(message) else self._entry(message)
 
     async def entries(self, filter: str = ">") -> list[Entry]:  # noqa: A002
-        """Every key that matches ``filter`` with its value, in the order of their revisions."""
+        """Return every key that matches ``filter`` with its value, in revision order."""
         messages = await read_last_values(self._bus, self._stream, self._prefix + filter)
         return [self._entry(message) for message in messages if not is_removal(message)]
 
     def watch(self, filter: str = ">") -> AsyncGenerator[Change, None]:  # noqa: A002
-        """Every matching key's value, then each change; values in between may be passed over.
+        """Iterate over matching values, then changes; intermediate values may be skipped.
 
-        What exists is compared again every 5 seconds and on reconnect, so what a broken watch missed still comes.
+        Existing keys are compared again every 5 seconds and on reconnect, so a broken watch misses nothing.
         """
         return Watch(self._bus, stream=self._stream, prefix=self._prefix, filter_key=filter).changes()
 

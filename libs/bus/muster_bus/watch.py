@@ -1,8 +1,8 @@
-"""Following the changes of a bucket, in a way that heals.
+"""Watch a bucket, recovering from missed changes.
 
-A watch that only listens can go blind (after a restart of the broker, for instance) and never know. This one reads an
-ordered consumer, and every few seconds asks the leader two cheap questions: which keys exist, and is there a write
-behind the last one that I saw?
+A watch that only listens can miss changes for ever, for instance after a broker restart. This one reads an ordered
+consumer, and every few seconds asks the leader two cheap questions: which keys exist, and is there a write after the last
+one seen?
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _BATCH = 256
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """A key's new value, or ``value`` None when it was removed or has expired."""
+    """A key's new value; ``value`` None if it was removed or has expired."""
 
     key: str
     value: bytes | None
@@ -43,12 +43,12 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_removal(message: Incoming) -> bool:
-    """Whether this write of a bucket says that the key is gone."""
+    """Return whether this write removes the key."""
     return message.headers.get(OPERATION) in _REMOVALS or _EXPIRED in message.headers
 
 
 class Watch:
-    """The changes of the keys below ``prefix`` that match ``filter_key``, each newer than the last one told."""
+    """The changes of the keys below ``prefix`` that match ``filter_key``, each newer than the last one."""
 
     def __init__(self, bus: Bus, *, stream: str, prefix: str, filter_key: str) -> None:
         self._bus = bus
@@ -59,7 +59,7 @@ class Watch:
         self._seen = 0
 
     async def changes(self) -> AsyncGenerator[Change, None]:
-        """Every value that exists, then each change; waits out a broker that is away."""
+        """Iterate over existing values, then changes; waits for an unavailable broker."""
         listed = False
         while True:
             try:
@@ -96,7 +96,7 @@ class Watch:
                     if (change := self._learn(message)) is not None:
                         yield change
                 if generation != self._bus.generation:
-                    raise ConsumerGone("the connection was made anew")
+                    raise ConsumerGone("the connection was re-established")
                 if clock() >= check_at:
                     for change in await self._vanished():
                         yield change
@@ -104,7 +104,7 @@ class Watch:
                     check_at = clock() + _CHECK_EVERY_S
 
     def _learn(self, message: Incoming) -> Change | None:
-        """Remember the write; ``None`` when it tells nothing new."""
+        """Record the write; returns ``None`` if it is not new."""
         self._seen = max(self._seen, message.stream_sequence)
         key = message.subject.removeprefix(self._prefix)
         known = self._known.get(key, 0)
@@ -126,7 +126,7 @@ class Watch:
         )
 
     async def _vanished(self) -> list[Change]:
-        """Keys that expired: no write tells of them."""
+        """Return keys that expired: no write reports them."""
         present = await _api.subjects(self._bus, self._stream, self._filter)
         gone = [key for key in self._known if self._prefix + key not in present]
         return [Change(key=key, value=None, revision=self._known.pop(key)) for key in gone]
@@ -134,4 +134,4 @@ class Watch:
     async def _check_not_blind(self, puller: Puller) -> None:
         unseen = await _api.next_message(self._bus, self._stream, self._filter, self._seen + 1)
         if unseen is not None and not await puller.has_any(within_s=_GRACE_S):
-            raise ConsumerGone(f"nothing came although {unseen.stream_sequence} was written")
+            raise ConsumerGone(f"no delivery although {unseen.stream_sequence} was written")

@@ -1,4 +1,4 @@
-"""Work shared among equal copies: each message goes to one of them, and to another when that one dies.
+"""Work shared among equal instances: each message goes to one of them, and to another if that one dies.
 
 Order is not kept; where it matters, use a ``Feed``.
 """
@@ -26,17 +26,17 @@ _BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _DRAIN_S = 10.0
 _MAX_DELIVER = 5
 _SHARE_AT_A_TIME = 4
-"""Messages are asked for when there is room for a quarter of those that may be at hand: to ask for each alone costs as much as it."""
+"""Messages are requested when there is capacity for a quarter of those in progress: requesting each alone costs as much as handling it."""
 
 Handler = Callable[[Incoming], Awaitable[None]]
 
 
 class Queue:
-    """One copy's share of a durable with explicit acknowledgements.
+    """One instance's share of a durable consumer with explicit acknowledgements.
 
-    A message is acknowledged after ``handler`` returned. When it raises, the message comes back after a back-off, and
-    is set aside at the durable's ``max_deliver``; ``Poison`` sets it aside at once; ``BusUnavailable`` never counts.
-    ``handler`` must bear being called again for the same message.
+    A message is acknowledged after ``handler`` returned. If it raises, the message is redelivered with back-off, and
+    dead-lettered at ``max_deliver``; ``Poison`` dead-letters it at once; ``BusUnavailable`` never counts. ``handler``
+    must tolerate repeated messages.
     """
 
     def __init__(
@@ -64,12 +64,12 @@ class Queue:
         self._stopping = False
 
     def stop(self) -> None:
-        """Take no more messages; ``run`` returns when those at hand are finished."""
+        """Take no more messages; ``run`` returns when the current ones are finished."""
         self._stopping = True
         self._puller.interrupt()
 
     async def run(self) -> None:
-        """Handle messages until ``stop``; when cancelled, what was at hand is put back for another copy."""
+        """Handle messages until ``stop``; when cancelled, current ones are returned for another instance."""
         keeper = asyncio.create_task(self._keep())
         advisory = self._letters.advisory_subject(self._stream, self._durable)
         hint = await self._bus.subscribe(advisory, self._expect_advisory)
@@ -118,7 +118,7 @@ class Queue:
             await self._acknowledge(incoming)
 
     async def _call(self, incoming: Incoming) -> None:
-        """Call the handler; while it lacks the bus the message is held here, as a delivery more would count."""
+        """Call the handler; without the bus the message is held here, since a redelivery would count."""
         pauses = iter(_BACK_OFF_S)
         while True:
             try:
@@ -143,7 +143,7 @@ class Queue:
             await self._put_back(incoming, _BACK_OFF_S[min(incoming.delivered, len(_BACK_OFF_S)) - 1])
 
     async def _limit(self) -> int:
-        """After how many deliveries a message is set aside: the durable's limit, before the broker forgets it."""
+        """After how many deliveries a message is dead-lettered: the consumer's limit, before the broker drops it."""
         if self._max_deliver is None:
             try:
                 declared = (
@@ -158,7 +158,7 @@ class Queue:
         try:
             await self._letters.put(incoming, self._durable, reason)
         except BusError as error:
-            log.warning("message %d could not be set aside yet: %s", incoming.stream_sequence, error)
+            log.warning("message %d could not be dead-lettered yet: %s", incoming.stream_sequence, error)
             await self._put_back(incoming, _BACK_OFF_S[-1])
             return
         await self._acknowledge(incoming)
@@ -167,7 +167,7 @@ class Queue:
         try:
             await acknowledge(self._bus, incoming)
         except BusUnavailable as error:
-            log.info("message %d will come again: %s", incoming.stream_sequence, error)
+            log.info("message %d will be redelivered: %s", incoming.stream_sequence, error)
 
     async def _put_back(self, incoming: Incoming, delay_s: float) -> None:
         with suppress(BusUnavailable):
@@ -185,7 +185,7 @@ class Queue:
             await self._replays.done(request, letter, error)
 
     async def _keep(self) -> None:
-        """Tell the broker that the messages at hand are being worked on."""
+        """Report progress on the current messages."""
         while True:
             await asyncio.sleep(_KEEP_EVERY_S)
             for incoming in list(self._running.values()):

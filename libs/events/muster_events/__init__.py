@@ -1,1 +1,1 @@
-"""Every subject, stream, durable and event of the bus, and the codec."""
+"""The catalogue of events, subjects, streams and consumers, and the codec."""

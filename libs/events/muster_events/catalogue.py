@@ -1,6 +1,6 @@
-"""The catalogue: every event with its writer and readers, every stream, durable and bucket.
+"""The catalogue: every event with its writer and readers, every stream, consumer and bucket.
 
-The documentation, the AsyncAPI document, the provisioning step and the permissions are generated from it.
+The documentation, the AsyncAPI document and the provisioning step are generated from it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _KIB = 1024
 _MIB = 1024 * _KIB
 _GIB = 1024 * _MIB
 _LARGEST = 8 * _MIB
-"""Of a message: the record of the largest job that is taken, with room to spare. The broker must take as much."""
+"""The largest message: the record of the largest job, with a margin. The broker must accept as much."""
 
 
 class EventSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One event: its struct, the subject it goes to (with placeholders), its one writer and its readers."""
+    """One event: its struct, its subject (with placeholders), its writer and its readers."""
 
     type: type[events.Event]
     subject: str
@@ -106,7 +106,7 @@ STREAMS: tuple[StreamSpec, ...] = (
         max_bytes=8 * _GIB,
         max_age_s=30 * _DAY_S,
         max_msg_bytes=_LARGEST,
-        description="Everything that happens to jobs, in total order, and the epochs that fence decisions on them.",
+        description="All job events in total order, and the epochs that fence decisions.",
     ),
     StreamSpec(
         name=NODES_STREAM,
@@ -114,7 +114,7 @@ STREAMS: tuple[StreamSpec, ...] = (
         max_msgs_per_subject=1,
         max_bytes=_GIB,
         discard="old",
-        description="What each node offers and each pool has left: the last value per subject.",
+        description="The capacity of each node and the totals of each pool: the last value of each subject.",
     ),
     dead_letter_stream(DEAD_STREAM, DEAD_PREFIX, max_bytes=_GIB),
 )
@@ -122,21 +122,21 @@ STREAMS: tuple[StreamSpec, ...] = (
 
 
 def partition_reader(service: str, partition: int) -> str:
-    """The name under which a service reads the events of a partition."""
+    """Return the name of a service's reader of a partition."""
     return f"{service}-partition-{partition}"
 
 
 def pool_reader(service: str, pool: str) -> str:
-    """The name under which the leader of a pool reads the events of all jobs."""
+    """Return the name of a pool leader's reader of all job events."""
     return f"{service}-{pool}"
 
 
 RECORD_WRITERS: tuple[str, ...] = tuple(
     partition_reader(STATUS_TRACKER, partition) for partition in range(PARTITIONS)
 )
-"""The durables of the writer of the ``jobs`` bucket: what they have acknowledged is in the records.
+"""The durable consumers of the writer of the ``jobs`` bucket: what they have acknowledged is in the records.
 
-The other readers of jobs have none: they rebuild from the records and the events behind them, so they have no place to remember.
+Other readers of jobs have none: they rebuild from the records and the events after them.
 """
 
 
@@ -148,7 +148,7 @@ def _durables() -> tuple[ConsumerSpec, ...]:
             filters=partition_events(partition),
             ack="all",
             max_ack_pending=10_000,
-            description=f"{STATUS_TRACKER}: everything that happens to the jobs of partition {partition}.",
+            description=f"{STATUS_TRACKER}: all events of the jobs of partition {partition}.",
         )
         for partition in range(PARTITIONS)
     ]
@@ -158,32 +158,34 @@ def _durables() -> tuple[ConsumerSpec, ...]:
         filters=(job_events(events.JobSubmitted.__name__),),
         ack="explicit",
         max_deliver=8,
-        # What a dead copy had at hand comes back after this; with the broker's usual 5 s it would be back too late.
+        # Messages of a dead instance are redelivered after this; the usual 5 s would be too late.
         ack_wait_s=_IN_HAND_S,
-        description="spec-validator: submissions, shared by its equal copies.",
+        description="spec-validator: submissions, shared by its instances.",
     )
     return (validator, *writers)
 
 
 DURABLES: tuple[ConsumerSpec, ...] = _durables()
-"""Every durable."""
+"""Every durable consumer."""
 
 BUCKETS: tuple[BucketSpec, ...] = (
     BucketSpec(
         name=JOBS_BUCKET,
         max_value_bytes=_LARGEST,
-        description="The folded record of each job; written by status-tracker.",
+        description="The record of each job; written by the status-tracker.",
     ),
     BucketSpec(
         name=LEASES_BUCKET,
         ttl=True,
-        description="Who leads and who is alive; each key written by its holder.",
+        description="Leases of leaders and instances; each key written by its holder.",
     ),
     BucketSpec(name=QUEUES_BUCKET, description="Queues as applied; written by the scheduler."),
-    BucketSpec(name=DEFAULTS_BUCKET, description="Platform defaults, by version; written by spec-validator."),
+    BucketSpec(
+        name=DEFAULTS_BUCKET, description="Platform defaults, by version; written by the spec-validator."
+    ),
     BucketSpec(
         name=WEBHOOKS_BUCKET,
-        description="How far each receiver of webhooks was told; written by status-tracker.",
+        description="The position of each webhook receiver; written by the status-tracker.",
     ),
 )
 """Every bucket."""

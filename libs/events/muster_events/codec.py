@@ -1,7 +1,7 @@
-"""Events to and from the bytes on the bus.
+"""Encode and decode events.
 
-JSON of msgspec structs, tagged by the event's name, with CloudEvents-named headers. An event changes by gaining optional fields: unknown
-fields are skipped, absent ones have their defaults, so that old and new services read each other.
+JSON of msgspec structs, tagged by the event's name, with CloudEvents-named headers. An event changes by adding optional
+fields: unknown fields are skipped, absent ones have defaults, so that old and new services understand each other.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _pool_decoder = msgspec.json.Decoder(events.PoolEvent)
 _record_decoder = msgspec.json.Decoder(JobRecord)
 _encoder = msgspec.json.Encoder()
 
-# A document that is nested too deeply exhausts the decoder's stack, which it says in an error of its own.
+# A document that is nested too deeply exhausts the decoder's stack, which raises its own error.
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class UnreadableEvent(ValueError):
-    """The bytes are no event of this catalogue; the message says where they fail."""
+    """The bytes are not an event of this catalogue; the message says where they fail."""
 
 
 def job_message(
@@ -41,9 +41,11 @@ def job_message(
     after: int = 0,
     expected_last: int | None = None,
 ) -> Outgoing:
-    """A job's event. ``after`` is the sequence that the decision was made on: it tells apart events that may recur.
+    """Encode a job event. ``after`` is the sequence that the decision was based on: it distinguishes events that may
+    recur.
 
-    ``expected_last`` is the compare-and-set of its subject, for events that a job has once."""
+    ``expected_last`` is the compare-and-set of its subject, for events that a job has once.
+    """
     name = type(event).__name__
     message_id = f"{job_id}/{_step(event, after)}"
     headers = _headers(event, message_id, source, job_id)
@@ -59,10 +61,10 @@ def job_message(
 
 
 def pool_message(event: events.PoolEvent, *, source: str) -> Outgoing:
-    """A pool's event, for the last value of its subject.
+    """Encode a pool event, the last value of its subject.
 
-    It has no message id: what it says may come back within the duplicate window (free, taken, free again), and the return is news. To
-    publish it twice is harmless, for only the last one counts.
+    It has no message id: the same value may recur within the duplicate window (free, taken, free again). Publishing it
+    twice is harmless.
     """
     data = _encoder.encode(event)
     match event:
@@ -75,9 +77,9 @@ def pool_message(event: events.PoolEvent, *, source: str) -> Outgoing:
 
 
 def read_job_event(incoming: Incoming) -> events.StoredEvent:
-    """A job's event as it stands in the stream; raises ``UnreadableEvent``.
+    """Decode a job event; raises ``UnreadableEvent``.
 
-    The subject must name the very event: who may publish what is granted by subject, so a body that says otherwise is nobody's word.
+    The subject must name the same event: permissions are granted by subject, so a differing body is not trusted.
     """
     where = f"{incoming.subject} at {incoming.stream_sequence}"
     try:
@@ -98,7 +100,7 @@ def read_job_event(incoming: Incoming) -> events.StoredEvent:
 
 
 def read_pool_event(data: bytes) -> events.PoolEvent:
-    """A pool's event; raises ``UnreadableEvent``."""
+    """Decode a pool event; raises ``UnreadableEvent``."""
     try:
         return _pool_decoder.decode(data)
     except _UNREADABLE as error:
@@ -106,12 +108,12 @@ def read_pool_event(data: bytes) -> events.PoolEvent:
 
 
 def encode_record(record: JobRecord) -> bytes:
-    """A job's record for its bucket."""
+    """Encode a job record for its bucket."""
     return _encoder.encode(record)
 
 
 def decode_record(data: bytes) -> JobRecord:
-    """A job's record from its bucket; raises ``UnreadableEvent``."""
+    """Decode a job record from its bucket; raises ``UnreadableEvent``."""
     try:
         return _record_decoder.decode(data)
     except _UNREADABLE as error:
@@ -155,7 +157,7 @@ def _step(event: events.JobEvent, after: int) -> str:
         case events.CommandRequested():
             return f"command/{event.command}/{event.request_id}"
         case events.JobRestarting():
-            # Who is named belongs to the step: a restart that came too late for one replica is decided anew without it.
+            # The replicas belong to the step: a restart that came too late for one replica is decided again without it.
             names = ",".join(f"{ref.role}-{ref.index}" for ref in event.replicas)
             scope = (
                 "gang" if event.scope is RestartScope.GANG else f"replicas/{after}/{_digest(names.encode())}"

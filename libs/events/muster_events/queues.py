@@ -1,6 +1,6 @@
-"""The queues of a pool in their bucket: the whole tree in one record, under the pool's name, written by its leading scheduler.
+"""The queues of a pool in their bucket: the whole tree in one record under the pool's name, written by its leader.
 
-One record, because queues only make sense together: whoever reads them sees the tree as it was applied, never half of a change.
+One record, so that readers never see half of a change.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from muster_events.codec import UnreadableEvent
 class QueuesRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The queues as applied. ``version`` counts from 1; 0: none were applied yet.
 
-    ``applied_by`` and ``applied_at`` (µs) tell who and when, ``request_id`` by what request, ``changes`` what became of which queue.
-    ``epoch`` is that of the leader that wrote the record; leaders of earlier epochs write no more.
+    ``applied_by`` and ``applied_at`` (µs) are author and time, ``request_id`` the request, ``changes`` what changed.
+    ``epoch`` is that of the leader that wrote the record; leaders of earlier epochs can no longer write.
     """
 
     queues: tuple[QueueSpec, ...]
@@ -28,19 +28,19 @@ class QueuesRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 NO_QUEUES = QueuesRecord(queues=())
-"""What is in force before anyone applied anything."""
+"""The record before any queues were applied."""
 
 _decoder = msgspec.json.Decoder(QueuesRecord)
 _encoder = msgspec.json.Encoder()
 
 
 def encode_queues(record: QueuesRecord) -> bytes:
-    """The queues for their bucket."""
+    """Encode the queues for their bucket."""
     return _encoder.encode(record)
 
 
 def decode_queues(data: bytes) -> QueuesRecord:
-    """The queues from their bucket; raises ``UnreadableEvent``. Whether they go together is not looked at."""
+    """Decode the queues from their bucket; raises ``UnreadableEvent``. Their consistency is not checked."""
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,6 +1,6 @@
-"""The events of the last seconds, for a leader that begins: its predecessor may have died between saying them and sending their spans.
+"""Recent events, for a new leader: its predecessor may have died between publishing them and exporting their spans.
 
-A span has the same id whoever records it, so telling one again that was sent after all changes nothing.
+A span has the same id whichever instance records it, so recording it again changes nothing.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from muster_events.subjects import job_events
 log = logging.getLogger(__name__)
 
 _MOST = 20_000
-"""How far back at most, in events of all jobs: under a flood a little is lost sooner than much is read again."""
+"""How far back at most, in events of all jobs: under heavy load losing a little is better than reading much again."""
 
 
 async def recent_events(bus: Bus, kinds: Sequence[type[JobEvent]], *, seconds: float) -> list[StoredEvent]:
-    """The events of these ``kinds`` that were said in the last ``seconds``, in their order; none where the broker is away."""
+    """Return the events of these ``kinds`` of the last ``seconds``, in order; none if the broker is unavailable."""
     since = time.time_ns() // 1000 - round(seconds * 1_000_000)
     found: list[StoredEvent] = []
     try:
@@ -39,10 +39,10 @@ async def recent_events(bus: Bus, kinds: Sequence[type[JobEvent]], *, seconds: f
                 try:
                     stored = read_job_event(message)
                 except UnreadableEvent:
-                    # Whoever works with it sets it aside.
+                    # The event's reader dead-letters it.
                     continue
                 if stored.at >= since:
                     found.append(stored)
     except BusUnavailable as error:
-        log.info("what was said last cannot be read: %s", error)
+        log.info("recent events cannot be read: %s", error)
     return found

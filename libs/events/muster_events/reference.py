@@ -1,4 +1,4 @@
-"""The catalogue in words (a Markdown page) and for tools (an AsyncAPI document)."""
+"""The catalogue as a Markdown page and as an AsyncAPI document."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ files of every published version (`tests/golden/events/`) stay readable for ever
 
 
 def markdown() -> str:
-    """The page ``docs/events.md``."""
-    parts = [_INTRO, "## Events\n", "| event | writer | read by | what it says |", "|---|---|---|---|"]
+    """Return the page ``docs/events.md``."""
+    parts = [_INTRO, "## Events\n", "| event | writer | read by | meaning |", "|---|---|---|---|"]
     parts += [
         f"| `{spec.name}` | {spec.writer} | {', '.join(spec.readers)} | {_first_line(spec.type)} |"
         for spec in EVENTS
@@ -31,17 +31,17 @@ def markdown() -> str:
     parts += [f"| `{spec.name}` | {spec.stream} | `{spec.subject}` |" for spec in EVENTS]
     parts += ["\n`shard` is `crc32(job_id) % 16`; a dot in a node's name is written `~`.\n"]
     parts += ["## Fields\n", *(_fields(spec) for spec in EVENTS)]
-    parts += ["## Streams\n", "| stream | subjects | what it holds |", "|---|---|---|"]
+    parts += ["## Streams\n", "| stream | subjects | content |", "|---|---|---|"]
     parts += [f"| {s.name} | {_code(s.subjects)} | {s.description} |" for s in STREAMS]
-    parts += ["\n## Durables\n", "| durable | stream | filter | acknowledges |", "|---|---|---|---|"]
+    parts += ["\n## Durables\n", "| durable consumer | stream | filter | acknowledges |", "|---|---|---|---|"]
     parts += [f"| {d.durable} | {d.stream} | {_code(d.filters)} | {d.ack} |" for d in DURABLES]
-    parts += ["\n## Buckets\n", "| bucket | what it holds |", "|---|---|"]
+    parts += ["\n## Buckets\n", "| bucket | content |", "|---|---|"]
     parts += [f"| {b.name} | {b.description} |" for b in BUCKETS]
     return "\n".join(parts) + "\n"
 
 
 def asyncapi() -> bytes:
-    """The AsyncAPI 3 document ``docs/asyncapi.json``."""
+    """Return the AsyncAPI 3 document ``docs/asyncapi.json``."""
     schemas, components = msgspec.json.schema_components(
         [s.type for s in EVENTS], ref_template="#/components/schemas/{name}"
     )

@@ -1,14 +1,14 @@
-"""The keys from which the ids of a job's spans are derived.
+"""Keys from which the span ids of a job are derived.
 
-One service records a span and another records its children, so both must come to the same id without asking each other. All jobs of one
-document share a trace: what tells their spans apart is the job's id, with which every key begins.
+One service records a span and another its children, so both derive the same id. All jobs of one document share a trace:
+every key begins with the job id.
 """
 
 from __future__ import annotations
 
 
 def validate(job_id: str) -> str:
-    """Spec-validator's verdict on the document."""
+    """The spec-validator's verdict on the document."""
     return f"{job_id}/validate"
 
 
@@ -28,43 +28,43 @@ def launch(job_id: str, attempt: int) -> str:
 
 
 def launch_of(job_id: str, replica: str) -> str:
-    """The launch of one run of a replica, which ``replica`` names once in its job."""
+    """The launch of one replica run; ``replica`` is unique in its job."""
     return f"{job_id}/launch/{replica}"
 
 
 def run(job_id: str) -> str:
-    """The job's life from its first replica to its end; parent of what each replica ran."""
+    """The job's life from its first replica to its end; parent of its replicas' runs."""
     return f"{job_id}/run"
 
 
 def running(job_id: str, replica: str) -> str:
-    """One run of a replica, which ``replica`` names once in its job."""
+    """One replica run; ``replica`` is unique in its job."""
     return f"{job_id}/running/{replica}"
 
 
 def propose(job_id: str, attempt: int, generation: int, why: str) -> str:
-    """A proposal to grow or shrink, computed on this generation; parent of the resize that follows from it.
+    """A proposal to resize, computed on this generation; parent of the resize.
 
-    ``why`` is its reason in words, which the resize takes over: on one generation another proposal may supersede the first.
+    ``why`` is its reason in words, which the resize repeats: another proposal may supersede it on the same generation.
     """
     return f"{job_id}/propose/{attempt}/{generation}/{why}"
 
 
 def resize(job_id: str, attempt: int, generation: int) -> str:
-    """The resize that made this generation; parent of the launches that it brought."""
+    """The resize that made this generation; parent of its launches."""
     return f"{job_id}/resize/{attempt}/{generation}"
 
 
 def restart(job_id: str, attempt: int) -> str:
-    """The pause after an attempt that failed."""
+    """The pause after a failed attempt."""
     return f"{job_id}/restart/{attempt}"
 
 
 def suspended(job_id: str, at: int) -> str:
-    """The time that its user held a job back from ``at`` (µs) on."""
+    """A suspension from ``at`` (µs) on."""
     return f"{job_id}/suspended/{at}"
 
 
 def clean_up(job_id: str) -> str:
-    """From the job's end until nothing of it is left."""
+    """From the job's end until all its replicas are gone."""
     return f"{job_id}/clean up"

@@ -1,7 +1,7 @@
-"""The records of many jobs in memory, kept by folding their events.
+"""Job records in memory, kept up to date by applying events.
 
-A cache, rebuilt at every start from the ``jobs`` bucket and the events behind it. Status-tracker writes the bucket; everyone else
-only reads it.
+A cache, rebuilt at every start from the ``jobs`` bucket and the events after it. The status-tracker writes the bucket;
+others only read it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What one event did to a job's record."""
+    """The effect of one event on a job's record."""
 
     stored: StoredEvent
     before: JobRecord | None
@@ -32,7 +32,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def restore(entries: Iterable[Entry]) -> list[JobRecord]:
-    """The records in a bucket; one that cannot be read is logged and left out, so that it holds up no other."""
+    """Return the records of a bucket; an unreadable one is logged and left out."""
     records: list[JobRecord] = []
     for entry in entries:
         try:
@@ -43,7 +43,7 @@ def restore(entries: Iterable[Entry]) -> list[JobRecord]:
 
 
 def stamp(incoming: Incoming) -> StoredEvent:
-    """The event in a message; raises ``Poison`` when there is none to be read, so that it is set aside."""
+    """Return the event in a message; raises ``Poison`` if it cannot be decoded, so that it is dead-lettered."""
     try:
         return read_job_event(incoming)
     except UnreadableEvent as error:
@@ -53,7 +53,7 @@ def stamp(incoming: Incoming) -> StoredEvent:
 class JobsView:
     """Job id -> record.
 
-    ``keep`` says which records are still of interest; the others are dropped as soon as an event makes them so.
+    ``keep`` selects the records of interest; others are dropped as soon as an event makes them so.
     """
 
     def __init__(self, keep: Callable[[JobRecord], bool] = lambda _: True) -> None:
@@ -66,7 +66,7 @@ class JobsView:
         self.records |= {record.job_id: record for record in restore(entries) if self._keep(record)}
 
     def apply(self, incoming: Incoming) -> Change:
-        """Fold one message; raises ``Poison`` when it is no event."""
+        """Apply one message; raises ``Poison`` if it is not an event."""
         stored = stamp(incoming)
         before = self.records.get(stored.job_id)
         applied_sequence = apply_event(before, stored)
@@ -79,7 +79,7 @@ class JobsView:
         return Change(stored, before, applied_sequence.record, applied_sequence.illegal)
 
     def _note_illegal(self, stored: StoredEvent, illegal: str) -> None:
-        # A late event about a job that is forgotten is what a rebuild from an early position looks like, no mistake.
+        # A late event of a deleted job is normal after a rebuild from an early position.
         if stored.job_id in self.records:
             self.illegal_moves += 1
-            log.warning("illegal move of %s at %d: %s", stored.job_id, stored.sequence, illegal)
+            log.warning("invalid transition of %s at %d: %s", stored.job_id, stored.sequence, illegal)

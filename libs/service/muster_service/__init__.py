@@ -1,1 +1,1 @@
-"""What every service needs: settings, bus, leases, telemetry, gRPC host, health."""
+"""What every service needs: settings, logs, telemetry, gRPC host and channels, health."""

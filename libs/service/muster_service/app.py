@@ -1,4 +1,4 @@
-"""A service from its first instruction to its last: settings, logs, telemetry, health, parts, drain, exit code.
+"""The life of a service process: settings, logs, telemetry, health, parts, drain, exit code.
 
     # __main__.py of a service
     from muster_service.app import run_app
@@ -8,8 +8,8 @@
     if __name__ == "__main__":
         run_app(build, settings=SchedulerSettings, service="scheduler")
 
-`build(settings, ctx)`, a function or a coroutine function, constructs the adapters and hands the parts to `ctx`. Exit
-codes: 0 after a drain, 1 after a crash, 2 for settings that cannot be used, 128 + n for a second signal n.
+`build(settings, ctx)`, a function or a coroutine function, constructs the adapters and adds the parts to `ctx`. Exit
+codes: 0 after a drain, 1 after a crash, 2 for invalid settings, 128 + n for a second signal n.
 """
 
 import argparse
@@ -59,16 +59,16 @@ _COLLECT_AFTER = (20_000, 50, 20)
 
 
 class Context:
-    """What a service's `build` is given.
+    """The context of a service's `build`.
 
     Attributes:
         service: its name.
-        instance: the name of this copy.
+        instance: the name of this instance.
         telemetry: for spans.
-        metrics: for counters; `metrics.bus` is what the bus wants.
-        log: a logger of the service's name.
-        readiness: the conditions under which the service can do its work.
-        addresses: what was bound, by name, for the ready line; `build` may add to it.
+        metrics: for counters; `metrics.bus` is for the bus.
+        log: a logger with the service's name.
+        readiness: the conditions under which the service can work.
+        addresses: bound addresses by name, for the ready line; `build` may add to it.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Context:
         self._servicers: list[tuple[AddServicer, object]] = []
 
     def add_part(self, name: str, part: Part) -> None:
-        """Run `part()` for as long as the service runs. It may return when done; if it raises, the process ends.
+        """Run `part()` as long as the service runs. It may return when done; if it raises, the process ends.
 
         Raises:
             ValueError: there is a part of that name.
@@ -101,22 +101,22 @@ class Context:
         self._app.on_drain(hook)
 
     def on_close(self, hook: Part) -> None:
-        """Await `hook()` after all parts and calls ended; the last one added is called first."""
+        """Await `hook()` after all parts and calls ended, in reverse order of adding."""
         self._app.on_close(hook)
 
     def set_ready(self, part: str, ready: bool) -> None:
-        """State whether `part` can do its work; the service is ready when every part that was ever named is."""
+        """Set whether `part` can work; the service is ready when every named part is."""
         self.readiness.set(part, ready)
 
     def stop(self) -> None:
-        """End the service as SIGTERM would."""
+        """End the service like SIGTERM."""
         self._app.stop()
 
     def make_host(self, settings: ServiceSettings) -> "GrpcHost | None":
-        """Return the gRPC server of what was added; None if nothing was."""
+        """Return the gRPC server of the added servicers, or None."""
         if not self._servicers:
             return None
-        # Here and not at the top: a service that answers no questions need not pay for the import.
+        # Imported here: a service without a gRPC server need not pay for it.
         from muster_service.grpc_host import GrpcHost  # noqa: PLC0415
 
         return GrpcHost(
@@ -138,11 +138,11 @@ def run_app(
     """Run a service until it is told to stop, then exit the process.
 
     Args:
-        build: constructs the service; see the module's description.
+        build: constructs the service; see the module.
         settings: the struct to fill from the environment.
         service: its name, as in `MUSTER_<SERVICE>_...`.
-        traced: False for a service that must not send spans, whatever the environment says.
-        arguments: of the command line; `sys.argv[1:]` unless given.
+        traced: False for a service that must not export spans, whatever the environment says.
+        arguments: the command line; default `sys.argv[1:]`.
     """
     _parse_arguments(arguments, settings, service)
     try:
@@ -158,7 +158,7 @@ def run_app(
     _interrupt_nobody()
     telemetry = Telemetry.start(service, loaded.instance, loaded.otlp_endpoint if traced else None)
     try:
-        # Its loop costs less than the library's own (decision 065).
+        # Its loop is cheaper than asyncio's (docs/decisions/tuning.md).
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             code = runner.run(_run(build, loaded, service, telemetry))
     finally:
@@ -221,7 +221,7 @@ async def _answer_calls(ctx: Context, settings: ServiceSettings) -> None:
     ctx.readiness.listen(changes.put_nowait)
     ctx.add_part("grpc-health", tell_health)
     ctx.on_drain(finish_calls)
-    # A hook before that one may have used up the time of the drain.
+    # An earlier hook may have used up the drain time.
     ctx.on_close(cut_calls_short)
 
 
@@ -233,7 +233,7 @@ def _no_longer_ready(ctx: Context) -> Part:
 
 
 def _exit_at_the_latest(code: int) -> None:
-    # A thread that hangs in a library would otherwise keep the drained process alive for ever.
+    # A hanging library thread would otherwise keep the drained process alive for ever.
     last = threading.Timer(_FLUSH_S * 2, os._exit, (code,))
     last.daemon = True
     last.start()
@@ -247,16 +247,17 @@ def _announce_when_ready(ctx: Context, started: float) -> None:
         if ready and not announced:
             announced = True
             _relieve_the_collector()
-            # Whoever has started it waits for this line, however little else is logged.
+            # The supervisor waits for this line, whatever the log level is.
             say(ctx.log, "ready", **ctx.addresses, startup_s=round(time.monotonic() - started, 3))
 
     ctx.readiness.listen(announce)
 
 
 def _interrupt_nobody() -> None:
-    """Where the CPUs are short, let whoever runs finish its slice: more is waiting then, and is done in one go (decision 028).
+    """Run under SCHED_BATCH: on busy CPUs running processes finish their slice, and more work is done at once
+    (docs/decisions/tuning.md).
 
-    What the process starts inherits it.
+    Children inherit it.
     """
     if sys.platform == "linux":
         with suppress(OSError):
@@ -264,7 +265,7 @@ def _interrupt_nobody() -> None:
 
 
 def _relieve_the_collector() -> None:
-    """Never look again at what the service is made of: a full collection would go over all of it, and every call would wait."""
+    """Exclude the service's own objects from garbage collection: a full collection over all of them would delay every call."""
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
 
@@ -292,8 +293,8 @@ def _parse_arguments(arguments: Sequence[str] | None, settings: type[ServiceSett
     )
     parser = argparse.ArgumentParser(
         prog=service,
-        description=f"The {service} service of Muster. It is set by environment variables:\n\n{table}",
-        epilog=f"Without its {service.upper().replace('-', '_')}_ part, a variable is shared by all services.",
+        description=f"The {service} service of Muster. It is configured by environment variables:\n\n{table}",
+        epilog=f"Without its {service.upper().replace('-', '_')}_ part, a variable applies to all services.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.parse_args(arguments)

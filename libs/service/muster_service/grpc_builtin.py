@@ -1,6 +1,6 @@
-"""Health and reflection, the two services that every server of ours offers besides its own.
+"""Health and reflection, which every gRPC server offers.
 
-Their packages carry no types; this module is the one place that has to look away.
+Their packages are untyped; this module contains the suppressions.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ class _HealthServicer(Protocol):
 
 
 class Health:
-    """What `grpc.health.v1` answers for each service of a server, and for the whole under the empty name."""
+    """The `grpc.health.v1` status of each service of a server, and of the whole under the empty name."""
 
     def __init__(self) -> None:
         self._servicer = cast("_HealthServicer", health.aio.HealthServicer())  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]  # untyped package
@@ -33,7 +33,7 @@ class Health:
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)  # pyright: ignore[reportUnknownMemberType]  # untyped package
 
     async def set_serving(self, serving: bool) -> None:
-        """State whether the services can be called; those who watch are told."""
+        """Set whether the services can be called, and notify watchers."""
         status = (
             health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
         )
@@ -41,10 +41,10 @@ class Health:
             await self._servicer.set(name, status)
 
     async def shut_down(self) -> None:
-        """Answer NOT_SERVING from now on, whatever is stated later."""
+        """Answer NOT_SERVING from now on, whatever is set later."""
         await self._servicer.enter_graceful_shutdown()
 
 
 def add_reflection(server: aio.Server, names: Sequence[str]) -> None:
-    """Let tools list and call the services `names` without having their contracts."""
+    """Let tools list and call the services `names` without their contracts."""
     reflection.enable_server_reflection([*names, *SERVICES], server)  # pyright: ignore[reportUnknownMemberType]  # untyped package

@@ -1,7 +1,6 @@
-"""What happens around every call that a service answers: a span, a deadline, two metrics, and no stack traces outside.
+"""The server interceptor of every gRPC call: a span, a deadline, two metrics, and no stack traces to clients.
 
-An interceptor is the one seam for all of it, so a handler holds nothing but its own concern. Health and reflection are
-left alone: they are asked all the time and are nobody's story.
+Health and reflection are exempt: they are called all the time and belong to no trace.
 """
 
 import asyncio
@@ -50,10 +49,10 @@ class CallInterceptor(aio.ServerInterceptor):
     """Wraps every call of a host.
 
     Args:
-        telemetry: where the calls' spans go.
-        metrics: where they are counted.
-        default_timeout_s: the deadline of a call whose client gave none.
-        stream_timeout_s: the same for calls that answer with a stream; None lets them run.
+        telemetry: for the calls' spans.
+        metrics: for counters.
+        default_timeout_s: the deadline of a call without one.
+        stream_timeout_s: the same for streaming calls; None means none.
     """
 
     def __init__(
@@ -73,10 +72,10 @@ class CallInterceptor(aio.ServerInterceptor):
         self._meters = CallMeters(metrics)
 
     def end_streams(self, within_s: float) -> None:
-        """Let open streams run for `within_s` seconds, then end them with UNAVAILABLE: their clients call elsewhere."""
+        """Let open streams run for `within_s` seconds, then end them with UNAVAILABLE, so that their clients call another instance."""
         self._draining = True
         for scope in self._streams:
-            # One that is being ended already may take its time.
+            # A stream that is ending already may take its time.
             if not scope.expired():
                 scope.reschedule(asyncio.get_running_loop().time() + within_s)
 
@@ -85,7 +84,7 @@ class CallInterceptor(aio.ServerInterceptor):
         continuation: "Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Q, A] | None]]",
         handler_call_details: grpc.HandlerCallDetails,
     ) -> "grpc.RpcMethodHandler[Q, A] | None":
-        """Return the handler of the call, wrapped."""
+        """Return the wrapped handler of the call."""
         handler = await continuation(handler_call_details)
         method = str(handler_call_details.method)
         if handler is None or method.startswith(_UNTOUCHED):
@@ -120,8 +119,8 @@ class CallInterceptor(aio.ServerInterceptor):
     ) -> Callable[[object, Context], Awaitable[None]]:
         meters = MethodMeters(self._meters, method)
 
-        # A coroutine and not a generator: a generator whose client went away is closed later, by the garbage collector, in
-        # another task, where neither the span nor the time-out can be left in order.
+        # A coroutine, not a generator: a generator whose client left is closed later by the garbage collector in another
+        # task, where neither span nor timeout can be ended properly.
         async def call(request: object, context: Context) -> None:
             async with self._around(meters, context, self._stream_timeout_s) as around:
                 self._streams.add(around.scope)
@@ -150,7 +149,7 @@ class CallInterceptor(aio.ServerInterceptor):
 
 
 class _Around:
-    """What is around one call; a class because it is entered for each, and generators cost several times as much."""
+    """The context of one call; a class, because it is entered for each call and generators cost several times as much."""
 
     def __init__(
         self,
@@ -209,19 +208,21 @@ class _Around:
 
     async def _refuse_late(self) -> NoReturn:
         if self._is_draining():
-            await self._context.abort(grpc.StatusCode.UNAVAILABLE, "this copy is shutting down; call again")
+            await self._context.abort(
+                grpc.StatusCode.UNAVAILABLE, "this instance is shutting down; call again"
+            )
         await self._context.abort(
             grpc.StatusCode.DEADLINE_EXCEEDED,
-            f"the call gave no deadline and took longer than {self._timeout_s} s",
+            f"the call had no deadline and took longer than {self._timeout_s} s",
         )
 
     async def _hide(self, error: BaseException) -> None:
-        """No stack traces outside."""
+        """Convert exceptions; no stack traces to clients."""
         if isinstance(error, asyncio.CancelledError):
             late = self._context.time_remaining() == 0
             self._context.set_code(grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED)
         elif isinstance(error, aio.InternalError):
-            # An answer was written to a caller who has left: his end of the call, and nobody's failure.
+            # An answer to a caller that has left is not a failure.
             log.debug("a caller has left", exc_info=error, extra=fields(method=self._meters.method))
             await self._context.abort(grpc.StatusCode.CANCELLED, "the caller has left")
         elif isinstance(error, Exception) and not isinstance(error, aio.AbortError):
@@ -238,7 +239,7 @@ class _Around:
 
 def _caller(context: Context) -> SpanRef | None:
     metadata = cast("tuple[tuple[str, str | bytes], ...]", context.invocation_metadata() or ())
-    # Names of metadata are lower-case on the wire.
+    # Metadata names are lower-case on the wire.
     carried = next(
         (value for name, value in metadata if name == TRACEPARENT and isinstance(value, str)), None
     )

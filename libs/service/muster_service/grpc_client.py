@@ -1,4 +1,4 @@
-"""Channels to other services: the trace goes along, a call without a deadline gets one, a lost peer is found again soon."""
+"""gRPC channels to other services: trace propagation, default deadlines, fast reconnects."""
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import TypeVar
@@ -20,9 +20,9 @@ def channel(
     """Open a channel to `address`, a gRPC target such as `127.0.0.1:7071` or `dns:///gateway:7071`.
 
     Args:
-        address: whom to call; connecting happens at the first call, and again with a back-off of 0.1 to 1 s.
-        default_timeout_s: deadline of a call that is given none; calls that answer with a stream get none.
-        credentials: for TLS; plain text without.
+        address: the target; connects at the first call, and again with a back-off of 0.1 to 1 s.
+        default_timeout_s: the deadline of a call without one; streaming calls get none.
+        credentials: for TLS; default plain text.
     """
     interceptors: list[aio.ClientInterceptor] = [
         _UnaryUnary(default_timeout_s),

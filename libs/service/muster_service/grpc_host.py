@@ -1,4 +1,4 @@
-"""A gRPC server as every service runs it: health, reflection, tracing, deadlines, and an end that lets calls finish."""
+"""The gRPC server of a service: health, reflection, tracing, deadlines, graceful shutdown."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,17 +24,17 @@ _STREAM_GRACE_S = 0.5
 
 
 class GrpcHost:
-    """Serves some servicers at one address.
+    """Serves servicers at one address.
 
     Args:
-        address: `host:port`; port 0 binds any free one, and `port` tells which.
+        address: `host:port`; port 0 binds a free one, available as `port`.
         services: pairs of a generated `add_...Servicer_to_server` and its servicer, whose methods are coroutines.
-        telemetry: where spans of the calls go.
-        metrics: where calls are counted.
-        default_timeout_s: the deadline of a call whose client gave none.
-        stream_timeout_s: the same for calls that answer with a stream; None lets them run.
-        interceptors: run inside of the host's own, in this order; for authentication and the like.
-        credentials: for TLS; plain text without.
+        telemetry: for spans of the calls.
+        metrics: for counters.
+        default_timeout_s: the deadline of a call without one.
+        stream_timeout_s: the same for streaming calls; None means none.
+        interceptors: run inside the host's own, in this order; for authentication and the like.
+        credentials: for TLS; default plain text.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class GrpcHost:
         await server.start()
 
     async def set_serving(self, serving: bool) -> None:
-        """Tell those who ask for health, for each service and for the whole."""
+        """Set the health of each service and of the whole."""
         await self._health.set_serving(serving)
 
     async def stop(self, grace_s: float) -> None:
-        """Take no new calls, let running ones finish for `grace_s` seconds, then cancel them.
+        """Refuse new calls, let running ones finish for `grace_s` seconds, then cancel them.
 
-        Streams, which might never end, are ended early with UNAVAILABLE so that their clients go on at another copy.
+        Streams, which might never end, are ended early with UNAVAILABLE so that their clients call another instance.
         """
         if self._server is None:
             return
@@ -112,18 +112,18 @@ class GrpcHost:
 
 
 class _Registrar:
-    """Stands in for the server while servicers are added, and notes the full names of their services."""
+    """Stands in for the server while servicers are added, and records the names of their services."""
 
     def __init__(self, server: aio.Server) -> None:
         self._server = server
         self.names: list[str] = []
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        """Pass on, and note the names."""
+        """Pass on, and record the names."""
         self.names += [
             handler.service_name() for handler in handlers if isinstance(handler, grpc.ServiceRpcHandler)
         ]
         self._server.add_generic_rpc_handlers(tuple(handlers))
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, object]) -> None:
-        """Ignore: it is a short cut to the same handlers, which generated code always adds in the general way too."""
+        """Ignore: it duplicates the generic handlers, which generated code always adds too."""

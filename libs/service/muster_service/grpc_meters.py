@@ -1,4 +1,4 @@
-"""What is counted of the calls that a service answers; each method's meters are looked up once and not at every call."""
+"""Metrics of gRPC calls; each method's metrics are looked up once."""
 
 from collections.abc import Mapping
 
@@ -13,16 +13,16 @@ class CallMeters:
     def __init__(self, metrics: Metrics) -> None:
         self.handled = metrics.counter("muster_grpc_handled", "calls answered", ("method", "code"))
         self.seconds = metrics.histogram("muster_grpc_seconds", "time to answer a call", ("method",))
-        self.running = metrics.gauge("muster_grpc_running", "calls being answered now", ("method",))
+        self.running = metrics.gauge("muster_grpc_running", "calls in progress", ("method",))
 
 
 class MethodMeters:
-    """Those of one method, `/package.Service/Method`.
+    """The metrics of one method, `/package.Service/Method`.
 
     Attributes:
         method: its full name.
-        name: its short one.
-        attributes: what its spans carry.
+        name: its short name.
+        attributes: the attributes of its spans.
     """
 
     def __init__(self, meters: CallMeters, method: str) -> None:
@@ -40,7 +40,7 @@ class MethodMeters:
         self._handled: dict[str, Counter] = {}
 
     def handled(self, code: str) -> Counter:
-        """The counter of the calls that ended with this status."""
+        """Return the counter of calls that ended with this status."""
         if code not in self._handled:
             self._handled[code] = self._all_handled.labels(self.name, code)
         return self._handled[code]

@@ -1,7 +1,7 @@
-"""The channel arguments that both ends of a connection agree on.
+"""Channel arguments that both ends of a connection agree on.
 
-Keepalives find a peer that vanished without a word; the server must allow what the client sends, or it would end the
-connection for "too many pings".
+Keepalives detect a vanished peer; the server must allow what the client sends, or it would end the connection for "too
+many pings".
 """
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
@@ -20,7 +20,7 @@ _COMMON: list[tuple[str, int | str]] = [
 SERVER_OPTIONS: list[tuple[str, int | str]] = [
     *_COMMON,
     ("grpc.http2.min_ping_interval_without_data_ms", _KEEPALIVE_MS // 2),
-    # With the port shared, a second service on the same port would silently get half of the calls.
+    # With a shared port, a second service on the same port would silently get half of the calls.
     ("grpc.so_reuseport", 0),
 ]
 
@@ -28,7 +28,7 @@ CHANNEL_OPTIONS: list[tuple[str, int | str]] = [
     *_COMMON,
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    # This one bounds an attempt to connect: much less fails on a loaded machine, the default of 20 s hangs on a dead one.
+    # This bounds a connection attempt: much less fails on a loaded machine, the default of 20 s hangs on a dead one.
     ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.dns_min_time_between_resolutions_ms", 1_000),
 ]

@@ -1,7 +1,7 @@
-"""A tiny HTTP server for what machines ask over HTTP: metrics, health, a small JSON query.
+"""A small HTTP server for metrics, health, and JSON queries.
 
-A handful of GET requests a minute do not deserve a web framework: it would cost more time at each start than it serves
-in a day. One request per connection, bounded in size and in time, on the event loop that is there anyway.
+A few GET requests a minute do not justify a web framework, whose import would cost more at each start than it serves in a
+day. One request per connection, bounded in size and time.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """An answer: status code, body and its content type."""
+    """An answer: status code, body and content type."""
 
     status: int
     body: bytes
@@ -35,7 +35,7 @@ class Response(msgspec.Struct, frozen=True):
 
 
 def json_response(status: int, content: object) -> Response:
-    """Return an answer with `content` in JSON."""
+    """Return an answer with `content` as JSON."""
     return Response(status, msgspec.json.encode(content), "application/json")
 
 
@@ -46,8 +46,8 @@ class HttpServer:
     """Serves one handler at one address.
 
     Args:
-        host: where to bind.
-        port: 0 for any free one; `port` tells which after `start`.
+        host: the address to bind.
+        port: 0 for a free one, available as `port` after `start`.
         handler: answers each request; an exception becomes a 500 and a log line.
     """
 
@@ -74,7 +74,7 @@ class HttpServer:
         )
 
     async def stop(self) -> None:
-        """Close the port and end what is open."""
+        """Close the port and end open connections."""
         if self._server is None:
             return
         self._server.close()
@@ -96,7 +96,7 @@ class HttpServer:
             async with asyncio.timeout(_ANSWER_TIMEOUT_S):
                 await writer.drain()
         except (ConnectionError, TimeoutError, asyncio.IncompleteReadError):
-            log.debug("an HTTP client went away")
+            log.debug("an HTTP client disconnected")
         finally:
             writer.close()
 

@@ -1,7 +1,7 @@
-"""Logs: one JSON object a line on stderr, with the trace that each line belongs to.
+"""Logs: one JSON object a line on stderr, with the current trace.
 
-The standard `logging` does the work, so that what the libraries say comes along in the same form. Text is there for
-people at a terminal. A field that cannot be encoded is shown by its repr: a log line must never break what it describes.
+Built on `logging`, so that libraries' messages appear in the same form. A text format is for terminals. A field that
+cannot be encoded is shown by its repr: a log call must never fail.
 
     log = logging.getLogger(__name__)
     log.info("lease taken", extra=fields(key="leader/a", ttl_s=3))
@@ -28,12 +28,12 @@ _RESERVED = frozenset(
 
 
 def fields(**values: object) -> dict[str, object]:
-    """Return structured fields in the form that `extra=` of a log call takes."""
+    """Return structured fields for `extra=` of a log call."""
     return {_ATTRIBUTE: values}
 
 
 def say(logger: logging.Logger, message: str, **values: object) -> None:
-    """Log a message of level info, whatever the least level is that is logged."""
+    """Log a message at info, whatever the configured level is."""
     extra = fields(**values)
     logger.handle(logger.makeRecord(logger.name, logging.INFO, "", 0, message, (), None, extra=extra))
 
@@ -46,9 +46,9 @@ def configure_logs(
     log_format: LogFormat = "json",
     stream: TextIO | None = None,
 ) -> None:
-    """Send every log record of the process to `stream` (stderr unless given), replacing the handlers that were there.
+    """Send every log record of the process to `stream` (default stderr), replacing existing handlers.
 
-    Libraries are heard from WARNING on, or at any level when `level` is debug.
+    Libraries log from WARNING on, or at any level if `level` is debug.
     """
     formatter = (
         JsonFormatter(service=service, instance=instance) if log_format == "json" else TextFormatter(service)
@@ -62,9 +62,9 @@ def configure_logs(
         logging.getLogger(name).setLevel(
             logging.NOTSET if level == "debug" else max(root.level, logging.WARNING)
         )
-    # A closed stderr must not make each log call print a traceback to it.
+    # With a closed stderr each log call would print a traceback to it.
     logging.raiseExceptions = False
-    # No line shows them, and to find them out is half of what a line costs.
+    # No line shows them, and computing them is half of a line's cost.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]  # as logging's own documentation advises
     logging.captureWarnings(True)
@@ -106,7 +106,7 @@ class TextFormatter(logging.Formatter):
         self._service = service
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the text, with the stack on further lines if there is one."""
+        """Return the text, with the stack trace on further lines."""
         pairs = "".join(f" {name}={_text(value)}" for name, value in _fields_of(record).items())
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         head = f"{clock}.{int(record.msecs):03d} {record.levelname.lower():<7} {self._service}: {_message(record)}{pairs}"

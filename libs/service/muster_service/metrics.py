@@ -1,4 +1,4 @@
-"""Metrics in Prometheus' form, in a registry of one's own, so that two services in one process never share a counter."""
+"""Prometheus metrics, in a registry of one's own, so that two services in one process never share a counter."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -24,7 +24,7 @@ LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.
 
 
 class Metrics:
-    """The metrics of one service. Asking twice for the same name gives the same metric."""
+    """The metrics of one service. The same name returns the same metric."""
 
     def __init__(self, *, process: bool = True) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
@@ -36,7 +36,7 @@ class Metrics:
         self.bus = PrometheusBusMetrics(self)
 
     def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
-        """Return the counter `name`, which only grows; `text` says what it counts.
+        """Return the counter `name`; `text` is its help.
 
         Raises:
             TypeError: the name belongs to a metric of another kind.
@@ -46,7 +46,7 @@ class Metrics:
         return _expect(self._made[name], Counter, name)
 
     def gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
-        """Return the gauge `name`, which goes up and down; `text` says what it measures.
+        """Return the gauge `name`; `text` is its help.
 
         Raises:
             TypeError: the name belongs to a metric of another kind.
@@ -73,27 +73,27 @@ class Metrics:
         return _expect(self._made[name], Histogram, name)
 
     def exposition(self) -> bytes:
-        """Return all metrics as Prometheus reads them."""
+        """Return all metrics in Prometheus' format."""
         return generate_latest(self.registry)
 
 
 class PrometheusBusMetrics:
-    """Counts what happens on the bus."""
+    """Metrics of the bus."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._published = metrics.counter(
             "muster_bus_published", "messages stored durably, by stream", ("stream",)
         )
         self._redelivered = metrics.counter(
-            "muster_bus_redelivered", "messages delivered more than once, by durable", ("durable",)
+            "muster_bus_redelivered", "messages delivered more than once, by consumer", ("durable",)
         )
         self._dead_lettered = metrics.counter(
-            "muster_bus_dead_lettered", "messages set aside as unreadable, by durable", ("durable",)
+            "muster_bus_dead_lettered", "dead letters, by consumer", ("durable",)
         )
-        self._lag = metrics.gauge("muster_bus_lag", "messages not yet handled, by durable", ("durable",))
-        self._reconnected = metrics.counter("muster_bus_reconnected", "connections to the broker made anew")
+        self._lag = metrics.gauge("muster_bus_lag", "messages not yet handled, by consumer", ("durable",))
+        self._reconnected = metrics.counter("muster_bus_reconnected", "reconnects to the broker")
         self._refused = metrics.counter(
-            "muster_bus_refused", "subjects that the broker refused for want of permission"
+            "muster_bus_refused", "subjects that the broker refused for lack of permission"
         )
 
     def published(self, stream: str, /) -> None:
@@ -101,19 +101,19 @@ class PrometheusBusMetrics:
         self._published.labels(stream).inc()
 
     def redelivered(self, durable: str, /) -> None:
-        """Count a message that came to `durable` again."""
+        """Count a redelivery to `durable`."""
         self._redelivered.labels(durable).inc()
 
     def dead_lettered(self, durable: str, /) -> None:
-        """Count a message that `durable` set aside."""
+        """Count a dead letter of `durable`."""
         self._dead_lettered.labels(durable).inc()
 
     def lag(self, durable: str, pending: int, /) -> None:
-        """Note that `pending` messages wait for `durable`."""
+        """Set the messages that wait for `durable`."""
         self._lag.labels(durable).set(pending)
 
     def reconnected(self) -> None:
-        """Count a connection that was made anew."""
+        """Count a reconnect."""
         self._reconnected.inc()
 
     def refused(self) -> None:
@@ -122,7 +122,7 @@ class PrometheusBusMetrics:
 
 
 class Exposition:
-    """The HTTP handler of `/metrics`, `/healthz` (the process answers) and `/readyz` (it can do its work)."""
+    """The HTTP handler of `/metrics`, `/healthz` (the process answers) and `/readyz` (it can work)."""
 
     def __init__(self, metrics: Metrics, readiness: Readiness) -> None:
         self._metrics = metrics

@@ -1,6 +1,6 @@
-"""Whether a service can do its work now: the conjunction of what its parts say.
+"""Readiness of a service: the conjunction of its parts' conditions.
 
-One place knows it, and health checks, the readiness page and the ready line all read that place.
+Health checks, the readiness page and the ready line all use it.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ DRAINING = "drain"
 
 
 class Readiness:
-    """Named conditions; ready when every one of them holds."""
+    """Named conditions; ready when every one holds."""
 
     def __init__(self) -> None:
         self._conditions: dict[str, bool] = {}
@@ -26,7 +26,7 @@ class Readiness:
         return [name for name, holds in self._conditions.items() if not holds]
 
     def set(self, name: str, holds: bool) -> None:
-        """State whether the condition `name` holds; listeners hear of it when readiness as a whole changes."""
+        """Set whether the condition `name` holds; listeners are called when overall readiness changes."""
         before = self.ready
         self._conditions[name] = holds
         if self.ready is not before:

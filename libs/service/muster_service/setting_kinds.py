@@ -1,7 +1,6 @@
-"""The kinds of value that a setting can have, and how each is read from text.
+"""Setting types, and how each is read from text.
 
-An environment variable is text that a person typed. Each kind therefore knows three things: how to read the text,
-what to call itself in a table, and how to say in words what it would have accepted.
+Each type defines three things: how to parse a text, its name in a table, and a description of allowed values.
 """
 
 import enum
@@ -23,7 +22,7 @@ _ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^:\s\[\]]+):(?P<port>\d{1,5
 
 
 class Secret(str):
-    """A text that is used but never shown: printing or formatting it gives `***`."""
+    """A text that is never shown: printing or formatting it gives `***`."""
 
     __slots__ = ()
 
@@ -42,7 +41,7 @@ class Secret(str):
 
 
 class Address(str):
-    """A `host:port` to bind or to dial; an IPv6 host stands in brackets; port 0 means any free port.
+    """A `host:port` to bind or to dial; an IPv6 host is in brackets; port 0 means a free port.
 
     Raises:
         ValueError: the text is not of that form.
@@ -51,7 +50,7 @@ class Address(str):
     __slots__ = ()
 
     def __new__(cls, text: str) -> "Address":
-        """Check the form of `text` and take it as it is."""
+        """Validate `text` and return it as an address."""
         matched = _ADDRESS.fullmatch(text)
         if matched is None or int(matched["port"]) > 65535:
             raise ValueError(f"{text!r} is not host:port")
@@ -69,9 +68,9 @@ class Address(str):
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """How one kind of setting is read.
+    """How one type of setting is read.
 
-    `parse` raises ValueError on a text that it refuses; `allowed` completes the sentence "must be ...".
+    `parse` raises ValueError on an invalid text; `allowed` completes the sentence "must be ...".
     """
 
     name: str
@@ -80,7 +79,7 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 def parse_duration(text: str) -> float:
-    """Read `250ms`, `30s`, `5m`, `2h`, `1d`, a sum such as `1h30m`, or a bare number of seconds; return seconds.
+    """Parse `250ms`, `30s`, `5m`, `2h`, `1d`, a sum such as `1h30m`, or a bare number of seconds; return seconds.
 
     Raises:
         ValueError: the text is none of these.
@@ -98,7 +97,7 @@ def kind_of(name: str, hint: object) -> Kind:
     """Return how the field `name`, annotated with `hint`, is read.
 
     Raises:
-        TypeError: settings of this type cannot be given as text.
+        TypeError: this type is not supported.
     """
     base = bare(hint)
     if base is float and name.endswith(_DURATION_SUFFIXES):

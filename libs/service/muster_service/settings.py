@@ -1,11 +1,10 @@
-"""Settings: one frozen struct for a service, filled from environment variables.
+"""Settings: one frozen struct for each service, filled from environment variables.
 
-A service that starts with half of its settings wrong fails later and elsewhere. So everything is read at once,
-every bad variable is named in one refusal, and a variable that looks like a misspelt one is pointed out.
+Everything is read at once: every invalid variable is reported together, and a variable that resembles a setting gets a
+warning.
 
-For the field `bus_url` of the service `scheduler`, `MUSTER_SCHEDULER_BUS_URL` is looked up first and `MUSTER_BUS_URL`
-second: one environment can then be shared by services and still say something to one of them. An empty variable
-counts as not set.
+For the field `bus_url` of the service `scheduler`, `MUSTER_SCHEDULER_BUS_URL` is read first, then `MUSTER_BUS_URL`, so
+that services can share an environment. An empty variable counts as unset.
 """
 
 import difflib
@@ -40,7 +39,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class SettingsError(ValueError):
-    """Settings that cannot be used; `problems` has one sentence for each bad variable."""
+    """Invalid settings; `problems` has one sentence for each variable."""
 
     def __init__(self, problems: list[str]) -> None:
         count = "1 setting" if len(problems) == 1 else f"{len(problems)} settings"
@@ -49,7 +48,7 @@ class SettingsError(ValueError):
 
 
 class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the table of settings: `default` is None when the variable must be set."""
+    """One row of the table of settings: `default` is None for a required variable."""
 
     variable: str
     kind: str
@@ -63,23 +62,23 @@ def _this_instance() -> str:
 
 
 class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What every service needs; a service's own settings derive from it."""
+    """Settings of every service; a service's own settings derive from it."""
 
     bus_url: Annotated[str, msgspec.Meta(description="NATS servers, separated by commas")] = (
         "nats://127.0.0.1:4222"
     )
     bus_user: Annotated[str | None, msgspec.Meta(description="user on the bus")] = None
     bus_password: Annotated[Secret | None, msgspec.Meta(description="password of that user")] = None
-    grpc_address: Annotated[Address, msgspec.Meta(description="where questions are answered")] = Address(
+    grpc_address: Annotated[Address, msgspec.Meta(description="address of the gRPC server")] = Address(
         "127.0.0.1:0"
     )
     metrics_address: Annotated[
-        Address, msgspec.Meta(description="where /metrics, /healthz and /readyz are served")
+        Address, msgspec.Meta(description="address of /metrics, /healthz and /readyz")
     ] = Address("127.0.0.1:0")
     otlp_endpoint: Annotated[
         str | None,
         msgspec.Meta(
-            description="OTLP gRPC receiver of the spans; none is sent without it",
+            description="OTLP gRPC receiver of spans; without it none are exported",
             extra={"fallback": "OTEL_EXPORTER_OTLP_ENDPOINT"},
         ),
     ] = None
@@ -88,14 +87,12 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "json"
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        msgspec.Meta(description="least severe level that is logged"),
+        msgspec.Meta(description="least severe level to log"),
     ] = "info"
-    instance: Annotated[str, msgspec.Meta(description="name of this copy, unique among the copies")] = (
-        msgspec.field(default_factory=_this_instance)
+    instance: Annotated[str, msgspec.Meta(description="unique name of this instance")] = msgspec.field(
+        default_factory=_this_instance
     )
-    drain_seconds: Annotated[
-        float, msgspec.Meta(description="longest time that work is given to finish after SIGTERM", ge=0)
-    ] = 10.0
+    drain_seconds: Annotated[float, msgspec.Meta(description="longest drain after SIGTERM", ge=0)] = 10.0
 
 
 class _Field(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,18 +112,18 @@ def load_settings(
     prefix: str = PREFIX,
     service: str | None = None,
 ) -> S:
-    """Fill `cls` from environment variables (`os.environ` unless given).
+    """Fill `cls` from environment variables (default `os.environ`).
 
     Args:
         cls: the struct to fill. Its fields may be str, int, float, bool, Path, Secret, Address, an Enum, a Literal,
             tuple[str, ...], or any of them or None. A float whose name ends in `_s` or `_seconds` is a duration.
             Constraints and help are given by `Annotated[..., msgspec.Meta(...)]`.
         environ: the variables.
-        prefix: what every variable's name starts with.
-        service: the service whose own variables (`MUSTER_<SERVICE>_<FIELD>`) go before the common ones.
+        prefix: the prefix of every variable.
+        service: the service whose own variables (`MUSTER_<SERVICE>_<FIELD>`) override the common ones.
 
     Raises:
-        SettingsError: naming every variable that is missing or bad, its value (a secret's excepted), and what it may be.
+        SettingsError: naming every missing or invalid variable, its value (except a secret's), and what it may be.
     """
     values = os.environ if environ is None else environ
     given: dict[str, object] = {}
@@ -161,7 +158,7 @@ def misspelt_variables(
     prefix: str = PREFIX,
     service: str | None = None,
 ) -> list[str]:
-    """Return a sentence for each variable that nobody reads but that looks like one of the settings of `cls`."""
+    """Return a sentence for each unused variable that resembles one of the settings of `cls`."""
     known = [name for field in _fields(cls, prefix, service) for name in field.variables]
     own = _namespace(prefix, service) if service else None
     sentences: list[str] = []
@@ -177,7 +174,7 @@ def misspelt_variables(
 def describe_settings(
     cls: type[msgspec.Struct], *, prefix: str = PREFIX, service: str | None = None
 ) -> list[SettingRow]:
-    """Return one row per setting of `cls`, in the order of its fields, for a help text or a page of documentation."""
+    """Return one row per setting of `cls`, in field order, for help texts and pages."""
     return [
         SettingRow(
             variable=field.variables[0],
@@ -191,7 +188,7 @@ def describe_settings(
 
 
 class _UnfitError(ValueError):
-    """A value of the right kind that breaks a constraint; its message says which."""
+    """A value of the right type that violates a constraint."""
 
 
 def _fields(cls: type[msgspec.Struct], prefix: str, service: str | None) -> Iterator[_Field]:

@@ -1,6 +1,6 @@
-"""Sends spans by OTLP, from the first one on: until there is one, the exporter's imports are not paid for.
+"""Export spans by OTLP, importing the exporter with the first span.
 
-They cost as much as all the rest of telemetry, in every process, at the moment when a service should become ready.
+Its imports cost as much as all other telemetry, in every process, just when a service should become ready.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 _SCHEDULE_DELAY_MS = 1000
-"""Each sending costs as much as a hundred spans, here and where they are received."""
+"""Each export costs as much as a hundred spans, here and at the receiver."""
 _MAX_QUEUE = 16_384
 _MAX_BATCH = 512
 # Retries within it outlast a restart of the receiver.
@@ -17,9 +17,9 @@ _TIMEOUT_S = 10.0
 
 
 def otlp_processor(endpoint: str) -> SpanProcessor:
-    """Return a processor that sends batches to `endpoint`, a URL or host:port, from a thread of its own.
+    """Return a processor that exports batches to `endpoint`, a URL or host:port, from a thread.
 
-    A receiver that is away costs spans, never time: they wait in a bounded queue.
+    An unavailable receiver costs spans, never time: they wait in a bounded queue.
     """
     return BatchSpanProcessor(
         _LateExporter(endpoint),

@@ -1,7 +1,7 @@
-"""Runs the long-lived parts of a process until it is told to stop, one of them crashes, or all is drained.
+"""Run the parts of a process until it is told to stop, one of them crashes, or all is drained.
 
-A part that crashes ends the process: what it held in memory is a cache, and whoever started the process starts it again
-with a clean one. Limping on without a part is the one thing that nobody would notice.
+A part that crashes ends the process: its memory is a cache, and the process is restarted with a clean one. Continuing
+without a part would go unnoticed.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ _SHARE_OF_HOOKS = 0.8
 
 
 class App:
-    """Named parts, and what to do when they end.
+    """Named parts, and hooks for their end.
 
     Args:
-        name: of the service, for the logs.
-        drain_s: longest time from the wish to stop to the end.
+        name: of the service, for logs.
+        drain_s: longest time from the stop request to the end.
     """
 
     def __init__(self, *, name: str, drain_s: float) -> None:
@@ -40,11 +40,11 @@ class App:
 
     @property
     def stopping(self) -> bool:
-        """Whether the end was asked for."""
+        """Whether a stop was requested."""
         return self._stopping.is_set()
 
     def add(self, name: str, part: Part) -> None:
-        """Add a part: it runs from `start` on (at once when that was before), and may end by returning.
+        """Add a part: it runs from `start` on (at once if that was before), and may end by returning.
 
         Raises:
             ValueError: there is a part of that name.
@@ -56,19 +56,19 @@ class App:
             self._start(name, part)
 
     def on_drain(self, hook: Part) -> None:
-        """Call `hook` when the end was asked for and the parts still run, in the order of adding."""
+        """Call `hook` when a stop is requested and the parts still run, in order of adding."""
         self._on_drain.append(hook)
 
     def on_close(self, hook: Part) -> None:
-        """Call `hook` after the parts ended, in the reverse order of adding."""
+        """Call `hook` after the parts ended, in reverse order of adding."""
         self._on_close.append(hook)
 
     def stop(self) -> None:
-        """Ask for the end."""
+        """Request a stop."""
         self._stopping.set()
 
     async def until_stopped(self, work: Awaitable[None]) -> bool:
-        """Await `work`, or cancel it when the end is asked for; return whether it finished. Its exceptions pass."""
+        """Await `work`, or cancel it when a stop is requested; return whether it finished. Its exceptions propagate."""
         task = asyncio.ensure_future(work)
         stop = asyncio.create_task(self._stopping.wait())
         try:
@@ -89,7 +89,7 @@ class App:
             self._start(name, part)
 
     async def run(self) -> int:
-        """Let the parts run until `stop` or a crash, then drain; return the exit code."""
+        """Run the parts until `stop` or a crash, then drain; return the exit code."""
         await self._stopping.wait()
         return await self.drain()
 
@@ -139,7 +139,7 @@ class App:
             self.crash(name, "crashed")
 
     def crash(self, part: str, how: str) -> None:
-        """Ask for the end, with exit code 1, because of the exception that is being handled."""
+        """Request a stop, with exit code 1, because of the current exception."""
         if self.stopping:
             log.error("a part %s while it was ended", how, exc_info=True, extra=fields(part=part))
             return

@@ -1,8 +1,8 @@
-"""Traces: live spans, and spans that are recorded at their end with their true start and a derived id.
+"""Traces: live spans, and spans recorded at their end with their true start and a derived id.
 
-A job's trace reads as its history, and much of that history is longer than a process lives. Such a span is written
-once, when it is over, by whoever sees its end; should the writer be killed and repeat it, the span has the same id and
-the store keeps one. Everything goes through the OpenTelemetry SDK, so resources, sampling and export are the usual ones.
+Much of a job's trace is longer than a process lives. Such a span is written once, at its end, by the service that
+observes it; if the writer is killed and repeats it, the span has the same id and the store keeps one. Everything uses the
+OpenTelemetry SDK, so resources, sampling and export are the usual ones.
 """
 
 import threading
@@ -59,7 +59,7 @@ _KINDS: Mapping[SpanRole, SpanKind] = {
 
 
 class SpanEvent(msgspec.Struct, frozen=True):
-    """Something that happened within a recorded span, at `at_ns` nanoseconds since 1970."""
+    """An event within a recorded span, at `at_ns` nanoseconds since 1970."""
 
     name: str
     at_ns: int
@@ -75,7 +75,7 @@ class LiveSpan:
 
     @property
     def ref(self) -> SpanRef:
-        """The span as a value, for parenting what is recorded or sent elsewhere."""
+        """The span as a value, for use as a parent elsewhere."""
         return self._ref
 
     def set(self, name: str, value: AttributeValue) -> None:
@@ -83,11 +83,11 @@ class LiveSpan:
         self._span.set_attribute(name, value)
 
     def event(self, name: str, attributes: Attributes | None = None) -> None:
-        """Note that something happened now."""
+        """Add an event with the current time."""
         self._span.add_event(name, attributes)
 
     def fail(self, description: str) -> None:
-        """Mark the span as failed, and say why."""
+        """Mark the span as failed, with a description."""
         self._span.set_status(Status(StatusCode.ERROR, description))
 
 
@@ -114,7 +114,7 @@ class _Block:
 
 
 class _DerivedIds(RandomIdGenerator):
-    """Random ids, except for the span that is being recorded, whose ids are given by the recorder."""
+    """Random ids, except for a span that is being recorded, whose ids the recorder gives."""
 
     def __init__(self) -> None:
         self.given: ContextVar[SpanRef | None] = ContextVar("given_span_ids", default=None)
@@ -132,7 +132,7 @@ class _DerivedIds(RandomIdGenerator):
 
 
 class Telemetry:
-    """The spans of one service; made by `Telemetry.start`."""
+    """The spans of one service; created by `Telemetry.start`."""
 
     def __init__(self, *, provider: TracerProvider, ids: _DerivedIds, exporting: bool) -> None:
         self._provider = provider
@@ -142,10 +142,10 @@ class Telemetry:
 
     @classmethod
     def start(cls, service: str, instance: str, endpoint: str | None = None) -> "Telemetry":
-        """Start sending spans to the OTLP gRPC receiver at `endpoint`, a URL or host:port.
+        """Start exporting spans to the OTLP gRPC receiver at `endpoint`, a URL or host:port.
 
-        Without an endpoint no span leaves the process; trace context is still propagated. A receiver that is away
-        costs spans, never time: they wait in a bounded queue and a thread sends them.
+        Without an endpoint no span leaves the process; trace context is still propagated. An unavailable receiver costs
+        spans, never time: they wait in a bounded queue for a thread.
         """
         ids = _DerivedIds()
         named = {"service.name": service, "service.instance.id": instance}
@@ -156,20 +156,20 @@ class Telemetry:
             span_limits=SpanLimits(max_events=1024),
         )
         if endpoint:
-            # Here and not at the top: without an endpoint there is nothing to export.
+            # Imported here: without an endpoint there is nothing to export.
             from muster_service.span_export import otlp_processor  # noqa: PLC0415
 
             provider.add_span_processor(otlp_processor(endpoint))
         return cls(provider=provider, ids=ids, exporting=bool(endpoint))
 
     def shutdown(self, timeout_s: float = 2.0) -> None:
-        """Send what is waiting, for `timeout_s` seconds at most; blocks. Later spans are dropped."""
+        """Export waiting spans, for `timeout_s` seconds at most; blocks. Later spans are dropped."""
         closing = threading.Thread(target=self._provider.shutdown, name="telemetry-shutdown", daemon=True)
         closing.start()
         closing.join(timeout_s)
 
     def flush(self) -> None:
-        """Send what is waiting; blocks until it was sent or given up."""
+        """Export waiting spans; blocks until they are sent or dropped."""
         self._provider.force_flush()
 
     def inject(self, ref: SpanRef | None = None) -> dict[str, str]:
@@ -177,7 +177,7 @@ class Telemetry:
         return inject(ref)
 
     def extract(self, headers: Mapping[str, str]) -> SpanRef | None:
-        """Return the span that the headers carry, if they carry a valid one."""
+        """Return the span in the headers, if there is a valid one."""
         return extract(headers)
 
     def span(
@@ -189,10 +189,10 @@ class Telemetry:
         role: SpanRole = "internal",
         note_exceptions: bool = True,
     ) -> AbstractContextManager[LiveSpan, None]:
-        """Open a span for the time of the block, current in it, so that logs and calls carry its trace.
+        """Open a span for the block and make it current, so that logs and calls carry its trace.
 
-        Without a parent it is a child of the current span, or a root. An exception passes on, and marks the span as
-        failed unless `note_exceptions` is False: not every exception is a failure of what the span stands for.
+        Without a parent it is a child of the current span, or a root. An exception propagates, and marks the span as
+        failed unless `note_exceptions` is False: not every exception is a failure of the span.
         """
         span = self._tracer.start_span(
             name,
@@ -200,7 +200,7 @@ class Telemetry:
             kind=_KINDS[role],
             attributes=attributes,
         )
-        # With OTEL_SDK_DISABLED the SDK starts no spans, yet callers still need something to refer to.
+        # With OTEL_SDK_DISABLED the SDK starts no spans, yet callers still need a reference.
         ref = from_span_context(span.get_span_context()) or parent or _unsampled(self._ids)
         return _Block(LiveSpan(span, ref), span, note_exceptions=note_exceptions)
 
@@ -216,18 +216,18 @@ class Telemetry:
         status_error: str | None = None,
         events: Sequence[SpanEvent] = (),
     ) -> SpanRef:
-        """Record a span that is over, and return it.
+        """Record a span that has ended, and return it.
 
         Args:
-            name: what happened.
-            parent: the span it belongs to; None makes it the root of the trace that `key` names.
-            key: names the effect, once in its trace, whatever else the trace is about. The same key gives the same
-                span id: `span_ref(parent, key)`, or `trace_ref(key)` for a root.
+            name: its name.
+            parent: its parent; None makes it the root of the trace that `key` names.
+            key: names the effect, unique in its trace. The same key gives the same span id: `span_ref(parent, key)`,
+                or `trace_ref(key)` for a root.
             start_ns: its start in nanoseconds since 1970.
             end_ns: its end; not before the start.
-            attributes: what it carries.
+            attributes: its attributes.
             status_error: why it failed, if it did.
-            events: what happened within it.
+            events: its events.
         """
         ref = span_ref(parent, key) if parent else trace_ref(key)
         if not self._exporting:

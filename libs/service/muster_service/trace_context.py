@@ -1,8 +1,8 @@
-"""Where a piece of work stands in a trace, as a value that can be stored in a record or sent in a header.
+"""A position in a trace, as a value that can be stored in a record or sent in a header.
 
-The ids of a long span must be known before it ends (its children are recorded first) and must come out the same when
-the effect is repeated after a crash. So they are derived: a span's id is a digest of its trace and of a key that names
-the effect. The form on the wire is that of W3C Trace Context.
+The ids of a long span must be known before it ends, since its children are recorded first, and must be the same when the
+effect is repeated after a crash. So they are derived: a span id is a digest of its trace and of a key that names the
+effect. The wire form is W3C Trace Context.
 """
 
 import hashlib
@@ -29,12 +29,12 @@ class SpanRef(msgspec.Struct, frozen=True):
 
     @property
     def traceparent(self) -> str:
-        """The W3C form, as it is stored and sent."""
+        """The W3C form, as stored and sent."""
         return f"00-{self.trace_id}-{self.span_id}-{'01' if self.sampled else '00'}"
 
     @classmethod
     def parse(cls, traceparent: str) -> "SpanRef":
-        """Read the W3C form.
+        """Parse the W3C form.
 
         Raises:
             ValueError: the text is not a valid traceparent.
@@ -48,7 +48,7 @@ class SpanRef(msgspec.Struct, frozen=True):
 def span_ref(parent: SpanRef, key: str) -> SpanRef:
     """Return the span that `key` names in the trace of `parent`; the same for the same trace and key.
 
-    The parent's own id has no part in it, so where several things share a trace the key says which of them is meant.
+    The parent's own id has no part in it, so the key must distinguish things that share a trace.
     """
     return SpanRef(trace_id=parent.trace_id, span_id=_span_id(parent.trace_id, key), sampled=parent.sampled)
 
@@ -60,20 +60,20 @@ def trace_ref(key: str) -> SpanRef:
 
 
 def current_ref() -> SpanRef | None:
-    """Return the span that is current in this task, or None outside of any."""
+    """Return the current span of this task, or None."""
     return from_span_context(trace.get_current_span().get_span_context())
 
 
 def inject(ref: SpanRef | None = None) -> dict[str, str]:
-    """Return the headers that carry `ref`, or the current span; no headers when there is neither."""
+    """Return the headers that carry `ref`, or the current span; empty without either."""
     carried = ref or current_ref()
     return {HEADER: carried.traceparent} if carried else {}
 
 
 def extract(headers: Mapping[str, str]) -> SpanRef | None:
-    """Return the span that the headers carry; None when there is none or it cannot be read.
+    """Return the span in the headers; None if there is none or it is invalid.
 
-    Header names are compared without regard to case.
+    Header names are case-insensitive.
     """
     value = headers.get(HEADER) or next(
         (text for name, text in headers.items() if name.lower() == HEADER), None
@@ -87,7 +87,7 @@ def extract(headers: Mapping[str, str]) -> SpanRef | None:
 
 
 def from_span_context(context: SpanContext) -> SpanRef | None:
-    """Return the value form of an OpenTelemetry span context; None when it is invalid."""
+    """Return the value form of an OpenTelemetry span context; None if it is invalid."""
     if not context.is_valid:
         return None
     return SpanRef(
@@ -98,7 +98,7 @@ def from_span_context(context: SpanContext) -> SpanRef | None:
 
 
 def as_remote_parent(ref: SpanRef) -> Context:
-    """Return an OpenTelemetry context of which `ref` is the current span, for starting its children."""
+    """Return an OpenTelemetry context with `ref` as the current span, for starting its children."""
     flags = TraceFlags(TraceFlags.SAMPLED if ref.sampled else TraceFlags.DEFAULT)
     context = SpanContext(int(ref.trace_id, 16), int(ref.span_id, 16), is_remote=True, trace_flags=flags)
     return trace.set_span_in_context(NonRecordingSpan(context), Context())

@@ -239,7 +239,7 @@ async def test_a_message_that_kills_its_process_every_time_becomes_a_dead_letter
 
     letters = await answered(lambda: letters_of(partition.bus, durable))
     assert letters[0].data == b"deadly"
-    assert "given up by the broker after 1 deliveries" in letters[0].reason
+    assert "abandoned by the broker after 1 deliveries" in letters[0].reason
 
 
 async def test_an_unavailable_bus_never_counts_as_poison(

@@ -199,14 +199,14 @@ class GatewayDouble(
             yield from (job for job in news if job.revision > sequence)
             if self.break_quiet_streams.is_set():
                 self.break_quiet_streams.clear()
-                context.abort(grpc.StatusCode.UNAVAILABLE, "this copy is shutting down; call again")
+                context.abort(grpc.StatusCode.UNAVAILABLE, "this instance is shutting down; call again")
             if closing:
                 return
 
     def _break(self, sent: int, context: grpc.ServicerContext) -> None:
         if self.break_streams_after and sent == self.break_streams_after[0]:
             self.break_streams_after.pop(0)
-            context.abort(grpc.StatusCode.UNAVAILABLE, "this copy is shutting down; call again")
+            context.abort(grpc.StatusCode.UNAVAILABLE, "this instance is shutting down; call again")
 
     def CancelJob(
         self, request: job_service_pb2.CancelJobRequest, context: grpc.ServicerContext

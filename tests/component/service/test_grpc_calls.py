@@ -109,7 +109,7 @@ async def test_a_call_without_a_deadline_gets_one(serve: Serve):
             await plain.unary_unary("/test.Echo/Wait")(b"")
 
     assert failed.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-    assert "gave no deadline" in (failed.value.details() or "")
+    assert "had no deadline" in (failed.value.details() or "")
     assert hosted.echo.cancelled.is_set()
 
 

@@ -191,7 +191,7 @@ def test_what_cannot_be_read_names_its_place_in_the_stream(data: bytes, says: st
 def test_a_subject_that_is_no_jobs_events_cannot_be_read(subject: str) -> None:
     data = msgspec.json.encode(events.JobEvicted(attempt=1, reason=WHY))
 
-    with pytest.raises(UnreadableEvent, match="is not the subject of a job's event"):
+    with pytest.raises(UnreadableEvent, match="is not the subject of a job event"):
         read_job_event(Incoming(subject=subject, data=data, stream_sequence=77))
 
 
