@@ -34,7 +34,7 @@ _RUNNING = replica_state_to_proto(ReplicaState.RUNNING)
 _ENDED = frozenset(replica_state_to_proto(state) for state in ENDED_STATES)
 
 
-class Told:
+class Variables:
     """Watches: when each replica was first reported running and ended (seconds since 1970)."""
 
     def __init__(self, muster: AsyncClient) -> None:
@@ -114,7 +114,7 @@ def _figures(load: str, lags_ms: Sequence[float]) -> list[Measurement]:
 async def _lags(root: Path, load: str, *, jobs: int) -> list[float]:
     async with running_system(root) as system, AsyncClient(system.address) as muster:
         with KernelWitness(system.folder.replicas) as kernel:
-            told = Told(muster)
+            told = Variables(muster)
             async with asyncio.TaskGroup() as tasks:
                 if load == "steady":
                     tasks.create_task(_through_every_turn(muster, told))
@@ -131,12 +131,12 @@ def _between(really: dict[ReplicaId, float], told: dict[ReplicaId, float]) -> li
     return [(told[replica] - at) * 1000 for replica, at in really.items()]
 
 
-async def _pass(muster: AsyncClient, told: Told, name: str) -> None:
+async def _pass(muster: AsyncClient, told: Variables, name: str) -> None:
     (submitted,) = await muster.submit(job(name, "sleep", "1.5", low=_MEMBERS, high=_MEMBERS))
     await told.follow(submitted.job_id)
 
 
-async def _through_every_turn(muster: AsyncClient, told: Told) -> None:
+async def _through_every_turn(muster: AsyncClient, told: Variables) -> None:
     (submitted,) = await muster.submit(job("turns", "sleep", "600", low=_MEMBERS, high=2 * _MEMBERS))
     job_id = submitted.job_id
     following = asyncio.create_task(told.follow(job_id))

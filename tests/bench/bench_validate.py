@@ -70,8 +70,8 @@ spec:
     texts = [head]
     for position, (name, count) in enumerate(roles):
         texts.append(role.format(role=name, count=count))
-        variables = spare // 2 // len(roles) if position else spare // 2 - 2 * (spare // 2 // len(roles))
-        texts += [f'            - name: SETTING_{n}\n              value: "{n}"\n' for n in range(variables)]
+        tell = spare // 2 // len(roles) if position else spare // 2 - 2 * (spare // 2 // len(roles))
+        texts += [f'            - name: SETTING_{n}\n              value: "{n}"\n' for n in range(tell)]
     return "".join(texts) + "# the end\n" * (spare % 2)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from muster_core.frameworks import Site, environment, membership
+from muster_core.frameworks import RuntimeContext, environment, membership
 from muster_core.models import Job, JobRecord, ReplicaRecord, Resources, Role, Template, replica_name
 from muster_events.subjects import job_id_of
 from muster_rpc.v1 import job_pb2, job_service_pb2
@@ -124,15 +124,15 @@ def _pod(job: Job, index: int, *, node: str, uid: str, group: str) -> Json:
     record = JobRecord(
         job_id=job_id, applied_sequence=1, job=job, attempt=1, generation=1, replicas=(replica,)
     )
-    site = Site(addresses={}, members_path="/etc/muster/members.json", config_folder="/etc/mpi")
+    context = RuntimeContext(addresses={}, members_path="/etc/muster/members.json", config_folder="/etc/mpi")
     launch = Launch(
         replica=ReplicaId(job_id=job_id, attempt=1, role=_ROLE, index=index),
         name=replica_name(job.name, _ROLE, index),
         node=node,
         template=job.roles[0].template,
-        env=environment(record, job, replica, site=site, traceparent=_TRACEPARENT),
+        env=environment(record, job, replica, context=context, traceparent=_TRACEPARENT),
     )
-    members = membership(record, site.addresses).decode() if not needs_config_map(job) else None
+    members = membership(record, context.addresses).decode() if not needs_config_map(job) else None
     owner = node_owner(node or job.name, uid)
     options = PodOptions(pool=NAMESPACE)
     pod = pod_manifest(launch, job, owner=owner, files={}, options=options, members=members)

@@ -42,12 +42,12 @@ class ElasticHistory:
             AssertionError: a size is out of bounds, a survivor is not who it was, or a node holds more than it has.
         """
         before = self.records.get(stored.job_id)
-        applied_sequence = apply_event(before, stored)
-        assert applied_sequence.record is not None, applied_sequence.illegal
-        after = self.records[stored.job_id] = applied_sequence.record
+        transition = apply_event(before, stored)
+        assert transition.record is not None, transition.invalid
+        after = self.records[stored.job_id] = transition.record
         assert not isinstance(stored.event, JobRestarting | JobEvicted), f"{after.name}: {stored.event}"
         if isinstance(stored.event, JobResized):
-            assert applied_sequence.illegal is None, f"{after.name}: {applied_sequence.illegal}"
+            assert transition.invalid is None, f"{after.name}: {transition.invalid}"
             self.resizes[stored.job_id].append(stored.event)
         _assert_in_bounds(after)
         if before is not None:

@@ -146,7 +146,7 @@ def refold(messages: Iterable[Incoming], nodes: Iterable[Node]) -> PoolState:
         if incoming.subject == leader_subject(POOL):
             continue
         stored = read_job_event(incoming)
-        illegal = pool.observe(stored)
-        assert illegal is None or not isinstance(stored.event, events.JobPlaced), illegal
+        invalid = pool.observe(stored)
+        assert invalid is None or not isinstance(stored.event, events.JobPlaced), invalid
         pool.check_invariants()
     return pool

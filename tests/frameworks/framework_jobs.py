@@ -64,10 +64,10 @@ def processes_with(words: str) -> list[int]:
     return found
 
 
-def told(pid: int, *variables: str) -> bool:
+def told(pid: int, *tell: str) -> bool:
     """Return whether the process has these environment variables."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return False
-    return {one.encode() for one in variables} <= set(environment)
+    return {one.encode() for one in tell} <= set(environment)

@@ -12,10 +12,10 @@ import pytest
 
 from muster_core.frameworks import (
     Addresses,
-    Site,
+    RuntimeContext,
     environment,
-    listed_replicas,
     local_addresses,
+    possible_replicas,
     service_addresses,
 )
 from muster_core.models import Framework, FrameworkOptions, Job, JobRecord, ReplicaRecord, Role, Template
@@ -94,19 +94,19 @@ def resolvers(
     )
     members = tuple(
         ReplicaRecord(role=role, index=index, attempt=1, generation=1, node="n1")
-        for role, index in listed_replicas(job)
+        for role, index in possible_replicas(job)
     )
     record = JobRecord(job_id="j-1", applied_sequence=1, job=job, attempt=1, generation=1, replicas=members)
-    site = Site(addresses=addresses(job, local=local), members_path="/m", config_folder="/c")
+    context = RuntimeContext(addresses=addresses(job, local=local), members_path="/m", config_folder="/c")
     return {
-        member.key: TFConfigClusterResolver(environment(record, job, member, site=site, traceparent=""))
+        member.key: TFConfigClusterResolver(environment(record, job, member, context=context, traceparent=""))
         for member in members
     }
 
 
 def addresses(job: Job, *, local: bool) -> Addresses:
     """Return the addresses on this machine, or in a cluster."""
-    ports = {key: 21000 + number for number, key in enumerate(listed_replicas(job))}
+    ports = {key: 21000 + number for number, key in enumerate(possible_replicas(job))}
     return local_addresses("127.0.0.1", ports) if local else service_addresses(job)
 
 

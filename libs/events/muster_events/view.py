@@ -28,7 +28,7 @@ class Change(msgspec.Struct, frozen=True):
     stored: StoredEvent
     before: JobRecord | None
     after: JobRecord | None
-    illegal: str | None
+    invalid: str | None
 
 
 def restore(entries: Iterable[Entry]) -> list[JobRecord]:
@@ -58,7 +58,7 @@ class JobsView:
 
     def __init__(self, keep: Callable[[JobRecord], bool] = lambda _: True) -> None:
         self.records: dict[str, JobRecord] = {}
-        self.illegal_moves = 0
+        self.invalid_transitions = 0
         self._keep = keep
 
     def load(self, entries: Iterable[Entry]) -> None:
@@ -69,17 +69,17 @@ class JobsView:
         """Apply one message; raises ``Poison`` if it is not an event."""
         stored = stamp(incoming)
         before = self.records.get(stored.job_id)
-        applied_sequence = apply_event(before, stored)
-        if applied_sequence.illegal:
-            self._note_illegal(stored, applied_sequence.illegal)
-        if applied_sequence.record is not None and self._keep(applied_sequence.record):
-            self.records[stored.job_id] = applied_sequence.record
+        transition = apply_event(before, stored)
+        if transition.invalid:
+            self._note_invalid(stored, transition.invalid)
+        if transition.record is not None and self._keep(transition.record):
+            self.records[stored.job_id] = transition.record
         else:
             self.records.pop(stored.job_id, None)
-        return Change(stored, before, applied_sequence.record, applied_sequence.illegal)
+        return Change(stored, before, transition.record, transition.invalid)
 
-    def _note_illegal(self, stored: StoredEvent, illegal: str) -> None:
+    def _note_invalid(self, stored: StoredEvent, invalid: str) -> None:
         # A late event of a deleted job is normal after a rebuild from an early position.
         if stored.job_id in self.records:
-            self.illegal_moves += 1
-            log.warning("invalid transition of %s at %d: %s", stored.job_id, stored.sequence, illegal)
+            self.invalid_transitions += 1
+            log.warning("invalid transition of %s at %d: %s", stored.job_id, stored.sequence, invalid)

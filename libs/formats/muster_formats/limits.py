@@ -103,7 +103,7 @@ def _needs_image(framework: Framework, role: Role) -> bool:
     """Whether a replica has an image and no command, and does not merely wait for the MPI launcher."""
     is_mpi = framework in mpi.FRAMEWORKS
     return any(
-        template.image and not template.command and not (is_mpi and mpi.keeps_still(template, role.name))
+        template.image and not template.command and not (is_mpi and mpi.is_idle(template, role.name))
         for template in (role.template, *role.overrides.values())
     )
 

@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from muster_core.frameworks import Addresses, ConfigFile, Site
+from muster_core.frameworks import Addresses, ConfigFile, RuntimeContext
 from muster_core.models import Job, Node, ReplicaState, Template
 
 CHUNK_BYTES = 32 * 1024
@@ -53,7 +53,7 @@ class Launch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     template: Template
     env: Mapping[str, str]
     gpus: tuple[int, ...] = ()
-    takes_commands: bool = False
+    accepts_remote_commands: bool = False
     build: str = ""
     generation: int = 1
 
@@ -195,7 +195,7 @@ class JobFiles(Protocol):
         """Make ``files`` the content of the job's configuration directory; each file is replaced atomically."""
         ...
 
-    def site(self, job_id: str, addresses: Addresses) -> Site:
+    def context(self, job_id: str, addresses: Addresses) -> RuntimeContext:
         """Return where the replicas find the job's files and each other."""
         ...
 

@@ -97,7 +97,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Field(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    variables: tuple[str, ...]
+    tell: tuple[str, ...]
     kind: Kind
     hint: object
     required: bool
@@ -129,11 +129,11 @@ def load_settings(
     given: dict[str, object] = {}
     problems: list[str] = []
     for field in _fields(cls, prefix, service):
-        variable = next((name for name in field.variables if values.get(name, "").strip()), None)
+        variable = next((name for name in field.tell if values.get(name, "").strip()), None)
         if variable is None:
             if field.required:
                 problems.append(
-                    f"{field.variables[-1]} is not set: it must be {field.kind.allowed} ({field.help})"
+                    f"{field.tell[-1]} is not set: it must be {field.kind.allowed} ({field.help})"
                 )
             continue
         text = values[variable].strip()
@@ -159,7 +159,7 @@ def misspelt_variables(
     service: str | None = None,
 ) -> list[str]:
     """Return a sentence for each unused variable that resembles one of the settings of `cls`."""
-    known = [name for field in _fields(cls, prefix, service) for name in field.variables]
+    known = [name for field in _fields(cls, prefix, service) for name in field.tell]
     own = _namespace(prefix, service) if service else None
     sentences: list[str] = []
     for name in sorted(os.environ if environ is None else environ):
@@ -177,7 +177,7 @@ def describe_settings(
     """Return one row per setting of `cls`, in field order, for help texts and pages."""
     return [
         SettingRow(
-            variable=field.variables[0],
+            variable=field.tell[0],
             kind=field.kind.name,
             allowed=field.kind.allowed,
             default=None if field.required else _default_text(field),
@@ -196,14 +196,12 @@ def _fields(cls: type[msgspec.Struct], prefix: str, service: str | None) -> Iter
     for info in msgspec.structs.fields(cls):
         hint = hints[info.name]
         notes = metas(hint)
-        variables = [_namespace(prefix, service) + info.name.upper()] if service else []
-        variables.append(prefix + info.name.upper())
-        variables += [
-            str(note.extra["fallback"]) for note in notes if note.extra and "fallback" in note.extra
-        ]
+        tell = [_namespace(prefix, service) + info.name.upper()] if service else []
+        tell.append(prefix + info.name.upper())
+        tell += [str(note.extra["fallback"]) for note in notes if note.extra and "fallback" in note.extra]
         yield _Field(
             name=info.name,
-            variables=tuple(variables),
+            tell=tuple(tell),
             kind=kind_of(info.name, hint),
             hint=hint,
             required=info.required,

@@ -34,7 +34,7 @@ from muster_core.models import (
     SuccessPolicy,
 )
 from muster_formats.native import build_role
-from muster_testing.templates import json_objects, keys, labels, names, templates, texts, variables
+from muster_testing.templates import json_objects, keys, labels, names, tell, templates, texts
 
 _MAX_INT32 = 2**31 - 1
 _seconds = st.integers(0, _MAX_INT32)
@@ -105,9 +105,7 @@ _rendezvous = st.builds(
     standalone=st.booleans(),
 )
 
-_builds = st.builds(
-    Build, base=names, image=texts, steps=st.lists(texts, max_size=2).map(tuple), env=variables
-)
+_builds = st.builds(Build, base=names, image=texts, steps=st.lists(texts, max_size=2).map(tuple), env=tell)
 
 
 @st.composite

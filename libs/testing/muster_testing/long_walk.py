@@ -6,8 +6,7 @@ from random import Random
 
 from muster_core import events
 from muster_core.events import Assignment, ReplicaChange, ReplicaRef, StoredEvent
-from muster_core.lifecycle import Finish, Restart, apply_event, decide
-from muster_core.lifecycle.moves import ACTIVE_PHASES, WAITING_PHASES
+from muster_core.lifecycle import ACTIVE_PHASES, WAITING_PHASES, Finish, Restart, apply_event, decide
 from muster_core.models import (
     CleanPodPolicy,
     Framework,
@@ -38,7 +37,7 @@ class Walk:
         self._records: dict[str, list[JobRecord]] = {}
         self._now = START
         self.stream: list[StoredEvent] = []
-        self.illegal = 0
+        self.invalid = 0
         ids = [f"j-{number}" for number in range(jobs)]
         while len(self.stream) < length:
             self._step(self._random.choice(ids))
@@ -66,10 +65,10 @@ class Walk:
         stored = StoredEvent(job_id=job_id, event=event, sequence=sequence, at=self._now, source="test")
         self.stream.append(stored)
         known = self._records.setdefault(job_id, [])
-        applied_sequence = apply_event(known[-1] if known else None, stored)
-        self.illegal += applied_sequence.illegal is not None
-        if applied_sequence.record is not None:
-            known.append(applied_sequence.record)
+        transition = apply_event(known[-1] if known else None, stored)
+        self.invalid += transition.invalid is not None
+        if transition.record is not None:
+            known.append(transition.record)
             del known[:-8]
 
     def _job(self) -> Job:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from muster_core import events
-from muster_core.lifecycle import apply_event
-from muster_core.lifecycle.moves import ACTIVE_PHASES
+from muster_core.lifecycle import ACTIVE_PHASES, apply_event
 from muster_core.models import (
     Job,
     JobRecord,
@@ -98,9 +97,9 @@ class VirtualPool:
         """Append an event to the stream and observe it; return why it is an invalid transition, or None."""
         stored = events.StoredEvent(job_id=job_id, event=event, sequence=len(self.stream) + 1, at=self.now)
         self.stream.append(stored)
-        illegal = self.state.observe(stored)
+        invalid = self.state.observe(stored)
         self._check(self.state)
-        return illegal
+        return invalid
 
     def submit(self, job: Job, *, job_id: str = "", built_by: str = "", submitter: str = "") -> str:
         """Submit a valid job; return its id, which is its name by default."""
@@ -133,9 +132,9 @@ class VirtualPool:
             AssertionError: One of them is an invalid transition.
         """
         for one in decided:
-            illegal = self.publish(one.job_id, one.to_event(POOL))
-            if illegal is not None:
-                raise AssertionError(illegal)
+            invalid = self.publish(one.job_id, one.to_event(POOL))
+            if invalid is not None:
+                raise AssertionError(invalid)
 
     def change(
         self,

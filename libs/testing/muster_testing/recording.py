@@ -78,9 +78,9 @@ class RecordedPool(VirtualPool):
 
     def publish(self, job_id: str, event: JobEvent) -> str | None:
         """Record and do as ``VirtualPool``."""
-        illegal = super().publish(job_id, event)
+        invalid = super().publish(job_id, event)
         self.steps.append(EventSeen(self.stream[-1]))
-        return illegal
+        return invalid
 
     def decide(self) -> list[Instruction]:
         """Record and do as ``VirtualPool``."""

@@ -42,7 +42,7 @@ keys = names | names.map(lambda name: f"example.com/{name}")
 labels = st.dictionaries(keys, names | st.sampled_from(["", "1", "true", "1.5"]), max_size=2)
 """Labels."""
 
-variables = st.dictionaries(names | st.sampled_from(["true", "1", "~"]), texts, max_size=2)
+tell = st.dictionaries(names | st.sampled_from(["true", "1", "~"]), texts, max_size=2)
 """Environment variables."""
 
 counts = st.integers(0, 2**40)
@@ -109,7 +109,7 @@ def short_templates(draw: st.DrawFn) -> Template:
         image=draw(texts.filter(bool)),
         command=tuple(draw(st.lists(texts, max_size=2))),
         args=tuple(draw(st.lists(texts, max_size=2))),
-        env=draw(variables),
+        env=draw(tell),
         working_dir=draw(texts),
         requests=requests,
         limits=limits,

@@ -13,7 +13,7 @@ from grpc import aio
 
 from muster_bus import BusUnavailable, StreamFull
 from muster_core.events import Command, CommandRequested
-from muster_core.lifecycle.moves import ACTIVE_PHASES
+from muster_core.lifecycle import ACTIVE_PHASES
 from muster_core.models import TERMINAL_PHASES
 from muster_gateway.calls import (
     ALL_NAMESPACES,

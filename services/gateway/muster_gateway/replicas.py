@@ -15,8 +15,8 @@ import msgspec
 from grpc import aio
 
 from muster_core.events import Command, CommandRequested
-from muster_core.frameworks.ports import port_of as cluster_port_of
-from muster_core.lifecycle.moves import ACTIVE_PHASES
+from muster_core.frameworks import port_of as cluster_port_of
+from muster_core.lifecycle import ACTIVE_PHASES
 from muster_core.models import TERMINAL_PHASES
 from muster_gateway.calls import abort_as, caller_of
 from muster_rpc.calls import ServerContext

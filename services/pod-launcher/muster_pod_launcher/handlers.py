@@ -13,16 +13,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from muster_core.events import ReplicaChange, ReplicasChanged
 from muster_core.frameworks import (
     ConfigFile,
-    Site,
+    RuntimeContext,
+    accepts_remote_commands,
+    effective_template,
     environment,
     files,
-    held_back,
-    listed_replicas,
     membership,
-    running_template,
-    takes_commands,
+    possible_replicas,
+    start_order_reason,
 )
-from muster_core.lifecycle import Forget, Report, Start, Stop, decide, next_deadline, next_work, reconcile
+from muster_core.lifecycle import (
+    DeleteRecord,
+    Report,
+    Start,
+    Stop,
+    decide,
+    next_deadline,
+    next_work,
+    reconcile,
+)
 from muster_core.models import (
     ENDED_STATES,
     CleanPodPolicy,
@@ -112,13 +121,15 @@ class Hands:
         await self._tell_members(record, record.job)
         # First: a replica that starts may have the name of one that stops.
         await self._stop(job_id, record, stops)
-        starts = [s.replica for s in steps if isinstance(s, Start) and not held_back(record, s.replica)]
+        starts = [
+            s.replica for s in steps if isinstance(s, Start) and not start_order_reason(record, s.replica)
+        ]
         if starts:
             await self._start(record, record.job, starts)
 
     async def _start(self, record: JobRecord, job: Job, starts: list[ReplicaRecord]) -> None:
-        site = await self._site(record, job)
-        launches = [self._launch(record, job, replica, site) for replica in starts]
+        context = await self._context(record, job)
+        launches = [self._launch(record, job, replica, context) for replica in starts]
         started = await asyncio.gather(*map(self._runtime.start, launches), return_exceptions=True)
         # Only now, when none of them is under way any more, may all be tried again.
         count = 0
@@ -133,37 +144,37 @@ class Hands:
                 extra=fields(job=job.name, job_id=record.job_id, attempt=record.attempt, replicas=count),
             )
 
-    def _launch(self, record: JobRecord, job: Job, replica: ReplicaRecord, site: Site) -> Launch:
+    def _launch(self, record: JobRecord, job: Job, replica: ReplicaRecord, context: RuntimeContext) -> Launch:
         return Launch(
             replica=_id(record.job_id, replica),
             name=replica_name(job.name, replica.role, replica.index),
             node=replica.node,
             gpus=replica.gpus,
-            template=running_template(job, replica),
+            template=effective_template(job, replica),
             env=environment(
-                record, job, replica, site=site, traceparent=self._story.traceparent(record, replica)
+                record, job, replica, context=context, traceparent=self._story.traceparent(record, replica)
             ),
-            takes_commands=takes_commands(job, replica.role),
+            accepts_remote_commands=accepts_remote_commands(job, replica.role),
             build=record.job_id if job.kind is JobKind.BUILD else record.built_by,
             generation=replica.generation,
         )
 
-    async def _site(self, record: JobRecord, job: Job) -> Site:
+    async def _context(self, record: JobRecord, job: Job) -> RuntimeContext:
         addresses = await self._runtime.addresses(
-            record.job_id, listed_replicas(job), job=job.name, namespace=job.namespace
+            record.job_id, possible_replicas(job), job=job.name, namespace=job.namespace
         )
-        return self._runtime.site(record.job_id, addresses)
+        return self._runtime.context(record.job_id, addresses)
 
     async def _tell_members(self, record: JobRecord, job: Job) -> None:
         """First on growth, last on shrink: who is leaving is a member until its end is confirmed."""
         if not record.attempt or record.settled or self._told.get(record.job_id) is record:
             return
-        site = await self._site(record, job)
-        config = files(record, job, remote_shell=site.remote_shell.script)
+        context = await self._context(record, job)
+        config = files(record, job, remote_shell=context.remote_shell.script)
         if config and self._config.get(record.job_id) != config:
             await self._runtime.write_config(record.job_id, config)
             self._config[record.job_id] = config
-        content = membership(record, site.addresses)
+        content = membership(record, context.addresses)
         if self._members.get(record.job_id) != content:
             await self._runtime.write_members(record.job_id, content)
             self._members[record.job_id] = content
@@ -235,7 +246,7 @@ class Hands:
             return False
         if record is None:
             return True
-        return any(isinstance(instruction, Forget) for instruction in decide(record, self._clock()))
+        return any(isinstance(instruction, DeleteRecord) for instruction in decide(record, self._clock()))
 
     def give_up(self, job_id: str) -> None:
         """Remember nothing of what was done for a job: others do it from now on."""

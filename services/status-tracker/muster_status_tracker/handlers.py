@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from muster_bus import BusUnavailable, StreamFull
 from muster_core.events import StoredEvent
-from muster_core.lifecycle import Finish, Forget, Restart, Retention, apply_event, decide, next_deadline
+from muster_core.lifecycle import DeleteRecord, Finish, Restart, Retention, apply_event, decide, next_deadline
 from muster_core.models import JobRecord
 from muster_service.logs import fields
 from muster_status_tracker.alarms import Alarms
@@ -38,7 +38,7 @@ class PartitionHandler:
         story: Story,
         retention: Retention,
         clock: Clock,
-        count_illegal: Callable[[], None],
+        count_invalid: Callable[[], None],
     ) -> None:
         self._shelf = shelf
         self._bucket = bucket
@@ -46,7 +46,7 @@ class PartitionHandler:
         self._story = story
         self._retention = retention
         self._clock = clock
-        self._count_illegal = count_illegal
+        self._count_invalid = count_invalid
         self.alarms = Alarms()
         self._records: dict[str, JobRecord] = {}
         self._due: set[str] = set()
@@ -109,16 +109,16 @@ class PartitionHandler:
     def _fold(self, stored: StoredEvent, steps: dict[str, tuple[JobRecord | None, JobRecord]]) -> None:
         known = self._records.get(stored.job_id)
         before, current = steps.get(stored.job_id, (known, known))
-        applied_sequence = apply_event(current, stored)
-        if applied_sequence.illegal and current is not None:
-            self._count_illegal()
+        transition = apply_event(current, stored)
+        if transition.invalid and current is not None:
+            self._count_invalid()
             log.warning(
-                "illegal move: %s",
-                applied_sequence.illegal,
+                "invalid transition: %s",
+                transition.invalid,
                 extra=fields(job_id=stored.job_id, sequence=stored.sequence),
             )
-        if applied_sequence.record is not None and applied_sequence.record is not current:
-            steps[stored.job_id] = (before, applied_sequence.record)
+        if transition.record is not None and transition.record is not current:
+            steps[stored.job_id] = (before, transition.record)
 
     async def _keep(self, job_ids: Sequence[str]) -> None:
         if not job_ids:
@@ -153,7 +153,7 @@ class PartitionHandler:
             self._unkept.pop(job_id, None)
         return None
 
-    def _decided(self, job_id: str) -> Sequence[Finish | Restart | Forget]:
+    def _decided(self, job_id: str) -> Sequence[Finish | Restart | DeleteRecord]:
         record = self._records.get(job_id)
         return decide(record, self._clock(), self._retention) if record is not None else ()
 
@@ -183,7 +183,7 @@ class PartitionHandler:
                     log.info(
                         "restarting: %s", event.reason.message, extra=fields(job=record.name, job_id=job_id)
                     )
-                case Forget():
+                case DeleteRecord():
                     await self._forget(record, "deleted" if record.delete_requested else "its time is over")
 
     async def _forget(self, record: JobRecord, why: str) -> None:

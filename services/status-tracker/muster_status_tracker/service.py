@@ -92,7 +92,7 @@ class Tracker:
         self._retention = retention
         self._records = Records(bus, JOBS_BUCKET, written_in_groups=True)
         self._feeds: dict[int, tuple[Feed, asyncio.Task[None]]] = {}
-        self._illegal = ctx.metrics.counter(
+        self._invalid = ctx.metrics.counter(
             "muster_illegal_moves_total", "events that moved nothing though they should not have been"
         )
         self._owned: frozenset[int] = frozenset()
@@ -158,7 +158,7 @@ class Tracker:
             story=MeteredStory(TraceStory(self._ctx.telemetry), self._ctx.metrics),
             retention=self._retention,
             clock=lambda: time.time_ns() // 1000,
-            count_illegal=self._illegal.inc,
+            count_invalid=self._invalid.inc,
         )
 
     def _feed(self, partition: int, bucket: JobsBucket, handler: PartitionHandler) -> Feed:

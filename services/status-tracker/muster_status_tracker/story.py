@@ -22,8 +22,10 @@ class TraceStory:
         if root is None or before is None:
             return
         if before.phase is not Phase.RESTARTING and after.phase is Phase.RESTARTING:
-            held_back = (after.waiting_since, max(after.not_before, after.waiting_since))
-            self._record(root, "restart", spans.restart(after.job_id, after.attempt), after, held_back)
+            start_order_reason = (after.waiting_since, max(after.not_before, after.waiting_since))
+            self._record(
+                root, "restart", spans.restart(after.job_id, after.attempt), after, start_order_reason
+            )
         if before.phase is Phase.SUSPENDED and after.phase is not Phase.SUSPENDED:
             until = after.finished_at or after.waiting_since
             period = (before.suspended_at, max(until, before.suspended_at))

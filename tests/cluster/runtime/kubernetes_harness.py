@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from muster_core.frameworks import environment, running_template
+from muster_core.frameworks import effective_template, environment
 from muster_core.lifecycle import Start
 from muster_core.models import (
     ENDED_STATES,
@@ -141,14 +141,14 @@ class KubernetesHarness:
         )
         keys = [(role.name, index) for role in job.roles for index in range(role.max)]
         addresses = await runtime.addresses(replica.job_id, keys, job=job.name, namespace=job.namespace)
-        site = runtime.site(replica.job_id, addresses)
+        context = runtime.context(replica.job_id, addresses)
         step = Start(record)
         return Launch(
             replica=replica,
             name=replica_name(job.name, replica.role, replica.index),
             node=node,
-            template=running_template(job, step.replica),
-            env=environment(members, job, record, site=site, traceparent=""),
+            template=effective_template(job, step.replica),
+            env=environment(members, job, record, context=context, traceparent=""),
         )
 
     async def until(

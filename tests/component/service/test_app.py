@@ -53,7 +53,7 @@ Start = Callable[..., Awaitable[Process]]
 async def start() -> AsyncIterator[Start]:
     started: list[Process] = []
 
-    async def run(*arguments: str, **variables: str) -> Process:
+    async def run(*arguments: str, **tell: str) -> Process:
         environ = {
             name: value for name, value in os.environ.items() if not name.startswith(("MUSTER_", "OTEL_"))
         }
@@ -61,7 +61,7 @@ async def start() -> AsyncIterator[Start]:
             sys.executable,
             str(PROGRAM),
             *arguments,
-            env=environ | {f"MUSTER_{name}": value for name, value in variables.items()},
+            env=environ | {f"MUSTER_{name}": value for name, value in tell.items()},
             stderr=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster_core.autoscaling import ElasticSettings, ScaleProposal, plan, view_of_state
-from muster_core.lifecycle.moves import ACTIVE_PHASES
+from muster_core.lifecycle import ACTIVE_PHASES
 from muster_core.models import Job, Node, Resources, Role, Template
 from muster_core.scheduling import Place, Resize
 from muster_core.scheduling.placement import Gang, Placement, Snapshot, place

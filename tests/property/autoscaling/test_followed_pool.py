@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from muster_core.autoscaling import FollowedPool, plan, view_of_state
 from muster_core.events import NodeChanged, StoredEvent
-from muster_core.lifecycle.moves import ACTIVE_PHASES
+from muster_core.lifecycle import ACTIVE_PHASES
 from muster_core.models import Job, Node, QueueSpec, Resources, Role, Template
 from muster_core.scheduling import PoolState
 from muster_testing.pool import POOL, VirtualPool

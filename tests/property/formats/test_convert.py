@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from muster_core.frameworks.peers import gpus_of
+from muster_core.frameworks import gpus_of
 from muster_core.models import (
     Framework,
     Job,

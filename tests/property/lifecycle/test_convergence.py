@@ -10,14 +10,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from muster_core import events
 from muster_core.events import Assignment, ReplicaChange, ReplicaRef, StoredEvent
 from muster_core.lifecycle import (
+    DeleteRecord,
     Finish,
-    Forget,
     Report,
     Restart,
     Start,
     Stop,
     apply_event,
-    check_record,
     decide,
     reconcile,
 )
@@ -36,6 +35,7 @@ from muster_core.models import (
     RunPolicy,
     Template,
 )
+from muster_testing.record_invariants import check_record
 
 SECOND = 1_000_000
 WHY = Reason(code="Why")
@@ -185,7 +185,7 @@ class JobOnARuntime(RuleBasedStateMachine):
             self._obey()
         assert self.record.settled
         assert all(change.state in ENDED_STATES for change in self.runs.values())
-        assert decide(self.record, self.now) == [Forget("j-1")]
+        assert decide(self.record, self.now) == [DeleteRecord("j-1")]
         assert reconcile(self.record, tuple(self.runs.values()), self.now) == []
 
     def _obey(self) -> None:
@@ -195,9 +195,11 @@ class JobOnARuntime(RuleBasedStateMachine):
 
     def _tell(self, event: events.JobEvent) -> None:
         sequence = self.known.applied_sequence + 1 if self.known else 1
-        told = apply_event(self.known, StoredEvent(job_id="j-1", event=event, sequence=sequence, at=self.now))
-        assert told.illegal is None, told.illegal
-        self.known = told.record
+        transition = apply_event(
+            self.known, StoredEvent(job_id="j-1", event=event, sequence=sequence, at=self.now)
+        )
+        assert transition.invalid is None, transition.invalid
+        self.known = transition.record
 
 
 JobOnARuntime.TestCase.settings = settings(

@@ -8,10 +8,11 @@ from random import Random
 import pytest
 
 from muster_core.events import StoredEvent
-from muster_core.lifecycle import apply_event, check_record
+from muster_core.lifecycle import apply_event
 from muster_core.models import JobRecord, Phase
 from muster_events.codec import decode_record, encode_record
 from muster_testing.long_walk import Walk
+from muster_testing.record_invariants import check_record
 
 EVENTS = 10_000
 JOBS = 250
@@ -24,7 +25,7 @@ class Reader:
     def __init__(self, stream: list[StoredEvent]) -> None:
         self.records: dict[str, JobRecord] = {}
         self.bucket: dict[str, bytes] = {}
-        self.illegal = 0
+        self.invalid = 0
         self._stream = stream
         self._position = 0
 
@@ -48,11 +49,11 @@ class Reader:
 
     def _fold(self, stored: StoredEvent) -> None:
         before = self.records.get(stored.job_id)
-        applied_sequence = apply_event(before, stored)
-        self.illegal += applied_sequence.illegal is not None
-        if applied_sequence.record is not None:
-            check_record(applied_sequence.record)
-            self.records[stored.job_id] = applied_sequence.record
+        transition = apply_event(before, stored)
+        self.invalid += transition.invalid is not None
+        if transition.record is not None:
+            check_record(transition.record)
+            self.records[stored.job_id] = transition.record
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -77,7 +78,7 @@ def test_events_that_come_late_and_twice_end_where_the_same_events_in_order_end(
 
 def test_the_walk_goes_everywhere_and_what_is_out_of_place_is_counted() -> None:
     walk = Walk(seed=1, jobs=JOBS, length=EVENTS)
-    told = Counter(type(stored.event).__name__ for stored in walk.stream)
+    transition = Counter(type(stored.event).__name__ for stored in walk.stream)
     reader = Reader(walk.stream)
     phases: Counter[Phase] = Counter()
     for index in range(EVENTS):
@@ -86,7 +87,7 @@ def test_the_walk_goes_everywhere_and_what_is_out_of_place_is_counted() -> None:
         if record is not None:
             phases[record.phase] += 1
 
-    assert len(told) == 13
-    assert min(told.values()) >= 50
+    assert len(transition) == 13
+    assert min(transition.values()) >= 50
     assert set(phases) == set(Phase)
-    assert reader.illegal == walk.illegal > 300
+    assert reader.invalid == walk.invalid > 300

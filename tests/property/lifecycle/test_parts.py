@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from muster_core import events
-from muster_core.lifecycle import apply_event, begins_record, check_record
+from muster_core.lifecycle import apply_event, begins_record
 from muster_core.models import Job, JobRecord, Reason, ReplicaState, Role, RunPolicy, Template
+from muster_testing.record_invariants import check_record
 
 START = 1_700_000_000_000_000
 WHY = Reason(code="Why", message="because")
@@ -44,10 +45,10 @@ later = st.lists(
 )
 
 
-def record_of(sequence: int, *told: events.JobEvent) -> JobRecord | None:
+def record_of(sequence: int, *transition: events.JobEvent) -> JobRecord | None:
     """The record after events that follow each other from ``sequence``, a second apart."""
     record: JobRecord | None = None
-    for position, event in enumerate(told, start=sequence):
+    for position, event in enumerate(transition, start=sequence):
         at = START + position * 1_000_000
         stored = events.StoredEvent(job_id="j-1", event=event, sequence=position, at=at, source="test")
         record = apply_event(record, stored).record
@@ -58,15 +59,15 @@ def record_of(sequence: int, *told: events.JobEvent) -> JobRecord | None:
 
 @settings(deadline=None, max_examples=100)
 @given(later, st.booleans())
-def test_a_later_part_lives_as_the_first_one(told: Sequence[events.JobEvent], suspended: bool) -> None:
+def test_a_later_part_lives_as_the_first_one(transition: Sequence[events.JobEvent], suspended: bool) -> None:
     job = replace(JOB, run=RunPolicy(suspend=suspended))
     submitted = events.JobSubmitted(job_id="j-1", request_id="r", submitter="ann")
     part = events.JobValidated(
         job=job, part=1, parts=2, submission_id="j-0", submitter="ann", submitted_at=START + 1_000_000
     )
 
-    first = record_of(1, submitted, events.JobValidated(job=job, parts=2), *told)
-    other = record_of(2, part, *told)
+    first = record_of(1, submitted, events.JobValidated(job=job, parts=2), *transition)
+    other = record_of(2, part, *transition)
 
     assert first is not None
     assert other is not None
@@ -75,6 +76,6 @@ def test_a_later_part_lives_as_the_first_one(told: Sequence[events.JobEvent], su
 
 
 @given(later)
-def test_a_part_begins_with_its_validation_only(told: Sequence[events.JobEvent]) -> None:
-    assert not any(begins_record(event) for event in told)
-    assert record_of(1, *told) is None
+def test_a_part_begins_with_its_validation_only(transition: Sequence[events.JobEvent]) -> None:
+    assert not any(begins_record(event) for event in transition)
+    assert record_of(1, *transition) is None

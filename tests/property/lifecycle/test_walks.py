@@ -9,16 +9,7 @@ from hypothesis import strategies as st
 
 from muster_core import events
 from muster_core.events import Assignment, ReplicaChange, ReplicaRef, StoredEvent
-from muster_core.lifecycle import (
-    Finish,
-    Forget,
-    Report,
-    Restart,
-    apply_event,
-    check_record,
-    decide,
-    reconcile,
-)
+from muster_core.lifecycle import DeleteRecord, Finish, Report, Restart, apply_event, decide, reconcile
 from muster_core.models import (
     CleanPodPolicy,
     Framework,
@@ -35,6 +26,7 @@ from muster_core.models import (
     Template,
 )
 from muster_events.codec import decode_record, encode_record
+from muster_testing.record_invariants import check_record
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
@@ -189,22 +181,24 @@ def walks(draw: st.DrawFn) -> list[StoredEvent]:
         events.JobSubmitted(job_id="j-1", request_id="r", spec=job),
         events.JobValidated(job=job),
     ]
-    told: list[StoredEvent] = []
+    transition: list[StoredEvent] = []
     known: list[JobRecord] = []
 
-    def tell(event: events.JobEvent) -> None:
-        at = START + len(told) * draw(st.sampled_from((1, SECOND)))
-        told.append(StoredEvent(job_id="j-1", event=event, sequence=3 * len(told) + 2, at=at, source="test"))
-        record = apply_event(known[-1] if known else None, told[-1]).record
+    def apply(event: events.JobEvent) -> None:
+        at = START + len(transition) * draw(st.sampled_from((1, SECOND)))
+        transition.append(
+            StoredEvent(job_id="j-1", event=event, sequence=3 * len(transition) + 2, at=at, source="test")
+        )
+        record = apply_event(known[-1] if known else None, transition[-1]).record
         if record is not None:
             known.append(record)
 
     for event in beginning[: draw(st.sampled_from((2, 2, 2, 1)))]:
-        tell(event)
+        apply(event)
     for make in draw(st.lists(st.sampled_from(MAKERS), max_size=25)):
         behind = draw(st.sampled_from((0, 0, 0, 0, 1, 3)))
-        tell(make(draw, known[-1 - min(behind, len(known) - 1)], job))
-    return told
+        apply(make(draw, known[-1 - min(behind, len(known) - 1)], job))
+    return transition
 
 
 def applied_sequence(record: JobRecord | None, walk: Sequence[StoredEvent]) -> JobRecord | None:
@@ -298,12 +292,14 @@ def test_a_decision_is_always_legal_and_never_repeats_itself(walk: list[StoredEv
         assert instructions == decide(record, now)
         match instructions:
             case [Finish(event=event) | Restart(event=event)]:
-                told = StoredEvent(job_id="j-1", event=event, sequence=record.applied_sequence + 1, at=now)
-                step = apply_event(record, told)
-                assert step.illegal is None
+                transition = StoredEvent(
+                    job_id="j-1", event=event, sequence=record.applied_sequence + 1, at=now
+                )
+                step = apply_event(record, transition)
+                assert step.invalid is None
                 assert step.record is not None
                 record = step.record
-            case [Forget()]:
+            case [DeleteRecord()]:
                 assert record.settled
                 return
             case _:

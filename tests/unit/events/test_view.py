@@ -57,7 +57,7 @@ def test_a_view_from_the_bucket_is_the_view_that_read_everything(wire: Wire) -> 
 
     assert restored.records == whole.records
     assert [change.before is change.after for change in changes] == [True, True, False]
-    assert restored.illegal_moves == 0
+    assert restored.invalid_transitions == 0
 
 
 def test_loading_adds_to_what_is_there() -> None:
@@ -103,8 +103,8 @@ def test_an_illegal_move_is_counted_and_said(wire: Wire, caplog: pytest.LogCaptu
     with caplog.at_level(logging.WARNING):
         change = view.apply(wire.send(events.JobEvicted(attempt=1, reason=Reason(code="Why"))))
 
-    assert change.illegal == "JobEvicted in phase Submitted"
-    assert view.illegal_moves == 1
+    assert change.invalid == "JobEvicted in phase Submitted"
+    assert view.invalid_transitions == 1
     assert JOB_ID in caplog.text
 
 
@@ -114,8 +114,8 @@ def test_a_late_event_of_a_job_that_is_forgotten_is_no_mistake(wire: Wire) -> No
     change = view.apply(wire.send(VALIDATED))
 
     assert (change.before, change.after) == (None, None)
-    assert change.illegal is not None
-    assert (view.records, view.illegal_moves) == ({}, 0)
+    assert change.invalid is not None
+    assert (view.records, view.invalid_transitions) == ({}, 0)
 
 
 def test_what_is_no_event_is_poison_and_changes_nothing(wire: Wire) -> None:

@@ -95,7 +95,7 @@ class Partition:
             story=Untold(),
             retention=Retention(ttl_s=TTL_S),
             clock=lambda: self.now,
-            count_illegal=lambda: None,
+            count_invalid=lambda: None,
         )
 
     async def hear(self, *events: JobEvent, job_id: str = "j-1") -> None:

@@ -6,7 +6,7 @@ from muster_core.autoscaling.plan import next_check, plan
 from muster_core.autoscaling.proposal import ScaleProposal
 from muster_core.autoscaling.settings import ElasticSettings
 from muster_core.autoscaling.view import PoolView, view_of, view_of_state
-from muster_core.lifecycle.speed_up import SpeedUp, speed_up_of
+from muster_core.lifecycle import SpeedUp, speed_up_of
 
 __all__ = [
     "Asked",

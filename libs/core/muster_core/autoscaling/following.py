@@ -53,10 +53,10 @@ class FollowedPool:
             before is not None and stored.sequence <= before.applied_sequence
         ):
             return None
-        applied_sequence = apply_event(before, stored)
-        if applied_sequence.record is not None:
-            self._take(applied_sequence.record)
-        return applied_sequence.illegal
+        transition = apply_event(before, stored)
+        if transition.record is not None:
+            self._take(transition.record)
+        return transition.invalid
 
     def observe_node(self, changed: NodeChanged) -> None:
         """Apply a node event of this pool."""

@@ -18,9 +18,7 @@ from muster_core.autoscaling.shell import Elastic, may_grow, spare_of
 from muster_core.autoscaling.standing import Standing, standing_of
 from muster_core.autoscaling.telling import idle_reason
 from muster_core.events import Assignment
-from muster_core.lifecycle import avoided_at
-from muster_core.lifecycle.misses import AVOIDED_FOR_US
-from muster_core.lifecycle.speed_up import MILLI
+from muster_core.lifecycle import AVOIDED_FOR_US, MILLI, avoided_at
 from muster_core.models import ReplicaRecord
 from muster_core.scheduling.placement import place_more
 from muster_core.scheduling.placement.field import Field

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from muster_core.autoscaling.policy import Rank, age, youth
 from muster_core.autoscaling.standing import Standing
-from muster_core.lifecycle.speed_up import MILLI
+from muster_core.lifecycle import MILLI
 
 
 class MarginalGain:

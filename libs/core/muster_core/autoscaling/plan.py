@@ -15,7 +15,7 @@ from muster_core.autoscaling.shrinking import Shrinking
 from muster_core.autoscaling.telling import room_reason
 from muster_core.autoscaling.view import PoolView
 from muster_core.autoscaling.waiting import Head, heads_of, is_forestalled, starved, starves_next
-from muster_core.lifecycle.speed_up import MILLI
+from muster_core.lifecycle import MILLI
 from muster_core.scheduling.queues import SchedulingClass
 from muster_core.scheduling.reservations import ReservationPlanner, Reservations
 from muster_core.scheduling.resizing import BeneficiaryFit, DonatedReplica, terminating_released

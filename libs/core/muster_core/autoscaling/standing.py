@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from muster_core.autoscaling.settings import Numbers
 from muster_core.frameworks import computes
-from muster_core.lifecycle.speed_up import SpeedUp, speed_up_of
+from muster_core.lifecycle import SpeedUp, speed_up_of
 from muster_core.models import JobRecord, Role
 from muster_core.scheduling.queues import SHARE_UNIT, Amounts, amounts_of, max_replica_amounts
 from muster_core.scheduling.state import PoolIndex, size_of

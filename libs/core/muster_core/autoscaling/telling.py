@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from muster_core.autoscaling.shell import Elastic
 from muster_core.autoscaling.standing import Standing
 from muster_core.autoscaling.waiting import Head
-from muster_core.lifecycle.speed_up import MILLI
+from muster_core.lifecycle import MILLI
 from muster_core.models import Reason
 from muster_core.scheduling.placement import Snapshot
 from muster_core.scheduling.placement.admission import rules_of

@@ -1,20 +1,32 @@
-"""The environment of replicas for each framework: names, addresses, variables and files; and the start order."""
+"""What replicas need from their framework: addresses, variables, files, and the start order.
 
-from muster_core.frameworks.addresses import listed_replicas, local_addresses, service_addresses
-from muster_core.frameworks.computing import computes
+``environment`` is the entry point; one module for each framework gives its variables, from the ``gang`` and the runtime's
+``context``. ``roles`` knows which roles compute and which start last.
+"""
+
+from muster_core.frameworks.context import (
+    FRAMEWORK_PORTS,
+    Addresses,
+    ConfigFile,
+    FrameworkPort,
+    RemoteShell,
+    RuntimeContext,
+    local_addresses,
+    port_of,
+    possible_replicas,
+    service_addresses,
+)
 from muster_core.frameworks.environment import (
+    accepts_remote_commands,
+    effective_template,
     environment,
     files,
     has_files,
-    keeps_still,
-    running_template,
-    takes_commands,
+    is_idle,
+    membership,
 )
-from muster_core.frameworks.membership import membership
-from muster_core.frameworks.order import held_back, starts_after
-from muster_core.frameworks.peers import is_elastic
-from muster_core.frameworks.ports import FRAMEWORK_PORTS, FrameworkPort, port_of
-from muster_core.frameworks.site import Addresses, ConfigFile, RemoteShell, Site
+from muster_core.frameworks.gang import gpus_of, is_elastic
+from muster_core.frameworks.roles import computes, start_order_reason, starts_after
 
 __all__ = [
     "FRAMEWORK_PORTS",
@@ -22,20 +34,21 @@ __all__ = [
     "ConfigFile",
     "FrameworkPort",
     "RemoteShell",
-    "Site",
+    "RuntimeContext",
+    "accepts_remote_commands",
     "computes",
+    "effective_template",
     "environment",
     "files",
+    "gpus_of",
     "has_files",
-    "held_back",
     "is_elastic",
-    "keeps_still",
-    "listed_replicas",
+    "is_idle",
     "local_addresses",
     "membership",
     "port_of",
-    "running_template",
+    "possible_replicas",
     "service_addresses",
+    "start_order_reason",
     "starts_after",
-    "takes_commands",
 ]

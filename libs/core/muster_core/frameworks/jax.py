@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from muster_core.frameworks.peers import Peers, Told
+from muster_core.frameworks.gang import Gang, Variables
 from muster_core.models import ReplicaRecord
 
 
-def tell(peers: Peers, replica: ReplicaRecord) -> Told:
+def variables(gang: Gang, replica: ReplicaRecord) -> Variables:
     """Return coordinator, number of processes, and process id."""
-    leader = peers.first("worker")
+    leader = gang.first("worker")
     env = {
-        "COORDINATOR_ADDRESS": peers.host(leader, 0),
-        "COORDINATOR_PORT": peers.port(leader, 0),
-        "NUM_PROCESSES": str(peers.size()),
-        "PROCESS_ID": str(peers.rank(replica, leader)),
+        "COORDINATOR_ADDRESS": gang.host(leader, 0),
+        "COORDINATOR_PORT": gang.port(leader, 0),
+        "NUM_PROCESSES": str(gang.size()),
+        "PROCESS_ID": str(gang.rank(replica, leader)),
     }
-    return Told(env=env, unless_set={"PYTHONUNBUFFERED": "1"})
+    return Variables(env=env, defaults={"PYTHONUNBUFFERED": "1"})

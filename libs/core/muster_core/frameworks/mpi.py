@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from muster_core.frameworks.peers import Peers, Told, gpus_of
-from muster_core.frameworks.site import ConfigFile
+from muster_core.frameworks.context import ConfigFile
+from muster_core.frameworks.gang import Gang, Variables, gpus_of
 from muster_core.models import Framework, Job, JobRecord, ReplicaRecord, ReplicaState, Template, replica_name
 
 LAUNCHER = "launcher"
@@ -23,21 +23,21 @@ _EXECUTABLE = 0o755
 _KEEP_STILL = ("sleep", "infinity")
 
 
-def tell(peers: Peers, replica: ReplicaRecord) -> Told:
+def variables(gang: Gang, replica: ReplicaRecord) -> Variables:
     """Return the launcher's variables: the hostfile, and the remote shell."""
-    interface, folder = peers.site.interface, peers.site.config_folder
-    unless_set: dict[str, str] = {}
+    interface, folder = gang.context.interface, gang.context.config_folder
+    defaults: dict[str, str] = {}
     if interface:
-        unless_set |= {
+        defaults |= {
             "OMPI_MCA_oob_tcp_if_include": interface,
             "OMPI_MCA_btl_tcp_if_include": interface,
             # Shared memory segments are named after the machine, and here several hosts are one machine.
             "OMPI_MCA_btl": "self,tcp",
         }
-        if peers.job.framework is Framework.HOROVOD:
-            unless_set["HOROVOD_GLOO_IFACE"] = interface
+        if gang.job.framework is Framework.HOROVOD:
+            defaults["HOROVOD_GLOO_IFACE"] = interface
     if replica.role != LAUNCHER:
-        return Told(env={}, unless_set=unless_set)
+        return Variables(env={}, defaults=defaults)
     agent = f"{folder}/{REMOTE_SHELL}"
     env = {
         "OMPI_MCA_plm_rsh_agent": agent,
@@ -45,7 +45,7 @@ def tell(peers: Peers, replica: ReplicaRecord) -> Told:
         "I_MPI_HYDRA_BOOTSTRAP": "rsh",
         "I_MPI_HYDRA_BOOTSTRAP_EXEC": agent,
     }
-    return Told(env=env, unless_set=unless_set | dict(peers.site.remote_shell.env))
+    return Variables(env=env, defaults=defaults | dict(gang.context.remote_shell.env))
 
 
 def files(record: JobRecord, job: Job, *, remote_shell: str) -> dict[str, ConfigFile]:
@@ -64,12 +64,12 @@ def files(record: JobRecord, job: Job, *, remote_shell: str) -> dict[str, Config
     }
 
 
-def keeps_still(template: Template, role: str) -> bool:
+def is_idle(template: Template, role: str) -> bool:
     """Return whether a replica only hosts the launcher's ranks: a worker without a command."""
     return role != LAUNCHER and not template.command and not template.args
 
 
-def still(template: Template) -> Template:
+def idle_template(template: Template) -> Template:
     """Return ``template`` with a command that idles until it is stopped."""
     return msgspec.structs.replace(template, command=_KEEP_STILL)
 
@@ -79,5 +79,5 @@ def _host(job: Job, worker: ReplicaRecord) -> str:
 
 
 def _slots(job: Job, worker: ReplicaRecord) -> int:
-    said = job.options.processes
-    return int(said) if said.isdecimal() else max(gpus_of(job, *worker.key), 1)
+    processes = job.options.processes
+    return int(processes) if processes.isdecimal() else max(gpus_of(job, *worker.key), 1)

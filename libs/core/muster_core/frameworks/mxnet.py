@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from muster_core.frameworks.peers import Peers, Told
+from muster_core.frameworks.gang import Gang, Variables
 from muster_core.models import ReplicaRecord
 
 _SCHEDULER = "scheduler"
@@ -13,32 +13,32 @@ _WORKER = "worker"
 _TUNER_SERVER_KEY = "tuner-server-key"
 
 
-def tell(peers: Peers, replica: ReplicaRecord) -> Told:
+def variables(gang: Gang, replica: ReplicaRecord) -> Variables:
     """Return MX_CONFIG and, with a scheduler, the variables of the parameter server library."""
-    env = {"MX_CONFIG": mx_config(peers, replica)}
-    if peers.has(_SCHEDULER):
+    env = {"MX_CONFIG": mx_config(gang, replica)}
+    if gang.has(_SCHEDULER):
         env |= {
             "DMLC_ROLE": replica.role,
-            "DMLC_PS_ROOT_URI": peers.host(_SCHEDULER, 0),
-            "DMLC_PS_ROOT_PORT": peers.port(_SCHEDULER, 0),
-            "DMLC_NUM_SERVER": str(len(peers.indices(_SERVER))),
-            "DMLC_NUM_WORKER": str(len(peers.indices(_WORKER))),
+            "DMLC_PS_ROOT_URI": gang.host(_SCHEDULER, 0),
+            "DMLC_PS_ROOT_PORT": gang.port(_SCHEDULER, 0),
+            "DMLC_NUM_SERVER": str(len(gang.indices(_SERVER))),
+            "DMLC_NUM_WORKER": str(len(gang.indices(_WORKER))),
         }
         if replica.role == _WORKER:
             env["DMLC_WORKER_ID"] = str(replica.index)
-    interface = peers.site.interface
-    return Told(
-        env=env, unless_set={"PYTHONUNBUFFERED": "1"} | ({"DMLC_INTERFACE": interface} if interface else {})
+    interface = gang.context.interface
+    return Variables(
+        env=env, defaults={"PYTHONUNBUFFERED": "1"} | ({"DMLC_INTERFACE": interface} if interface else {})
     )
 
 
-def mx_config(peers: Peers, replica: ReplicaRecord) -> str:
+def mx_config(gang: Gang, replica: ReplicaRecord) -> str:
     """Return ``{"cluster": {role: [{"url", "port"}]}, "labels": {role: tuner's key}, "task": {"type", "index"}}`` as JSON."""
-    roles = [role for role in peers.job.roles if role.max > 0]
+    roles = [role for role in gang.job.roles if role.max > 0]
     config = {
         "cluster": {
             role.name: [
-                {"url": peers.host(role.name, index), "port": int(peers.port(role.name, index))}
+                {"url": gang.host(role.name, index), "port": int(gang.port(role.name, index))}
                 for index in range(role.max)
             ]
             for role in roles

@@ -6,21 +6,21 @@ from typing import Any
 
 import msgspec
 
-from muster_core.frameworks.peers import Peers, Told
+from muster_core.frameworks.gang import Gang, Variables
 from muster_core.models import ReplicaRecord
 
 
-def tell(peers: Peers, replica: ReplicaRecord) -> Told:
+def variables(gang: Gang, replica: ReplicaRecord) -> Variables:
     """Return cluster, task, experiment and parameters as JSON; ``POLYAXON_DECLARATIONS`` is the older name of the parameters."""
-    job = peers.job
-    cluster = {role.name: peers.listed(role.name) for role in job.roles if role.max > 0}
+    job = gang.job
+    cluster = {role.name: gang.listed(role.name) for role in job.roles if role.max > 0}
     experiment = {
         "project_name": job.namespace,
         "experiment_name": job.name,
-        "experiment_uuid": peers.record.job_id,
+        "experiment_uuid": gang.record.job_id,
     }
     parameters = _json(job.options.parameters)
-    return Told(
+    return Variables(
         env={
             "POLYAXON_CLUSTER": _json(cluster),
             "POLYAXON_TASK_INFO": _json({"type": replica.role, "index": replica.index}),

@@ -2,53 +2,53 @@
 
 from __future__ import annotations
 
-from muster_core.frameworks.peers import Peers, Told, gpus_of, is_elastic
+from muster_core.frameworks.gang import Gang, Variables, gpus_of, is_elastic
 from muster_core.models import Rendezvous, ReplicaRecord
 
 _C10D = "c10d"
 
 
-def tell(peers: Peers, replica: ReplicaRecord) -> Told:
+def variables(gang: Gang, replica: ReplicaRecord) -> Variables:
     """Return the master's address; then fixed ranks, or the rendezvous of an elastic job."""
-    leader = peers.first("master", "worker")
-    address, port = peers.host(leader, 0), peers.port(leader, 0)
+    leader = gang.first("master", "worker")
+    address, port = gang.host(leader, 0), gang.port(leader, 0)
     env = {
         "MASTER_ADDR": address,
         "MASTER_PORT": port,
         "PET_MASTER_ADDR": address,
         "PET_MASTER_PORT": port,
-        "PET_NPROC_PER_NODE": _processes(peers, replica),
+        "PET_NPROC_PER_NODE": _processes(gang, replica),
     }
-    env |= _elastic(peers, replica) if is_elastic(peers.job) else _static(peers, replica, leader)
-    interface = peers.site.interface
+    env |= _elastic(gang, replica) if is_elastic(gang.job) else _static(gang, replica, leader)
+    interface = gang.context.interface
     names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME") if interface else ()
-    return Told(env=env, unless_set={"PYTHONUNBUFFERED": "1", **dict.fromkeys(names, interface)})
+    return Variables(env=env, defaults={"PYTHONUNBUFFERED": "1", **dict.fromkeys(names, interface)})
 
 
-def _processes(peers: Peers, replica: ReplicaRecord) -> str:
-    return peers.job.options.processes or str(max(gpus_of(peers.job, *replica.key), 1))
+def _processes(gang: Gang, replica: ReplicaRecord) -> str:
+    return gang.job.options.processes or str(max(gpus_of(gang.job, *replica.key), 1))
 
 
-def _static(peers: Peers, replica: ReplicaRecord, leader: str) -> dict[str, str]:
-    said = peers.job.options.processes
-    each = int(said) if said.isdecimal() else 1
-    rank = str(peers.rank(replica, leader))
+def _static(gang: Gang, replica: ReplicaRecord, leader: str) -> dict[str, str]:
+    processes = gang.job.options.processes
+    each = int(processes) if processes.isdecimal() else 1
+    rank = str(gang.rank(replica, leader))
     return {
-        "WORLD_SIZE": str(peers.size() * each),
+        "WORLD_SIZE": str(gang.size() * each),
         "RANK": rank,
         "PET_NODE_RANK": rank,
-        "PET_NNODES": str(peers.size()),
+        "PET_NNODES": str(gang.size()),
     }
 
 
-def _elastic(peers: Peers, replica: ReplicaRecord) -> dict[str, str]:
-    rendezvous = peers.job.options.rendezvous or Rendezvous()
-    host = peers.first("worker")
+def _elastic(gang: Gang, replica: ReplicaRecord) -> dict[str, str]:
+    rendezvous = gang.job.options.rendezvous or Rendezvous()
+    host = gang.first("worker")
     env = {
-        "PET_NNODES": peers.bounds(),
+        "PET_NNODES": gang.bounds(),
         "PET_RDZV_BACKEND": rendezvous.backend,
-        "PET_RDZV_ENDPOINT": _endpoint(rendezvous) or peers.address(host, 0),
-        "PET_RDZV_ID": rendezvous.job_id or f"{peers.record.job_id}-{replica.attempt}",
+        "PET_RDZV_ENDPOINT": _endpoint(rendezvous) or gang.address(host, 0),
+        "PET_RDZV_ID": rendezvous.job_id or f"{gang.record.job_id}-{replica.attempt}",
     }
     conf = dict(rendezvous.conf)
     if rendezvous.backend == _C10D and not rendezvous.host:

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from muster_core.frameworks.peers import Peers, Told
+from muster_core.frameworks.gang import Gang, Variables
 from muster_core.models import ReplicaRecord
 
 _WORKER = "worker"
 
 
-def tell(peers: Peers, replica: ReplicaRecord) -> Told:
+def variables(gang: Gang, replica: ReplicaRecord) -> Variables:
     """Return the master, the ranks, and the workers' addresses.
 
     WORKER_ADDRS lists hosts if all workers have the port WORKER_PORT; if each has its own port, it lists ``host:port``
     and WORKER_PORT is the worker's own.
     """
-    leader = peers.first("master", _WORKER)
+    leader = gang.first("master", _WORKER)
     env = {
-        "MASTER_ADDR": peers.host(leader, 0),
-        "MASTER_PORT": peers.port(leader, 0),
-        "WORLD_SIZE": str(peers.size()),
-        "RANK": str(peers.rank(replica, leader)),
+        "MASTER_ADDR": gang.host(leader, 0),
+        "MASTER_PORT": gang.port(leader, 0),
+        "WORLD_SIZE": str(gang.size()),
+        "RANK": str(gang.rank(replica, leader)),
     }
-    if indices := peers.indices(_WORKER):
-        addresses = [peers.address(_WORKER, index) for index in indices]
+    if indices := gang.indices(_WORKER):
+        addresses = [gang.address(_WORKER, index) for index in indices]
         ports = {address.rpartition(":")[2] for address in addresses}
         hosts = [address.rpartition(":")[0] for address in addresses]
         env["WORKER_ADDRS"] = ",".join(hosts if len(ports) == 1 else addresses)
         me = replica.index if replica.role == _WORKER else indices[0]
-        env["WORKER_PORT"] = peers.port(_WORKER, me)
-    return Told(env=env, unless_set={"PYTHONUNBUFFERED": "1"})
+        env["WORKER_PORT"] = gang.port(_WORKER, me)
+    return Variables(env=env, defaults={"PYTHONUNBUFFERED": "1"})

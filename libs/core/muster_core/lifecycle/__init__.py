@@ -1,35 +1,74 @@
-"""The life cycle of a job: the reducer, the decisions of the status-tracker, and the reconciliation of the pod-launcher."""
+"""The life cycle of a job.
 
-from muster_core.lifecycle.decide import Finish, Forget, LifeInstruction, Restart, decide, next_deadline
-from muster_core.lifecycle.invariants import check_record
-from muster_core.lifecycle.misses import avoided_at, was_taken
+``reducer`` applies events to a job record, with ``transitions``, ``replicas``, ``commands``, ``progress`` and ``history``.
+``decide`` tells the status-tracker when a job ends or restarts, by ``success``, ``backoff`` and ``deadlines``.
+``reconcile`` compares a record with the replicas that a runtime observes. ``job_kinds`` has the rules of builds and services.
+"""
+
+from muster_core.lifecycle.backoff import AVOIDED_FOR_US, avoided_at, was_disrupted
+from muster_core.lifecycle.deadlines import (
+    START_TIMEOUT,
+    Retention,
+    late_additions,
+    start_due,
+    start_timeout_of,
+    unstarted,
+)
+from muster_core.lifecycle.decide import (
+    DeleteRecord,
+    Finish,
+    LifecycleInstruction,
+    Restart,
+    decide,
+    next_deadline,
+)
+from muster_core.lifecycle.job_kinds import (
+    BUILD_FAILED,
+    WAITING_FOR_BUILD,
+    address_of,
+    awaits_build,
+    is_build,
+)
+from muster_core.lifecycle.progress import MILLI, SpeedUp, speed_up_of
 from muster_core.lifecycle.reconcile import Report, Start, Step, Stop, next_work, reconcile
-from muster_core.lifecycle.reducer import Folded, apply_event, begins_record
-from muster_core.lifecycle.retention import Retention
-from muster_core.lifecycle.starting import late_joiners, start_due, start_timeout_of, unstarted
+from muster_core.lifecycle.reducer import Transition, apply_event, begins_record
+from muster_core.lifecycle.success import restart_scope_of
+from muster_core.lifecycle.transitions import ACTIVE_PHASES, WAITING_PHASES
 
 __all__ = [
+    "ACTIVE_PHASES",
+    "AVOIDED_FOR_US",
+    "BUILD_FAILED",
+    "MILLI",
+    "START_TIMEOUT",
+    "WAITING_FOR_BUILD",
+    "WAITING_PHASES",
+    "DeleteRecord",
     "Finish",
-    "Folded",
-    "Forget",
-    "LifeInstruction",
+    "LifecycleInstruction",
     "Report",
     "Restart",
     "Retention",
+    "SpeedUp",
     "Start",
     "Step",
     "Stop",
+    "Transition",
+    "address_of",
     "apply_event",
     "avoided_at",
+    "awaits_build",
     "begins_record",
-    "check_record",
     "decide",
-    "late_joiners",
+    "is_build",
+    "late_additions",
     "next_deadline",
     "next_work",
     "reconcile",
+    "restart_scope_of",
+    "speed_up_of",
     "start_due",
     "start_timeout_of",
     "unstarted",
-    "was_taken",
+    "was_disrupted",
 ]

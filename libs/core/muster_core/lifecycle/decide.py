@@ -10,14 +10,12 @@ from collections.abc import Sequence
 import msgspec
 
 from muster_core.events import JobFinished, JobRestarting, Outcome, ReplicaRef
-from muster_core.lifecycle.backoff import delay_ms, failures_at
-from muster_core.lifecycle.builds import BUILD_FAILED, lost_its_build
-from muster_core.lifecycle.deadlines import deadlines_of
-from muster_core.lifecycle.misses import was_taken
-from muster_core.lifecycle.moves import ACTIVE_PHASES
-from muster_core.lifecycle.restarting import RESTART_REQUESTED
-from muster_core.lifecycle.retention import Retention, ttl_end
+from muster_core.lifecycle.backoff import delay_ms, failures_at, was_disrupted
+from muster_core.lifecycle.commands import RESTART_REQUESTED
+from muster_core.lifecycle.deadlines import Retention, deadlines_of, expiry
+from muster_core.lifecycle.job_kinds import BUILD_FAILED, lost_its_build
 from muster_core.lifecycle.success import restart_scope_of, succeeded, success_of
+from muster_core.lifecycle.transitions import ACTIVE_PHASES
 from muster_core.models import (
     Job,
     JobKind,
@@ -30,7 +28,7 @@ from muster_core.models import (
 )
 
 _RETRYABLE_FROM = 128
-_SHELL_WORDS = {
+_SHELL_EXIT_CODES = {
     126: "the command could not be run, see its log",
     127: "the command was not found, see its log",
 }
@@ -49,23 +47,23 @@ class Restart(msgspec.Struct, frozen=True):
     event: JobRestarting
 
 
-class Forget(msgspec.Struct, frozen=True):
+class DeleteRecord(msgspec.Struct, frozen=True):
     """The record may be removed: no replica runs, and a user or the time to live allows it."""
 
     job_id: str
 
 
-LifeInstruction = Finish | Restart | Forget
+LifecycleInstruction = Finish | Restart | DeleteRecord
 
 
-def decide(record: JobRecord, now: int, retention: Retention | None = None) -> list[LifeInstruction]:
+def decide(record: JobRecord, now: int, retention: Retention | None = None) -> list[LifecycleInstruction]:
     """Return what to do about the job at ``now`` (µs); at most one instruction, the rest follows from its event.
 
     Without ``retention`` an ended job without its own time to live is kept for ever.
     """
     if record.terminal:
-        due = record.delete_requested or _passed(ttl_end(record, retention), now)
-        return [Forget(record.job_id)] if due and record.settled else []
+        due = record.delete_requested or _passed(expiry(record, retention), now)
+        return [DeleteRecord(record.job_id)] if due and record.settled else []
     if record.cancel_requested:
         return [_finish(record, Outcome.CANCELLED, "Cancelled", record.cancelled or "requested by its user")]
     job = record.job
@@ -87,7 +85,7 @@ def decide(record: JobRecord, now: int, retention: Retention | None = None) -> l
 def next_deadline(record: JobRecord, retention: Retention | None = None) -> int | None:
     """Return the next time (µs) at which ``decide`` may answer differently without a new event."""
     if record.terminal:
-        return ttl_end(record, retention) if record.settled else None
+        return expiry(record, retention) if record.settled else None
     return min((one.due for one in deadlines_of(record)), default=None)
 
 
@@ -101,20 +99,20 @@ def _stays_up(job: Job) -> bool:
     )
 
 
-def _after_ends(record: JobRecord, job: Job) -> list[LifeInstruction]:
+def _after_ends(record: JobRecord, job: Job) -> list[LifecycleInstruction]:
     ended = [m for m in record.members() if _is_missed(m, job)]
     if not ended:
         return []
     # Report the first failure: the others often fail because of it.
     ended.sort(key=lambda m: (not _has_failed(m), m.ended_at, m.role, m.index))
     failed = [m for m in ended if _has_failed(m)]
-    words, at = _words(ended[0]), ended[0].ended_at
+    text, at = _end_message(ended[0]), ended[0].ended_at
     fatal = next((m for m in failed if not _retryable(m, job)), None)
     if fatal is not None:
-        return [_finish(record, Outcome.FAILED, "ReplicaFailed", _words(fatal))]
+        return [_finish(record, Outcome.FAILED, "ReplicaFailed", _end_message(fatal))]
     failures = failures_at(record, at)
     if failed and failures >= job.run.backoff_limit:
-        message = f"{words}; the back-off limit of {failures} is used up"
+        message = f"{text}; the back-off limit of {failures} is used up"
         return [_finish(record, Outcome.FAILED, "BackoffLimitExceeded", message)]
     scope = restart_scope_of(job) if failed else RestartScope.REPLICA
     return [Restart(_restart(record, job, ended, scope))]
@@ -147,17 +145,17 @@ def _why_again(
         return Reason(code=RESTART_REQUESTED, message=message)
     failed = 1 if is_gang else sum(1 for m in ended if _has_failed(m))
     several = f"{len(ended)} {'failed ' if failed == len(ended) else ''}replicas"
-    whom = "gang is" if is_gang else "replica is" if len(ended) == 1 else f"{several} are"
+    subject = "gang is" if is_gang else "replica is" if len(ended) == 1 else f"{several} are"
     return Reason(
         code="ReplicaFailed" if failed else "ReplicaEnded",
-        message=f"{_words(first)}; the {whom} restarted in {delay / 1000:g} s",
+        message=f"{_end_message(first)}; the {subject} restarted in {delay / 1000:g} s",
         numbers={"failures": failures_at(record, first.ended_at) + failed, "limit": job.run.backoff_limit},
     )
 
 
 def _is_missed(replica: ReplicaRecord, job: Job) -> bool:
     """Return whether an end needs a decision here; disruptions are placed again by the scheduler."""
-    if was_taken(replica):
+    if was_disrupted(replica):
         return False
     if replica.state is ReplicaState.LOST or (replica.restarting and replica.ended):
         return True
@@ -182,12 +180,12 @@ def _retryable(replica: ReplicaRecord, job: Job) -> bool:
     return policy is not RestartPolicy.NEVER
 
 
-def _words(replica: ReplicaRecord) -> str:
+def _end_message(replica: ReplicaRecord) -> str:
     name = f"{replica.role}-{replica.index}"
     if replica.state is ReplicaState.LOST:
         return f"{name} on {replica.node} was lost: {replica.reason or 'its end was not observed'}"
     how = f"was ended by signal {replica.signal}" if replica.signal else f"exited with {replica.exit_code}"
-    why = replica.reason or ("" if replica.signal else _SHELL_WORDS.get(replica.exit_code or 0, ""))
+    why = replica.reason or ("" if replica.signal else _SHELL_EXIT_CODES.get(replica.exit_code or 0, ""))
     return f"{name} on {replica.node} {how}" + (f": {why}" if why else "")
 
 

@@ -21,7 +21,7 @@ def with_history(record: JobRecord, stored: events.StoredEvent) -> JobRecord:
     """
     if isinstance(stored.event, events.ProgressReported):
         return record
-    code, message = _words(stored.event)
+    code, message = _end_message(stored.event)
     entry = HistoryEntry(
         at=stored.at, event=type(stored.event).__name__, source=stored.source, reason=code, message=message
     )
@@ -31,7 +31,7 @@ def with_history(record: JobRecord, stored: events.StoredEvent) -> JobRecord:
     return msgspec.structs.replace(record, history=history)
 
 
-def _words(event: events.JobEvent) -> tuple[str, str]:
+def _end_message(event: events.JobEvent) -> tuple[str, str]:
     match event:
         case events.JobSubmitted():
             return "Submitted", f"by {event.submitter}" if event.submitter else ""
@@ -83,10 +83,10 @@ def _changes(event: events.ReplicasChanged) -> str:
 
 
 def _change(change: events.ReplicaChange) -> str:
-    words = f"{change.role}-{change.index} {change.state}"
+    text = f"{change.role}-{change.index} {change.state}"
     if change.state is ReplicaState.EXITED:
-        words += f" by signal {change.signal}" if change.signal else f" with {change.exit_code}"
-    return f"{words} ({change.reason})" if change.reason else words
+        text += f" by signal {change.signal}" if change.signal else f" with {change.exit_code}"
+    return f"{text} ({change.reason})" if change.reason else text
 
 
 def _listed(parts: list[str], separator: str = ", ") -> str:

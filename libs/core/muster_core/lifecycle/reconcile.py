@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import msgspec
 
 from muster_core.events import ReplicaChange
-from muster_core.lifecycle.members import is_news
-from muster_core.lifecycle.retention import outstays, stays_until
+from muster_core.lifecycle.deadlines import replicas_kept_until, replicas_outlived
+from muster_core.lifecycle.replicas import is_newer
 from muster_core.models import ENDED_STATES, JobRecord, ReplicaRecord, ReplicaState
 
 
@@ -45,7 +45,7 @@ def reconcile(record: JobRecord | None, seen: Sequence[ReplicaChange], now: int)
     by_run = {_key(change): change for change in seen}
     steps: list[Step] = []
     over = bool(record and record.terminal)
-    outstayed = bool(record and outstays(record, now))
+    outstayed = bool(record and replicas_outlived(record, now))
     for replica in record.replicas if record else ():
         unwanted = replica.leaving or replica.restarting or outstayed
         steps += _of_replica(replica, by_run.pop(_key(replica), None), now, over=over, unwanted=unwanted)
@@ -59,7 +59,7 @@ def next_work(record: JobRecord, now: int) -> int | None:
     A delayed restart is due then, or replicas that outlived their job have stayed long enough.
     """
     if record.terminal:
-        end = stays_until(record)
+        end = replicas_kept_until(record)
         return end if end is not None and end > now else None
     waits = (
         r.not_before
@@ -87,7 +87,7 @@ def _of_replica(
         if replica.leaving or over:
             return [_report(replica, ReplicaState.REMOVED, now, "")]
         return [Start(replica)] if replica.not_before <= now else []
-    steps: list[Step] = [Report(seen)] if is_news(seen, replica) else []
+    steps: list[Step] = [Report(seen)] if is_newer(seen, replica) else []
     if seen.state not in ENDED_STATES and (unwanted or replica.ended):
         steps.append(_stop(seen))
     return steps

@@ -12,23 +12,29 @@ from typing import assert_never
 import msgspec
 
 from muster_core import events
-from muster_core.lifecycle.asking import after_resize, with_size_asked, without_membership
-from muster_core.lifecycle.backoff import failures_at, restarts_at
-from muster_core.lifecycle.builds import NOT_LOOKED_AT, awaits_build
-from muster_core.lifecycle.history import with_history
-from muster_core.lifecycle.members import (
-    change_replicas,
-    place_members,
-    resize_members,
-    restart_members,
-    send_away,
-    send_idle_away,
+from muster_core.lifecycle.backoff import failures_at, restarts_at, retry_at, with_failed_nodes
+from muster_core.lifecycle.commands import (
+    RESTART_REQUESTED,
+    after_resize,
+    apply_restart,
+    apply_scale,
+    apply_suspension,
+    suspend,
+    wants_suspension,
+    without_membership,
 )
-from muster_core.lifecycle.misses import comes_back_at, with_miss
-from muster_core.lifecycle.moves import LEGAL_PHASES
+from muster_core.lifecycle.history import with_history
+from muster_core.lifecycle.job_kinds import NOT_LOOKED_AT, awaits_build
 from muster_core.lifecycle.progress import with_progress
-from muster_core.lifecycle.restarting import RESTART_REQUESTED, restart_commanded
-from muster_core.lifecycle.suspension import suspend, suspension_commanded, wants_suspension
+from muster_core.lifecycle.replicas import (
+    change_replicas,
+    place_replicas,
+    resize_replicas,
+    restart_replicas,
+    terminate_all,
+    terminate_idle,
+)
+from muster_core.lifecycle.transitions import VALID_PHASES
 from muster_core.models import (
     CleanPodPolicy,
     JobRecord,
@@ -52,28 +58,28 @@ _MENDED_BY_STARTING = frozenset({"ReplicaFailed", "ReplicaEnded", "NodeLost", "D
 _BEFORE_RUNNING = frozenset({ReplicaState.PLACED, ReplicaState.LAUNCHED})
 
 
-class Folded(msgspec.Struct, frozen=True):
-    """The record after an event; ``illegal`` is why the event was an invalid transition, or empty."""
+class Transition(msgspec.Struct, frozen=True):
+    """The record after an event; ``invalid`` is why the event was an invalid transition, or empty."""
 
     record: JobRecord | None
-    illegal: str | None = None
+    invalid: str | None = None
 
 
-def apply_event(record: JobRecord | None, stored: events.StoredEvent) -> Folded:
+def apply_event(record: JobRecord | None, stored: events.StoredEvent) -> Transition:
     """Apply one event to a job's record (``None``: the job is not known yet)."""
     if record is None:
         if isinstance(stored.event, events.JobSubmitted):
-            return Folded(_submitted(stored, stored.event))
+            return Transition(_submitted(stored, stored.event))
         if isinstance(stored.event, events.JobValidated) and stored.event.part:
-            return Folded(_later_part(stored, stored.event))
-        return Folded(None, f"{_name(stored.event)} of a job that was never submitted")
+            return Transition(_later_part(stored, stored.event))
+        return Transition(None, f"{_name(stored.event)} of a job that was never submitted")
     if stored.sequence <= record.applied_sequence:
-        return Folded(record)
-    moved, illegal = _moved(record, stored)
+        return Transition(record)
+    moved, invalid = _moved(record, stored)
     moved = msgspec.structs.replace(without_membership(moved), applied_sequence=stored.sequence)
-    if illegal is None:
+    if invalid is None:
         moved = with_history(moved, stored)
-    return Folded(moved, illegal)
+    return Transition(moved, invalid)
 
 
 def _name(event: events.JobEvent) -> str:
@@ -115,7 +121,7 @@ def begins_record(event: events.JobEvent) -> bool:
 
 def _moved(record: JobRecord, stored: events.StoredEvent) -> tuple[JobRecord, str | None]:
     event = stored.event
-    if record.phase not in LEGAL_PHASES[type(event)]:
+    if record.phase not in VALID_PHASES[type(event)]:
         return record, f"{_name(event)} in phase {record.phase}"
     match event:
         case events.JobSubmitted():
@@ -202,7 +208,7 @@ def _placed(record: JobRecord, event: events.JobPlaced, at: int) -> tuple[JobRec
         phase=Phase.PLACED,
         attempt=event.attempt,
         generation=event.generation,
-        replicas=place_members(record, event, at),
+        replicas=place_replicas(record, event, at),
         reason=reason,
         placed_at=at,
         resized_by="",
@@ -216,8 +222,8 @@ def _resized(record: JobRecord, event: events.JobResized, at: int) -> tuple[JobR
             f"JobResized to generation {event.generation} of attempt {event.attempt} "
             f"at generation {record.generation} of attempt {record.attempt}"
         )
-    missed = with_miss(record, event.avoid, at) if event.avoid else record
-    replicas = resize_members(record, event, at, comes_back_at(missed) if event.avoid else 0)
+    missed = with_failed_nodes(record, event.avoid, at) if event.avoid else record
+    replicas = resize_replicas(record, event, at, retry_at(missed) if event.avoid else 0)
     if replicas is None:
         return record, "JobResized adds a replica that still exists"
     resized = msgspec.structs.replace(
@@ -235,15 +241,15 @@ def _resized(record: JobRecord, event: events.JobResized, at: int) -> tuple[JobR
 def _evicted(record: JobRecord, event: events.JobEvicted, at: int) -> tuple[JobRecord, str | None]:
     if event.attempt != record.attempt:
         return record, f"JobEvicted for attempt {event.attempt} at attempt {record.attempt}"
-    missed = with_miss(record, event.avoid, at) if event.avoid else record
+    missed = with_failed_nodes(record, event.avoid, at) if event.avoid else record
     return msgspec.structs.replace(
         missed,
         phase=Phase.EVICTED,
-        replicas=send_away(record),
+        replicas=terminate_all(record),
         evictions=record.evictions + 1,
         reason=event.reason,
         waiting_since=at,
-        not_before=comes_back_at(missed) if event.avoid else 0,
+        not_before=retry_at(missed) if event.avoid else 0,
     ), None
 
 
@@ -270,7 +276,7 @@ def _replicas_changed(record: JobRecord, event: events.ReplicasChanged, at: int)
             phase=Phase.RUNNING,
             running_at=at,
             reason=Reason(
-                code="Running", message=_started_words(len(members)), numbers={"replicas": len(members)}
+                code="Running", message=_started_message(len(members)), numbers={"replicas": len(members)}
             ),
         )
     return record
@@ -292,11 +298,11 @@ def _is_bad_end(replica: ReplicaRecord) -> bool:
 
 def _runs_again(record: JobRecord) -> Reason:
     number = len(record.members())
-    words = "its replica runs again" if number == 1 else f"all {number} replicas run again"
-    return Reason(code="Running", message=words, numbers={"replicas": number})
+    text = "its replica runs again" if number == 1 else f"all {number} replicas run again"
+    return Reason(code="Running", message=text, numbers={"replicas": number})
 
 
-def _started_words(members: int) -> str:
+def _started_message(members: int) -> str:
     # That they have started stays true while they end one after another.
     return "its replica has started" if members == 1 else f"all {members} replicas have started"
 
@@ -306,7 +312,7 @@ def _restarting(record: JobRecord, event: events.JobRestarting, at: int) -> tupl
         return record, f"JobRestarting for attempt {event.attempt} at attempt {record.attempt}"
     not_before = at + event.delay_ms * _US_PER_MS
     is_gang = event.scope is RestartScope.GANG
-    replicas = send_away(record) if is_gang else restart_members(record, event, not_before)
+    replicas = terminate_all(record) if is_gang else restart_replicas(record, event, not_before)
     if replicas is None:
         return record, "JobRestarting of a replica that has not ended"
     failed = 1 if is_gang else len(event.replicas)
@@ -328,7 +334,7 @@ def _restarting(record: JobRecord, event: events.JobRestarting, at: int) -> tupl
 def _finished(record: JobRecord, event: events.JobFinished, at: int) -> JobRecord:
     keeps = record.job is not None and record.job.run.clean_pod_policy is CleanPodPolicy.NONE
     by_itself = event.outcome in (events.Outcome.SUCCEEDED, events.Outcome.FAILED)
-    replicas = send_idle_away(record) if keeps and by_itself else send_away(record)
+    replicas = terminate_idle(record) if keeps and by_itself else terminate_all(record)
     return msgspec.structs.replace(
         record, phase=_FINAL_PHASE[event.outcome], reason=event.reason, replicas=replicas, finished_at=at
     )
@@ -337,28 +343,28 @@ def _finished(record: JobRecord, event: events.JobFinished, at: int) -> JobRecor
 def _commanded(record: JobRecord, event: events.CommandRequested, at: int) -> JobRecord:
     match event.command:
         case events.Command.CANCEL:
-            words = record.cancelled or _who_asked(event)
-            return msgspec.structs.replace(record, cancel_requested=True, cancelled=words)
+            text = record.cancelled or _requester_message(event)
+            return msgspec.structs.replace(record, cancel_requested=True, cancelled=text)
         case events.Command.DELETE:
-            replicas = send_away(record) if record.terminal else record.replicas
+            replicas = terminate_all(record) if record.terminal else record.replicas
             return msgspec.structs.replace(
                 record,
                 cancel_requested=True,
                 delete_requested=True,
-                cancelled=record.cancelled or _who_asked(event),
+                cancelled=record.cancelled or _requester_message(event),
                 replicas=replicas,
             )
         case events.Command.SUSPEND | events.Command.RESUME:
-            return suspension_commanded(record, event, at)
+            return apply_suspension(record, event, at)
         case events.Command.RESTART:
-            return restart_commanded(record, event, at)
+            return apply_restart(record, event, at)
         case events.Command.SCALE:
-            return with_size_asked(record, event)
+            return apply_scale(record, event)
         case _:
             assert_never(event.command)
 
 
-def _who_asked(event: events.CommandRequested) -> str:
+def _requester_message(event: events.CommandRequested) -> str:
     if not event.by:
         return event.message or "requested by its user"
     return f"requested by {event.by}" + (f": {event.message}" if event.message else "")

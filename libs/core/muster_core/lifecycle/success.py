@@ -1,4 +1,4 @@
-"""Success and restart rules, by framework.
+"""Success and restart rules of each framework.
 
 Source: the training operators' documented success rules.
 """

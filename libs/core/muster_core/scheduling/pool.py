@@ -126,11 +126,11 @@ class PoolState:
             return None
         applied = apply_event(before, stored)
         if applied.record is None:
-            return applied.illegal
-        if applied.illegal is None:
+            return applied.invalid
+        if applied.invalid is None:
             self._observe_decision(stored)
         self._put(applied.record)
-        return applied.illegal
+        return applied.invalid
 
     def put_record(self, record: JobRecord) -> None:
         """Replace the record of a job as a whole, however many events that takes."""

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from muster_core.events import Assignment
-from muster_core.lifecycle.builds import BUILD_FAILED, WAITING_FOR_BUILD
-from muster_core.lifecycle.starting import START_TIMEOUT
+from muster_core.lifecycle import BUILD_FAILED, START_TIMEOUT, WAITING_FOR_BUILD
 from muster_core.models import JobRecord, Phase, Reason, ReplicaRecord, ReplicaState, replica_name
 from muster_core.scheduling.placement import Placement, Snapshot
 from muster_core.scheduling.placement.words import amount_in_words, counted, demand_in_words

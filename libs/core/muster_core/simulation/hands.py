@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from muster_core.events import ReplicaChange
-from muster_core.frameworks.order import held_back
+from muster_core.frameworks import start_order_reason
 from muster_core.lifecycle import Report, Start, Stop, next_work, reconcile
 from muster_core.models import ENDED_STATES, JobRecord, ReplicaRecord, ReplicaState
 from muster_core.simulation.agenda import Agenda
@@ -42,7 +42,9 @@ class Hands:
         for step in reconcile(record, list(seen.values()) if seen else (), now):
             match step:
                 case Start(replica=replica):
-                    if _run(replica) not in self._starting.get(job_id, ()) and not held_back(record, replica):
+                    if _run(replica) not in self._starting.get(job_id, ()) and not start_order_reason(
+                        record, replica
+                    ):
                         starts.append(replica)
                 case Stop(attempt=attempt, role=role, index=index, restart=restart):
                     run = (attempt, role, index, restart)

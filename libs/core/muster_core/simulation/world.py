@@ -42,7 +42,7 @@ class World:
         self.pool = PoolState(pool=self.settings.pool)
         self.journal = Journal(kept=self.settings.journal)
         self.chronicle = Chronicle(lambda: self.now)
-        self.illegal: list[str] = []
+        self.invalid: list[str] = []
         self._clock = self.settings.epoch_us
         self._sequence = 0
         self._agenda = Agenda()
@@ -281,9 +281,9 @@ class World:
         stored = events.StoredEvent(
             job_id=job_id, event=event, sequence=self._sequence, at=self._clock, source=source
         )
-        illegal = self.pool.observe(stored)
-        if illegal is not None:
-            self.illegal.append(illegal)
+        invalid = self.pool.observe(stored)
+        if invalid is not None:
+            self.invalid.append(invalid)
         self.journal.said(stored)
         if self.settings.checks:
             self.pool.check_invariants()

@@ -113,7 +113,7 @@ def read_elastic(line: Line, given: ReadContext, places: FieldLocations) -> Job:
         "minWorkers": str(count if low is None else low),
         "maxWorkers": str(count if high is None else high),
     }
-    launcher, worker = _launched(line, places, "et", mounts=True, variables=bounds)
+    launcher, worker = _launched(line, places, "et", mounts=True, tell=bounds)
     note_role(line, places, "worker", replicas=flags.workers, min=flags.min_workers, max=flags.max_workers)
     restart = restart_policy(line)
     roles = (
@@ -198,11 +198,11 @@ def _launched(
     container: str,
     *,
     mounts: bool,
-    variables: Mapping[str, str] | None = None,
+    tell: Mapping[str, str] | None = None,
 ) -> tuple[Role, Role]:
     """Return a launcher with the command and without GPUs, and the workers."""
     flags = ElasticFlags
-    every = replace(every_replica(line, container), variables=variables or {})
+    every = replace(every_replica(line, container), tell=tell or {})
     selector = line.map(flags.launcher_selector) or every.selector
     launcher = replace(
         every,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from muster_core.frameworks.ports import FRAMEWORK_PORTS
+from muster_core.frameworks import FRAMEWORK_PORTS
 from muster_core.models import (
     CleanPodPolicy,
     Framework,

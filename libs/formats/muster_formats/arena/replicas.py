@@ -47,7 +47,7 @@ class Replica:
     port: Port | None = None
     selector: Mapping[str, str] = field(default_factory=dict[str, str])
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])
-    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+    tell: Mapping[str, str] = field(default_factory=dict[str, str])
     mounts: bool = True
     works: bool = True
 
@@ -121,7 +121,7 @@ def _container(line: Line, replica: Replica) -> Raw:
 def _variables(line: Line, replica: Replica) -> list[Json]:
     """Return the variables that Arena sets (numbers of workers and GPUs), then the job's."""
     counts = {"workers": str(worker_count(line)), "gpus": str(line.get(CommonFlags.gpus) or 0)}
-    told = {**counts, **replica.variables} if replica.works else {}
+    told = {**counts, **replica.tell} if replica.works else {}
     return [{"name": name, "value": value} for name, value in {**told, **line.map(CommonFlags.env)}.items()]
 
 

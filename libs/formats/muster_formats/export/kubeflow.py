@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from muster_core.frameworks.peers import gpus_of
+from muster_core.frameworks import gpus_of
 from muster_core.models import Framework, Job, Rendezvous, Role, SuccessPolicy
 from muster_formats.export.losses import LossReport, report_details, report_overrides
 from muster_formats.export.pods import requests_gpu_share, write_metadata, write_pod_template

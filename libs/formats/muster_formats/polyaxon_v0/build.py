@@ -23,21 +23,21 @@ class Image:
 
     base: str = ""
     steps: tuple[str, ...] = ()
-    variables: dict[str, str]
+    tell: dict[str, str]
     env: Env
 
     def build(self, name: str) -> Build:
         """Return what the build job of job ``name`` makes."""
-        made_of = msgspec.json.encode((self.base, self.steps, sorted(self.variables.items())))
+        made_of = msgspec.json.encode((self.base, self.steps, sorted(self.tell.items())))
         tag = hashlib.sha256(made_of).hexdigest()[:12]
         image = f"{name}:{tag}" if self.steps else self.base
-        return Build(base=self.base, image=image, steps=self.steps, env=self.variables)
+        return Build(base=self.base, image=image, steps=self.steps, env=self.tell)
 
 
 def read_image(section: Section | None) -> Image:
     """Read the fields of a build from any table that has them."""
     if section is None:
-        return Image(variables={}, env=Env())
+        return Image(tell={}, env=Env())
     if section.get(BuildFieldKeys.image) is None and not section.given(BuildFieldKeys.dockerfile):
         section.cursor.missing("image", "image is missing", "add image: python:3.11")
     language = section.get(BuildFieldKeys.lang_env)
@@ -45,6 +45,6 @@ def read_image(section: Section | None) -> Image:
     return Image(
         base=section.get(BuildFieldKeys.image) or "",
         steps=tuple(section.get(BuildFieldKeys.build_steps) or ()),
-        variables={**spoken, **(section.get(BuildFieldKeys.env_vars) or {})},
+        tell={**spoken, **(section.get(BuildFieldKeys.env_vars) or {})},
         env=read_env(section.get(BuildKeys.environment)),
     )

@@ -32,7 +32,7 @@ class Env:
     node_selector: dict[str, str] = field(default_factory=dict[str, str])
     node_affinity: dict[str, Json] | None = None
     tolerations: tuple[Toleration, ...] = ()
-    variables: dict[str, str] = field(default_factory=dict[str, str])
+    tell: dict[str, str] = field(default_factory=dict[str, str])
     service_account: str = ""
     image_pull_secrets: tuple[str, ...] = ()
     secrets: tuple[Reference, ...] = ()
@@ -84,7 +84,7 @@ def read_env(section: Section | None) -> Env:
         node_selector=section.get(EnvKeys.node_selector) or {},
         node_affinity=read_node_affinity(affinity.get(AffinityFields.node)) if affinity else None,
         tolerations=read_tolerations(section.get(EnvKeys.tolerations)),
-        variables=section.get(EnvKeys.env_vars) or {},
+        tell=section.get(EnvKeys.env_vars) or {},
         service_account=section.get(EnvKeys.service_account) or "",
         image_pull_secrets=tuple(section.get(EnvKeys.image_pull_secrets) or ()),
         secrets=section.get(EnvKeys.secret_refs) or (),

@@ -110,7 +110,7 @@ def build_role_of(build: Build, env: Env) -> Role:
 
 def image_template(op: Op, image: Image) -> Template:
     """Build a template with the job's image, given or built."""
-    return Template(image=image.build(op.name).image, env=image.variables)
+    return Template(image=image.build(op.name).image, env=image.tell)
 
 
 def run_policy(env: Env, others: Iterable[Env] = ()) -> RunPolicy:

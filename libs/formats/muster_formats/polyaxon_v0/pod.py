@@ -26,7 +26,7 @@ class _Parts:
     volumes: list[Json] = field(default_factory=list["Json"])
     mounts: list[Json] = field(default_factory=list["Json"])
     sources: list[Json] = field(default_factory=list["Json"])
-    variables: list[Json] = field(default_factory=list["Json"])
+    tell: list[Json] = field(default_factory=list["Json"])
 
     def add_object(self, sort: _Object, reference: Reference) -> None:
         """Add a secret or a config map: mounted, or as variables, with all keys or some."""
@@ -40,7 +40,7 @@ class _Parts:
         elif items:
             for item in items:
                 selector: JsonObject = {"name": name, "key": item}
-                self.variables.append({"name": item, "valueFrom": {f"{sort.volume}KeyRef": selector}})
+                self.tell.append({"name": item, "valueFrom": {f"{sort.volume}KeyRef": selector}})
         else:
             self.sources.append({f"{sort.volume}Ref": {"name": name}})
 
@@ -69,7 +69,7 @@ def pod_template(template: Template, env: Env, container: str) -> JsonObject:
     names its container.
     """
     parts = _Parts()
-    parts.variables.extend({"name": name, "value": value} for name, value in template.env.items())
+    parts.tell.extend({"name": name, "value": value} for name, value in template.env.items())
     for sort, references in ((_SECRET, env.secrets), (_CONFIG_MAP, env.config_maps)):
         for reference in references:
             parts.add_object(sort, reference)
@@ -81,7 +81,7 @@ def pod_template(template: Template, env: Env, container: str) -> JsonObject:
         "name": container,
         "image": template.image,
         "command": list(template.command),
-        "env": parts.variables,
+        "env": parts.tell,
         "envFrom": parts.sources,
         "ports": [{"name": port.name, "containerPort": port.number} for port in template.ports],
         "resources": _given(amounts),

@@ -64,7 +64,7 @@ def with_env(template: Template, env: Env, framework: Framework = Framework.PLAI
     requests, limits = env.resources or (template.requests, template.limits)
     full = msgspec.structs.replace(
         template,
-        env={**template.env, **env.variables},
+        env={**template.env, **env.tell},
         requests=requests,
         limits=limits,
         labels=env.labels,

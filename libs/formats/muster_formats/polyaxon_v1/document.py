@@ -106,7 +106,7 @@ class _Reader:
         section = document.run()
         if section is None:
             return ()
-        run = RunReader(retries=retries or 0, variables=values.variables, places=places).read(section)
+        run = RunReader(retries=retries or 0, tell=values.tell, places=places).read(section)
         job = self._job(run, name=name, policy=policy, values=values, places=places)
         if run.kind is JobKind.BATCH or retries is not None:
             job = msgspec.structs.replace(

@@ -31,11 +31,11 @@ _TRUTHS = {"true": True, "false": False}
 class Given:
     """The values of a document's names.
 
-    ``values`` are in the order of declaration, then of the parameters; ``variables`` also become environment variables.
+    ``values`` are in the order of declaration, then of the parameters; ``tell`` also become environment variables.
     """
 
     values: Mapping[str, Value] = field(default_factory=dict[str, Value])
-    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+    tell: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def plain(self) -> dict[str, Json]:
@@ -74,7 +74,7 @@ class ParamsReader:
         params = self._params()
         inputs = self._inputs()
         values: dict[str, Value] = {}
-        variables: dict[str, str] = {}
+        tell: dict[str, str] = {}
         for one in inputs.values():
             param = params.get(one.name)
             node = self._node(one, param, values)
@@ -83,7 +83,7 @@ class ParamsReader:
             values[one.name] = Value(node=node, argument=self._argument(one, node))
             variable = (param.variable if param else "") or self._variable(one.section, InputKeys.to_env.key)
             if variable:
-                variables[variable] = text_of(node)
+                tell[variable] = text_of(node)
         for name, param in params.items():
             if name in inputs:
                 continue
@@ -91,8 +91,8 @@ class ParamsReader:
             node = self._resolved(param.value, values)
             values[name] = Value(node=node, argument=f"--{name}={text_of(node)}")
             if param.variable:
-                variables[param.variable] = text_of(node)
-        return Given(values, variables)
+                tell[param.variable] = text_of(node)
+        return Given(values, tell)
 
     def _params(self) -> dict[str, _Param]:
         params: dict[str, _Param] = {}

@@ -94,10 +94,10 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class RunReader:
-    """Reads a run: ``retries`` is its back-off limit, and every main container gets ``variables``."""
+    """Reads a run: ``retries`` is its back-off limit, and every main container gets ``tell``."""
 
     retries: int
-    variables: Mapping[str, str]
+    tell: Mapping[str, str]
     places: FieldLocations
 
     def read(self, section: Section) -> Run:
@@ -182,7 +182,7 @@ class RunReader:
         )
 
     def _pods(self, framework: Framework = Framework.PLAIN) -> PodReader:
-        return PodReader(dataclasses.replace(main_container_of(framework, {}), variables=self.variables))
+        return PodReader(dataclasses.replace(main_container_of(framework, {}), tell=self.tell))
 
     def _roles(
         self,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from muster_core.frameworks import computes, held_back
-from muster_core.lifecycle.moves import ACTIVE_PHASES
-from muster_core.lifecycle.services import address_of
-from muster_core.lifecycle.speed_up import speed_up_of
+from muster_core.frameworks import computes, start_order_reason
+from muster_core.lifecycle import ACTIVE_PHASES, address_of, speed_up_of
 from muster_core.models import HistoryEntry, JobRecord, Phase, ReplicaRecord, ReplicaState, replica_name
 from muster_core.models import Progress as ProgressRecord
 from muster_rpc.convert.codec import Codecs, StructMapping, timestamp_to_proto
@@ -62,7 +60,11 @@ def record_to_proto(record: JobRecord, *, history: bool = True, queue: str = "")
 
 def _replica(job: str, record: JobRecord, replica: ReplicaRecord) -> job_pb2.Replica:
     message = _REPLICAS.to_proto(replica, name=replica_name(job, replica.role, replica.index))
-    if replica.state is ReplicaState.PLACED and not record.terminal and (waits := held_back(record, replica)):
+    if (
+        replica.state is ReplicaState.PLACED
+        and not record.terminal
+        and (waits := start_order_reason(record, replica))
+    ):
         message.reason = waits.message
     return message
 

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 
 import msgspec
 
-from muster_core.frameworks import Addresses, ConfigFile, RemoteShell, Site, service_addresses
+from muster_core.frameworks import Addresses, ConfigFile, RemoteShell, RuntimeContext, service_addresses
 from muster_core.models import Job, Node, ReplicaState
 from muster_runtimes.kubernetes.access import PodAccess
 from muster_runtimes.kubernetes.api_client import ApiClient
@@ -190,10 +190,10 @@ class KubernetesRuntime:
         """Write the files to the job's config map."""
         await self._starter.write_config(job_id, files)
 
-    def site(self, job_id: str, addresses: Addresses) -> Site:
+    def context(self, job_id: str, addresses: Addresses) -> RuntimeContext:
         """Return where the job's files are in each pod; replicas communicate over the pod network."""
         del job_id
-        return Site(
+        return RuntimeContext(
             addresses=addresses,
             members_path=MEMBERS_PATH,
             config_folder=FILES_DIRECTORY,

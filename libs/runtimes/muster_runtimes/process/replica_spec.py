@@ -80,7 +80,7 @@ def make_spec(
     if build is not None:
         env |= {"MUSTER_BUILD": str(build), "PATH": f"{build}/bin:{env['PATH']}"}
     argv = (*template.command, *template.args)
-    if launch.takes_commands and Path(argv[0]).name == _SSH_SERVER:
+    if launch.accepts_remote_commands and Path(argv[0]).name == _SSH_SERVER:
         # The command server replaces it, and a replica must not open this machine to the network.
         argv = _IDLE
     return ReplicaSpec(
@@ -91,7 +91,7 @@ def make_spec(
         cwd=str(build if build is not None and in_build else workdir / template.working_dir),
         grace_s=template.grace_s,
         log_bytes=log_bytes,
-        takes_commands=launch.takes_commands,
+        accepts_remote_commands=launch.accepts_remote_commands,
     )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from muster_core.frameworks import Addresses, ConfigFile, Site, local_addresses
+from muster_core.frameworks import Addresses, ConfigFile, RuntimeContext, local_addresses
 from muster_core.models import ENDED_STATES, Job, Node, ReplicaState
 from muster_runtimes.process.access import ProcessAccess
 from muster_runtimes.process.fork_server import ReplicaStarter
@@ -242,9 +242,9 @@ class ProcessRuntime:
         self._directory.job(job_id).mkdir(mode=0o700, exist_ok=True)
         await asyncio.to_thread(write_config, self._directory.config(job_id), files)
 
-    def site(self, job_id: str, addresses: Addresses) -> Site:
+    def context(self, job_id: str, addresses: Addresses) -> RuntimeContext:
         """Return where the job's files are; replicas communicate over the loopback interface only."""
-        return Site(
+        return RuntimeContext(
             addresses=addresses,
             members_path=str(self._directory.members(job_id)),
             config_folder=str(self._directory.config(job_id)),

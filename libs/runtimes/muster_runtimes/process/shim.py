@@ -53,7 +53,7 @@ class ShimSpec(TypedDict):
     cwd: str
     grace_s: float
     log_bytes: int
-    takes_commands: bool
+    accepts_remote_commands: bool
 
 
 class CommandServer(Protocol):

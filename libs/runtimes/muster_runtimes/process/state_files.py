@@ -52,7 +52,7 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str
     grace_s: float
     log_bytes: int
-    takes_commands: bool = False
+    accepts_remote_commands: bool = False
 
 
 class StopRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ class Caller:
 
     def __init__(self, harness: RuntimeHarness, runtime: ProcessRuntime) -> None:
         self._room = harness
-        self._directory = Path(runtime.site("job-1", {}).config_folder)
+        self._directory = Path(runtime.context("job-1", {}).config_folder)
         self._calls: list[Process] = []
 
     async def call(self, host: str, *words: str, attempt: str = "1") -> Process:
@@ -63,7 +63,7 @@ class Caller:
 async def caller(harness: RuntimeHarness) -> AsyncGenerator[Caller]:
     """Yield a caller on the root of the harness."""
     runtime = harness.runtime()
-    script = runtime.site("job-1", {}).remote_shell.script.encode()
+    script = runtime.context("job-1", {}).remote_shell.script.encode()
     await runtime.write_config("job-1", {"remote_shell.sh": ConfigFile(content=script, mode=0o755)})
     caller = Caller(harness, runtime)
     yield caller
@@ -75,7 +75,7 @@ def server(
 ) -> Launch:
     """Return a launch of a replica with a command server."""
     launch = harness.launch(replica, *(command or ("sleep", "infinity")), env=env)
-    return msgspec.structs.replace(launch, takes_commands=True)
+    return msgspec.structs.replace(launch, accepts_remote_commands=True)
 
 
 async def test_a_command_has_the_environment_and_working_directory_of_the_replica(
@@ -303,7 +303,7 @@ async def test_the_command_server_replaces_sshd(harness: RuntimeHarness, caller:
 
 async def test_writing_the_configuration_replaces_all_its_files(harness: RuntimeHarness):
     runtime = harness.runtime()
-    directory = Path(runtime.site("job-1", {}).config_folder)
+    directory = Path(runtime.context("job-1", {}).config_folder)
     await runtime.write_config(
         "job-1", {"hostfile": ConfigFile(content=b"a\n"), "old": ConfigFile(content=b"")}
     )

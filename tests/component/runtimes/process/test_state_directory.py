@@ -12,7 +12,7 @@ from muster_runtimes.process import StillRunningError, UnsafeNameError
 
 async def test_the_membership_file_is_replaced_atomically(harness: RuntimeHarness):
     runtime = harness.runtime()
-    path = runtime.site("job-1", {}).members_path
+    path = runtime.context("job-1", {}).members_path
     assert await runtime.write_members("job-1", b"old") == path
     reader = os.open(path, os.O_RDONLY)
     await runtime.write_members("job-1", b"new")

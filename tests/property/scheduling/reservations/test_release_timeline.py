@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from muster_core import events
-from muster_core.lifecycle.moves import ACTIVE_PHASES
+from muster_core.lifecycle import ACTIVE_PHASES
 from muster_core.models import (
     Job,
     JobKind,

@@ -27,6 +27,7 @@ from muster_core.models import (
 from muster_core.scheduling import Evict, Instruction, Place, Resize, Wait
 from muster_testing.pool import VirtualPool
 from muster_testing.queues import DRAINED, foreign, queues, rivals, small_node
+from muster_testing.record_invariants import check_record
 
 ACTIVE = (Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING)
 NODES = ("n1", "n2", "n3")
@@ -252,7 +253,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.pool.state.check_invariants()
         records = self.pool.records()
         for record in records:
-            lifecycle.check_record(record)
+            check_record(record)
         report = {one.spec.name: one for one in self.pool.state.queue_report()}
         assert sum(one.waiting for one in report.values() if not one.spec.parent) == sum(
             1 for record in records if self._waits(record)

@@ -9,7 +9,7 @@ import pytest
 
 from muster_core import events
 from muster_core.autoscaling import ElasticSettings
-from muster_core.frameworks import Site, environment, service_addresses
+from muster_core.frameworks import RuntimeContext, environment, service_addresses
 from muster_core.models import Framework, Phase, Reason, Resources
 from muster_core.scheduling import Resize
 
@@ -181,8 +181,10 @@ def _cluster(pool: ScaledPool) -> dict[str, list[str]]:
     record = pool.record("a")
     assert record.job is not None
     worker = next(one for one in record.members() if one.key == ("worker", 0))
-    site = Site(addresses=service_addresses(record.job), members_path="/members", config_folder="/config")
-    told = environment(record, record.job, worker, site=site, traceparent="")
+    context = RuntimeContext(
+        addresses=service_addresses(record.job), members_path="/members", config_folder="/config"
+    )
+    told = environment(record, record.job, worker, context=context, traceparent="")
     return json.loads(told["TF_CONFIG"])["cluster"]
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from muster_core.frameworks import Addresses, Site, environment, listed_replicas, local_addresses
+from muster_core.frameworks import Addresses, RuntimeContext, environment, local_addresses, possible_replicas
 from muster_core.models import Framework, Job, JobRecord, Phase, ReplicaRecord, ReplicaState, Role, Template
 
 
-class Scene:
+class GangBuilder:
     """A job (TensorFlow's unless said), its record and its replicas."""
 
     def job(self, *roles: tuple[str, int, int], **rest: object) -> Job:
@@ -41,16 +41,16 @@ class Scene:
 
     def addresses(self, job: Job) -> Addresses:
         """``role-index:2222`` for everyone who may ever run."""
-        return {(role, index): f"{role}-{index}:2222" for role, index in listed_replicas(job)}
+        return {(role, index): f"{role}-{index}:2222" for role, index in possible_replicas(job)}
 
     def ports(self, job: Job) -> Addresses:
         """``127.0.0.1:21000`` and up, as on one machine."""
-        keys = listed_replicas(job)
+        keys = possible_replicas(job)
         return local_addresses("127.0.0.1", {key: 21000 + number for number, key in enumerate(keys)})
 
-    def site(self, job: Job, addresses: Addresses | None = None, **rest: object) -> Site:
+    def context(self, job: Job, addresses: Addresses | None = None, **rest: object) -> RuntimeContext:
         """Where its replicas run."""
-        built = Site(
+        built = RuntimeContext(
             addresses=self.addresses(job) if addresses is None else addresses,
             members_path="/run/members.json",
             config_folder="/etc/mpi",
@@ -62,13 +62,15 @@ class Scene:
         members = (self.replica(role.name, index) for role in job.roles for index in range(role.replicas))
         return self.record(*members)
 
-    def told(self, job: Job, role: str, index: int, site: Site | None = None) -> dict[str, str]:
+    def variables(
+        self, job: Job, role: str, index: int, context: RuntimeContext | None = None
+    ) -> dict[str, str]:
         """What a replica of the whole gang is told besides what everyone is: no MUSTER_*, TRACEPARENT or OWN."""
         env = environment(
             self.gang(job),
             job,
             self.replica(role, index),
-            site=site or self.site(job),
+            context=context or self.context(job),
             traceparent="00-a-b-01",
         )
         everyones = ("MUSTER_", "TRACEPARENT", "OWN")
@@ -76,6 +78,6 @@ class Scene:
 
 
 @pytest.fixture
-def scene() -> Scene:
+def gang() -> GangBuilder:
     """The maker of jobs and replicas."""
-    return Scene()
+    return GangBuilder()

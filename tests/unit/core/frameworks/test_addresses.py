@@ -11,11 +11,11 @@ from muster_core.frameworks import local_addresses, port_of, service_addresses
 from muster_core.models import Framework, Port, Template
 
 if TYPE_CHECKING:
-    from .conftest import Scene
+    from .conftest import GangBuilder
 
 
-def test_in_a_cluster_it_is_the_service_of_the_same_name(scene: Scene) -> None:
-    job = scene.job(("ps", 1, 1), ("worker", 1, 2), namespace="vision")
+def test_in_a_cluster_it_is_the_service_of_the_same_name(gang: GangBuilder) -> None:
+    job = gang.job(("ps", 1, 1), ("worker", 1, 2), namespace="vision")
 
     assert service_addresses(job) == {
         ("ps", 0): "demo-ps-0.vision.svc:2222",
@@ -52,21 +52,21 @@ def test_every_framework_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize(("framework", "port"), PORTS)
-def test_a_framework_has_a_port_by_convention(scene: Scene, framework: Framework, port: int) -> None:
-    assert port_of(scene.job(("worker", 1, 1), framework=framework), "worker", 0) == port
+def test_a_framework_has_a_port_by_convention(gang: GangBuilder, framework: Framework, port: int) -> None:
+    assert port_of(gang.job(("worker", 1, 1), framework=framework), "worker", 0) == port
 
 
 @pytest.mark.parametrize(
     ("framework", "port"), [(Framework.TENSORFLOW, 7001), (Framework.JAX, 6666), (Framework.PLAIN, 7000)]
 )
-def test_a_template_may_say_otherwise(scene: Scene, framework: Framework, port: int) -> None:
-    job = scene.job(("worker", 1, 1), framework=framework)
+def test_a_template_may_say_otherwise(gang: GangBuilder, framework: Framework, port: int) -> None:
+    job = gang.job(("worker", 1, 1), framework=framework)
     ports = (Port(name="debug", number=7000), Port(name="tfjob-port", number=7001))
     role = msgspec.structs.replace(job.roles[0], template=Template(ports=ports))
 
     assert port_of(msgspec.structs.replace(job, roles=(role,)), "worker", 0) == port
 
 
-def test_a_role_that_there_is_not_has_none(scene: Scene) -> None:
+def test_a_role_that_there_is_not_has_none(gang: GangBuilder) -> None:
     with pytest.raises(LookupError, match="demo has no role chief"):
-        port_of(scene.job(("worker", 1, 1)), "chief", 0)
+        port_of(gang.job(("worker", 1, 1)), "chief", 0)

@@ -8,28 +8,28 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from muster_core.frameworks import environment, listed_replicas
+from muster_core.frameworks import environment, possible_replicas
 from muster_core.models import Framework, Job, ReplicaRecord, Template
 
 if TYPE_CHECKING:
-    from .conftest import Scene
+    from .conftest import GangBuilder
 
 
-def told(scene: Scene, job: Job, replica: ReplicaRecord) -> dict[str, str]:
+def variables(gang: GangBuilder, job: Job, replica: ReplicaRecord) -> dict[str, str]:
     """The environment of ``replica``."""
     return environment(
-        scene.record(replica),
+        gang.record(replica),
         job,
         replica,
-        site=scene.site(job),
+        context=gang.context(job),
         traceparent="00-a-b-01",
     )
 
 
-def test_everyone_is_told_who_and_where_it_is(scene: Scene) -> None:
-    job = scene.job(("ps", 1, 1), ("worker", 2, 2))
+def test_everyone_is_told_who_and_where_it_is(gang: GangBuilder) -> None:
+    job = gang.job(("ps", 1, 1), ("worker", 2, 2))
 
-    env = told(scene, job, scene.replica("worker", 1))
+    env = variables(gang, job, gang.replica("worker", 1))
 
     config = env.pop("TF_CONFIG")
     assert json.loads(config)["task"] == {"type": "worker", "index": 1}
@@ -48,56 +48,58 @@ def test_everyone_is_told_who_and_where_it_is(scene: Scene) -> None:
     }
 
 
-def test_a_plain_job_has_no_tf_config(scene: Scene) -> None:
-    job = scene.job(("worker", 2, 2), framework=Framework.PLAIN)
+def test_a_plain_job_has_no_tf_config(gang: GangBuilder) -> None:
+    job = gang.job(("worker", 2, 2), framework=Framework.PLAIN)
 
-    assert "TF_CONFIG" not in told(scene, job, scene.replica("worker", 0))
-
-
-def test_a_job_of_one_replica_has_no_tf_config(scene: Scene) -> None:
-    assert "TF_CONFIG" not in told(scene, scene.job(("worker", 1, 1)), scene.replica("worker", 0))
+    assert "TF_CONFIG" not in variables(gang, job, gang.replica("worker", 0))
 
 
-def test_an_override_replaces_the_whole_environment_of_its_index(scene: Scene) -> None:
-    job = scene.job(("worker", 2, 2))
+def test_a_job_of_one_replica_has_no_tf_config(gang: GangBuilder) -> None:
+    assert "TF_CONFIG" not in variables(gang, gang.job(("worker", 1, 1)), gang.replica("worker", 0))
+
+
+def test_an_override_replaces_the_whole_environment_of_its_index(gang: GangBuilder) -> None:
+    job = gang.job(("worker", 2, 2))
     role = msgspec.structs.replace(job.roles[0], overrides={1: Template(env={"SPECIAL": "1"})})
     job = msgspec.structs.replace(job, roles=(role,))
 
-    first, second = (told(scene, job, scene.replica("worker", i)) for i in (0, 1))
+    first, second = (variables(gang, job, gang.replica("worker", i)) for i in (0, 1))
 
     assert (first.get("OWN"), first.get("SPECIAL")) == ("worker", None)
     assert (second.get("OWN"), second.get("SPECIAL")) == (None, "1")
 
 
 @pytest.mark.parametrize("name", ["TF_CONFIG", "MUSTER_INDEX", "MUSTER_MEMBERS", "TRACEPARENT"])
-def test_the_template_cannot_say_who_a_replica_is(scene: Scene, name: str) -> None:
-    job = scene.job(("worker", 2, 2))
+def test_the_template_cannot_say_who_a_replica_is(gang: GangBuilder, name: str) -> None:
+    job = gang.job(("worker", 2, 2))
     role = msgspec.structs.replace(job.roles[0], template=Template(env={name: "mine"}))
     job = msgspec.structs.replace(job, roles=(role,))
 
-    assert told(scene, job, scene.replica("worker", 0))[name] != "mine"
+    assert variables(gang, job, gang.replica("worker", 0))[name] != "mine"
 
 
-def test_every_index_up_to_the_maximum_is_listed(scene: Scene) -> None:
-    job = scene.job(("ps", 1, 1), ("worker", 1, 3))
+def test_every_index_up_to_the_maximum_is_listed(gang: GangBuilder) -> None:
+    job = gang.job(("ps", 1, 1), ("worker", 1, 3))
 
-    assert listed_replicas(job) == [("ps", 0), ("worker", 0), ("worker", 1), ("worker", 2)]
+    assert possible_replicas(job) == [("ps", 0), ("worker", 0), ("worker", 1), ("worker", 2)]
 
 
 @pytest.mark.parametrize("name", ["PYTHONUNBUFFERED", "GLOO_SOCKET_IFNAME"])
 def test_the_template_may_have_its_own_way_where_nobodys_identity_depends_on_it(
-    scene: Scene, name: str
+    gang: GangBuilder, name: str
 ) -> None:
-    job = scene.job(("worker", 2, 2), framework=Framework.PYTORCH)
+    job = gang.job(("worker", 2, 2), framework=Framework.PYTORCH)
     role = msgspec.structs.replace(job.roles[0], template=Template(env={name: "mine"}))
     job = msgspec.structs.replace(job, roles=(role,))
 
-    assert scene.told(job, "worker", 0, scene.site(job, interface="lo"))[name] == "mine"
+    assert gang.variables(job, "worker", 0, gang.context(job, interface="lo"))[name] == "mine"
 
 
-def test_what_is_told_comes_before_what_the_template_says_so_that_it_can_be_referred_to(scene: Scene) -> None:
-    job = scene.job(("worker", 2, 2), framework=Framework.PYTORCH)
+def test_what_is_told_comes_before_what_the_template_says_so_that_it_can_be_referred_to(
+    gang: GangBuilder,
+) -> None:
+    job = gang.job(("worker", 2, 2), framework=Framework.PYTORCH)
 
-    names = list(told(scene, job, scene.replica("worker", 0)))
+    names = list(variables(gang, job, gang.replica("worker", 0)))
 
     assert names[-1] == "OWN"

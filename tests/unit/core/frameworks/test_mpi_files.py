@@ -9,11 +9,11 @@ import pytest
 
 from muster_core.frameworks import (
     ConfigFile,
+    accepts_remote_commands,
+    effective_template,
     files,
-    held_back,
-    running_template,
+    start_order_reason,
     starts_after,
-    takes_commands,
 )
 from muster_core.models import (
     Framework,
@@ -28,48 +28,46 @@ from muster_core.models import (
 )
 
 if TYPE_CHECKING:
-    from .conftest import Scene
+    from .conftest import GangBuilder
 
 MPI = (Framework.MPI, Framework.HOROVOD)
 S = ReplicaState
 
 
-def mpi(scene: Scene, workers: int, most: int | None = None, **rest: object) -> Job:
-    return scene.job(
-        ("launcher", 1, 1), ("worker", workers, most or workers), framework=Framework.MPI, **rest
-    )
+def mpi(gang: GangBuilder, workers: int, most: int | None = None, **rest: object) -> Job:
+    return gang.job(("launcher", 1, 1), ("worker", workers, most or workers), framework=Framework.MPI, **rest)
 
 
 def text(record: JobRecord, job: Job, name: str) -> str:
     return files(record, job, remote_shell="#!/bin/sh\n")[name].content.decode()
 
 
-def test_the_hostfile_names_every_worker_by_its_replicas_name(scene: Scene) -> None:
-    job = mpi(scene, 2)
+def test_the_hostfile_names_every_worker_by_its_replicas_name(gang: GangBuilder) -> None:
+    job = mpi(gang, 2)
 
-    assert text(scene.gang(job), job, "hostfile") == "demo-worker-0 slots=1\ndemo-worker-1 slots=1\n"
+    assert text(gang.gang(job), job, "hostfile") == "demo-worker-0 slots=1\ndemo-worker-1 slots=1\n"
 
 
 @pytest.mark.parametrize(("said", "gpu", "slots"), [("4", 0, 4), ("", 2000, 2), ("", 500, 1), ("", 0, 1)])
 def test_slots_are_what_the_job_says_else_a_gpu_each_else_one(
-    scene: Scene, said: str, gpu: int, slots: int
+    gang: GangBuilder, said: str, gpu: int, slots: int
 ) -> None:
     role = Role(name="worker", replicas=1, min=1, max=1, template=Template(requests=Resources(gpu=gpu)))
-    job = scene.job(framework=Framework.MPI, roles=(role,), options=FrameworkOptions(processes=said))
+    job = gang.job(framework=Framework.MPI, roles=(role,), options=FrameworkOptions(processes=said))
 
-    assert text(scene.gang(job), job, "hostfile") == f"demo-worker-0 slots={slots}\n"
-    assert text(scene.gang(job), job, "discover_hosts.sh") == f"#!/bin/sh\necho demo-worker-0:{slots}\n"
+    assert text(gang.gang(job), job, "hostfile") == f"demo-worker-0 slots={slots}\n"
+    assert text(gang.gang(job), job, "discover_hosts.sh") == f"#!/bin/sh\necho demo-worker-0:{slots}\n"
 
 
-def test_discovery_follows_those_that_run_and_do_not_leave(scene: Scene) -> None:
-    job = mpi(scene, 4)
-    record = scene.record(
-        scene.replica("launcher", 0),
-        scene.replica("worker", 0),
-        scene.replica("worker", 1, leaving=True),
-        scene.replica("worker", 2, state=S.PLACED),
-        scene.replica("worker", 3, state=S.EXITED, exit_code=1),
-        scene.replica("worker", 4, attempt=1),
+def test_discovery_follows_those_that_run_and_do_not_leave(gang: GangBuilder) -> None:
+    job = mpi(gang, 4)
+    record = gang.record(
+        gang.replica("launcher", 0),
+        gang.replica("worker", 0),
+        gang.replica("worker", 1, leaving=True),
+        gang.replica("worker", 2, state=S.PLACED),
+        gang.replica("worker", 3, state=S.EXITED, exit_code=1),
+        gang.replica("worker", 4, attempt=1),
     )
 
     assert text(record, job, "discover_hosts.sh") == "#!/bin/sh\necho demo-worker-0:1\n"
@@ -77,9 +75,9 @@ def test_discovery_follows_those_that_run_and_do_not_leave(scene: Scene) -> None
     assert "demo-worker-2" in text(record, job, "hostfile")
 
 
-def test_scripts_can_be_run_and_the_shell_is_the_runtimes(scene: Scene) -> None:
-    job = mpi(scene, 1)
-    found = files(scene.gang(job), job, remote_shell="#!/bin/sh\nexec there\n")
+def test_scripts_can_be_run_and_the_shell_is_the_runtimes(gang: GangBuilder) -> None:
+    job = mpi(gang, 1)
+    found = files(gang.gang(job), job, remote_shell="#!/bin/sh\nexec there\n")
 
     assert {name: file.mode for name, file in found.items()} == {
         "hostfile": 0o644,
@@ -90,37 +88,39 @@ def test_scripts_can_be_run_and_the_shell_is_the_runtimes(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("framework", [f for f in Framework if f not in MPI])
-def test_other_frameworks_have_no_files_and_nobody_waits(scene: Scene, framework: Framework) -> None:
-    job = scene.job(("launcher", 1, 1), ("worker", 1, 1), framework=framework)
+def test_other_frameworks_have_no_files_and_nobody_waits(gang: GangBuilder, framework: Framework) -> None:
+    job = gang.job(("launcher", 1, 1), ("worker", 1, 1), framework=framework)
 
-    assert files(scene.gang(job), job, remote_shell="x") == {}
+    assert files(gang.gang(job), job, remote_shell="x") == {}
     assert [starts_after(job, role) for role in ("launcher", "worker")] == [(), ()]
-    assert not takes_commands(job, "worker")
+    assert not accepts_remote_commands(job, "worker")
 
 
 @pytest.mark.parametrize("framework", MPI)
-def test_the_launcher_starts_after_its_workers_and_commands_them(scene: Scene, framework: Framework) -> None:
-    job = scene.job(("launcher", 1, 1), ("worker", 1, 1), framework=framework)
+def test_the_launcher_starts_after_its_workers_and_commands_them(
+    gang: GangBuilder, framework: Framework
+) -> None:
+    job = gang.job(("launcher", 1, 1), ("worker", 1, 1), framework=framework)
 
     assert [starts_after(job, role) for role in ("launcher", "worker")] == [("worker",), ()]
-    assert [takes_commands(job, role) for role in ("launcher", "worker")] == [False, True]
+    assert [accepts_remote_commands(job, role) for role in ("launcher", "worker")] == [False, True]
 
 
-def held(scene: Scene, *states: ReplicaState) -> Reason | None:
+def held(gang: GangBuilder, *states: ReplicaState) -> Reason | None:
     """Why the launcher waits, with workers in these states."""
-    job = mpi(scene, len(states))
-    launcher = scene.replica("launcher", 0, state=S.PLACED)
+    job = mpi(gang, len(states))
+    launcher = gang.replica("launcher", 0, state=S.PLACED)
     workers = [
-        scene.replica("worker", index, state=state, running_at=7 if state in {S.RUNNING, S.EXITED} else 0)
+        gang.replica("worker", index, state=state, running_at=7 if state in {S.RUNNING, S.EXITED} else 0)
         for index, state in enumerate(states)
     ]
-    record = msgspec.structs.replace(scene.record(launcher, *workers), job=job)
-    assert [held_back(record, worker) for worker in workers] == [None] * len(workers)
-    return held_back(record, launcher)
+    record = msgspec.structs.replace(gang.record(launcher, *workers), job=job)
+    assert [start_order_reason(record, worker) for worker in workers] == [None] * len(workers)
+    return start_order_reason(record, launcher)
 
 
-def test_a_launcher_is_held_back_until_all_workers_run_and_says_so(scene: Scene) -> None:
-    assert held(scene, S.RUNNING, S.PLACED, S.LAUNCHED) == Reason(
+def test_a_launcher_is_held_back_until_all_workers_run_and_says_so(gang: GangBuilder) -> None:
+    assert held(gang, S.RUNNING, S.PLACED, S.LAUNCHED) == Reason(
         code="StartsAfter",
         message="waits until every worker runs: 1 of 3 do",
         numbers={"running": 1, "awaited": 3},
@@ -128,23 +128,23 @@ def test_a_launcher_is_held_back_until_all_workers_run_and_says_so(scene: Scene)
 
 
 @pytest.mark.parametrize("states", [(), (S.RUNNING, S.RUNNING), (S.RUNNING, S.EXITED)])
-def test_a_launcher_starts_once_every_worker_has_run(scene: Scene, states: tuple[ReplicaState, ...]) -> None:
-    assert held(scene, *states) is None
+def test_a_launcher_starts_once_every_worker_has_run(
+    gang: GangBuilder, states: tuple[ReplicaState, ...]
+) -> None:
+    assert held(gang, *states) is None
 
 
-def test_replicas_of_an_earlier_attempt_wait_for_nobody(scene: Scene) -> None:
-    job = mpi(scene, 1)
-    earlier = scene.replica("launcher", 0, attempt=1, state=S.PLACED)
-    record = msgspec.structs.replace(
-        scene.record(earlier, scene.replica("worker", 0, state=S.PLACED)), job=job
-    )
+def test_replicas_of_an_earlier_attempt_wait_for_nobody(gang: GangBuilder) -> None:
+    job = mpi(gang, 1)
+    earlier = gang.replica("launcher", 0, attempt=1, state=S.PLACED)
+    record = msgspec.structs.replace(gang.record(earlier, gang.replica("worker", 0, state=S.PLACED)), job=job)
 
-    assert held_back(record, earlier) is None
+    assert start_order_reason(record, earlier) is None
 
 
-def test_a_worker_that_says_nothing_keeps_still(scene: Scene) -> None:
+def test_a_worker_that_says_nothing_keeps_still(gang: GangBuilder) -> None:
     quiet, loud = Template(image="mpi", env={"A": "1"}), Template(command=("sshd", "-De"))
-    job = scene.job(
+    job = gang.job(
         framework=Framework.MPI,
         roles=(
             Role(name="launcher", replicas=1, min=1, max=1, template=quiet),
@@ -152,14 +152,14 @@ def test_a_worker_that_says_nothing_keeps_still(scene: Scene) -> None:
         ),
     )
     templates = [
-        running_template(job, scene.replica(*me)) for me in (("launcher", 0), ("worker", 0), ("worker", 1))
+        effective_template(job, gang.replica(*me)) for me in (("launcher", 0), ("worker", 0), ("worker", 1))
     ]
 
     assert templates == [quiet, msgspec.structs.replace(quiet, command=("sleep", "infinity")), loud]
     plain = msgspec.structs.replace(job, framework=Framework.PLAIN)
-    assert running_template(plain, scene.replica("worker", 0)) == quiet
+    assert effective_template(plain, gang.replica("worker", 0)) == quiet
 
 
-def test_a_role_that_there_is_not_has_no_template(scene: Scene) -> None:
+def test_a_role_that_there_is_not_has_no_template(gang: GangBuilder) -> None:
     with pytest.raises(LookupError, match="demo has no role ps"):
-        running_template(mpi(scene, 1), scene.replica("ps", 0))
+        effective_template(mpi(gang, 1), gang.replica("ps", 0))

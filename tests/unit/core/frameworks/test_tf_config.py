@@ -10,7 +10,7 @@ import pytest
 from muster_core.models import FrameworkOptions, Job
 
 if TYPE_CHECKING:
-    from .conftest import Scene
+    from .conftest import GangBuilder
 
 ELASTIC = """
 {"cluster": {"ps": ["ps-0:2222"],
@@ -42,35 +42,35 @@ MASTER = """
     ids=["elastic", "evaluator", "master"],
 )
 def test_a_replica_is_told_the_cluster_and_its_task(
-    scene: Scene, roles: tuple[tuple[str, int, int], ...], me: tuple[str, int], golden: str
+    gang: GangBuilder, roles: tuple[tuple[str, int, int], ...], me: tuple[str, int], golden: str
 ) -> None:
-    assert config_of(scene, scene.job(*roles), *me) == json.loads(golden)
+    assert config_of(gang, gang.job(*roles), *me) == json.loads(golden)
 
 
-def test_those_that_run_are_told_the_same_at_every_size(scene: Scene) -> None:
-    small, large = scene.job(("ps", 1, 1), ("worker", 1, 4)), scene.job(("ps", 1, 1), ("worker", 4, 4))
+def test_those_that_run_are_told_the_same_at_every_size(gang: GangBuilder) -> None:
+    small, large = gang.job(("ps", 1, 1), ("worker", 1, 4)), gang.job(("ps", 1, 1), ("worker", 4, 4))
 
-    assert config_of(scene, small, "worker", 0) == config_of(scene, large, "worker", 0)
-
-
-def test_a_job_of_one_replica_has_none(scene: Scene) -> None:
-    assert "TF_CONFIG" not in scene.told(scene.job(("worker", 1, 1)), "worker", 0)
+    assert config_of(gang, small, "worker", 0) == config_of(gang, large, "worker", 0)
 
 
-def test_a_job_that_may_grow_from_one_replica_has_one(scene: Scene) -> None:
-    assert "TF_CONFIG" in scene.told(scene.job(("worker", 1, 2)), "worker", 0)
+def test_a_job_of_one_replica_has_none(gang: GangBuilder) -> None:
+    assert "TF_CONFIG" not in gang.variables(gang.job(("worker", 1, 1)), "worker", 0)
 
 
-def test_a_role_that_may_have_no_replica_is_not_listed(scene: Scene) -> None:
-    assert list(config_of(scene, scene.job(("ps", 0, 0), ("worker", 2, 2)), "worker", 0)["cluster"]) == [
+def test_a_job_that_may_grow_from_one_replica_has_one(gang: GangBuilder) -> None:
+    assert "TF_CONFIG" in gang.variables(gang.job(("worker", 1, 2)), "worker", 0)
+
+
+def test_a_role_that_may_have_no_replica_is_not_listed(gang: GangBuilder) -> None:
+    assert list(config_of(gang, gang.job(("ps", 0, 0), ("worker", 2, 2)), "worker", 0)["cluster"]) == [
         "worker"
     ]
 
 
-def test_an_evaluator_is_listed_where_the_job_says_so(scene: Scene) -> None:
-    job = scene.job(("chief", 1, 1), ("evaluator", 1, 1), options=FrameworkOptions(evaluator_in_cluster=True))
+def test_an_evaluator_is_listed_where_the_job_says_so(gang: GangBuilder) -> None:
+    job = gang.job(("chief", 1, 1), ("evaluator", 1, 1), options=FrameworkOptions(evaluator_in_cluster=True))
 
-    assert config_of(scene, job, "evaluator", 0)["cluster"] == {
+    assert config_of(gang, job, "evaluator", 0)["cluster"] == {
         "chief": ["chief-0:2222"],
         "evaluator": ["evaluator-0:2222"],
     }
@@ -85,23 +85,23 @@ def test_an_evaluator_is_listed_where_the_job_says_so(scene: Scene) -> None:
     ],
 )
 def test_a_sparse_cluster_is_oneself_and_every_parameter_server(
-    scene: Scene, me: tuple[str, int], cluster: dict[str, object]
+    gang: GangBuilder, me: tuple[str, int], cluster: dict[str, object]
 ) -> None:
     options = FrameworkOptions(sparse_cluster=True)
-    job = scene.job(("chief", 1, 1), ("ps", 2, 2), ("worker", 2, 2), options=options)
+    job = gang.job(("chief", 1, 1), ("ps", 2, 2), ("worker", 2, 2), options=options)
 
-    config = config_of(scene, job, *me)
+    config = config_of(gang, job, *me)
 
     assert config["cluster"] == cluster
     assert config["task"] == {"type": me[0], "index": me[1]}
 
 
-def test_the_folder_of_the_model_is_told(scene: Scene) -> None:
-    job = scene.job(("master", 1, 1), ("worker", 1, 1), options=FrameworkOptions(model_dir="/outputs/1"))
+def test_the_folder_of_the_model_is_told(gang: GangBuilder) -> None:
+    job = gang.job(("master", 1, 1), ("worker", 1, 1), options=FrameworkOptions(model_dir="/outputs/1"))
 
-    assert config_of(scene, job, "master", 0)["model_dir"] == "/outputs/1"
+    assert config_of(gang, job, "master", 0)["model_dir"] == "/outputs/1"
 
 
-def config_of(scene: Scene, job: Job, role: str, index: int) -> dict[str, Any]:
+def config_of(gang: GangBuilder, job: Job, role: str, index: int) -> dict[str, Any]:
     """TF_CONFIG, read."""
-    return json.loads(scene.told(job, role, index)["TF_CONFIG"])
+    return json.loads(gang.variables(job, role, index)["TF_CONFIG"])

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from muster_core import events
-from muster_core.lifecycle import Folded, apply_event, check_record
+from muster_core.lifecycle import Transition, apply_event
 from muster_core.models import (
     Framework,
     Job,
@@ -23,13 +23,14 @@ from muster_core.models import (
     RunPolicy,
     Template,
 )
+from muster_testing.record_invariants import check_record
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
 WHY = Reason(code="Why", message="because")
 
 
-class Story:
+class JobLog:
     """One job: ``record`` is what its events add up to, ``now`` (µs) when the last of them was stored."""
 
     def __init__(self, job: Job) -> None:
@@ -44,15 +45,15 @@ class Story:
         assert self.known is not None
         return self.known
 
-    def tell(self, event: events.JobEvent, *, after_s: float = 1) -> Folded:
+    def apply(self, event: events.JobEvent, *, after_s: float = 1) -> Transition:
         """Fold one more event, ``after_s`` seconds after the last; what must always hold is checked."""
         self.now += round(after_s * SECOND)
         self.sequence += 1
-        applied_sequence = apply_event(self.known, self.stored(event))
-        self.known = applied_sequence.record
+        transition = apply_event(self.known, self.stored(event))
+        self.known = transition.record
         if self.known is not None:
             check_record(self.known)
-        return applied_sequence
+        return transition
 
     def stored(self, event: events.JobEvent) -> events.StoredEvent:
         """The event as it stands in the stream at the present sequence."""
@@ -60,20 +61,20 @@ class Story:
             job_id="j-1", event=event, sequence=self.sequence, at=self.now, source="test"
         )
 
-    def queued(self) -> Story:
+    def queued(self) -> JobLog:
         """Submitted and validated."""
-        self.tell(events.JobSubmitted(job_id="j-1", request_id="r", submitter="ann", spec=self.job))
-        self.tell(events.JobValidated(job=self.job))
+        self.apply(events.JobSubmitted(job_id="j-1", request_id="r", submitter="ann", spec=self.job))
+        self.apply(events.JobValidated(job=self.job))
         return self
 
-    def place(self) -> Story:
+    def place(self) -> JobLog:
         """The next attempt of the whole gang on node n1."""
         gang = tuple(
             events.Assignment(role=role.name, index=index, node="n1")
             for role in self.job.roles
             for index in range(role.replicas)
         )
-        self.tell(events.JobPlaced(attempt=self.attempt + 1, generation=1, pool="local", replicas=gang))
+        self.apply(events.JobPlaced(attempt=self.attempt + 1, generation=1, pool="local", replicas=gang))
         return self
 
     @property
@@ -81,7 +82,7 @@ class Story:
         """The present attempt."""
         return self.record.attempt
 
-    def running(self) -> Story:
+    def running(self) -> JobLog:
         """Queued, placed, and every replica seen running."""
         self.queued().place()
         for member in self.record.members():
@@ -90,16 +91,16 @@ class Story:
 
     def see(
         self, role: str, index: int, state: ReplicaState, *, after_s: float = 1, **rest: object
-    ) -> Folded:
+    ) -> Transition:
         """The runtime reports a state of the present run of a replica; ``rest`` are fields of the change."""
         run = self.replica(role, index)
         change = events.ReplicaChange(
             role=role, index=index, attempt=run.attempt, restart=run.restart, state=state
         )
         change = msgspec.structs.replace(change, **rest)
-        return self.tell(events.ReplicasChanged(changes=(change,)), after_s=after_s)
+        return self.apply(events.ReplicasChanged(changes=(change,)), after_s=after_s)
 
-    def end(self, role: str, index: int, code: int = 0, *, signal: int | None = None) -> Story:
+    def end(self, role: str, index: int, code: int = 0, *, signal: int | None = None) -> JobLog:
         """A replica exits with ``code``, or is ended by ``signal``."""
         self.see(role, index, ReplicaState.EXITED, exit_code=None if signal else code, signal=signal)
         return self
@@ -108,24 +109,24 @@ class Story:
         """The latest replica of that role and index."""
         return [r for r in self.record.replicas if r.key == (role, index)][-1]
 
-    def command(self, command: events.Command) -> Folded:
+    def command(self, command: events.Command) -> Transition:
         """A user asks."""
-        return self.tell(events.CommandRequested(command=command, request_id=f"c{self.sequence}", by="ann"))
+        return self.apply(events.CommandRequested(command=command, request_id=f"c{self.sequence}", by="ann"))
 
-    def finish(self, outcome: events.Outcome) -> Folded:
+    def finish(self, outcome: events.Outcome) -> Transition:
         """The job has ended."""
-        return self.tell(events.JobFinished(outcome=outcome, reason=WHY, attempt=self.record.attempt))
+        return self.apply(events.JobFinished(outcome=outcome, reason=WHY, attempt=self.record.attempt))
 
-    def restart_gang(self, *, delay_ms: int = 0) -> Folded:
+    def restart_gang(self, *, delay_ms: int = 0) -> Transition:
         """The gang is taken down to be placed anew."""
-        return self.tell(
+        return self.apply(
             events.JobRestarting(scope=RestartScope.GANG, attempt=self.attempt, reason=WHY, delay_ms=delay_ms)
         )
 
-    def restart(self, *named: tuple[str, int], delay_ms: int = 0) -> Folded:
+    def restart(self, *named: tuple[str, int], delay_ms: int = 0) -> Transition:
         """The named replicas are started again."""
         refs = tuple(events.ReplicaRef(role=role, index=index) for role, index in named)
-        return self.tell(
+        return self.apply(
             events.JobRestarting(
                 scope=RestartScope.REPLICA,
                 attempt=self.attempt,
@@ -135,15 +136,15 @@ class Story:
             )
         )
 
-    def evict(self) -> Folded:
+    def evict(self) -> Transition:
         """The attempt goes back to its queue."""
-        return self.tell(events.JobEvicted(attempt=self.attempt, reason=WHY))
+        return self.apply(events.JobEvicted(attempt=self.attempt, reason=WHY))
 
     def resize(
         self, *, add: tuple[tuple[str, int], ...] = (), remove: tuple[tuple[str, int], ...] = ()
-    ) -> Folded:
+    ) -> Transition:
         """The next generation."""
-        return self.tell(
+        return self.apply(
             events.JobResized(
                 attempt=self.attempt,
                 generation=self.record.generation + 1,
@@ -153,7 +154,7 @@ class Story:
             )
         )
 
-    def told(self, phase: Phase) -> Story:
+    def log(self, phase: Phase) -> JobLog:
         """Tell what brings the job to ``phase``."""
         way = _WAYS[phase]
         way(self)
@@ -161,17 +162,17 @@ class Story:
         return self
 
 
-def _suspend(story: Story) -> None:
-    story.running().tell(events.CommandRequested(command=events.Command.SUSPEND, request_id="s"))
+def _suspend(new_log: JobLog) -> None:
+    new_log.running().apply(events.CommandRequested(command=events.Command.SUSPEND, request_id="s"))
 
 
-def _launch(story: Story) -> None:
-    story.queued().place().see("worker", 0, ReplicaState.LAUNCHED)
+def _launch(new_log: JobLog) -> None:
+    new_log.queued().place().see("worker", 0, ReplicaState.LAUNCHED)
 
 
-_WAYS: dict[Phase, Callable[[Story], object]] = {
-    Phase.SUBMITTED: lambda s: s.tell(events.JobSubmitted(job_id="j-1", request_id="r")),
-    Phase.REJECTED: lambda s: (s.told(Phase.SUBMITTED), s.tell(events.JobRejected(problems=()))),
+_WAYS: dict[Phase, Callable[[JobLog], object]] = {
+    Phase.SUBMITTED: lambda s: s.apply(events.JobSubmitted(job_id="j-1", request_id="r")),
+    Phase.REJECTED: lambda s: (s.log(Phase.SUBMITTED), s.apply(events.JobRejected(problems=()))),
     Phase.QUEUED: lambda s: s.queued(),
     Phase.PLACED: lambda s: s.queued().place(),
     Phase.LAUNCHING: _launch,
@@ -186,7 +187,7 @@ _WAYS: dict[Phase, Callable[[Story], object]] = {
 }
 
 
-class Stories:
+class NewJobLog:
     """Makes stories: parameter servers, workers and further roles, and how the job ends."""
 
     def __call__(
@@ -200,7 +201,7 @@ class Stories:
         policy: RestartPolicy = RestartPolicy.ON_FAILURE,
         run: RunPolicy | None = None,
         **rest: object,
-    ) -> Story:
+    ) -> JobLog:
         """A job of ``workers`` (growing to ``most``), ``ps`` and one replica of each of ``others``; ``rest`` are fields of the job."""
         sizes = {"ps": ps, "worker": workers} | dict.fromkeys(others, 1)
         roles = tuple(
@@ -216,13 +217,13 @@ class Stories:
             if size
         )
         job = Job(name="demo", roles=roles, framework=framework, run=run or RunPolicy())
-        return Story(msgspec.structs.replace(job, **rest))
+        return JobLog(msgspec.structs.replace(job, **rest))
 
 
 @pytest.fixture
-def story() -> Stories:
+def new_log() -> NewJobLog:
     """The maker of stories."""
-    return Stories()
+    return NewJobLog()
 
 
 @pytest.fixture

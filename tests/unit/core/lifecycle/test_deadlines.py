@@ -8,11 +8,11 @@ import pytest
 
 from muster_core import events
 from muster_core.events import Outcome
-from muster_core.lifecycle import Finish, Forget, decide, next_deadline
+from muster_core.lifecycle import DeleteRecord, Finish, decide, next_deadline
 from muster_core.models import CleanPodPolicy, Phase, ReplicaState, RunPolicy
 
 if TYPE_CHECKING:
-    from .conftest import Stories, Story
+    from .conftest import JobLog, NewJobLog
 
 ACTIVE = RunPolicy(active_deadline_s=60)
 QUEUE = RunPolicy(queue_deadline_s=30)
@@ -23,146 +23,146 @@ LIVING = [
 ]
 
 
-def ended(story: Story, at: int) -> tuple[Outcome, str] | None:
+def ended(new_log: JobLog, at: int) -> tuple[Outcome, str] | None:
     """How the job ends at ``at``, if it does, and the code of the reason."""
-    match decide(story.record, at):
+    match decide(new_log.record, at):
         case [Finish(event=event)]:
             return event.outcome, event.reason.code
         case _:
             return None
 
 
-def gone(story: Story) -> Story:
+def gone(new_log: JobLog) -> JobLog:
     """Every replica's end is confirmed."""
-    for replica in story.record.replicas:
-        story.see(replica.role, replica.index, ReplicaState.REMOVED)
-    return story
+    for replica in new_log.record.replicas:
+        new_log.see(replica.role, replica.index, ReplicaState.REMOVED)
+    return new_log
 
 
-def test_a_job_that_runs_too_long_is_timed_out(story: Stories, second: int) -> None:
-    told = story(run=ACTIVE).running()
-    end = told.record.started_at + 60 * second
+def test_a_job_that_runs_too_long_is_timed_out(new_log: NewJobLog, second: int) -> None:
+    log = new_log(run=ACTIVE).running()
+    end = log.record.started_at + 60 * second
 
-    assert next_deadline(told.record) == end
-    assert ended(told, end - 1) is None
-    assert ended(told, end) == (Outcome.TIMED_OUT, "ActiveDeadline")
+    assert next_deadline(log.record) == end
+    assert ended(log, end - 1) is None
+    assert ended(log, end) == (Outcome.TIMED_OUT, "ActiveDeadline")
 
 
 def test_the_active_deadline_counts_from_the_first_start_through_evictions(
-    story: Stories, second: int
+    new_log: NewJobLog, second: int
 ) -> None:
-    told = story(run=ACTIVE).running()
-    end = told.record.started_at + 60 * second
-    told.evict()
+    log = new_log(run=ACTIVE).running()
+    end = log.record.started_at + 60 * second
+    log.evict()
 
-    assert next_deadline(told.record) == end
-    assert ended(told, end) == (Outcome.TIMED_OUT, "ActiveDeadline")
-
-
-def test_a_job_that_has_not_started_has_no_active_deadline(story: Stories) -> None:
-    told = story(run=ACTIVE).queued().place()
-
-    assert next_deadline(told.record) is None
+    assert next_deadline(log.record) == end
+    assert ended(log, end) == (Outcome.TIMED_OUT, "ActiveDeadline")
 
 
-def test_a_job_that_waits_too_long_is_timed_out(story: Stories, second: int) -> None:
-    told = story(run=QUEUE).queued()
-    end = told.record.validated_at + 30 * second
+def test_a_job_that_has_not_started_has_no_active_deadline(new_log: NewJobLog) -> None:
+    log = new_log(run=ACTIVE).queued().place()
 
-    assert next_deadline(told.record) == end
-    assert ended(told, end - 1) is None
-    assert ended(told, end) == (Outcome.TIMED_OUT, "QueueDeadline")
+    assert next_deadline(log.record) is None
 
 
-def test_once_placed_a_job_has_no_queue_deadline(story: Stories, second: int) -> None:
-    told = story(run=QUEUE).queued().place()
-    assert next_deadline(told.record) is None
+def test_a_job_that_waits_too_long_is_timed_out(new_log: NewJobLog, second: int) -> None:
+    log = new_log(run=QUEUE).queued()
+    end = log.record.validated_at + 30 * second
 
-    told.evict()
-    assert ended(told, told.now + 100 * second) is None
-
-
-@pytest.mark.parametrize("phase", LIVING)
-def test_a_cancelled_job_ends_whatever_it_was_doing(story: Stories, phase: Phase) -> None:
-    told = story().told(phase)
-
-    told.command(events.Command.CANCEL)
-
-    assert ended(told, told.now) == (Outcome.CANCELLED, "Cancelled")
+    assert next_deadline(log.record) == end
+    assert ended(log, end - 1) is None
+    assert ended(log, end) == (Outcome.TIMED_OUT, "QueueDeadline")
 
 
-def test_a_cancel_comes_before_a_success(story: Stories) -> None:
-    told = story().running().end("worker", 0)
-    told.command(events.Command.CANCEL)
+def test_once_placed_a_job_has_no_queue_deadline(new_log: NewJobLog, second: int) -> None:
+    log = new_log(run=QUEUE).queued().place()
+    assert next_deadline(log.record) is None
 
-    assert ended(told, told.now) == (Outcome.CANCELLED, "Cancelled")
+    log.evict()
+    assert ended(log, log.now + 100 * second) is None
 
 
 @pytest.mark.parametrize("phase", LIVING)
-def test_a_deleted_job_is_ended_then_forgotten(story: Stories, phase: Phase) -> None:
-    told = story().told(phase)
+def test_a_cancelled_job_ends_whatever_it_was_doing(new_log: NewJobLog, phase: Phase) -> None:
+    log = new_log().log(phase)
 
-    told.command(events.Command.DELETE)
-    [finish] = decide(told.record, told.now)
+    log.command(events.Command.CANCEL)
+
+    assert ended(log, log.now) == (Outcome.CANCELLED, "Cancelled")
+
+
+def test_a_cancel_comes_before_a_success(new_log: NewJobLog) -> None:
+    log = new_log().running().end("worker", 0)
+    log.command(events.Command.CANCEL)
+
+    assert ended(log, log.now) == (Outcome.CANCELLED, "Cancelled")
+
+
+@pytest.mark.parametrize("phase", LIVING)
+def test_a_deleted_job_is_ended_then_forgotten(new_log: NewJobLog, phase: Phase) -> None:
+    log = new_log().log(phase)
+
+    log.command(events.Command.DELETE)
+    [finish] = decide(log.record, log.now)
     assert isinstance(finish, Finish)
-    told.tell(finish.event)
-    if told.record.replicas:
-        assert decide(told.record, told.now) == []
-    gone(told)
+    log.apply(finish.event)
+    if log.record.replicas:
+        assert decide(log.record, log.now) == []
+    gone(log)
 
-    assert decide(told.record, told.now) == [Forget("j-1")]
+    assert decide(log.record, log.now) == [DeleteRecord("j-1")]
 
 
-def test_a_job_that_ended_is_kept_until_its_time_to_live_is_over(story: Stories, second: int) -> None:
-    told = story(run=RunPolicy(ttl_s=10)).running()
-    told.finish(Outcome.SUCCEEDED)
-    end = told.record.finished_at + 10 * second
+def test_a_job_that_ended_is_kept_until_its_time_to_live_is_over(new_log: NewJobLog, second: int) -> None:
+    log = new_log(run=RunPolicy(ttl_s=10)).running()
+    log.finish(Outcome.SUCCEEDED)
+    end = log.record.finished_at + 10 * second
 
-    assert next_deadline(told.record) is None
-    assert decide(told.record, end) == []
-    gone(told)
-    assert next_deadline(told.record) == end
-    assert decide(told.record, end - 1) == []
-    assert decide(told.record, end) == [Forget("j-1")]
+    assert next_deadline(log.record) is None
+    assert decide(log.record, end) == []
+    gone(log)
+    assert next_deadline(log.record) == end
+    assert decide(log.record, end - 1) == []
+    assert decide(log.record, end) == [DeleteRecord("j-1")]
 
 
 @pytest.mark.parametrize("policy", CleanPodPolicy)
 def test_without_a_time_to_live_a_job_is_kept_until_it_is_deleted(
-    story: Stories, second: int, policy: CleanPodPolicy
+    new_log: NewJobLog, second: int, policy: CleanPodPolicy
 ) -> None:
-    told = story(run=RunPolicy(clean_pod_policy=policy)).running()
-    told.finish(Outcome.SUCCEEDED)
-    gone(told)
+    log = new_log(run=RunPolicy(clean_pod_policy=policy)).running()
+    log.finish(Outcome.SUCCEEDED)
+    gone(log)
 
-    assert next_deadline(told.record) is None
-    assert decide(told.record, told.now + 10**6 * second) == []
-    told.command(events.Command.DELETE)
-    assert decide(told.record, told.now) == [Forget("j-1")]
-
-
-def test_a_rejected_job_is_forgotten_when_it_is_deleted(story: Stories) -> None:
-    told = story().told(Phase.REJECTED)
-    assert decide(told.record, told.now) == []
-
-    told.command(events.Command.DELETE)
-
-    assert decide(told.record, told.now) == [Forget("j-1")]
+    assert next_deadline(log.record) is None
+    assert decide(log.record, log.now + 10**6 * second) == []
+    log.command(events.Command.DELETE)
+    assert decide(log.record, log.now) == [DeleteRecord("j-1")]
 
 
-def test_the_nearest_deadline_is_the_next(story: Stories, second: int) -> None:
-    told = story(run=RunPolicy(active_deadline_s=60, queue_deadline_s=30)).queued()
+def test_a_rejected_job_is_forgotten_when_it_is_deleted(new_log: NewJobLog) -> None:
+    log = new_log().log(Phase.REJECTED)
+    assert decide(log.record, log.now) == []
 
-    assert next_deadline(told.record) == told.record.validated_at + 30 * second
-    told.place().see("worker", 0, ReplicaState.RUNNING)
-    assert next_deadline(told.record) == told.record.started_at + 60 * second
+    log.command(events.Command.DELETE)
+
+    assert decide(log.record, log.now) == [DeleteRecord("j-1")]
+
+
+def test_the_nearest_deadline_is_the_next(new_log: NewJobLog, second: int) -> None:
+    log = new_log(run=RunPolicy(active_deadline_s=60, queue_deadline_s=30)).queued()
+
+    assert next_deadline(log.record) == log.record.validated_at + 30 * second
+    log.place().see("worker", 0, ReplicaState.RUNNING)
+    assert next_deadline(log.record) == log.record.started_at + 60 * second
 
 
 @pytest.mark.parametrize(
     "command", [c for c in events.Command if c not in (events.Command.CANCEL, events.Command.DELETE)]
 )
-def test_other_commands_end_nothing(story: Stories, command: events.Command) -> None:
-    told = story().running()
+def test_other_commands_end_nothing(new_log: NewJobLog, command: events.Command) -> None:
+    log = new_log().running()
 
-    told.command(command)
+    log.command(command)
 
-    assert decide(told.record, told.now) == []
+    assert decide(log.record, log.now) == []

@@ -21,7 +21,7 @@ from muster_core.models import (
 )
 
 if TYPE_CHECKING:
-    from .conftest import Stories
+    from .conftest import NewJobLog
 
 S = ReplicaState
 NOW = 5_000_000
@@ -141,24 +141,24 @@ def test_a_loss_says_when_and_why() -> None:
     assert change.reason == "the runtime no longer knows it"
 
 
-def test_nothing_of_a_job_that_ended_is_started_even_if_it_may_keep_what_runs(story: Stories) -> None:
-    told = story(run=RunPolicy(clean_pod_policy=CleanPodPolicy.NONE)).running().end("worker", 1, 1)
-    told.restart(("worker", 1), delay_ms=60_000)
-    told.finish(Outcome.SUCCEEDED)
+def test_nothing_of_a_job_that_ended_is_started_even_if_it_may_keep_what_runs(new_log: NewJobLog) -> None:
+    log = new_log(run=RunPolicy(clean_pod_policy=CleanPodPolicy.NONE)).running().end("worker", 1, 1)
+    log.restart(("worker", 1), delay_ms=60_000)
+    log.finish(Outcome.SUCCEEDED)
     kept = [ReplicaChange(role=r, index=0, attempt=1, state=S.RUNNING) for r in ("ps", "worker")]
 
-    steps = reconcile(told.record, kept, told.now + 100_000_000)
+    steps = reconcile(log.record, kept, log.now + 100_000_000)
 
     assert names(steps) == ["removed"]
-    assert next_work(told.record, NOW) is None
+    assert next_work(log.record, NOW) is None
 
 
-def test_after_a_delete_all_of_it_is_stopped(story: Stories) -> None:
-    told = story(run=RunPolicy(clean_pod_policy=CleanPodPolicy.NONE)).running()
-    told.finish(Outcome.SUCCEEDED)
-    told.command(events.Command.DELETE)
+def test_after_a_delete_all_of_it_is_stopped(new_log: NewJobLog) -> None:
+    log = new_log(run=RunPolicy(clean_pod_policy=CleanPodPolicy.NONE)).running()
+    log.finish(Outcome.SUCCEEDED)
+    log.command(events.Command.DELETE)
     seen = [
-        ReplicaChange(role=r.role, index=r.index, attempt=1, state=S.RUNNING) for r in told.record.replicas
+        ReplicaChange(role=r.role, index=r.index, attempt=1, state=S.RUNNING) for r in log.record.replicas
     ]
 
-    assert names(reconcile(told.record, seen, told.now)) == ["stop"] * 3
+    assert names(reconcile(log.record, seen, log.now)) == ["stop"] * 3

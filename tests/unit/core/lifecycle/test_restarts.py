@@ -11,15 +11,15 @@ from muster_core.lifecycle import Finish, Restart, decide
 from muster_core.models import Framework, ReplicaState, RestartPolicy, RestartScope, RunPolicy
 
 if TYPE_CHECKING:
-    from .conftest import Stories, Story
+    from .conftest import JobLog, NewJobLog
 
 P = RestartPolicy
 GANG = RunPolicy(restart_scope=RestartScope.GANG, backoff_limit=20)
 
 
-def decided(story: Story) -> JobRestarting | JobFinished | None:
+def decided(new_log: JobLog) -> JobRestarting | JobFinished | None:
     """The event that follows now, if any."""
-    match decide(story.record, story.now):
+    match decide(new_log.record, new_log.now):
         case [Finish(event=event) | Restart(event=event)]:
             return event
         case _:
@@ -50,17 +50,17 @@ def decided(story: Story) -> JobRestarting | JobFinished | None:
 @pytest.mark.parametrize("scope", RestartScope)
 def test_the_restart_policy_decides_on_the_exit(
     *,
-    story: Stories,
+    new_log: NewJobLog,
     policy: RestartPolicy,
     code: int,
     signal: int | None,
     restarts: bool,
     scope: RestartScope,
 ) -> None:
-    told = story(policy=policy, run=RunPolicy(restart_scope=scope)).running()
-    told.end("worker", 1, code, signal=signal)
+    log = new_log(policy=policy, run=RunPolicy(restart_scope=scope)).running()
+    log.end("worker", 1, code, signal=signal)
 
-    event = decided(told)
+    event = decided(log)
 
     if not restarts:
         assert isinstance(event, JobFinished)
@@ -76,29 +76,31 @@ def test_the_restart_policy_decides_on_the_exit(
     ("policy", "restarts"), [(P.ALWAYS, True), (P.ON_FAILURE, True), (P.EXIT_CODE, True), (P.NEVER, False)]
 )
 def test_a_lost_replica_is_started_again_unless_it_never_is(
-    story: Stories, policy: RestartPolicy, restarts: bool
+    new_log: NewJobLog, policy: RestartPolicy, restarts: bool
 ) -> None:
-    told = story(policy=policy).running()
-    told.see("worker", 1, ReplicaState.LOST)
+    log = new_log(policy=policy).running()
+    log.see("worker", 1, ReplicaState.LOST)
 
-    assert isinstance(decided(told), JobRestarting if restarts else JobFinished)
+    assert isinstance(decided(log), JobRestarting if restarts else JobFinished)
 
 
 @pytest.mark.parametrize("state", [ReplicaState.REJECTED, ReplicaState.REMOVED])
-def test_what_a_node_rejected_or_was_asked_to_end_is_no_failure(story: Stories, state: ReplicaState) -> None:
-    told = story(policy=P.NEVER).running()
-    told.see("worker", 1, state)
+def test_what_a_node_rejected_or_was_asked_to_end_is_no_failure(
+    new_log: NewJobLog, state: ReplicaState
+) -> None:
+    log = new_log(policy=P.NEVER).running()
+    log.see("worker", 1, state)
 
-    assert decided(told) is None
+    assert decided(log) is None
 
 
 @pytest.mark.parametrize("code", [1, 137])
-def test_who_is_leaving_cannot_fail_the_job(story: Stories, code: int) -> None:
-    told = story(3, most=4, policy=P.NEVER).running()
-    told.resize(remove=(("worker", 2),))
-    told.end("worker", 2, code)
+def test_who_is_leaving_cannot_fail_the_job(new_log: NewJobLog, code: int) -> None:
+    log = new_log(3, most=4, policy=P.NEVER).running()
+    log.resize(remove=(("worker", 2),))
+    log.end("worker", 2, code)
 
-    assert decided(told) is None
+    assert decided(log) is None
 
 
 @pytest.mark.parametrize(
@@ -116,121 +118,123 @@ def test_who_is_leaving_cannot_fail_the_job(story: Stories, code: int) -> None:
     ],
 )
 def test_the_gang_is_restarted_where_a_lost_member_stalls_the_others(
-    story: Stories, framework: Framework, scope: RestartScope
+    new_log: NewJobLog, framework: Framework, scope: RestartScope
 ) -> None:
-    told = story(2, ps=0, framework=framework).running().end("worker", 1, 1)
+    log = new_log(2, ps=0, framework=framework).running().end("worker", 1, 1)
 
-    event = decided(told)
+    event = decided(log)
 
     assert isinstance(event, JobRestarting)
     assert event.scope is scope
 
 
-def test_an_elastic_job_restarts_the_replica_alone(story: Stories) -> None:
-    told = story(2, most=4, ps=0, framework=Framework.PYTORCH).running().end("worker", 1, 1)
+def test_an_elastic_job_restarts_the_replica_alone(new_log: NewJobLog) -> None:
+    log = new_log(2, most=4, ps=0, framework=Framework.PYTORCH).running().end("worker", 1, 1)
 
-    event = decided(told)
+    event = decided(log)
 
     assert isinstance(event, JobRestarting)
     assert event.scope is RestartScope.REPLICA
 
 
-def test_jax_is_restarted_as_a_whole_even_where_it_may_grow(story: Stories) -> None:
-    told = story(2, most=4, ps=0, framework=Framework.JAX).running().end("worker", 1, 1)
+def test_jax_is_restarted_as_a_whole_even_where_it_may_grow(new_log: NewJobLog) -> None:
+    log = new_log(2, most=4, ps=0, framework=Framework.JAX).running().end("worker", 1, 1)
 
-    event = decided(told)
+    event = decided(log)
 
     assert isinstance(event, JobRestarting)
     assert event.scope is RestartScope.GANG
 
 
-def test_the_delay_doubles_from_a_second_to_five_minutes(story: Stories) -> None:
-    told = story(run=GANG).queued()
+def test_the_delay_doubles_from_a_second_to_five_minutes(new_log: NewJobLog) -> None:
+    log = new_log(run=GANG).queued()
     delays: list[int] = []
     for _ in range(12):
-        told.place().end("worker", 1, 1)
-        event = decided(told)
+        log.place().end("worker", 1, 1)
+        event = decided(log)
         assert isinstance(event, JobRestarting)
         delays.append(event.delay_ms // 1000)
-        told.tell(event)
+        log.apply(event)
 
     assert delays == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
 
 
 @pytest.mark.parametrize("limit", [0, 1, 3])
-def test_after_as_many_restarts_as_the_limit_the_job_fails(story: Stories, limit: int) -> None:
-    told = story(run=RunPolicy(backoff_limit=limit)).running()
+def test_after_as_many_restarts_as_the_limit_the_job_fails(new_log: NewJobLog, limit: int) -> None:
+    log = new_log(run=RunPolicy(backoff_limit=limit)).running()
     for _ in range(limit):
-        told.end("worker", 1, 1)
-        event = decided(told)
+        log.end("worker", 1, 1)
+        event = decided(log)
         assert isinstance(event, JobRestarting)
-        told.tell(event)
+        log.apply(event)
 
-    told.end("worker", 1, 1)
-    last = decided(told)
+    log.end("worker", 1, 1)
+    last = decided(log)
 
     assert isinstance(last, JobFinished)
     assert (last.outcome, last.reason.code) == (Outcome.FAILED, "BackoffLimitExceeded")
     assert f"the back-off limit of {limit} is used up" in last.reason.message
 
 
-def test_evictions_are_not_counted(story: Stories) -> None:
-    told = story(run=RunPolicy(backoff_limit=1)).queued()
+def test_evictions_are_not_counted(new_log: NewJobLog) -> None:
+    log = new_log(run=RunPolicy(backoff_limit=1)).queued()
     for _ in range(5):
-        told.place().evict()
-    told.place().end("worker", 1, 1)
+        log.place().evict()
+    log.place().end("worker", 1, 1)
 
-    event = decided(told)
+    event = decided(log)
 
     assert isinstance(event, JobRestarting)
     assert event.delay_ms == 1000
 
 
-def test_all_that_failed_are_restarted_together_and_counted_each(story: Stories) -> None:
-    told = story(3).running().end("worker", 1, 1).end("worker", 2, 1)
+def test_all_that_failed_are_restarted_together_and_counted_each(new_log: NewJobLog) -> None:
+    log = new_log(3).running().end("worker", 1, 1).end("worker", 2, 1)
 
-    event = decided(told)
+    event = decided(log)
 
     assert isinstance(event, JobRestarting)
     assert [ref.index for ref in event.replicas] == [1, 2]
     assert event.reason.numbers == {"failures": 2, "limit": 3}
     assert "2 failed replicas are restarted in 1 s" in event.reason.message
-    told.tell(event)
-    assert told.record.failures == 2
+    log.apply(event)
+    assert log.record.failures == 2
 
 
-def test_the_first_to_fail_is_named_not_the_first_by_index(story: Stories) -> None:
-    told = story(3, policy=P.NEVER).running().end("worker", 2, 7).end("worker", 1, 1)
+def test_the_first_to_fail_is_named_not_the_first_by_index(new_log: NewJobLog) -> None:
+    log = new_log(3, policy=P.NEVER).running().end("worker", 2, 7).end("worker", 1, 1)
 
-    event = decided(told)
+    event = decided(log)
 
     assert isinstance(event, JobFinished)
     assert event.reason.message == "worker-2 on n1 exited with 7"
 
 
-def test_asked_again_the_decision_is_the_same(story: Stories) -> None:
-    told = story().running().end("worker", 1, 1)
+def test_asked_again_the_decision_is_the_same(new_log: NewJobLog) -> None:
+    log = new_log().running().end("worker", 1, 1)
 
-    assert decide(told.record, told.now) == decide(told.record, told.now + 5)
+    assert decide(log.record, log.now) == decide(log.record, log.now + 5)
 
 
-def test_a_replica_that_runs_again_is_left_alone(story: Stories) -> None:
-    told = story().running().end("worker", 1, 1)
-    told.restart(("worker", 1))
+def test_a_replica_that_runs_again_is_left_alone(new_log: NewJobLog) -> None:
+    log = new_log().running().end("worker", 1, 1)
+    log.restart(("worker", 1))
 
-    assert decided(told) is None
-    told.see("worker", 1, ReplicaState.RUNNING)
-    assert decided(told) is None
+    assert decided(log) is None
+    log.see("worker", 1, ReplicaState.RUNNING)
+    assert decided(log) is None
 
 
 @pytest.mark.parametrize(
     ("reason", "words"), [("", "worker-1 on n1 exited with 3"), ("OOM", "worker-1 on n1 exited with 3: OOM")]
 )
-def test_the_reason_of_an_exit_is_told_where_there_is_one(story: Stories, reason: str, words: str) -> None:
-    told = story(policy=P.NEVER).running()
-    told.see("worker", 1, ReplicaState.EXITED, exit_code=3, reason=reason)
+def test_the_reason_of_an_exit_is_told_where_there_is_one(
+    new_log: NewJobLog, reason: str, words: str
+) -> None:
+    log = new_log(policy=P.NEVER).running()
+    log.see("worker", 1, ReplicaState.EXITED, exit_code=3, reason=reason)
 
-    event = decided(told)
+    event = decided(log)
 
     assert isinstance(event, JobFinished)
     assert event.reason.message == words
@@ -239,18 +243,18 @@ def test_the_reason_of_an_exit_is_told_where_there_is_one(story: Stories, reason
 @pytest.mark.parametrize(
     ("code", "words"), [(126, "the command could not be run"), (127, "the command was not found")]
 )
-def test_what_a_shell_means_by_its_code_is_told_in_words(story: Stories, code: int, words: str) -> None:
-    event = decided(story(policy=P.NEVER).running().end("worker", 1, code))
+def test_what_a_shell_means_by_its_code_is_told_in_words(new_log: NewJobLog, code: int, words: str) -> None:
+    event = decided(new_log(policy=P.NEVER).running().end("worker", 1, code))
 
     assert isinstance(event, JobFinished)
     assert event.reason.message == f"worker-1 on n1 exited with {code}: {words}, see its log"
 
 
-def test_the_way_of_a_loss_is_told_in_words(story: Stories) -> None:
-    told = story(policy=P.NEVER).running()
-    told.see("worker", 1, ReplicaState.LOST, reason="the node is gone")
+def test_the_way_of_a_loss_is_told_in_words(new_log: NewJobLog) -> None:
+    log = new_log(policy=P.NEVER).running()
+    log.see("worker", 1, ReplicaState.LOST, reason="the node is gone")
 
-    event = decided(told)
+    event = decided(log)
 
     assert isinstance(event, JobFinished)
     assert event.reason.message == "worker-1 on n1 was lost: the node is gone"

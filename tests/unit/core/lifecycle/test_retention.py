@@ -8,91 +8,102 @@ import pytest
 
 from muster_core import events
 from muster_core.events import Outcome
-from muster_core.lifecycle import Finish, Forget, Retention, Stop, decide, next_deadline, next_work, reconcile
+from muster_core.lifecycle import (
+    DeleteRecord,
+    Finish,
+    Retention,
+    Stop,
+    decide,
+    next_deadline,
+    next_work,
+    reconcile,
+)
 from muster_core.models import CleanPodPolicy, Phase, ReplicaState, RunPolicy
 
 if TYPE_CHECKING:
-    from .conftest import Stories, Story
+    from .conftest import JobLog, NewJobLog
 
 STAYS = RunPolicy(clean_pod_policy=CleanPodPolicy.NONE, ttl_s=10)
 MONTH = Retention(ttl_s=2_592_000)
 
 
-def running(story: Story) -> list[events.ReplicaChange]:
+def running(new_log: JobLog) -> list[events.ReplicaChange]:
     return [
         events.ReplicaChange(
-            role=one.role, index=one.index, attempt=one.attempt, state=ReplicaState.RUNNING, at=story.now
+            role=one.role, index=one.index, attempt=one.attempt, state=ReplicaState.RUNNING, at=new_log.now
         )
-        for one in story.record.replicas
+        for one in new_log.record.replicas
         if not one.ended
     ]
 
 
-def stops(story: Story, now: int) -> list[str]:
-    steps = reconcile(story.record, running(story), now)
+def stops(new_log: JobLog, now: int) -> list[str]:
+    steps = reconcile(new_log.record, running(new_log), now)
     return [f"{step.role}-{step.index}" for step in steps if isinstance(step, Stop)]
 
 
-def test_what_outlives_its_job_goes_with_its_time_to_live(story: Stories, second: int) -> None:
-    told = story(run=STAYS).running()
-    told.finish(Outcome.SUCCEEDED)
-    end = told.record.finished_at + 10 * second
+def test_what_outlives_its_job_goes_with_its_time_to_live(new_log: NewJobLog, second: int) -> None:
+    log = new_log(run=STAYS).running()
+    log.finish(Outcome.SUCCEEDED)
+    end = log.record.finished_at + 10 * second
 
-    assert next_work(told.record, told.now) == end
-    assert stops(told, end - 1) == []
-    assert stops(told, end) == ["ps-0", "worker-0", "worker-1"]
-    assert next_work(told.record, end) is None
-    assert decide(told.record, end) == []
-    for replica in told.record.replicas:
-        told.see(replica.role, replica.index, ReplicaState.EXITED, exit_code=0)
-    assert decide(told.record, end) == [Forget("j-1")]
+    assert next_work(log.record, log.now) == end
+    assert stops(log, end - 1) == []
+    assert stops(log, end) == ["ps-0", "worker-0", "worker-1"]
+    assert next_work(log.record, end) is None
+    assert decide(log.record, end) == []
+    for replica in log.record.replicas:
+        log.see(replica.role, replica.index, ReplicaState.EXITED, exit_code=0)
+    assert decide(log.record, end) == [DeleteRecord("j-1")]
 
 
-def test_without_a_time_to_live_it_stays_until_the_job_is_deleted(story: Stories, second: int) -> None:
-    told = story(run=RunPolicy(clean_pod_policy=CleanPodPolicy.NONE)).running()
-    told.finish(Outcome.SUCCEEDED)
+def test_without_a_time_to_live_it_stays_until_the_job_is_deleted(new_log: NewJobLog, second: int) -> None:
+    log = new_log(run=RunPolicy(clean_pod_policy=CleanPodPolicy.NONE)).running()
+    log.finish(Outcome.SUCCEEDED)
 
-    assert next_work(told.record, told.now) is None
-    assert stops(told, told.now + 10**6 * second) == []
-    told.command(events.Command.DELETE)
-    assert stops(told, told.now) == ["ps-0", "worker-0", "worker-1"]
+    assert next_work(log.record, log.now) is None
+    assert stops(log, log.now + 10**6 * second) == []
+    log.command(events.Command.DELETE)
+    assert stops(log, log.now) == ["ps-0", "worker-0", "worker-1"]
 
 
 @pytest.mark.parametrize("phase", Phase)
-def test_a_job_that_is_deleted_stops_whatever_runs_of_it_in_every_phase(story: Stories, phase: Phase) -> None:
-    told = story(run=RunPolicy(clean_pod_policy=CleanPodPolicy.NONE)).told(phase)
-    told.command(events.Command.DELETE)
-    match decide(told.record, told.now):
+def test_a_job_that_is_deleted_stops_whatever_runs_of_it_in_every_phase(
+    new_log: NewJobLog, phase: Phase
+) -> None:
+    log = new_log(run=RunPolicy(clean_pod_policy=CleanPodPolicy.NONE)).log(phase)
+    log.command(events.Command.DELETE)
+    match decide(log.record, log.now):
         case [Finish(event=event)]:
-            told.tell(event)
+            log.apply(event)
         case _:
             pass
 
-    assert len(stops(told, told.now)) == sum(1 for one in told.record.replicas if not one.ended)
+    assert len(stops(log, log.now)) == sum(1 for one in log.record.replicas if not one.ended)
 
 
-def test_the_platform_keeps_what_has_no_time_to_live_of_its_own(story: Stories, second: int) -> None:
-    told = story(1, ps=0).running().end("worker", 0)
-    told.finish(Outcome.SUCCEEDED)
-    end = told.record.finished_at + MONTH.ttl_s * second
+def test_the_platform_keeps_what_has_no_time_to_live_of_its_own(new_log: NewJobLog, second: int) -> None:
+    log = new_log(1, ps=0).running().end("worker", 0)
+    log.finish(Outcome.SUCCEEDED)
+    end = log.record.finished_at + MONTH.ttl_s * second
 
-    assert next_deadline(told.record, MONTH) == end
-    assert decide(told.record, end - 1, MONTH) == []
-    assert decide(told.record, end, MONTH) == [Forget("j-1")]
-
-
-def test_the_jobs_own_time_to_live_counts_before_the_platforms(story: Stories, second: int) -> None:
-    told = story(1, ps=0, run=RunPolicy(ttl_s=5)).running().end("worker", 0)
-    told.finish(Outcome.SUCCEEDED)
-
-    assert next_deadline(told.record, MONTH) == told.record.finished_at + 5 * second
+    assert next_deadline(log.record, MONTH) == end
+    assert decide(log.record, end - 1, MONTH) == []
+    assert decide(log.record, end, MONTH) == [DeleteRecord("j-1")]
 
 
-def test_a_platform_without_a_bound_keeps_it_for_ever(story: Stories) -> None:
-    told = story(1, ps=0).running().end("worker", 0)
-    told.finish(Outcome.SUCCEEDED)
+def test_the_jobs_own_time_to_live_counts_before_the_platforms(new_log: NewJobLog, second: int) -> None:
+    log = new_log(1, ps=0, run=RunPolicy(ttl_s=5)).running().end("worker", 0)
+    log.finish(Outcome.SUCCEEDED)
 
-    assert next_deadline(told.record, Retention()) is None
+    assert next_deadline(log.record, MONTH) == log.record.finished_at + 5 * second
+
+
+def test_a_platform_without_a_bound_keeps_it_for_ever(new_log: NewJobLog) -> None:
+    log = new_log(1, ps=0).running().end("worker", 0)
+    log.finish(Outcome.SUCCEEDED)
+
+    assert next_deadline(log.record, Retention()) is None
 
 
 @pytest.mark.parametrize(
@@ -104,12 +115,12 @@ def test_a_platform_without_a_bound_keeps_it_for_ever(story: Stories) -> None:
         ("", "the job that it was for, train, is cancelled", "the job that it was for, train, is cancelled"),
     ],
 )
-def test_a_cancelled_job_says_who_wanted_it(story: Stories, by: str, message: str, words: str) -> None:
-    told = story().running()
-    told.tell(events.CommandRequested(command=events.Command.CANCEL, request_id="c", by=by, message=message))
-    told.tell(events.CommandRequested(command=events.Command.CANCEL, request_id="d", by="bob"))
+def test_a_cancelled_job_says_who_wanted_it(new_log: NewJobLog, by: str, message: str, words: str) -> None:
+    log = new_log().running()
+    log.apply(events.CommandRequested(command=events.Command.CANCEL, request_id="c", by=by, message=message))
+    log.apply(events.CommandRequested(command=events.Command.CANCEL, request_id="d", by="bob"))
 
-    (finish,) = decide(told.record, told.now)
+    (finish,) = decide(log.record, log.now)
 
     assert isinstance(finish, Finish)
     assert (finish.event.reason.code, finish.event.reason.message) == ("Cancelled", words)

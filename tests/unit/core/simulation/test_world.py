@@ -32,7 +32,7 @@ def test_a_job_is_placed_at_once_launches_computes_and_ends(world: MakeWorld, jo
     assert pool.chronicle.jobs["a"].outcome is Outcome.SUCCEEDED
     assert pool.chronicle.jobs["a"].gpu_us == 4 * 102 * SECOND
     assert pool.record("a") is None
-    assert pool.illegal == []
+    assert pool.invalid == []
 
 
 def test_a_gang_waits_for_room_and_those_behind_it_do_not(world: MakeWorld, job: MakeJob) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from muster_core.lifecycle.moves import ACTIVE_PHASES
+from muster_core.lifecycle import ACTIVE_PHASES
 from muster_core.models import JobKind, JobRecord, Phase, QueuePolicy, Reason, Role
 from muster_core.scheduling import reasons
 from muster_core.scheduling.explain.remedies import Remedy, RemedyKind, remedies_for

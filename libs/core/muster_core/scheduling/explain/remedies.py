@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
-from muster_core.lifecycle.builds import BUILD_FAILED
+from muster_core.lifecycle import BUILD_FAILED
 from muster_core.models import Reason
 from muster_core.scheduling import reasons
 from muster_core.scheduling.placement.words import counted, demand_in_words, listed

@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sized
 from typing import NamedTuple
 
-from muster_core.lifecycle.builds import awaits_build, is_build
+from muster_core.lifecycle import awaits_build, is_build
 from muster_core.models import JobRecord, Phase, Reason
 from muster_core.scheduling import reasons
 from muster_core.scheduling.placement import Gang

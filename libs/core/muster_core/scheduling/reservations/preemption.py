@@ -13,7 +13,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from muster_core.events import ReplicaRef
-from muster_core.lifecycle.moves import ACTIVE_PHASES, WAITING_PHASES
+from muster_core.lifecycle import ACTIVE_PHASES, WAITING_PHASES
 from muster_core.models import JobRecord, Reason
 from muster_core.scheduling import reasons
 from muster_core.scheduling.placement import Placement, find_room

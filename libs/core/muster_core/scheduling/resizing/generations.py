@@ -9,8 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from muster_core.events import MANUAL_POLICY, Assignment, ReplicaRef, ScaleProposed
-from muster_core.lifecycle import avoided_at, late_joiners, start_timeout_of, unstarted, was_taken
-from muster_core.lifecycle.success import restart_scope_of
+from muster_core.lifecycle import (
+    avoided_at,
+    late_additions,
+    restart_scope_of,
+    start_timeout_of,
+    unstarted,
+    was_disrupted,
+)
 from muster_core.models import Job, JobRecord, Phase, Reason, ReplicaRecord, RestartScope
 from muster_core.scheduling import reasons
 from muster_core.scheduling.placement import place_more
@@ -108,7 +114,7 @@ def replace_lost_replicas(record: JobRecord, transaction: Transaction) -> Resize
     A running job with restart scope ``replica`` continues if its bounds allow it without the replicas that do not fit. The
     replaced replicas are not yet allocated in ``transaction``.
     """
-    lost = tuple(member for member in record.members() if was_taken(member))
+    lost = tuple(member for member in record.members() if was_disrupted(member))
     nodes = tuple(sorted({member.node for member in lost}))
     replaceable = record.job is not None and restart_scope_of(record.job) is RestartScope.REPLICA
     added = _replacements(record, record.job, lost, transaction) if replaceable and record.job else None
@@ -135,7 +141,7 @@ def handle_start_timeout(record: JobRecord, default_s: int, now: int) -> Resize 
     """
     timeout_s = start_timeout_of(record, default_s)
     is_running = record.phase is Phase.RUNNING
-    late = late_joiners(record, default_s, now) if is_running else unstarted(record)
+    late = late_additions(record, default_s, now) if is_running else unstarted(record)
     nodes = tuple(sorted({one.node for one in late}))
     if is_running and _can_run_without(record, late):
         return Resize(

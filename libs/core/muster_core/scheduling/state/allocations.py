@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from muster_core.events import ReplicaRef
-from muster_core.lifecycle.misses import was_taken
-from muster_core.lifecycle.moves import ACTIVE_PHASES
+from muster_core.lifecycle import ACTIVE_PHASES, was_disrupted
 from muster_core.models import JobKind, JobRecord, Phase, ReplicaRecord, ReplicaState, RestartPolicy
 from muster_core.scheduling.placement import Allocation, AllocationKey, allocation_of
 from muster_core.scheduling.placement.roles import is_pinned
@@ -53,14 +52,14 @@ def holds_allocation(record: JobRecord, replica: ReplicaRecord) -> bool:
 
 def _may_restart(record: JobRecord, replica: ReplicaRecord) -> bool:
     role = record.job.role(replica.role) if record.job else None
-    if replica.restarting and not was_taken(replica):
+    if replica.restarting and not was_disrupted(replica):
         return True
     if record.job is None or role is None or role.restart_policy is RestartPolicy.NEVER:
         return False
     if replica.state is ReplicaState.EXITED:
         failed = bool(replica.exit_code) or bool(replica.signal)
         return failed or (record.job.kind is JobKind.SERVICE and role.restart_policy is RestartPolicy.ALWAYS)
-    return replica.state is ReplicaState.LOST and not was_taken(replica)
+    return replica.state is ReplicaState.LOST and not was_disrupted(replica)
 
 
 class JobReleases(NamedTuple):

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from muster_core.lifecycle import start_due, was_taken
-from muster_core.lifecycle.moves import ACTIVE_PHASES, WAITING_PHASES
+from muster_core.lifecycle import ACTIVE_PHASES, WAITING_PHASES, start_due, was_disrupted
 from muster_core.models import JobRecord, Phase
 from muster_core.scheduling.placement import Allocation, AllocationKey, Snapshot, gang_of
 from muster_core.scheduling.queues import (
@@ -104,7 +103,9 @@ class PoolIndex:
         self._index_waiting(record)
         if before is None or before.terminal is not record.terminal:
             self.observe_build(record)
-        disrupted = record.phase in ACTIVE_PHASES and any(was_taken(member) for member in record.members())
+        disrupted = record.phase in ACTIVE_PHASES and any(
+            was_disrupted(member) for member in record.members()
+        )
         (self.disrupted.add if disrupted else self.disrupted.discard)(job_id)
         due = start_due(record, self.start_timeout_s)
         if due is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from muster_core.events import JobPlaced, JobResized, JobRestarting, ReplicaChange, ReplicasChanged
-from muster_core.frameworks import keeps_still
+from muster_core.frameworks import is_idle
 from muster_core.models import ENDED_STATES, JobRecord, ReplicaRecord, ReplicaState
 
 _RANK = {ReplicaState.PLACED: 0, ReplicaState.LAUNCHED: 1, ReplicaState.RUNNING: 2} | dict.fromkeys(
@@ -15,7 +15,7 @@ _RANK = {ReplicaState.PLACED: 0, ReplicaState.LAUNCHED: 1, ReplicaState.RUNNING:
 _AFTER_LAUNCH = frozenset({ReplicaState.LAUNCHED, ReplicaState.RUNNING, ReplicaState.EXITED})
 
 
-def is_news(change: ReplicaChange, known: ReplicaRecord) -> bool:
+def is_newer(change: ReplicaChange, known: ReplicaRecord) -> bool:
     """Return whether ``change`` is newer than the known state of that run: a replica never goes backwards.
 
     The first reported problem of a starting replica is new as well.
@@ -25,7 +25,7 @@ def is_news(change: ReplicaChange, known: ReplicaRecord) -> bool:
     return _RANK[change.state] > _RANK[known.state]
 
 
-def place_members(record: JobRecord, event: JobPlaced, at: int) -> tuple[ReplicaRecord, ...]:
+def place_replicas(record: JobRecord, event: JobPlaced, at: int) -> tuple[ReplicaRecord, ...]:
     """Return the replicas of a new attempt, after those of earlier ones whose end is not confirmed."""
     unended = tuple(r for r in record.replicas if not r.ended)
     return unended + tuple(
@@ -42,7 +42,7 @@ def place_members(record: JobRecord, event: JobPlaced, at: int) -> tuple[Replica
     )
 
 
-def resize_members(
+def resize_replicas(
     record: JobRecord, event: JobResized, at: int, not_before: int = 0
 ) -> tuple[ReplicaRecord, ...] | None:
     """Return the replicas after a resize; ``None`` if an added one still exists.
@@ -82,7 +82,7 @@ def resize_members(
     return (*kept, *joined)
 
 
-def restart_members(
+def restart_replicas(
     record: JobRecord, event: JobRestarting, not_before: int
 ) -> tuple[ReplicaRecord, ...] | None:
     """Return the named replicas placed again on their nodes; ``None`` if one of them has not ended."""
@@ -112,18 +112,16 @@ def restart_members(
     return None if named else tuple(replicas)
 
 
-def send_away(record: JobRecord) -> tuple[ReplicaRecord, ...]:
+def terminate_all(record: JobRecord) -> tuple[ReplicaRecord, ...]:
     """Return the replicas with every one that has not ended terminating."""
     return tuple(r if r.ended else msgspec.structs.replace(r, leaving=True) for r in record.replicas)
 
 
-def send_idle_away(record: JobRecord) -> tuple[ReplicaRecord, ...]:
+def terminate_idle(record: JobRecord) -> tuple[ReplicaRecord, ...]:
     """Return the replicas with every idle one terminating: it would never end by itself."""
     job = record.job
     return tuple(
-        msgspec.structs.replace(r, leaving=True)
-        if job is not None and not r.ended and keeps_still(job, r)
-        else r
+        msgspec.structs.replace(r, leaving=True) if job is not None and not r.ended and is_idle(job, r) else r
         for r in record.replicas
     )
 
@@ -141,7 +139,7 @@ def change_replicas(record: JobRecord, event: ReplicasChanged, at: int) -> tuple
 
 def _apply(replica: ReplicaRecord, changes: list[ReplicaChange], at: int) -> ReplicaRecord:
     for change in changes:
-        if not is_news(change, replica):
+        if not is_newer(change, replica):
             continue
         when = change.at or at
         replica = msgspec.structs.replace(

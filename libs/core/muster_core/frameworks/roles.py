@@ -1,9 +1,17 @@
-"""Start order: a launcher that starts before its workers finds none."""
+"""Roles with a special part in a gang: those that compute, and those that start after others."""
 
 from __future__ import annotations
 
 from muster_core.frameworks import mpi
 from muster_core.models import Job, JobRecord, Reason, ReplicaRecord
+
+_OTHERS = frozenset({"ps", "server", "launcher", "scheduler", "evaluator"})
+"""Roles that serve, start or watch the workers."""
+
+
+def computes(role: str) -> bool:
+    """Return whether replicas of this role share the training work."""
+    return role.lower() not in _OTHERS
 
 
 def starts_after(job: Job, role: str) -> tuple[str, ...]:
@@ -13,7 +21,7 @@ def starts_after(job: Job, role: str) -> tuple[str, ...]:
     return ()
 
 
-def held_back(record: JobRecord, replica: ReplicaRecord) -> Reason | None:
+def start_order_reason(record: JobRecord, replica: ReplicaRecord) -> Reason | None:
     """Return why a placed replica must not start yet, or ``None``."""
     if record.job is None or replica.attempt != record.attempt:
         return None

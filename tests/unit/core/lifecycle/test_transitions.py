@@ -8,18 +8,18 @@ import msgspec
 import pytest
 
 from muster_core import events
-from muster_core.lifecycle.moves import LEGAL_PHASES
+from muster_core.lifecycle.transitions import VALID_PHASES
 from muster_core.models import TERMINAL_PHASES, Job, JobRecord, Phase, Reason, ReplicaState, RestartScope
 
 if TYPE_CHECKING:
-    from .conftest import Stories
+    from .conftest import NewJobLog
 
 WHY = Reason(code="Why")
 WAITING = (Phase.QUEUED, Phase.EVICTED, Phase.RESTARTING)
 ACTIVE = (Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING)
 LIVING = (Phase.SUBMITTED, *WAITING, Phase.SUSPENDED, *ACTIVE)
 
-MOVES: dict[str, dict[Phase, Phase]] = {
+TRANSITIONS: dict[str, dict[Phase, Phase]] = {
     "JobSubmitted": {},
     "JobValidated": {Phase.SUBMITTED: Phase.QUEUED},
     "JobRejected": {Phase.SUBMITTED: Phase.REJECTED},
@@ -34,7 +34,7 @@ MOVES: dict[str, dict[Phase, Phase]] = {
     "ScaleProposed": {phase: phase for phase in Phase},
     "ProgressReported": {phase: phase for phase in Phase},
 }
-"""Event -> phase before -> phase after; a pair that is not here is illegal."""
+"""Event -> phase before -> phase after; a pair that is not here is invalid."""
 
 
 def fitting(name: str, record: JobRecord) -> events.JobEvent:
@@ -66,100 +66,100 @@ def fitting(name: str, record: JobRecord) -> events.JobEvent:
 
 
 @pytest.mark.parametrize("phase", Phase)
-@pytest.mark.parametrize("name", MOVES)
-def test_a_event_moves_the_job_as_the_table_says(story: Stories, phase: Phase, name: str) -> None:
-    told = story().told(phase)
-    before = told.record
+@pytest.mark.parametrize("name", TRANSITIONS)
+def test_an_event_moves_the_job_as_the_table_says(new_log: NewJobLog, phase: Phase, name: str) -> None:
+    log = new_log().log(phase)
+    before = log.record
 
-    applied_sequence = told.tell(fitting(name, before))
+    transition = log.apply(fitting(name, before))
 
-    after = told.record
-    assert after.applied_sequence == told.sequence
-    if phase in MOVES[name]:
-        assert applied_sequence.illegal is None
-        assert after.phase is MOVES[name][phase]
+    after = log.record
+    assert after.applied_sequence == log.sequence
+    if phase in TRANSITIONS[name]:
+        assert transition.invalid is None
+        assert after.phase is TRANSITIONS[name][phase]
         if name == "ProgressReported":
             assert after.history == before.history
         else:
             assert after.history[:-1] == before.history
             assert after.history[-1].event == name
     else:
-        assert applied_sequence.illegal is not None
-        assert name in applied_sequence.illegal
+        assert transition.invalid is not None
+        assert name in transition.invalid
         assert msgspec.structs.replace(after, applied_sequence=before.applied_sequence) == before
 
 
 @pytest.mark.parametrize("phase", Phase)
-@pytest.mark.parametrize("name", MOVES)
-def test_a_event_that_is_delivered_again_changes_nothing_at_all(
-    story: Stories, phase: Phase, name: str
+@pytest.mark.parametrize("name", TRANSITIONS)
+def test_an_event_that_is_delivered_again_changes_nothing_at_all(
+    new_log: NewJobLog, phase: Phase, name: str
 ) -> None:
-    told = story().told(phase)
-    told.tell(fitting(name, told.record))
-    once = told.record
+    log = new_log().log(phase)
+    log.apply(fitting(name, log.record))
+    once = log.record
 
-    told.sequence -= 1
-    applied_sequence = told.tell(fitting(name, once))
+    log.sequence -= 1
+    transition = log.apply(fitting(name, once))
 
-    assert applied_sequence.record is once
-    assert applied_sequence.illegal is None
+    assert transition.record is once
+    assert transition.invalid is None
 
 
-@pytest.mark.parametrize("name", [name for name in MOVES if name != "JobSubmitted"])
-def test_a_event_of_a_job_that_was_never_submitted_is_illegal(story: Stories, name: str) -> None:
-    applied_sequence = story().tell(fitting(name, JobRecord(job_id="j-1", applied_sequence=0)))
+@pytest.mark.parametrize("name", [name for name in TRANSITIONS if name != "JobSubmitted"])
+def test_an_event_of_a_job_that_was_never_submitted_is_invalid(new_log: NewJobLog, name: str) -> None:
+    transition = new_log().apply(fitting(name, JobRecord(job_id="j-1", applied_sequence=0)))
 
-    assert applied_sequence.record is None
-    assert applied_sequence.illegal == f"{name} of a job that was never submitted"
+    assert transition.record is None
+    assert transition.invalid == f"{name} of a job that was never submitted"
 
 
 @pytest.mark.parametrize("phase", sorted(TERMINAL_PHASES))
-@pytest.mark.parametrize("name", MOVES)
-def test_what_a_job_ended_as_never_changes(story: Stories, phase: Phase, name: str) -> None:
-    told = story().told(phase)
-    before = told.record
+@pytest.mark.parametrize("name", TRANSITIONS)
+def test_what_a_job_ended_as_never_changes(new_log: NewJobLog, phase: Phase, name: str) -> None:
+    log = new_log().log(phase)
+    before = log.record
 
-    told.tell(fitting(name, before))
+    log.apply(fitting(name, before))
 
-    after = told.record
+    after = log.record
     assert (after.phase, after.reason, after.finished_at) == (phase, before.reason, before.finished_at)
 
 
 def test_the_table_names_every_event_of_a_job() -> None:
     known = {kind.__name__ for kind in get_args(events.JobEvent)}
 
-    assert set(MOVES) == known
-    assert {kind.__name__ for kind in LEGAL_PHASES} == known
+    assert set(TRANSITIONS) == known
+    assert {kind.__name__ for kind in VALID_PHASES} == known
 
 
 @pytest.mark.parametrize("attempt", [0, 1, 3])
-def test_a_placement_for_another_attempt_than_the_next_is_illegal(story: Stories, attempt: int) -> None:
-    told = story().told(Phase.EVICTED)
+def test_a_placement_for_another_attempt_than_the_next_is_invalid(new_log: NewJobLog, attempt: int) -> None:
+    log = new_log().log(Phase.EVICTED)
 
-    applied_sequence = told.tell(events.JobPlaced(attempt=attempt, generation=1, pool="local", replicas=()))
+    transition = log.apply(events.JobPlaced(attempt=attempt, generation=1, pool="local", replicas=()))
 
-    assert applied_sequence.illegal == f"JobPlaced for attempt {attempt} after attempt 1"
-    assert told.record.phase is Phase.EVICTED
+    assert transition.invalid == f"JobPlaced for attempt {attempt} after attempt 1"
+    assert log.record.phase is Phase.EVICTED
 
 
 @pytest.mark.parametrize(("attempt", "generation"), [(0, 2), (2, 2), (1, 1), (1, 3)])
-def test_a_resize_of_another_membership_is_illegal(story: Stories, attempt: int, generation: int) -> None:
-    told = story().running()
-    before = told.record
+def test_a_resize_of_another_membership_is_invalid(new_log: NewJobLog, attempt: int, generation: int) -> None:
+    log = new_log().running()
+    before = log.record
 
-    applied_sequence = told.tell(events.JobResized(attempt=attempt, generation=generation, reason=WHY))
+    transition = log.apply(events.JobResized(attempt=attempt, generation=generation, reason=WHY))
 
-    assert applied_sequence.illegal is not None
-    assert msgspec.structs.replace(told.record, applied_sequence=before.applied_sequence) == before
+    assert transition.invalid is not None
+    assert msgspec.structs.replace(log.record, applied_sequence=before.applied_sequence) == before
 
 
 @pytest.mark.parametrize("attempt", [0, 2])
-def test_an_eviction_or_restart_of_another_attempt_is_illegal(story: Stories, attempt: int) -> None:
-    told = story().running()
+def test_an_eviction_or_restart_of_another_attempt_is_invalid(new_log: NewJobLog, attempt: int) -> None:
+    log = new_log().running()
 
-    evicted = told.tell(events.JobEvicted(attempt=attempt, reason=WHY))
-    restarted = told.tell(events.JobRestarting(scope=RestartScope.GANG, attempt=attempt, reason=WHY))
+    evicted = log.apply(events.JobEvicted(attempt=attempt, reason=WHY))
+    restarted = log.apply(events.JobRestarting(scope=RestartScope.GANG, attempt=attempt, reason=WHY))
 
-    assert evicted.illegal == f"JobEvicted for attempt {attempt} at attempt 1"
-    assert restarted.illegal == f"JobRestarting for attempt {attempt} at attempt 1"
-    assert told.record.phase is Phase.RUNNING
+    assert evicted.invalid == f"JobEvicted for attempt {attempt} at attempt 1"
+    assert restarted.invalid == f"JobRestarting for attempt {attempt} at attempt 1"
+    assert log.record.phase is Phase.RUNNING

@@ -1,32 +1,32 @@
-"""The peers of a replica: members, addresses and ranks."""
+"""The gang as a framework sees it: addresses, ranks and bounds of its replicas."""
 
 from __future__ import annotations
 
 import msgspec
 
-from muster_core.frameworks.site import Site
+from muster_core.frameworks.context import RuntimeContext
 from muster_core.models import GPU_MILLI, Framework, Job, JobRecord, ReplicaRecord
 
 _ELASTIC = frozenset({Framework.PYTORCH, Framework.PADDLE})
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """Variables of one replica: ``env`` overrides the template, ``unless_set`` does not."""
+class Variables(msgspec.Struct, frozen=True, kw_only=True):
+    """Variables of one replica: ``env`` overrides the template, ``defaults`` does not."""
 
     env: dict[str, str]
-    unless_set: dict[str, str] = {}
+    defaults: dict[str, str] = {}
 
 
-class Peers(msgspec.Struct, frozen=True, kw_only=True):
+class Gang(msgspec.Struct, frozen=True, kw_only=True):
     """The replicas of one attempt of ``job``; all numbers are those of the current membership of ``record``."""
 
     record: JobRecord
     job: Job
-    site: Site
+    context: RuntimeContext
 
     def address(self, role: str, index: int) -> str:
         """Return ``host:port`` of a replica. Raises ``KeyError`` for one that can never run."""
-        return self.site.addresses[role, index]
+        return self.context.addresses[role, index]
 
     def host(self, role: str, index: int) -> str:
         """Return the host of a replica."""

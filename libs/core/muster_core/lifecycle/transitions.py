@@ -1,4 +1,7 @@
-"""Valid transitions: which events are valid in which phase. Anything else is an invalid transition: reported, counted, and ignored."""
+"""Valid transitions: which events are valid in which phase.
+
+An invalid transition is reported, counted and ignored.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ ACTIVE_PHASES = frozenset({Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING})
 _LIVING_PHASES = frozenset(Phase) - TERMINAL_PHASES
 _EVERY_PHASE = frozenset(Phase)
 
-LEGAL_PHASES: dict[type[Event], frozenset[Phase]] = {
+VALID_PHASES: dict[type[Event], frozenset[Phase]] = {
     JobSubmitted: frozenset(),
     JobValidated: frozenset({Phase.SUBMITTED}),
     JobRejected: frozenset({Phase.SUBMITTED}),

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from muster_core.frameworks import (
     Addresses,
-    Site,
+    RuntimeContext,
     environment,
     files,
-    listed_replicas,
     local_addresses,
+    possible_replicas,
     service_addresses,
 )
 from muster_core.models import (
@@ -78,7 +78,7 @@ def jobs(
 
 
 def addresses_of(job: Job, *, local: bool) -> Addresses:
-    ports = {key: 21000 + number for number, key in enumerate(listed_replicas(job))}
+    ports = {key: 21000 + number for number, key in enumerate(possible_replicas(job))}
     return local_addresses("127.0.0.1", ports) if local else service_addresses(job)
 
 
@@ -103,22 +103,22 @@ def record_of(job: Job, workers: int | None = None) -> JobRecord:
     return JobRecord(job_id="j-1", applied_sequence=1, job=job, attempt=1, generation=1, replicas=replicas)
 
 
-def told(record: JobRecord, job: Job, *, local: bool) -> dict[tuple[str, int], dict[str, str]]:
-    site = Site(
+def variables(record: JobRecord, job: Job, *, local: bool) -> dict[tuple[str, int], dict[str, str]]:
+    context = RuntimeContext(
         addresses=addresses_of(job, local=local),
         members_path="/m",
         config_folder="/etc/mpi",
         interface="lo" if local else "",
     )
     return {
-        replica.key: environment(record, job, replica, site=site, traceparent="00-a-b-01")
+        replica.key: environment(record, job, replica, context=context, traceparent="00-a-b-01")
         for replica in record.replicas
     }
 
 
 @given(job=jobs(), local=st.booleans())
 def test_every_variable_is_text_that_a_process_can_have(job: Job, local: bool) -> None:
-    for env in told(record_of(job), job, local=local).values():
+    for env in variables(record_of(job), job, local=local).values():
         for name, value in env.items():
             assert isinstance(value, str)
             assert name.isidentifier()
@@ -130,7 +130,7 @@ def test_no_two_replicas_have_the_same_address(job: Job, local: bool) -> None:
     addresses = addresses_of(job, local=local)
 
     assert len(set(addresses.values())) == sum(role.max for role in job.roles)
-    for key, env in told(record_of(job), job, local=local).items():
+    for key, env in variables(record_of(job), job, local=local).items():
         assert env["MUSTER_ADDRESS"] == addresses[key]
         assert env["MUSTER_PORT"] == addresses[key].rpartition(":")[2]
 
@@ -142,8 +142,8 @@ def test_adding_members_to_an_elastic_job_changes_nothing_of_what_the_others_wer
     workers = job.role("worker")
     assert workers is not None
     more = data.draw(st.integers(workers.replicas, workers.max))
-    before = told(record_of(job), job, local=local)
-    after = told(record_of(job, more), job, local=local)
+    before = variables(record_of(job), job, local=local)
+    after = variables(record_of(job, more), job, local=local)
 
     assert {key: after[key] for key in before} == before
 
@@ -152,7 +152,7 @@ def test_adding_members_to_an_elastic_job_changes_nothing_of_what_the_others_wer
 def test_ranks_are_0_to_the_number_of_members_and_everybody_agrees_on_it(job: Job) -> None:
     job = msgspec.structs.replace(job, options=FrameworkOptions())
     rank, size = RANKS[job.framework]
-    environments = list(told(record_of(job), job, local=False).values())
+    environments = list(variables(record_of(job), job, local=False).values())
 
     assert sorted(int(env[rank]) for env in environments) == list(range(len(environments)))
     assert {env[size] for env in environments} == {str(len(environments))}
@@ -161,7 +161,7 @@ def test_ranks_are_0_to_the_number_of_members_and_everybody_agrees_on_it(job: Jo
 @given(job=jobs((Framework.TENSORFLOW,)), local=st.booleans())
 def test_everyone_but_an_evaluator_finds_itself_in_tf_config(job: Job, local: bool) -> None:
     addresses = addresses_of(job, local=local)
-    for key, env in told(record_of(job), job, local=local).items():
+    for key, env in variables(record_of(job), job, local=local).items():
         config = json.loads(env["TF_CONFIG"])
         role, index = config["task"]["type"], config["task"]["index"]
         assert (role, index) == key
