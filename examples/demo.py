@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 MUSTER = Path(sys.executable).parent / "muster"
 SERVICES = {"gateway", "spec-validator", "scheduler", "pod-launcher", "scaler", "status-tracker"}
-QUIET = "5s"
+IDLE_PERIOD = "5s"
 READY_S = 60
 JOB_S = 180
 
@@ -44,7 +44,7 @@ def main() -> int:
 
 def demonstrate(data: Path) -> int:
     """Start Muster, run the job, show it, stop Muster."""
-    command = [MUSTER, "up", "--data", data, "--port", "0", "--quiet-time", QUIET]
+    command = [MUSTER, "up", "--data", data, "--port", "0", "--idle-period", IDLE_PERIOD]
     command += ["--node", "n1:cpu=2,memory=4Gi", "--node", "n2:cpu=2,memory=4Gi"]
     shown(command)
     log = data / "up.log"

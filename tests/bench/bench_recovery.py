@@ -24,7 +24,7 @@ SERVICES = ("gateway", "spec-validator", "scheduler", "pod-launcher", "scaler", 
 NAMES = tuple(f"recovery_s.{service}" for service in (*SERVICES, "worst"))
 
 _BUDGET_S = 4.0
-_QUIET_S = 1.0
+_IDLE_PERIOD_S = 1.0
 _LOOK_S = 0.02
 _UP = frozenset({Phase.RUNNING, Phase.SUCCEEDED})
 _PATIENCE_S = 30.0
@@ -131,7 +131,7 @@ async def measure(root: Path, *, quick: bool) -> list[Measurement]:
 
 async def _round(root: Path) -> dict[str, float]:
     seconds: dict[str, float] = {}
-    async with running_system(root, quiet_s=_QUIET_S) as system, heard_events(system) as events:
+    async with running_system(root, idle_period_s=_IDLE_PERIOD_S) as system, heard_events(system) as events:
         for service in SERVICES:
             async with AsyncClient(system.address) as muster:
                 # Exclude what is slow only the first time.

@@ -36,13 +36,13 @@ def fresh_folder(root: Path) -> Generator[Path]:
 
 
 @asynccontextmanager
-async def running_system(root: Path, *, quiet_s: float = 60.0) -> AsyncGenerator[LocalSystem]:
+async def running_system(root: Path, *, idle_period_s: float = 60.0) -> AsyncGenerator[LocalSystem]:
     """Start a system with an empty store and remove it afterwards.
 
     Its two nodes are virtual, so that placement does not depend on the machine. Spans go to the sink, as for users.
     """
     with fresh_folder(root) as folder:
-        options = LocalOptions(nodes=_NODES, quiet_s=quiet_s, workdir=folder)
+        options = LocalOptions(nodes=_NODES, idle_period_s=idle_period_s, workdir=folder)
         system = LocalSystem(folder / "data", options)
         try:
             async with system:

@@ -15,7 +15,7 @@ pytest.register_assert_rewrite("elastic_answers", "elastic_history")
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Launcher:
-    """Start a system of the test's own: ``launch(nodes=(...), quiet_s=...)``."""
+    """Start a system of the test's own: ``launch(nodes=(...), idle_period_s=...)``."""
     return Launcher(tmp_path)
 
 

@@ -14,11 +14,11 @@ from muster import AsyncClient, Job
 from muster_rpc.v1 import job_pb2
 
 QUEUES = """
-{apiVersion: muster.dev/v1, kind: Queue, metadata: {name: shrinks}, spec: {starvationAfter: 1s, elastic: {quiet: 1h}}}
+{apiVersion: muster.dev/v1, kind: Queue, metadata: {name: shrinks}, spec: {starvationAfter: 1s, elastic: {idlePeriod: 1h}}}
 ---
-{apiVersion: muster.dev/v1, kind: Queue, metadata: {name: grows}, spec: {starvationAfter: 1s, elastic: {quiet: 2s}}}
+{apiVersion: muster.dev/v1, kind: Queue, metadata: {name: grows}, spec: {starvationAfter: 1s, elastic: {idlePeriod: 2s}}}
 ---
-{apiVersion: muster.dev/v1, kind: Queue, metadata: {name: greedy}, spec: {elastic: {quiet: 2s, policy: dragon}}}
+{apiVersion: muster.dev/v1, kind: Queue, metadata: {name: greedy}, spec: {elastic: {idlePeriod: 2s, policy: dragon}}}
 """
 """Half a minute of patience is a second here, a quiet minute two seconds."""
 

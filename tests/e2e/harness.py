@@ -21,10 +21,10 @@ class Launcher:
 
     @asynccontextmanager
     async def __call__(
-        self, *, nodes: tuple[str, ...] = ("n1:cpu=4",), quiet_s: float = 60.0
+        self, *, nodes: tuple[str, ...] = ("n1:cpu=4",), idle_period_s: float = 60.0
     ) -> AsyncGenerator[LocalSystem]:
         """A system of the test's own; nothing of it is left over."""
-        options = LocalOptions(nodes=nodes, quiet_s=quiet_s, workdir=ROOT)
+        options = LocalOptions(nodes=nodes, idle_period_s=idle_period_s, workdir=ROOT)
         system = LocalSystem(self._folder / "data", options)
         async with system:
             try:

@@ -41,7 +41,7 @@ QUEUE = """
 apiVersion: muster.dev/v1
 kind: Queue
 metadata: {name: default}
-spec: {starvationAfter: 1s, elastic: {quiet: 1s}}
+spec: {starvationAfter: 1s, elastic: {idlePeriod: 1s}}
 """
 
 # Each run of a replica leaves one line; O_APPEND makes the lines whole.

@@ -15,7 +15,7 @@ QUEUE = """
 apiVersion: muster.dev/v1
 kind: Queue
 metadata: {name: grows}
-spec: {elastic: {quiet: 5s}}
+spec: {elastic: {idlePeriod: 5s}}
 """
 
 TRAIN = """

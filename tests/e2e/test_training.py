@@ -32,7 +32,7 @@ SPANS = {
 
 async def test_a_tfjob_trains_grows_and_tells_its_whole_story(launch: Launcher, connect: Connect) -> None:
     document = (ROOT / "examples/digits/tfjob.yaml").read_text().replace("20000", "9000")
-    async with launch(nodes=("n1:cpu=2", "n2:cpu=2"), quiet_s=3) as system, connect(system) as muster:
+    async with launch(nodes=("n1:cpu=2", "n2:cpu=2"), idle_period_s=3) as system, connect(system) as muster:
         (submitted,) = await muster.submit(document)
         job = await muster.wait(submitted.job_id)
         logs = await read_logs(muster, submitted.job_id)

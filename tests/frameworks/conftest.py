@@ -24,7 +24,7 @@ Needs = Callable[[str, str], None]
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def system(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[LocalSystem]:
     """A system with capacity for every gang of these tests."""
-    options = LocalOptions(nodes=("n1:cpu=4", "n2:cpu=4"), quiet_s=600, workdir=ROOT)
+    options = LocalOptions(nodes=("n1:cpu=4", "n2:cpu=4"), idle_period_s=600, workdir=ROOT)
     system = LocalSystem(tmp_path_factory.mktemp("frameworks") / "data", options)
     async with system:
         yield system

@@ -95,7 +95,7 @@ MANUAL_POLICY = "manual"
 class JobResized(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """The membership of ``attempt`` becomes ``generation``; other members are not touched.
 
-    ``for_job`` is the waiting job that benefits from the removed replicas, or empty. An added replica may replace one
+    ``beneficiary`` is the waiting job that benefits from the removed replicas, or empty. An added replica may replace one
     that ended with its node; ``avoid`` lists the nodes that failed the job.
     """
 
@@ -105,7 +105,7 @@ class JobResized(Event, frozen=True, gc=False, kw_only=True, tag=True):
     added: tuple[Assignment, ...] = ()
     removed: tuple[ReplicaRef, ...] = ()
     policy: str = ""
-    for_job: str = ""
+    beneficiary: str = ""
     avoid: tuple[str, ...] = ()
 
 
@@ -124,7 +124,7 @@ class ScaleProposed(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """The scaler proposes that ``role`` goes from ``size`` to ``target``, computed on ``attempt`` and ``generation``.
 
     ``gain`` is the expected speed-up in thousandths of one worker, negative for a loss. To scale down, ``removed`` lists
-    the replicas that leave so that ``for_job`` fits; ``givers`` is how many jobs shrink for it, each by its own proposal.
+    the replicas that leave so that ``beneficiary`` fits; ``donors`` is how many jobs shrink for it, each by its own proposal.
     """
 
     role: str
@@ -136,8 +136,8 @@ class ScaleProposed(Event, frozen=True, gc=False, kw_only=True, tag=True):
     reason: Reason
     gain: int = 0
     removed: tuple[ReplicaRef, ...] = ()
-    for_job: str = ""
-    givers: int = 0
+    beneficiary: str = ""
+    donors: int = 0
 
 
 class ProgressReported(Event, frozen=True, gc=False, kw_only=True, tag=True):

@@ -148,7 +148,7 @@ def _step(event: events.JobEvent, after: int) -> str:
         case events.JobEvicted():
             return f"{event.attempt}/evicted"
         case events.ScaleProposed():
-            taker = f"/{event.for_job}" if event.for_job else ""
+            taker = f"/{event.beneficiary}" if event.beneficiary else ""
             return f"{event.attempt}/{event.generation}/proposed/{event.role}/{event.target}/{after}{taker}"
         case events.ProgressReported():
             return f"{event.attempt}/progress/{event.role}-{event.index}/{event.step}/{event.at}"

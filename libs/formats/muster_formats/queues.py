@@ -46,7 +46,7 @@ _FIELD_NAMES = {
     "preempts_within": "preemptsWithin",
     "gpu_memory": "gpuMemory",
     "ephemeral_storage": "ephemeralStorage",
-    "quiet_s": "quiet",
+    "idle_period_s": "idlePeriod",
     "cool_down_s": "coolDown",
     "min_gain": "minGain",
 }
@@ -92,8 +92,10 @@ class QueueElasticFields(Table):
         Choice(ElasticPolicyName),
         "Elastic policy of jobs that name none; by default the platform's.",
     )
-    quiet = Field(
-        "quiet", Duration(), "Idle period without scheduling or scaling before jobs grow; 60s by default."
+    idle_period = Field(
+        "idlePeriod",
+        Duration(),
+        "Idle period without scheduling or scaling before jobs grow; 60s by default.",
     )
     cool_down = Field("coolDown", Duration(), "Shortest time between two resizes of a job.")
     step = Field("step", Integer(0, MAX_REPLICAS), "Most replicas that one resize changes; 0 is no bound.")
@@ -273,11 +275,11 @@ def _read_elastic(section: Section | None) -> QueueElastic | None:
     if section is None:
         return None
     default = QueueElastic()
-    policy, quiet = section.get(QueueElasticFields.policy), section.get(QueueElasticFields.quiet)
+    policy, idle_period = section.get(QueueElasticFields.policy), section.get(QueueElasticFields.idle_period)
     gain = section.get(QueueElasticFields.min_gain)
     return QueueElastic(
         policy=policy.value if policy else "",
-        quiet_s=default.quiet_s if quiet is None else quiet,
+        idle_period_s=default.idle_period_s if idle_period is None else idle_period,
         cool_down_s=section.get(QueueElasticFields.cool_down) or 0,
         step=section.get(QueueElasticFields.step) or 0,
         min_gain=default.min_gain if gain is None else gain,
@@ -344,8 +346,8 @@ def _elastic_document(elastic: QueueElastic) -> JsonObject:
     fields: JsonObject = {}
     if elastic.policy:
         fields["policy"] = elastic.policy
-    if elastic.quiet_s != default.quiet_s:
-        fields["quiet"] = format_duration(elastic.quiet_s)
+    if elastic.idle_period_s != default.idle_period_s:
+        fields["idlePeriod"] = format_duration(elastic.idle_period_s)
     if elastic.cool_down_s:
         fields["coolDown"] = format_duration(elastic.cool_down_s)
     if elastic.step:

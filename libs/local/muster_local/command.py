@@ -88,7 +88,7 @@ def _check_nodes(
 @click.option("--fresh", is_flag=True, help="End replicas that were left running and remove all state first.")
 @click.option("--stop-jobs", is_flag=True, help="On a stop, cancel the jobs; otherwise their replicas go on.")
 @click.option(
-    "--quiet-time",
+    "--idle-period",
     type=DurationType(),
     default="60s",
     show_default=True,
@@ -138,7 +138,7 @@ def up(
     port: int,
     fresh: bool,
     stop_jobs: bool,
-    quiet_time: float,
+    idle_period: float,
     policy: str,
     copies: tuple[tuple[str, int], ...],
     otlp_endpoint: str | None,
@@ -171,7 +171,7 @@ def up(
             nodes=nodes,
             kubeconfig=kubeconfig,
             port=port,
-            quiet_s=quiet_time,
+            idle_period_s=idle_period,
             policy=policy,
             copies=dict(copies),
             spans=Spans(

@@ -50,7 +50,7 @@ class Wiring(msgspec.Struct, frozen=True, kw_only=True):
     pool: str = "local"
     nodes: tuple[str, ...]
     workdir: str
-    quiet_s: float
+    idle_period_s: float
     policy: str
     log_level: str
     base_env: Mapping[str, str]
@@ -166,7 +166,7 @@ def _of_service(service: str, wiring: Wiring) -> dict[str, str]:
             "MUSTER_WORKDIR": wiring.workdir,
         }
     if service == SCALER:
-        return {"MUSTER_QUIET_SECONDS": f"{wiring.quiet_s:g}s", "MUSTER_POLICY": wiring.policy}
+        return {"MUSTER_IDLE_PERIOD_SECONDS": f"{wiring.idle_period_s:g}s", "MUSTER_POLICY": wiring.policy}
     return {}
 
 

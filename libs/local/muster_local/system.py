@@ -52,7 +52,7 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `nodes` are node specs (`n1:cpu=4,gpu=2`), none for this machine as it is. With a `kubeconfig` replicas are pods of its
     cluster, and its nodes count. `port` is the gateway's, 0 for any free
-    one. `quiet_s` is the scaler's quiet time, `policy` its policy. `copies` says how many of each service run. `workdir` is where replicas
+    one. `idle_period_s` and `policy` configure the scaler. `copies` says how many of each service run. `workdir` is where replicas
     start whose job does not say. `environ` is inherited by everything that is started. `gives_way`: whether everything but
     the broker and the gateway (with a `kubeconfig`: but the broker and pod-launcher) is nice to them and to the machine's other programs.
     """
@@ -60,7 +60,7 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
     kubeconfig: Path | None = None
     port: int = 0
-    quiet_s: float = 60.0
+    idle_period_s: float = 60.0
     policy: str = "marginal_gain"
     copies: Mapping[str, int] = ONE_OF_EACH
     spans: Spans = Spans()
@@ -317,7 +317,7 @@ class LocalSystem:
             pool=self.folder.pool if options.kubeconfig else "local",
             nodes=options.nodes,
             workdir=str(options.workdir),
-            quiet_s=options.quiet_s,
+            idle_period_s=options.idle_period_s,
             policy=options.policy,
             log_level=options.log_level,
             base_env=options.environ,

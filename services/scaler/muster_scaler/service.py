@@ -91,7 +91,7 @@ class BusProposals:
                     "muster.from": event.size,
                     "muster.to": event.target,
                     "muster.gain": event.gain,
-                    "muster.for_job": event.for_job,
+                    "muster.for_job": event.beneficiary,
                     "muster.reason": event.reason.message,
                 },
             )

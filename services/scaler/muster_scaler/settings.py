@@ -18,7 +18,7 @@ class ScalerSettings(ServiceSettings, frozen=True, kw_only=True):
         Literal["marginal_gain", "dragon", "max_min", "none"],
         msgspec.Meta(description="who grows and who gives, where neither job nor queue says"),
     ] = "marginal_gain"
-    quiet_seconds: Annotated[
+    idle_period_seconds: Annotated[
         float,
         msgspec.Meta(
             description="how long nothing must have been scheduled or scaled before idle room is given away",
@@ -51,7 +51,7 @@ class ScalerSettings(ServiceSettings, frozen=True, kw_only=True):
         """The numbers as the core takes them."""
         return ElasticSettings(
             policy=self.policy,
-            quiet_s=round(self.quiet_seconds),
+            idle_period_s=round(self.idle_period_seconds),
             cool_down_s=self.cool_down_seconds,
             step=self.growth_step,
             min_gain=self.min_gain,

@@ -27,7 +27,7 @@ def wiring(*names: str, otlp: str | None = "http://127.0.0.1:2") -> Wiring:
         replicas_root="/data/replicas",
         nodes=("n1:cpu=4,gpu=2", "n2:cpu=4"),
         workdir="/work",
-        quiet_s=2.5,
+        idle_period_s=2.5,
         policy="dragon",
         log_level="debug",
         base_env={"PATH": "/bin", "MUSTER_BUS_URL": "nats://elsewhere"},
@@ -63,7 +63,7 @@ def test_each_service_gets_what_only_it_reads() -> None:
     assert launcher["MUSTER_PROCESS_ROOT"] == "/data/replicas"
     assert "MUSTER_STATUS_TRACKER_ADDRESS" not in launcher
     scaler = service_program(SCALER, SCALER, places).env
-    assert (scaler["MUSTER_QUIET_SECONDS"], scaler["MUSTER_POLICY"]) == ("2.5s", "dragon")
+    assert (scaler["MUSTER_IDLE_PERIOD_SECONDS"], scaler["MUSTER_POLICY"]) == ("2.5s", "dragon")
     sink = sink_program(places, folder="/data/traces").env
     assert sink["MUSTER_SINK_GRPC_ADDRESS"] == "127.0.0.1:1006"
     assert "MUSTER_OTLP_ENDPOINT" not in sink

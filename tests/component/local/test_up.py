@@ -157,7 +157,7 @@ def test_an_up_whose_reader_went_away_goes_on_and_stops_cleanly(tmp_path: Path) 
         (["--node", "UPPER"], "'UPPER' is not a valid name"),
         (["--copies", "scheduler=0"], "'0' is not a number of copies"),
         (["--copies", "clock=2"], "'clock' is not one of gateway, spec-validator"),
-        (["--quiet-time", "soon"], "'soon' is not a duration"),
+        (["--idle-period", "soon"], "'soon' is not a duration"),
         (["--policy", "lion"], "'lion' is not one of"),
         (["--port", "70000"], "70000 is not in the range"),
     ],

@@ -188,7 +188,7 @@ SAMPLES: dict[str, msgspec.Struct] = {
         reason=WHY,
         removed=(events.ReplicaRef(role="worker", index=1),),
         policy="marginal_gain",
-        for_job="j-2345672345672345",
+        beneficiary="j-2345672345672345",
     ),
     "JobResized.mended": events.JobResized(
         attempt=2,
@@ -212,8 +212,8 @@ SAMPLES: dict[str, msgspec.Struct] = {
         reason=WHY,
         gain=-473,
         removed=(events.ReplicaRef(role="worker", index=1),),
-        for_job="j-2345672345672345",
-        givers=2,
+        beneficiary="j-2345672345672345",
+        donors=2,
     ),
     "ProgressReported": events.ProgressReported(
         role="worker", index=0, attempt=2, step=1200, at=AT, metrics={"loss": "0.25", "accuracy": "0.9"}
@@ -323,7 +323,7 @@ SAMPLES: dict[str, msgspec.Struct] = {
         applied_sequence=11,
         phase=Phase.SUSPENDED,
         active_from=AT + 5,
-        asked={"worker": 4},
+        requested_sizes={"worker": 4},
         misses=2,
         missed_at=AT,
         avoided={"n1": AT},
@@ -335,7 +335,7 @@ SAMPLES: dict[str, msgspec.Struct] = {
     "JobRecord.measured": JobRecord(
         job_id="j-abcdefghijklmnop",
         applied_sequence=12,
-        replicas=(msgspec.structs.replace(REPLICA, leaves_for="j-2345672345672345"),),
+        replicas=(msgspec.structs.replace(REPLICA, beneficiary="j-2345672345672345"),),
         resized_by="marginal_gain",
         progress=Progress(
             role="worker",

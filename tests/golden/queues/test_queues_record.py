@@ -26,7 +26,7 @@ SAMPLE = QueuesRecord(
             preempts_within=True,
             reclaims=False,
             namespaces=("vision", "staging"),
-            elastic=QueueElastic(policy="max_min", quiet_s=30, cool_down_s=120, step=2, min_gain=500),
+            elastic=QueueElastic(policy="max_min", idle_period_s=30, cool_down_s=120, step=2, min_gain=500),
         ),
     ),
     version=3,

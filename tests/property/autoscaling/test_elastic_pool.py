@@ -104,11 +104,11 @@ def test_nobody_shrinks_unless_the_waiting_gang_then_fits(
 ) -> None:
     heads: dict[str, list[ScaleProposal]] = {}
     for one in _look(pool, numbers):
-        if one.for_job:
-            heads.setdefault(one.for_job, []).append(one)
+        if one.beneficiary:
+            heads.setdefault(one.beneficiary, []).append(one)
     index = pool.state.index
     for head, proposals in heads.items():
-        assert {one.givers for one in proposals} == {len(proposals)}
+        assert {one.donors for one in proposals} == {len(proposals)}
         gang = minimum_gang(index.classes.class_of(head).key.gang)
         keys = [(one.job_id, one.attempt, ref.role, ref.index) for one in proposals for ref in one.removed]
         # Room that is kept for others makes a gang that would fit as it is wait for more.
@@ -132,12 +132,12 @@ def test_what_is_proposed_is_taken_up_and_comes_to_rest(pool: VirtualPool, numbe
     still = 0
     for _ in range(40):
         proposals = _look(pool, numbers)
-        helped |= {one.for_job for one in proposals if one.for_job}
+        helped |= {one.beneficiary for one in proposals if one.beneficiary}
         for one in proposals:
             pool.publish(one.job_id, one.to_event())
         refused = pool.state.rejected_proposals
         decided = pool.settle()
-        if any(one.for_job for one in proposals):
+        if any(one.beneficiary for one in proposals):
             assert pool.state.rejected_proposals == refused
         for one in decided:
             if isinstance(one, Resize):

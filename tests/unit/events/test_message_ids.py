@@ -68,7 +68,7 @@ STEPS: tuple[tuple[events.JobEvent, int], ...] = (
     (_proposed(target=4), 9),
     (_proposed(attempt=2), 9),
     (_proposed(generation=2), 9),
-    (msgspec.structs.replace(_proposed(), for_job="j-2345672345672345"), 9),
+    (msgspec.structs.replace(_proposed(), beneficiary="j-2345672345672345"), 9),
     (events.ProgressReported(role="worker", index=0, attempt=1, step=7, at=1), 0),
     (events.ProgressReported(role="worker", index=0, attempt=1, step=7, at=2), 0),
     (events.ProgressReported(role="worker", index=0, attempt=1, step=8, at=1), 0),

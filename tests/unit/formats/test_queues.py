@@ -57,7 +57,7 @@ spec:
   preemptsWithin: true
   reclaims: false
   namespaces: [vision, staging]
-  elastic: {policy: max_min, quiet: 5s, coolDown: 10s, step: 2, minGain: 0.5}
+  elastic: {policy: max_min, idlePeriod: 5s, coolDown: 10s, step: 2, minGain: 0.5}
 """
     parsed = parse_queues(document)
 
@@ -81,7 +81,7 @@ spec:
             preempts_within=True,
             reclaims=False,
             namespaces=("vision", "staging"),
-            elastic=QueueElastic(policy="max_min", quiet_s=5, cool_down_s=10, step=2, min_gain=500),
+            elastic=QueueElastic(policy="max_min", idle_period_s=5, cool_down_s=10, step=2, min_gain=500),
         ),
     )
 
@@ -191,7 +191,7 @@ limits = st.builds(
 elastic = st.builds(
     QueueElastic,
     policy=st.sampled_from(("", *ELASTIC_POLICIES)),
-    quiet_s=st.integers(0, 10**6),
+    idle_period_s=st.integers(0, 10**6),
     cool_down_s=st.integers(0, 10**6),
     step=st.integers(0, 99),
     min_gain=st.integers(0, 9999),

@@ -38,7 +38,7 @@ specs = st.builds(
     | st.builds(
         QueueElastic,
         policy=st.sampled_from(("", *ELASTIC_POLICIES)),
-        quiet_s=st.integers(0, 10**6),
+        idle_period_s=st.integers(0, 10**6),
         cool_down_s=st.integers(0, 10**6),
         step=st.integers(0, 99),
         min_gain=st.integers(0, 9999),
@@ -64,12 +64,16 @@ def test_invalid_values_are_reported_with_the_queue() -> None:
         name="a",
         policy=pb.QueuePolicy.ValueType(99),
         starvation_after=duration_pb2.Duration(seconds=-1),
-        elastic=pb.QueueElastic(quiet=duration_pb2.Duration(seconds=-1)),
+        elastic=pb.QueueElastic(idle_period=duration_pb2.Duration(seconds=-1)),
     )
     spec, problems = queue_from_proto(message)
 
     assert spec.policy is QueuePolicy.FIFO_SKIP
-    assert [problem.path for problem in problems] == ["a.policy", "a.starvation_after", "a.elastic.quiet"]
+    assert [problem.path for problem in problems] == [
+        "a.policy",
+        "a.starvation_after",
+        "a.elastic.idle_period",
+    ]
 
 
 def test_a_queue_report_becomes_its_status() -> None:

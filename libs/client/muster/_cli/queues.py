@@ -122,7 +122,7 @@ def _takes(spec: QueueSpec) -> str:
 def _elastic(elastic: QueueElastic) -> str:
     parts = [
         elastic.policy or "the platform's policy",
-        f"after an idle period of {words.age(elastic.quiet_s)}",
+        f"after an idle period of {words.age(elastic.idle_period_s)}",
     ]
     if elastic.cool_down_s:
         parts.append(f"{words.age(elastic.cool_down_s)} apart")

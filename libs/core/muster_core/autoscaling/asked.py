@@ -24,7 +24,7 @@ class _What(NamedTuple):
     generation: int
     target: int
     removed: tuple[ReplicaRef, ...]
-    for_job: str
+    beneficiary: str
 
 
 class _Asked(NamedTuple):
@@ -50,7 +50,7 @@ class Asked:
         """
         together: dict[str, list[ScaleProposal]] = {}
         for one in proposals:
-            together.setdefault(one.for_job or one.job_id, []).append(one)
+            together.setdefault(one.beneficiary or one.job_id, []).append(one)
         news: list[ScaleProposal] = []
         later: list[int] = []
         for group in together.values():
@@ -76,4 +76,4 @@ class Asked:
 
 
 def _what(one: ScaleProposal) -> _What:
-    return _What(one.attempt, one.generation, one.target, one.removed, one.for_job)
+    return _What(one.attempt, one.generation, one.target, one.removed, one.beneficiary)

@@ -5,7 +5,7 @@ Both are tried in a transaction on the pool, with the scheduler's reservations, 
 
 from __future__ import annotations
 
-from muster_core.autoscaling.givers import Giver, Givers
+from muster_core.autoscaling.donors import Giver, Givers
 from muster_core.autoscaling.growing import POLICIES, forgives_at, growers, grows_at, growths
 from muster_core.autoscaling.policy import Policy
 from muster_core.autoscaling.proposal import ScaleProposal
@@ -55,8 +55,8 @@ def next_check(view: PoolView, now: int, settings: ElasticSettings | None = None
     instants += [at for one in elastic if (at := forgives_at(one, now)) is not None]
     if heads:
         tree = transaction.index.tree
-        givers = (may_give(record, tree, chosen) for record in transaction.index.records.values())
-        instants += [giver.cool_at for giver in givers if giver is not None]
+        donors = (may_give(record, tree, chosen) for record in transaction.index.records.values())
+        instants += [giver.cool_at for giver in donors if giver is not None]
     starves_at = starves_next(heads, now)
     if starves_at is not None:
         instants.append(starves_at)
@@ -94,11 +94,11 @@ class _Helping:
         policy = self._policy(head)
         if found is None and policy is not None:
             self._kept.lift_all()
-            givers = self._givers_for(beside.key.queue, policy)
-            shrunk = Shrinking(self._trial, beside, givers).run()
+            donors = self._givers_for(beside.key.queue, policy)
+            shrunk = Shrinking(self._trial, beside, donors).run()
             if shrunk is not None:
                 given, found = shrunk
-                self._propose(head, given, givers.by_job, policy)
+                self._propose(head, given, donors.by_job, policy)
         self._kept.lift_all()
         if found is None:
             self._hopeless.add(head.line)
@@ -109,12 +109,12 @@ class _Helping:
 
     def _givers_for(self, queue: str, policy: Policy) -> Givers:
         """Return the jobs that have not been asked to shrink yet."""
-        givers = self._givers.get((queue, policy.name))
-        if givers is None:
-            givers = self._givers[queue, policy.name] = Givers(self._trial, self._settings, queue, policy)
+        donors = self._givers.get((queue, policy.name))
+        if donors is None:
+            donors = self._givers[queue, policy.name] = Givers(self._trial, self._settings, queue, policy)
         for job_id in self._used:
-            givers.drop(job_id)
-        return givers
+            donors.drop(job_id)
+        return donors
 
     def _policy(self, head: Head) -> Policy | None:
         """The beneficiary's policy ranks the donors, or its queue's if the job keeps its own size."""
@@ -125,13 +125,13 @@ class _Helping:
         return POLICIES.get(own)
 
     def _propose(
-        self, head: Head, given: list[DonatedReplica], givers: dict[str, Giver], policy: Policy
+        self, head: Head, given: list[DonatedReplica], donors: dict[str, Giver], policy: Policy
     ) -> None:
         by_giver: dict[str, list[DonatedReplica]] = {}
         for gift in given:
             by_giver.setdefault(gift.record.job_id, []).append(gift)
         for job_id, gifts in sorted(by_giver.items()):
-            giver = givers[job_id]
+            giver = donors[job_id]
             record, role = giver.elastic.record, giver.elastic.role
             before, after = giver.standing, giver.standing.changed(-len(gifts))
             removed = tuple(sorted((gift.ref for gift in gifts), key=lambda ref: -ref.index))
@@ -148,8 +148,8 @@ class _Helping:
                     reason=room_reason(giver.elastic, before, gifts, head, self._trial.now),
                     gain=int(gain * MILLI),
                     removed=removed,
-                    for_job=head.record.job_id,
-                    givers=len(by_giver),
+                    beneficiary=head.record.job_id,
+                    donors=len(by_giver),
                 )
             )
         self._used |= by_giver.keys()

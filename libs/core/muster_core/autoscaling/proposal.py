@@ -12,7 +12,7 @@ class ScaleProposal(msgspec.Struct, frozen=True, kw_only=True):
     """``role`` of a job should go from ``size`` to ``target``, computed on ``attempt`` and ``generation``.
 
     ``gain`` is the expected speed-up in thousandths of one worker, negative for a scale-down. Then ``removed`` leave so
-    that ``for_job`` fits, and ``givers`` jobs shrink for it.
+    that ``beneficiary`` fits, and ``donors`` jobs shrink for it.
     """
 
     job_id: str
@@ -25,8 +25,8 @@ class ScaleProposal(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason
     gain: int = 0
     removed: tuple[ReplicaRef, ...] = ()
-    for_job: str = ""
-    givers: int = 0
+    beneficiary: str = ""
+    donors: int = 0
 
     def to_event(self) -> ScaleProposed:
         """Return the event of this proposal."""
@@ -40,6 +40,6 @@ class ScaleProposal(msgspec.Struct, frozen=True, kw_only=True):
             reason=self.reason,
             gain=self.gain,
             removed=self.removed,
-            for_job=self.for_job,
-            givers=self.givers,
+            beneficiary=self.beneficiary,
+            donors=self.donors,
         )

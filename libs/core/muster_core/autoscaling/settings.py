@@ -18,13 +18,13 @@ _US = 1_000_000
 class ElasticSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The platform's settings, for queues and jobs without their own.
 
-    ``policy`` ranks jobs. Jobs grow when nothing was placed or resized for ``quiet_s`` seconds, by at most ``step``
+    ``policy`` ranks jobs. Jobs grow when nothing was placed or resized for ``idle_period_s`` seconds, by at most ``step``
     replicas at once (0: unlimited). A job keeps its size for ``cool_down_s`` seconds after a resize. A gain below
     ``min_gain`` thousandths of a worker is not worth a replica, for policies that weigh gains.
     """
 
     policy: str = "marginal_gain"
-    quiet_s: int = 60
+    idle_period_s: int = 60
     cool_down_s: int = 0
     step: int = 0
     min_gain: int = 250
@@ -45,7 +45,7 @@ def numbers_of_queue(queue: str, tree: QueueTree, settings: ElasticSettings) -> 
     own = tree.specs[queue].elastic or _SILENT
     return Numbers(
         policy=own.policy if own.policy in ELASTIC_POLICIES else settings.policy,
-        quiet_us=(own.quiet_s or settings.quiet_s) * _US,
+        quiet_us=(own.idle_period_s or settings.idle_period_s) * _US,
         cool_down_us=(own.cool_down_s or settings.cool_down_s) * _US,
         step=own.step or settings.step,
         min_gain=own.min_gain or settings.min_gain,
@@ -66,4 +66,4 @@ def numbers_of(record: JobRecord, tree: QueueTree, settings: ElasticSettings) ->
     )
 
 
-_SILENT = QueueElastic(quiet_s=0, min_gain=0)
+_SILENT = QueueElastic(idle_period_s=0, min_gain=0)

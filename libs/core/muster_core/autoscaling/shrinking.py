@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from muster_core.autoscaling.givers import Giver, Givers
+from muster_core.autoscaling.donors import Giver, Givers
 from muster_core.scheduling.placement import Gang, Placement
 from muster_core.scheduling.placement.field import Field
 from muster_core.scheduling.placement.room import count
@@ -25,10 +25,10 @@ Bundle = tuple[DonatedReplica, ...]
 class Shrinking:
     """The search for replicas to remove so that the gang of ``beside`` fits; use it within ``terminating_released``."""
 
-    def __init__(self, transaction: Transaction, beside: BeneficiaryFit, givers: Givers) -> None:
+    def __init__(self, transaction: Transaction, beside: BeneficiaryFit, donors: Givers) -> None:
         self._trial = transaction
         self._beside = beside
-        self._givers = givers
+        self._givers = donors
         self._numbers = _numbers_of(beside.gang)
         self._bundles: dict[tuple[str, Slot], Bundle] = {}
         self._given: list[DonatedReplica] = []
@@ -63,8 +63,8 @@ class Shrinking:
 
     def _drop_protected(self, bundle: Bundle) -> bool:
         """Exclude donors whose queues are within their guarantee by now; returns whether ``bundle`` contained any."""
-        givers = {gift.record.job_id for gift in bundle}
-        protected = [job_id for job_id in givers if not self._givers.may_lose(job_id)]
+        donors = {gift.record.job_id for gift in bundle}
+        protected = [job_id for job_id in donors if not self._givers.may_lose(job_id)]
         for job_id in protected:
             self._givers.drop(job_id)
             self._bundles.clear()

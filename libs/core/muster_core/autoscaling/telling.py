@@ -34,17 +34,17 @@ def idle_reason(elastic: Elastic, before: Standing, after: Standing, snapshot: S
         if snapshot.class_of(name) is not None
     ]
     idle, nodes = sum(free), sum(1 for amount in free if amount)
-    quiet_s = numbers.quiet_us // _US
+    idle_period_s = numbers.quiet_us // _US
     return Reason(
         code=IDLE,
         message=(
-            f"{demand_in_words(resource, idle)} idle for {quiet_s} s on {counted(nodes, 'node')}: "
+            f"{demand_in_words(resource, idle)} idle for {idle_period_s} s on {counted(nodes, 'node')}: "
             f"grow {role.name} from {before.size} to {after.size} (max {role.max})"
         ),
         numbers={
             f"idle.{resource}": idle,
             "nodes": nodes,
-            "quiet_s": quiet_s,
+            "idle_period_s": idle_period_s,
             "from": before.size,
             "to": after.size,
             "max": role.max,

@@ -19,7 +19,7 @@ def apply_scale(record: JobRecord, event: CommandRequested) -> JobRecord:
     """Return the record with a requested size; a job without a membership starts with the size in its document."""
     if record.phase not in ACTIVE_PHASES or event.target is None:
         return record
-    return msgspec.structs.replace(record, asked={**record.asked, event.role: event.target})
+    return msgspec.structs.replace(record, requested_sizes={**record.requested_sizes, event.role: event.target})
 
 
 def after_resize(record: JobRecord, event: JobResized) -> JobRecord:
@@ -27,24 +27,24 @@ def after_resize(record: JobRecord, event: JobResized) -> JobRecord:
 
     A policy overrides it, and so does a start timeout of the added replicas.
     """
-    if not record.asked:
+    if not record.requested_sizes:
         return record
     changed = {one.role for one in (*event.added, *event.removed)}
     by_others = event.policy not in ("", MANUAL_POLICY) or event.reason.code == START_TIMEOUT
     overruled = changed if by_others else set[str]()
-    sizes = {role: sum(1 for one in record.members() if one.role == role) for role in record.asked}
-    asked = {
+    sizes = {role: sum(1 for one in record.members() if one.role == role) for role in record.requested_sizes}
+    kept = {
         role: target
-        for role, target in record.asked.items()
+        for role, target in record.requested_sizes.items()
         if role not in overruled and not (role in changed and sizes[role] == target)
     }
-    return msgspec.structs.replace(record, asked=asked)
+    return msgspec.structs.replace(record, requested_sizes=kept)
 
 
 def without_membership(record: JobRecord) -> JobRecord:
     """Return the record of a job that may have lost its membership: requested sizes are dropped."""
-    if record.asked and record.phase not in ACTIVE_PHASES:
-        return msgspec.structs.replace(record, asked={})
+    if record.requested_sizes and record.phase not in ACTIVE_PHASES:
+        return msgspec.structs.replace(record, requested_sizes={})
     return record
 
 

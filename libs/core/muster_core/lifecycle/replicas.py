@@ -59,10 +59,10 @@ def resize_replicas(
                 return None
             restarts[replica.key] = replica.restart + 1
         elif replica.attempt == event.attempt and replica.key in removed:
-            kept.append(msgspec.structs.replace(replica, leaving=True, leaves_for=event.for_job))
-        elif replica.leaves_for and replica.ended:
+            kept.append(msgspec.structs.replace(replica, leaving=True, beneficiary=event.beneficiary))
+        elif replica.beneficiary and replica.ended:
             # A donation is valid until the next resize, so that it cannot be claimed much later.
-            kept.append(msgspec.structs.replace(replica, leaves_for=""))
+            kept.append(msgspec.structs.replace(replica, beneficiary=""))
         else:
             kept.append(replica)
     joined = (

@@ -39,13 +39,13 @@ class QueueChangeKind(enum.StrEnum):
 class QueueElastic(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """How elastic jobs of a queue are resized; 0 or empty means the platform's setting.
 
-    ``policy`` is for jobs without their own. Jobs grow after ``quiet_s`` idle seconds of the pool, and keep their size
+    ``policy`` is for jobs without their own. Jobs grow after ``idle_period_s`` idle seconds of the pool, and keep their size
     for ``cool_down_s`` seconds after a resize. A growth adds at most ``step`` replicas. ``min_gain`` is in thousandths of
     a worker: a smaller gain is not worth it.
     """
 
     policy: str = ""
-    quiet_s: int = 60
+    idle_period_s: int = 60
     cool_down_s: int = 0
     step: int = 0
     min_gain: int = 250

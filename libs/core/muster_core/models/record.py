@@ -65,7 +65,7 @@ class ReplicaRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_de
     """One replica of one attempt. ``generation`` is the one it joined in; ``restart`` counts its own restarts.
 
     ``not_before`` (µs) delays a restart. ``leaving``: it is no longer a member although its end is not confirmed; it
-    keeps its allocation until then. ``leaves_for`` is the waiting job that gets its capacity, or empty. ``restarting``:
+    keeps its allocation until then. ``beneficiary`` is the waiting job that gets its capacity, or empty. ``restarting``:
     it is being ended in order to restart; ``node_lost``: it ended with its node.
     """
 
@@ -78,7 +78,7 @@ class ReplicaRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_de
     gpus: tuple[int, ...] = ()
     state: ReplicaState = ReplicaState.PLACED
     leaving: bool = False
-    leaves_for: str = ""
+    beneficiary: str = ""
     restarting: bool = False
     node_lost: bool = False
     exit_code: int | None = None
@@ -144,7 +144,7 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
     build job that must succeed first. ``restarts`` counts restarts in a row, the last of which was due at
     ``restarted_at``. ``queued_at`` decides the queue position, ``waiting_since`` is the start of the current wait.
     ``resized_by`` is the policy of the last resize of this attempt. ``suspended`` is the user's last request (None:
-    none), ``suspended_at`` the last suspension, ``awaited_build`` whether its build was due then. ``asked`` has the
+    none), ``suspended_at`` the last suspension, ``awaited_build`` whether its build was due then. ``requested_sizes`` has the
     requested sizes by role that are not reached. ``active_from`` is the start of the active deadline. ``throughput`` has
     measured speeds by size. ``misses`` counts how often nodes failed the gang in a row, the last time at ``missed_at``;
     ``avoided`` maps those nodes to the time. ``cancelled`` describes who requested the end. All times are microseconds
@@ -186,7 +186,7 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
     running_at: int = 0
     finished_at: int = 0
     active_from: int = 0
-    asked: dict[str, int] = {}
+    requested_sizes: dict[str, int] = {}
     suspended: bool | None = None
     suspended_at: int = 0
     awaited_build: bool = False

@@ -30,7 +30,7 @@ from muster_rpc.v1 import job_pb2 as muster_dot_v1_dot_job__pb2
 from muster_rpc.v1 import job_service_pb2 as muster_dot_v1_dot_job__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dmuster/v1/queue_service.proto\x12\tmuster.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bmuster/v1/explanation.proto\x1a\x13muster/v1/job.proto\x1a\x1bmuster/v1/job_service.proto\"\x8e\x03\n\x0eResourceLimits\x12\x1c\n\tcpu_milli\x18\x01 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12\x1f\n\x0cmemory_bytes\x18\x02 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x01\x88\x01\x01\x12\x1c\n\tgpu_milli\x18\x03 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x02\x88\x01\x01\x12#\n\x10gpu_memory_bytes\x18\x04 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x03\x88\x01\x01\x12*\n\x17\x65phemeral_storage_bytes\x18\x05 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x04\x88\x01\x01\x12?\n\x08\x65xtended\x18\x06 \x03(\x0b\x32\'.muster.v1.ResourceLimits.ExtendedEntryB\x04\xe2\x41\x01\x01\x1a/\n\rExtendedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x42\x0c\n\n_cpu_milliB\x0f\n\r_memory_bytesB\x0c\n\n_gpu_milliB\x13\n\x11_gpu_memory_bytesB\x1a\n\x18_ephemeral_storage_bytes\"\xa7\x03\n\tQueueSpec\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x14\n\x06parent\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\x12.\n\nguaranteed\x18\x03 \x01(\x0b\x32\x14.muster.v1.ResourcesB\x04\xe2\x41\x01\x01\x12.\n\x05limit\x18\x04 \x01(\x0b\x32\x19.muster.v1.ResourceLimitsB\x04\xe2\x41\x01\x01\x12\x14\n\x06weight\x18\x05 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12,\n\x06policy\x18\x06 \x01(\x0e\x32\x16.muster.v1.QueuePolicyB\x04\xe2\x41\x01\x01\x12\x39\n\x10starvation_after\x18\x07 \x01(\x0b\x32\x19.google.protobuf.DurationB\x04\xe2\x41\x01\x01\x12\x1d\n\x0fpreempts_within\x18\x08 \x01(\x08\x42\x04\xe2\x41\x01\x01\x12\x1b\n\x08reclaims\x18\t \x01(\x08\x42\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12\x18\n\nnamespaces\x18\n \x03(\tB\x04\xe2\x41\x01\x01\x12.\n\x07\x65lastic\x18\x0b \x01(\x0b\x32\x17.muster.v1.QueueElasticB\x04\xe2\x41\x01\x01\x42\x0b\n\t_reclaims\"\xe0\x01\n\x0cQueueElastic\x12.\n\x06policy\x18\x01 \x01(\x0e\x32\x18.muster.v1.ScalingPolicyB\x04\xe2\x41\x01\x01\x12.\n\x05quiet\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationB\x04\xe2\x41\x01\x01\x12\x32\n\tcool_down\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationB\x04\xe2\x41\x01\x01\x12\x12\n\x04step\x18\x04 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x1b\n\x08min_gain\x18\x05 \x01(\x05\x42\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x42\x0b\n\t_min_gain\"\xec\x02\n\x0bQueueStatus\x12\'\n\tallocated\x18\x01 \x01(\x0b\x32\x14.muster.v1.Resources\x12\x0f\n\x07running\x18\x02 \x01(\x05\x12\x0f\n\x07waiting\x18\x03 \x01(\x05\x12\x32\n\x0eoldest_wait_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x08\x62orrowed\x18\x05 \x01(\x0b\x32\x14.muster.v1.Resources\x12/\n\x11guaranteed_in_use\x18\x06 \x01(\x0b\x32\x14.muster.v1.Resources\x12\x13\n\x0bshare_milli\x18\x07 \x01(\x05\x12\x18\n\x10\x66\x61ir_share_milli\x18\x08 \x01(\x05\x12(\n\nfair_share\x18\t \x01(\x0b\x32\x14.muster.v1.Resources\x12,\n\x0creservations\x18\n \x03(\x0b\x32\x16.muster.v1.Reservation\"S\n\x05Queue\x12\"\n\x04spec\x18\x01 \x01(\x0b\x32\x14.muster.v1.QueueSpec\x12&\n\x06status\x18\x02 \x01(\x0b\x32\x16.muster.v1.QueueStatus\"t\n\rAppliedQueues\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12.\n\napplied_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\napplied_by\x18\x03 \x01(\t\x12\r\n\x05\x65rror\x18\x04 \x01(\t\"E\n\x0bQueueChange\x12\x0c\n\x04name\x18\x01 \x01(\t\x12(\n\x04kind\x18\x02 \x01(\x0e\x32\x1a.muster.v1.QueueChangeKind\"F\n\x11ListQueuesRequest\x12\x17\n\tpage_size\x18\x01 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x18\n\npage_token\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\"z\n\x12ListQueuesResponse\x12 \n\x06queues\x18\x01 \x03(\x0b\x32\x10.muster.v1.Queue\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12)\n\x07\x61pplied\x18\x03 \x01(\x0b\x32\x18.muster.v1.AppliedQueues\"%\n\x0fGetQueueRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"^\n\x10GetQueueResponse\x12\x1f\n\x05queue\x18\x01 \x01(\x0b\x32\x10.muster.v1.Queue\x12)\n\x07\x61pplied\x18\x02 \x01(\x0b\x32\x18.muster.v1.AppliedQueues\"\xef\x01\n\x12\x41pplyQueuesRequest\x12*\n\x06queues\x18\x01 \x03(\x0b\x32\x14.muster.v1.QueueSpecB\x04\xe2\x41\x01\x01\x12+\n\x08\x64ocument\x18\x02 \x01(\x0b\x32\x13.muster.v1.DocumentB\x04\xe2\x41\x01\x01\x12\x18\n\nrequest_id\x18\x03 \x01(\tB\x04\xe2\x41\x01\x01\x12\x15\n\x07\x64ry_run\x18\x04 \x01(\x08\x42\x04\xe2\x41\x01\x01\x12$\n\x11\x65xpected_revision\x18\x05 \x01(\x04\x42\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12\x13\n\x05prune\x18\x06 \x01(\x08\x42\x04\xe2\x41\x01\x01\x42\x14\n\x12_expected_revision\"\x8f\x01\n\x13\x41pplyQueuesResponse\x12)\n\x07\x61pplied\x18\x01 \x01(\x0b\x32\x18.muster.v1.AppliedQueues\x12\'\n\x07\x63hanges\x18\x02 \x03(\x0b\x32\x16.muster.v1.QueueChange\x12$\n\x08warnings\x18\x03 \x03(\x0b\x32\x12.muster.v1.Problem\"~\n\x12\x44\x65leteQueueRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x18\n\nrequest_id\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\x12$\n\x11\x65xpected_revision\x18\x03 \x01(\x04\x42\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x42\x14\n\x12_expected_revision\"@\n\x13\x44\x65leteQueueResponse\x12)\n\x07\x61pplied\x18\x01 \x01(\x0b\x32\x18.muster.v1.AppliedQueues*{\n\x0bQueuePolicy\x12\x1c\n\x18QUEUE_POLICY_UNSPECIFIED\x10\x00\x12\x1a\n\x16QUEUE_POLICY_FIFO_SKIP\x10\x01\x12\x1c\n\x18QUEUE_POLICY_STRICT_FIFO\x10\x02\x12\x14\n\x10QUEUE_POLICY_DRF\x10\x03*\xb2\x01\n\x0fQueueChangeKind\x12!\n\x1dQUEUE_CHANGE_KIND_UNSPECIFIED\x10\x00\x12\x1d\n\x19QUEUE_CHANGE_KIND_CREATED\x10\x01\x12\x1d\n\x19QUEUE_CHANGE_KIND_CHANGED\x10\x02\x12\x1f\n\x1bQUEUE_CHANGE_KIND_UNCHANGED\x10\x03\x12\x1d\n\x19QUEUE_CHANGE_KIND_DELETED\x10\x04\x32\xba\x02\n\x0cQueueService\x12I\n\nListQueues\x12\x1c.muster.v1.ListQueuesRequest\x1a\x1d.muster.v1.ListQueuesResponse\x12\x43\n\x08GetQueue\x12\x1a.muster.v1.GetQueueRequest\x1a\x1b.muster.v1.GetQueueResponse\x12L\n\x0b\x41pplyQueues\x12\x1d.muster.v1.ApplyQueuesRequest\x1a\x1e.muster.v1.ApplyQueuesResponse\x12L\n\x0b\x44\x65leteQueue\x12\x1d.muster.v1.DeleteQueueRequest\x1a\x1e.muster.v1.DeleteQueueResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dmuster/v1/queue_service.proto\x12\tmuster.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bmuster/v1/explanation.proto\x1a\x13muster/v1/job.proto\x1a\x1bmuster/v1/job_service.proto\"\x8e\x03\n\x0eResourceLimits\x12\x1c\n\tcpu_milli\x18\x01 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12\x1f\n\x0cmemory_bytes\x18\x02 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x01\x88\x01\x01\x12\x1c\n\tgpu_milli\x18\x03 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x02\x88\x01\x01\x12#\n\x10gpu_memory_bytes\x18\x04 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x03\x88\x01\x01\x12*\n\x17\x65phemeral_storage_bytes\x18\x05 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x04\x88\x01\x01\x12?\n\x08\x65xtended\x18\x06 \x03(\x0b\x32\'.muster.v1.ResourceLimits.ExtendedEntryB\x04\xe2\x41\x01\x01\x1a/\n\rExtendedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x42\x0c\n\n_cpu_milliB\x0f\n\r_memory_bytesB\x0c\n\n_gpu_milliB\x13\n\x11_gpu_memory_bytesB\x1a\n\x18_ephemeral_storage_bytes\"\xa7\x03\n\tQueueSpec\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x14\n\x06parent\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\x12.\n\nguaranteed\x18\x03 \x01(\x0b\x32\x14.muster.v1.ResourcesB\x04\xe2\x41\x01\x01\x12.\n\x05limit\x18\x04 \x01(\x0b\x32\x19.muster.v1.ResourceLimitsB\x04\xe2\x41\x01\x01\x12\x14\n\x06weight\x18\x05 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12,\n\x06policy\x18\x06 \x01(\x0e\x32\x16.muster.v1.QueuePolicyB\x04\xe2\x41\x01\x01\x12\x39\n\x10starvation_after\x18\x07 \x01(\x0b\x32\x19.google.protobuf.DurationB\x04\xe2\x41\x01\x01\x12\x1d\n\x0fpreempts_within\x18\x08 \x01(\x08\x42\x04\xe2\x41\x01\x01\x12\x1b\n\x08reclaims\x18\t \x01(\x08\x42\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12\x18\n\nnamespaces\x18\n \x03(\tB\x04\xe2\x41\x01\x01\x12.\n\x07\x65lastic\x18\x0b \x01(\x0b\x32\x17.muster.v1.QueueElasticB\x04\xe2\x41\x01\x01\x42\x0b\n\t_reclaims\"\xe6\x01\n\x0cQueueElastic\x12.\n\x06policy\x18\x01 \x01(\x0e\x32\x18.muster.v1.ScalingPolicyB\x04\xe2\x41\x01\x01\x12\x34\n\x0bidle_period\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationB\x04\xe2\x41\x01\x01\x12\x32\n\tcool_down\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationB\x04\xe2\x41\x01\x01\x12\x12\n\x04step\x18\x04 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x1b\n\x08min_gain\x18\x05 \x01(\x05\x42\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x42\x0b\n\t_min_gain\"\xec\x02\n\x0bQueueStatus\x12\'\n\tallocated\x18\x01 \x01(\x0b\x32\x14.muster.v1.Resources\x12\x0f\n\x07running\x18\x02 \x01(\x05\x12\x0f\n\x07waiting\x18\x03 \x01(\x05\x12\x32\n\x0eoldest_wait_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x08\x62orrowed\x18\x05 \x01(\x0b\x32\x14.muster.v1.Resources\x12/\n\x11guaranteed_in_use\x18\x06 \x01(\x0b\x32\x14.muster.v1.Resources\x12\x13\n\x0bshare_milli\x18\x07 \x01(\x05\x12\x18\n\x10\x66\x61ir_share_milli\x18\x08 \x01(\x05\x12(\n\nfair_share\x18\t \x01(\x0b\x32\x14.muster.v1.Resources\x12,\n\x0creservations\x18\n \x03(\x0b\x32\x16.muster.v1.Reservation\"S\n\x05Queue\x12\"\n\x04spec\x18\x01 \x01(\x0b\x32\x14.muster.v1.QueueSpec\x12&\n\x06status\x18\x02 \x01(\x0b\x32\x16.muster.v1.QueueStatus\"t\n\rAppliedQueues\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12.\n\napplied_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\napplied_by\x18\x03 \x01(\t\x12\r\n\x05\x65rror\x18\x04 \x01(\t\"E\n\x0bQueueChange\x12\x0c\n\x04name\x18\x01 \x01(\t\x12(\n\x04kind\x18\x02 \x01(\x0e\x32\x1a.muster.v1.QueueChangeKind\"F\n\x11ListQueuesRequest\x12\x17\n\tpage_size\x18\x01 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x18\n\npage_token\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\"z\n\x12ListQueuesResponse\x12 \n\x06queues\x18\x01 \x03(\x0b\x32\x10.muster.v1.Queue\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12)\n\x07\x61pplied\x18\x03 \x01(\x0b\x32\x18.muster.v1.AppliedQueues\"%\n\x0fGetQueueRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"^\n\x10GetQueueResponse\x12\x1f\n\x05queue\x18\x01 \x01(\x0b\x32\x10.muster.v1.Queue\x12)\n\x07\x61pplied\x18\x02 \x01(\x0b\x32\x18.muster.v1.AppliedQueues\"\xef\x01\n\x12\x41pplyQueuesRequest\x12*\n\x06queues\x18\x01 \x03(\x0b\x32\x14.muster.v1.QueueSpecB\x04\xe2\x41\x01\x01\x12+\n\x08\x64ocument\x18\x02 \x01(\x0b\x32\x13.muster.v1.DocumentB\x04\xe2\x41\x01\x01\x12\x18\n\nrequest_id\x18\x03 \x01(\tB\x04\xe2\x41\x01\x01\x12\x15\n\x07\x64ry_run\x18\x04 \x01(\x08\x42\x04\xe2\x41\x01\x01\x12$\n\x11\x65xpected_revision\x18\x05 \x01(\x04\x42\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12\x13\n\x05prune\x18\x06 \x01(\x08\x42\x04\xe2\x41\x01\x01\x42\x14\n\x12_expected_revision\"\x8f\x01\n\x13\x41pplyQueuesResponse\x12)\n\x07\x61pplied\x18\x01 \x01(\x0b\x32\x18.muster.v1.AppliedQueues\x12\'\n\x07\x63hanges\x18\x02 \x03(\x0b\x32\x16.muster.v1.QueueChange\x12$\n\x08warnings\x18\x03 \x03(\x0b\x32\x12.muster.v1.Problem\"~\n\x12\x44\x65leteQueueRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x18\n\nrequest_id\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\x12$\n\x11\x65xpected_revision\x18\x03 \x01(\x04\x42\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x42\x14\n\x12_expected_revision\"@\n\x13\x44\x65leteQueueResponse\x12)\n\x07\x61pplied\x18\x01 \x01(\x0b\x32\x18.muster.v1.AppliedQueues*{\n\x0bQueuePolicy\x12\x1c\n\x18QUEUE_POLICY_UNSPECIFIED\x10\x00\x12\x1a\n\x16QUEUE_POLICY_FIFO_SKIP\x10\x01\x12\x1c\n\x18QUEUE_POLICY_STRICT_FIFO\x10\x02\x12\x14\n\x10QUEUE_POLICY_DRF\x10\x03*\xb2\x01\n\x0fQueueChangeKind\x12!\n\x1dQUEUE_CHANGE_KIND_UNSPECIFIED\x10\x00\x12\x1d\n\x19QUEUE_CHANGE_KIND_CREATED\x10\x01\x12\x1d\n\x19QUEUE_CHANGE_KIND_CHANGED\x10\x02\x12\x1f\n\x1bQUEUE_CHANGE_KIND_UNCHANGED\x10\x03\x12\x1d\n\x19QUEUE_CHANGE_KIND_DELETED\x10\x04\x32\xba\x02\n\x0cQueueService\x12I\n\nListQueues\x12\x1c.muster.v1.ListQueuesRequest\x1a\x1d.muster.v1.ListQueuesResponse\x12\x43\n\x08GetQueue\x12\x1a.muster.v1.GetQueueRequest\x1a\x1b.muster.v1.GetQueueResponse\x12L\n\x0b\x41pplyQueues\x12\x1d.muster.v1.ApplyQueuesRequest\x1a\x1e.muster.v1.ApplyQueuesResponse\x12L\n\x0b\x44\x65leteQueue\x12\x1d.muster.v1.DeleteQueueRequest\x1a\x1e.muster.v1.DeleteQueueResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -75,8 +75,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_QUEUESPEC'].fields_by_name['elastic']._serialized_options = b'\342A\001\001'
   _globals['_QUEUEELASTIC'].fields_by_name['policy']._loaded_options = None
   _globals['_QUEUEELASTIC'].fields_by_name['policy']._serialized_options = b'\342A\001\001'
-  _globals['_QUEUEELASTIC'].fields_by_name['quiet']._loaded_options = None
-  _globals['_QUEUEELASTIC'].fields_by_name['quiet']._serialized_options = b'\342A\001\001'
+  _globals['_QUEUEELASTIC'].fields_by_name['idle_period']._loaded_options = None
+  _globals['_QUEUEELASTIC'].fields_by_name['idle_period']._serialized_options = b'\342A\001\001'
   _globals['_QUEUEELASTIC'].fields_by_name['cool_down']._loaded_options = None
   _globals['_QUEUEELASTIC'].fields_by_name['cool_down']._serialized_options = b'\342A\001\001'
   _globals['_QUEUEELASTIC'].fields_by_name['step']._loaded_options = None
@@ -107,10 +107,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DELETEQUEUEREQUEST'].fields_by_name['request_id']._serialized_options = b'\342A\001\001'
   _globals['_DELETEQUEUEREQUEST'].fields_by_name['expected_revision']._loaded_options = None
   _globals['_DELETEQUEUEREQUEST'].fields_by_name['expected_revision']._serialized_options = b'\342A\001\001'
-  _globals['_QUEUEPOLICY']._serialized_start=2829
-  _globals['_QUEUEPOLICY']._serialized_end=2952
-  _globals['_QUEUECHANGEKIND']._serialized_start=2955
-  _globals['_QUEUECHANGEKIND']._serialized_end=3133
+  _globals['_QUEUEPOLICY']._serialized_start=2835
+  _globals['_QUEUEPOLICY']._serialized_end=2958
+  _globals['_QUEUECHANGEKIND']._serialized_start=2961
+  _globals['_QUEUECHANGEKIND']._serialized_end=3139
   _globals['_RESOURCELIMITS']._serialized_start=222
   _globals['_RESOURCELIMITS']._serialized_end=620
   _globals['_RESOURCELIMITS_EXTENDEDENTRY']._serialized_start=479
@@ -118,31 +118,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_QUEUESPEC']._serialized_start=623
   _globals['_QUEUESPEC']._serialized_end=1046
   _globals['_QUEUEELASTIC']._serialized_start=1049
-  _globals['_QUEUEELASTIC']._serialized_end=1273
-  _globals['_QUEUESTATUS']._serialized_start=1276
-  _globals['_QUEUESTATUS']._serialized_end=1640
-  _globals['_QUEUE']._serialized_start=1642
-  _globals['_QUEUE']._serialized_end=1725
-  _globals['_APPLIEDQUEUES']._serialized_start=1727
-  _globals['_APPLIEDQUEUES']._serialized_end=1843
-  _globals['_QUEUECHANGE']._serialized_start=1845
-  _globals['_QUEUECHANGE']._serialized_end=1914
-  _globals['_LISTQUEUESREQUEST']._serialized_start=1916
-  _globals['_LISTQUEUESREQUEST']._serialized_end=1986
-  _globals['_LISTQUEUESRESPONSE']._serialized_start=1988
-  _globals['_LISTQUEUESRESPONSE']._serialized_end=2110
-  _globals['_GETQUEUEREQUEST']._serialized_start=2112
-  _globals['_GETQUEUEREQUEST']._serialized_end=2149
-  _globals['_GETQUEUERESPONSE']._serialized_start=2151
-  _globals['_GETQUEUERESPONSE']._serialized_end=2245
-  _globals['_APPLYQUEUESREQUEST']._serialized_start=2248
-  _globals['_APPLYQUEUESREQUEST']._serialized_end=2487
-  _globals['_APPLYQUEUESRESPONSE']._serialized_start=2490
-  _globals['_APPLYQUEUESRESPONSE']._serialized_end=2633
-  _globals['_DELETEQUEUEREQUEST']._serialized_start=2635
-  _globals['_DELETEQUEUEREQUEST']._serialized_end=2761
-  _globals['_DELETEQUEUERESPONSE']._serialized_start=2763
-  _globals['_DELETEQUEUERESPONSE']._serialized_end=2827
-  _globals['_QUEUESERVICE']._serialized_start=3136
-  _globals['_QUEUESERVICE']._serialized_end=3450
+  _globals['_QUEUEELASTIC']._serialized_end=1279
+  _globals['_QUEUESTATUS']._serialized_start=1282
+  _globals['_QUEUESTATUS']._serialized_end=1646
+  _globals['_QUEUE']._serialized_start=1648
+  _globals['_QUEUE']._serialized_end=1731
+  _globals['_APPLIEDQUEUES']._serialized_start=1733
+  _globals['_APPLIEDQUEUES']._serialized_end=1849
+  _globals['_QUEUECHANGE']._serialized_start=1851
+  _globals['_QUEUECHANGE']._serialized_end=1920
+  _globals['_LISTQUEUESREQUEST']._serialized_start=1922
+  _globals['_LISTQUEUESREQUEST']._serialized_end=1992
+  _globals['_LISTQUEUESRESPONSE']._serialized_start=1994
+  _globals['_LISTQUEUESRESPONSE']._serialized_end=2116
+  _globals['_GETQUEUEREQUEST']._serialized_start=2118
+  _globals['_GETQUEUEREQUEST']._serialized_end=2155
+  _globals['_GETQUEUERESPONSE']._serialized_start=2157
+  _globals['_GETQUEUERESPONSE']._serialized_end=2251
+  _globals['_APPLYQUEUESREQUEST']._serialized_start=2254
+  _globals['_APPLYQUEUESREQUEST']._serialized_end=2493
+  _globals['_APPLYQUEUESRESPONSE']._serialized_start=2496
+  _globals['_APPLYQUEUESRESPONSE']._serialized_end=2639
+  _globals['_DELETEQUEUEREQUEST']._serialized_start=2641
+  _globals['_DELETEQUEUEREQUEST']._serialized_end=2767
+  _globals['_DELETEQUEUERESPONSE']._serialized_start=2769
+  _globals['_DELETEQUEUERESPONSE']._serialized_end=2833
+  _globals['_QUEUESERVICE']._serialized_start=3142
+  _globals['_QUEUESERVICE']._serialized_end=3456
 # @@protoc_insertion_point(module_scope)

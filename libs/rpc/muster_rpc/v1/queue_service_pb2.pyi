@@ -234,7 +234,7 @@ class QueueElastic(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     POLICY_FIELD_NUMBER: _builtins.int
-    QUIET_FIELD_NUMBER: _builtins.int
+    IDLE_PERIOD_FIELD_NUMBER: _builtins.int
     COOL_DOWN_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     MIN_GAIN_FIELD_NUMBER: _builtins.int
@@ -245,7 +245,7 @@ class QueueElastic(_message.Message):
     min_gain: _builtins.int
     """The smallest marginal gain of a scale-up, in thousandths of a worker; 250 by default."""
     @_builtins.property
-    def quiet(self) -> _duration_pb2.Duration:
+    def idle_period(self) -> _duration_pb2.Duration:
         """The idle period without placements or resizes after which jobs grow; 60 s by default."""
 
     @_builtins.property
@@ -256,14 +256,14 @@ class QueueElastic(_message.Message):
         self,
         *,
         policy: _job_pb2.ScalingPolicy.ValueType = ...,
-        quiet: _duration_pb2.Duration | None = ...,
+        idle_period: _duration_pb2.Duration | None = ...,
         cool_down: _duration_pb2.Duration | None = ...,
         step: _builtins.int = ...,
         min_gain: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_gain", b"_min_gain", "cool_down", b"cool_down", "min_gain", b"min_gain", "quiet", b"quiet"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_gain", b"_min_gain", "cool_down", b"cool_down", "idle_period", b"idle_period", "min_gain", b"min_gain"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_gain", b"_min_gain", "cool_down", b"cool_down", "min_gain", b"min_gain", "policy", b"policy", "quiet", b"quiet", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_gain", b"_min_gain", "cool_down", b"cool_down", "idle_period", b"idle_period", "min_gain", b"min_gain", "policy", b"policy", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__min_gain: _TypeAlias = _typing.Literal["min_gain"]  # noqa: Y015
     _WhichOneofArgType__min_gain: _TypeAlias = _typing.Literal["_min_gain", b"_min_gain"]  # noqa: Y015

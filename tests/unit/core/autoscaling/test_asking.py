@@ -18,7 +18,7 @@ GROW = ScaleProposal(
     generation=1,
     reason=Reason(code="Idle"),
 )
-GIVE = msgspec.structs.replace(GROW, size=3, target=2, for_job="head", givers=2)
+GIVE = msgspec.structs.replace(GROW, size=3, target=2, beneficiary="head", donors=2)
 GIVE_TOO = msgspec.structs.replace(GIVE, job_id="b")
 
 

@@ -42,7 +42,7 @@ def test_a_proposal_says_what_was_idle_and_what_is_gained(empty: ScaledPool) -> 
     assert proposal.reason.numbers == {
         "idle.cpu": 3000,
         "nodes": 1,
-        "quiet_s": 60,
+        "idle_period_s": 60,
         "from": 1,
         "to": 4,
         "max": 4,
@@ -120,8 +120,8 @@ def test_a_job_wins_over_its_queue_and_a_queue_over_the_platform(empty: ScaledPo
     empty.settings = ElasticSettings(policy="none")
     empty.offer("n1", cpu=64, gpu=16)
     empty.queues(
-        QueueSpec(name="fast", elastic=QueueElastic(policy="dragon", quiet_s=5, step=2)),
-        QueueSpec(name="slow", elastic=QueueElastic(policy="dragon", quiet_s=50)),
+        QueueSpec(name="fast", elastic=QueueElastic(policy="dragon", idle_period_s=5, step=2)),
+        QueueSpec(name="slow", elastic=QueueElastic(policy="dragon", idle_period_s=50)),
         QueueSpec(name="silent"),
     )
     empty.start(empty.job("a", 1, most=4, queue="fast"))
@@ -143,7 +143,7 @@ def test_a_step_bounds_one_growth(pool: ScaledPool) -> None:
 
 
 def test_a_job_cools_down_after_a_change(pool: ScaledPool) -> None:
-    pool.settings = ElasticSettings(step=1, quiet_s=1)
+    pool.settings = ElasticSettings(step=1, idle_period_s=1)
     pool.start(pool.job("a", 1, most=4, elastic=ElasticPolicy(cool_down_s=300)))
     pool.live(1)
     assert pool.size("a") == 2

@@ -33,7 +33,7 @@ def test_a_proposal_says_for_whom_and_how_long_he_has_waited(pool: ScaledPool) -
         "2 replicas of 8 on n2 make room for b (b), which has waited 32 s: shrink worker to 6 (min 2)"
     )
     event = proposal.to_event()
-    assert (event.size, event.target, event.for_job, event.givers) == (8, 6, "b", 1)
+    assert (event.size, event.target, event.beneficiary, event.donors) == (8, 6, "b", 1)
     assert [ref.index for ref in event.removed] == [7, 6]
     assert event.gain < 0
 
@@ -208,7 +208,7 @@ def test_a_giver_cools_down(pool: ScaledPool) -> None:
 
 
 def test_a_job_does_not_grow_back_into_what_it_gave(pool: ScaledPool) -> None:
-    pool.settings = ElasticSettings(policy="dragon", quiet_s=1)
+    pool.settings = ElasticSettings(policy="dragon", idle_period_s=1)
     pool.start(pool.job("a", 8, floor=2))
     pool.submit(pool.job("b", 2, floor=2))
     done = pool.live(10 * STARVED_S)

@@ -145,7 +145,7 @@ def test_a_held_job_has_no_size_and_nothing_to_start_again(new_log: NewJobLog, c
     asked = events.CommandRequested(command=command, request_id="r", role="worker", target=1)
     assert log.apply(asked).invalid is None
     after = log.record
-    assert (after.phase, after.asked, after.reason) == (Phase.SUSPENDED, {}, held.reason)
+    assert (after.phase, after.requested_sizes, after.reason) == (Phase.SUSPENDED, {}, held.reason)
     assert not any(one.restarting for one in after.replicas)
 
 
@@ -155,10 +155,10 @@ def test_a_size_that_was_asked_for_and_not_reached_is_forgotten_when_the_job_is_
     log = new_log().running()
     asked = events.CommandRequested(command=Command.SCALE, request_id="r", role="worker", target=1)
     log.apply(asked)
-    assert log.record.asked == {"worker": 1}
+    assert log.record.requested_sizes == {"worker": 1}
     log.command(Command.SUSPEND)
     log.command(Command.RESUME)
-    assert log.record.asked == {}
+    assert log.record.requested_sizes == {}
 
 
 def test_a_held_job_that_is_deleted_is_ended_first(new_log: NewJobLog) -> None:

@@ -95,10 +95,10 @@ def test_strict_fifo_lets_nobody_pass(node: Callable[..., Node]) -> None:
 
 
 def test_a_policy_counts_instead_of_what_queues_say_but_for_current() -> None:
-    said = (QueueSpec(name="research", weight=3, elastic=QueueElastic(policy="max_min", quiet_s=5)),)
+    said = (QueueSpec(name="research", weight=3, elastic=QueueElastic(policy="max_min", idle_period_s=5)),)
     (research,) = queues_under(PLANS["dragon"], said)
     assert research.elastic is not None
-    assert (research.weight, research.elastic.policy, research.elastic.quiet_s) == (3, "dragon", 5)
+    assert (research.weight, research.elastic.policy, research.elastic.idle_period_s) == (3, "dragon", 5)
     assert queues_under(PLANS["current"], said) == said
 
 

@@ -123,7 +123,7 @@ def _check_numbers(spec: QueueSpec) -> Iterator[Problem]:
         message = f"elastic policy {elastic.policy} does not exist"
         fix = f"write one of {', '.join(ELASTIC_POLICIES)}"
         yield _problem(Code.NOT_ALLOWED, spec.name, "elastic.policy", message, fix=fix)
-    for field in ("quiet_s", "cool_down_s", "step", "min_gain"):
+    for field in ("idle_period_s", "cool_down_s", "step", "min_gain"):
         if getattr(elastic, field) < 0:
             yield _negative(spec, f"elastic.{field}", fix="write 0s or more" if field.endswith("_s") else "")
 

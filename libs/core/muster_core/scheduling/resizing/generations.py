@@ -104,7 +104,7 @@ def scale_down(record: JobRecord, proposal: ScaleProposed, removed: tuple[Replic
         removed=removed,
         reason=proposal.reason,
         policy=proposal.policy,
-        for_job=proposal.for_job,
+        beneficiary=proposal.beneficiary,
     )
 
 

@@ -48,7 +48,7 @@ class ResizeRequests:
         job_id = record.job_id
         for key in [key for key in self.manual if key[0] == job_id]:
             del self.manual[key]
-        for role, target in record.asked.items():
+        for role, target in record.requested_sizes.items():
             if reachable(record, role, target) not in (None, size_of(record, role)):
                 self.manual[(job_id, role)] = target
         proposal = self.proposals.get(job_id)
@@ -63,25 +63,27 @@ class ResizeRequests:
 
     def scale_ups(self) -> dict[str, ScaleProposed]:
         """Return the proposals to grow, by job id."""
-        return {job_id: one for job_id, one in self.proposals.items() if not one.for_job}
+        return {job_id: one for job_id, one in self.proposals.items() if not one.beneficiary}
 
     def scale_downs(self) -> dict[str, dict[str, ScaleProposed]]:
         """Return the complete groups of proposals to shrink, by beneficiary and donor."""
         groups: dict[str, dict[str, ScaleProposed]] = {}
         for job_id, one in self.proposals.items():
-            if one.for_job:
-                groups.setdefault(one.for_job, {})[job_id] = one
+            if one.beneficiary:
+                groups.setdefault(one.beneficiary, {})[job_id] = one
         return {
             beneficiary: group
             for beneficiary, group in groups.items()
-            if all(len(group) >= one.givers for one in group.values())
+            if all(len(group) >= one.donors for one in group.values())
         }
 
     def _remove(self, job_id: str, proposal: ScaleProposed) -> int:
         """Remove a proposal and those for the same beneficiary; return how many they are."""
         together = [job_id]
-        if proposal.for_job:
-            together = [other for other, one in self.proposals.items() if one.for_job == proposal.for_job]
+        if proposal.beneficiary:
+            together = [
+                other for other, one in self.proposals.items() if one.beneficiary == proposal.beneficiary
+            ]
         for one in together:
             del self.proposals[one]
         return len(together)
@@ -95,7 +97,7 @@ class ResizeRequests:
             or (record.job_id, proposal.role) in self.manual
         ):
             return False
-        if proposal.for_job:
+        if proposal.beneficiary:
             return _is_valid_scale_down(record, proposal)
         return max(role.min, size_of(record, proposal.role) + 1) <= proposal.target <= role.max
 

@@ -151,7 +151,7 @@ class PoolIndex:
             self.version += 1
 
     def _index_beneficiaries(self, record: JobRecord) -> None:
-        beneficiaries = frozenset(one.leaves_for for one in record.replicas if one.leaves_for)
+        beneficiaries = frozenset(one.beneficiary for one in record.replicas if one.beneficiary)
         if beneficiaries and record.phase in ACTIVE_PHASES:
             self.beneficiaries[record.job_id] = beneficiaries
         else:

@@ -50,7 +50,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 class Resize(msgspec.Struct, frozen=True, kw_only=True):
     """Change the replicas of a running gang to those of ``generation``; the others keep running.
 
-    ``for_job`` is the beneficiary of a scale-down, if any; ``avoid`` are the nodes on which replicas failed.
+    ``beneficiary`` is the beneficiary of a scale-down, if any; ``avoid`` are the nodes on which replicas failed.
     """
 
     job_id: str
@@ -60,7 +60,7 @@ class Resize(msgspec.Struct, frozen=True, kw_only=True):
     added: tuple[Assignment, ...] = ()
     removed: tuple[ReplicaRef, ...] = ()
     policy: str = ""
-    for_job: str = ""
+    beneficiary: str = ""
     avoid: tuple[str, ...] = ()
 
     def to_event(self, pool: str) -> JobResized:
@@ -73,7 +73,7 @@ class Resize(msgspec.Struct, frozen=True, kw_only=True):
             added=self.added,
             removed=self.removed,
             policy=self.policy,
-            for_job=self.for_job,
+            beneficiary=self.beneficiary,
             avoid=self.avoid,
         )
 

@@ -60,10 +60,10 @@ def gpus(number: int) -> Resources:
         ([QueueSpec(name="a", namespaces=("N n",))], ["BadName a.namespaces"]),
         ([QueueSpec(name="a", weight=10**7)], ["OutOfRange a.weight"]),
         (
-            [QueueSpec(name="a", elastic=QueueElastic(policy="lion", quiet_s=-1, cool_down_s=-1))],
+            [QueueSpec(name="a", elastic=QueueElastic(policy="lion", idle_period_s=-1, cool_down_s=-1))],
             [
                 "NotAllowed a.elastic.policy",
-                "OutOfRange a.elastic.quiet_s",
+                "OutOfRange a.elastic.idle_period_s",
                 "OutOfRange a.elastic.cool_down_s",
             ],
         ),

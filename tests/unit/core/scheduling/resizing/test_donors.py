@@ -13,7 +13,7 @@ from muster_testing.pool import ScenarioPool
 WHY = Reason(code="MakesRoom", message="makes room")
 
 
-def _give(*indices: int, size: int = 8, givers: int = 1, **rest: object) -> events.ScaleProposed:
+def _give(*indices: int, size: int = 8, donors: int = 1, **rest: object) -> events.ScaleProposed:
     proposed = events.ScaleProposed(
         role="worker",
         size=size,
@@ -23,8 +23,8 @@ def _give(*indices: int, size: int = 8, givers: int = 1, **rest: object) -> even
         generation=1,
         reason=WHY,
         removed=tuple(events.ReplicaRef(role="worker", index=index) for index in indices),
-        for_job="b",
-        givers=givers,
+        beneficiary="b",
+        donors=donors,
     )
     return msgspec.structs.replace(proposed, **rest)
 
@@ -41,7 +41,7 @@ def test_the_proposed_replicas_are_removed_for_the_beneficiary(pool: ScenarioPoo
     pool.publish("a", _give(7, 6))
     (resize,) = pool.resizes()
     assert [ref.index for ref in resize.removed] == [7, 6]
-    assert (resize.policy, resize.reason, resize.for_job) == ("dragon", WHY, "b")
+    assert (resize.policy, resize.reason, resize.beneficiary) == ("dragon", WHY, "b")
     pool.submit(pool.job("thief", 1))
     pool.report("a", ReplicaState.EXITED, ("worker", 7))
     assert pool.placed() == []
@@ -69,8 +69,8 @@ def test_no_more_replicas_than_needed_are_removed(pool: ScenarioPool) -> None:
         _give(9, 8),
         _give(7, 7),
         _give(7, 6, 5, 4, 3, 2, 1),
-        _give(7, 6, for_job="unknown"),
-        _give(7, 6, for_job="a"),
+        _give(7, 6, beneficiary="unknown"),
+        _give(7, 6, beneficiary="a"),
         _give(7, 6, role="ps"),
     ],
     ids=[
@@ -107,10 +107,10 @@ def test_donors_shrink_only_when_the_proposals_are_complete(pool: ScenarioPool) 
     for name in ("a", "c"):
         pool.run(pool.job(name, 4, floor=3))
     pool.submit(pool.job("b", 2, floor=2))
-    pool.publish("a", _give(3, size=4, givers=2))
+    pool.publish("a", _give(3, size=4, donors=2))
     assert pool.resizes() == []
     assert pool.state.rejected_proposals == 0
-    pool.publish("c", _give(3, size=4, givers=2))
+    pool.publish("c", _give(3, size=4, donors=2))
     assert {one.job_id for one in pool.resizes()} == {"a", "c"}
 
 
@@ -118,8 +118,8 @@ def test_proposals_for_one_beneficiary_are_rejected_together(pool: ScenarioPool)
     for name in ("a", "c"):
         pool.run(pool.job(name, 4, floor=3))
     pool.submit(pool.job("b", 2, floor=2))
-    pool.publish("a", _give(3, size=4, givers=2))
-    pool.publish("c", _give(3, size=4, givers=2, generation=7))
+    pool.publish("a", _give(3, size=4, donors=2))
+    pool.publish("c", _give(3, size=4, donors=2, generation=7))
     assert pool.resizes() == []
     assert pool.state.rejected_proposals == 2
 

@@ -295,7 +295,7 @@ def test_a_manual_size_stays_requested_after_a_growth_timeout(grown: ScenarioPoo
     grown.decide()
 
     assert grown.record("a").resized_by == MANUAL_POLICY
-    assert grown.record("a").asked == {}
+    assert grown.record("a").requested_sizes == {}
 
 
 def test_an_unreached_manual_size_is_not_repeated_after_a_growth_timeout(
@@ -305,12 +305,12 @@ def test_an_unreached_manual_size_is_not_repeated_after_a_growth_timeout(
     timed.run(timed.job("a", 2, most=6))
     timed.scale("a", 6)
     assert len(timed.resizes()[0].added) == 2
-    assert timed.record("a").asked == {"worker": 6}
+    assert timed.record("a").requested_sizes == {"worker": 6}
     timed.after(60)
     timed.decide()
     timed.report("a", ReplicaState.REMOVED, ("worker", 2), ("worker", 3))
 
-    assert timed.record("a").asked == {}
+    assert timed.record("a").requested_sizes == {}
     assert timed.decide() == []
 
 
