@@ -19,7 +19,9 @@ def apply_scale(record: JobRecord, event: CommandRequested) -> JobRecord:
     """Return the record with a requested size; a job without a membership starts with the size in its document."""
     if record.phase not in ACTIVE_PHASES or event.target is None:
         return record
-    return msgspec.structs.replace(record, requested_sizes={**record.requested_sizes, event.role: event.target})
+    return msgspec.structs.replace(
+        record, requested_sizes={**record.requested_sizes, event.role: event.target}
+    )
 
 
 def after_resize(record: JobRecord, event: JobResized) -> JobRecord:
