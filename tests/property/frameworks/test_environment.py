@@ -1,4 +1,4 @@
-"""What holds of the environment of every job, whatever its framework, its roles and its size."""
+"""Properties of the environment of replicas, over frameworks, roles and sizes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ RANKS = {
 def jobs(
     draw: st.DrawFn, frameworks: tuple[Framework, ...] = tuple(Framework), *, grows: bool = False
 ) -> Job:
-    """A job of any framework; one that ``grows`` has room for one worker more."""
+    """Return a job of any framework; one that ``grows`` may have one more worker."""
     framework = draw(st.sampled_from(frameworks))
     roles: list[Role] = []
     for name in ROLES[framework]:
@@ -83,7 +83,7 @@ def addresses_of(job: Job, *, local: bool) -> Addresses:
 
 
 def record_of(job: Job, workers: int | None = None) -> JobRecord:
-    """Everybody runs; ``workers`` of them where it is given."""
+    """Return a record in which all replicas run, with ``workers`` workers if given."""
     counts = {role.name: role.replicas for role in job.roles}
     if workers is not None:
         counts["worker"] = workers
@@ -117,7 +117,7 @@ def variables(record: JobRecord, job: Job, *, local: bool) -> dict[tuple[str, in
 
 
 @given(job=jobs(), local=st.booleans())
-def test_every_variable_is_text_that_a_process_can_have(job: Job, local: bool) -> None:
+def test_every_variable_is_valid_process_environment(job: Job, local: bool) -> None:
     for env in variables(record_of(job), job, local=local).values():
         for name, value in env.items():
             assert isinstance(value, str)
@@ -136,7 +136,7 @@ def test_no_two_replicas_have_the_same_address(job: Job, local: bool) -> None:
 
 
 @given(job=jobs(ELASTIC, grows=True), local=st.booleans(), data=st.data())
-def test_adding_members_to_an_elastic_job_changes_nothing_of_what_the_others_were_told(
+def test_growth_of_an_elastic_job_keeps_the_variables_of_running_replicas(
     job: Job, local: bool, data: st.DataObject
 ) -> None:
     workers = job.role("worker")
@@ -149,7 +149,7 @@ def test_adding_members_to_an_elastic_job_changes_nothing_of_what_the_others_wer
 
 
 @given(job=jobs(tuple(RANKS)))
-def test_ranks_are_0_to_the_number_of_members_and_everybody_agrees_on_it(job: Job) -> None:
+def test_ranks_are_consecutive_and_consistent_over_all_replicas(job: Job) -> None:
     job = msgspec.structs.replace(job, options=FrameworkOptions())
     rank, size = RANKS[job.framework]
     environments = list(variables(record_of(job), job, local=False).values())
@@ -159,7 +159,7 @@ def test_ranks_are_0_to_the_number_of_members_and_everybody_agrees_on_it(job: Jo
 
 
 @given(job=jobs((Framework.TENSORFLOW,)), local=st.booleans())
-def test_everyone_but_an_evaluator_finds_itself_in_tf_config(job: Job, local: bool) -> None:
+def test_every_replica_except_an_evaluator_is_in_its_own_tf_config(job: Job, local: bool) -> None:
     addresses = addresses_of(job, local=local)
     for key, env in variables(record_of(job), job, local=local).items():
         config = json.loads(env["TF_CONFIG"])
@@ -171,7 +171,7 @@ def test_everyone_but_an_evaluator_finds_itself_in_tf_config(job: Job, local: bo
 
 
 @given(job=jobs((Framework.MPI, Framework.HOROVOD), grows=True), data=st.data())
-def test_the_hostfile_has_a_line_for_every_worker_and_nobody_else(job: Job, data: st.DataObject) -> None:
+def test_the_hostfile_lists_exactly_the_workers(job: Job, data: st.DataObject) -> None:
     workers = job.role("worker")
     assert workers is not None
     count = data.draw(st.integers(1, workers.max))

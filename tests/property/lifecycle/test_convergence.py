@@ -1,4 +1,4 @@
-"""A launcher that follows ``reconcile``, against a runtime with a will of its own: whatever happened, a job that ends leaves nothing."""
+"""A launcher that follows ``reconcile``, against a runtime that fails at random: whatever happened, a job that ends leaves nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Run = tuple[str, int, int, int]
 
 
 class JobOnARuntime(RuleBasedStateMachine):
-    """One job; ``runs`` is what the runtime has of it, ``asked`` what it was told to end."""
+    """One job; ``runs`` is the state of the runtime, ``asked`` the runs that it was told to stop."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class JobOnARuntime(RuleBasedStateMachine):
 
     @property
     def record(self) -> JobRecord:
-        """The record as folded so far."""
+        """The current record."""
         assert self.known is not None
         return self.known
 
@@ -91,7 +91,7 @@ class JobOnARuntime(RuleBasedStateMachine):
     @precondition(lambda self: self.record.phase is Phase.RUNNING)
     @rule(grow=st.booleans())
     def resize(self, grow: bool) -> None:
-        """The scheduler adds a third worker, or takes the last one."""
+        """The scheduler adds a third worker, or removes the last one."""
         taken = {r.index for r in self.record.replicas if r.role == "worker" and not (r.leaving and r.ended)}
         members = {m.index for m in self.record.members() if m.role == "worker"}
         free = sorted({0, 1, 2} - taken)
@@ -109,19 +109,19 @@ class JobOnARuntime(RuleBasedStateMachine):
     @precondition(lambda self: self.record.phase in (Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING))
     @rule()
     def evict(self) -> None:
-        """The scheduler takes the attempt down."""
+        """The scheduler evicts the attempt."""
         self._tell(events.JobEvicted(attempt=self.record.attempt, reason=WHY))
 
     @rule()
     def decide(self) -> None:
-        """Status-tracker says what follows."""
+        """The status-tracker publishes its decision."""
         for instruction in decide(self.record, self.now):
             if isinstance(instruction, Finish | Restart):
                 self._tell(instruction.event)
 
     @rule(reports=st.booleans())
     def work(self, reports: bool) -> None:
-        """The launcher acts; without ``reports`` it is killed between its effects and their event."""
+        """The launcher acts; without ``reports`` it is killed between its effects and their events."""
         self.now += SECOND
         steps = reconcile(self.record, tuple(self.runs.values()), self.now)
         for step in steps:
@@ -150,7 +150,7 @@ class JobOnARuntime(RuleBasedStateMachine):
         code=st.sampled_from((0, 1, 143)),
     )
     def happen(self, pick: int, state: ReplicaState, code: int) -> None:
-        """Something happens to a run by itself."""
+        """A run changes its state by itself."""
         alive = [run for run, change in self.runs.items() if change.state not in ENDED_STATES]
         if alive:
             run = alive[pick % len(alive)]
@@ -170,12 +170,12 @@ class JobOnARuntime(RuleBasedStateMachine):
 
     @invariant()
     def holds(self) -> None:
-        """What must hold of every record."""
+        """Check the invariants of the record."""
         if self.known is not None:
             check_record(self.known)
 
     def teardown(self) -> None:
-        """Delete the job: it ends, everything of it ends, and it may be forgotten, in a few rounds."""
+        """Delete the job: within a few rounds it ends, all its runs end, and its record may be deleted."""
         if self.known is None:
             return
         self._tell(events.CommandRequested(command=events.Command.DELETE, request_id="d"))

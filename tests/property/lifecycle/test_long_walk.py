@@ -1,4 +1,4 @@
-"""Ten thousand events, delivered late, twice and to readers that restart, end where the same events in order end."""
+"""Ten thousand events, delivered late, twice and to readers that restart, give the same records as the same events in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _LATEST = 40
 
 
 class Reader:
-    """Reads as a feed does: what is delivered early makes it read what lies before from the stream; what it knows is folded once more."""
+    """Reads like a partition reader: after a gap it reads the missing events from the stream, and applies events that it
+    already knows again.
+    """
 
     def __init__(self, stream: list[StoredEvent]) -> None:
         self.records: dict[str, JobRecord] = {}
@@ -30,7 +32,7 @@ class Reader:
         self._position = 0
 
     def deliver(self, index: int) -> None:
-        """One message comes."""
+        """Receive one message."""
         for due in range(self._position, index + 1):
             self._fold(self._stream[due])
         if index < self._position:
@@ -38,13 +40,13 @@ class Reader:
         self._position = max(self._position, index + 1)
 
     def restart(self, lag: int) -> None:
-        """It dies; its heir knows the records that were kept, and reads again from a while before."""
+        """Restart: the successor has the stored records, and reads again from an earlier sequence."""
         self.records = {job_id: decode_record(kept) for job_id, kept in self.bucket.items()}
         for due in range(max(self._position - lag, 0), self._position):
             self._fold(self._stream[due])
 
     def keep(self) -> None:
-        """The records are durable."""
+        """Store the records."""
         self.bucket = {job_id: encode_record(record) for job_id, record in self.records.items()}
 
     def _fold(self, stored: StoredEvent) -> None:
@@ -57,7 +59,7 @@ class Reader:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_events_that_come_late_and_twice_end_where_the_same_events_in_order_end(seed: int) -> None:
+def test_late_and_duplicate_events_give_the_same_record_as_ordered_ones(seed: int) -> None:
     walk = Walk(seed=seed, jobs=JOBS, length=EVENTS)
     chance = Random(seed)
     late = sorted(range(EVENTS), key=lambda index: index + chance.uniform(0, _LATEST))
@@ -76,7 +78,7 @@ def test_events_that_come_late_and_twice_end_where_the_same_events_in_order_end(
     assert reader.records == walk.records
 
 
-def test_the_walk_goes_everywhere_and_what_is_out_of_place_is_counted() -> None:
+def test_the_walk_reaches_every_phase_and_counts_invalid_transitions() -> None:
     walk = Walk(seed=1, jobs=JOBS, length=EVENTS)
     transition = Counter(type(stored.event).__name__ for stored in walk.stream)
     reader = Reader(walk.stream)

@@ -1,4 +1,4 @@
-"""The parts of a document: the first begins with JobSubmitted, the others with JobValidated, and then all live alike."""
+"""The parts of a document: the first begins with JobSubmitted, the others with JobValidated; then all have the same life cycle."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ later = st.lists(
 
 
 def record_of(sequence: int, *transition: events.JobEvent) -> JobRecord | None:
-    """The record after events that follow each other from ``sequence``, a second apart."""
+    """Return the record after consecutive events from ``sequence``, a second apart."""
     record: JobRecord | None = None
     for position, event in enumerate(transition, start=sequence):
         at = START + position * 1_000_000
@@ -59,7 +59,9 @@ def record_of(sequence: int, *transition: events.JobEvent) -> JobRecord | None:
 
 @settings(deadline=None, max_examples=100)
 @given(later, st.booleans())
-def test_a_later_part_lives_as_the_first_one(transition: Sequence[events.JobEvent], suspended: bool) -> None:
+def test_a_later_part_has_the_same_life_cycle_as_the_first(
+    transition: Sequence[events.JobEvent], suspended: bool
+) -> None:
     job = replace(JOB, run=RunPolicy(suspend=suspended))
     submitted = events.JobSubmitted(job_id="j-1", request_id="r", submitter="ann")
     part = events.JobValidated(
@@ -76,6 +78,6 @@ def test_a_later_part_lives_as_the_first_one(transition: Sequence[events.JobEven
 
 
 @given(later)
-def test_a_part_begins_with_its_validation_only(transition: Sequence[events.JobEvent]) -> None:
+def test_a_later_part_begins_with_its_validation(transition: Sequence[events.JobEvent]) -> None:
     assert not any(begins_record(event) for event in transition)
     assert record_of(1, *transition) is None

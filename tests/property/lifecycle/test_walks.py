@@ -1,4 +1,4 @@
-"""Random lives of small jobs: late, stale, repeated and contradictory events, and what holds of the record after each."""
+"""Random event sequences of small jobs, with late, stale, repeated and contradictory events; invariants are checked after each."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _resized(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobEvent:
 
 
 def _seen(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobEvent:
-    """Reports on runs that are known, or never were."""
+    """Reports of known and unknown runs."""
     known = [(r.role, r.index, r.attempt, r.restart) for r in base.replicas]
     some = st.sampled_from(known) if known else st.nothing()
     strange = st.tuples(st.just("worker"), st.integers(0, 4), st.integers(0, 3), st.integers(0, 2))
@@ -141,7 +141,7 @@ def _restarting(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobEvent:
 
 
 def _decided(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobEvent:
-    """What status-tracker would say of the record that it knows."""
+    """The decision of the status-tracker for the record."""
     for instruction in decide(base, START + draw(st.integers(0, 200)) * SECOND):
         if isinstance(instruction, Finish | Restart):
             return instruction.event
@@ -175,7 +175,7 @@ MAKERS: tuple[Maker, ...] = (
 
 @st.composite
 def walks(draw: st.DrawFn) -> list[StoredEvent]:
-    """The events of one job, most of them told on its latest record, some on one that is out of date."""
+    """The events of one job, most of them made from its latest record, some from an older one."""
     job = draw(jobs())
     beginning: list[events.JobEvent] = [
         events.JobSubmitted(job_id="j-1", request_id="r", spec=job),
@@ -202,7 +202,7 @@ def walks(draw: st.DrawFn) -> list[StoredEvent]:
 
 
 def applied_sequence(record: JobRecord | None, walk: Sequence[StoredEvent]) -> JobRecord | None:
-    """The record after a walk, what must always hold checked after each step."""
+    """Return the record after a sequence; invariants are checked after each event."""
     for stored in walk:
         record = apply_event(record, stored).record
         if record is not None:
@@ -212,13 +212,13 @@ def applied_sequence(record: JobRecord | None, walk: Sequence[StoredEvent]) -> J
 
 @walking
 @given(walks())
-def test_a_record_holds_together_after_every_event(walk: list[StoredEvent]) -> None:
+def test_every_event_keeps_the_invariants_of_the_record(walk: list[StoredEvent]) -> None:
     applied_sequence(None, walk)
 
 
 @walking
 @given(walks())
-def test_what_has_ended_stays_as_it_ended(walk: list[StoredEvent]) -> None:
+def test_a_terminal_phase_never_changes(walk: list[StoredEvent]) -> None:
     before: JobRecord | None = None
     for stored in walk:
         after = apply_event(before, stored).record
@@ -233,7 +233,7 @@ def test_what_has_ended_stays_as_it_ended(walk: list[StoredEvent]) -> None:
 
 @walking
 @given(walks())
-def test_a_run_only_goes_forward(walk: list[StoredEvent]) -> None:
+def test_replica_states_never_go_backwards(walk: list[StoredEvent]) -> None:
     before: JobRecord | None = None
     for stored in walk:
         after = apply_event(before, stored).record
@@ -253,7 +253,7 @@ def test_a_run_only_goes_forward(walk: list[StoredEvent]) -> None:
 
 @walking
 @given(walks(), st.data())
-def test_events_that_are_delivered_again_change_nothing(walk: list[StoredEvent], data: st.DataObject) -> None:
+def test_redelivered_events_change_nothing(walk: list[StoredEvent], data: st.DataObject) -> None:
     delivered: list[StoredEvent] = []
     for position, stored in enumerate(walk):
         again = data.draw(st.lists(st.integers(0, position), max_size=2))
@@ -267,7 +267,7 @@ def test_events_that_are_delivered_again_change_nothing(walk: list[StoredEvent],
 
 @walking
 @given(walks(), st.data())
-def test_a_record_restored_from_its_bucket_goes_on_as_if_nothing_had_happened(
+def test_a_record_restored_from_its_bucket_continues_identically(
     walk: list[StoredEvent], data: st.DataObject
 ) -> None:
     cut = data.draw(st.integers(1, len(walk)))
@@ -282,7 +282,7 @@ def test_a_record_restored_from_its_bucket_goes_on_as_if_nothing_had_happened(
 
 @walking
 @given(walks(), st.integers(0, 200))
-def test_a_decision_is_always_legal_and_never_repeats_itself(walk: list[StoredEvent], seconds: int) -> None:
+def test_a_decision_is_a_valid_transition_and_is_not_repeated(walk: list[StoredEvent], seconds: int) -> None:
     record = applied_sequence(None, walk)
     assert record is not None
     now = START + seconds * SECOND
@@ -304,12 +304,12 @@ def test_a_decision_is_always_legal_and_never_repeats_itself(walk: list[StoredEv
                 return
             case _:
                 return
-    raise AssertionError("a third decision without any news")
+    raise AssertionError("a third decision without a new event")
 
 
 @walking
 @given(walks(), st.data())
-def test_what_was_seen_is_reported_once(walk: list[StoredEvent], data: st.DataObject) -> None:
+def test_each_observation_is_reported_once(walk: list[StoredEvent], data: st.DataObject) -> None:
     record = applied_sequence(None, walk)
     assert record is not None
     seen = [

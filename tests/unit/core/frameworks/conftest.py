@@ -1,4 +1,4 @@
-"""Jobs, replicas and addresses for what replicas are told."""
+"""Jobs, replicas and addresses for tests of environments."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from muster_core.models import Framework, Job, JobRecord, Phase, ReplicaRecord, 
 
 
 class GangBuilder:
-    """A job (TensorFlow's unless said), its record and its replicas."""
+    """A job (TensorFlow by default), its record and its replicas."""
 
     def job(self, *roles: tuple[str, int, int], **rest: object) -> Job:
-        """Roles as (name, replicas, maximum), elastic from 1 where the two differ; ``rest`` are fields of the job."""
+        """Roles as (name, replicas, maximum), elastic from 1 if the two differ; ``rest`` are fields of the job."""
         built = tuple(
             Role(
                 name=name,
@@ -40,16 +40,16 @@ class GangBuilder:
         )
 
     def addresses(self, job: Job) -> Addresses:
-        """``role-index:2222`` for everyone who may ever run."""
+        """Return ``role-index:2222`` for every possible replica."""
         return {(role, index): f"{role}-{index}:2222" for role, index in possible_replicas(job)}
 
     def ports(self, job: Job) -> Addresses:
-        """``127.0.0.1:21000`` and up, as on one machine."""
+        """Return ``127.0.0.1:21000`` and up, as on one machine."""
         keys = possible_replicas(job)
         return local_addresses("127.0.0.1", {key: 21000 + number for number, key in enumerate(keys)})
 
     def context(self, job: Job, addresses: Addresses | None = None, **rest: object) -> RuntimeContext:
-        """Where its replicas run."""
+        """Return the runtime context of the job."""
         built = RuntimeContext(
             addresses=self.addresses(job) if addresses is None else addresses,
             members_path="/run/members.json",
@@ -58,14 +58,14 @@ class GangBuilder:
         return msgspec.structs.replace(built, **rest)
 
     def gang(self, job: Job) -> JobRecord:
-        """The record of the whole gang, as many of each role as the job asks for."""
+        """Return the record of the whole gang."""
         members = (self.replica(role.name, index) for role in job.roles for index in range(role.replicas))
         return self.record(*members)
 
     def variables(
         self, job: Job, role: str, index: int, context: RuntimeContext | None = None
     ) -> dict[str, str]:
-        """What a replica of the whole gang is told besides what everyone is: no MUSTER_*, TRACEPARENT or OWN."""
+        """Return the framework's variables of a replica of the whole gang, without MUSTER_*, TRACEPARENT and OWN."""
         env = environment(
             self.gang(job),
             job,
@@ -79,5 +79,5 @@ class GangBuilder:
 
 @pytest.fixture
 def gang() -> GangBuilder:
-    """The maker of jobs and replicas."""
+    """Builds jobs and replicas."""
     return GangBuilder()

@@ -1,4 +1,4 @@
-"""Where replicas are found, in both styles, written out by hand."""
+"""Addresses of replicas in a cluster and on one machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .conftest import GangBuilder
 
 
-def test_in_a_cluster_it_is_the_service_of_the_same_name(gang: GangBuilder) -> None:
+def test_the_address_in_a_cluster_is_the_service_of_the_replica(gang: GangBuilder) -> None:
     job = gang.job(("ps", 1, 1), ("worker", 1, 2), namespace="vision")
 
     assert service_addresses(job) == {
@@ -27,7 +27,7 @@ def test_in_a_cluster_it_is_the_service_of_the_same_name(gang: GangBuilder) -> N
     )
 
 
-def test_on_one_machine_it_is_a_port_of_its_own() -> None:
+def test_the_address_on_one_machine_is_a_port_of_the_replica() -> None:
     assert local_addresses("127.0.0.1", {("ps", 0): 21000, ("worker", 0): 21001}) == {
         ("ps", 0): "127.0.0.1:21000",
         ("worker", 0): "127.0.0.1:21001",
@@ -47,19 +47,19 @@ PORTS = [
 ]
 
 
-def test_every_framework_is_in_the_table() -> None:
+def test_the_port_table_covers_every_framework() -> None:
     assert [framework for framework, _ in PORTS] == list(Framework)
 
 
 @pytest.mark.parametrize(("framework", "port"), PORTS)
-def test_a_framework_has_a_port_by_convention(gang: GangBuilder, framework: Framework, port: int) -> None:
+def test_a_framework_has_a_default_port(gang: GangBuilder, framework: Framework, port: int) -> None:
     assert port_of(gang.job(("worker", 1, 1), framework=framework), "worker", 0) == port
 
 
 @pytest.mark.parametrize(
     ("framework", "port"), [(Framework.TENSORFLOW, 7001), (Framework.JAX, 6666), (Framework.PLAIN, 7000)]
 )
-def test_a_template_may_say_otherwise(gang: GangBuilder, framework: Framework, port: int) -> None:
+def test_a_template_overrides_the_default_port(gang: GangBuilder, framework: Framework, port: int) -> None:
     job = gang.job(("worker", 1, 1), framework=framework)
     ports = (Port(name="debug", number=7000), Port(name="tfjob-port", number=7001))
     role = msgspec.structs.replace(job.roles[0], template=Template(ports=ports))
@@ -67,6 +67,6 @@ def test_a_template_may_say_otherwise(gang: GangBuilder, framework: Framework, p
     assert port_of(msgspec.structs.replace(job, roles=(role,)), "worker", 0) == port
 
 
-def test_a_role_that_there_is_not_has_none(gang: GangBuilder) -> None:
+def test_an_unknown_role_has_no_port(gang: GangBuilder) -> None:
     with pytest.raises(LookupError, match="demo has no role chief"):
         port_of(gang.job(("worker", 1, 1)), "chief", 0)

@@ -1,4 +1,4 @@
-"""What every replica is told, and what its own template cannot change."""
+"""Variables that every replica has, and which of them a template may override."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def variables(gang: GangBuilder, job: Job, replica: ReplicaRecord) -> dict[str, str]:
-    """The environment of ``replica``."""
+    """Return the environment of ``replica``."""
     return environment(
         gang.record(replica),
         job,
@@ -26,7 +26,7 @@ def variables(gang: GangBuilder, job: Job, replica: ReplicaRecord) -> dict[str, 
     )
 
 
-def test_everyone_is_told_who_and_where_it_is(gang: GangBuilder) -> None:
+def test_every_replica_has_its_identity_and_addresses(gang: GangBuilder) -> None:
     job = gang.job(("ps", 1, 1), ("worker", 2, 2))
 
     env = variables(gang, job, gang.replica("worker", 1))
@@ -70,7 +70,7 @@ def test_an_override_replaces_the_whole_environment_of_its_index(gang: GangBuild
 
 
 @pytest.mark.parametrize("name", ["TF_CONFIG", "MUSTER_INDEX", "MUSTER_MEMBERS", "TRACEPARENT"])
-def test_the_template_cannot_say_who_a_replica_is(gang: GangBuilder, name: str) -> None:
+def test_a_template_cannot_override_the_identity_of_a_replica(gang: GangBuilder, name: str) -> None:
     job = gang.job(("worker", 2, 2))
     role = msgspec.structs.replace(job.roles[0], template=Template(env={name: "mine"}))
     job = msgspec.structs.replace(job, roles=(role,))
@@ -85,9 +85,7 @@ def test_every_index_up_to_the_maximum_is_listed(gang: GangBuilder) -> None:
 
 
 @pytest.mark.parametrize("name", ["PYTHONUNBUFFERED", "GLOO_SOCKET_IFNAME"])
-def test_the_template_may_have_its_own_way_where_nobodys_identity_depends_on_it(
-    gang: GangBuilder, name: str
-) -> None:
+def test_a_template_overrides_variables_that_are_not_identity(gang: GangBuilder, name: str) -> None:
     job = gang.job(("worker", 2, 2), framework=Framework.PYTORCH)
     role = msgspec.structs.replace(job.roles[0], template=Template(env={name: "mine"}))
     job = msgspec.structs.replace(job, roles=(role,))
@@ -95,7 +93,7 @@ def test_the_template_may_have_its_own_way_where_nobodys_identity_depends_on_it(
     assert gang.variables(job, "worker", 0, gang.context(job, interface="lo"))[name] == "mine"
 
 
-def test_what_is_told_comes_before_what_the_template_says_so_that_it_can_be_referred_to(
+def test_framework_variables_precede_the_templates_so_that_it_can_refer_to_them(
     gang: GangBuilder,
 ) -> None:
     job = gang.job(("worker", 2, 2), framework=Framework.PYTORCH)

@@ -1,4 +1,4 @@
-"""What each framework's replicas are told, against tables written by hand from the frameworks' own words."""
+"""Variables of each framework, against tables from the frameworks' documentation."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_pytorch_with_a_master(gang: GangBuilder, me: tuple[str, int], rank: str
 
 
 @pytest.mark.parametrize("index", [0, 1])
-def test_pytorch_without_a_master_gathers_at_the_first_worker(gang: GangBuilder, index: int) -> None:
+def test_pytorch_without_a_master_uses_the_first_worker(gang: GangBuilder, index: int) -> None:
     job = gang.job(("worker", 2, 2), framework=Framework.PYTORCH)
 
     assert gang.variables(job, "worker", index) == {
@@ -95,7 +95,7 @@ ELASTIC = {
 
 
 @pytest.mark.parametrize(("index", "hosts"), [(0, "1"), (1, "0")])
-def test_elastic_pytorch_meets_at_the_first_worker_and_has_no_fixed_ranks(
+def test_elastic_pytorch_has_a_rendezvous_at_the_first_worker_and_no_ranks(
     gang: GangBuilder, index: int, hosts: str
 ) -> None:
     job = gang.job(("worker", 2, 4), framework=Framework.PYTORCH)
@@ -103,7 +103,7 @@ def test_elastic_pytorch_meets_at_the_first_worker_and_has_no_fixed_ranks(
     assert gang.variables(job, "worker", index) == ELASTIC | {"PET_RDZV_CONF": f"is_host={hosts}"}
 
 
-def test_elastic_pytorch_says_what_its_policy_says(gang: GangBuilder) -> None:
+def test_elastic_pytorch_follows_its_rendezvous_options(gang: GangBuilder) -> None:
     rendezvous = Rendezvous(
         backend="etcd-v2",
         host="etcd",
@@ -136,7 +136,7 @@ def test_a_policy_makes_pytorch_elastic_even_at_one_size(gang: GangBuilder) -> N
     assert (variables["PET_NNODES"], variables["PET_RDZV_CONF"]) == ("1:1", "is_host=true")
 
 
-def test_on_one_interface_pytorch_is_told_which(gang: GangBuilder) -> None:
+def test_pytorch_uses_the_interface_of_the_runtime(gang: GangBuilder) -> None:
     job = gang.job(("worker", 2, 2), framework=Framework.PYTORCH)
 
     variables = gang.variables(job, "worker", 0, gang.context(job, gang.ports(job), interface="lo"))
@@ -147,9 +147,7 @@ def test_on_one_interface_pytorch_is_told_which(gang: GangBuilder) -> None:
 
 
 @pytest.mark.parametrize("framework", [Framework.MPI, Framework.HOROVOD])
-def test_an_mpi_launcher_is_told_its_hosts_and_how_to_get_there(
-    gang: GangBuilder, framework: Framework
-) -> None:
+def test_an_mpi_launcher_has_a_hostfile_and_a_remote_shell(gang: GangBuilder, framework: Framework) -> None:
     job = gang.job(("launcher", 1, 1), ("worker", 2, 2), framework=framework)
 
     assert gang.variables(job, "launcher", 0) == {
@@ -161,7 +159,7 @@ def test_an_mpi_launcher_is_told_its_hosts_and_how_to_get_there(
     assert gang.variables(job, "worker", 0) == {}
 
 
-def test_on_one_interface_mpi_is_told_which(gang: GangBuilder) -> None:
+def test_mpi_uses_the_interface_of_the_runtime(gang: GangBuilder) -> None:
     job = gang.job(("launcher", 1, 1), ("worker", 1, 1), framework=Framework.HOROVOD)
     context = gang.context(job, interface="lo", remote_shell=RemoteShell(env={"ATTACHED": "1"}))
     on_lo = {
@@ -178,7 +176,7 @@ def test_on_one_interface_mpi_is_told_which(gang: GangBuilder) -> None:
 
 
 @pytest.mark.parametrize(("me", "rank"), [(("master", 0), "0"), (("worker", 0), "1"), (("worker", 1), "2")])
-def test_xgboost(gang: GangBuilder, me: tuple[str, int], rank: str) -> None:
+def test_xgboost_with_a_common_worker_port(gang: GangBuilder, me: tuple[str, int], rank: str) -> None:
     job = gang.job(("master", 1, 1), ("worker", 2, 2), framework=Framework.XGBOOST)
 
     assert gang.variables(job, *me) == {
@@ -192,7 +190,7 @@ def test_xgboost(gang: GangBuilder, me: tuple[str, int], rank: str) -> None:
     }
 
 
-def test_xgboost_where_each_worker_has_a_port_of_its_own(gang: GangBuilder) -> None:
+def test_xgboost_with_a_port_for_each_worker(gang: GangBuilder) -> None:
     job = gang.job(("master", 1, 1), ("worker", 2, 2), framework=Framework.XGBOOST)
     context = gang.context(job, gang.ports(job))
 
@@ -202,7 +200,7 @@ def test_xgboost_where_each_worker_has_a_port_of_its_own(gang: GangBuilder) -> N
     assert [one["WORKER_PORT"] for one in variables] == ["21001", "21001", "21002"]
 
 
-def test_xgboost_of_a_master_alone(gang: GangBuilder) -> None:
+def test_xgboost_with_a_master_only(gang: GangBuilder) -> None:
     job = gang.job(("master", 1, 1), framework=Framework.XGBOOST)
 
     assert "WORKER_ADDRS" not in gang.variables(job, "master", 0)
@@ -241,7 +239,7 @@ def test_elastic_paddle(gang: GangBuilder) -> None:
 
 
 @pytest.mark.parametrize("index", [0, 2])
-def test_jax(gang: GangBuilder, index: int) -> None:
+def test_jax_has_a_coordinator_and_process_ids(gang: GangBuilder, index: int) -> None:
     job = gang.job(("worker", 3, 3), framework=Framework.JAX)
 
     assert gang.variables(job, "worker", index) == {
@@ -263,7 +261,9 @@ MX_CLUSTER = """
 @pytest.mark.parametrize(
     ("me", "worker_id"), [(("scheduler", 0), None), (("server", 0), None), (("worker", 1), "1")]
 )
-def test_mxnet(gang: GangBuilder, me: tuple[str, int], worker_id: str | None) -> None:
+def test_mxnet_has_a_scheduler_and_mx_config(
+    gang: GangBuilder, me: tuple[str, int], worker_id: str | None
+) -> None:
     job = gang.job(("scheduler", 1, 1), ("server", 1, 1), ("worker", 2, 2), framework=Framework.MXNET)
 
     variables = gang.variables(job, *me)
@@ -284,7 +284,7 @@ def test_mxnet(gang: GangBuilder, me: tuple[str, int], worker_id: str | None) ->
     }
 
 
-def test_mxnet_that_tunes_has_no_scheduler_but_labels(gang: GangBuilder) -> None:
+def test_mxnet_tuning_has_labels_instead_of_a_scheduler(gang: GangBuilder) -> None:
     tuner = Role(
         name="tuner", replicas=1, min=1, max=1, template=Template(annotations={"tuner-server-key": "2080ti"})
     )
@@ -296,7 +296,7 @@ def test_mxnet_that_tunes_has_no_scheduler_but_labels(gang: GangBuilder) -> None
     assert json.loads(variables["MX_CONFIG"])["labels"] == {"tuner": "2080ti"}
 
 
-def test_polyaxons_convention_beside_the_frameworks_own(gang: GangBuilder) -> None:
+def test_polyaxon_variables_are_added_to_those_of_the_framework(gang: GangBuilder) -> None:
     options = FrameworkOptions(conventions=(Convention.POLYAXON,), parameters={"lr": 0.1, "layers": [1, 2]})
     job = gang.job(("master", 1, 1), ("worker", 1, 2), options=options, namespace="vision")
 
@@ -316,11 +316,11 @@ def test_polyaxons_convention_beside_the_frameworks_own(gang: GangBuilder) -> No
     }
 
 
-def test_a_plain_job_is_told_nothing_of_a_framework(gang: GangBuilder) -> None:
+def test_a_plain_job_has_no_framework_variables(gang: GangBuilder) -> None:
     assert gang.variables(gang.job(("worker", 2, 2), framework=Framework.PLAIN), "worker", 0) == {}
 
 
-def test_numbers_are_those_of_the_members_where_the_gang_is_smaller_than_asked_for(gang: GangBuilder) -> None:
+def test_sizes_are_those_of_the_current_gang(gang: GangBuilder) -> None:
     job = gang.job(("worker", 2, 4), framework=Framework.JAX)
 
     assert gang.variables(job, "worker", 1)["NUM_PROCESSES"] == "2"

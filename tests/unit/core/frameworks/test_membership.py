@@ -1,4 +1,4 @@
-"""The membership file: who joins is in it first, who leaves is in it to the last."""
+"""The membership file: a scale-up writes it first, a scale-down last."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ S = ReplicaState
 
 
 def members(gang: GangBuilder, *replicas: ReplicaRecord) -> dict[str, dict[str, str]]:
-    """Role -> index -> address, as written."""
+    """Return the addresses by role and index."""
     job = gang.job(("ps", 1, 1), ("worker", 2, 4))
     return json.loads(membership(gang.record(*replicas), gang.addresses(job)))["members"]
 
 
-def test_it_says_attempt_and_generation_and_every_members_address(gang: GangBuilder) -> None:
+def test_the_file_has_attempt_generation_and_addresses(gang: GangBuilder) -> None:
     job = gang.job(("ps", 1, 1), ("worker", 2, 4))
     record = gang.record(gang.replica("worker", 1), gang.replica("worker", 0), gang.replica("ps", 0))
 
@@ -31,13 +31,13 @@ def test_it_says_attempt_and_generation_and_every_members_address(gang: GangBuil
     }
 
 
-def test_on_growth_the_others_hear_of_it_before_it_is_launched(gang: GangBuilder) -> None:
+def test_an_added_replica_is_listed_before_its_launch(gang: GangBuilder) -> None:
     joined = gang.replica("worker", 1, state=S.PLACED)
 
     assert list(members(gang, gang.replica("worker", 0), joined)["worker"]) == ["0", "1"]
 
 
-def test_on_shrink_it_is_a_member_until_its_end_is_confirmed(gang: GangBuilder) -> None:
+def test_a_removed_replica_is_listed_until_its_end_is_confirmed(gang: GangBuilder) -> None:
     leaving = gang.replica("worker", 1, leaving=True)
     gone = gang.replica("worker", 1, leaving=True, state=S.REMOVED, ended_at=1)
 
@@ -45,19 +45,19 @@ def test_on_shrink_it_is_a_member_until_its_end_is_confirmed(gang: GangBuilder) 
     assert list(members(gang, gang.replica("worker", 0), gone)["worker"]) == ["0"]
 
 
-def test_one_that_ended_by_itself_stays_a_member(gang: GangBuilder) -> None:
+def test_a_replica_that_exited_stays_listed(gang: GangBuilder) -> None:
     ended = gang.replica("worker", 1, state=S.EXITED, exit_code=1, ended_at=1)
 
     assert list(members(gang, gang.replica("worker", 0), ended)["worker"]) == ["0", "1"]
 
 
-def test_replicas_of_earlier_attempts_are_not_in_it(gang: GangBuilder) -> None:
+def test_replicas_of_earlier_attempts_are_not_listed(gang: GangBuilder) -> None:
     earlier = gang.replica("worker", 1, attempt=1, leaving=True)
 
     assert list(members(gang, gang.replica("worker", 0), earlier)["worker"]) == ["0"]
 
 
-def test_the_same_membership_is_the_same_bytes_in_any_order(gang: GangBuilder) -> None:
+def test_the_file_does_not_depend_on_the_order_of_replicas(gang: GangBuilder) -> None:
     job = gang.job(("worker", 2, 2))
     pair = (gang.replica("worker", 0), gang.replica("worker", 1))
 

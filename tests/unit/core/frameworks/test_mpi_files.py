@@ -1,4 +1,4 @@
-"""The files of an MPI job, who takes commands, and who waits for whom."""
+"""Files of an MPI job, remote commands, and the start order."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def text(record: JobRecord, job: Job, name: str) -> str:
     return files(record, job, remote_shell="#!/bin/sh\n")[name].content.decode()
 
 
-def test_the_hostfile_names_every_worker_by_its_replicas_name(gang: GangBuilder) -> None:
+def test_the_hostfile_has_the_replica_name_of_every_worker(gang: GangBuilder) -> None:
     job = mpi(gang, 2)
 
     assert text(gang.gang(job), job, "hostfile") == "demo-worker-0 slots=1\ndemo-worker-1 slots=1\n"
 
 
 @pytest.mark.parametrize(("said", "gpu", "slots"), [("4", 0, 4), ("", 2000, 2), ("", 500, 1), ("", 0, 1)])
-def test_slots_are_what_the_job_says_else_a_gpu_each_else_one(
+def test_slots_are_the_jobs_processes_else_its_gpus_else_one(
     gang: GangBuilder, said: str, gpu: int, slots: int
 ) -> None:
     role = Role(name="worker", replicas=1, min=1, max=1, template=Template(requests=Resources(gpu=gpu)))
@@ -59,7 +59,7 @@ def test_slots_are_what_the_job_says_else_a_gpu_each_else_one(
     assert text(gang.gang(job), job, "discover_hosts.sh") == f"#!/bin/sh\necho demo-worker-0:{slots}\n"
 
 
-def test_discovery_follows_those_that_run_and_do_not_leave(gang: GangBuilder) -> None:
+def test_host_discovery_lists_running_replicas_that_do_not_terminate(gang: GangBuilder) -> None:
     job = mpi(gang, 4)
     record = gang.record(
         gang.replica("launcher", 0),
@@ -75,7 +75,7 @@ def test_discovery_follows_those_that_run_and_do_not_leave(gang: GangBuilder) ->
     assert "demo-worker-2" in text(record, job, "hostfile")
 
 
-def test_scripts_can_be_run_and_the_shell_is_the_runtimes(gang: GangBuilder) -> None:
+def test_scripts_are_executable_and_the_remote_shell_is_the_runtimes(gang: GangBuilder) -> None:
     job = mpi(gang, 1)
     found = files(gang.gang(job), job, remote_shell="#!/bin/sh\nexec there\n")
 
@@ -88,7 +88,9 @@ def test_scripts_can_be_run_and_the_shell_is_the_runtimes(gang: GangBuilder) -> 
 
 
 @pytest.mark.parametrize("framework", [f for f in Framework if f not in MPI])
-def test_other_frameworks_have_no_files_and_nobody_waits(gang: GangBuilder, framework: Framework) -> None:
+def test_other_frameworks_have_neither_files_nor_a_start_order(
+    gang: GangBuilder, framework: Framework
+) -> None:
     job = gang.job(("launcher", 1, 1), ("worker", 1, 1), framework=framework)
 
     assert files(gang.gang(job), job, remote_shell="x") == {}
@@ -97,7 +99,7 @@ def test_other_frameworks_have_no_files_and_nobody_waits(gang: GangBuilder, fram
 
 
 @pytest.mark.parametrize("framework", MPI)
-def test_the_launcher_starts_after_its_workers_and_commands_them(
+def test_the_launcher_starts_after_its_workers_and_runs_commands_in_them(
     gang: GangBuilder, framework: Framework
 ) -> None:
     job = gang.job(("launcher", 1, 1), ("worker", 1, 1), framework=framework)
@@ -107,7 +109,7 @@ def test_the_launcher_starts_after_its_workers_and_commands_them(
 
 
 def held(gang: GangBuilder, *states: ReplicaState) -> Reason | None:
-    """Why the launcher waits, with workers in these states."""
+    """Return why the launcher waits for workers in these states."""
     job = mpi(gang, len(states))
     launcher = gang.replica("launcher", 0, state=S.PLACED)
     workers = [
@@ -119,7 +121,7 @@ def held(gang: GangBuilder, *states: ReplicaState) -> Reason | None:
     return start_order_reason(record, launcher)
 
 
-def test_a_launcher_is_held_back_until_all_workers_run_and_says_so(gang: GangBuilder) -> None:
+def test_a_launcher_waits_until_all_workers_run_with_a_reason(gang: GangBuilder) -> None:
     assert held(gang, S.RUNNING, S.PLACED, S.LAUNCHED) == Reason(
         code="StartsAfter",
         message="waits until every worker runs: 1 of 3 do",
@@ -134,7 +136,7 @@ def test_a_launcher_starts_once_every_worker_has_run(
     assert held(gang, *states) is None
 
 
-def test_replicas_of_an_earlier_attempt_wait_for_nobody(gang: GangBuilder) -> None:
+def test_replicas_of_an_earlier_attempt_do_not_wait(gang: GangBuilder) -> None:
     job = mpi(gang, 1)
     earlier = gang.replica("launcher", 0, attempt=1, state=S.PLACED)
     record = msgspec.structs.replace(gang.record(earlier, gang.replica("worker", 0, state=S.PLACED)), job=job)
@@ -142,7 +144,7 @@ def test_replicas_of_an_earlier_attempt_wait_for_nobody(gang: GangBuilder) -> No
     assert start_order_reason(record, earlier) is None
 
 
-def test_a_worker_that_says_nothing_keeps_still(gang: GangBuilder) -> None:
+def test_a_worker_without_a_command_idles(gang: GangBuilder) -> None:
     quiet, loud = Template(image="mpi", env={"A": "1"}), Template(command=("sshd", "-De"))
     job = gang.job(
         framework=Framework.MPI,
@@ -160,6 +162,6 @@ def test_a_worker_that_says_nothing_keeps_still(gang: GangBuilder) -> None:
     assert effective_template(plain, gang.replica("worker", 0)) == quiet
 
 
-def test_a_role_that_there_is_not_has_no_template(gang: GangBuilder) -> None:
+def test_an_unknown_role_has_no_template(gang: GangBuilder) -> None:
     with pytest.raises(LookupError, match="demo has no role ps"):
         effective_template(mpi(gang, 1), gang.replica("ps", 0))

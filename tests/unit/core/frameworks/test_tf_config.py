@@ -1,4 +1,4 @@
-"""TF_CONFIG, against JSON written by hand."""
+"""TF_CONFIG, against JSON from TensorFlow's documentation."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ MASTER = """
     ],
     ids=["elastic", "evaluator", "master"],
 )
-def test_a_replica_is_told_the_cluster_and_its_task(
+def test_tf_config_has_the_cluster_and_the_task(
     gang: GangBuilder, roles: tuple[tuple[str, int, int], ...], me: tuple[str, int], golden: str
 ) -> None:
     assert config_of(gang, gang.job(*roles), *me) == json.loads(golden)
 
 
-def test_those_that_run_are_told_the_same_at_every_size(gang: GangBuilder) -> None:
+def test_tf_config_is_the_same_at_every_size(gang: GangBuilder) -> None:
     small, large = gang.job(("ps", 1, 1), ("worker", 1, 4)), gang.job(("ps", 1, 1), ("worker", 4, 4))
 
     assert config_of(gang, small, "worker", 0) == config_of(gang, large, "worker", 0)
 
 
-def test_a_job_of_one_replica_has_none(gang: GangBuilder) -> None:
+def test_a_job_of_one_replica_has_no_tf_config(gang: GangBuilder) -> None:
     assert "TF_CONFIG" not in gang.variables(gang.job(("worker", 1, 1)), "worker", 0)
 
 
-def test_a_job_that_may_grow_from_one_replica_has_one(gang: GangBuilder) -> None:
+def test_an_elastic_job_of_one_replica_has_a_tf_config(gang: GangBuilder) -> None:
     assert "TF_CONFIG" in gang.variables(gang.job(("worker", 1, 2)), "worker", 0)
 
 
@@ -67,7 +67,7 @@ def test_a_role_that_may_have_no_replica_is_not_listed(gang: GangBuilder) -> Non
     ]
 
 
-def test_an_evaluator_is_listed_where_the_job_says_so(gang: GangBuilder) -> None:
+def test_an_evaluator_is_listed_if_the_job_sets_the_option(gang: GangBuilder) -> None:
     job = gang.job(("chief", 1, 1), ("evaluator", 1, 1), options=FrameworkOptions(evaluator_in_cluster=True))
 
     assert config_of(gang, job, "evaluator", 0)["cluster"] == {
@@ -84,7 +84,7 @@ def test_an_evaluator_is_listed_where_the_job_says_so(gang: GangBuilder) -> None
         (("ps", 1), {"ps": ["ps-0:2222", "ps-1:2222"]}),
     ],
 )
-def test_a_sparse_cluster_is_oneself_and_every_parameter_server(
+def test_a_sparse_cluster_has_the_replica_and_every_parameter_server(
     gang: GangBuilder, me: tuple[str, int], cluster: dict[str, object]
 ) -> None:
     options = FrameworkOptions(sparse_cluster=True)
@@ -96,12 +96,12 @@ def test_a_sparse_cluster_is_oneself_and_every_parameter_server(
     assert config["task"] == {"type": me[0], "index": me[1]}
 
 
-def test_the_folder_of_the_model_is_told(gang: GangBuilder) -> None:
+def test_the_model_directory_is_set(gang: GangBuilder) -> None:
     job = gang.job(("master", 1, 1), ("worker", 1, 1), options=FrameworkOptions(model_dir="/outputs/1"))
 
     assert config_of(gang, job, "master", 0)["model_dir"] == "/outputs/1"
 
 
 def config_of(gang: GangBuilder, job: Job, role: str, index: int) -> dict[str, Any]:
-    """TF_CONFIG, read."""
+    """Return the decoded TF_CONFIG."""
     return json.loads(gang.variables(job, role, index)["TF_CONFIG"])

@@ -1,4 +1,4 @@
-"""A job whose events are told one after another, each a second after the last, so that a test reads as its history."""
+"""A job whose events are applied one after another, a second apart, so that a test reads as a history."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WHY = Reason(code="Why", message="because")
 
 
 class JobLog:
-    """One job: ``record`` is what its events add up to, ``now`` (µs) when the last of them was stored."""
+    """One job: its ``record``, and ``now`` (µs), the time of the last event."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -46,7 +46,7 @@ class JobLog:
         return self.known
 
     def apply(self, event: events.JobEvent, *, after_s: float = 1) -> Transition:
-        """Fold one more event, ``after_s`` seconds after the last; what must always hold is checked."""
+        """Apply one more event, ``after_s`` seconds after the last, and check the invariants."""
         self.now += round(after_s * SECOND)
         self.sequence += 1
         transition = apply_event(self.known, self.stored(event))
@@ -56,19 +56,19 @@ class JobLog:
         return transition
 
     def stored(self, event: events.JobEvent) -> events.StoredEvent:
-        """The event as it stands in the stream at the present sequence."""
+        """Return the event as stored at the current sequence."""
         return events.StoredEvent(
             job_id="j-1", event=event, sequence=self.sequence, at=self.now, source="test"
         )
 
     def queued(self) -> JobLog:
-        """Submitted and validated."""
+        """Submit and validate the job."""
         self.apply(events.JobSubmitted(job_id="j-1", request_id="r", submitter="ann", spec=self.job))
         self.apply(events.JobValidated(job=self.job))
         return self
 
     def place(self) -> JobLog:
-        """The next attempt of the whole gang on node n1."""
+        """Place the whole gang on node n1, as the next attempt."""
         gang = tuple(
             events.Assignment(role=role.name, index=index, node="n1")
             for role in self.job.roles
@@ -79,11 +79,11 @@ class JobLog:
 
     @property
     def attempt(self) -> int:
-        """The present attempt."""
+        """The current attempt."""
         return self.record.attempt
 
     def running(self) -> JobLog:
-        """Queued, placed, and every replica seen running."""
+        """Queue and place the job, and report every replica running."""
         self.queued().place()
         for member in self.record.members():
             self.see(member.role, member.index, ReplicaState.RUNNING, after_s=0)
@@ -92,7 +92,7 @@ class JobLog:
     def see(
         self, role: str, index: int, state: ReplicaState, *, after_s: float = 1, **rest: object
     ) -> Transition:
-        """The runtime reports a state of the present run of a replica; ``rest`` are fields of the change."""
+        """Report a state of the current run of a replica; ``rest`` are fields of the change."""
         run = self.replica(role, index)
         change = events.ReplicaChange(
             role=role, index=index, attempt=run.attempt, restart=run.restart, state=state
@@ -101,30 +101,30 @@ class JobLog:
         return self.apply(events.ReplicasChanged(changes=(change,)), after_s=after_s)
 
     def end(self, role: str, index: int, code: int = 0, *, signal: int | None = None) -> JobLog:
-        """A replica exits with ``code``, or is ended by ``signal``."""
+        """Report that a replica exited with ``code``, or by ``signal``."""
         self.see(role, index, ReplicaState.EXITED, exit_code=None if signal else code, signal=signal)
         return self
 
     def replica(self, role: str, index: int) -> ReplicaRecord:
-        """The latest replica of that role and index."""
+        """Return the latest replica of that role and index."""
         return [r for r in self.record.replicas if r.key == (role, index)][-1]
 
     def command(self, command: events.Command) -> Transition:
-        """A user asks."""
+        """Request a command."""
         return self.apply(events.CommandRequested(command=command, request_id=f"c{self.sequence}", by="ann"))
 
     def finish(self, outcome: events.Outcome) -> Transition:
-        """The job has ended."""
+        """Finish the job."""
         return self.apply(events.JobFinished(outcome=outcome, reason=WHY, attempt=self.record.attempt))
 
     def restart_gang(self, *, delay_ms: int = 0) -> Transition:
-        """The gang is taken down to be placed anew."""
+        """Evict the gang."""
         return self.apply(
             events.JobRestarting(scope=RestartScope.GANG, attempt=self.attempt, reason=WHY, delay_ms=delay_ms)
         )
 
     def restart(self, *named: tuple[str, int], delay_ms: int = 0) -> Transition:
-        """The named replicas are started again."""
+        """Restart the named replicas."""
         refs = tuple(events.ReplicaRef(role=role, index=index) for role, index in named)
         return self.apply(
             events.JobRestarting(
@@ -137,13 +137,13 @@ class JobLog:
         )
 
     def evict(self) -> Transition:
-        """The attempt goes back to its queue."""
+        """Restart the whole gang."""
         return self.apply(events.JobEvicted(attempt=self.attempt, reason=WHY))
 
     def resize(
         self, *, add: tuple[tuple[str, int], ...] = (), remove: tuple[tuple[str, int], ...] = ()
     ) -> Transition:
-        """The next generation."""
+        """Resize the gang."""
         return self.apply(
             events.JobResized(
                 attempt=self.attempt,
@@ -155,7 +155,7 @@ class JobLog:
         )
 
     def log(self, phase: Phase) -> JobLog:
-        """Tell what brings the job to ``phase``."""
+        """Apply the events that bring the job to ``phase``."""
         way = _WAYS[phase]
         way(self)
         assert self.record.phase is phase
@@ -188,7 +188,7 @@ _WAYS: dict[Phase, Callable[[JobLog], object]] = {
 
 
 class NewJobLog:
-    """Makes stories: parameter servers, workers and further roles, and how the job ends."""
+    """Creates jobs of parameter servers, workers and other roles."""
 
     def __call__(
         self,
@@ -202,7 +202,7 @@ class NewJobLog:
         run: RunPolicy | None = None,
         **rest: object,
     ) -> JobLog:
-        """A job of ``workers`` (growing to ``most``), ``ps`` and one replica of each of ``others``; ``rest`` are fields of the job."""
+        """Create a job of ``workers`` (up to ``most``), ``ps`` and one replica of each of ``others``; ``rest`` are fields of the job."""
         sizes = {"ps": ps, "worker": workers} | dict.fromkeys(others, 1)
         roles = tuple(
             Role(
@@ -222,7 +222,7 @@ class NewJobLog:
 
 @pytest.fixture
 def new_log() -> NewJobLog:
-    """The maker of stories."""
+    """A factory of jobs."""
     return NewJobLog()
 
 

@@ -1,4 +1,4 @@
-"""A job that is built first, as its record tells it."""
+"""Jobs that wait for a build."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def built(new_log: NewJobLog, by: str = "j-0") -> JobLog:
     return log
 
 
-def test_the_record_says_which_build_comes_first(new_log: NewJobLog) -> None:
+def test_the_record_names_the_build_of_the_job(new_log: NewJobLog) -> None:
     assert built(new_log).record.built_by == "j-0"
     assert awaits_build(built(new_log).record)
 
@@ -34,7 +34,7 @@ def test_a_job_without_a_build_awaits_none(new_log: NewJobLog) -> None:
 
 
 @pytest.mark.parametrize(("code", "awaits"), [("WaitingForBuild", True), ("InsufficientResources", False)])
-def test_any_other_word_of_the_scheduler_says_that_the_build_has_succeeded(
+def test_any_other_reason_means_that_the_build_has_succeeded(
     new_log: NewJobLog, code: str, awaits: bool
 ) -> None:
     log = built(new_log)
@@ -43,7 +43,7 @@ def test_any_other_word_of_the_scheduler_says_that_the_build_has_succeeded(
     assert awaits_build(log.record) is awaits
 
 
-def test_an_attempt_that_is_restarted_awaits_no_build(new_log: NewJobLog) -> None:
+def test_a_restarted_job_awaits_no_build(new_log: NewJobLog) -> None:
     log = built(new_log).place()
     log.restart_gang()
 
@@ -59,7 +59,7 @@ def test_a_job_whose_build_failed_fails_with_its_reason(new_log: NewJobLog) -> N
     ]
 
 
-def test_a_cancelled_job_is_cancelled_whatever_became_of_its_build(new_log: NewJobLog) -> None:
+def test_a_cancel_precedes_the_outcome_of_the_build(new_log: NewJobLog) -> None:
     log = built(new_log)
     log.apply(events.JobWaiting(reason=FAILED))
     log.command(events.Command.CANCEL)
@@ -70,7 +70,7 @@ def test_a_cancelled_job_is_cancelled_whatever_became_of_its_build(new_log: NewJ
     assert finish.event.outcome is events.Outcome.CANCELLED
 
 
-def test_a_deadline_in_the_queue_does_not_count_the_build(new_log: NewJobLog, second: int) -> None:
+def test_the_queue_deadline_excludes_the_build(new_log: NewJobLog, second: int) -> None:
     log = built(new_log)
     job = msgspec.structs.replace(log.job, run=RunPolicy(queue_deadline_s=60))
     log.known = msgspec.structs.replace(log.record, job=job)
@@ -86,7 +86,7 @@ def test_a_deadline_in_the_queue_does_not_count_the_build(new_log: NewJobLog, se
     assert finish.event.reason.code == "QueueDeadline"
 
 
-def test_a_build_succeeds_as_any_job_does(new_log: NewJobLog) -> None:
+def test_a_build_succeeds_by_the_common_rules(new_log: NewJobLog) -> None:
     log = new_log(1, ps=0, kind=JobKind.BUILD, policy=RestartPolicy.NEVER).running().end("worker", 0)
 
     [finish] = decide(log.record, log.now)

@@ -1,4 +1,4 @@
-"""Restarts that a user asks for: of a gang or of one replica, never a failure, and settled by their order in the stream."""
+"""Requested restarts of a gang or a replica: no failures, and ordered by the stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WAITING_OR_OVER = [p for p in Phase if p not in (Phase.PLACED, Phase.LAUNCHING, 
 
 
 def again(new_log: JobLog, role: str = "", index: int | None = None) -> None:
-    """A restart requested by user."""
+    """A restart requested by a user."""
     new_log.apply(
         events.CommandRequested(
             command=events.Command.RESTART,
@@ -43,7 +43,7 @@ def seen(new_log: JobLog, index: int, state: ReplicaState) -> events.ReplicaChan
 
 
 @pytest.mark.parametrize("phase", [Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING])
-def test_a_gang_that_is_started_again_waits_for_its_room_at_once(new_log: NewJobLog, phase: Phase) -> None:
+def test_a_restarted_gang_waits_for_capacity_without_delay(new_log: NewJobLog, phase: Phase) -> None:
     log = new_log().log(phase)
 
     again(log)
@@ -57,7 +57,7 @@ def test_a_gang_that_is_started_again_waits_for_its_room_at_once(new_log: NewJob
 
 
 @pytest.mark.parametrize("phase", WAITING_OR_OVER)
-def test_what_does_not_run_is_not_started_again(new_log: NewJobLog, phase: Phase) -> None:
+def test_a_job_that_does_not_run_ignores_a_restart(new_log: NewJobLog, phase: Phase) -> None:
     log = new_log().log(phase)
     before = log.record
 
@@ -66,7 +66,7 @@ def test_what_does_not_run_is_not_started_again(new_log: NewJobLog, phase: Phase
     assert (log.record.phase, log.record.reason) == (phase, before.reason)
 
 
-def test_a_gang_that_is_about_to_be_cancelled_is_not_started_again(new_log: NewJobLog) -> None:
+def test_a_job_with_a_pending_cancel_ignores_a_restart(new_log: NewJobLog) -> None:
     log = new_log().running()
     log.command(events.Command.CANCEL)
 
@@ -75,7 +75,7 @@ def test_a_gang_that_is_about_to_be_cancelled_is_not_started_again(new_log: NewJ
     assert log.record.phase is Phase.RUNNING
 
 
-def test_one_replica_is_asked_to_end_and_then_started_again(new_log: NewJobLog) -> None:
+def test_a_replica_restart_stops_the_replica_then_starts_it(new_log: NewJobLog) -> None:
     log = new_log(policy=RestartPolicy.NEVER, run=RunPolicy(backoff_limit=0)).running()
     again(log, "worker", 1)
 
@@ -97,7 +97,7 @@ def test_one_replica_is_asked_to_end_and_then_started_again(new_log: NewJobLog) 
     assert [(s.replica.role, s.replica.index) for s in starts] == [("worker", 1)]
 
 
-def test_when_it_runs_again_the_job_says_so(new_log: NewJobLog) -> None:
+def test_the_reason_is_running_after_the_restart(new_log: NewJobLog) -> None:
     log = new_log().running()
     again(log, "worker", 1)
     assert log.record.reason is not None
@@ -111,7 +111,7 @@ def test_when_it_runs_again_the_job_says_so(new_log: NewJobLog) -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_however_it_ends_when_it_is_asked_to_neither_succeeds_nor_fails_the_job(
+def test_the_end_of_a_requested_restart_neither_succeeds_nor_fails_the_job(
     new_log: NewJobLog, code: int
 ) -> None:
     log = new_log(1, ps=0, policy=RestartPolicy.NEVER).running()
@@ -122,7 +122,7 @@ def test_however_it_ends_when_it_is_asked_to_neither_succeeds_nor_fails_the_job(
     assert restarting(log).reason.message == "worker-0 is restarted, as requested"
 
 
-def test_one_that_failed_meanwhile_still_fails_the_job(new_log: NewJobLog) -> None:
+def test_another_failure_during_a_requested_restart_fails_the_job(new_log: NewJobLog) -> None:
     log = new_log(3, policy=RestartPolicy.NEVER).running()
     again(log, "worker", 1)
     log.end("worker", 2, 1)
@@ -133,7 +133,7 @@ def test_one_that_failed_meanwhile_still_fails_the_job(new_log: NewJobLog) -> No
     assert finish.event.reason.message == "worker-2 on n1 exited with 1"
 
 
-def test_a_replica_that_has_ended_or_is_not_there_is_left_alone(new_log: NewJobLog) -> None:
+def test_a_restart_of_an_ended_or_unknown_replica_is_ignored(new_log: NewJobLog) -> None:
     log = new_log().running().end("worker", 1, 0)
     before = log.record
     again(log, "worker", 1)
@@ -143,7 +143,7 @@ def test_a_replica_that_has_ended_or_is_not_there_is_left_alone(new_log: NewJobL
     assert log.record.reason == before.reason
 
 
-def test_a_failed_replica_that_runs_again_leaves_no_stale_reason(new_log: NewJobLog) -> None:
+def test_the_reason_of_a_failure_is_cleared_when_the_replica_runs_again(new_log: NewJobLog) -> None:
     log = new_log().running().end("worker", 1, 1)
     log.apply(restarting(log))
     log.see("worker", 1, ReplicaState.LAUNCHED)

@@ -1,4 +1,4 @@
-"""Deadlines, cancellation, deletion and the end of the record."""
+"""Deadlines, cancellation, deletion, and removal of the record."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIVING = [
 
 
 def ended(new_log: JobLog, at: int) -> tuple[Outcome, str] | None:
-    """How the job ends at ``at``, if it does, and the code of the reason."""
+    """Return the outcome of the job at ``at`` and its reason code, if it ends."""
     match decide(new_log.record, at):
         case [Finish(event=event)]:
             return event.outcome, event.reason.code
@@ -33,7 +33,7 @@ def ended(new_log: JobLog, at: int) -> tuple[Outcome, str] | None:
 
 
 def gone(new_log: JobLog) -> JobLog:
-    """Every replica's end is confirmed."""
+    """Confirm the end of every replica."""
     for replica in new_log.record.replicas:
         new_log.see(replica.role, replica.index, ReplicaState.REMOVED)
     return new_log
@@ -83,7 +83,7 @@ def test_once_placed_a_job_has_no_queue_deadline(new_log: NewJobLog, second: int
 
 
 @pytest.mark.parametrize("phase", LIVING)
-def test_a_cancelled_job_ends_whatever_it_was_doing(new_log: NewJobLog, phase: Phase) -> None:
+def test_a_cancel_ends_a_job_in_every_phase(new_log: NewJobLog, phase: Phase) -> None:
     log = new_log().log(phase)
 
     log.command(events.Command.CANCEL)
@@ -91,7 +91,7 @@ def test_a_cancelled_job_ends_whatever_it_was_doing(new_log: NewJobLog, phase: P
     assert ended(log, log.now) == (Outcome.CANCELLED, "Cancelled")
 
 
-def test_a_cancel_comes_before_a_success(new_log: NewJobLog) -> None:
+def test_a_cancel_precedes_a_success(new_log: NewJobLog) -> None:
     log = new_log().running().end("worker", 0)
     log.command(events.Command.CANCEL)
 
@@ -99,7 +99,7 @@ def test_a_cancel_comes_before_a_success(new_log: NewJobLog) -> None:
 
 
 @pytest.mark.parametrize("phase", LIVING)
-def test_a_deleted_job_is_ended_then_forgotten(new_log: NewJobLog, phase: Phase) -> None:
+def test_a_delete_ends_the_job_then_removes_its_record(new_log: NewJobLog, phase: Phase) -> None:
     log = new_log().log(phase)
 
     log.command(events.Command.DELETE)
@@ -140,7 +140,7 @@ def test_without_a_time_to_live_a_job_is_kept_until_it_is_deleted(
     assert decide(log.record, log.now) == [DeleteRecord("j-1")]
 
 
-def test_a_rejected_job_is_forgotten_when_it_is_deleted(new_log: NewJobLog) -> None:
+def test_the_record_of_a_rejected_job_is_removed_on_delete(new_log: NewJobLog) -> None:
     log = new_log().log(Phase.REJECTED)
     assert decide(log.record, log.now) == []
 
@@ -149,7 +149,7 @@ def test_a_rejected_job_is_forgotten_when_it_is_deleted(new_log: NewJobLog) -> N
     assert decide(log.record, log.now) == [DeleteRecord("j-1")]
 
 
-def test_the_nearest_deadline_is_the_next(new_log: NewJobLog, second: int) -> None:
+def test_the_next_deadline_is_the_earliest(new_log: NewJobLog, second: int) -> None:
     log = new_log(run=RunPolicy(active_deadline_s=60, queue_deadline_s=30)).queued()
 
     assert next_deadline(log.record) == log.record.validated_at + 30 * second
@@ -160,7 +160,7 @@ def test_the_nearest_deadline_is_the_next(new_log: NewJobLog, second: int) -> No
 @pytest.mark.parametrize(
     "command", [c for c in events.Command if c not in (events.Command.CANCEL, events.Command.DELETE)]
 )
-def test_other_commands_end_nothing(new_log: NewJobLog, command: events.Command) -> None:
+def test_other_commands_do_not_end_the_job(new_log: NewJobLog, command: events.Command) -> None:
     log = new_log().running()
 
     log.command(command)

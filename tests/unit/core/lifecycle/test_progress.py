@@ -1,4 +1,4 @@
-"""What reports of progress add to a record: how far the job is, and how fast it was at each size."""
+"""Progress reports: the step of a job, and its speed at each size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECOND = 1_000_000
 
 
 def _running(workers: int, *, generation: int = 1) -> JobRecord:
-    """A job of a ps and some workers."""
+    """A job of a parameter server and some workers."""
     keys = [("ps", 0), *(("worker", index) for index in range(workers))]
     replicas = tuple(
         ReplicaRecord(role=role, index=index, attempt=1, generation=1, node="n1", state=ReplicaState.RUNNING)
@@ -37,20 +37,20 @@ def _said(
     return with_progress(record, event, at + SECOND)
 
 
-def test_the_last_word_counts() -> None:
+def test_the_last_command_counts() -> None:
     record = _said(_said(_running(2), 10, 1), 30, 2, loss="0.5")
     assert record.progress is not None
     assert (record.progress.step, record.progress.metrics) == (30, {"loss": "0.5"})
 
 
-def test_two_reports_measure_the_size_at_which_they_were_made() -> None:
+def test_two_reports_measure_the_speed_at_their_size() -> None:
     record = _said(_said(_running(2), 10, 1), 30, 3)
     assert record.throughput == (Throughput(workers=2, steps=20, micros=2 * SECOND),)
     record = _said(record, 60, 5)
     assert record.throughput == (Throughput(workers=2, steps=50, micros=4 * SECOND),)
 
 
-def test_the_first_report_of_a_generation_only_begins() -> None:
+def test_the_first_report_of_a_generation_only_starts_a_measurement() -> None:
     record = _said(_said(_running(2), 10, 1), 30, 3)
     grown = msgspec.structs.replace(
         _running(4, generation=2), progress=record.progress, throughput=record.throughput
@@ -61,7 +61,7 @@ def test_the_first_report_of_a_generation_only_begins() -> None:
     assert grown.throughput[1] == Throughput(workers=4, steps=100, micros=2 * SECOND)
 
 
-def test_one_replica_speaks_for_the_job_until_it_is_silent() -> None:
+def test_one_replica_reports_until_it_is_silent_for_a_minute() -> None:
     record = _said(_running(2), 10, 1)
     assert _said(record, 12, 2, index=1) == record
     other = _said(record, 12, 62, index=1)
@@ -70,26 +70,26 @@ def test_one_replica_speaks_for_the_job_until_it_is_silent() -> None:
     assert other.throughput == ()
 
 
-def test_who_is_no_member_says_nothing() -> None:
+def test_reports_of_removed_replicas_are_ignored() -> None:
     record = _running(2)
     assert _said(record, 10, 1, index=7) == record
     assert _said(record, 10, 1, attempt=2) == record
 
 
-def test_what_comes_late_or_again_changes_nothing() -> None:
+def test_late_and_duplicate_reports_are_ignored() -> None:
     record = _said(_running(2), 10, 5)
     assert _said(record, 9, 4) == record
     assert _said(record, 10, 5) == record
 
 
-def test_a_return_to_a_checkpoint_is_no_measurement() -> None:
+def test_a_return_to_a_checkpoint_is_not_measured() -> None:
     record = _said(_said(_running(2), 100, 1), 40, 3)
     assert record.throughput == ()
     assert record.progress is not None
     assert record.progress.step == 40
 
 
-def test_what_is_known_of_a_size_fades() -> None:
+def test_old_measurements_of_a_size_lose_weight() -> None:
     record = _running(2)
     for minute in range(21):
         record = _said(record, minute * 60, minute * 60)
@@ -100,7 +100,7 @@ def test_what_is_known_of_a_size_fades() -> None:
     assert known.steps > 600 * 8
 
 
-def test_few_sizes_are_kept() -> None:
+def test_measurements_of_16_sizes_are_kept() -> None:
     record = _running(1)
     for size in range(1, 25):
         record = msgspec.structs.replace(

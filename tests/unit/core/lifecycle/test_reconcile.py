@@ -1,4 +1,4 @@
-"""The steps that follow from what a record wants and what the runtime sees."""
+"""The steps that follow from a record and the observations of the runtime."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def one(state: ReplicaState, *, leaving: bool = False, not_before: int = 0) -> J
 
 
 def saw(state: ReplicaState, **rest: object) -> ReplicaChange:
-    """What the runtime sees of that replica's run."""
+    """What the runtime observes of that replica."""
     change = ReplicaChange(role="worker", index=0, attempt=1, state=state, at=3)
     return msgspec.structs.replace(change, **rest)
 
 
 def names(steps: list[Step]) -> list[str]:
-    """The steps in short: ``start``, ``stop`` or the state that is reported."""
+    """The steps in short: ``start``, ``stop``, or the reported state."""
     return [s.change.state.value if isinstance(s, Report) else type(s).__name__.lower() for s in steps]
 
 
@@ -63,12 +63,12 @@ UNSEEN = {
     (S.RUNNING, False): ["lost"],
     (S.RUNNING, True): ["lost"],
 }
-"""(state in the record, leaving) -> steps when the runtime knows nothing of it; an ended one has none."""
+"""(state in the record, terminating) -> steps if the runtime does not know the run; an ended one has none."""
 
 
 @pytest.mark.parametrize("leaving", [False, True])
 @pytest.mark.parametrize("state", STATES)
-def test_a_replica_that_the_runtime_does_not_know(state: ReplicaState, leaving: bool) -> None:
+def test_steps_for_a_replica_that_the_runtime_does_not_know(state: ReplicaState, leaving: bool) -> None:
     steps = reconcile(one(state, leaving=leaving), [], NOW)
 
     assert names(steps) == UNSEEN.get((state, leaving), [])
@@ -80,7 +80,9 @@ RANK = {S.PLACED: 0, S.LAUNCHED: 1, S.RUNNING: 2}
 @pytest.mark.parametrize("leaving", [False, True])
 @pytest.mark.parametrize("seen", STATES[1:])
 @pytest.mark.parametrize("state", STATES)
-def test_a_replica_that_the_runtime_sees(state: ReplicaState, seen: ReplicaState, leaving: bool) -> None:
+def test_steps_for_a_replica_that_the_runtime_observes(
+    state: ReplicaState, seen: ReplicaState, leaving: bool
+) -> None:
     steps = reconcile(one(state, leaving=leaving), [saw(seen)], NOW)
 
     reported = [seen.value] if RANK.get(seen, 3) > RANK.get(state, 3) else []
@@ -94,7 +96,7 @@ def test_a_replica_that_the_runtime_sees(state: ReplicaState, seen: ReplicaState
     [None, JobRecord(job_id="j-1", applied_sequence=1), one(S.RUNNING)],
     ids=["no job", "no replicas", "another attempt"],
 )
-def test_what_is_not_wanted_is_stopped(record: JobRecord | None, seen: ReplicaState) -> None:
+def test_unwanted_runs_are_stopped(record: JobRecord | None, seen: ReplicaState) -> None:
     stranger = saw(seen, attempt=9)
     seen_of_own = [saw(S.RUNNING)] if record and record.replicas else []
 
@@ -104,7 +106,7 @@ def test_what_is_not_wanted_is_stopped(record: JobRecord | None, seen: ReplicaSt
     assert steps == expected
 
 
-def test_an_earlier_run_is_stopped_while_the_present_one_is_started() -> None:
+def test_an_earlier_run_is_stopped_while_the_current_one_starts() -> None:
     record = one(S.PLACED)
     again = msgspec.structs.replace(record.replicas[0], restart=1)
     record = msgspec.structs.replace(record, replicas=(again,))
@@ -114,7 +116,7 @@ def test_an_earlier_run_is_stopped_while_the_present_one_is_started() -> None:
     assert steps == [Start(again), Stop(role="worker", index=0, attempt=1, restart=0)]
 
 
-def test_a_restart_is_held_back_until_its_instant() -> None:
+def test_a_restart_waits_for_its_delay() -> None:
     record = one(S.PLACED, not_before=NOW)
 
     assert next_work(record, NOW) == NOW
@@ -122,18 +124,18 @@ def test_a_restart_is_held_back_until_its_instant() -> None:
     assert names(reconcile(record, [], NOW)) == ["start"]
 
 
-def test_a_restart_that_is_on_its_way_out_is_not_waited_for() -> None:
+def test_a_terminating_restart_is_not_awaited() -> None:
     assert next_work(one(S.PLACED, not_before=NOW, leaving=True), NOW) is None
     assert next_work(one(S.RUNNING, not_before=NOW), NOW) is None
 
 
-def test_what_is_reported_is_what_was_seen() -> None:
+def test_reports_equal_the_observations() -> None:
     seen = saw(S.EXITED, exit_code=3, reason="Error", address="10.0.0.1:1")
 
     assert reconcile(one(S.RUNNING), [seen], NOW) == [Report(seen)]
 
 
-def test_a_loss_says_when_and_why() -> None:
+def test_a_lost_replica_has_a_time_and_a_reason() -> None:
     [step] = reconcile(one(S.RUNNING), [], NOW)
 
     change = cast("Report", step).change
@@ -141,7 +143,7 @@ def test_a_loss_says_when_and_why() -> None:
     assert change.reason == "the runtime no longer knows it"
 
 
-def test_nothing_of_a_job_that_ended_is_started_even_if_it_may_keep_what_runs(new_log: NewJobLog) -> None:
+def test_an_ended_job_that_keeps_replicas_starts_none(new_log: NewJobLog) -> None:
     log = new_log(run=RunPolicy(clean_pod_policy=CleanPodPolicy.NONE)).running().end("worker", 1, 1)
     log.restart(("worker", 1), delay_ms=60_000)
     log.finish(Outcome.SUCCEEDED)
@@ -153,7 +155,7 @@ def test_nothing_of_a_job_that_ended_is_started_even_if_it_may_keep_what_runs(ne
     assert next_work(log.record, NOW) is None
 
 
-def test_after_a_delete_all_of_it_is_stopped(new_log: NewJobLog) -> None:
+def test_a_delete_stops_every_run(new_log: NewJobLog) -> None:
     log = new_log(run=RunPolicy(clean_pod_policy=CleanPodPolicy.NONE)).running()
     log.finish(Outcome.SUCCEEDED)
     log.command(events.Command.DELETE)

@@ -1,4 +1,4 @@
-"""What each event does to the record beyond its phase."""
+"""What each event changes in the record besides its phase."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ S = ReplicaState
 SECOND = 1_000_000
 
 
-def test_a_submission_begins_the_record(new_log: NewJobLog) -> None:
+def test_a_submission_creates_the_record(new_log: NewJobLog) -> None:
     log = new_log().log(Phase.SUBMITTED)
 
     record = log.record
@@ -84,7 +84,7 @@ def test_a_job_launches_with_its_first_replica_and_runs_with_its_last(new_log: N
     assert record.reason.message == "all 3 replicas have started"
 
 
-def test_a_replica_that_was_too_quick_to_be_seen_running_has_run(new_log: NewJobLog) -> None:
+def test_a_replica_that_exits_before_it_is_observed_running_has_run(new_log: NewJobLog) -> None:
     log = new_log(1, ps=0).queued().place()
 
     log.end("worker", 0)
@@ -93,7 +93,7 @@ def test_a_replica_that_was_too_quick_to_be_seen_running_has_run(new_log: NewJob
     assert log.replica("worker", 0).running_at == log.now
 
 
-def test_the_start_is_the_first_attempts(new_log: NewJobLog) -> None:
+def test_the_start_time_is_that_of_the_first_attempt(new_log: NewJobLog) -> None:
     log = new_log().running()
     started = log.record.started_at
 
@@ -129,7 +129,7 @@ def test_several_states_of_one_run_in_one_report_are_all_applied(new_log: NewJob
 
 
 @pytest.mark.parametrize("state", [S.REJECTED, S.LOST, S.REMOVED])
-def test_what_ended_before_it_was_launched_was_never_launched(
+def test_a_replica_that_ends_before_its_launch_has_no_launch_time(
     new_log: NewJobLog, state: ReplicaState
 ) -> None:
     log = new_log().queued().place()
@@ -140,7 +140,7 @@ def test_what_ended_before_it_was_launched_was_never_launched(
     assert (replica.launched_at, replica.running_at, replica.ended_at) == (0, 0, log.now)
 
 
-def test_a_report_on_an_earlier_attempt_ends_only_that_ones_replica(new_log: NewJobLog) -> None:
+def test_a_report_of_an_earlier_attempt_changes_only_its_replica(new_log: NewJobLog) -> None:
     log = new_log().running()
     log.evict()
     log.place()
@@ -153,7 +153,7 @@ def test_a_report_on_an_earlier_attempt_ends_only_that_ones_replica(new_log: New
     assert log.record.phase is Phase.PLACED
 
 
-def test_a_report_on_an_earlier_run_does_not_touch_the_restarted_one(new_log: NewJobLog) -> None:
+def test_a_report_of_an_earlier_run_does_not_change_the_restarted_one(new_log: NewJobLog) -> None:
     log = new_log().running().end("worker", 1, 1)
     log.restart(("worker", 1))
     old = events.ReplicaChange(role="worker", index=1, attempt=1, restart=0, state=S.EXITED, exit_code=1)
@@ -163,7 +163,7 @@ def test_a_report_on_an_earlier_run_does_not_touch_the_restarted_one(new_log: Ne
     assert log.replica("worker", 1).state is S.PLACED
 
 
-def test_replicas_that_ended_are_dropped_with_the_next_placement_and_the_others_kept(
+def test_a_placement_drops_ended_replicas_and_keeps_the_others(
     new_log: NewJobLog,
 ) -> None:
     log = new_log().running()
@@ -177,7 +177,7 @@ def test_replicas_that_ended_are_dropped_with_the_next_placement_and_the_others_
     assert {m.attempt for m in log.record.members()} == {2}
 
 
-def test_growth_adds_members_of_the_new_generation(new_log: NewJobLog) -> None:
+def test_growth_adds_replicas_of_the_new_generation(new_log: NewJobLog) -> None:
     log = new_log(2, most=4).running()
 
     log.resize(add=(("worker", 2), ("worker", 3)))
@@ -191,7 +191,7 @@ def test_growth_adds_members_of_the_new_generation(new_log: NewJobLog) -> None:
     ]
 
 
-def test_a_shrink_takes_a_replica_from_the_membership_but_not_its_room(new_log: NewJobLog) -> None:
+def test_a_removed_replica_leaves_the_gang_but_keeps_its_allocation(new_log: NewJobLog) -> None:
     log = new_log(2, most=4).running()
 
     log.resize(remove=(("worker", 1),))
@@ -201,7 +201,7 @@ def test_a_shrink_takes_a_replica_from_the_membership_but_not_its_room(new_log: 
     assert (leaving.leaving, leaving.ended) == (True, False)
 
 
-def test_an_index_is_used_again_once_its_end_is_confirmed(new_log: NewJobLog) -> None:
+def test_an_index_is_reused_after_its_end_is_confirmed(new_log: NewJobLog) -> None:
     log = new_log(2, most=4).running()
     log.resize(remove=(("worker", 1),))
 
@@ -215,7 +215,7 @@ def test_an_index_is_used_again_once_its_end_is_confirmed(new_log: NewJobLog) ->
     assert (again.restart, again.generation, again.leaving, again.state) == (1, 3, False, S.PLACED)
 
 
-def test_an_eviction_sends_everyone_away_and_is_no_failure(new_log: NewJobLog) -> None:
+def test_an_eviction_terminates_all_replicas_and_is_no_failure(new_log: NewJobLog) -> None:
     log = new_log().running()
 
     log.evict()
@@ -226,7 +226,7 @@ def test_an_eviction_sends_everyone_away_and_is_no_failure(new_log: NewJobLog) -
     assert all(r.leaving for r in record.replicas)
 
 
-def test_a_gang_restart_sends_everyone_away_and_holds_the_job_back(new_log: NewJobLog) -> None:
+def test_a_gang_restart_terminates_all_replicas_and_delays_the_job(new_log: NewJobLog) -> None:
     log = new_log().running()
 
     log.restart_gang(delay_ms=4000)
@@ -239,7 +239,7 @@ def test_a_gang_restart_sends_everyone_away_and_holds_the_job_back(new_log: NewJ
     assert log.record.not_before == 0
 
 
-def test_a_replicas_restart_keeps_its_place_and_its_address(new_log: NewJobLog) -> None:
+def test_a_restarted_replica_keeps_its_node_and_address(new_log: NewJobLog) -> None:
     log = new_log().running()
     log.see("worker", 1, S.EXITED, exit_code=1, address="10.0.0.1:2222")
 
@@ -252,7 +252,7 @@ def test_a_replicas_restart_keeps_its_place_and_its_address(new_log: NewJobLog) 
     assert (log.record.failures, log.record.phase) == (1, Phase.RUNNING)
 
 
-def test_a_restart_of_a_replica_that_still_runs_moves_nothing(new_log: NewJobLog) -> None:
+def test_a_restart_of_a_running_replica_is_invalid(new_log: NewJobLog) -> None:
     log = new_log().running().end("worker", 1, 1)
 
     transition = log.restart(("worker", 0), ("worker", 1))
@@ -262,7 +262,7 @@ def test_a_restart_of_a_replica_that_still_runs_moves_nothing(new_log: NewJobLog
     assert log.record.failures == 0
 
 
-def test_a_restart_of_a_replica_that_was_removed_meanwhile_moves_nothing(new_log: NewJobLog) -> None:
+def test_a_restart_of_a_removed_replica_is_invalid(new_log: NewJobLog) -> None:
     log = new_log(3, most=4).running().end("worker", 2, 1)
     log.resize(remove=(("worker", 2),))
 
@@ -272,7 +272,7 @@ def test_a_restart_of_a_replica_that_was_removed_meanwhile_moves_nothing(new_log
 
 @pytest.mark.parametrize("policy", [CleanPodPolicy.ALL, CleanPodPolicy.RUNNING])
 @pytest.mark.parametrize("outcome", events.Outcome)
-def test_the_end_of_a_job_sends_away_what_still_runs(
+def test_the_end_of_a_job_terminates_its_replicas(
     new_log: NewJobLog, policy: CleanPodPolicy, outcome: events.Outcome
 ) -> None:
     log = new_log(run=RunPolicy(clean_pod_policy=policy)).running().end("worker", 0)
@@ -293,7 +293,7 @@ def test_the_end_of_a_job_sends_away_what_still_runs(
         (events.Outcome.TIMED_OUT, False),
     ],
 )
-def test_clean_pod_policy_none_keeps_what_runs_unless_the_job_was_ended_from_outside(
+def test_clean_pod_policy_none_keeps_replicas_unless_the_job_was_cancelled(
     new_log: NewJobLog, outcome: events.Outcome, kept: bool
 ) -> None:
     log = new_log(run=RunPolicy(clean_pod_policy=CleanPodPolicy.NONE)).running()
@@ -303,7 +303,7 @@ def test_clean_pod_policy_none_keeps_what_runs_unless_the_job_was_ended_from_out
     assert all(r.leaving is not kept for r in log.record.replicas)
 
 
-def test_a_delete_removes_even_what_was_to_be_kept(new_log: NewJobLog) -> None:
+def test_a_delete_terminates_kept_replicas(new_log: NewJobLog) -> None:
     log = new_log(run=RunPolicy(clean_pod_policy=CleanPodPolicy.NONE)).running()
     log.finish(events.Outcome.SUCCEEDED)
 
@@ -313,7 +313,7 @@ def test_a_delete_removes_even_what_was_to_be_kept(new_log: NewJobLog) -> None:
     assert all(r.leaving for r in log.record.replicas)
 
 
-def test_the_history_tells_every_event_and_stays_bounded(new_log: NewJobLog) -> None:
+def test_the_history_has_a_bounded_number_of_entries(new_log: NewJobLog) -> None:
     log = new_log().running()
     for _ in range(300):
         log.apply(
@@ -327,7 +327,7 @@ def test_the_history_tells_every_event_and_stays_bounded(new_log: NewJobLog) -> 
     assert (history[-1].reason, history[-1].message) == ("scale", "by ann grow")
 
 
-def test_the_history_names_nodes_and_ends(new_log: NewJobLog) -> None:
+def test_the_history_names_nodes_and_exits(new_log: NewJobLog) -> None:
     log = new_log(5).running()
     log.end("worker", 0, signal=9)
     log.see("worker", 1, S.EXITED, exit_code=3, reason="Error")

@@ -1,4 +1,4 @@
-"""What follows a failure: whether, whom and when to start again."""
+"""Decisions after a failure: whether, what and when to restart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GANG = RunPolicy(restart_scope=RestartScope.GANG, backoff_limit=20)
 
 
 def decided(new_log: JobLog) -> JobRestarting | JobFinished | None:
-    """The event that follows now, if any."""
+    """Return the event that follows now, if any."""
     match decide(new_log.record, new_log.now):
         case [Finish(event=event) | Restart(event=event)]:
             return event
@@ -48,7 +48,7 @@ def decided(new_log: JobLog) -> JobRestarting | JobFinished | None:
     ],
 )
 @pytest.mark.parametrize("scope", RestartScope)
-def test_the_restart_policy_decides_on_the_exit(
+def test_the_restart_policy_decides_by_exit_code(
     *,
     new_log: NewJobLog,
     policy: RestartPolicy,
@@ -75,7 +75,7 @@ def test_the_restart_policy_decides_on_the_exit(
 @pytest.mark.parametrize(
     ("policy", "restarts"), [(P.ALWAYS, True), (P.ON_FAILURE, True), (P.EXIT_CODE, True), (P.NEVER, False)]
 )
-def test_a_lost_replica_is_started_again_unless_it_never_is(
+def test_a_lost_replica_is_restarted_unless_the_policy_is_never(
     new_log: NewJobLog, policy: RestartPolicy, restarts: bool
 ) -> None:
     log = new_log(policy=policy).running()
@@ -85,9 +85,7 @@ def test_a_lost_replica_is_started_again_unless_it_never_is(
 
 
 @pytest.mark.parametrize("state", [ReplicaState.REJECTED, ReplicaState.REMOVED])
-def test_what_a_node_rejected_or_was_asked_to_end_is_no_failure(
-    new_log: NewJobLog, state: ReplicaState
-) -> None:
+def test_disruptions_and_requested_ends_are_no_failures(new_log: NewJobLog, state: ReplicaState) -> None:
     log = new_log(policy=P.NEVER).running()
     log.see("worker", 1, state)
 
@@ -95,7 +93,7 @@ def test_what_a_node_rejected_or_was_asked_to_end_is_no_failure(
 
 
 @pytest.mark.parametrize("code", [1, 137])
-def test_who_is_leaving_cannot_fail_the_job(new_log: NewJobLog, code: int) -> None:
+def test_a_terminating_replica_cannot_fail_the_job(new_log: NewJobLog, code: int) -> None:
     log = new_log(3, most=4, policy=P.NEVER).running()
     log.resize(remove=(("worker", 2),))
     log.end("worker", 2, code)
@@ -117,7 +115,7 @@ def test_who_is_leaving_cannot_fail_the_job(new_log: NewJobLog, code: int) -> No
         (Framework.PADDLE, RestartScope.GANG),
     ],
 )
-def test_the_gang_is_restarted_where_a_lost_member_stalls_the_others(
+def test_the_gang_is_restarted_if_a_lost_replica_stalls_the_others(
     new_log: NewJobLog, framework: Framework, scope: RestartScope
 ) -> None:
     log = new_log(2, ps=0, framework=framework).running().end("worker", 1, 1)
@@ -137,7 +135,7 @@ def test_an_elastic_job_restarts_the_replica_alone(new_log: NewJobLog) -> None:
     assert event.scope is RestartScope.REPLICA
 
 
-def test_jax_is_restarted_as_a_whole_even_where_it_may_grow(new_log: NewJobLog) -> None:
+def test_an_elastic_jax_job_is_restarted_as_a_whole(new_log: NewJobLog) -> None:
     log = new_log(2, most=4, ps=0, framework=Framework.JAX).running().end("worker", 1, 1)
 
     event = decided(log)
@@ -146,7 +144,7 @@ def test_jax_is_restarted_as_a_whole_even_where_it_may_grow(new_log: NewJobLog) 
     assert event.scope is RestartScope.GANG
 
 
-def test_the_delay_doubles_from_a_second_to_five_minutes(new_log: NewJobLog) -> None:
+def test_the_restart_delay_doubles_from_1_s_to_5_min(new_log: NewJobLog) -> None:
     log = new_log(run=GANG).queued()
     delays: list[int] = []
     for _ in range(12):
@@ -160,7 +158,7 @@ def test_the_delay_doubles_from_a_second_to_five_minutes(new_log: NewJobLog) -> 
 
 
 @pytest.mark.parametrize("limit", [0, 1, 3])
-def test_after_as_many_restarts_as_the_limit_the_job_fails(new_log: NewJobLog, limit: int) -> None:
+def test_the_job_fails_at_the_back_off_limit(new_log: NewJobLog, limit: int) -> None:
     log = new_log(run=RunPolicy(backoff_limit=limit)).running()
     for _ in range(limit):
         log.end("worker", 1, 1)
@@ -176,7 +174,7 @@ def test_after_as_many_restarts_as_the_limit_the_job_fails(new_log: NewJobLog, l
     assert f"the back-off limit of {limit} is used up" in last.reason.message
 
 
-def test_evictions_are_not_counted(new_log: NewJobLog) -> None:
+def test_evictions_do_not_count_as_failures(new_log: NewJobLog) -> None:
     log = new_log(run=RunPolicy(backoff_limit=1)).queued()
     for _ in range(5):
         log.place().evict()
@@ -188,7 +186,7 @@ def test_evictions_are_not_counted(new_log: NewJobLog) -> None:
     assert event.delay_ms == 1000
 
 
-def test_all_that_failed_are_restarted_together_and_counted_each(new_log: NewJobLog) -> None:
+def test_failed_replicas_are_restarted_together_and_counted_individually(new_log: NewJobLog) -> None:
     log = new_log(3).running().end("worker", 1, 1).end("worker", 2, 1)
 
     event = decided(log)
@@ -201,7 +199,7 @@ def test_all_that_failed_are_restarted_together_and_counted_each(new_log: NewJob
     assert log.record.failures == 2
 
 
-def test_the_first_to_fail_is_named_not_the_first_by_index(new_log: NewJobLog) -> None:
+def test_the_first_failure_is_reported_not_the_lowest_index(new_log: NewJobLog) -> None:
     log = new_log(3, policy=P.NEVER).running().end("worker", 2, 7).end("worker", 1, 1)
 
     event = decided(log)
@@ -210,13 +208,13 @@ def test_the_first_to_fail_is_named_not_the_first_by_index(new_log: NewJobLog) -
     assert event.reason.message == "worker-2 on n1 exited with 7"
 
 
-def test_asked_again_the_decision_is_the_same(new_log: NewJobLog) -> None:
+def test_the_decision_is_deterministic(new_log: NewJobLog) -> None:
     log = new_log().running().end("worker", 1, 1)
 
     assert decide(log.record, log.now) == decide(log.record, log.now + 5)
 
 
-def test_a_replica_that_runs_again_is_left_alone(new_log: NewJobLog) -> None:
+def test_a_restarted_replica_needs_no_decision(new_log: NewJobLog) -> None:
     log = new_log().running().end("worker", 1, 1)
     log.restart(("worker", 1))
 
@@ -228,9 +226,7 @@ def test_a_replica_that_runs_again_is_left_alone(new_log: NewJobLog) -> None:
 @pytest.mark.parametrize(
     ("reason", "words"), [("", "worker-1 on n1 exited with 3"), ("OOM", "worker-1 on n1 exited with 3: OOM")]
 )
-def test_the_reason_of_an_exit_is_told_where_there_is_one(
-    new_log: NewJobLog, reason: str, words: str
-) -> None:
+def test_the_message_includes_the_reason_of_an_exit(new_log: NewJobLog, reason: str, words: str) -> None:
     log = new_log(policy=P.NEVER).running()
     log.see("worker", 1, ReplicaState.EXITED, exit_code=3, reason=reason)
 
@@ -243,14 +239,14 @@ def test_the_reason_of_an_exit_is_told_where_there_is_one(
 @pytest.mark.parametrize(
     ("code", "words"), [(126, "the command could not be run"), (127, "the command was not found")]
 )
-def test_what_a_shell_means_by_its_code_is_told_in_words(new_log: NewJobLog, code: int, words: str) -> None:
+def test_the_message_explains_shell_exit_codes(new_log: NewJobLog, code: int, words: str) -> None:
     event = decided(new_log(policy=P.NEVER).running().end("worker", 1, code))
 
     assert isinstance(event, JobFinished)
     assert event.reason.message == f"worker-1 on n1 exited with {code}: {words}, see its log"
 
 
-def test_the_way_of_a_loss_is_told_in_words(new_log: NewJobLog) -> None:
+def test_the_message_explains_a_lost_replica(new_log: NewJobLog) -> None:
     log = new_log(policy=P.NEVER).running()
     log.see("worker", 1, ReplicaState.LOST, reason="the node is gone")
 

@@ -1,4 +1,4 @@
-"""What is kept of a job that has ended, for how long, and who wanted its end."""
+"""Retention of ended jobs, and the requester of a cancellation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def stops(new_log: JobLog, now: int) -> list[str]:
     return [f"{step.role}-{step.index}" for step in steps if isinstance(step, Stop)]
 
 
-def test_what_outlives_its_job_goes_with_its_time_to_live(new_log: NewJobLog, second: int) -> None:
+def test_kept_replicas_stop_when_the_time_to_live_is_over(new_log: NewJobLog, second: int) -> None:
     log = new_log(run=STAYS).running()
     log.finish(Outcome.SUCCEEDED)
     end = log.record.finished_at + 10 * second
@@ -57,7 +57,9 @@ def test_what_outlives_its_job_goes_with_its_time_to_live(new_log: NewJobLog, se
     assert decide(log.record, end) == [DeleteRecord("j-1")]
 
 
-def test_without_a_time_to_live_it_stays_until_the_job_is_deleted(new_log: NewJobLog, second: int) -> None:
+def test_without_a_time_to_live_kept_replicas_run_until_the_job_is_deleted(
+    new_log: NewJobLog, second: int
+) -> None:
     log = new_log(run=RunPolicy(clean_pod_policy=CleanPodPolicy.NONE)).running()
     log.finish(Outcome.SUCCEEDED)
 
@@ -68,9 +70,7 @@ def test_without_a_time_to_live_it_stays_until_the_job_is_deleted(new_log: NewJo
 
 
 @pytest.mark.parametrize("phase", Phase)
-def test_a_job_that_is_deleted_stops_whatever_runs_of_it_in_every_phase(
-    new_log: NewJobLog, phase: Phase
-) -> None:
+def test_a_delete_stops_kept_replicas_in_every_phase(new_log: NewJobLog, phase: Phase) -> None:
     log = new_log(run=RunPolicy(clean_pod_policy=CleanPodPolicy.NONE)).log(phase)
     log.command(events.Command.DELETE)
     match decide(log.record, log.now):
@@ -82,7 +82,7 @@ def test_a_job_that_is_deleted_stops_whatever_runs_of_it_in_every_phase(
     assert len(stops(log, log.now)) == sum(1 for one in log.record.replicas if not one.ended)
 
 
-def test_the_platform_keeps_what_has_no_time_to_live_of_its_own(new_log: NewJobLog, second: int) -> None:
+def test_the_platforms_time_to_live_applies_to_jobs_without_one(new_log: NewJobLog, second: int) -> None:
     log = new_log(1, ps=0).running().end("worker", 0)
     log.finish(Outcome.SUCCEEDED)
     end = log.record.finished_at + MONTH.ttl_s * second
@@ -92,14 +92,14 @@ def test_the_platform_keeps_what_has_no_time_to_live_of_its_own(new_log: NewJobL
     assert decide(log.record, end, MONTH) == [DeleteRecord("j-1")]
 
 
-def test_the_jobs_own_time_to_live_counts_before_the_platforms(new_log: NewJobLog, second: int) -> None:
+def test_the_jobs_time_to_live_overrides_the_platforms(new_log: NewJobLog, second: int) -> None:
     log = new_log(1, ps=0, run=RunPolicy(ttl_s=5)).running().end("worker", 0)
     log.finish(Outcome.SUCCEEDED)
 
     assert next_deadline(log.record, MONTH) == log.record.finished_at + 5 * second
 
 
-def test_a_platform_without_a_bound_keeps_it_for_ever(new_log: NewJobLog) -> None:
+def test_without_a_platform_time_to_live_records_are_kept(new_log: NewJobLog) -> None:
     log = new_log(1, ps=0).running().end("worker", 0)
     log.finish(Outcome.SUCCEEDED)
 
@@ -115,7 +115,9 @@ def test_a_platform_without_a_bound_keeps_it_for_ever(new_log: NewJobLog) -> Non
         ("", "the job that it was for, train, is cancelled", "the job that it was for, train, is cancelled"),
     ],
 )
-def test_a_cancelled_job_says_who_wanted_it(new_log: NewJobLog, by: str, message: str, words: str) -> None:
+def test_the_reason_of_a_cancelled_job_names_the_requester(
+    new_log: NewJobLog, by: str, message: str, words: str
+) -> None:
     log = new_log().running()
     log.apply(events.CommandRequested(command=events.Command.CANCEL, request_id="c", by=by, message=message))
     log.apply(events.CommandRequested(command=events.Command.CANCEL, request_id="d", by="bob"))

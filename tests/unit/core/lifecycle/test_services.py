@@ -1,4 +1,4 @@
-"""A service stays up: what ends is started again, as its policy says, and a quiet time forgives."""
+"""Services: replicas that end are restarted by policy, and failures are forgiven after ten minutes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def decided(new_log: JobLog) -> JobRestarting | JobFinished | None:
 
 
 def restart(new_log: JobLog, code: int, *, after_s: float = 1) -> JobRestarting:
-    """The replica ends after it ran so long, and is started again."""
+    """The replica ends after that time, and is restarted."""
     new_log.see("worker", 0, ReplicaState.RUNNING, after_s=0)
     new_log.see("worker", 0, ReplicaState.EXITED, after_s=after_s, exit_code=code)
     event = decided(new_log)
@@ -52,7 +52,7 @@ def restart(new_log: JobLog, code: int, *, after_s: float = 1) -> JobRestarting:
     return event
 
 
-def test_a_service_that_ends_well_is_started_again_and_that_is_no_failure(new_log: NewJobLog) -> None:
+def test_a_service_replica_that_exits_with_0_is_restarted_without_a_failure(new_log: NewJobLog) -> None:
     log = service(new_log)
 
     restarts = [restart(log, 0) for _ in range(5)]
@@ -64,7 +64,7 @@ def test_a_service_that_ends_well_is_started_again_and_that_is_no_failure(new_lo
     assert restarts[0].reason.message == ("worker-0 on n1 exited with 0; the replica is restarted in 1 s")
 
 
-def test_a_service_that_keeps_failing_ends_at_its_limit(new_log: NewJobLog) -> None:
+def test_a_service_that_keeps_failing_ends_at_the_back_off_limit(new_log: NewJobLog) -> None:
     log = service(new_log, limit=2)
     for _ in range(2):
         restart(log, 1)
@@ -77,7 +77,7 @@ def test_a_service_that_keeps_failing_ends_at_its_limit(new_log: NewJobLog) -> N
     assert (event.outcome, event.reason.code) == (Outcome.FAILED, "BackoffLimitExceeded")
 
 
-def test_ten_quiet_minutes_forgive_a_service_its_failures_and_its_delay(new_log: NewJobLog) -> None:
+def test_ten_minutes_without_a_restart_reset_failures_and_delay_of_a_service(new_log: NewJobLog) -> None:
     log = service(new_log, limit=2)
     for _ in range(2):
         restart(log, 1)
@@ -89,7 +89,7 @@ def test_ten_quiet_minutes_forgive_a_service_its_failures_and_its_delay(new_log:
     assert log.record.failures == 1
 
 
-def test_a_quiet_time_forgives_a_batch_job_the_delay_alone(new_log: NewJobLog) -> None:
+def test_ten_minutes_without_a_restart_reset_only_the_delay_of_a_batch_job(new_log: NewJobLog) -> None:
     log = new_log(1, ps=0, run=RunPolicy(backoff_limit=9)).running()
     for _ in range(3):
         restart(log, 1)
@@ -101,7 +101,7 @@ def test_a_quiet_time_forgives_a_batch_job_the_delay_alone(new_log: NewJobLog) -
 
 
 @pytest.mark.parametrize("policy", [P.NEVER, P.ON_FAILURE, P.EXIT_CODE])
-def test_a_service_that_is_not_always_restarted_succeeds_when_all_of_it_ends_well(
+def test_a_service_without_restart_policy_always_succeeds_like_a_batch_job(
     new_log: NewJobLog, policy: RestartPolicy
 ) -> None:
     log = service(new_log, policy, workers=2)
@@ -116,7 +116,7 @@ def test_a_service_that_is_not_always_restarted_succeeds_when_all_of_it_ends_wel
 
 
 @pytest.mark.parametrize(("policy", "restarts"), [(P.NEVER, False), (P.ON_FAILURE, True), (P.ALWAYS, True)])
-def test_a_service_that_fails_is_restarted_as_its_policy_says(
+def test_a_failed_service_replica_is_restarted_by_its_policy(
     new_log: NewJobLog, policy: RestartPolicy, restarts: bool
 ) -> None:
     log = service(new_log, policy).end("worker", 0, 1)
@@ -124,7 +124,7 @@ def test_a_service_that_fails_is_restarted_as_its_policy_says(
     assert isinstance(decided(log), JobRestarting) is restarts
 
 
-def test_what_ended_well_beside_a_failure_is_restarted_and_not_counted(new_log: NewJobLog) -> None:
+def test_a_successful_exit_beside_a_failure_is_restarted_and_not_counted(new_log: NewJobLog) -> None:
     log = service(new_log, workers=3)
     log.end("worker", 1).end("worker", 2, 1)
 
@@ -136,7 +136,7 @@ def test_what_ended_well_beside_a_failure_is_restarted_and_not_counted(new_log: 
     assert log.record.failures == 1
 
 
-def test_a_service_starts_again_where_it_was_with_its_address(new_log: NewJobLog) -> None:
+def test_a_restarted_service_replica_keeps_its_node_and_address(new_log: NewJobLog) -> None:
     log = service(new_log)
     log.see("worker", 0, ReplicaState.EXITED, exit_code=0, address="127.0.0.1:21003")
     event = decided(log)
@@ -156,7 +156,7 @@ def test_a_service_starts_again_where_it_was_with_its_address(new_log: NewJobLog
         ((Port(name="https", number=8443),), "https://"),
     ],
 )
-def test_a_service_that_runs_has_an_address(new_log: NewJobLog, ports: tuple[Port, ...], scheme: str) -> None:
+def test_a_running_service_has_an_address(new_log: NewJobLog, ports: tuple[Port, ...], scheme: str) -> None:
     template = Template(command=("serve",), ports=ports)
     role = Role(name="notebook", replicas=2, min=1, max=2, template=template, restart_policy=P.ALWAYS)
     log = new_log(roles=(role,), kind=JobKind.SERVICE, framework=Framework.PLAIN).queued().place()
@@ -171,7 +171,7 @@ def test_a_service_that_runs_has_an_address(new_log: NewJobLog, ports: tuple[Por
     assert address_of(log.record) == ""
 
 
-def test_a_job_that_is_no_service_has_no_address_of_its_own(new_log: NewJobLog) -> None:
+def test_a_batch_job_has_no_address(new_log: NewJobLog) -> None:
     log = new_log(1, ps=0).queued().place()
     log.see("worker", 0, ReplicaState.RUNNING, address="127.0.0.1:21003")
 

@@ -1,4 +1,4 @@
-"""When a job has succeeded, by framework: who must have exited with 0, and who need not."""
+"""Success rules of each framework."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ALL = RunPolicy(success_policy=SuccessPolicy.ALL_WORKERS)
 
 
 def outcome(new_log: JobLog) -> Outcome | None:
-    """How the job ends now, if it does."""
+    """Return the end of the job now, if it ends."""
     match decide(new_log.record, new_log.now):
         case [Finish(event=event)]:
             return event.outcome
@@ -48,9 +48,7 @@ LEADS = [
 
 
 @pytest.mark.parametrize(("framework", "leader"), LEADS)
-def test_the_leader_alone_decides_where_there_is_one(
-    new_log: NewJobLog, framework: Framework, leader: str
-) -> None:
+def test_the_leader_alone_decides_success(new_log: NewJobLog, framework: Framework, leader: str) -> None:
     log = new_log(2, ps=0, others=(leader,), framework=framework).running()
 
     log.end("worker", 0).end("worker", 1)
@@ -59,7 +57,7 @@ def test_the_leader_alone_decides_where_there_is_one(
     assert outcome(log) is Outcome.SUCCEEDED
 
 
-def test_a_leader_ends_the_job_while_its_workers_still_run(new_log: NewJobLog) -> None:
+def test_a_successful_leader_ends_the_job_while_workers_run(new_log: NewJobLog) -> None:
     log = new_log(2, others=("chief",)).running().end("chief", 0)
 
     assert outcome(log) is Outcome.SUCCEEDED
@@ -75,7 +73,7 @@ def test_tensorflow_without_a_chief_succeeds_with_worker_0(new_log: NewJobLog) -
 
 
 @pytest.mark.parametrize("others", [(), ("evaluator",)])
-def test_under_all_workers_worker_0_does_not_suffice(new_log: NewJobLog, others: tuple[str, ...]) -> None:
+def test_with_policy_all_workers_worker_0_is_not_enough(new_log: NewJobLog, others: tuple[str, ...]) -> None:
     log = new_log(2, others=others, run=ALL).running()
 
     log.end("worker", 0)
@@ -84,7 +82,7 @@ def test_under_all_workers_worker_0_does_not_suffice(new_log: NewJobLog, others:
     assert outcome(log) is Outcome.SUCCEEDED
 
 
-def test_a_worker_that_was_removed_is_not_waited_for(new_log: NewJobLog) -> None:
+def test_a_removed_worker_is_not_awaited(new_log: NewJobLog) -> None:
     log = new_log(2, most=4, run=ALL).running()
     log.resize(remove=(("worker", 1),))
 
@@ -96,7 +94,7 @@ def test_a_worker_that_was_removed_is_not_waited_for(new_log: NewJobLog) -> None
 @pytest.mark.parametrize(
     "framework", [Framework.PYTORCH, Framework.XGBOOST, Framework.PADDLE, Framework.JAX, Framework.PLAIN]
 )
-def test_without_a_leader_every_worker_counts_and_no_parameter_server(
+def test_without_a_leader_all_workers_must_succeed_and_parameter_servers_need_not(
     new_log: NewJobLog, framework: Framework
 ) -> None:
     log = new_log(2, framework=framework).running()
@@ -113,14 +111,14 @@ def test_elastic_pytorch_succeeds_with_any_worker(new_log: NewJobLog) -> None:
     assert outcome(log) is Outcome.SUCCEEDED
 
 
-def test_pytorch_that_meets_by_rendezvous_succeeds_with_any_worker_at_one_size(new_log: NewJobLog) -> None:
+def test_pytorch_with_a_rendezvous_succeeds_with_any_worker(new_log: NewJobLog) -> None:
     options = FrameworkOptions(rendezvous=Rendezvous())
     log = new_log(2, ps=0, framework=Framework.PYTORCH, options=options).running().end("worker", 1)
 
     assert outcome(log) is Outcome.SUCCEEDED
 
 
-def test_mxnet_without_a_scheduler_waits_for_no_server(new_log: NewJobLog) -> None:
+def test_mxnet_without_a_scheduler_does_not_await_servers(new_log: NewJobLog) -> None:
     log = new_log(2, ps=0, others=("server",), framework=Framework.MXNET).running().end("worker", 0)
 
     assert outcome(log) is None
@@ -128,13 +126,13 @@ def test_mxnet_without_a_scheduler_waits_for_no_server(new_log: NewJobLog) -> No
     assert outcome(log) is Outcome.SUCCEEDED
 
 
-def test_mxnet_succeeds_with_its_sole_worker(new_log: NewJobLog) -> None:
+def test_mxnet_succeeds_with_its_only_worker(new_log: NewJobLog) -> None:
     log = new_log(1, ps=0, framework=Framework.MXNET).running().end("worker", 0)
 
     assert outcome(log) is Outcome.SUCCEEDED
 
 
-def test_a_job_of_parameter_servers_alone_waits_for_all_of_them(new_log: NewJobLog) -> None:
+def test_a_job_of_only_parameter_servers_awaits_all_of_them(new_log: NewJobLog) -> None:
     log = new_log(0, ps=2, framework=Framework.PLAIN).running()
 
     log.end("ps", 0)
@@ -143,7 +141,7 @@ def test_a_job_of_parameter_servers_alone_waits_for_all_of_them(new_log: NewJobL
     assert outcome(log) is Outcome.SUCCEEDED
 
 
-def test_plain_roles_all_count(new_log: NewJobLog) -> None:
+def test_without_a_framework_every_role_must_succeed(new_log: NewJobLog) -> None:
     log = new_log(1, ps=0, others=("reader",), framework=Framework.PLAIN).running().end("worker", 0)
 
     assert outcome(log) is None
@@ -151,14 +149,14 @@ def test_plain_roles_all_count(new_log: NewJobLog) -> None:
     assert outcome(log) is Outcome.SUCCEEDED
 
 
-def test_success_comes_before_a_failure_elsewhere(new_log: NewJobLog) -> None:
+def test_success_precedes_a_failure_of_another_replica(new_log: NewJobLog) -> None:
     log = new_log(2).running().end("worker", 1, 1).end("worker", 0)
 
     assert outcome(log) is Outcome.SUCCEEDED
 
 
 @pytest.mark.parametrize("state", [ReplicaState.LOST, ReplicaState.REMOVED, ReplicaState.REJECTED])
-def test_only_an_exit_with_0_is_a_success(new_log: NewJobLog, state: ReplicaState) -> None:
+def test_only_exit_code_0_is_a_success(new_log: NewJobLog, state: ReplicaState) -> None:
     log = new_log(1, ps=0).running()
     log.see("worker", 0, state)
 
@@ -166,7 +164,7 @@ def test_only_an_exit_with_0_is_a_success(new_log: NewJobLog, state: ReplicaStat
 
 
 @pytest.mark.parametrize("command", [(), ("sleep", "1000")])
-def test_where_replicas_are_kept_those_go_nevertheless_that_only_kept_still(
+def test_idle_replicas_are_terminated_even_if_replicas_are_kept(
     new_log: NewJobLog, command: tuple[str, ...]
 ) -> None:
     run = RunPolicy(clean_pod_policy=CleanPodPolicy.NONE)
@@ -180,7 +178,7 @@ def test_where_replicas_are_kept_those_go_nevertheless_that_only_kept_still(
     assert [r.leaving for r in log.record.replicas if r.role == "worker"] == [not command] * 2
 
 
-def test_the_reason_says_who_succeeded(new_log: NewJobLog) -> None:
+def test_the_reason_names_the_successful_replicas(new_log: NewJobLog) -> None:
     log = new_log(2, run=ALL).running().end("worker", 0).end("worker", 1)
 
     [finish] = decide(log.record, log.now)

@@ -1,4 +1,4 @@
-"""Suspend and resume: whoever is held gives up its room, keeps its place and its build, and goes on where it may."""
+"""Suspend and resume: the job gives up its allocations, and keeps its queue position and its build."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ ACTIVE = (Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING)
 
 
 @pytest.mark.parametrize("phase", (*WAITING, *ACTIVE))
-def test_a_job_is_held_whatever_it_does_and_goes_back_to_its_place(new_log: NewJobLog, phase: Phase) -> None:
+def test_a_job_is_suspended_in_every_phase_and_resumes_at_its_position(
+    new_log: NewJobLog, phase: Phase
+) -> None:
     log = new_log().log(phase)
     queued_at = log.record.queued_at
 
@@ -41,7 +43,7 @@ def test_a_job_is_held_whatever_it_does_and_goes_back_to_its_place(new_log: NewJ
 
 
 @pytest.mark.parametrize("command", [Command.SUSPEND, Command.RESUME])
-def test_what_is_asked_twice_is_done_once(new_log: NewJobLog, command: Command) -> None:
+def test_a_repeated_command_changes_nothing(new_log: NewJobLog, command: Command) -> None:
     log = new_log().running()
     log.command(Command.SUSPEND)
     log.command(command)
@@ -53,7 +55,7 @@ def test_what_is_asked_twice_is_done_once(new_log: NewJobLog, command: Command) 
     assert log.record.waiting_since == once.waiting_since
 
 
-def test_a_placement_that_a_suspension_has_overtaken_places_nobody(new_log: NewJobLog) -> None:
+def test_a_placement_after_a_suspension_is_invalid(new_log: NewJobLog) -> None:
     log = new_log().queued()
     log.command(Command.SUSPEND)
 
@@ -63,7 +65,7 @@ def test_a_placement_that_a_suspension_has_overtaken_places_nobody(new_log: NewJ
     assert log.apply(events.JobWaiting(reason=Reason(code="X"))).invalid == "JobWaiting in phase Suspended"
 
 
-def test_a_job_may_be_held_and_let_go_before_it_is_validated(new_log: NewJobLog) -> None:
+def test_a_job_is_suspended_and_resumed_before_validation(new_log: NewJobLog) -> None:
     log = new_log().log(Phase.SUBMITTED)
     log.command(Command.SUSPEND)
     log.apply(events.JobValidated(job=log.job))
@@ -75,7 +77,7 @@ def test_a_job_may_be_held_and_let_go_before_it_is_validated(new_log: NewJobLog)
     assert other.record.phase is Phase.QUEUED
 
 
-def test_a_job_that_has_ended_or_is_about_to_takes_no_notice(new_log: NewJobLog) -> None:
+def test_an_ended_or_ending_job_ignores_suspend_and_resume(new_log: NewJobLog) -> None:
     log = new_log().running()
     log.command(Command.CANCEL)
     log.command(Command.SUSPEND)
@@ -85,7 +87,7 @@ def test_a_job_that_has_ended_or_is_about_to_takes_no_notice(new_log: NewJobLog)
     assert log.record.phase is Phase.CANCELLED
 
 
-def test_a_held_job_can_be_cancelled(new_log: NewJobLog) -> None:
+def test_a_suspended_job_can_be_cancelled(new_log: NewJobLog) -> None:
     log = new_log().running()
     log.command(Command.SUSPEND)
     log.command(Command.CANCEL)
@@ -94,7 +96,7 @@ def test_a_held_job_can_be_cancelled(new_log: NewJobLog) -> None:
     assert instruction.event.outcome is Outcome.CANCELLED
 
 
-def test_the_active_deadline_starts_anew_when_the_job_runs_again(new_log: NewJobLog, second: int) -> None:
+def test_the_active_deadline_restarts_when_the_job_runs_again(new_log: NewJobLog, second: int) -> None:
     log = new_log(run=RunPolicy(active_deadline_s=60)).running()
     first = log.record.started_at
     log.command(Command.SUSPEND)
@@ -111,7 +113,7 @@ def test_the_active_deadline_starts_anew_when_the_job_runs_again(new_log: NewJob
     assert next_deadline(log.record) == log.record.active_from + 60 * second
 
 
-def test_the_queue_deadline_does_not_count_what_the_user_held(new_log: NewJobLog, second: int) -> None:
+def test_the_queue_deadline_excludes_the_suspension(new_log: NewJobLog, second: int) -> None:
     log = new_log(run=RunPolicy(queue_deadline_s=30)).queued()
     log.command(Command.SUSPEND)
     assert next_deadline(log.record) is None
@@ -120,7 +122,7 @@ def test_the_queue_deadline_does_not_count_what_the_user_held(new_log: NewJobLog
 
 
 @pytest.mark.parametrize("passes", [0, 3600])
-def test_no_deadline_runs_while_a_job_is_held(new_log: NewJobLog, second: int, passes: int) -> None:
+def test_a_suspended_job_has_no_deadline(new_log: NewJobLog, second: int, passes: int) -> None:
     deadlines = RunPolicy(active_deadline_s=1, queue_deadline_s=1, start_timeout_s=1, ttl_s=1)
     for log in (new_log(run=deadlines).queued(), new_log(run=deadlines).running()):
         log.command(Command.SUSPEND)
@@ -129,7 +131,7 @@ def test_no_deadline_runs_while_a_job_is_held(new_log: NewJobLog, second: int, p
         assert decide(log.record, log.now + passes * second) == []
 
 
-def test_a_held_job_that_failed_while_it_was_asked_to_end_is_held_all_the_same(new_log: NewJobLog) -> None:
+def test_a_failure_during_a_suspension_does_not_end_the_job(new_log: NewJobLog) -> None:
     log = new_log(run=RunPolicy(backoff_limit=0)).running()
     log.command(Command.SUSPEND)
     log.end("worker", 1, 1)
@@ -138,7 +140,7 @@ def test_a_held_job_that_failed_while_it_was_asked_to_end_is_held_all_the_same(n
 
 
 @pytest.mark.parametrize("command", [Command.SCALE, Command.RESTART])
-def test_a_held_job_has_no_size_and_nothing_to_start_again(new_log: NewJobLog, command: Command) -> None:
+def test_a_suspended_job_ignores_scale_and_restart(new_log: NewJobLog, command: Command) -> None:
     log = new_log().running()
     log.command(Command.SUSPEND)
     held = log.record
@@ -149,7 +151,7 @@ def test_a_held_job_has_no_size_and_nothing_to_start_again(new_log: NewJobLog, c
     assert not any(one.restarting for one in after.replicas)
 
 
-def test_a_size_that_was_asked_for_and_not_reached_is_forgotten_when_the_job_is_held(
+def test_a_suspension_drops_requested_sizes(
     new_log: NewJobLog,
 ) -> None:
     log = new_log().running()
@@ -161,7 +163,7 @@ def test_a_size_that_was_asked_for_and_not_reached_is_forgotten_when_the_job_is_
     assert log.record.requested_sizes == {}
 
 
-def test_a_held_job_that_is_deleted_is_ended_first(new_log: NewJobLog) -> None:
+def test_a_deleted_suspended_job_is_ended_first(new_log: NewJobLog) -> None:
     log = new_log().running()
     log.command(Command.SUSPEND)
     log.command(Command.DELETE)
@@ -174,7 +176,7 @@ def test_a_held_job_that_is_deleted_is_ended_first(new_log: NewJobLog) -> None:
 
 
 @pytest.mark.parametrize(("said", "awaits"), [("WaitingForBuild", True), ("InsufficientResources", False)])
-def test_whether_its_build_is_still_due_is_not_forgotten(new_log: NewJobLog, said: str, awaits: bool) -> None:
+def test_a_suspension_keeps_the_awaited_build(new_log: NewJobLog, said: str, awaits: bool) -> None:
     log = new_log()
     log.apply(events.JobSubmitted(job_id="j-1", request_id="r"))
     log.apply(events.JobValidated(job=log.job, built_by="j-2"))

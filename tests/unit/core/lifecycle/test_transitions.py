@@ -1,4 +1,4 @@
-"""Every phase times every event: what is legal moves the job as the table says, all else leaves it as it was and says so."""
+"""Every phase with every event: a valid transition follows the table; an invalid one changes nothing and is reported."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TRANSITIONS: dict[str, dict[Phase, Phase]] = {
 
 
 def fitting(name: str, record: JobRecord) -> events.JobEvent:
-    """The event of that name as its writer would have told it of this record."""
+    """Return the event of that name as its writer would make it from this record."""
     attempt, generation = record.attempt, record.generation
     placed = tuple(
         events.Assignment(role=role, index=i, node="n1")
@@ -67,7 +67,7 @@ def fitting(name: str, record: JobRecord) -> events.JobEvent:
 
 @pytest.mark.parametrize("phase", Phase)
 @pytest.mark.parametrize("name", TRANSITIONS)
-def test_an_event_moves_the_job_as_the_table_says(new_log: NewJobLog, phase: Phase, name: str) -> None:
+def test_transitions_follow_the_table(new_log: NewJobLog, phase: Phase, name: str) -> None:
     log = new_log().log(phase)
     before = log.record
 
@@ -91,9 +91,7 @@ def test_an_event_moves_the_job_as_the_table_says(new_log: NewJobLog, phase: Pha
 
 @pytest.mark.parametrize("phase", Phase)
 @pytest.mark.parametrize("name", TRANSITIONS)
-def test_an_event_that_is_delivered_again_changes_nothing_at_all(
-    new_log: NewJobLog, phase: Phase, name: str
-) -> None:
+def test_a_redelivered_event_changes_nothing(new_log: NewJobLog, phase: Phase, name: str) -> None:
     log = new_log().log(phase)
     log.apply(fitting(name, log.record))
     once = log.record
@@ -115,7 +113,7 @@ def test_an_event_of_a_job_that_was_never_submitted_is_invalid(new_log: NewJobLo
 
 @pytest.mark.parametrize("phase", sorted(TERMINAL_PHASES))
 @pytest.mark.parametrize("name", TRANSITIONS)
-def test_what_a_job_ended_as_never_changes(new_log: NewJobLog, phase: Phase, name: str) -> None:
+def test_a_terminal_phase_never_changes(new_log: NewJobLog, phase: Phase, name: str) -> None:
     log = new_log().log(phase)
     before = log.record
 
@@ -125,7 +123,7 @@ def test_what_a_job_ended_as_never_changes(new_log: NewJobLog, phase: Phase, nam
     assert (after.phase, after.reason, after.finished_at) == (phase, before.reason, before.finished_at)
 
 
-def test_the_table_names_every_event_of_a_job() -> None:
+def test_the_table_covers_every_job_event() -> None:
     known = {kind.__name__ for kind in get_args(events.JobEvent)}
 
     assert set(TRANSITIONS) == known
