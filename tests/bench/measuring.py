@@ -59,8 +59,8 @@ def table(measurements: Iterable[Measurement]) -> str:
     for m in measurements:
         sign = ">=" if m.better == "more" else "<="
         budget = "" if m.budget is None else f"{sign} {m.budget:g}"
-        verdict = {True: "kept", False: "MISSED", None: ""}[m.ok]
-        rows.append((m.name, _figure(m.value), m.unit, budget, verdict, m.note))
+        result = {True: "kept", False: "MISSED", None: ""}[m.ok]
+        rows.append((m.name, _figure(m.value), m.unit, budget, result, m.note))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     lines = [
         f"{row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:<{widths[2]}}  "

@@ -169,8 +169,8 @@ def _kept(headers: CIMultiDict[str] | CIMultiDictProxy[str]) -> CIMultiDict[str]
 
 def _answer(fault: ErrorResponse) -> web.Response:
     line = {"kind": "Status", "code": fault.status, "reason": fault.reason, "message": "so the script has it"}
-    patience = {} if fault.retry_after_s is None else {"Retry-After": str(fault.retry_after_s)}
-    return web.json_response(line, status=fault.status, headers=patience)
+    headers = {} if fault.retry_after_s is None else {"Retry-After": str(fault.retry_after_s)}
+    return web.json_response(line, status=fault.status, headers=headers)
 
 
 def _abort(request: web.Request) -> None:

@@ -389,7 +389,7 @@ class Remedy(_message.Message):
     ACTIVE_DEADLINE_FIELD_NUMBER: _builtins.int
     kind: Global___RemedyKind.ValueType
     verified: _builtins.bool
-    """Whether a trial on the current pool confirmed that the job starts with this change alone."""
+    """Whether a tentative scheduling of the current pool confirmed that the job starts with this change alone."""
     message: _builtins.str
     """A sentence for people."""
     contested: _builtins.bool
