@@ -93,7 +93,7 @@ def generate(package: Package) -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "grpc_tools.protoc"]
         command += [f"-I{path}" for path in (PROTO, includes, googleapis())]
-        command += [f"--{out}={folder}" for out in outs]
+        command += [f"--{out}={'quiet:' * out.startswith('mypy')}{folder}" for out in outs]
         command += [
             f"--plugin=protoc-gen-{name}={Path(sys.executable).parent / f'protoc-gen-{name}'}"
             for name in ("mypy", "mypy_grpc")

@@ -70,7 +70,7 @@ async def test_a_cancelled_mpi_job_leaves_no_rank_behind(muster: AsyncClient, ne
     assert processes_with(submitted.job_id) == []
 
 
-async def test_an_mpi_worker_that_is_killed_takes_its_rank_along_and_the_gang_begins_anew(
+async def test_a_killed_mpi_worker_ends_its_rank_and_restarts_the_gang(
     muster: AsyncClient, needs: Needs
 ) -> None:
     needs("mpirun", "openmpi-bin")

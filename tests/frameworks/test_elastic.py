@@ -36,7 +36,7 @@ SIZES = (4, 1, 3)
 DIGITS = EXAMPLES.parent / "digits/job.yaml"
 
 
-async def test_a_torchrun_job_goes_from_two_to_four_to_one_to_three_and_takes_its_exact_steps(
+async def test_a_torchrun_job_resized_to_four_one_and_three_takes_every_step(
     system: LocalSystem, muster: AsyncClient, needs: Needs, tmp_path: Path
 ) -> None:
     needs("torchrun", "python3-torch")
@@ -59,7 +59,7 @@ async def test_a_torchrun_job_goes_from_two_to_four_to_one_to_three_and_takes_it
     assert ends == {await fitted_alone(tmp_path)}, logs
 
 
-async def test_the_digit_classifier_goes_the_same_way_and_its_server_never_stops(
+async def test_the_digit_classifier_is_resized_while_its_server_keeps_running(
     system: LocalSystem, muster: AsyncClient
 ) -> None:
     document = DIGITS.read_text().replace("cpu: 500m", "cpu: 100m").replace("name: digits", "name: scaled")

@@ -65,7 +65,7 @@ TOOLS = {
 }
 
 
-def test_every_framework_and_every_document_has_its_turn() -> None:
+def test_every_framework_and_example_document_is_run() -> None:
     documents = {f"{path.parent.name}/{path.stem}" for path in EXAMPLES.glob("*/*.yaml")}
 
     assert documents - {"pytorch/elastic"} == WORDS.keys() == ENDS.keys()

@@ -111,7 +111,7 @@ def addresses(job: Job, *, local: bool) -> Addresses:
 
 
 @pytest.mark.parametrize("local", [True, False])
-def test_every_task_finds_itself_and_there_is_one_chief(local: bool) -> None:
+def test_every_task_is_in_its_cluster_and_one_is_the_chief(local: bool) -> None:
     found = resolvers(("chief", 1), ("ps", 2), ("worker", 3), ("evaluator", 1), local=local)
 
     for (role, index), resolver in found.items():

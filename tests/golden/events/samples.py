@@ -1,7 +1,7 @@
-"""One sample of every event, and of a job's record, with every field set: what the files in ``v1`` hold.
+"""One sample of every event and of the job record, with every field set: the content of the files in ``v1``.
 
-``python tests/golden/events/samples.py`` writes the files that are missing. A file that is there is never written again: it is what was
-published, and stays readable for ever. A field that is added later gets a sample of its own, beside the old one.
+``python tests/golden/events/samples.py`` writes the files that are missing. An existing file is never rewritten: it is a
+published version and must stay readable.
 """
 
 from __future__ import annotations
@@ -349,11 +349,11 @@ SAMPLES: dict[str, msgspec.Struct] = {
         throughput=(Throughput(workers=2, steps=600, micros=60_000_000),),
     ),
 }
-"""File name without its ending -> what it holds."""
+"""File name without its suffix -> sample."""
 
 
 def encode(sample: msgspec.Struct) -> bytes:
-    """The file of a sample: its JSON, indented for readers."""
+    """Return the content of a sample's file: indented JSON."""
     return msgspec.json.format(msgspec.json.encode(sample), indent=2) + b"\n"
 
 

@@ -1,4 +1,4 @@
-"""Events of every published version stay readable, and what is written today still looks the same."""
+"""Events of every published version stay readable, and current events are encoded as before."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JOB_EVENTS = {spec.name for spec in EVENTS if "{job_id}" in spec.subject}
 
 
 def read(name: str, data: bytes) -> msgspec.Struct:
-    """What the services read from ``data``."""
+    """Decode ``data`` as the services do."""
     kind = name.partition(".")[0]
     if kind == JobRecord.__name__:
         return decode_record(data)
@@ -37,12 +37,12 @@ def read(name: str, data: bytes) -> msgspec.Struct:
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
-def test_what_was_published_is_still_read_as_it_was_meant(path: Path) -> None:
+def test_stored_documents_are_still_read(path: Path) -> None:
     assert read(path.stem, path.read_bytes()) == SAMPLES[path.stem]
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_what_is_written_today_is_what_was_published(name: str) -> None:
+def test_current_documents_equal_the_stored_ones(name: str) -> None:
     path = HERE / "v1" / f"{name}.json"
 
     assert path.read_bytes() == encode(SAMPLES[name]), "published events never change: add a sample instead"

@@ -46,7 +46,7 @@ def published(name: str) -> list[str]:
 
 
 def unknown(name: str, rows: Iterable[FieldRow]) -> list[str]:
-    """The published paths that no row is for, nor one above them that has no table within."""
+    """Return the published paths without a row, neither for the path nor for a parent without a table of its own."""
     known = {row.path for row in rows}
     inner = {path[:end] for path in known for end, mark in enumerate(path) if mark in ".["}
     return [path for path in published(name) if not _covered(path, known, inner)]
@@ -72,13 +72,13 @@ def test_every_list_of_published_fields_is_compared() -> None:
     assert {path.stem for path in HERE.glob("*.txt")} == {*KINDS.values(), *PARTS}
 
 
-def test_a_field_that_nobody_declared_is_found_out() -> None:
+def test_an_undeclared_field_is_detected() -> None:
     rows = [row for row in table_rows(PodSpecFields) if row.path != "dnsPolicy"]
     assert unknown("podspec", rows) == ["dnsPolicy"]
 
 
 @pytest.mark.parametrize("known", all_formats(), ids=lambda known: known.title)
-def test_every_field_says_what_it_is_and_why_it_has_no_effect(known: Format) -> None:
+def test_every_field_has_a_description_and_a_reason_if_without_effect(known: Format) -> None:
     rows = list(field_rows(known))
     assert [row.path for row in rows if not row.doc and row.effect is Effect.SUPPORTED] == []
     idle = [row for row in rows if row.effect in (Effect.IGNORED, Effect.REJECTED)]

@@ -1,4 +1,4 @@
-"""The record of the queues: every published version stays readable, and what is written today still looks the same."""
+"""The record of the queues: every published version stays readable, and the current one is encoded as before."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ SAMPLE = QueuesRecord(
 )
 
 
-def test_what_was_published_is_still_read_as_it_was_meant() -> None:
+def test_stored_documents_are_still_read() -> None:
     assert decode_queues(FILE.read_bytes()) == SAMPLE
 
 
-def test_what_is_written_today_is_what_was_published() -> None:
+def test_current_documents_equal_the_stored_ones() -> None:
     assert msgspec.json.format(encode_queues(SAMPLE), indent=2) + b"\n" == FILE.read_bytes()
 
 
@@ -53,11 +53,11 @@ def test_the_sample_sets_every_field() -> None:
             assert getattr(struct, field.name) != field.default, field.name
 
 
-def test_fields_of_later_versions_are_passed_over() -> None:
+def test_fields_of_later_versions_are_ignored() -> None:
     assert decode_queues(b'{"queues":[{"name":"a","later":1}],"later":2}').queues == (QueueSpec(name="a"),)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"{}", b"\xff", b"[" * 100_000, b'{"queues":3}'])
-def test_what_cannot_be_read_is_said(data: bytes) -> None:
+def test_unreadable_documents_are_reported(data: bytes) -> None:
     with pytest.raises(UnreadableEvent):
         decode_queues(data)

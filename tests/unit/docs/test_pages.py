@@ -1,4 +1,4 @@
-"""What the pages say about documents and settings is so."""
+"""The pages agree with the code on documents and settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages on Polyaxon 0.x and on defaults show is taken."""
+"""The documents on the pages of Polyaxon 0.x and of defaults are valid."""
 
 import re
 from pathlib import Path

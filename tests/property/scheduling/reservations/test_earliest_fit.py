@@ -92,7 +92,7 @@ def after(
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(pool=full_pool(), size=st.integers(1, 5), asked=requests(), sort=st.sampled_from(["", "new"]))
-def test_counting_finds_what_trying_finds(
+def test_the_count_based_fit_equals_the_exhaustive_one(
     pool: tuple[Snapshot, list[ExpectedRelease]], size: int, asked: Resources, sort: str
 ) -> None:
     snapshot, releases = pool
