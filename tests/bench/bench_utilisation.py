@@ -162,7 +162,7 @@ class _Crowd:
         return later if wake is None or wake <= self._pool.now else min(wake, later)
 
     def _held(self) -> int:
-        return sum(len(self._pool.record(job_id).members()) for job_id in self._ends)
+        return sum(len(self._pool.record(job_id).gang()) for job_id in self._ends)
 
     def _end(self) -> None:
         for job_id in [job_id for job_id, end in self._ends.items() if end <= self._pool.now]:

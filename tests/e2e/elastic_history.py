@@ -67,14 +67,14 @@ class ElasticHistory:
 def _assert_in_bounds(record: JobRecord) -> None:
     if record.job is None or record.phase not in _ACTIVE:
         return
-    sizes = Counter(member.role for member in record.members())
+    sizes = Counter(member.role for member in record.gang())
     for role in record.job.roles:
         assert role.min <= sizes[role.name] <= role.max, f"{record.name} has {dict(sizes)}"
 
 
 def _assert_survivors_stay(before: JobRecord, after: JobRecord) -> None:
-    stood = {member.key: member for member in before.members()}
-    for member in after.members():
+    stood = {member.key: member for member in before.gang()}
+    for member in after.gang():
         was = stood.get(member.key)
         if was is not None:
             identity = (member.attempt, member.restart, member.generation, member.node)

@@ -169,7 +169,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 
 def members(job: Job) -> list[job_pb2.Replica]:
     """Its replicas but those who leave."""
-    return [one for one in job.status.replicas if not one.leaving]
+    return [one for one in job.status.replicas if not one.terminating]
 
 
 def all_run(job: Job) -> bool:

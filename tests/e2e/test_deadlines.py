@@ -197,18 +197,18 @@ def runs_of(seen: Job) -> set[tuple[int, int, int]]:
     return {
         (one.attempt, one.index, one.restart)
         for one in seen.status.replicas
-        if one.state == job_pb2.REPLICA_STATE_RUNNING and not one.leaving
+        if one.state == job_pb2.REPLICA_STATE_RUNNING and not one.terminating
     }
 
 
 def members(seen: Job) -> list[job_pb2.Replica]:
     """Its replicas but those who leave."""
-    return [one for one in seen.status.replicas if not one.leaving]
+    return [one for one in seen.status.replicas if not one.terminating]
 
 
 def left(seen: Job) -> bool:
     """Whether those who leave have gone."""
-    return all(one.HasField("ended_at") for one in seen.status.replicas if one.leaving)
+    return all(one.HasField("ended_at") for one in seen.status.replicas if one.terminating)
 
 
 def running_since(seen: Job) -> dict[int, int]:

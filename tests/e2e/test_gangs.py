@@ -97,7 +97,7 @@ async def test_a_role_is_scaled_by_hand_without_touching_the_others(
 async def members(muster: AsyncClient, job_id: str, count: int) -> Job:
     def settled(job: Job) -> bool:
         running = [r for r in job.status.replicas if r.state == job_pb2.REPLICA_STATE_RUNNING]
-        return len(running) == count and not any(r.leaving for r in running)
+        return len(running) == count and not any(r.terminating for r in running)
 
     return await when(muster, job_id, settled)
 

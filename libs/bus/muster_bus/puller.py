@@ -122,7 +122,7 @@ class Puller:
             self._spend(self._pace, left=self._held[-1][1].pending)
         elif depth is None:
             # Requested before taking: a cancellation during the request must not lose messages.
-            await self._ask(asyncio.get_running_loop().time(), leaving=count)
+            await self._ask(asyncio.get_running_loop().time(), terminating=count)
         return [self._held.popleft() for _ in range(count)]
 
     async def has_any(self, *, within_s: float | None) -> bool:
@@ -163,14 +163,14 @@ class Puller:
         """Return whether more of the gathered messages are in flight; a broker's status message ends them."""
         return self._arriving is not None and self._arriving in self._open and len(self._held) < self._depth
 
-    async def _ask(self, now: float, leaving: int = 0) -> None:
+    async def _ask(self, now: float, terminating: int = 0) -> None:
         """Keep enough requested; drop requests that the broker has dropped."""
         if self._generation != self._bus.generation:
             self._generation = self._bus.generation
             self._open.clear()
         elif self._open and now - self._heard_at > _SILENCE_S and (not self._held or self._is_arriving()):
             self._open.clear()
-        missing = self._depth - len(self._held) + leaving - sum(self._open.values())
+        missing = self._depth - len(self._held) + terminating - sum(self._open.values())
         if missing < max(1, self._depth // 2) or now < self._not_before or not self._bus.connected:
             return
         if self._pace is not None and self._open:

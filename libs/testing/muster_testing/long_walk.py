@@ -138,7 +138,7 @@ class Walk:
     def _commanded(self, base: JobRecord) -> events.JobEvent:
         mild = (events.Command.SUSPEND, events.Command.RESUME, events.Command.SCALE, events.Command.RESTART)
         command = self._random.choice((*mild, *mild, *mild, events.Command.CANCEL, events.Command.DELETE))
-        one = self._random.choice((None, *base.members()))
+        one = self._random.choice((None, *base.gang()))
         return events.CommandRequested(
             command=command, request_id="c", role=one.role if one else "", target=one.index if one else None
         )
@@ -155,10 +155,10 @@ class Walk:
 
     def _resized(self, base: JobRecord) -> events.JobEvent:
         taken = {
-            one.index for one in base.replicas if one.role == "worker" and not (one.leaving and one.ended)
+            one.index for one in base.replicas if one.role == "worker" and not (one.terminating and one.ended)
         }
         free = [index for index in range(4) if index not in taken]
-        members = [one.index for one in base.members() if one.role == "worker" and one.index]
+        members = [one.index for one in base.gang() if one.role == "worker" and one.index]
         grows = bool(free) and base.phase in ACTIVE_PHASES and self._random.random() < 0.5
         return events.JobResized(
             attempt=base.attempt,
@@ -173,7 +173,7 @@ class Walk:
         alive = [one for one in base.replicas if not one.ended]
         changes: list[ReplicaChange] = []
         for one in chance.sample(alive, k=min(len(alive), chance.randint(1, 3))):
-            ends = one.leaving or one.state is ReplicaState.RUNNING
+            ends = one.terminating or one.state is ReplicaState.RUNNING
             state = chance.choice(_SEEN) if chance.random() < 0.3 else _after(one.state, ends=ends)
             exited = state is ReplicaState.EXITED
             changes.append(

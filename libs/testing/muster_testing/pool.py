@@ -163,13 +163,13 @@ class VirtualPool:
     def launch(self) -> None:
         """Report every placed replica as running."""
         for record in self.in_phase(*ACTIVE_PHASES):
-            placed = [one for one in record.members() if one.state is ReplicaState.PLACED]
+            placed = [one for one in record.gang() if one.state is ReplicaState.PLACED]
             self.change(record.job_id, ReplicaState.RUNNING, placed)
 
     def confirm_ends(self) -> None:
         """Report every terminating replica as exited."""
         for record in self.records():
-            terminating = [one for one in record.replicas if one.leaving and not one.ended]
+            terminating = [one for one in record.replicas if one.terminating and not one.ended]
             self.change(record.job_id, ReplicaState.EXITED, terminating, exit_code=0)
 
     def settle(self) -> list[Instruction]:
@@ -241,7 +241,7 @@ class VirtualPool:
     def where(self, job_id: str) -> Mapping[str, Mapping[str, int]]:
         """Return how many replicas of each role are on each node."""
         nodes: dict[str, Counter[str]] = {}
-        for one in self.record(job_id).members():
+        for one in self.record(job_id).gang():
             nodes.setdefault(one.node, Counter())[one.role] += 1
         return {node: dict(roles) for node, roles in nodes.items()}
 
@@ -351,4 +351,4 @@ class ScenarioPool(VirtualPool):
 
     def indices(self, job_id: str, role: str = "worker") -> list[int]:
         """Return the indices of a role's replicas."""
-        return sorted(one.index for one in self.record(job_id).members() if one.role == role)
+        return sorted(one.index for one in self.record(job_id).gang() if one.role == role)

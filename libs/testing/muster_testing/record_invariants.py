@@ -14,9 +14,9 @@ def check_record(record: JobRecord) -> None:
     _hold(record.terminal == bool(record.finished_at), "a job's end and its phase disagree")
     _hold(not record.attempt or record.job is not None, "a job was placed before it was validated")
     if record.phase in (Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING):
-        _hold(bool(record.members()), "an active job has no members")
+        _hold(bool(record.gang()), "an active job has no members")
         for role in record.job.roles if record.job else ():
-            members = [m for m in record.members() if m.role == role.name]
+            members = [m for m in record.gang() if m.role == role.name]
             _hold(len(members) <= role.max, f"{role.name} has more members than its maximum")
             _hold(len(members) >= min(role.min, 1), f"{role.name} has no member")
 

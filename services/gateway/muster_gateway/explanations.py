@@ -114,7 +114,7 @@ def _failed_replicas(job: job_pb2.Job) -> Iterator[str]:
         replica
         for replica in job.status.replicas
         if replica.attempt == job.status.attempt
-        and not replica.leaving
+        and not replica.terminating
         and (replica.HasField("signal") or replica.exit_code or replica.state in _NO_EXIT_CODE)
     ]
     for replica in failed[:_MAX_FAILED_REPLICAS]:

@@ -245,7 +245,7 @@ async def _selected(
 
 
 def _members(job: job_pb2.Job) -> list[job_pb2.Replica]:
-    return [one for one in job.status.replicas if one.attempt == job.status.attempt and not one.leaving]
+    return [one for one in job.status.replicas if one.attempt == job.status.attempt and not one.terminating]
 
 
 def _declared(job: job_pb2.Job, replica: job_pb2.Replica) -> list[job_pb2.Port]:

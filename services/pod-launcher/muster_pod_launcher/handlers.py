@@ -217,7 +217,7 @@ class Hands:
     def _everyone_runs(self, job_id: str, record: JobRecord) -> bool:
         observed = self._runtime.job_observations(job_id)
         running = {_run(seen) for seen in observed if seen.state is ReplicaState.RUNNING}
-        return all(_run_of(member) in running for member in record.members() if not member.ended)
+        return all(_run_of(member) in running for member in record.gang() if not member.ended)
 
     async def _let_go(self, job_id: str, record: JobRecord) -> None:
         """What is on record needs not be held by the runtime; of a job that leaves nothing behind, nothing is."""

@@ -57,7 +57,7 @@ class TraceStory:
             key=spans.launch(after.job_id, before.attempt),
             start_ns=before.placed_at * _NS_PER_US,
             end_ns=max(last, before.placed_at) * _NS_PER_US,
-            attributes=_attributes(after) | {"muster.replicas": len(before.members())},
+            attributes=_attributes(after) | {"muster.replicas": len(before.gang())},
             status_error=None if ran or after.phase is Phase.SUCCEEDED else after.phase.value,
         )
 
@@ -94,7 +94,7 @@ class TraceStory:
             end_ns=max(change.at, started) * _NS_PER_US,
             attributes=_attributes(record) | _place(replica) | {"muster.end": how},
             # One that was asked to leave did as it was told.
-            status_error=(change.reason or how) if failed and not replica.leaving else None,
+            status_error=(change.reason or how) if failed and not replica.terminating else None,
         )
 
 

@@ -61,7 +61,7 @@ def runs_before(record: JobRecord, event: JobFinished | JobRestarting) -> int:
         if isinstance(event, JobRestarting)
         else set[tuple[str, int]]()
     )
-    return sum(member.restart for member in record.members() if member.key in named)
+    return sum(member.restart for member in record.gang() if member.key in named)
 
 
 class BusLife:

@@ -135,7 +135,7 @@ def two_jobs(gateway: GatewayDouble, job: MakeJob, replica: MakeReplica) -> None
         replicas=(
             replica(0, job_pb2.REPLICA_STATE_RUNNING),
             replica(1, job_pb2.REPLICA_STATE_RUNNING),
-            replica(2, job_pb2.REPLICA_STATE_RUNNING, leaving=True),
+            replica(2, job_pb2.REPLICA_STATE_RUNNING, terminating=True),
         ),
     )
     for one in running.status.replicas:

@@ -164,14 +164,14 @@ def test_a_chief_that_is_killed_comes_back_and_still_judges(new_job: Callable[..
 def test_every_gradient_counts_once(new_job: Callable[..., Job]) -> None:
     job = new_job("--global_steps=2000", "--step_delay_ms=2", "--target_accuracy=0")
     server, *workers = job.start("ps"), job.start("worker", 0), job.start("worker", 1)
-    leaving = job.start("worker", 2)
-    for worker in (*workers, leaving):
+    terminating = job.start("worker", 2)
+    for worker in (*workers, terminating):
         worker.until_it_says("joined at step")
-    leaving.process.terminate()
-    assert leaving.exit_code() == 143
+    terminating.process.terminate()
+    assert terminating.exit_code() == 143
     assert [worker.exit_code() for worker in workers] == [0, 0]
     assert server.exit_code() == 0
-    pushed = [int(found[1]) for each in (*workers, leaving) for found in PUSHED.finditer(each.lines[-1])]
+    pushed = [int(found[1]) for each in (*workers, terminating) for found in PUSHED.finditer(each.lines[-1])]
     assert len(pushed) == 3
     too_late_at_most = len(workers) - 1
     assert 2000 <= sum(pushed) <= 2000 + too_late_at_most

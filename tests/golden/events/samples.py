@@ -1,7 +1,7 @@
 """One sample of every event and of the job record, with every field set: the content of the files in ``v1``.
 
 ``python tests/golden/events/samples.py`` writes the files that are missing. An existing file is never rewritten: it is a
-published version and must stay readable.
+published version and must stay readable. A field that is added later gets a sample of its own.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ REPLICA = ReplicaRecord(
     restart=1,
     gpus=(0, 3),
     state=ReplicaState.EXITED,
-    leaving=True,
+    terminating=True,
     exit_code=137,
     signal=9,
     reason="OOMKilled",
@@ -324,8 +324,8 @@ SAMPLES: dict[str, msgspec.Struct] = {
         phase=Phase.SUSPENDED,
         active_from=AT + 5,
         requested_sizes={"worker": 4},
-        misses=2,
-        missed_at=AT,
+        node_failures=2,
+        node_failed_at=AT,
         avoided={"n1": AT},
         cancelled="requested by ann",
         suspended=True,

@@ -89,7 +89,7 @@ def test_proposals_keep_the_rules(pool: VirtualPool, numbers: ElasticSettings) -
         assert role.min <= one.target <= role.max
         assert one.size != one.target
         assert (one.attempt, one.generation) == (record.attempt, record.generation)
-        members = {member.key for member in record.members()}
+        members = {member.key for member in record.gang()}
         removed = {(ref.role, ref.index) for ref in one.removed}
         assert removed <= members
         assert len(removed) == max(one.size - one.target, 0)

@@ -92,8 +92,10 @@ class JobOnARuntime(RuleBasedStateMachine):
     @rule(grow=st.booleans())
     def resize(self, grow: bool) -> None:
         """The scheduler adds a third worker, or removes the last one."""
-        taken = {r.index for r in self.record.replicas if r.role == "worker" and not (r.leaving and r.ended)}
-        members = {m.index for m in self.record.members() if m.role == "worker"}
+        taken = {
+            r.index for r in self.record.replicas if r.role == "worker" and not (r.terminating and r.ended)
+        }
+        members = {m.index for m in self.record.gang() if m.role == "worker"}
         free = sorted({0, 1, 2} - taken)
         last = max(members, default=0)
         self._tell(

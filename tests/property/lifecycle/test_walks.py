@@ -88,10 +88,10 @@ def _placed(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobEvent:
 def _resized(draw: st.DrawFn, base: JobRecord, job: Job) -> events.JobEvent:
     """As the scheduler computes it: only free indices below the maximum are added, never the first removed."""
     workers = [r for r in base.replicas if r.role == "worker" and r.attempt == base.attempt]
-    taken = {r.index for r in workers if not (r.leaving and r.ended)}
+    taken = {r.index for r in workers if not (r.terminating and r.ended)}
     role = job.role("worker")
     free = [i for i in range(role.max if role else 0) if i not in taken]
-    members = sorted(r.index for r in base.members() if r.role == "worker" and r.index > 0)
+    members = sorted(r.index for r in base.gang() if r.role == "worker" and r.index > 0)
     add = draw(st.booleans()) and free
     chosen = draw(st.lists(st.sampled_from(free if add else members or [9]), unique=True, max_size=2))
     return events.JobResized(
@@ -245,7 +245,7 @@ def test_replica_states_never_go_backwards(walk: list[StoredEvent]) -> None:
                     assert old.ended
                 else:
                     assert RANK.get(new.state, 3) >= RANK.get(old.state, 3)
-                    assert new.leaving or not old.leaving
+                    assert new.terminating or not old.terminating
             assert (after.failures, after.evictions) >= (before.failures, 0)
             assert (after.attempt, after.evictions) >= (before.attempt, before.evictions)
         before = after

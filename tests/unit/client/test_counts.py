@@ -14,7 +14,7 @@ def of_an_mpi_job(phase: job_pb2.Phase.ValueType, *, code: int) -> job_pb2.Job:
     launcher = job.status.replicas.add(role="launcher", attempt=1, exit_code=code)
     launcher.ended_at.seconds = 100
     for index in range(2):
-        worker = job.status.replicas.add(role="worker", index=index, attempt=1, signal=15, leaving=True)
+        worker = job.status.replicas.add(role="worker", index=index, attempt=1, signal=15, terminating=True)
         worker.ended_at.seconds = 101
     return job
 

@@ -25,7 +25,7 @@ def replica(
     state: job_pb2.ReplicaState.ValueType = RUNNING,
     *,
     attempt: int = 1,
-    leaving: bool = False,
+    terminating: bool = False,
     address: str = "",
     reason: str = "",
 ) -> job_pb2.Replica:
@@ -34,7 +34,7 @@ def replica(
         index=index,
         state=state,
         attempt=attempt,
-        leaving=leaving,
+        terminating=terminating,
         address=address,
         reason=reason,
     )
@@ -131,7 +131,7 @@ def test_an_unknown_replica_is_answered_with_the_known_ones(wanted: job_pb2.Repl
             "worker-0 of job demo does not run: it is launched: ErrImagePull",
         ),
         (
-            job(replica("worker", leaving=True)),
+            job(replica("worker", terminating=True)),
             selector("worker", 0),
             "worker-0 of job demo does not run: the job is Running",
         ),
@@ -186,9 +186,13 @@ def test_without_a_declared_port_the_request_must_give_one():
 
 
 def member(
-    index: int, state: job_pb2.ReplicaState.ValueType = RUNNING, *, attempt: int = 2, leaving: bool = False
+    index: int,
+    state: job_pb2.ReplicaState.ValueType = RUNNING,
+    *,
+    attempt: int = 2,
+    terminating: bool = False,
 ) -> job_pb2.Replica:
-    return job_pb2.Replica(role="worker", index=index, attempt=attempt, state=state, leaving=leaving)
+    return job_pb2.Replica(role="worker", index=index, attempt=attempt, state=state, terminating=terminating)
 
 
 def restarted(phase: job_pb2.Phase.ValueType, *replicas: job_pb2.Replica) -> job_pb2.Job:
@@ -221,7 +225,7 @@ def test_a_job_without_an_allocation_cannot_be_restarted(phase: job_pb2.Phase.Va
         restart_command(restarted(phase, member(0)), None, "r-1")
 
 
-@pytest.mark.parametrize("other", [member(7), member(1, attempt=1), member(1, leaving=True)])
+@pytest.mark.parametrize("other", [member(7), member(1, attempt=1), member(1, terminating=True)])
 def test_a_replica_outside_the_membership_cannot_be_restarted(other: job_pb2.Replica):
     with pytest.raises(NotAvailable, match="job demo has no replica worker-1 now"):
         restart_command(restarted(job_pb2.PHASE_RUNNING, member(0), other), WORKER_1, "r-1")

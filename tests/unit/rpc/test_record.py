@@ -104,7 +104,7 @@ def test_replicas_are_counted_by_role_without_removed_ones():
                 replica("worker", 0, ReplicaState.EXITED, exit_code=0),
                 replica("worker", 1, ReplicaState.LAUNCHED),
                 replica("worker", 2, ReplicaState.EXITED, signal=9),
-                replica("worker", 3, ReplicaState.EXITED, signal=15, leaving=True),
+                replica("worker", 3, ReplicaState.EXITED, signal=15, terminating=True),
                 replica("worker", 4, ReplicaState.REMOVED),
             ),
         )

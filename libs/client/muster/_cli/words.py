@@ -57,7 +57,7 @@ def has_ended(job: job_pb2.Job) -> bool:
 
 def members(job: job_pb2.Job) -> list[job_pb2.Replica]:
     """Return the replicas of the current membership."""
-    return [r for r in job.status.replicas if r.attempt == job.status.attempt and not r.leaving]
+    return [r for r in job.status.replicas if r.attempt == job.status.attempt and not r.terminating]
 
 
 def running_of_all(job: job_pb2.Job) -> str:
@@ -70,7 +70,7 @@ def running_of_all(job: job_pb2.Job) -> str:
     if phase in TERMINAL_PHASES:
         ended = [replica for replica in job.status.replicas if replica.attempt == job.status.attempt]
         if phase is Phase.SUCCEEDED:
-            ended = [replica for replica in ended if replica.HasField("ended_at") and not replica.leaving]
+            ended = [replica for replica in ended if replica.HasField("ended_at") and not replica.terminating]
         well = sum(1 for replica in ended if replica.HasField("exit_code") and not replica.exit_code)
         return f"{well}/{len(ended)}" if ended else "-"
     present = members(job)
@@ -88,7 +88,7 @@ def short_name(job: job_pb2.Job, replica: str) -> str:
 def state_of(replica: job_pb2.Replica) -> str:
     """Return the name of a replica's state."""
     name = job_pb2.ReplicaState.Name(replica.state).removeprefix("REPLICA_STATE_").lower()
-    return f"{name}, leaving" if replica.leaving and not replica.HasField("ended_at") else name
+    return f"{name}, terminating" if replica.terminating and not replica.HasField("ended_at") else name
 
 
 def ending_of(replica: job_pb2.Replica) -> str:

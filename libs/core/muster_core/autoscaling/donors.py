@@ -110,7 +110,7 @@ def _giver(elastic: Elastic, transaction: Transaction, policy: Policy) -> Giver 
     record, role = elastic.record, elastic.role
     held = transaction.index.allocations.get(record.job_id, {})
     gifts: list[DonatedReplica] = []
-    for member in record.members():
+    for member in record.gang():
         key = (record.job_id, record.attempt, member.role, member.index)
         if member.role == role.name and member.index and key in held:
             gifts.append(
@@ -118,7 +118,7 @@ def _giver(elastic: Elastic, transaction: Transaction, policy: Policy) -> Giver 
             )
     if not gifts:
         return None
-    beside = {member.node for member in record.members() if is_anchor(member.role) and not member.ended}
+    beside = {member.node for member in record.gang() if is_anchor(member.role) and not member.ended}
     lonely = frozenset(gift.allocation.node for gift in gifts) - beside
     standing = standing_of(record, role, spare_of(record, role), elastic.numbers, transaction.index)
     return Giver(elastic, standing, gifts, lonely, policy)

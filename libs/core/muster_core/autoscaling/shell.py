@@ -51,7 +51,7 @@ def _elastic(
     # Services and builds keep their size: more replicas do not finish sooner.
     if record.job is None or record.job.kind is not JobKind.BATCH or not resizable(record):
         return None
-    if any(one.leaving and not one.ended for one in record.replicas):
+    if any(one.terminating and not one.ended for one in record.replicas):
         return None
     for role in record.job.roles:
         if is_pinned(role.name) or role.min == role.max:

@@ -45,7 +45,7 @@ class Standing(NamedTuple):
 def standing_of(record: JobRecord, role: Role, spare: int, numbers: Numbers, index: PoolIndex) -> Standing:
     """Return the state of ``record``, whose elastic role is ``role``."""
     capacity = index.capacity()
-    workers = sum(1 for member in record.members() if computes(member.role))
+    workers = sum(1 for member in record.gang() if computes(member.role))
     return Standing(
         job_id=record.job_id,
         submitted_at=record.submitted_at,

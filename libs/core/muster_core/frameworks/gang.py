@@ -43,7 +43,7 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
 
     def indices(self, role: str) -> list[int]:
         """Return the members of a role."""
-        return sorted(member.index for member in self.record.members() if member.role == role)
+        return sorted(member.index for member in self.record.gang() if member.role == role)
 
     def has(self, role: str) -> bool:
         """Return whether the job may ever have a replica of that role."""
@@ -57,7 +57,7 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
 
     def size(self) -> int:
         """Return the number of members."""
-        return len(self.record.members())
+        return len(self.record.gang())
 
     def rank(self, replica: ReplicaRecord, leader: str) -> int:
         """Return the replica's rank among all members: the leading role first, then role by role."""

@@ -53,7 +53,7 @@ def files(record: JobRecord, job: Job, *, remote_shell: str) -> dict[str, Config
 
     A terminating host is in neither list: ranks on it would be lost.
     """
-    workers = [m for m in sorted(record.members(), key=lambda m: m.key) if m.role != LAUNCHER]
+    workers = [m for m in sorted(record.gang(), key=lambda m: m.key) if m.role != LAUNCHER]
     hosts = [f"{_host(job, worker)} slots={_slots(job, worker)}\n" for worker in workers]
     running = [worker for worker in workers if worker.state is ReplicaState.RUNNING]
     discovered = [f"echo {_host(job, worker)}:{_slots(job, worker)}\n" for worker in running]

@@ -28,7 +28,7 @@ def start_order_reason(record: JobRecord, replica: ReplicaRecord) -> Reason | No
     roles = starts_after(record.job, replica.role)
     if not roles:
         return None
-    awaited = [member for member in record.members() if member.role in roles]
+    awaited = [member for member in record.gang() if member.role in roles]
     # A replica that ended after all had run does not delay others.
     running = sum(1 for member in awaited if member.running_at)
     if running == len(awaited):

@@ -58,8 +58,8 @@ def with_failed_nodes(record: JobRecord, nodes: Iterable[str], at: int) -> JobRe
     """Return the record after ``nodes`` failed its gang at ``at`` (µs)."""
     still = {node: record.avoided[node] for node in sorted(avoided_at(record, at))}
     avoided = still | dict.fromkeys(nodes, at)
-    misses = 1 if _ran_without_failure(record, at) else record.misses + 1
-    return msgspec.structs.replace(record, misses=misses, missed_at=at, avoided=avoided)
+    node_failures = 1 if _ran_without_failure(record, at) else record.node_failures + 1
+    return msgspec.structs.replace(record, node_failures=node_failures, node_failed_at=at, avoided=avoided)
 
 
 def retry_at(record: JobRecord) -> int:
@@ -67,9 +67,9 @@ def retry_at(record: JobRecord) -> int:
 
     After the second time it waits for 1 s, then 2, 4, ... 60 s.
     """
-    if record.misses < 2:
+    if record.node_failures < 2:
         return 0
-    return record.missed_at + min(1 << min(record.misses - 2, 16), _LONGEST_S) * _SECOND_US
+    return record.node_failed_at + min(1 << min(record.node_failures - 2, 16), _LONGEST_S) * _SECOND_US
 
 
 def avoided_at(record: JobRecord, now: int) -> frozenset[str]:
@@ -80,4 +80,4 @@ def avoided_at(record: JobRecord, now: int) -> frozenset[str]:
 def _ran_without_failure(record: JobRecord, at: int) -> bool:
     if record.phase is not Phase.RUNNING:
         return False
-    return at - max(record.running_at, record.missed_at) >= RESET_AFTER_US
+    return at - max(record.running_at, record.node_failed_at) >= RESET_AFTER_US

@@ -34,7 +34,7 @@ def after_resize(record: JobRecord, event: JobResized) -> JobRecord:
     changed = {one.role for one in (*event.added, *event.removed)}
     by_others = event.policy not in ("", MANUAL_POLICY) or event.reason.code == START_TIMEOUT
     overruled = changed if by_others else set[str]()
-    sizes = {role: sum(1 for one in record.members() if one.role == role) for role in record.requested_sizes}
+    sizes = {role: sum(1 for one in record.gang() if one.role == role) for role in record.requested_sizes}
     kept = {
         role: target
         for role, target in record.requested_sizes.items()
@@ -75,7 +75,7 @@ def _restart_gang(record: JobRecord, event: CommandRequested, at: int) -> JobRec
 def _restart_replica(record: JobRecord, event: CommandRequested) -> JobRecord:
     """Return the record with the replica terminating; the runtime reports its end, and the restart follows from that."""
     key = (event.role, event.target)
-    named = [m for m in record.members() if m.key == key and _runs(m.state)]
+    named = [m for m in record.gang() if m.key == key and _runs(m.state)]
     if not named:
         return record
     text = f"restart of {event.role}-{event.target} requested by {event.by or 'its user'}"

@@ -74,7 +74,7 @@ def start_due(record: JobRecord, default_s: int) -> int | None:
 
 def unstarted(record: JobRecord) -> tuple[ReplicaRecord, ...]:
     """Return the members that have not started in this attempt, except those that wait for others of the gang."""
-    late = tuple(m for m in record.members() if not m.ended and not m.running_at and not m.restart)
+    late = tuple(m for m in record.gang() if not m.ended and not m.running_at and not m.restart)
     return tuple(m for m in late if not start_order_reason(record, m)) or late
 
 
@@ -89,7 +89,7 @@ def late_additions(record: JobRecord, default_s: int, now: int) -> tuple[Replica
 def _joining(record: JobRecord) -> list[ReplicaRecord]:
     return [
         member
-        for member in record.members()
+        for member in record.gang()
         if member.generation > _FIRST_GENERATION and not member.ended and not member.running_at
     ]
 
@@ -126,7 +126,7 @@ def expiry(record: JobRecord, retention: Retention | None = None) -> int | None:
 
 def replicas_kept_until(record: JobRecord) -> int | None:
     """Return when (µs) replicas that outlived their job must stop, or None."""
-    stays = any(not replica.ended and not replica.leaving for replica in record.replicas)
+    stays = any(not replica.ended and not replica.terminating for replica in record.replicas)
     return expiry(record) if stays else None
 
 

@@ -100,7 +100,7 @@ def _stays_up(job: Job) -> bool:
 
 
 def _after_ends(record: JobRecord, job: Job) -> list[LifecycleInstruction]:
-    ended = [m for m in record.members() if _is_missed(m, job)]
+    ended = [m for m in record.gang() if _is_missed(m, job)]
     if not ended:
         return []
     # Report the first failure: the others often fail because of it.

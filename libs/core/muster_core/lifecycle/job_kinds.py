@@ -51,7 +51,7 @@ def address_of(record: JobRecord) -> str:
         return ""
     running = {
         member.key: member.address
-        for member in record.members()
+        for member in record.gang()
         if member.state is ReplicaState.RUNNING and member.address
     }
     for role in job.roles:

@@ -32,7 +32,7 @@ def with_progress(record: JobRecord, event: ProgressReported, at: int) -> JobRec
     One replica reports for the job. The difference between two of its reports within one generation is a measurement; the
     first report of a generation only starts one, because the resize itself takes time.
     """
-    speakers = {member.key for member in record.members() if not member.ended}
+    speakers = {member.key for member in record.gang() if not member.ended}
     if event.attempt != record.attempt or (event.role, event.index) not in speakers:
         return record
     before = record.progress
@@ -45,7 +45,7 @@ def with_progress(record: JobRecord, event: ProgressReported, at: int) -> JobRec
         return record
     throughput = record.throughput
     if before is not None and same_attempt and before.generation == record.generation:
-        workers = sum(1 for member in record.members() if computes(member.role))
+        workers = sum(1 for member in record.gang() if computes(member.role))
         throughput = _measured(throughput, workers, event.step - before.step, event.at - before.at)
     progress = Progress(
         role=event.role,

@@ -47,7 +47,7 @@ def reconcile(record: JobRecord | None, seen: Sequence[ReplicaChange], now: int)
     over = bool(record and record.terminal)
     outstayed = bool(record and replicas_outlived(record, now))
     for replica in record.replicas if record else ():
-        unwanted = replica.leaving or replica.restarting or outstayed
+        unwanted = replica.terminating or replica.restarting or outstayed
         steps += _of_replica(replica, by_run.pop(_key(replica), None), now, over=over, unwanted=unwanted)
     steps += [_stop(change) for change in by_run.values() if change.state not in ENDED_STATES]
     return steps
@@ -64,7 +64,7 @@ def next_work(record: JobRecord, now: int) -> int | None:
     waits = (
         r.not_before
         for r in record.replicas
-        if r.not_before and r.state is ReplicaState.PLACED and not r.leaving
+        if r.not_before and r.state is ReplicaState.PLACED and not r.terminating
     )
     return min(waits, default=None)
 
@@ -84,7 +84,7 @@ def _of_replica(
             lost = _report(replica, ReplicaState.LOST, now, "the runtime no longer knows it")
             return [Report(msgspec.structs.replace(lost.change, node_lost=True))]
         # An ended job may keep running replicas (cleanPodPolicy None), but starts none.
-        if replica.leaving or over:
+        if replica.terminating or over:
             return [_report(replica, ReplicaState.REMOVED, now, "")]
         return [Start(replica)] if replica.not_before <= now else []
     steps: list[Step] = [Report(seen)] if is_newer(seen, replica) else []

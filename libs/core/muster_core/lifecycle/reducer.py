@@ -255,7 +255,7 @@ def _evicted(record: JobRecord, event: events.JobEvicted, at: int) -> tuple[JobR
 
 def _replicas_changed(record: JobRecord, event: events.ReplicasChanged, at: int) -> JobRecord:
     record = msgspec.structs.replace(record, replicas=change_replicas(record, event, at))
-    members = record.members()
+    members = record.gang()
     seen = [r for r in members if r.state is not ReplicaState.PLACED]
     ran = [r for r in members if r.running_at]
     if ran and not record.started_at:
@@ -286,10 +286,10 @@ def _is_whole_again(record: JobRecord) -> bool:
     """Return whether the restart that the job's reason announces has happened."""
     was_mended = record.reason is not None and (
         record.reason.code in _MENDED_BY_STARTING
-        or (record.reason.code == RESTART_REQUESTED and not any(m.restarting for m in record.members()))
+        or (record.reason.code == RESTART_REQUESTED and not any(m.restarting for m in record.gang()))
     )
-    pending = any(m.state in _BEFORE_RUNNING or not m.running_at for m in record.members())
-    return was_mended and not pending and not any(_is_bad_end(m) for m in record.members())
+    pending = any(m.state in _BEFORE_RUNNING or not m.running_at for m in record.gang())
+    return was_mended and not pending and not any(_is_bad_end(m) for m in record.gang())
 
 
 def _is_bad_end(replica: ReplicaRecord) -> bool:
@@ -297,7 +297,7 @@ def _is_bad_end(replica: ReplicaRecord) -> bool:
 
 
 def _runs_again(record: JobRecord) -> Reason:
-    number = len(record.members())
+    number = len(record.gang())
     text = "its replica runs again" if number == 1 else f"all {number} replicas run again"
     return Reason(code="Running", message=text, numbers={"replicas": number})
 

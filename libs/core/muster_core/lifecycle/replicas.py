@@ -59,7 +59,7 @@ def resize_replicas(
                 return None
             restarts[replica.key] = replica.restart + 1
         elif replica.attempt == event.attempt and replica.key in removed:
-            kept.append(msgspec.structs.replace(replica, leaving=True, beneficiary=event.beneficiary))
+            kept.append(msgspec.structs.replace(replica, terminating=True, beneficiary=event.beneficiary))
         elif replica.beneficiary and replica.ended:
             # A donation is valid until the next resize, so that it cannot be claimed much later.
             kept.append(msgspec.structs.replace(replica, beneficiary=""))
@@ -92,7 +92,7 @@ def restart_replicas(
         if replica.attempt != event.attempt or replica.key not in named:
             replicas.append(replica)
             continue
-        if not replica.ended or replica.leaving:
+        if not replica.ended or replica.terminating:
             return None
         named.discard(replica.key)
         replicas.append(
@@ -114,14 +114,16 @@ def restart_replicas(
 
 def terminate_all(record: JobRecord) -> tuple[ReplicaRecord, ...]:
     """Return the replicas with every one that has not ended terminating."""
-    return tuple(r if r.ended else msgspec.structs.replace(r, leaving=True) for r in record.replicas)
+    return tuple(r if r.ended else msgspec.structs.replace(r, terminating=True) for r in record.replicas)
 
 
 def terminate_idle(record: JobRecord) -> tuple[ReplicaRecord, ...]:
     """Return the replicas with every idle one terminating: it would never end by itself."""
     job = record.job
     return tuple(
-        msgspec.structs.replace(r, leaving=True) if job is not None and not r.ended and is_idle(job, r) else r
+        msgspec.structs.replace(r, terminating=True)
+        if job is not None and not r.ended and is_idle(job, r)
+        else r
         for r in record.replicas
     )
 

@@ -49,7 +49,7 @@ def succeeded(replica: ReplicaRecord) -> bool:
 
 def success_of(record: JobRecord, job: Job) -> str | None:
     """Return the message of a successful job, or ``None``."""
-    members = record.members()
+    members = record.gang()
     leaders = [m for m in members if m.role in _LEADERS.get(job.framework, ())]
     if leaders:
         return _all(leaders)

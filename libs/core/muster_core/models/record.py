@@ -64,7 +64,7 @@ class Reason(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
 class ReplicaRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One replica of one attempt. ``generation`` is the one it joined in; ``restart`` counts its own restarts.
 
-    ``not_before`` (µs) delays a restart. ``leaving``: it is no longer a member although its end is not confirmed; it
+    ``not_before`` (µs) delays a restart. ``terminating``: it has left the gang although its end is not confirmed; it
     keeps its allocation until then. ``beneficiary`` is the waiting job that gets its capacity, or empty. ``restarting``:
     it is being ended in order to restart; ``node_lost``: it ended with its node.
     """
@@ -77,7 +77,7 @@ class ReplicaRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_de
     restart: int = 0
     gpus: tuple[int, ...] = ()
     state: ReplicaState = ReplicaState.PLACED
-    leaving: bool = False
+    terminating: bool = False
     beneficiary: str = ""
     restarting: bool = False
     node_lost: bool = False
@@ -146,7 +146,7 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
     ``resized_by`` is the policy of the last resize of this attempt. ``suspended`` is the user's last request (None:
     none), ``suspended_at`` the last suspension, ``awaited_build`` whether its build was due then. ``requested_sizes`` has the
     requested sizes by role that are not reached. ``active_from`` is the start of the active deadline. ``throughput`` has
-    measured speeds by size. ``misses`` counts how often nodes failed the gang in a row, the last time at ``missed_at``;
+    measured speeds by size. ``node_failures`` counts how often nodes failed the gang in a row, the last time at ``node_failed_at``;
     ``avoided`` maps those nodes to the time. ``cancelled`` describes who requested the end. All times are microseconds
     since the epoch, 0 if not set.
     """
@@ -170,8 +170,8 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
     restarts: int = 0
     restarted_at: int = 0
     evictions: int = 0
-    misses: int = 0
-    missed_at: int = 0
+    node_failures: int = 0
+    node_failed_at: int = 0
     avoided: dict[str, int] = {}
     not_before: int = 0
     cancel_requested: bool = False
@@ -206,9 +206,9 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
         """Whether the job has ended and holds no allocation."""
         return self.terminal and all(replica.ended for replica in self.replicas)
 
-    def members(self) -> tuple[ReplicaRecord, ...]:
-        """Return the members: replicas of the current attempt that are not leaving."""
-        return tuple(r for r in self.replicas if r.attempt == self.attempt and not r.leaving)
+    def gang(self) -> tuple[ReplicaRecord, ...]:
+        """Return the replicas of the current attempt that are not terminating."""
+        return tuple(r for r in self.replicas if r.attempt == self.attempt and not r.terminating)
 
 
 def replica_name(job: str, role: str, index: int) -> str:

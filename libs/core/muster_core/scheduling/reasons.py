@@ -150,14 +150,14 @@ def start_timeout(record: JobRecord, late: Sequence[ReplicaRecord], timeout_s: i
     return Reason(
         code=START_TIMEOUT,
         message=f"{', '.join(named)}{more} did not start within {timeout_s} s: {why}",
-        numbers={"unstarted": len(late), "replicas": len(record.members()), "timeout_s": timeout_s},
+        numbers={"unstarted": len(late), "replicas": len(record.gang()), "timeout_s": timeout_s},
     )
 
 
 def growth_timeout(record: JobRecord, late: Sequence[ReplicaRecord], timeout_s: int) -> Reason:
     """Added replicas of a running job did not start in time and are removed."""
     cause = start_timeout(record, late, timeout_s)
-    left = len(record.members()) - len(late)
+    left = len(record.gang()) - len(late)
     message = f"{cause.message}; removed, the job continues with {counted(left, 'replica')}"
     return msgspec.structs.replace(cause, message=message)
 

@@ -75,7 +75,7 @@ class Computing:
             progress.end_attempt(self._clock())
             self._ends.pop(job_id, None)
             return
-        running = [one for one in record.members() if one.state is ReplicaState.RUNNING]
+        running = [one for one in record.gang() if one.state is ReplicaState.RUNNING]
         if progress.done:
             self._end(job_id, running)
             return
@@ -110,7 +110,7 @@ class Computing:
         """Report progress twice in every membership whose size matters, which gives its speed."""
         if not self._settings.report_us or self._works[record.job_id].is_fixed:
             return
-        if any(one.state is not ReplicaState.RUNNING for one in record.members()):
+        if any(one.state is not ReplicaState.RUNNING for one in record.gang()):
             return
         membership = (record.attempt, record.generation)
         for after in (1, self._settings.report_us):
@@ -122,7 +122,7 @@ class Computing:
         progress = self._progress.get(job_id)
         if record is None or progress is None or record.phase is not Phase.RUNNING:
             return
-        speaker = next((one for one in record.members() if not is_anchor(one.role)), None)
+        speaker = next((one for one in record.gang() if not is_anchor(one.role)), None)
         if (record.attempt, record.generation) != membership or speaker is None:
             return
         now = self._clock()
@@ -140,7 +140,7 @@ def _computing(record: JobRecord, running: list[ReplicaRecord], *, fixed: bool) 
     """Return how many workers compute: parameter servers only serve, and a job that waits for a member computes nothing."""
     workers = sum(1 for one in running if not is_anchor(one.role))
     missed = any(
-        one.state is not ReplicaState.RUNNING and (one.ended or one.restart) for one in record.members()
+        one.state is not ReplicaState.RUNNING and (one.ended or one.restart) for one in record.gang()
     )
     if missed and fixed:
         return 0

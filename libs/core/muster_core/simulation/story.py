@@ -92,7 +92,7 @@ class Chronicle:
             case _:
                 pass
         if record is not None and record.replicas:
-            story.largest = max(story.largest, len(record.members()))
+            story.largest = max(story.largest, len(record.gang()))
             if story.running_at is None and record.running_at:
                 story.running_at = now
         self._hold(story, record, now)

@@ -136,7 +136,7 @@ class World:
             record = self.pool.record(job_id)
             runs = [
                 (one.attempt, one.role, one.index, one.restart)
-                for one in (record.members() if record else ())
+                for one in (record.gang() if record else ())
                 if one.key == (role, index) and one.state is ReplicaState.RUNNING
             ]
             self._hands.end(job_id, runs, self._clock, exit_code=exit_code)
@@ -195,9 +195,7 @@ class World:
         """Return the members of an unsettled job: indices by role by node."""
         record = self.pool.record(job_id)
         found: dict[str, dict[str, tuple[int, ...]]] = {}
-        for one in sorted(
-            record.members() if record else (), key=lambda one: (one.node, one.role, one.index)
-        ):
+        for one in sorted(record.gang() if record else (), key=lambda one: (one.node, one.role, one.index)):
             roles = found.setdefault(one.node, {})
             roles[one.role] = (*roles.get(one.role, ()), one.index)
         return found

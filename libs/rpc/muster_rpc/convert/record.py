@@ -74,7 +74,7 @@ def _roles(record: JobRecord) -> list[job_pb2.RoleStatus]:
     counts = (
         {role.name: job_pb2.RoleStatus(role=role.name) for role in record.job.roles} if record.job else {}
     )
-    for member in record.members():
+    for member in record.gang():
         if member.state is ReplicaState.REMOVED:
             continue
         status = counts.setdefault(member.role, job_pb2.RoleStatus(role=member.role))
@@ -111,7 +111,7 @@ def _speed_up(record: JobRecord) -> job_pb2.SpeedUp | None:
         return None
     if not any(role.min < role.max and computes(role.name) for role in record.job.roles):
         return None
-    workers = sum(1 for member in record.members() if computes(member.role))
+    workers = sum(1 for member in record.gang() if computes(member.role))
     speed_up = speed_up_of(record.throughput)
     return job_pb2.SpeedUp(
         workers=workers,

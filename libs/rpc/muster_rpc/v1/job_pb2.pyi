@@ -1627,7 +1627,7 @@ class Replica(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     RESTART_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
-    LEAVING_FIELD_NUMBER: _builtins.int
+    TERMINATING_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
@@ -1648,7 +1648,7 @@ class Replica(_message.Message):
     restart: _builtins.int
     """Restarts of this replica within the attempt."""
     state: Global___ReplicaState.ValueType
-    leaving: _builtins.bool
+    terminating: _builtins.bool
     """Whether the replica was removed by a resize and has not ended yet."""
     node: _builtins.str
     address: _builtins.str
@@ -1679,7 +1679,7 @@ class Replica(_message.Message):
         generation: _builtins.int = ...,
         restart: _builtins.int = ...,
         state: Global___ReplicaState.ValueType = ...,
-        leaving: _builtins.bool = ...,
+        terminating: _builtins.bool = ...,
         node: _builtins.str = ...,
         gpus: _abc.Iterable[_builtins.int] | None = ...,
         address: _builtins.str = ...,
@@ -1692,7 +1692,7 @@ class Replica(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "ended_at", b"ended_at", "exit_code", b"exit_code", "placed_at", b"placed_at", "running_at", b"running_at", "signal", b"signal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "address", b"address", "attempt", b"attempt", "ended_at", b"ended_at", "exit_code", b"exit_code", "generation", b"generation", "gpus", b"gpus", "index", b"index", "leaving", b"leaving", "name", b"name", "node", b"node", "placed_at", b"placed_at", "reason", b"reason", "restart", b"restart", "role", b"role", "running_at", b"running_at", "signal", b"signal", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "address", b"address", "attempt", b"attempt", "ended_at", b"ended_at", "exit_code", b"exit_code", "generation", b"generation", "gpus", b"gpus", "index", b"index", "name", b"name", "node", b"node", "placed_at", b"placed_at", "reason", b"reason", "restart", b"restart", "role", b"role", "running_at", b"running_at", "signal", b"signal", "state", b"state", "terminating", b"terminating"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015

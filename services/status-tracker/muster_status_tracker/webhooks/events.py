@@ -92,7 +92,7 @@ def event_of(change: PhaseChange, *, source: str) -> bytes:
 
 def _summary(change: PhaseChange) -> JobSummary:
     record = change.after
-    members = record.members()
+    members = record.gang()
     return JobSummary(
         job_id=record.job_id,
         name=record.name,

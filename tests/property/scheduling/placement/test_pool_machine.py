@@ -117,13 +117,13 @@ class PoolMachine(RuleBasedStateMachine):
     @rule()
     def run_all(self) -> None:
         for record in self._active():
-            self._change(record, ReplicaState.RUNNING, [m for m in record.members() if not m.ended])
+            self._change(record, ReplicaState.RUNNING, [m for m in record.gang() if not m.ended])
 
     @precondition(lambda self: bool(self._active()))
     @rule(data=st.data())
     def launch_one(self, data: st.DataObject) -> None:
         record = data.draw(st.sampled_from(self._active()))
-        self._change(record, ReplicaState.LAUNCHED, [m for m in record.members() if not m.ended][:1])
+        self._change(record, ReplicaState.LAUNCHED, [m for m in record.gang() if not m.ended][:1])
 
     @precondition(lambda self: bool(self.pool.records))
     @rule()
@@ -145,13 +145,13 @@ class PoolMachine(RuleBasedStateMachine):
             self._change(record, state, [one], code)
 
     @precondition(
-        lambda self: any(one.leaving for record in self.pool.records.values() for one in record.replicas)
+        lambda self: any(one.terminating for record in self.pool.records.values() for one in record.replicas)
     )
     @rule()
     def confirm_ends(self) -> None:
         for record in self.pool.records.values():
             self._change(
-                record, ReplicaState.EXITED, [r for r in record.replicas if r.leaving and not r.ended]
+                record, ReplicaState.EXITED, [r for r in record.replicas if r.terminating and not r.ended]
             )
 
     @precondition(lambda self: bool(self._running()))
@@ -199,7 +199,7 @@ class PoolMachine(RuleBasedStateMachine):
             (record, one)
             for record in self.pool.records.values()
             if record.phase in ACTIVE
-            for one in record.members()
+            for one in record.gang()
             if one.role == "worker" and self._may_restart(record, one)
         ]
         if failed:
@@ -283,7 +283,7 @@ class PoolMachine(RuleBasedStateMachine):
             self._say(record.job_id, events.ReplicasChanged(changes=changes))
 
     def _size(self, record: JobRecord) -> int:
-        return sum(1 for member in record.members() if member.role == "worker")
+        return sum(1 for member in record.gang() if member.role == "worker")
 
     def _on(self, node: str) -> list[tuple[JobRecord, ReplicaRecord]]:
         return [

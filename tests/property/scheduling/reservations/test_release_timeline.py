@@ -85,7 +85,7 @@ def test_the_release_timeline_equals_the_records(steps: list[Job | str]) -> None
         assert pool.state.index.releases.terminating == sorted(
             record.job_id
             for record in pool.state.records.values()
-            if any(one.leaving and not one.ended for one in record.replicas)
+            if any(one.terminating and not one.ended for one in record.replicas)
         )
 
 
@@ -118,8 +118,8 @@ def take(pool: VirtualPool, number: int, step: Job | str) -> None:
                 pool.publish(record.job_id, finished)
         case "leave":
             for record in list(pool.state.records.values()):
-                leaving = [one for one in record.replicas if one.leaving and not one.ended]
-                pool.change(record.job_id, ReplicaState.EXITED, leaving, exit_code=0)
+                terminating = [one for one in record.replicas if one.terminating and not one.ended]
+                pool.change(record.job_id, ReplicaState.EXITED, terminating, exit_code=0)
         case "drain":
             drained = not pool.nodes["n0"].unschedulable
             pool.node(node(0, unschedulable=drained))

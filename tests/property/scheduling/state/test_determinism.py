@@ -148,7 +148,7 @@ def fail(pool: RecordedPool, rng: random.Random) -> None:
     running = pool.in_phase(Phase.RUNNING)
     if running:
         chosen = rng.choice(running)
-        member = rng.choice(chosen.members())
+        member = rng.choice(chosen.gang())
         state = rng.choice([ReplicaState.EXITED, ReplicaState.LOST, ReplicaState.REJECTED])
         pool.change(chosen.job_id, state, [member], exit_code=1)
     for known in pool.records():

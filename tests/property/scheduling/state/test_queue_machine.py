@@ -209,7 +209,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(data=st.data(), more=st.integers(1, 2), stale=st.booleans())
     def propose(self, data: st.DataObject, more: int, stale: bool) -> None:
         record = data.draw(st.sampled_from(self.pool.in_phase(Phase.RUNNING)))
-        size = sum(1 for one in record.members() if one.role == "worker")
+        size = sum(1 for one in record.gang() if one.role == "worker")
         proposal = events.ScaleProposed(
             role="worker",
             size=size,
@@ -265,7 +265,7 @@ class QueueMachine(RuleBasedStateMachine):
         for one in instructions:
             victim = before.get(one.job_id)
             if isinstance(one, Evict) and victim is not None and victim.job is not None:
-                rejected = any(m.state is ReplicaState.REJECTED for m in victim.members())
+                rejected = any(m.state is ReplicaState.REJECTED for m in victim.gang())
                 assert rejected or victim.job.preemptible
             if isinstance(one, Place):
                 _expect_whole(self.pool.record(one.job_id), one)
@@ -318,14 +318,13 @@ class QueueMachine(RuleBasedStateMachine):
 
     def _members(self) -> list[tuple[JobRecord, ReplicaRecord]]:
         return [
-            (record, one)
-            for record in self.pool.in_phase(*ACTIVE)
-            for one in record.members()
-            if not one.ended
+            (record, one) for record in self.pool.in_phase(*ACTIVE) for one in record.gang() if not one.ended
         ]
 
     def _leaving(self) -> bool:
-        return any(one.leaving and not one.ended for record in self.pool.records() for one in record.replicas)
+        return any(
+            one.terminating and not one.ended for record in self.pool.records() for one in record.replicas
+        )
 
 
 def _on(record: JobRecord, node: str) -> list[ReplicaRecord]:

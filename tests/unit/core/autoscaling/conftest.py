@@ -156,7 +156,7 @@ class ScaledPool(VirtualPool):
 
     def indices(self, job_id: str) -> list[int]:
         """The workers' indices."""
-        return sorted(one.index for one in self.record(job_id).members() if one.role == "worker")
+        return sorted(one.index for one in self.record(job_id).gang() if one.role == "worker")
 
     def size(self, job_id: str) -> int:
         """How many workers there are."""

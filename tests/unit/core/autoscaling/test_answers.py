@@ -180,7 +180,7 @@ def _cluster(pool: ScaledPool) -> dict[str, list[str]]:
     """What worker 0 is told of the cluster."""
     record = pool.record("a")
     assert record.job is not None
-    worker = next(one for one in record.members() if one.key == ("worker", 0))
+    worker = next(one for one in record.gang() if one.key == ("worker", 0))
     context = RuntimeContext(
         addresses=service_addresses(record.job), members_path="/members", config_folder="/config"
     )

@@ -85,7 +85,7 @@ def test_what_must_stand_together_is_freed_together(pool: ScaledPool) -> None:
     pool.submit(pool.job("head", 1, worker=TWO_GPUS, servers=0))
     pool.after(STARVED_S)
     (giving,) = _giving(pool).values()
-    nodes = {one.index: one.node for one in pool.record("a").members() if one.role == "worker"}
+    nodes = {one.index: one.node for one in pool.record("a").gang() if one.role == "worker"}
     assert len(giving) == 2
     assert len({nodes[index] for index in giving}) == 1
     pool.live(1)

@@ -38,10 +38,10 @@ def test_an_added_replica_is_listed_before_its_launch(gang: GangBuilder) -> None
 
 
 def test_a_removed_replica_is_listed_until_its_end_is_confirmed(gang: GangBuilder) -> None:
-    leaving = gang.replica("worker", 1, leaving=True)
-    gone = gang.replica("worker", 1, leaving=True, state=S.REMOVED, ended_at=1)
+    terminating = gang.replica("worker", 1, terminating=True)
+    gone = gang.replica("worker", 1, terminating=True, state=S.REMOVED, ended_at=1)
 
-    assert list(members(gang, gang.replica("worker", 0), leaving)["worker"]) == ["0", "1"]
+    assert list(members(gang, gang.replica("worker", 0), terminating)["worker"]) == ["0", "1"]
     assert list(members(gang, gang.replica("worker", 0), gone)["worker"]) == ["0"]
 
 
@@ -52,7 +52,7 @@ def test_a_replica_that_exited_stays_listed(gang: GangBuilder) -> None:
 
 
 def test_replicas_of_earlier_attempts_are_not_listed(gang: GangBuilder) -> None:
-    earlier = gang.replica("worker", 1, attempt=1, leaving=True)
+    earlier = gang.replica("worker", 1, attempt=1, terminating=True)
 
     assert list(members(gang, gang.replica("worker", 0), earlier)["worker"]) == ["0"]
 

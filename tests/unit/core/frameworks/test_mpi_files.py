@@ -64,7 +64,7 @@ def test_host_discovery_lists_running_replicas_that_do_not_terminate(gang: GangB
     record = gang.record(
         gang.replica("launcher", 0),
         gang.replica("worker", 0),
-        gang.replica("worker", 1, leaving=True),
+        gang.replica("worker", 1, terminating=True),
         gang.replica("worker", 2, state=S.PLACED),
         gang.replica("worker", 3, state=S.EXITED, exit_code=1),
         gang.replica("worker", 4, attempt=1),

@@ -85,7 +85,7 @@ class JobLog:
     def running(self) -> JobLog:
         """Queue and place the job, and report every replica running."""
         self.queued().place()
-        for member in self.record.members():
+        for member in self.record.gang():
             self.see(member.role, member.index, ReplicaState.RUNNING, after_s=0)
         return self
 

@@ -50,7 +50,7 @@ def test_a_restarted_gang_waits_for_capacity_without_delay(new_log: NewJobLog, p
 
     record = log.record
     assert (record.phase, record.failures, record.restarts, record.not_before) == (Phase.RESTARTING, 0, 0, 0)
-    assert all(one.leaving for one in record.replicas)
+    assert all(one.terminating for one in record.replicas)
     assert record.reason is not None
     assert (record.reason.code, record.reason.message) == ("RestartRequested", "restart requested by ann")
     assert log.place().record.attempt == 2

@@ -28,7 +28,7 @@ NOW = 5_000_000
 STATES = tuple(S)
 
 
-def one(state: ReplicaState, *, leaving: bool = False, not_before: int = 0) -> JobRecord:
+def one(state: ReplicaState, *, terminating: bool = False, not_before: int = 0) -> JobRecord:
     """A running job of one replica."""
     replica = ReplicaRecord(
         role="worker",
@@ -37,7 +37,7 @@ def one(state: ReplicaState, *, leaving: bool = False, not_before: int = 0) -> J
         generation=1,
         node="n1",
         state=state,
-        leaving=leaving,
+        terminating=terminating,
         not_before=not_before,
         ended_at=1 if state in ENDED_STATES else 0,
     )
@@ -66,27 +66,27 @@ UNSEEN = {
 """(state in the record, terminating) -> steps if the runtime does not know the run; an ended one has none."""
 
 
-@pytest.mark.parametrize("leaving", [False, True])
+@pytest.mark.parametrize("terminating", [False, True])
 @pytest.mark.parametrize("state", STATES)
-def test_steps_for_a_replica_that_the_runtime_does_not_know(state: ReplicaState, leaving: bool) -> None:
-    steps = reconcile(one(state, leaving=leaving), [], NOW)
+def test_steps_for_a_replica_that_the_runtime_does_not_know(state: ReplicaState, terminating: bool) -> None:
+    steps = reconcile(one(state, terminating=terminating), [], NOW)
 
-    assert names(steps) == UNSEEN.get((state, leaving), [])
+    assert names(steps) == UNSEEN.get((state, terminating), [])
 
 
 RANK = {S.PLACED: 0, S.LAUNCHED: 1, S.RUNNING: 2}
 
 
-@pytest.mark.parametrize("leaving", [False, True])
+@pytest.mark.parametrize("terminating", [False, True])
 @pytest.mark.parametrize("seen", STATES[1:])
 @pytest.mark.parametrize("state", STATES)
 def test_steps_for_a_replica_that_the_runtime_observes(
-    state: ReplicaState, seen: ReplicaState, leaving: bool
+    state: ReplicaState, seen: ReplicaState, terminating: bool
 ) -> None:
-    steps = reconcile(one(state, leaving=leaving), [saw(seen)], NOW)
+    steps = reconcile(one(state, terminating=terminating), [saw(seen)], NOW)
 
     reported = [seen.value] if RANK.get(seen, 3) > RANK.get(state, 3) else []
-    unwanted = leaving or state in ENDED_STATES
+    unwanted = terminating or state in ENDED_STATES
     assert names(steps) == reported + (["stop"] if unwanted and seen not in ENDED_STATES else [])
 
 
@@ -125,7 +125,7 @@ def test_a_restart_waits_for_its_delay() -> None:
 
 
 def test_a_terminating_restart_is_not_awaited() -> None:
-    assert next_work(one(S.PLACED, not_before=NOW, leaving=True), NOW) is None
+    assert next_work(one(S.PLACED, not_before=NOW, terminating=True), NOW) is None
     assert next_work(one(S.RUNNING, not_before=NOW), NOW) is None
 
 

@@ -172,9 +172,9 @@ def test_a_placement_drops_ended_replicas_and_keeps_the_others(
 
     log.place()
 
-    earlier = [(r.role, r.index, r.leaving) for r in log.record.replicas if r.attempt == 1]
+    earlier = [(r.role, r.index, r.terminating) for r in log.record.replicas if r.attempt == 1]
     assert earlier == [("worker", 0, True), ("worker", 1, True)]
-    assert {m.attempt for m in log.record.members()} == {2}
+    assert {m.attempt for m in log.record.gang()} == {2}
 
 
 def test_growth_adds_replicas_of_the_new_generation(new_log: NewJobLog) -> None:
@@ -184,7 +184,7 @@ def test_growth_adds_replicas_of_the_new_generation(new_log: NewJobLog) -> None:
 
     assert log.record.generation == 2
     assert log.record.phase is Phase.RUNNING
-    joined = [m for m in log.record.members() if m.generation == 2]
+    joined = [m for m in log.record.gang() if m.generation == 2]
     assert [(m.key, m.node, m.state) for m in joined] == [
         (("worker", 2), "n2", S.PLACED),
         (("worker", 3), "n2", S.PLACED),
@@ -196,9 +196,9 @@ def test_a_removed_replica_leaves_the_gang_but_keeps_its_allocation(new_log: New
 
     log.resize(remove=(("worker", 1),))
 
-    assert [m.key for m in log.record.members()] == [("ps", 0), ("worker", 0)]
-    leaving = log.replica("worker", 1)
-    assert (leaving.leaving, leaving.ended) == (True, False)
+    assert [m.key for m in log.record.gang()] == [("ps", 0), ("worker", 0)]
+    terminating = log.replica("worker", 1)
+    assert (terminating.terminating, terminating.ended) == (True, False)
 
 
 def test_an_index_is_reused_after_its_end_is_confirmed(new_log: NewJobLog) -> None:
@@ -212,7 +212,7 @@ def test_an_index_is_reused_after_its_end_is_confirmed(new_log: NewJobLog) -> No
     assert too_early.invalid == "JobResized adds a replica that still exists"
     assert in_time.invalid is None
     again = log.replica("worker", 1)
-    assert (again.restart, again.generation, again.leaving, again.state) == (1, 3, False, S.PLACED)
+    assert (again.restart, again.generation, again.terminating, again.state) == (1, 3, False, S.PLACED)
 
 
 def test_an_eviction_terminates_all_replicas_and_is_no_failure(new_log: NewJobLog) -> None:
@@ -222,8 +222,8 @@ def test_an_eviction_terminates_all_replicas_and_is_no_failure(new_log: NewJobLo
 
     record = log.record
     assert (record.evictions, record.failures, record.waiting_since) == (1, 0, log.now)
-    assert not record.members()
-    assert all(r.leaving for r in record.replicas)
+    assert not record.gang()
+    assert all(r.terminating for r in record.replicas)
 
 
 def test_a_gang_restart_terminates_all_replicas_and_delays_the_job(new_log: NewJobLog) -> None:
@@ -233,7 +233,7 @@ def test_a_gang_restart_terminates_all_replicas_and_delays_the_job(new_log: NewJ
 
     record = log.record
     assert (record.failures, record.not_before) == (1, log.now + 4_000_000)
-    assert not record.members()
+    assert not record.gang()
 
     log.place()
     assert log.record.not_before == 0
@@ -267,7 +267,7 @@ def test_a_restart_of_a_removed_replica_is_invalid(new_log: NewJobLog) -> None:
     log.resize(remove=(("worker", 2),))
 
     assert log.restart(("worker", 2)).invalid is not None
-    assert log.replica("worker", 2).leaving
+    assert log.replica("worker", 2).terminating
 
 
 @pytest.mark.parametrize("policy", [CleanPodPolicy.ALL, CleanPodPolicy.RUNNING])
@@ -279,7 +279,7 @@ def test_the_end_of_a_job_terminates_its_replicas(
 
     log.finish(outcome)
 
-    assert [r.leaving for r in log.record.replicas] == [True, False, True]
+    assert [r.terminating for r in log.record.replicas] == [True, False, True]
     assert log.record.finished_at == log.now
     assert not log.record.settled
 
@@ -300,7 +300,7 @@ def test_clean_pod_policy_none_keeps_replicas_unless_the_job_was_cancelled(
 
     log.finish(outcome)
 
-    assert all(r.leaving is not kept for r in log.record.replicas)
+    assert all(r.terminating is not kept for r in log.record.replicas)
 
 
 def test_a_delete_terminates_kept_replicas(new_log: NewJobLog) -> None:
@@ -310,7 +310,7 @@ def test_a_delete_terminates_kept_replicas(new_log: NewJobLog) -> None:
     log.command(events.Command.DELETE)
 
     assert log.record.phase is Phase.SUCCEEDED
-    assert all(r.leaving for r in log.record.replicas)
+    assert all(r.terminating for r in log.record.replicas)
 
 
 def test_the_history_has_a_bounded_number_of_entries(new_log: NewJobLog) -> None:

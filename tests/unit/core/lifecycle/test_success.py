@@ -175,7 +175,7 @@ def test_idle_replicas_are_terminated_even_if_replicas_are_kept(
 
     log.running().end("launcher", 0).finish(Outcome.SUCCEEDED)
 
-    assert [r.leaving for r in log.record.replicas if r.role == "worker"] == [not command] * 2
+    assert [r.terminating for r in log.record.replicas if r.role == "worker"] == [not command] * 2
 
 
 def test_the_reason_names_the_successful_replicas(new_log: NewJobLog) -> None:

@@ -28,7 +28,7 @@ def test_a_job_is_suspended_in_every_phase_and_resumes_at_its_position(
     assert log.command(Command.SUSPEND).invalid is None
 
     held = log.record
-    assert (held.phase, held.suspended_at, held.members()) == (Phase.SUSPENDED, log.now, ())
+    assert (held.phase, held.suspended_at, held.gang()) == (Phase.SUSPENDED, log.now, ())
     assert held.reason is not None
     assert (held.reason.code, held.reason.message) == (
         "Suspended",
@@ -106,7 +106,7 @@ def test_the_active_deadline_restarts_when_the_job_runs_again(new_log: NewJobLog
     log.command(Command.RESUME)
     log.place()
     assert next_deadline(log.record) is None
-    for member in log.record.members():
+    for member in log.record.gang():
         log.see(member.role, member.index, ReplicaState.RUNNING)
     assert log.record.started_at == first
     assert log.record.active_from > first

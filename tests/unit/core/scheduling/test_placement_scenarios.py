@@ -83,7 +83,7 @@ def test_four_half_gpus_go_two_to_each_gpu(empty: ScenarioPool) -> None:
     empty.add_node("n1", gpu=2, gpu_memory=16384 * 2**20)
     job = only(HALVES)
     empty.where(empty.run(job))
-    assert [one.gpus for one in empty.record("halves").members()] == [(0,), (0,), (1,), (1,)]
+    assert [one.gpus for one in empty.record("halves").gang()] == [(0,), (0,), (1,), (1,)]
 
 
 def test_a_container_limit_counts_as_its_request(empty: ScenarioPool) -> None:

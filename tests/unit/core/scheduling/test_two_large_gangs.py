@@ -23,7 +23,7 @@ def expect_no_part(pool: ScenarioPool) -> None:
     held = [len([one for one in record.replicas if not one.ended]) for record in pool.records()]
     assert sum(held) <= NODES * 4
     for record in pool.records():
-        assert len(record.members()) in (0, GANG)
+        assert len(record.gang()) in (0, GANG)
 
 
 def expect_whole(decided: list[Instruction]) -> None:
@@ -80,7 +80,7 @@ def play_round(pool: ScenarioPool, gangs: list[str], rng: random.Random) -> None
 def launch_some(pool: ScenarioPool, rng: random.Random) -> None:
     """Launch some of the placed replicas."""
     for record in pool.in_phase(Phase.PLACED, Phase.LAUNCHING):
-        placed = [one for one in record.members() if one.state is ReplicaState.PLACED]
+        placed = [one for one in record.gang() if one.state is ReplicaState.PLACED]
         some = placed if rng.random() < 0.7 else rng.sample(placed, rng.randint(0, len(placed)))
         pool.change(record.job_id, ReplicaState.RUNNING, some)
 

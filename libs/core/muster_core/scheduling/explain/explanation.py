@@ -381,7 +381,7 @@ def _last_reason(record: JobRecord) -> Reason:
 def _notes(record: JobRecord) -> Iterator[str]:
     remaining = [one for one in record.replicas if not one.ended]
     if record.phase in ACTIVE_PHASES:
-        terminating = sum(1 for one in remaining if one.leaving or one.attempt < record.attempt)
+        terminating = sum(1 for one in remaining if one.terminating or one.attempt < record.attempt)
         if terminating:
             yield f"{counted(terminating, 'replica')} terminating"
     elif remaining and not drained(record):

@@ -45,8 +45,8 @@ def place_more(
     grown = job.role(role)
     if grown is None:
         return ()
-    size = sum(1 for one in known if one.role == role and not one.leaving)
-    taken = {one.index for one in known if one.role == role and not (one.leaving and one.ended)}
+    size = sum(1 for one in known if one.role == role and not one.terminating)
+    taken = {one.index for one in known if one.role == role and not (one.terminating and one.ended)}
     indices = [index for index in range(grown.max) if index not in taken][
         : max(min(target, grown.max) - size, 0)
     ]

@@ -81,7 +81,7 @@ def grow(
 def shrink(record: JobRecord, role: str, target: int, *, policy: str) -> Resize | None:
     """Remove replicas down to ``target``, as far as the bounds of the role allow; None if they allow none."""
     lowest = reachable(record, role, target)
-    indices = sorted((m.index for m in record.members() if m.role == role), reverse=True)
+    indices = sorted((m.index for m in record.gang() if m.role == role), reverse=True)
     if lowest is None or lowest >= len(indices):
         return None
     removed = indices[: len(indices) - lowest]
@@ -114,7 +114,7 @@ def replace_lost_replicas(record: JobRecord, transaction: Transaction) -> Resize
     A running job with restart scope ``replica`` continues if its bounds allow it without the replicas that do not fit. The
     replaced replicas are not yet allocated in ``transaction``.
     """
-    lost = tuple(member for member in record.members() if was_disrupted(member))
+    lost = tuple(member for member in record.gang() if was_disrupted(member))
     nodes = tuple(sorted({member.node for member in lost}))
     replaceable = record.job is not None and restart_scope_of(record.job) is RestartScope.REPLICA
     added = _replacements(record, record.job, lost, transaction) if replaceable and record.job else None

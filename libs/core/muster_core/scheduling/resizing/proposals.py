@@ -106,7 +106,7 @@ def _is_valid_scale_down(record: JobRecord, proposal: ScaleProposed) -> bool:
     """Return whether a resizable job may lose the replicas: of one role that is not pinned, not index 0, within its bounds."""
     if record.job is None or not record.job.preemptible or is_pinned(proposal.role):
         return False
-    members = {member.key for member in record.members()}
+    members = {member.key for member in record.gang()}
     removed = {(ref.role, ref.index) for ref in proposal.removed}
     size = size_of(record, proposal.role)
     return (

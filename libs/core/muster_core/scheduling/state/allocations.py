@@ -46,7 +46,7 @@ def holds_allocation(record: JobRecord, replica: ReplicaRecord) -> bool:
     """Return whether ``replica`` keeps its allocation: until its end is confirmed, and while it may restart in place."""
     if not replica.ended:
         return True
-    is_current = replica.attempt == record.attempt and not replica.leaving
+    is_current = replica.attempt == record.attempt and not replica.terminating
     return is_current and record.phase in ACTIVE_PHASES and _may_restart(record, replica)
 
 
@@ -147,14 +147,14 @@ class ReleaseIndex:
 
 
 def _job_releases(record: JobRecord, allocations: Mapping[AllocationKey, Allocation]) -> JobReleases:
-    leaving = {
-        (record.job_id, r.attempt, r.role, r.index) for r in record.replicas if r.leaving and not r.ended
+    terminating = {
+        (record.job_id, r.attempt, r.role, r.index) for r in record.replicas if r.terminating and not r.ended
     }
     job = record.job
     ends = job is not None and job.kind is not JobKind.SERVICE and record.phase in ACTIVE_PHASES
     return JobReleases(
-        terminating=tuple(one for one in allocations.items() if one[0] in leaving) if leaving else (),
-        on_completion=tuple(one for one in allocations.items() if one[0] not in leaving) if ends else (),
+        terminating=tuple(one for one in allocations.items() if one[0] in terminating) if terminating else (),
+        on_completion=tuple(one for one in allocations.items() if one[0] not in terminating) if ends else (),
         placed_at=record.placed_at,
         has_deadline=job is not None and job.run.active_deadline_s is not None,
         name=(job.namespace, job.name) if job else ("", record.name),
@@ -168,7 +168,7 @@ def resizable(record: JobRecord) -> bool:
 
 def size_of(record: JobRecord, role: str) -> int:
     """Return how many replicas the role has in the present generation."""
-    return sum(1 for member in record.members() if member.role == role)
+    return sum(1 for member in record.gang() if member.role == role)
 
 
 def reachable(record: JobRecord, role: str, target: int) -> int | None:
@@ -179,7 +179,7 @@ def reachable(record: JobRecord, role: str, target: int) -> int | None:
     known = record.job.role(role) if record.job else None
     if record.job is None or known is None:
         return None
-    members = record.members()
+    members = record.gang()
     spare = 0 if is_pinned(role) else max(len(members) - _minimum_available(record), 0)
     first = int(any(member.key == (role, 0) for member in members))
     return min(max(target, known.min, first, size_of(record, role) - spare), known.max)
@@ -194,7 +194,7 @@ def surplus(
     """
     if not resizable(record) or record.job is None:
         return
-    members = record.members()
+    members = record.gang()
     spare = len(members) - _minimum_available(record)
     sizes = {role.name: sum(1 for one in members if one.role == role.name) for role in record.job.roles}
     lowest = {name: reachable(record, name, 0) or 0 for name in sizes}

@@ -103,9 +103,7 @@ class PoolIndex:
         self._index_waiting(record)
         if before is None or before.terminal is not record.terminal:
             self.observe_build(record)
-        disrupted = record.phase in ACTIVE_PHASES and any(
-            was_disrupted(member) for member in record.members()
-        )
+        disrupted = record.phase in ACTIVE_PHASES and any(was_disrupted(member) for member in record.gang())
         (self.disrupted.add if disrupted else self.disrupted.discard)(job_id)
         due = start_due(record, self.start_timeout_s)
         if due is None:
@@ -248,7 +246,7 @@ def _ledger_violations(index: PoolIndex) -> Iterator[str]:
 def _size_violations(record: JobRecord) -> Iterator[str]:
     if record.job is None or record.phase not in ACTIVE_PHASES:
         return
-    members = record.members()
+    members = record.gang()
     for role in record.job.roles:
         number = sum(1 for member in members if member.role == role.name)
         if not min(role.min, role.replicas) <= number <= max(role.max, role.replicas):

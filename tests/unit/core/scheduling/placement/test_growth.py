@@ -65,10 +65,10 @@ def test_as_many_as_fit_are_added_and_never_more_than_the_maximum(scene: Scene) 
 
 def test_21_the_lowest_free_index_is_given_first(scene: Scene) -> None:
     job = scene.job(4, most=4)
-    gone = _member("worker", 1, "n1", leaving=True)
+    gone = _member("worker", 1, "n1", terminating=True)
     members = [_member("worker", index, "n1") for index in (0, 2, 3)]
     still_there = place_more(job, [*members, gone], "worker", 4, scene.two())
-    ended = _member("worker", 1, "n1", leaving=True, ended_at=1)
+    ended = _member("worker", 1, "n1", terminating=True, ended_at=1)
     after = place_more(job, [*members, _ended(ended)], "worker", 4, scene.two())
     assert (still_there, [one.index for one in after]) == ((), [1])
 

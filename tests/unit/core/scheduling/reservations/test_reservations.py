@@ -262,7 +262,7 @@ def test_a_full_cluster_gang_starts_within_its_reservation_among_endless_small_j
         if found is not None and reserved is None:
             reserved, reserved_at = found, pool.now
         whole_at = whole_at or runs.get("whole", 0)
-        used += sum(len(pool.record(job_id).members()) for job_id in runs)
+        used += sum(len(pool.record(job_id).gang()) for job_id in runs)
         pool.after(5)
         for job_id, at in list(runs.items()):
             if pool.now - at >= (300 if job_id == "whole" else 60) * SECOND:
@@ -290,5 +290,5 @@ def test_reserved_memory_of_a_busy_gpu_does_not_move_a_share_to_it(empty: Scenar
     empty.submit(empty.job("share", 1, servers=0, worker=Resources(cpu=100, gpu=300)))
     assert empty.placed() == ["share"]
     assert [one.job_id for one in empty.state.reservations] == ["whole"]
-    (share,) = empty.record("share").members()
+    (share,) = empty.record("share").gang()
     assert share.gpus == (1,)

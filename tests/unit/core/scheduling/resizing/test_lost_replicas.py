@@ -25,7 +25,7 @@ def lose(pool: ScenarioPool, job_id: str, *keys: tuple[str, int]) -> None:
             node_lost=True,
             at=pool.now,
         )
-        for one in pool.record(job_id).members()
+        for one in pool.record(job_id).gang()
         if one.key in keys
     )
     pool.publish(job_id, events.ReplicasChanged(changes=changes))
@@ -59,7 +59,7 @@ def test_a_lost_replica_restarts_on_another_node(pool: ScenarioPool) -> None:
     assert (resize.removed, resize.generation, resize.reason.code) == ((), 2, "NodeLost")
     assert resize.reason.message.endswith("; restarted on n2")
     record = pool.record("a")
-    again = next(one for one in record.members() if one.key == ("worker", 1))
+    again = next(one for one in record.gang() if one.key == ("worker", 1))
     assert (again.node, again.restart, again.state) == ("n2", 1, ReplicaState.PLACED)
     assert (record.phase, record.failures, record.evictions) == (Phase.RUNNING, 0, 0)
     assert pool.decide() == []
@@ -94,7 +94,7 @@ def test_repeated_losses_delay_the_restart_more_and_more(pool: ScenarioPool) -> 
         lose(pool, "a", ("worker", 1))
         (resize,) = pool.decide()
         assert isinstance(resize, Resize)
-        again = next(one for one in pool.record("a").members() if one.key == ("worker", 1))
+        again = next(one for one in pool.record("a").gang() if one.key == ("worker", 1))
         delays.append(max(again.not_before - pool.now, 0) // SECOND)
         pool.report("a", ReplicaState.RUNNING, ("worker", 1))
 
@@ -166,11 +166,11 @@ def test_ten_minutes_of_running_reset_the_restart_delay(pool: ScenarioPool) -> N
         lose(pool, "a", ("worker", 1))
         pool.decide()
         pool.report("a", ReplicaState.RUNNING, ("worker", 1))
-    assert pool.record("a").misses == 3
+    assert pool.record("a").node_failures == 3
     pool.after(600)
     lose(pool, "a", ("worker", 1))
     pool.decide()
 
-    again = next(one for one in pool.record("a").members() if one.key == ("worker", 1))
-    assert (pool.record("a").misses, again.not_before) == (1, 0)
+    again = next(one for one in pool.record("a").gang() if one.key == ("worker", 1))
+    assert (pool.record("a").node_failures, again.not_before) == (1, 0)
     assert len(pool.record("a").avoided) == 1

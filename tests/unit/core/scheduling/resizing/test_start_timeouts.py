@@ -51,7 +51,7 @@ def test_a_gang_that_does_not_start_in_time_is_evicted(timed: ScenarioPool) -> N
     assert evict.reason.numbers == {"unstarted": 1, "replicas": 3, "timeout_s": 60}
     record = timed.record("a")
     assert (record.phase, record.failures, record.evictions) == (Phase.EVICTED, 0, 1)
-    assert all(one.leaving for one in record.replicas)
+    assert all(one.terminating for one in record.replicas)
 
 
 def test_the_reason_of_the_runtime_is_in_the_message(timed: ScenarioPool) -> None:
