@@ -17,7 +17,7 @@ async def answer_10_a_gives_two_workers_on_the_other_node(pool: Pool) -> None:
     shrunk = await pool.stands(a, {"n1": 4, "n2": 2})
     assert indices(shrunk) == [0, 1, 2, 3, 4, 5]
     assert [one.reason for one in shrunk.status.history if event_name(one.event) == "JobResized"] == [
-        "MakesRoom"
+        "StarvedJob"
     ]
     await pool.end(a, b)
 

@@ -1,1 +1,1 @@
-"""Proposes when and whom to grow or shrink."""
+"""scaler: proposes to resize running jobs. ``handlers`` plans, ``service`` constructs the adapters and the leadership."""

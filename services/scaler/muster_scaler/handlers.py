@@ -1,4 +1,4 @@
-"""One term of a leader: look at the pool whenever it changed or a wait is over, and propose. Never allocate."""
+"""The planning loop of a leader: plan whenever the pool has changed or a check is due, and publish proposals."""
 
 from __future__ import annotations
 
@@ -7,103 +7,101 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from muster_core.autoscaling import Asked, ElasticSettings, FollowedPool, next_check, plan, view_of_state
+from muster_core.autoscaling import ElasticSettings, LazyPoolState, ProposalHistory, next_check, plan
 from muster_core.events import CapacityChanged, NodeChanged, StoredEvent
 from muster_core.models import QueueSpec
-from muster_scaler.ports import Proposals
+from muster_scaler.ports import ProposalPublisher
 from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
 
 _US = 1_000_000
-_SETTLE_S = 0.05
-_REST = 4
-"""How many times as long as a look takes nothing is looked at after it: a large pool that is never still must not keep a core busy."""
+_BURST_S = 0.05
+"""How long events gather before one plan for all of them."""
+_IDLE_FACTOR = 4
+"""How many times as long as a plan takes the loop idles after it: a busy large pool must not occupy a core."""
 
 
-class Term:
-    """A leader's term. ``pool`` is the pool as the events tell it, kept for looking at, never to decide."""
+class PlanningLoop:
+    """The planning of one leader's term; ``pool`` is the projection of the pool's events, used for plans only."""
 
     def __init__(
         self,
         *,
-        pool: FollowedPool,
-        proposals: Proposals,
+        pool: LazyPoolState,
+        publisher: ProposalPublisher,
         settings: ElasticSettings,
-        asked: Asked,
+        history: ProposalHistory,
         clock: Callable[[], int],
     ) -> None:
         self.pool = pool
-        self._proposals = proposals
+        self._publisher = publisher
         self._settings = settings
-        self._asked = asked
+        self._history = history
         self._clock = clock
-        self._capacity: CapacityChanged | None = None
+        self._decided_at = 0
         self._woken = asyncio.Event()
         self._took_s = 0.0
 
     def observe(self, batch: Sequence[StoredEvent]) -> None:
-        """Fold events of jobs."""
+        """Apply events of jobs."""
         for stored in batch:
             self.pool.observe(stored)
-        self.wake()
+        self._woken.set()
 
     def observe_pool(self, event: NodeChanged | CapacityChanged) -> None:
-        """Take in the last word on a node, or on the pool."""
+        """Apply the last state of a node, or the scheduler's totals of the pool."""
         match event:
             case NodeChanged():
                 self.pool.observe_node(event)
             case CapacityChanged():
-                self._capacity = event
-        self.wake()
-
-    def apply_queues(self, specs: Iterable[QueueSpec]) -> None:
-        """Take in the queues; ones that do not go together change nothing."""
-        for problem in self.pool.apply_queues(specs):
-            log.error("the queues cannot be taken: %s: %s", problem.path, problem.message)
-        self.wake()
-
-    def wake(self) -> None:
-        """Look as soon as may be."""
+                self._decided_at = event.decided_at
         self._woken.set()
 
-    async def lead(self) -> None:
-        """Look and propose, until cancelled."""
-        self.wake()
-        at: int | None = None
-        while True:
-            await self._wait(at)
-            self._woken.clear()
-            at = await self._look()
+    def apply_queues(self, specs: Iterable[QueueSpec]) -> None:
+        """Replace the queues; invalid ones change nothing and are logged."""
+        for problem in self.pool.apply_queues(specs):
+            log.error("the queues are invalid: %s: %s", problem.path, problem.message)
+        self._woken.set()
 
-    async def _wait(self, at: int | None) -> None:
-        delay_s = None if at is None else max((at - self._clock()) / _US, 0.0)
+    async def run(self) -> None:
+        """Plan and publish until cancelled."""
+        self._woken.set()
+        check_at: int | None = None
+        while True:
+            await self._wait(check_at)
+            self._woken.clear()
+            check_at = await self._plan()
+
+    async def _wait(self, until: int | None) -> None:
+        delay_s = None if until is None else max((until - self._clock()) / _US, 0.0)
         try:
             async with asyncio.timeout(delay_s):
                 await self._woken.wait()
         except TimeoutError:
             return
-        # Events come in bursts; one look serves them all.
-        await asyncio.sleep(max(_SETTLE_S, _REST * self._took_s))
+        await asyncio.sleep(max(_BURST_S, _IDLE_FACTOR * self._took_s))
 
-    async def _look(self) -> int | None:
-        if not self.pool.may_change:
-            self._asked.keep(())
+    async def _plan(self) -> int | None:
+        """Publish the proposals that are due; return when (µs) to plan again without an event."""
+        if not self.pool.has_elastic_jobs:
+            self._history.retain(())
             return None
         began_ns, began = time.time_ns(), time.monotonic()
-        now = self._clock()
-        view = view_of_state(self.pool.state(), capacity=self._capacity)
-        planned = plan(view, now, self._settings)
-        news, again = self._asked.sift(planned, view.index.version, now)
-        checks = [at for at in (again, next_check(view, now, self._settings)) if at is not None]
+        now, state = self._clock(), self.pool.state()
+        planned = plan(state, now, self._settings, decided_at=self._decided_at)
+        due, repeat_at = self._history.filter(planned, state.index.version, now)
+        check_at = next_check(state, now, self._settings, decided_at=self._decided_at)
         self._took_s = time.monotonic() - began
-        for proposal in news:
+        for proposal in due:
             record = self.pool.record(proposal.job_id)
             if record is None:
                 continue
-            await self._proposals.publish(record, proposal, began_ns)
+            await self._publisher.publish(record, proposal.event, began_ns)
             log.info(
-                "proposed: %s", proposal.reason.message, extra=fields(job=record.name, job_id=record.job_id)
+                "proposed: %s",
+                proposal.event.reason.message,
+                extra=fields(job=record.name, job_id=record.job_id),
             )
-        self._asked.keep(view.index.records)
-        return min(checks, default=None)
+        self._history.retain(state.index.records)
+        return min((at for at in (repeat_at, check_at) if at is not None), default=None)

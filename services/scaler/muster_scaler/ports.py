@@ -1,16 +1,22 @@
-"""What the handlers need."""
+"""What the planning loop needs of the bus."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from muster_core.autoscaling import ScaleProposal
+from muster_core.events import ScaleProposed
 from muster_core.models import JobRecord
 
 
-class Proposals(Protocol):
-    """Where proposals go."""
+class ProposalPublisher(Protocol):
+    """Publishes proposals."""
 
-    async def publish(self, record: JobRecord, proposal: ScaleProposal, began_ns: int) -> None:
-        """Publish one; returns when it is durable. The plan that it comes from began at ``began_ns``."""
+    async def publish(self, record: JobRecord, event: ScaleProposed, began_ns: int) -> None:
+        """Publish a proposal for the job of ``record``; returns when it is durable.
+
+        Args:
+            record: The record of the job to resize.
+            event: The proposal.
+            began_ns: When its plan began, in ns since the epoch.
+        """
         ...

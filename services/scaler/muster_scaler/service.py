@@ -1,4 +1,4 @@
-"""The only place that constructs the scaler's adapters."""
+"""Construction of the scaler: its adapters to the bus, its leadership and its readers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from muster_bus import (
 )
 from muster_bus.service_bus import connect_bus
 from muster_bus.watch import Watch
-from muster_core.autoscaling import Asked, FollowedPool, ScaleProposal
+from muster_core.autoscaling import LazyPoolState, ProposalHistory
 from muster_core.events import ScaleProposed
 from muster_core.models import JobRecord
 from muster_events import spans
@@ -38,7 +38,7 @@ from muster_events.queues import decode_queues
 from muster_events.recent import recent_events
 from muster_events.subjects import JOB_EVENTS, capacity_subject, leader_subject, pool_nodes
 from muster_events.view import restore, stamp
-from muster_scaler.handlers import Term
+from muster_scaler.handlers import PlanningLoop
 from muster_scaler.settings import ScalerSettings
 from muster_service.app import Context
 from muster_service.logs import fields
@@ -48,34 +48,35 @@ from muster_service.trace_context import extract
 
 log = logging.getLogger(__name__)
 
-_PAUSE_S = 0.5
-_UNSENT_S = 15.0
-"""How long before its successor leads a leader may have died with spans that it had not sent."""
+_RETRY_S = 0.5
+_UNSENT_SPANS_S = 15.0
+"""For how long before a new leader leads the spans of its predecessor may be unsent."""
 _TICK_S = 0.25
-"""How long events gather when they are many: nobody is in a hurry to grow, and jobs that start want the machine."""
+"""How long events gather under load: growth is not urgent, and starting jobs need the processor."""
 
 
-class BusProposals:
-    """See ``Proposals``; each with its span."""
+class BusProposalPublisher:
+    """A ``ProposalPublisher`` that also records a span and a metric for each proposal."""
 
     def __init__(self, *, bus: Bus, telemetry: Telemetry, metrics: Metrics) -> None:
         self._bus = bus
-        self._proposed = metrics.counter("muster_proposals", "changes of size proposed", ("policy", "reason"))
+        self._proposed = metrics.counter(
+            "muster_proposals", "proposals to resize a job", ("policy", "reason")
+        )
         self._telemetry = telemetry
 
-    async def publish(self, record: JobRecord, proposal: ScaleProposal, began_ns: int) -> None:
-        """See ``Proposals``."""
-        event = proposal.to_event()
+    async def publish(self, record: JobRecord, event: ScaleProposed, began_ns: int) -> None:
+        """Publish a proposal; see ``ProposalPublisher``."""
         await self._bus.publish_once(
             job_message(
                 record.job_id, event, source=SCALER, traceparent=record.trace, after=record.applied_sequence
             )
         )
         self._proposed.labels(event.policy, event.reason.code).inc()
-        self.tell(record, event, began_ns, time.time_ns())
+        self.record_span(record, event, began_ns, time.time_ns())
 
-    def tell(self, record: JobRecord, event: ScaleProposed, began_ns: int, ended_ns: int) -> None:
-        """Record the span of a proposal."""
+    def record_span(self, record: JobRecord, event: ScaleProposed, began_ns: int, ended_ns: int) -> None:
+        """Record the span of a proposal, from the begin of its plan to its publication."""
         root = extract({"traceparent": record.trace})
         if root is not None:
             self._telemetry.record(
@@ -91,14 +92,14 @@ class BusProposals:
                     "muster.from": event.size,
                     "muster.to": event.target,
                     "muster.gain": event.gain,
-                    "muster.for_job": event.beneficiary,
+                    "muster.beneficiary": event.beneficiary,
                     "muster.reason": event.reason.message,
                 },
             )
 
 
 class Scaler:
-    """A candidate for the leadership of a pool's scaling; every term starts from nothing but the bus."""
+    """A candidate for the leadership of a pool's scaling; every term starts from the bus alone."""
 
     def __init__(self, *, bus: Bus, ctx: Context, settings: ScalerSettings) -> None:
         self._bus = bus
@@ -106,31 +107,33 @@ class Scaler:
         self._settings = settings
 
     async def lead(self, fence: Fence) -> None:
-        """One term. Proposals need no fence: the scheduler refuses what is stale."""
-        pool = self._settings.pool
-        followed = FollowedPool(pool=pool)
+        """Lead for one term. Proposals need no fence: the scheduler rejects stale ones."""
+        name = self._settings.pool
+        pool = LazyPoolState(pool=name)
         queues = Records(self._bus, QUEUES_BUCKET)
-        proposals = BusProposals(bus=self._bus, telemetry=self._ctx.telemetry, metrics=self._ctx.metrics)
-        term = Term(
-            pool=followed,
-            proposals=proposals,
+        publisher = BusProposalPublisher(
+            bus=self._bus, telemetry=self._ctx.telemetry, metrics=self._ctx.metrics
+        )
+        loop = PlanningLoop(
+            pool=pool,
+            publisher=publisher,
             settings=self._settings.elastic,
-            asked=Asked(self._settings.ask_again_seconds),
+            history=ProposalHistory(self._settings.repeat_interval_seconds),
             clock=lambda: time.time_ns() // 1000,
         )
-        if entry := await _read(queues, pool):
-            _take_queues(term, entry.value)
+        if entry := await _read_queues(queues, name):
+            _apply_queues(loop, entry.value)
 
         def load(entries: list[Entry]) -> None:
-            followed.restore(restore(entries))
+            pool.restore(restore(entries))
 
         async def handle(batch: list[Incoming], live: bool) -> None:
-            term.observe([stamp(incoming) for incoming in batch])
+            loop.observe([stamp(incoming) for incoming in batch])
 
         feed = Feed(
             self._bus,
             stream=JOBS_STREAM,
-            durable=pool_reader(SCALER, pool),
+            durable=pool_reader(SCALER, name),
             filters=[JOB_EVENTS],
             records=Records(self._bus, JOBS_BUCKET),
             floors=RECORD_WRITERS,
@@ -140,58 +143,59 @@ class Scaler:
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(feed.run())
-            tasks.create_task(self._follow(pool_nodes(pool), term))
-            tasks.create_task(self._follow(capacity_subject(pool), term))
-            tasks.create_task(_follow_queues(queues, pool, term))
+            tasks.create_task(self._watch(pool_nodes(name), loop))
+            tasks.create_task(self._watch(capacity_subject(name), loop))
+            tasks.create_task(_watch_queues(queues, name, loop))
             await feed.caught_up.wait()
-            tasks.create_task(self._retell(proposals, followed))
-            log.info("leading", extra=fields(pool=pool, epoch=fence.sequence, policy=self._settings.policy))
-            await term.lead()
+            tasks.create_task(self._record_unsent_spans(publisher, pool))
+            log.info("leading", extra=fields(pool=name, epoch=fence.sequence, policy=self._settings.policy))
+            await loop.run()
 
-    async def _retell(self, proposals: BusProposals, pool: FollowedPool) -> None:
-        for said in await recent_events(self._bus, [ScaleProposed], seconds=_UNSENT_S):
-            known = pool.record(said.job_id)
-            record = known or JobRecord(job_id=said.job_id, applied_sequence=0, trace=said.traceparent)
-            if isinstance(said.event, ScaleProposed):
-                proposals.tell(record, said.event, said.at * 1000, said.at * 1000)
+    async def _record_unsent_spans(self, publisher: BusProposalPublisher, pool: LazyPoolState) -> None:
+        for recent in await recent_events(self._bus, [ScaleProposed], seconds=_UNSENT_SPANS_S):
+            record = pool.record(recent.job_id) or JobRecord(
+                job_id=recent.job_id, applied_sequence=0, trace=recent.traceparent
+            )
+            if isinstance(recent.event, ScaleProposed):
+                publisher.record_span(record, recent.event, recent.at * 1000, recent.at * 1000)
 
-    async def _follow(self, subject: str, term: Term) -> None:
+    async def _watch(self, subject: str, loop: PlanningLoop) -> None:
         prefix, _, last = subject.rpartition(".")
         watch = Watch(self._bus, stream=NODES_STREAM, prefix=f"{prefix}.", filter_key=last)
         async for change in watch.changes():
             if change.value is None:
                 continue
             try:
-                term.observe_pool(read_pool_event(change.value))
+                loop.observe_pool(read_pool_event(change.value))
             except UnreadableEvent as error:
-                log.error("%s cannot be read: %s", change.key, error)
+                log.error("%s is unreadable: %s", change.key, error)
 
 
-async def _read(queues: Records, pool: str) -> Entry | None:
-    """What is stored of the queues; waits until the bus answers."""
+async def _read_queues(queues: Records, pool: str) -> Entry | None:
+    """Return the stored queues of ``pool``; waits until the bus answers."""
     while True:
         try:
             return await queues.get(pool)
         except (BusUnavailable, NotFound) as error:
-            log.warning("the queues of pool %s cannot be read yet: %s", pool, error)
-            await asyncio.sleep(_PAUSE_S)
+            log.warning("reading the queues of pool %s failed, trying again: %s", pool, error)
+            await asyncio.sleep(_RETRY_S)
 
 
-async def _follow_queues(queues: Records, pool: str, term: Term) -> None:
+async def _watch_queues(queues: Records, pool: str, loop: PlanningLoop) -> None:
     async for change in queues.watch(pool):
         if change.value is not None:
-            _take_queues(term, change.value)
+            _apply_queues(loop, change.value)
 
 
-def _take_queues(term: Term, value: bytes) -> None:
+def _apply_queues(loop: PlanningLoop, value: bytes) -> None:
     try:
-        term.apply_queues(decode_queues(value).queues)
+        loop.apply_queues(decode_queues(value).queues)
     except UnreadableEvent as error:
-        log.error("the queues cannot be read, those before stay in force: %s", error)
+        log.error("the queues are unreadable, the previous ones stay in force: %s", error)
 
 
 async def build(settings: ScalerSettings, ctx: Context) -> None:
-    """Construct the service."""
+    """Construct the service and add its leadership to ``ctx``."""
     bus = await connect_bus(settings, ctx)
     scaler = Scaler(bus=bus, ctx=ctx, settings=settings)
     leadership = Leadership(

@@ -1,4 +1,4 @@
-"""What can be set of a scaler."""
+"""Settings of the scaler."""
 
 from __future__ import annotations
 
@@ -11,44 +11,49 @@ from muster_service.settings import ServiceSettings
 
 
 class ScalerSettings(ServiceSettings, frozen=True, kw_only=True):
-    """Settings of the scaler. Queues and jobs that say something of elasticity themselves are followed first."""
+    """Settings of the scaler. The elasticity settings of a job and of its queue have precedence."""
 
-    pool: Annotated[str, msgspec.Meta(description="the pool whose jobs this scaler looks at")] = "local"
+    pool: Annotated[str, msgspec.Meta(description="the pool whose jobs the scaler resizes")] = "local"
     policy: Annotated[
         Literal["marginal_gain", "dragon", "max_min", "none"],
-        msgspec.Meta(description="who grows and who gives, where neither job nor queue says"),
+        msgspec.Meta(description="the policy of jobs that have none and whose queues have none"),
     ] = "marginal_gain"
     idle_period_seconds: Annotated[
         float,
         msgspec.Meta(
-            description="how long nothing must have been scheduled or scaled before idle room is given away",
+            description="seconds without a placement or a resize after which jobs grow",
             ge=1,
         ),
     ] = 60.0
     cool_down_seconds: Annotated[
-        int, msgspec.Meta(description="how long a job is left alone after a change of its size", ge=0)
+        int, msgspec.Meta(description="seconds for which a job keeps its size after a resize", ge=0)
     ] = 0
     growth_step: Annotated[
-        int, msgspec.Meta(description="by how many replicas a job grows at once; 0: as many as fit", ge=0)
+        int, msgspec.Meta(description="the largest growth at once, in replicas; 0: unlimited", ge=0)
     ] = 0
     min_gain: Annotated[
         int,
-        msgspec.Meta(description="what growth must gain at least, in thousandths of a worker", ge=0),
+        msgspec.Meta(
+            description="the smallest gain that is worth a replica, in thousandths of a worker", ge=0
+        ),
     ] = 250
-    ask_again_seconds: Annotated[
+    repeat_interval_seconds: Annotated[
         int,
         msgspec.Meta(
-            description="how soon a proposal that was not taken up is repeated when the pool has changed",
+            description="seconds after which a proposal without effect is repeated if the pool has changed",
             ge=1,
         ),
     ] = 15
     lease_seconds: Annotated[
-        int, msgspec.Meta(description="how long a silent leader stays leader", ge=1, le=60)
+        int,
+        msgspec.Meta(
+            description="seconds without a renewal after which a leader loses its lease", ge=1, le=60
+        ),
     ] = 3
 
     @property
     def elastic(self) -> ElasticSettings:
-        """The numbers as the core takes them."""
+        """Return the settings that the planner uses."""
         return ElasticSettings(
             policy=self.policy,
             idle_period_s=round(self.idle_period_seconds),

@@ -27,7 +27,7 @@ from muster_testing.otlp import OtlpReceiver
 PATIENCE_S = 30
 JOB = job_id_of("succession")
 ROOT = trace_ref("succession")
-WHY = Reason(code="MakesRoom", message="gives one", numbers={"speed_up.from": 1750, "speed_up.to": 1000})
+WHY = Reason(code="StarvedJob", message="gives one", numbers={"speed_up.from": 1750, "speed_up.to": 1000})
 PROPOSED = ScaleProposed(
     role="worker", size=2, target=1, policy="dragon", attempt=1, generation=1, reason=WHY, gain=-750
 )

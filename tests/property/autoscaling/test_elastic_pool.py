@@ -1,4 +1,4 @@
-"""Whatever a pool looks like: nobody shrinks in vain, below its minimum or a role that is not to shrink, and nothing goes to and fro."""
+"""Random pools: no job shrinks in vain, below its minimum or in a pinned role, and sizes do not oscillate."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster_core.autoscaling import ElasticSettings, ScaleProposal, plan, view_of_state
+from muster_core.autoscaling import ElasticSettings, ScaleProposal, plan
 from muster_core.lifecycle import ACTIVE_PHASES
 from muster_core.models import Job, Node, Resources, Role, Template
 from muster_core.scheduling import Place, Resize
@@ -15,9 +15,9 @@ from muster_core.scheduling.placement.roles import is_pinned
 from muster_core.scheduling.queues import minimum_gang
 from muster_testing.pool import VirtualPool
 
-_QUIET_S = 60
-_STILL = 3
-"""Quiet times without a proposal after which none comes any more."""
+_IDLE_PERIOD_S = 60
+_IDLE_PERIODS = 3
+"""Idle periods without a proposal after which none follows any more."""
 
 _requests = st.sampled_from(
     [
@@ -37,12 +37,12 @@ _settings = st.builds(
 
 @st.composite
 def _jobs(draw: st.DrawFn, number: int) -> Job:
-    floor = draw(st.integers(1, 4))
-    size = floor + draw(st.integers(0, 5))
+    minimum = draw(st.integers(1, 4))
+    size = minimum + draw(st.integers(0, 5))
     worker = Role(
         name="worker",
         replicas=size,
-        min=floor,
+        min=minimum,
         max=size + draw(st.integers(0, 3)),
         template=Template(requests=draw(_requests)),
     )
@@ -60,7 +60,7 @@ def _jobs(draw: st.DrawFn, number: int) -> Job:
 
 @st.composite
 def _pools(draw: st.DrawFn) -> VirtualPool:
-    """A pool in which jobs have arrived, and some have been there for long."""
+    """A pool with jobs of different ages."""
     pool = VirtualPool()
     for number in range(draw(st.integers(1, 4))):
         offer = Resources(cpu=draw(st.integers(4, 16)) * 1000, gpu=draw(st.integers(0, 4)) * 1000)
@@ -74,14 +74,14 @@ def _pools(draw: st.DrawFn) -> VirtualPool:
 
 
 @settings(max_examples=60, deadline=None)
-@given(pool=_pools(), numbers=_settings)
-def test_proposals_keep_the_rules(pool: VirtualPool, numbers: ElasticSettings) -> None:
-    before = _held(pool)
-    proposals = _look(pool, numbers)
-    assert _look(pool, numbers) == proposals
-    assert _held(pool) == before
-    for one in proposals:
-        record = pool.record(one.job_id)
+@given(pool=_pools(), elastic=_settings)
+def test_proposals_respect_the_constraints(pool: VirtualPool, elastic: ElasticSettings) -> None:
+    before = _allocations(pool)
+    proposals = _plan(pool, elastic)
+    assert _plan(pool, elastic) == proposals
+    assert _allocations(pool) == before
+    for job_id, one in proposals:
+        record = pool.record(job_id)
         assert record.job is not None
         role = record.job.role(one.role)
         assert role is not None
@@ -98,25 +98,27 @@ def test_proposals_keep_the_rules(pool: VirtualPool, numbers: ElasticSettings) -
 
 
 @settings(max_examples=60, deadline=None)
-@given(pool=_pools(), numbers=_settings)
-def test_nobody_shrinks_unless_the_waiting_gang_then_fits(
-    pool: VirtualPool, numbers: ElasticSettings
-) -> None:
-    heads: dict[str, list[ScaleProposal]] = {}
-    for one in _look(pool, numbers):
-        if one.beneficiary:
-            heads.setdefault(one.beneficiary, []).append(one)
+@given(pool=_pools(), elastic=_settings)
+def test_jobs_shrink_only_if_the_waiting_gang_then_fits(pool: VirtualPool, elastic: ElasticSettings) -> None:
+    groups: dict[str, list[ScaleProposal]] = {}
+    for proposal in _plan(pool, elastic):
+        if proposal.event.beneficiary:
+            groups.setdefault(proposal.event.beneficiary, []).append(proposal)
     index = pool.state.index
-    for head, proposals in heads.items():
-        assert {one.donors for one in proposals} == {len(proposals)}
-        gang = minimum_gang(index.classes.class_of(head).key.gang)
-        keys = [(one.job_id, one.attempt, ref.role, ref.index) for one in proposals for ref in one.removed]
-        # Room that is kept for others makes a gang that would fit as it is wait for more.
-        alone = len(heads) == 1 and all(one.job_id == head for one in pool.state.reservations)
+    for beneficiary, proposals in groups.items():
+        assert {event.donors for _, event in proposals} == {len(proposals)}
+        gang = minimum_gang(index.classes.class_of(beneficiary).key.gang)
+        keys = [
+            (job_id, event.attempt, ref.role, ref.index)
+            for job_id, event in proposals
+            for ref in event.removed
+        ]
+        # With a reservation for another job, a gang that fits must wait until more is released.
+        alone = len(groups) == 1 and all(one.job_id == beneficiary for one in pool.state.reservations)
         mark = index.snapshot.checkpoint()
         for key in keys:
             index.snapshot.release(key)
-        assert len(heads) > 1 or _fits(gang, index.snapshot)
+        assert len(groups) > 1 or _fits(gang, index.snapshot)
         for key in keys if alone else ():
             index.snapshot.hold(key, index.allocations[key[0]][key])
             assert not _fits(gang, index.snapshot)
@@ -125,43 +127,43 @@ def test_nobody_shrinks_unless_the_waiting_gang_then_fits(
 
 
 @settings(max_examples=40, deadline=None)
-@given(pool=_pools(), numbers=_settings)
-def test_what_is_proposed_is_taken_up_and_comes_to_rest(pool: VirtualPool, numbers: ElasticSettings) -> None:
+@given(pool=_pools(), elastic=_settings)
+def test_proposals_are_accepted_and_sizes_settle(pool: VirtualPool, elastic: ElasticSettings) -> None:
     resized: dict[str, list[int]] = {}
-    helped: set[str] = set()
-    still = 0
+    waiting: set[str] = set()
+    idle_periods = 0
     for _ in range(40):
-        proposals = _look(pool, numbers)
-        helped |= {one.beneficiary for one in proposals if one.beneficiary}
-        for one in proposals:
-            pool.publish(one.job_id, one.to_event())
-        refused = pool.state.rejected_proposals
+        proposals = _plan(pool, elastic)
+        waiting |= {event.beneficiary for _, event in proposals if event.beneficiary}
+        for job_id, event in proposals:
+            pool.publish(job_id, event)
+        rejected = pool.state.rejected_proposals
         decided = pool.settle()
-        if any(one.beneficiary for one in proposals):
-            assert pool.state.rejected_proposals == refused
+        if any(event.beneficiary for _, event in proposals):
+            assert pool.state.rejected_proposals == rejected
         for one in decided:
             if isinstance(one, Resize):
                 resized.setdefault(one.job_id, []).append(len(one.added) - len(one.removed))
             if isinstance(one, Place):
-                helped.discard(one.job_id)
-        assert not helped, "room was made for somebody who did not start"
-        still = 0 if proposals or decided else still + 1
-        if still == _STILL:
+                waiting.discard(one.job_id)
+        assert not waiting, "donors shrank for a job that does not start"
+        idle_periods = 0 if proposals or decided else idle_periods + 1
+        if idle_periods == _IDLE_PERIODS:
             break
-        pool.after(_QUIET_S)
+        pool.after(_IDLE_PERIOD_S)
     else:
-        raise AssertionError(f"sizes go to and fro: {resized}")
+        raise AssertionError(f"sizes oscillate: {resized}")
 
 
 def _fits(gang: Gang, snapshot: Snapshot) -> bool:
     return isinstance(place(gang, snapshot, feasible=True), Placement)
 
 
-def _look(pool: VirtualPool, numbers: ElasticSettings) -> list[ScaleProposal]:
-    return plan(view_of_state(pool.state), pool.now, numbers)
+def _plan(pool: VirtualPool, elastic: ElasticSettings) -> list[ScaleProposal]:
+    return plan(pool.state, pool.now, elastic)
 
 
-def _held(pool: VirtualPool) -> object:
+def _allocations(pool: VirtualPool) -> object:
     snapshot = pool.state.index.snapshot
     active = [record.job_id for record in pool.records() if record.phase in ACTIVE_PHASES]
     return (

@@ -1,23 +1,13 @@
-"""Autoscaling: which jobs to resize. It proposes; the scheduler decides."""
+"""Autoscaling: which running jobs to resize. It proposes; the scheduler decides.
 
-from muster_core.autoscaling.asked import Asked
-from muster_core.autoscaling.following import FollowedPool
-from muster_core.autoscaling.plan import next_check, plan
-from muster_core.autoscaling.proposal import ScaleProposal
+``planner`` makes the plan of a pool: ``scale_down`` frees capacity for starved jobs (``demand``), ``scale_up`` gives idle
+capacity to jobs. ``policies`` rank jobs, ``constraints`` limit every policy, ``settings`` configure both. ``proposals``
+builds the proposals and remembers the last ones; ``pool`` follows a pool's events.
+"""
+
+from muster_core.autoscaling.planner import next_check, plan
+from muster_core.autoscaling.pool import LazyPoolState
+from muster_core.autoscaling.proposals import ProposalHistory, ScaleProposal
 from muster_core.autoscaling.settings import ElasticSettings
-from muster_core.autoscaling.view import PoolView, view_of, view_of_state
-from muster_core.lifecycle import SpeedUp, speed_up_of
 
-__all__ = [
-    "Asked",
-    "ElasticSettings",
-    "FollowedPool",
-    "PoolView",
-    "ScaleProposal",
-    "SpeedUp",
-    "next_check",
-    "plan",
-    "speed_up_of",
-    "view_of",
-    "view_of_state",
-]
+__all__ = ["ElasticSettings", "LazyPoolState", "ProposalHistory", "ScaleProposal", "next_check", "plan"]

@@ -2,58 +2,37 @@
 
 from __future__ import annotations
 
-from muster_core.autoscaling import ElasticSettings, ScaleProposal, next_check, plan, view_of_state
-from muster_core.events import ScaleProposed
+from muster_core.autoscaling import ElasticSettings, ProposalHistory, ScaleProposal, next_check, plan
 from muster_core.models import ELASTIC_POLICIES
 from muster_core.scheduling import PoolState
 
 NONE = "none"
-_ASK_AGAIN_US = 15_000_000
 
 
-class Scaler:
-    """Proposes like the running scaler: a proposal without effect is not repeated at once.
+class SimulatedScaler:
+    """Proposes like the running scaler.
 
-    Raises KeyError for an unknown policy.
+    Raises:
+        KeyError: The policy is unknown.
     """
 
     def __init__(self, policy: str) -> None:
         if policy not in ELASTIC_POLICIES:
             raise KeyError(policy)
         self._settings = ElasticSettings(policy=policy)
+        self._history = ProposalHistory()
         self.next_look: int | None = None
-        self._asked: dict[str, tuple[tuple[int, int, int], int]] = {}
 
     @property
     def idle(self) -> bool:
-        """Whether it never proposes anything."""
+        """Return whether it never proposes anything."""
         return self._settings.policy == NONE
 
-    def look(self, state: PoolState, now: int) -> list[tuple[str, ScaleProposed]]:
-        """Return the proposals at ``now`` (µs), by job; ``next_look`` then is when to evaluate again without an event, or None."""
-        view = view_of_state(state)
-        proposals: list[tuple[str, ScaleProposed]] = []
-        again: list[int] = []
-        for proposal in plan(view, now, self._settings):
-            due = self._due(proposal, now)
-            if due > now:
-                again.append(due)
-                continue
-            self._asked[proposal.job_id] = (_what(proposal), now)
-            proposals.append((proposal.job_id, proposal.to_event()))
-        if (at := next_check(view, now, self._settings)) is not None:
-            again.append(at)
-        self.next_look = min(again, default=None)
+    def look(self, state: PoolState, now: int) -> list[ScaleProposal]:
+        """Return the proposals at ``now`` (µs); ``next_look`` then is when to plan again without an event, or None."""
+        planned = plan(state, now, self._settings)
+        proposals, repeat_at = self._history.filter(planned, state.index.version, now)
+        self._history.retain(state.index.records)
+        check_at = next_check(state, now, self._settings)
+        self.next_look = min((at for at in (repeat_at, check_at) if at is not None), default=None)
         return proposals
-
-    def forget(self, job_id: str) -> None:
-        """Remove an ended job."""
-        self._asked.pop(job_id, None)
-
-    def _due(self, proposal: ScaleProposal, now: int) -> int:
-        asked = self._asked.get(proposal.job_id)
-        return now if asked is None or asked[0] != _what(proposal) else asked[1] + _ASK_AGAIN_US
-
-
-def _what(proposal: ScaleProposal) -> tuple[int, int, int]:
-    return (proposal.attempt, proposal.generation, proposal.target)

@@ -16,7 +16,7 @@ from muster_core.simulation.agenda import Agenda, Event
 from muster_core.simulation.computing import Computing
 from muster_core.simulation.hands import Hands, Run
 from muster_core.simulation.journal import Journal, NodeSaid
-from muster_core.simulation.scaling import Scaler
+from muster_core.simulation.scaling import SimulatedScaler
 from muster_core.simulation.settings import WorldSettings
 from muster_core.simulation.story import Chronicle
 from muster_core.simulation.work import Work, endless
@@ -52,7 +52,7 @@ class World:
             stop_us=self.settings.stop_us,
             look=self._look_at,
         )
-        self._scaler = Scaler(self.settings.policy)
+        self._scaler = SimulatedScaler(self.settings.policy)
         self._nodes: dict[str, Node] = {}
         self._computing = Computing(
             agenda=self._agenda,
@@ -332,5 +332,4 @@ class World:
 
     def _forget(self, job_id: str) -> None:
         self._hands.forget(job_id)
-        self._scaler.forget(job_id)
         self._computing.forget(job_id)

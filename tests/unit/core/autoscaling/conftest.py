@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from muster_core import events
-from muster_core.autoscaling import ElasticSettings, ScaleProposal, next_check, plan, view_of_state
+from muster_core.autoscaling import ElasticSettings, ScaleProposal, next_check, plan
 from muster_core.models import Job, Node, ReplicaState, Resources, Role, Template, Throughput
 from muster_core.scheduling import Instruction, Resize
 from muster_testing.pool import SECOND, VirtualPool
@@ -94,21 +94,20 @@ class ScaledPool(VirtualPool):
 
     def look(self) -> list[ScaleProposal]:
         """What would be proposed now; twice the same."""
-        view = view_of_state(self.state)
-        proposals = plan(view, self.now, self.settings)
-        assert plan(view, self.now, self.settings) == proposals
+        proposals = plan(self.state, self.now, self.settings)
+        assert plan(self.state, self.now, self.settings) == proposals
         return proposals
 
     def next_look(self) -> float | None:
         """In how many seconds a look without any event may show more, or None."""
-        at = next_check(view_of_state(self.state), self.now, self.settings)
+        at = next_check(self.state, self.now, self.settings)
         return None if at is None else (at - self.now) / SECOND
 
     def propose(self) -> list[ScaleProposal]:
         """Look and propose."""
         proposals = self.look()
         for one in proposals:
-            assert self.publish(one.job_id, one.to_event()) is None
+            assert self.publish(one.job_id, one.event) is None
         return proposals
 
     def scale(self) -> list[Resize]:
@@ -122,8 +121,11 @@ class ScaledPool(VirtualPool):
         until = self.now + int(seconds * SECOND)
         while True:
             done += self._come_to_rest(stops=stops)
-            view = view_of_state(self.state)
-            instants = [self.state.next_wake(self.now), next_check(view, self.now, self.settings), until]
+            instants = [
+                self.state.next_wake(self.now),
+                next_check(self.state, self.now, self.settings),
+                until,
+            ]
             at = min(at for at in instants if at is not None and at >= min(self.now + 1, until))
             if self.now == until:
                 return done

@@ -36,10 +36,10 @@ def test_a_proposal_says_what_was_idle_and_what_is_gained(empty: ScaledPool) -> 
     empty.offer("n1", cpu=5, gpu=0)
     empty.start(empty.job("a", 1, most=4, worker=CPU))
     empty.after(QUIET_S)
-    (proposal,) = empty.look()
-    assert proposal.reason.code == "Idle"
-    assert proposal.reason.message == "3 CPU idle for 60 s on 1 node: grow worker from 1 to 4 (max 4)"
-    assert proposal.reason.numbers == {
+    ((_, event),) = empty.look()
+    assert event.reason.code == "Idle"
+    assert event.reason.message == "3 CPU idle for 60 s on 1 node: grow worker from 1 to 4 (max 4)"
+    assert event.reason.numbers == {
         "idle.cpu": 3000,
         "nodes": 1,
         "idle_period_s": 60,
@@ -50,7 +50,6 @@ def test_a_proposal_says_what_was_idle_and_what_is_gained(empty: ScaledPool) -> 
         "speed_up.to": 2816,
         "serial": 140,
     }
-    event = proposal.to_event()
     assert (event.role, event.size, event.target, event.policy, event.gain) == (
         "worker",
         1,
@@ -211,8 +210,8 @@ def test_growth_does_not_begin_while_leavers_are_on_their_way(pool: ScaledPool) 
     pool.after(QUIET_S)
     assert pool.look() == []
     pool.confirm_ends()
-    (proposal,) = pool.look()
-    assert (proposal.size, proposal.target) == (3, 4)
+    ((_, event),) = pool.look()
+    assert (event.size, event.target) == (3, 4)
 
 
 def test_a_job_does_not_grow_onto_a_node_that_failed_it_lately(empty: ScaledPool) -> None:
@@ -233,5 +232,5 @@ def test_a_job_does_not_grow_onto_a_node_that_failed_it_lately(empty: ScaledPool
     assert empty.look() == []
     assert empty.next_look() == 600 - QUIET_S
     empty.after(600 - QUIET_S)
-    (again,) = empty.look()
-    assert again.target == 4
+    ((_, event),) = empty.look()
+    assert event.target == 4

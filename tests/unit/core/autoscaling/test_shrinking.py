@@ -20,19 +20,16 @@ TWO_GPUS = Resources(cpu=1000, gpu=2000)
 
 
 def _giving(pool: ScaledPool) -> dict[str, list[int]]:
-    return {one.job_id: [ref.index for ref in one.removed] for one in pool.look()}
+    return {one.job_id: [ref.index for ref in one.event.removed] for one in pool.look()}
 
 
 def test_a_proposal_says_for_whom_and_how_long_he_has_waited(pool: ScaledPool) -> None:
     pool.start(pool.job("a", 8, floor=2))
     pool.submit(pool.job("b", 2, floor=2))
     pool.after(STARVED_S + 2)
-    (proposal,) = pool.look()
-    assert proposal.reason.code == "MakesRoom"
-    assert proposal.reason.message == (
-        "2 replicas of 8 on n2 make room for b (b), which has waited 32 s: shrink worker to 6 (min 2)"
-    )
-    event = proposal.to_event()
+    ((_, event),) = pool.look()
+    assert event.reason.code == "StarvedJob"
+    assert event.reason.message == ("b (b) has waited 32 s: shrink worker from 8 to 6 (min 2) on n2")
     assert (event.size, event.target, event.beneficiary, event.donors) == (8, 6, "b", 1)
     assert [ref.index for ref in event.removed] == [7, 6]
     assert event.gain < 0

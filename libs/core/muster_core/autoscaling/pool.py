@@ -1,4 +1,4 @@
-"""A pool that follows events cheaply and computes its full state only on demand.
+"""A pool that applies events cheaply and computes its full state only on demand.
 
 Most pools have no elastic job most of the time. Computing what an event means for queues, nodes and scheduling classes
 costs several times as much as the event itself.
@@ -14,21 +14,21 @@ from muster_core.models import JobKind, JobRecord, Problem, QueueSpec
 from muster_core.scheduling import PoolState
 from muster_core.scheduling.placement.roles import is_pinned
 
-_SETTLED_KEPT = 50_000
+_SETTLED_LIMIT = 50_000
 
 
-class FollowedPool:
+class LazyPoolState:
     """The unsettled jobs of ``pool`` by their events, and the full ``state`` on demand."""
 
     def __init__(self, *, pool: str) -> None:
         self._state = PoolState(pool=pool)
         self._records: dict[str, JobRecord] = {}
-        self._late: dict[str, None] = {}
+        self._pending: dict[str, None] = {}
         self._elastic: set[str] = set()
         self._settled: dict[str, None] = {}
 
     @property
-    def may_change(self) -> bool:
+    def has_elastic_jobs(self) -> bool:
         """Return whether there is a job whose size may ever change; without one there is nothing to plan."""
         return bool(self._elastic)
 
@@ -43,7 +43,7 @@ class FollowedPool:
             if record.settled:
                 settled.append(record)
             else:
-                self._take(record)
+                self._put(record)
         self._state.restore(settled)
 
     def observe(self, stored: StoredEvent) -> str | None:
@@ -55,7 +55,7 @@ class FollowedPool:
             return None
         transition = apply_event(before, stored)
         if transition.record is not None:
-            self._take(transition.record)
+            self._put(transition.record)
         return transition.invalid
 
     def observe_node(self, changed: NodeChanged) -> None:
@@ -68,28 +68,28 @@ class FollowedPool:
 
     def state(self) -> PoolState:
         """Return the pool state after all events so far; valid until the next one."""
-        for job_id in self._late:
+        for job_id in self._pending:
             self._state.put_record(self._records[job_id])
-        self._late.clear()
+        self._pending.clear()
         return self._state
 
-    def _take(self, record: JobRecord) -> None:
+    def _put(self, record: JobRecord) -> None:
         job_id = record.job_id
-        (self._elastic.add if _may_change(record) else self._elastic.discard)(job_id)
+        (self._elastic.add if _is_elastic(record) else self._elastic.discard)(job_id)
         if not record.settled:
             self._records[job_id] = record
-            self._late[job_id] = None
+            self._pending[job_id] = None
             return
         # Its run time is recorded, and jobs that wait for its build are updated.
         self._records.pop(job_id, None)
-        self._late.pop(job_id, None)
+        self._pending.pop(job_id, None)
         self._state.put_record(record)
         self._settled[job_id] = None
-        if len(self._settled) > _SETTLED_KEPT:
+        if len(self._settled) > _SETTLED_LIMIT:
             del self._settled[next(iter(self._settled))]
 
 
-def _may_change(record: JobRecord) -> bool:
+def _is_elastic(record: JobRecord) -> bool:
     job = record.job
     if job is None or record.settled or job.kind is not JobKind.BATCH:
         return False

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from muster_core.autoscaling import SpeedUp, speed_up_of
+from muster_core.lifecycle import SpeedUp, speed_up_of
 from muster_core.models import Throughput
 
 SECOND = 1_000_000

@@ -1,11 +1,11 @@
-"""A pool that is worked out now and then is the pool that is worked out with every event."""
+"""A state that is computed on demand equals the state that is computed with every event."""
 
 from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster_core.autoscaling import FollowedPool, plan, view_of_state
+from muster_core.autoscaling import ElasticSettings, LazyPoolState, plan
 from muster_core.events import NodeChanged, StoredEvent
 from muster_core.lifecycle import ACTIVE_PHASES
 from muster_core.models import Job, Node, QueueSpec, Resources, Role, Template
@@ -23,7 +23,7 @@ def _job(number: int, *, size: int, most: int) -> Job:
 
 @st.composite
 def _pools(draw: st.DrawFn) -> VirtualPool:
-    """A pool with a history: jobs came, some have ended, and some have been there for long."""
+    """A pool with running, waiting and ended jobs of different ages."""
     pool = VirtualPool()
     pool.queues(QueueSpec(name="default"))
     for number in range(draw(st.integers(1, 3))):
@@ -41,19 +41,19 @@ def _pools(draw: st.DrawFn) -> VirtualPool:
     return pool
 
 
-def _follow(pool: VirtualPool, *, looks: set[int]) -> FollowedPool:
-    followed = FollowedPool(pool=POOL)
-    followed.apply_queues(pool.specs)
+def _lazy(pool: VirtualPool, *, computed_at: set[int]) -> LazyPoolState:
+    lazy = LazyPoolState(pool=POOL)
+    lazy.apply_queues(pool.specs)
     for node in pool.nodes.values():
-        followed.observe_node(NodeChanged(pool=POOL, node=node))
-    for place, stored in enumerate(pool.stream):
-        followed.observe(stored)
-        if place in looks:
-            followed.state()
-    return followed
+        lazy.observe_node(NodeChanged(pool=POOL, node=node))
+    for position, stored in enumerate(pool.stream):
+        lazy.observe(stored)
+        if position in computed_at:
+            lazy.state()
+    return lazy
 
 
-def _told(state: PoolState) -> tuple[object, ...]:
+def _contents(state: PoolState) -> tuple[object, ...]:
     index = state.index
     return (
         dict(index.records),
@@ -72,41 +72,44 @@ def _told(state: PoolState) -> tuple[object, ...]:
 
 
 @settings(max_examples=80, deadline=None)
-@given(pool=_pools(), looks=st.sets(st.integers(0, 200), max_size=12))
-def test_looking_now_and_then_ends_in_the_same_pool(pool: VirtualPool, looks: set[int]) -> None:
-    followed = _follow(pool, looks=looks)
+@given(pool=_pools(), computed_at=st.sets(st.integers(0, 200), max_size=12))
+def test_a_state_computed_on_demand_equals_one_computed_with_every_event(
+    pool: VirtualPool, computed_at: set[int]
+) -> None:
+    lazy = _lazy(pool, computed_at=computed_at)
     elastic = any(
         role.min != role.max
         for record in pool.state.records.values()
         if record.job is not None
         for role in record.job.roles
     )
-    assert followed.may_change is elastic
+    assert lazy.has_elastic_jobs is elastic
 
     reread = pool.reread()
-    state = followed.state()
-    assert _told(state) == _told(reread)
-    assert plan(view_of_state(state), pool.now) == plan(view_of_state(reread), pool.now)
+    state = lazy.state()
+    assert _contents(state) == _contents(reread)
+    elastic_settings = ElasticSettings()
+    assert plan(state, pool.now, elastic_settings) == plan(reread, pool.now, elastic_settings)
 
 
 @settings(max_examples=40, deadline=None)
 @given(pool=_pools(), share=st.floats(0, 1))
-def test_a_event_that_is_seen_again_changes_nothing(pool: VirtualPool, share: float) -> None:
-    followed = _follow(pool, looks={int(share * len(pool.stream))})
+def test_a_repeated_event_changes_nothing(pool: VirtualPool, share: float) -> None:
+    lazy = _lazy(pool, computed_at={int(share * len(pool.stream))})
     seen: list[StoredEvent] = list(pool.stream)
-    assert [followed.observe(stored) for stored in seen] == [None] * len(seen)
-    assert _told(followed.state()) == _told(pool.reread())
+    assert [lazy.observe(stored) for stored in seen] == [None] * len(seen)
+    assert _contents(lazy.state()) == _contents(pool.reread())
 
 
 @settings(max_examples=40, deadline=None)
 @given(pool=_pools(), share=st.floats(0, 1))
-def test_it_starts_from_records_and_reads_on(pool: VirtualPool, share: float) -> None:
-    heir = FollowedPool(pool=POOL)
-    heir.apply_queues(pool.specs)
+def test_a_restored_state_continues_with_later_events(pool: VirtualPool, share: float) -> None:
+    restored = LazyPoolState(pool=POOL)
+    restored.apply_queues(pool.specs)
     for node in pool.nodes.values():
-        heir.observe_node(NodeChanged(pool=POOL, node=node))
-    heir.restore(pool.saved())
+        restored.observe_node(NodeChanged(pool=POOL, node=node))
+    restored.restore(pool.saved())
     after = int(share * len(pool.stream))
     for stored in pool.stream[after:]:
-        heir.observe(stored)
-    assert _told(heir.state()) == _told(pool.restored(pool.saved(), after=after))
+        restored.observe(stored)
+    assert _contents(restored.state()) == _contents(pool.restored(pool.saved(), after=after))

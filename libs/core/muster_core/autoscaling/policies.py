@@ -1,0 +1,146 @@
+"""Policies rank elastic jobs for growth and for shrinking; the constraints are checked elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import NamedTuple, Protocol
+
+from muster_core.autoscaling.constraints import ResizableJob, spare_replicas
+from muster_core.frameworks import computes
+from muster_core.lifecycle import MILLI, SpeedUp, speed_up_of
+from muster_core.scheduling.queues import SHARE_UNIT, Amounts, amounts_of, max_replica_amounts
+from muster_core.scheduling.state import PoolIndex, size_of
+
+Rank = tuple[Fraction | int | str, ...]
+"""A rank; lower goes first. Ranks of one policy have equal shapes and end with the job id."""
+
+_NOT_SHARED = frozenset({"gpu_memory"})
+
+
+class ElasticJob(NamedTuple):
+    """What a policy knows of a job.
+
+    Attributes:
+        job_id: The job.
+        submitted_at: The time of submission in µs.
+        size: The number of replicas of its elastic role.
+        spare: How many of them could leave.
+        workers: How many replicas compute; 0 if those of the elastic role do not.
+        share: The dominant share of one replica, in ``SHARE_UNIT``.
+        held: The dominant share of the whole job, in ``SHARE_UNIT``.
+        speed_up: Its speed-up model.
+        min_gain: The smallest gain that is worth a replica, in thousandths of a worker.
+    """
+
+    job_id: str
+    submitted_at: int
+    size: int
+    spare: int
+    workers: int
+    share: int
+    held: int
+    speed_up: SpeedUp
+    min_gain: int
+
+    def resized(self, by: int) -> ElasticJob:
+        """Return the job with ``by`` replicas more."""
+        return self._replace(
+            size=self.size + by,
+            spare=self.spare + by,
+            workers=self.workers + by if self.workers else 0,
+            held=self.held + by * self.share,
+        )
+
+
+class Policy(Protocol):
+    """Which job gets the next replica, and which gives one up."""
+
+    name: str
+
+    def scale_up_rank(self, job: ElasticJob) -> Rank | None:
+        """Return the rank of a job for one more replica, or None if it should not grow."""
+        ...
+
+    def scale_down_rank(self, job: ElasticJob) -> Rank:
+        """Return the rank of a job for losing one."""
+        ...
+
+
+class MarginalGain:
+    """A replica goes where it gains most for its share of the pool, and leaves where the loss is smallest."""
+
+    name = "marginal_gain"
+
+    def scale_up_rank(self, job: ElasticJob) -> Rank | None:
+        """Return None for a job that would gain less than its ``min_gain``."""
+        gain = job.speed_up.gain(job.workers) if job.workers else Fraction(0)
+        if gain * MILLI < job.min_gain:
+            return None
+        return (-gain / job.share, job.submitted_at, job.job_id)
+
+    def scale_down_rank(self, job: ElasticJob) -> Rank:
+        """Rank by the loss of speed-up for a share of the pool."""
+        loss = job.speed_up.gain(job.workers - 1) if job.workers else Fraction(0)
+        return (loss / job.share, -job.spare, -job.submitted_at, job.job_id)
+
+
+class Dragon:
+    """The oldest job grows first, as far as it can; the job furthest above its minimum shrinks first."""
+
+    name = "dragon"
+
+    def scale_up_rank(self, job: ElasticJob) -> Rank | None:
+        """Rank by age."""
+        return (job.submitted_at, job.job_id)
+
+    def scale_down_rank(self, job: ElasticJob) -> Rank:
+        """Rank by the number of replicas above the minimum."""
+        return (-job.spare, -job.submitted_at, job.job_id)
+
+
+class MaxMin:
+    """Equal dominant shares: the job with the smallest share grows first, the job with the largest shrinks first."""
+
+    name = "max_min"
+
+    def scale_up_rank(self, job: ElasticJob) -> Rank | None:
+        """Rank by the job's share of the pool, the smallest first."""
+        return (job.held, job.submitted_at, job.job_id)
+
+    def scale_down_rank(self, job: ElasticJob) -> Rank:
+        """Rank by the job's share of the pool, the largest first."""
+        return (-job.held, -job.spare, -job.submitted_at, job.job_id)
+
+
+POLICIES: dict[str, Policy] = {policy.name: policy for policy in (MarginalGain(), Dragon(), MaxMin())}
+"""The policies by name; ``none`` plans nothing and is not among them."""
+
+
+def elastic_job(job: ResizableJob, index: PoolIndex) -> ElasticJob:
+    """Return what a policy knows of ``job``."""
+    record, role = job.record, job.role
+    capacity = index.capacity()
+    workers = sum(1 for member in record.gang() if computes(member.role))
+    return ElasticJob(
+        job_id=record.job_id,
+        submitted_at=record.submitted_at,
+        size=size_of(record, role.name),
+        spare=spare_replicas(record, role),
+        workers=workers if computes(role.name) else 0,
+        share=max(_dominant_share(max_replica_amounts(role), capacity), 1),
+        held=_dominant_share(amounts_of(index.allocations.get(record.job_id, {}).values()), capacity),
+        speed_up=speed_up_of(record.throughput),
+        min_gain=job.settings.min_gain,
+    )
+
+
+def _dominant_share(amounts: Amounts, capacity: Mapping[str, int]) -> int:
+    return max(
+        (
+            amount * SHARE_UNIT // capacity[name]
+            for name, amount in amounts.items()
+            if capacity.get(name, 0) > 0 and name not in _NOT_SHARED
+        ),
+        default=0,
+    )

@@ -1,0 +1,370 @@
+"""Scale-down: running jobs shrink for starved jobs, only where that lets a whole gang start.
+
+A bundle is the smallest set of replicas whose removal lets one more replica of the waiting gang fit on a node. Bundles are
+taken in policy order until the whole gang fits; replicas that the gang does not need are then returned.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from muster_core.autoscaling.constraints import ResizableJob, shrinkable
+from muster_core.autoscaling.demand import WaitingJob
+from muster_core.autoscaling.policies import POLICIES, Policy, Rank, elastic_job
+from muster_core.autoscaling.proposals import ScaleProposal, scale_down_proposal
+from muster_core.autoscaling.settings import NONE, ElasticSettings, job_settings, queue_settings
+from muster_core.events import ReplicaRef
+from muster_core.scheduling.placement import Gang, Placement
+from muster_core.scheduling.placement.field import Field
+from muster_core.scheduling.placement.roles import is_anchor
+from muster_core.scheduling.placement.room import count
+from muster_core.scheduling.placement.slot import Slot
+from muster_core.scheduling.queues import SchedulingClass, gang_amounts, max_replica_amounts
+from muster_core.scheduling.reservations import Reservations
+from muster_core.scheduling.resizing import BeneficiaryFit, DonatedReplica, terminating_released
+from muster_core.scheduling.state import Transaction
+
+_MAX_BENEFICIARIES = 8
+"""For how many jobs one plan frees capacity."""
+
+Bundle = tuple[DonatedReplica, ...]
+
+
+class Donor:
+    """A job that could shrink.
+
+    Attributes:
+        job: The job, its role and settings.
+        before: The job before it loses anything.
+        replicas: The replicas that it could lose, by node in the order of removal: on nodes without its parameter
+            servers first, then the highest index.
+    """
+
+    def __init__(
+        self, job: ResizableJob, candidates: list[DonatedReplica], policy: Policy, transaction: Transaction
+    ) -> None:
+        self.job = job
+        self.before = elastic_job(job, transaction.index)
+        self.replicas: dict[str, list[DonatedReplica]] = {}
+        gang = job.record.gang()
+        self._server_nodes = {one.node for one in gang if is_anchor(one.role) and not one.ended}
+        self._candidates = sorted(candidates, key=self._order)
+        self._policy = policy
+        self.reset()
+
+    @property
+    def spare(self) -> int:
+        """Return how many replicas it could still lose."""
+        return self._after.spare
+
+    def rank(self, replica: DonatedReplica) -> tuple[Rank, bool, int]:
+        """Return the rank of a replica; lower goes first."""
+        if self._rank is None:
+            self._rank = self._policy.scale_down_rank(self._after)
+        return (self._rank, *self._order(replica))
+
+    def resize(self, by: int) -> None:
+        """Add ``by`` replicas."""
+        self._after = self._after.resized(by)
+        self._rank = None
+
+    def reset(self) -> None:
+        """Undo all losses."""
+        self._after, self._rank = self.before, None
+        self.replicas.clear()
+        for one in self._candidates:
+            self.replicas.setdefault(one.allocation.node, []).append(one)
+
+    def _order(self, replica: DonatedReplica) -> tuple[bool, int]:
+        return (replica.allocation.node in self._server_nodes, -replica.ref.index)
+
+
+class Donors:
+    """The possible donors for a job in ``queue``, by job id and by node, ranked by ``policy``."""
+
+    def __init__(
+        self, transaction: Transaction, settings: ElasticSettings, queue: str, policy: Policy
+    ) -> None:
+        self.by_job: dict[str, Donor] = {}
+        self.on_node: dict[str, list[Donor]] = defaultdict(list)
+        self._queue = queue
+        self._transaction = transaction
+        tree = transaction.index.tree
+        for job_id, record in transaction.index.records.items():
+            job = shrinkable(record, tree, settings)
+            if job is None or job_id in transaction.decided or job.cool_at > transaction.now:
+                continue
+            candidates = _candidates(job, transaction)
+            if candidates:
+                donor = self.by_job[job_id] = Donor(job, candidates, policy, transaction)
+                for node in donor.replicas:
+                    self.on_node[node].append(donor)
+
+    def may_shrink(self, job_id: str) -> bool:
+        """Return whether the donor's queue exceeds its guarantee, unless the guarantee covers the beneficiary's queue too."""
+        donor = self.by_job[job_id]
+        tree, ledger = self._transaction.index.tree, self._transaction.ledger
+        path, donor_path = tree.path(self._queue), tree.path(tree.account_of(donor.job.record)[0])
+        not_shared = [name for depth, name in enumerate(donor_path) if path[depth : depth + 1] != (name,)]
+        needed = max_replica_amounts(donor.job.role)
+        for name in not_shared:
+            guaranteed = [resource for resource in ledger.guaranteed(name) if needed.get(resource)]
+            if guaranteed and not ledger.borrows(name, guaranteed):
+                return False
+        return True
+
+    def exclude(self, job_id: str) -> None:
+        """Exclude a donor; a no-op for other jobs."""
+        donor = self.by_job.get(job_id)
+        for donors in self.on_node.values() if donor is not None else ():
+            if donor in donors:
+                donors.remove(donor)
+
+
+class DonorSearch:
+    """The search for replicas to remove so that the gang of ``fit`` starts; use it within ``terminating_released``."""
+
+    def __init__(self, transaction: Transaction, fit: BeneficiaryFit, donors: Donors) -> None:
+        self._transaction = transaction
+        self._fit = fit
+        self._donors = donors
+        self._slots = _replicas_by_slot(fit.gang)
+        self._bundles: dict[tuple[str, Slot], Bundle] = {}
+        self._released: list[DonatedReplica] = []
+
+    def run(self) -> tuple[list[DonatedReplica], Placement] | None:
+        """Find the replicas to remove; donors are reset afterwards.
+
+        Returns:
+            The replicas, whose capacity is released, and the placement of the gang. None, with nothing changed, if no
+            removal lets the gang start.
+        """
+        if not self._suffices_in_total():
+            return None
+        try:
+            return self._search()
+        finally:
+            for job_id in {one.record.job_id for one in self._released}:
+                self._donors.by_job[job_id].reset()
+
+    def _search(self) -> tuple[list[DonatedReplica], Placement] | None:
+        while True:
+            lacking = [slot for slot, number in self._slots.items() if self._fits(slot) < number]
+            placement = None if lacking else self._fit.find()
+            if placement is not None:
+                return self._fit.minimised(self._released, placement)
+            bundle = self._best_bundle(lacking or self._slots)
+            if bundle is None:
+                for replica in self._released:
+                    self._fit.restore(replica)
+                return None
+            if not self._exclude_guaranteed(bundle):
+                for replica in bundle:
+                    self._release(replica)
+
+    def _exclude_guaranteed(self, bundle: Bundle) -> bool:
+        """Exclude donors whose queues are within their guarantee by now; return whether ``bundle`` contained any."""
+        jobs = {replica.record.job_id for replica in bundle}
+        guaranteed = [job_id for job_id in jobs if not self._donors.may_shrink(job_id)]
+        for job_id in guaranteed:
+            self._donors.exclude(job_id)
+            self._bundles.clear()
+        return bool(guaranteed)
+
+    def _suffices_in_total(self) -> bool:
+        """Return whether removing everything possible would suffice in total, ignoring nodes."""
+        free = self._transaction.snapshot.free_total().amounts()
+        for donor in self._donors.by_job.values():
+            for name, amount in max_replica_amounts(donor.job.role).items():
+                free[name] = free.get(name, 0) + amount * donor.spare
+        needed = gang_amounts(self._fit.gang)
+        return all(amount <= free.get(name, 0) for name, amount in needed.items() if name != "gpu_memory")
+
+    def _fits(self, slot: Slot) -> int:
+        return Field(self._transaction.snapshot, [slot]).fits(slot).total
+
+    def _release(self, replica: DonatedReplica) -> None:
+        self._fit.release(replica)
+        self._released.append(replica)
+        donor, node = self._donors.by_job[replica.record.job_id], replica.allocation.node
+        donor.resize(-1)
+        donor.replicas[node].remove(replica)
+        for slot in self._slots:
+            self._bundles.pop((node, slot), None)
+
+    def _best_bundle(self, slots: Iterable[Slot]) -> Bundle | None:
+        """Return the bundle whose first donor ranks first; the smallest among equals."""
+        best: tuple[object, ...] | None = None
+        chosen: Bundle | None = None
+        for slot in slots:
+            for node in list(self._donors.on_node):
+                bundle = self._bundle(node, slot)
+                if not bundle:
+                    continue
+                loss, near, index = self._donors.by_job[bundle[0].record.job_id].rank(bundle[0])
+                key = (loss, len(bundle), near, index, node)
+                if best is None or key < best:
+                    best, chosen = key, bundle
+        return chosen
+
+    def _bundle(self, node: str, slot: Slot) -> Bundle:
+        known = self._bundles.get((node, slot))
+        if known is None or not self._is_affordable(known):
+            known = self._bundles[(node, slot)] = self._smallest_bundle(node, slot)
+        return known
+
+    def _is_affordable(self, bundle: Bundle) -> bool:
+        losses = Counter(replica.record.job_id for replica in bundle)
+        return all(self._donors.by_job[job_id].spare >= loss for job_id, loss in losses.items())
+
+    def _smallest_bundle(self, node: str, slot: Slot) -> Bundle:
+        """Return the smallest bundle on ``node`` that lets one more of ``slot`` fit; empty if none does."""
+        snapshot = self._transaction.snapshot
+        if snapshot.class_of(node) is None or node not in snapshot.verdicts(slot.rules).admitted:
+            return ()
+        need = snapshot.need(slot.demand)
+        enough = count(snapshot.room(node), need, 1 << 30) + 1
+        mark = snapshot.checkpoint()
+        try:
+            released: list[DonatedReplica] = []
+            for replica in self._removable(node):
+                snapshot.release(replica.key)
+                released.append(replica)
+                if count(snapshot.room(node), need, enough) >= enough:
+                    break
+            else:
+                return ()
+            needed: list[DonatedReplica] = []
+            for replica in reversed(released):
+                snapshot.hold(replica.key, replica.allocation)
+                if count(snapshot.room(node), need, enough) < enough:
+                    snapshot.release(replica.key)
+                    needed.append(replica)
+            return tuple(reversed(needed))
+        finally:
+            snapshot.rollback(mark)
+
+    def _removable(self, node: str) -> list[DonatedReplica]:
+        """Return the removable replicas on ``node`` in policy order."""
+        waiting = [(donor, list(donor.replicas.get(node, ()))) for donor in self._donors.on_node[node]]
+        removed: list[tuple[Donor, DonatedReplica]] = []
+        while ready := [(donor, replicas) for donor, replicas in waiting if replicas and donor.spare > 0]:
+            donor, replicas = min(ready, key=lambda one: one[0].rank(one[1][0]))
+            donor.resize(-1)
+            removed.append((donor, replicas.pop(0)))
+        for donor, _ in removed:
+            donor.resize(1)
+        return [replica for _, replica in removed]
+
+
+class ScaleDownPlanner:
+    """Frees capacity for starved jobs, one after the other.
+
+    Attributes:
+        proposals: The proposals to shrink donors.
+        awaits_terminating: Whether a starved job only waits for replicas that are terminating already.
+    """
+
+    def __init__(
+        self, transaction: Transaction, reservations: Reservations, settings: ElasticSettings
+    ) -> None:
+        self.proposals: list[ScaleProposal] = []
+        self.awaits_terminating = False
+        self._transaction = transaction
+        self._reservations = reservations
+        self._settings = settings
+        self._donors: dict[tuple[str, str], Donors] = {}
+        self._hopeless: set[SchedulingClass] = set()
+
+    def run(self, starved: list[WaitingJob]) -> None:
+        """Plan for the ``starved`` jobs in their order."""
+        found = 0
+        with terminating_released(self._transaction, self._reservations):
+            for job in starved:
+                if found >= _MAX_BENEFICIARIES or job.scheduling_class in self._hopeless:
+                    continue
+                placement = self._find_placement(job)
+                if placement is None:
+                    self._hopeless.add(job.scheduling_class)
+                    continue
+                found += 1
+                self._transaction.allocate(job.record, job.record.attempt + 1, placement.replicas)
+                self._reservations.remove(job.record.job_id)
+
+    def _find_placement(self, job: WaitingJob) -> Placement | None:
+        """Return where a starved job starts, with donors shrunk if necessary; None if it cannot."""
+        fit = BeneficiaryFit(self._transaction, self._reservations, job.record.job_id)
+        placement = fit.find()
+        self.awaits_terminating = self.awaits_terminating or placement is not None
+        policy = self._policy_for(job)
+        if placement is None and policy is not None:
+            self._reservations.lift_all()
+            donors = self._donors_for(fit.key.queue, policy)
+            result = DonorSearch(self._transaction, fit, donors).run()
+            if result is not None:
+                replicas, placement = result
+                self._propose(job, replicas, donors, policy)
+        self._reservations.lift_all()
+        return placement
+
+    def _donors_for(self, queue: str, policy: Policy) -> Donors:
+        """Return the donors that no proposal of this plan shrinks yet."""
+        donors = self._donors.get((queue, policy.name))
+        if donors is None:
+            donors = Donors(self._transaction, self._settings, queue, policy)
+            self._donors[queue, policy.name] = donors
+        for proposal in self.proposals:
+            donors.exclude(proposal.job_id)
+        return donors
+
+    def _policy_for(self, job: WaitingJob) -> Policy | None:
+        """Return the beneficiary's policy, which ranks the donors; its queue's if the job keeps its own size."""
+        tree = self._transaction.index.tree
+        name = job_settings(job.record, tree, self._settings).policy
+        if name == NONE:
+            name = queue_settings(job.scheduling_class.key.queue, tree, self._settings).policy
+        return POLICIES.get(name)
+
+    def _propose(
+        self, job: WaitingJob, replicas: list[DonatedReplica], donors: Donors, policy: Policy
+    ) -> None:
+        by_donor: dict[str, list[DonatedReplica]] = defaultdict(list)
+        for replica in replicas:
+            by_donor[replica.record.job_id].append(replica)
+        for job_id, removed in sorted(by_donor.items()):
+            donor = donors.by_job[job_id]
+            self.proposals.append(
+                scale_down_proposal(
+                    donor.job,
+                    donor.before,
+                    removed,
+                    job.record,
+                    donors=len(by_donor),
+                    policy=policy.name,
+                    now=self._transaction.now,
+                )
+            )
+
+
+def _candidates(job: ResizableJob, transaction: Transaction) -> list[DonatedReplica]:
+    """Return the replicas that a job could lose: all of its role but index 0, with their allocations."""
+    record = job.record
+    allocations = transaction.index.allocations.get(record.job_id, {})
+    candidates: list[DonatedReplica] = []
+    for member in record.gang():
+        key = (record.job_id, record.attempt, member.role, member.index)
+        if member.role == job.role.name and member.index and key in allocations:
+            ref = ReplicaRef(role=member.role, index=member.index)
+            candidates.append(DonatedReplica(record, ref, key, allocations[key]))
+    return candidates
+
+
+def _replicas_by_slot(gang: Gang) -> dict[Slot, int]:
+    """Return how many replicas of each slot the gang has."""
+    numbers = Counter[Slot]()
+    for role in gang.roles:
+        overrides = [slot for index, slot in role.overrides if index < role.replicas]
+        numbers[role.slot] += role.replicas - len(overrides)
+        numbers.update(overrides)
+    return +numbers
