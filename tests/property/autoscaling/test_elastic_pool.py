@@ -11,7 +11,7 @@ from muster_core.lifecycle import ACTIVE_PHASES
 from muster_core.models import Job, Node, Resources, Role, Template
 from muster_core.scheduling import Place, Resize
 from muster_core.scheduling.placement import Gang, Placement, Snapshot, place
-from muster_core.scheduling.placement.roles import is_pinned
+from muster_core.scheduling.placement.demand import is_pinned
 from muster_core.scheduling.queues import minimum_gang
 from muster_testing.pool import VirtualPool
 

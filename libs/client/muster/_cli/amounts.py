@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from muster_core.scheduling.placement.words import amount_in_words, counted, demand_in_words
+from muster_core.quantities import amount_in_words, counted, demand_in_words
 
 _SAID_OTHERWISE = ("feasible_when_empty", "ruled_out.")
 """Numbers that the sentence expresses in words, or that have a table of their own."""

@@ -11,7 +11,7 @@ from rich.text import Text
 from muster._cli import words
 from muster._cli.amounts import unsaid
 from muster._cli.tables import print_table, table
-from muster_core.scheduling.placement.words import amount_in_words, listed, name_in_words
+from muster_core.quantities import amount_in_words, listed, name_in_words
 from muster_rpc.convert import constraint_name, phase_from_proto
 from muster_rpc.v1 import explanation_pb2
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from muster._cli import words
 from muster._cli.tables import Cell, table
 from muster_core.models import replica_name
-from muster_core.scheduling.placement.words import counted
+from muster_core.quantities import counted
 from muster_rpc.v1 import cluster_service_pb2, job_pb2
 
 _ROLE_LABEL = "node-role.kubernetes.io/"

@@ -11,7 +11,7 @@ from rich.text import Text
 from muster._cli import words
 from muster._cli.tables import Cell, table
 from muster_core.models import QueueElastic, QueueSpec, ResourceLimits, Resources
-from muster_core.scheduling.placement.words import demand_in_words
+from muster_core.quantities import demand_in_words
 from muster_formats.names import JsonObject
 from muster_formats.queues import to_native_queue
 from muster_rpc.convert import queue_from_proto, resources_from_proto

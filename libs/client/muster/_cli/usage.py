@@ -9,7 +9,7 @@ from rich.text import Text
 
 from muster._cli import words
 from muster._cli.tables import table
-from muster_core.scheduling.placement.words import counted, listed
+from muster_core.quantities import counted, listed
 from muster_rpc.v1 import job_pb2
 
 _NODES_NAMED = 2

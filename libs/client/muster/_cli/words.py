@@ -8,7 +8,7 @@ from datetime import datetime
 from google.protobuf import timestamp_pb2
 
 from muster_core.models import TERMINAL_PHASES, Phase
-from muster_core.scheduling.placement.words import amount_in_words
+from muster_core.quantities import amount_in_words
 from muster_rpc.convert import micros_from_proto, phase_from_proto
 from muster_rpc.v1 import job_pb2
 

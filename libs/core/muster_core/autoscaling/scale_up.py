@@ -15,8 +15,8 @@ from muster_core.events import Assignment
 from muster_core.lifecycle import AVOIDED_FOR_US, avoided_at
 from muster_core.models import ReplicaRecord
 from muster_core.scheduling.placement import place_more
-from muster_core.scheduling.placement.field import Field
-from muster_core.scheduling.placement.slot import slot_of
+from muster_core.scheduling.placement.candidates import Field
+from muster_core.scheduling.placement.demand import slot_of
 from muster_core.scheduling.queues import max_replica_amounts
 from muster_core.scheduling.state import Transaction
 

@@ -12,8 +12,8 @@ import msgspec
 from muster_core.events import Assignment
 from muster_core.lifecycle import BUILD_FAILED, START_TIMEOUT, WAITING_FOR_BUILD
 from muster_core.models import JobRecord, Phase, Reason, ReplicaRecord, ReplicaState, replica_name
+from muster_core.quantities import amount_in_words, counted, demand_in_words
 from muster_core.scheduling.placement import Placement, Snapshot
-from muster_core.scheduling.placement.words import amount_in_words, counted, demand_in_words
 
 NAME_IN_USE = "NameInUse"
 REJECTED_BY_NODE = "RejectedByNode"

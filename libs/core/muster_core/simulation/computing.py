@@ -7,7 +7,7 @@ from typing import Protocol
 
 from muster_core.events import JobEvent, ProgressReported
 from muster_core.models import JobRecord, Phase, ReplicaRecord, ReplicaState
-from muster_core.scheduling.placement.roles import is_anchor
+from muster_core.scheduling.placement.demand import is_anchor
 from muster_core.simulation.agenda import Agenda
 from muster_core.simulation.hands import Run
 from muster_core.simulation.settings import WorldSettings

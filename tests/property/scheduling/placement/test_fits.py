@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from muster_core.models import Job, Node, Resources, Role, Taint, Template, Toleration
 from muster_core.scheduling.placement import Allocation, Gang, Snapshot, gang_of
-from muster_core.scheduling.placement.field import Field
-from muster_core.scheduling.placement.fits import Fits
+from muster_core.scheduling.placement.candidates import Field
+from muster_core.scheduling.placement.fit_index import Fits
 
 NODES = 24
 RACK = "rack"

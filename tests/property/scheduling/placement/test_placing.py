@@ -34,7 +34,7 @@ from muster_core.scheduling.placement import (
     place_more,
     to_reason,
 )
-from muster_core.scheduling.placement.islands import GPU_ISLANDS, islands_of
+from muster_core.scheduling.placement.free_capacity import GPU_ISLANDS, islands_of
 
 ZONE = "zone"
 PODS = {"app": "train"}

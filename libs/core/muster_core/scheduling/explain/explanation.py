@@ -14,13 +14,13 @@ import msgspec
 
 from muster_core.lifecycle import ACTIVE_PHASES
 from muster_core.models import JobKind, JobRecord, Phase, QueuePolicy, Reason, Role
+from muster_core.quantities import counted, listed
 from muster_core.scheduling import reasons
 from muster_core.scheduling.explain.remedies import Remedy, RemedyKind, remedies_for
 from muster_core.scheduling.explain.what_if import WhatIf, WhatIfTrial
 from muster_core.scheduling.placement import Gang, Placement, Shortfall, place, place_more, to_reason
-from muster_core.scheduling.placement.roles import is_pinned
+from muster_core.scheduling.placement.demand import is_pinned
 from muster_core.scheduling.placement.shortfall import Miss, constraint_in_words, nearest_miss
-from muster_core.scheduling.placement.words import counted, listed
 from muster_core.scheduling.queues import (
     SchedulingKey,
     drained,

@@ -9,8 +9,8 @@ import msgspec
 
 from muster_core.lifecycle import BUILD_FAILED
 from muster_core.models import Reason
+from muster_core.quantities import counted, demand_in_words, listed
 from muster_core.scheduling import reasons
-from muster_core.scheduling.placement.words import counted, demand_in_words, listed
 
 _MINUTE_S = 60
 _JOBS_NAMED = 3

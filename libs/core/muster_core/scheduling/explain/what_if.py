@@ -17,7 +17,9 @@ from muster_core.events import Assignment
 from muster_core.models import GPU_MILLI, JobRecord, Node, Toleration
 from muster_core.scheduling.explain.remedies import Remedy, RemedyKind, SizeChange
 from muster_core.scheduling.placement import Gang, Placement, Shortfall, Snapshot, find_room, place
-from muster_core.scheduling.placement.admission import (
+from muster_core.scheduling.placement.candidates import Field
+from muster_core.scheduling.placement.demand import Slot, is_pinned, without_peer
+from muster_core.scheduling.placement.filters import (
     NODE_AFFINITY,
     NODE_SELECTOR,
     POD_AFFINITY,
@@ -28,11 +30,8 @@ from muster_core.scheduling.placement.admission import (
     refusal,
     tolerates,
 )
-from muster_core.scheduling.placement.field import Field
-from muster_core.scheduling.placement.roles import is_pinned
-from muster_core.scheduling.placement.room import Room, Want, fill, whole_gpus
+from muster_core.scheduling.placement.free_capacity import Room, Want, fill, whole_gpus
 from muster_core.scheduling.placement.shortfall import NO_MATCHING_NODE
-from muster_core.scheduling.placement.slot import Slot, without_peer
 from muster_core.scheduling.queues import Amounts, SchedulingKey, gang_amounts, largest_allowed, minimum_gang
 from muster_core.scheduling.reservations import (
     LAUNCH_MARGIN_US,

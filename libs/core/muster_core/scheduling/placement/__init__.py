@@ -3,10 +3,8 @@
 Pure and deterministic: the same job on the same nodes gets the same placement on every machine.
 """
 
-from muster_core.scheduling.placement.allocation import allocation_of
-from muster_core.scheduling.placement.capacity import Allocation, AllocationKey, Snapshot
 from muster_core.scheduling.placement.demand import Demand, demand_of
-from muster_core.scheduling.placement.fragments import TYPICAL, Workload, workload_of
+from muster_core.scheduling.placement.fragmentation import TYPICAL, Workload, workload_of
 from muster_core.scheduling.placement.gang import (
     Gang,
     GangRole,
@@ -19,6 +17,7 @@ from muster_core.scheduling.placement.gang import (
 )
 from muster_core.scheduling.placement.growth import place_more
 from muster_core.scheduling.placement.shortfall import Shortfall, to_reason
+from muster_core.scheduling.placement.snapshot import Allocation, AllocationKey, Snapshot, allocation_of
 
 __all__ = [
     "TYPICAL",

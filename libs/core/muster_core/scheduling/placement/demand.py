@@ -1,13 +1,16 @@
-"""The demand of one replica, in a form that hashes and compares fast.
+"""The demand of one replica, its node rules and affinity, and the roles that a gang gathers around.
 
-Replicas with equal demands are interchangeable, so placement handles a few demands instead of every replica.
+Everything hashes and compares fast: replicas with equal demands are interchangeable, so placement handles a few demands
+instead of every replica.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from muster_core.models import GPU_MILLI, Resources
+from muster_core.models import GPU_MILLI, PlacementPolicy, Resources, Template
+from muster_core.scheduling.placement.affinity import Peer, peer_of
+from muster_core.scheduling.placement.filters import Rules, rules_of
 
 PODS = "pods"
 """The resource that bounds the number of replicas on a node; every replica takes one."""
@@ -49,3 +52,44 @@ def demand_of(requests: Resources, *, together: bool = False) -> Demand:
         gpu_memory=max(requests.gpu_memory, 0),
         together=together and whole > 1,
     )
+
+
+class Slot(msgspec.Struct, frozen=True, cache_hash=True):
+    """Replicas of equal slots are interchangeable. ``peer`` is set if some replica of the gang has inter-replica affinity."""
+
+    demand: Demand
+    rules: Rules
+    peer: Peer | None = None
+
+
+def slot_of(template: Template, policy: PlacementPolicy, namespace: str) -> Slot:
+    """Return the slot of a replica of ``template`` in a job with the placement ``policy``."""
+    peer = peer_of(template, namespace)
+    required = (policy.topology,) if policy.topology and policy.topology_required else ()
+    return Slot(
+        demand=demand_of(template.requests, together=policy.gpu_topology),
+        rules=rules_of(template, labels=required, understood=peer.understood),
+        peer=peer,
+    )
+
+
+def without_peer(slot: Slot) -> Slot:
+    """Return the slot for a gang without inter-replica affinity, so that labels do not distinguish gangs."""
+    return Slot(slot.demand, slot.rules)
+
+
+ANCHOR_ROLES = frozenset({"ps", "server"})
+"""Parameter servers: workers go near them."""
+
+PINNED_ROLES = ANCHOR_ROLES | {"chief", "master", "launcher", "scheduler"}
+"""Roles without which the job cannot continue: never resized by a policy."""
+
+
+def is_anchor(role: str) -> bool:
+    """Return whether workers of the gang are placed near this role."""
+    return role.lower() in ANCHOR_ROLES
+
+
+def is_pinned(role: str) -> bool:
+    """Return whether this role keeps its size."""
+    return role.lower() in PINNED_ROLES

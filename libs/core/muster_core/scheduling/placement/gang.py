@@ -12,15 +12,14 @@ import msgspec
 
 from muster_core.events import Assignment
 from muster_core.models import Job, PlacementPolicy, Role
-from muster_core.scheduling.placement.arrangement import arrange
-from muster_core.scheduling.placement.capacity import Snapshot
-from muster_core.scheduling.placement.field import Field
-from muster_core.scheduling.placement.fragments import Workload
+from muster_core.scheduling.placement.candidates import Field
+from muster_core.scheduling.placement.demand import Slot, is_anchor, is_pinned, slot_of, without_peer
+from muster_core.scheduling.placement.fragmentation import Workload
+from muster_core.scheduling.placement.free_capacity import Room, take
 from muster_core.scheduling.placement.layout import Group, Layout
-from muster_core.scheduling.placement.roles import is_anchor, is_pinned
-from muster_core.scheduling.placement.room import Room, take
 from muster_core.scheduling.placement.shortfall import Shortfall, shortfall_of
-from muster_core.scheduling.placement.slot import Slot, slot_of, without_peer
+from muster_core.scheduling.placement.snapshot import Snapshot
+from muster_core.scheduling.placement.topology import arrange
 
 
 class GangRole(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,15 +13,13 @@ from collections.abc import Iterable, Sequence
 
 from muster_core.events import Assignment
 from muster_core.models import Job, ReplicaRecord, Role, Strategy
-from muster_core.scheduling.placement.allocation import allocation_of
-from muster_core.scheduling.placement.capacity import Snapshot
-from muster_core.scheduling.placement.field import Cost, Field, Spot
-from muster_core.scheduling.placement.fits import Fits, pack_among
-from muster_core.scheduling.placement.fragments import Workload
-from muster_core.scheduling.placement.neighbourhood import Neighbourhood
-from muster_core.scheduling.placement.roles import is_anchor
-from muster_core.scheduling.placement.room import choose_gpus, count
-from muster_core.scheduling.placement.slot import Slot, slot_of, without_peer
+from muster_core.scheduling.placement.affinity_layout import Neighbourhood
+from muster_core.scheduling.placement.candidates import Cost, Field, Spot
+from muster_core.scheduling.placement.demand import Slot, is_anchor, slot_of, without_peer
+from muster_core.scheduling.placement.fit_index import Fits, pack_among
+from muster_core.scheduling.placement.fragmentation import Workload
+from muster_core.scheduling.placement.free_capacity import choose_gpus, count
+from muster_core.scheduling.placement.snapshot import Snapshot, allocation_of
 
 _NO_COST = Cost(0, 0, 0)
 _FAR = 3

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 import msgspec
 
 from muster_core.models import GPU_MILLI, PlacementPolicy, Reason
-from muster_core.scheduling.placement.admission import CONSTRAINTS, POD_AFFINITY
-from muster_core.scheduling.placement.arrangement import most_in_one_domain, most_of
-from muster_core.scheduling.placement.field import Field
+from muster_core.quantities import amount_in_words, counted, demand_in_words
+from muster_core.scheduling.placement.affinity_layout import Neighbourhood
+from muster_core.scheduling.placement.candidates import Field
+from muster_core.scheduling.placement.filters import CONSTRAINTS, POD_AFFINITY
+from muster_core.scheduling.placement.free_capacity import count, whole_gpus
 from muster_core.scheduling.placement.layout import Group
-from muster_core.scheduling.placement.neighbourhood import Neighbourhood
-from muster_core.scheduling.placement.room import count, whole_gpus
-from muster_core.scheduling.placement.words import amount_in_words, counted, demand_in_words
+from muster_core.scheduling.placement.topology import most_in_one_domain, most_of
 
 INSUFFICIENT_RESOURCES = "InsufficientResources"
 NO_MATCHING_NODE = "NoMatchingNode"

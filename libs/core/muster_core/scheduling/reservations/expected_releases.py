@@ -9,8 +9,8 @@ from typing import NamedTuple, overload
 
 from muster_core.models import JobRecord, Phase, Strategy
 from muster_core.scheduling.placement import AllocationKey, Gang, Placement, Snapshot
-from muster_core.scheduling.placement.field import Field
-from muster_core.scheduling.placement.room import Need, count, whole_gpus
+from muster_core.scheduling.placement.candidates import Field
+from muster_core.scheduling.placement.free_capacity import Need, count, whole_gpus
 from muster_core.scheduling.queues import amounts_of, gang_amounts
 from muster_core.scheduling.state import Allocations, PoolIndex, Transaction
 

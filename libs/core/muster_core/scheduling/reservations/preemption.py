@@ -15,9 +15,9 @@ from typing import NamedTuple
 from muster_core.events import ReplicaRef
 from muster_core.lifecycle import ACTIVE_PHASES, WAITING_PHASES
 from muster_core.models import JobRecord, Reason
+from muster_core.quantities import counted
 from muster_core.scheduling import reasons
 from muster_core.scheduling.placement import Placement, find_room
-from muster_core.scheduling.placement.words import counted
 from muster_core.scheduling.queues import (
     Amounts,
     QueueKey,

@@ -18,9 +18,9 @@ from muster_core.lifecycle import (
     was_disrupted,
 )
 from muster_core.models import Job, JobRecord, Phase, Reason, ReplicaRecord, RestartScope
+from muster_core.quantities import counted
 from muster_core.scheduling import reasons
 from muster_core.scheduling.placement import place_more
-from muster_core.scheduling.placement.words import counted
 from muster_core.scheduling.queues import max_replica_amounts
 from muster_core.scheduling.state import Evict, Resize, Transaction, reachable, resizable, size_of
 

@@ -9,7 +9,7 @@ import pytest
 
 from muster_core.models import Node, Resources, Taint, Template, Toleration
 from muster_core.scheduling.placement import Shortfall, Snapshot, to_reason
-from muster_core.scheduling.placement.admission import refusal, rules_of
+from muster_core.scheduling.placement.filters import refusal, rules_of
 
 if TYPE_CHECKING:
     from conftest import Scene

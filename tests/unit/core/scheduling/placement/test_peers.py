@@ -16,7 +16,7 @@ from muster_core.scheduling.placement import (
     place,
     to_reason,
 )
-from muster_core.scheduling.placement.peers import peer_of
+from muster_core.scheduling.placement.affinity import peer_of
 
 if TYPE_CHECKING:
     from conftest import Scene

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from muster_core.models import Node, Resources, Taint, Template, Toleration
 from muster_core.scheduling.placement import Snapshot
-from muster_core.scheduling.placement.admission import penalty, rules_of
+from muster_core.scheduling.placement.filters import penalty, rules_of
 
 if TYPE_CHECKING:
     from conftest import Scene

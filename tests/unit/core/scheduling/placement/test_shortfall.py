@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from muster_core.models import Resources, Taint
+from muster_core.quantities import amount_in_words, demand_in_words
 from muster_core.scheduling.placement import (
     Allocation,
     Shortfall,
@@ -14,7 +15,6 @@ from muster_core.scheduling.placement import (
     place,
     to_reason,
 )
-from muster_core.scheduling.placement.words import amount_in_words, demand_in_words
 
 if TYPE_CHECKING:
     from conftest import Scene

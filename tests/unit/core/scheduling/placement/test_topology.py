@@ -17,7 +17,7 @@ from muster_core.scheduling.placement import (
     place,
     to_reason,
 )
-from muster_core.scheduling.placement.islands import GPU_ISLANDS, islands_of
+from muster_core.scheduling.placement.free_capacity import GPU_ISLANDS, islands_of
 
 if TYPE_CHECKING:
     from conftest import Scene

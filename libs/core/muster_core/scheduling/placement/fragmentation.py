@@ -20,9 +20,9 @@ from collections.abc import Iterable
 import msgspec
 
 from muster_core.models import GPU_MILLI, Resources
-from muster_core.scheduling.placement.capacity import Snapshot
 from muster_core.scheduling.placement.demand import Demand, demand_of
-from muster_core.scheduling.placement.room import CPU_AXIS, Need, Room, choose_gpus, count, subtract
+from muster_core.scheduling.placement.free_capacity import CPU_AXIS, Need, Room, choose_gpus, count, subtract
+from muster_core.scheduling.placement.snapshot import Snapshot
 
 _DEMANDS_KEPT = 32
 _ROOMS_KEPT = 1 << 16

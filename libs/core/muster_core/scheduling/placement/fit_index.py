@@ -11,10 +11,9 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from muster_core.scheduling.placement.admission import Rules
-from muster_core.scheduling.placement.capacity import Snapshot
-from muster_core.scheduling.placement.room import Room
-from muster_core.scheduling.placement.verdicts import Verdicts
+from muster_core.scheduling.placement.filters import Rules, Verdicts
+from muster_core.scheduling.placement.free_capacity import Room
+from muster_core.scheduling.placement.snapshot import Snapshot
 
 _FEWEST_KEPT = 400_000
 _VIEWS_KEPT = 2_000

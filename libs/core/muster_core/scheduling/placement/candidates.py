@@ -9,13 +9,12 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from muster_core.scheduling.placement.admission import Rules, tolerates
-from muster_core.scheduling.placement.capacity import NodeClass, Snapshot
-from muster_core.scheduling.placement.fits import Fits, fits_of
-from muster_core.scheduling.placement.fragments import TYPICAL, Workload, fragments_of
-from muster_core.scheduling.placement.room import Room, Want, count, fill
-from muster_core.scheduling.placement.slot import Slot
-from muster_core.scheduling.placement.verdicts import Verdicts
+from muster_core.scheduling.placement.demand import Slot
+from muster_core.scheduling.placement.filters import Rules, Verdicts, tolerates
+from muster_core.scheduling.placement.fit_index import Fits, fits_of
+from muster_core.scheduling.placement.fragmentation import TYPICAL, Workload, fragments_of
+from muster_core.scheduling.placement.free_capacity import Room, Want, count, fill
+from muster_core.scheduling.placement.snapshot import NodeClass, Snapshot
 
 _AS_OFTEN_AS_IT_FITS = 1 << 30
 

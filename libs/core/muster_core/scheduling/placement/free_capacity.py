@@ -1,16 +1,56 @@
-"""The free capacity of one node, and its arithmetic.
+"""The free capacity of one node and its arithmetic, its NVLink domains, and the largest free amounts of a pool.
 
-Immutable tuples, so that a checkpoint is a reference and nodes with equal capacity form one class by hashing.
+Capacities are immutable tuples, so that a checkpoint is a reference and nodes with equal capacity form one class by hashing.
+
+NVLink domains are GPUs of a node that one fast link (NVLink, xGMI) joins, from a node label. Kubernetes has no standard for
+it, and label values allow neither commas nor colons, hence the notation: ``0-3_4-7`` means two domains of four, ``0.2_1.3``
+two of two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from muster_core.models import GPU_MILLI, Node
 from muster_core.scheduling.placement.demand import PODS, Demand
-from muster_core.scheduling.placement.islands import Islands, islands_of
+
+GPU_ISLANDS = "muster.dev/gpu-islands"
+"""The label: domains separated by ``_``, each of indices and ranges separated by ``.``."""
+
+Islands = tuple[tuple[int, ...], ...]
+"""GPU indices by domain, lowest first."""
+
+
+def islands_of(node: Node) -> Islands:
+    """Return the NVLink domains of ``node``; empty without the label, every GPU by itself if it cannot be parsed."""
+    said = node.labels.get(GPU_ISLANDS, "")
+    return _read(said, max(node.allocatable.gpu, 0) // GPU_MILLI) if said else ()
+
+
+@lru_cache(maxsize=1024)
+def _read(said: str, gpus: int) -> Islands:
+    """GPUs that no domain lists stand alone, and so do all if an index is repeated or invalid."""
+    alone = tuple((index,) for index in range(gpus))
+    try:
+        islands = [tuple(sorted(_indices(one))) for one in said.split("_")]
+    except ValueError:
+        return alone
+    named = [index for island in islands for index in island]
+    if len(set(named)) != len(named) or any(not 0 <= index < gpus for index in named):
+        return alone
+    islands += [(index,) for index in range(gpus) if index not in set(named)]
+    return tuple(sorted(islands))
+
+
+def _indices(island: str) -> list[int]:
+    indices: list[int] = []
+    for part in island.split("."):
+        first, _, last = part.partition("-")
+        indices += range(int(first), int(last or first) + 1)
+    return indices
+
 
 BASE_AXES = ("cpu", "memory", "ephemeral_storage", PODS)
 """The resources that every node has; extended ones follow in order of appearance."""
@@ -223,3 +263,32 @@ def _shares(room: Room, need: Need, index: int) -> int:
     # An overcommitted GPU has 0 free, not a negative amount.
     fit = max(room.gpus[index], 0) // need.share
     return min(fit, max(room.gpu_memory[index], 0) // need.memory) if need.memory else fit
+
+
+class Reach(NamedTuple):
+    """The largest amounts by axis, whole GPUs on a node, and part of one GPU (milli)."""
+
+    free: tuple[int, ...]
+    gpus: int
+    share: int
+
+    def covers(self, need: Need) -> bool:
+        """Return whether one replica of ``need`` might fit somewhere; False is definite."""
+        return (
+            need.possible
+            and need.gpus <= self.gpus
+            and need.share <= self.share
+            and all(amount <= self.free[axis] for axis, amount in need.amounts)
+        )
+
+
+def reach_of(rooms: Iterable[Room], axes: int) -> Reach:
+    """Return the reach of ``rooms`` with this many ``axes``; all 0 if there are none."""
+    free = [0] * axes
+    gpus = share = 0
+    for room in rooms:
+        free = [max(pair) for pair in zip(free, room.free, strict=True)]
+        if room.gpus:
+            gpus = max(gpus, whole_gpus(room))
+            share = max(share, *room.gpus)
+    return Reach(tuple(free), gpus, share)

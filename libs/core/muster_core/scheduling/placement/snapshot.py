@@ -1,33 +1,79 @@
 """Snapshot of a pool: nodes, allocations and free capacity, with transactions.
 
-Two things keep decisions cheap: nodes with equal free capacity and taints form one class that is evaluated once; label
-rules are evaluated once for each node, not for each gang.
+Two things keep cycles cheap: nodes with equal free capacity and taints form one class that is evaluated once; label rules
+are evaluated once for each node, not for each gang. A cycle changes a few nodes of thousands: an index over all nodes
+remembers its position in the change log and updates only the nodes after it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Hashable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from muster_core.models import Node, Resources, Taint
-from muster_core.scheduling.placement.admission import Rules, barring
-from muster_core.scheduling.placement.changes import Changes, View
-from muster_core.scheduling.placement.demand import PODS, Demand
-from muster_core.scheduling.placement.peers import Peer
-from muster_core.scheduling.placement.reach import Reach, reach_of
-from muster_core.scheduling.placement.room import (
+from muster_core.models import Job, Node, Resources, Taint
+from muster_core.scheduling.placement.affinity import Peer, peer_of
+from muster_core.scheduling.placement.demand import PODS, Demand, demand_of
+from muster_core.scheduling.placement.filters import Rules, Verdicts, barring
+from muster_core.scheduling.placement.free_capacity import (
     BASE_AXES,
     Need,
+    Reach,
     Room,
     empty_room,
     is_overfull,
     need_of,
+    reach_of,
     subtract,
     take_foreign_gpus,
 )
-from muster_core.scheduling.placement.verdicts import Verdicts
+
+_KEPT = 1 << 16
+
+
+class View(Protocol):
+    """An index over all nodes that is kept up to date."""
+
+    @property
+    def weight(self) -> int:
+        """Return how many entries it keeps."""
+        ...
+
+
+class Changes:
+    """A log of node names; its beginning is dropped in time."""
+
+    __slots__ = ("_names", "_start")
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._start = 0
+
+    @property
+    def end(self) -> int:
+        """Return the position after the newest entry."""
+        return self._start + len(self._names)
+
+    def note(self, name: str) -> None:
+        """Record that the capacity, labels or taints of a node changed, or that it is gone."""
+        self._names.append(name)
+        if len(self._names) > _KEPT:
+            half = len(self._names) // 2
+            del self._names[:half]
+            self._start += half
+
+    def note_all(self) -> None:
+        """Record that every node changed."""
+        self._start = self.end + 1
+        self._names.clear()
+
+    def since(self, position: int) -> Collection[str] | None:
+        """Return the nodes that changed after ``position``, each once; None if that is no longer known."""
+        if position < self._start:
+            return None
+        return dict.fromkeys(self._names[position - self._start :])
+
 
 AllocationKey = tuple[str, int, str, int]
 """The key of an allocation: job id, attempt, role, index."""
@@ -402,3 +448,13 @@ def _as_resources(totals: dict[str, int]) -> Resources:
         ephemeral_storage=totals["ephemeral_storage"],
         extended={name: amount for name, amount in totals.items() if name not in _NAMED and name != PODS},
     )
+
+
+def allocation_of(job: Job, role: str, index: int, node: str, gpus: tuple[int, ...] = ()) -> Allocation:
+    """Return the allocation of one replica of ``job`` on ``node``; raises KeyError for an unknown role."""
+    known = job.role(role)
+    if known is None:
+        raise KeyError(role)
+    template = known.template_of(index)
+    demand = demand_of(template.requests, together=job.placement.gpu_topology)
+    return Allocation(node, demand, gpus, peer_of(template, job.namespace))
