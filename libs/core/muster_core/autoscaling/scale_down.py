@@ -17,9 +17,8 @@ from muster_core.autoscaling.settings import NONE, ElasticSettings, job_settings
 from muster_core.events import ReplicaRef
 from muster_core.scheduling.placement import Gang, Placement
 from muster_core.scheduling.placement.candidates import Field
-from muster_core.scheduling.placement.demand import is_anchor
+from muster_core.scheduling.placement.demand import Slot, is_anchor
 from muster_core.scheduling.placement.free_capacity import count
-from muster_core.scheduling.placement.demand import Slot
 from muster_core.scheduling.queues import SchedulingClass, gang_amounts, max_replica_amounts
 from muster_core.scheduling.reservations import Reservations
 from muster_core.scheduling.resizing import BeneficiaryFit, DonatedReplica, terminating_released
