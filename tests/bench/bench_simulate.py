@@ -11,9 +11,17 @@ from pathlib import Path
 from measuring import Measurement
 
 from muster_core.models import Job, Resources, Role, Template
-from muster_core.simulation import PLANS, SECOND, Arrival, Result, arrivals_of, fixed, simulate
-from muster_core.simulation.cluster import read_shorthand
-from muster_core.simulation.traces import read_trace
+from muster_core.simulation import (
+    POLICIES,
+    SECOND,
+    Arrival,
+    SimulationResult,
+    arrivals_of,
+    fixed,
+    read_shorthand,
+    read_trace,
+    simulate,
+)
 
 NAMES = ("simulate_s.160", "simulate_s.80000")
 
@@ -39,7 +47,7 @@ async def measure(root: Path, *, quick: bool) -> list[Measurement]:
             value=took,
             unit="s",
             budget=5,
-            note=f"8 nodes of 8 GPUs; {policy}, the slowest of {len(PLANS)} policies",
+            note=f"8 nodes of 8 GPUs; {policy}, the slowest of {len(POLICIES)} policies",
         ),
         Measurement(
             name="simulate_s.80000",
@@ -54,10 +62,10 @@ async def measure(root: Path, *, quick: bool) -> list[Measurement]:
 
 def _slowest() -> tuple[float, str]:
     arrivals = arrivals_of(read_trace(_TRACE.read_text()).jobs)
-    return max((_timed(arrivals, "8x8gpu", policy)[0], policy) for policy in PLANS)
+    return max((_timed(arrivals, "8x8gpu", policy)[0], policy) for policy in POLICIES)
 
 
-def _timed(arrivals: list[Arrival], cluster: str, policy: str) -> tuple[float, Result]:
+def _timed(arrivals: list[Arrival], cluster: str, policy: str) -> tuple[float, SimulationResult]:
     gc.collect()
     began = time.process_time()
     result = simulate(arrivals, read_shorthand(cluster).nodes, policy=policy)

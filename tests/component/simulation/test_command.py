@@ -177,7 +177,7 @@ def test_a_mistake_in_a_trace_is_shown_at_its_line(muster: Run, tmp_path: Path) 
     (tmp_path / "bad.csv").write_text("submit_s,replicas,duration_s\n0,2,60\n0,two,60\n")
     shown = muster("bad.csv", "--cluster", "2x4gpu")
     assert shown.exit_code == 3
-    assert "bad.csv:3: error[Invalid] replicas is a number, not 'two'" in shown.stderr
+    assert "bad.csv:3: error[Invalid] replicas must be a number, not 'two'" in shown.stderr
     assert "0,two,60" in shown.stderr
 
 

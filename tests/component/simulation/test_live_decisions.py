@@ -16,7 +16,7 @@ import pytest
 from muster_bus import Bus, BusSettings, Stretch, read_stretch
 from muster_core import events
 from muster_core.models import Job, Node, Resources, Role, Template
-from muster_core.simulation import Entry, NodeSaid, replay
+from muster_core.simulation import JournalEntry, NodeObserved, replay
 from muster_events.catalogue import JOBS_STREAM
 from muster_events.codec import read_job_event
 from muster_events.subjects import JOB_EVENTS, job_id_of
@@ -81,7 +81,7 @@ async def test_the_events_of_a_running_scheduler_give_its_decisions_again(broker
                 while len(ended) < len(names):
                     await asyncio.sleep(0.05)
     said = await stream_of(bus)
-    seen: list[Entry] = [NodeSaid(0, events.NodeChanged(pool=POOL, node=node)) for node in NODES]
+    seen: list[JournalEntry] = [NodeObserved(0, events.NodeChanged(pool=POOL, node=node)) for node in NODES]
     replayed = replay([*seen, *said], pool=POOL)
     assert replayed.divergences == ()
     placed = [one for one in said if isinstance(one.event, events.JobPlaced)]

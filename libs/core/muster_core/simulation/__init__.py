@@ -1,37 +1,80 @@
-"""Simulation: Muster's decisions under a virtual clock."""
+"""Simulation: Muster's decisions under a virtual clock.
 
-from muster_core.simulation.journal import Entry, Journal, NodeSaid
-from muster_core.simulation.plans import PLANS, Plan
-from muster_core.simulation.replay import Divergence, Replayed, replay
-from muster_core.simulation.settings import SECOND, WorldSettings
-from muster_core.simulation.story import Chronicle, JobStory, Moment
-from muster_core.simulation.whatif import Arrival, Result, arrivals_of, simulate
-from muster_core.simulation.work import Work, endless, fixed, scalable, taking
-from muster_core.simulation.world import NeverQuiet, World
+``simulation`` drives a pool with an event queue, on the ``runtime`` and the ``workload`` that it simulates; ``report``
+records and measures it. ``what_if`` runs arrivals on a ``cluster`` under a policy; ``traces`` reads workload traces;
+``replay`` repeats the decisions of a stream of events.
+"""
+
+from muster_core.simulation.cluster import SimulatedCluster, is_shorthand, read_cluster, read_shorthand
+from muster_core.simulation.replay import Divergence, JournalEntry, NodeObserved, ReplayResult, replay
+from muster_core.simulation.report import (
+    JobTimeline,
+    Measures,
+    PoolSample,
+    completions,
+    measures_of,
+    utilisation_over_time,
+)
+from muster_core.simulation.settings import SECOND, SimulationSettings
+from muster_core.simulation.simulation import Simulation, SimulationLivelock
+from muster_core.simulation.traces import (
+    FORMATS,
+    OWN_FORMAT,
+    TABLE_FORMATS,
+    Trace,
+    TraceJob,
+    made_elastic,
+    read_trace,
+)
+from muster_core.simulation.what_if import (
+    POLICIES,
+    Arrival,
+    SimulatedPolicy,
+    SimulationResult,
+    arrivals_of,
+    queues_under,
+    simulate,
+)
+from muster_core.simulation.workload import Progress, Work, endless, fixed, scalable, scalable_duration
 
 __all__ = [
-    "PLANS",
+    "FORMATS",
+    "OWN_FORMAT",
+    "POLICIES",
     "SECOND",
+    "TABLE_FORMATS",
     "Arrival",
-    "Chronicle",
     "Divergence",
-    "Entry",
-    "JobStory",
-    "Journal",
-    "Moment",
-    "NeverQuiet",
-    "NodeSaid",
-    "Plan",
-    "Replayed",
-    "Result",
+    "JobTimeline",
+    "JournalEntry",
+    "Measures",
+    "NodeObserved",
+    "PoolSample",
+    "Progress",
+    "ReplayResult",
+    "SimulatedCluster",
+    "SimulatedPolicy",
+    "Simulation",
+    "SimulationLivelock",
+    "SimulationResult",
+    "SimulationSettings",
+    "Trace",
+    "TraceJob",
     "Work",
-    "World",
-    "WorldSettings",
     "arrivals_of",
+    "completions",
     "endless",
     "fixed",
+    "is_shorthand",
+    "made_elastic",
+    "measures_of",
+    "queues_under",
+    "read_cluster",
+    "read_shorthand",
+    "read_trace",
     "replay",
     "scalable",
+    "scalable_duration",
     "simulate",
-    "taking",
+    "utilisation_over_time",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -17,14 +18,14 @@ import yaml
 
 from muster_core.models import GPU_MILLI, Node, Problem, Resources
 from muster_core.quantities import QuantityError, parse_bytes, parse_cpu, parse_quantity
-from muster_core.simulation.traces.model import GPU_MODEL_LABEL
+from muster_core.simulation.traces import GPU_MODEL_LABEL
 
-_MOST_NODES = 100_000
+_MAX_NODES = 100_000
 _CPUS_PER_GPU = 16
 _GIB_PER_GPU = 128
 _MIB = 2**20
 _GIB = 2**30
-_MOST_PODS = 250
+_MAX_PODS = 250
 
 _SHORTHAND = re.compile(
     r"(?P<count>\d{1,6})x(?P<gpus>\d{1,3})gpu(?:-(?P<cpus>\d{1,5})cpu)?(?:-(?P<gib>\d{1,6})gib)?"
@@ -36,7 +37,7 @@ _PHILLY = {"machineId", "number of GPUs"}
 RACK_LABEL = "topology.kubernetes.io/rack"
 
 
-class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes, by name, or the problems of their description."""
 
     nodes: tuple[Node, ...] = ()
@@ -44,11 +45,11 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gpus(self) -> int:
-        """Milli-GPUs in total."""
+        """Return the milli-GPUs in total."""
         return sum(node.allocatable.gpu for node in self.nodes)
 
 
-class _Wrong(ValueError):
+class _InvalidField(ValueError):
     """A problem in a description, with its location."""
 
     def __init__(self, path: str, message: str, fix: str = "", line: int = 0) -> None:
@@ -61,7 +62,7 @@ def is_shorthand(text: str) -> bool:
     return all(_SHORTHAND.fullmatch(part.strip().lower()) for part in text.split("+"))
 
 
-def read_shorthand(text: str) -> Cluster:
+def read_shorthand(text: str) -> SimulatedCluster:
     """Parse ``<count>x<GPUs>gpu[-<CPUs>cpu][-<GiB>gib]``, several kinds joined by ``+``.
 
     Defaults are 16 CPUs and 128 GiB for each GPU; a node without GPUs has as much as one GPU.
@@ -74,7 +75,7 @@ def read_shorthand(text: str) -> Cluster:
             problem = Problem(
                 code="Invalid", path="cluster", message=message, fix="write 8x8gpu for 8 nodes of 8 GPUs"
             )
-            return Cluster(problems=(problem,))
+            return SimulatedCluster(problems=(problem,))
         gpus = int(found["gpus"])
         share = max(gpus, 1)
         groups.append(
@@ -85,10 +86,10 @@ def read_shorthand(text: str) -> Cluster:
                 "memory": f"{found['gib'] or share * _GIB_PER_GPU}Gi",
             }
         )
-    return _checked(groups)
+    return _cluster_of(groups)
 
 
-def read_cluster(text: str) -> Cluster:
+def read_cluster(text: str) -> SimulatedCluster:
     """Parse a file: a YAML list of nodes (or ``nodes:`` with one), or a table."""
     first = text.lstrip("\ufeff \t\r\n").split("\n", 1)[0]
     if "," in first and not first.lstrip().startswith(("-", "{", "[", "nodes")):
@@ -96,40 +97,42 @@ def read_cluster(text: str) -> Cluster:
     try:
         found = cast("object", yaml.safe_load(text))
     except yaml.YAMLError as error:
-        return Cluster(problems=(Problem(code="Invalid", path="", message=f"this is not YAML: {error}"),))
+        return SimulatedCluster(
+            problems=(Problem(code="Invalid", path="", message=f"the file is not YAML: {error}"),)
+        )
     if isinstance(found, dict):
         found = cast("Mapping[str, object]", found).get("nodes")
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in cast("list[object]", found)):
         message = "a cluster must be a list of nodes, each with count, cpus, memory, gpus and labels"
-        return Cluster(problems=(Problem(code="Invalid", path="nodes", message=message),))
-    return _checked(cast("list[Mapping[str, object]]", found))
+        return SimulatedCluster(problems=(Problem(code="Invalid", path="nodes", message=message),))
+    return _cluster_of(cast("list[Mapping[str, object]]", found))
 
 
-def _read_table(text: str) -> Cluster:
+def _read_table(text: str) -> SimulatedCluster:
     reader = csv.DictReader(io.StringIO(text.lstrip("\ufeff")), restval="")
-    columns = {column.strip() for column in reader.fieldnames or ()}
     reader.fieldnames = [column.strip() for column in reader.fieldnames or ()]
+    columns = set(reader.fieldnames)
     rows = [{key: value.strip() for key, value in row.items() if value} for row in reader]
     try:
         if columns >= _TIRESIAS:
-            return _checked([group for row in rows for group in _switches(row)])
+            return _cluster_of([group for row in rows for group in _tiresias_groups(row)])
         if columns >= _OPENB:
-            return _checked([_openb(row) for row in rows])
+            return _cluster_of([_openb_group(row) for row in rows])
         if columns >= _PHILLY:
-            return _checked([{"name": row["machineId"], "gpus": row["number of GPUs"]} for row in rows])
+            return _cluster_of([{"name": row["machineId"], "gpus": row["number of GPUs"]} for row in rows])
         if columns & {"gpus", "cpus"}:
-            return _checked([{**row, "labels": _labels(row.get("labels", ""))} for row in rows])
+            return _cluster_of([{**row, "labels": _labels(row.get("labels", ""))} for row in rows])
     except (KeyError, ValueError) as error:
         message = f"a row is incomplete, or has an invalid number: {error}"
-        return Cluster(problems=(Problem(code="Invalid", path="", message=message),))
+        return SimulatedCluster(problems=(Problem(code="Invalid", path="", message=message),))
     known = ", ".join(sorted(_KEYS))
     message = f"the columns ({', '.join(sorted(columns))}) do not describe a cluster"
-    return Cluster(
+    return SimulatedCluster(
         problems=(Problem(code="UnknownFormat", path="", message=message, fix=f"use {known}", line=1),)
     )
 
 
-def _switches(row: Mapping[str, str]) -> list[dict[str, object]]:
+def _tiresias_groups(row: Mapping[str, str]) -> list[dict[str, object]]:
     cpus = row.get("num_cpu_p_node") or str(int(row["num_gpu_p_node"]) * _CPUS_PER_GPU)
     memory = row.get("mem_p_node") or str(int(row["num_gpu_p_node"]) * _GIB_PER_GPU)
     return [
@@ -144,7 +147,7 @@ def _switches(row: Mapping[str, str]) -> list[dict[str, object]]:
     ]
 
 
-def _openb(row: Mapping[str, str]) -> dict[str, object]:
+def _openb_group(row: Mapping[str, str]) -> dict[str, object]:
     return {
         "name": row["sn"],
         "gpus": row["gpu"],
@@ -159,32 +162,32 @@ def _labels(text: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def _checked(groups: Sequence[Mapping[str, object]]) -> Cluster:
+def _cluster_of(groups: Sequence[Mapping[str, object]]) -> SimulatedCluster:
     nodes: list[Node] = []
     problems: list[Problem] = []
     for position, group in enumerate(groups):
         try:
             nodes += _nodes(group, f"nodes[{position}]", len(nodes))
-        except _Wrong as wrong:
-            problems.append(wrong.problem)
+        except _InvalidField as error:
+            problems.append(error.problem)
     names = [node.name for node in nodes]
     if len(set(names)) != len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})[0] if len(names) < 1000 else "one"
-        problems.append(Problem(code="Duplicate", path="nodes", message=f"several nodes are named {twice}"))
+        name, _ = Counter(names).most_common(1)[0]
+        problems.append(Problem(code="Duplicate", path="nodes", message=f"several nodes are named {name}"))
     if not nodes and not problems:
-        problems.append(Problem(code="Empty", path="nodes", message="there are no nodes"))
-    return Cluster(nodes=() if problems else tuple(nodes), problems=tuple(problems))
+        problems.append(Problem(code="Empty", path="nodes", message="the cluster has no nodes"))
+    return SimulatedCluster(nodes=() if problems else tuple(nodes), problems=tuple(problems))
 
 
 def _nodes(group: Mapping[str, object], path: str, before: int) -> list[Node]:
     unknown = sorted(set(group) - _KEYS)
     if unknown:
-        raise _Wrong(
+        raise _InvalidField(
             f"{path}.{unknown[0]}", f"a node has no field {unknown[0]}", f"use {', '.join(sorted(_KEYS))}"
         )
     count = _amount(group, "count", path, default=1)
-    if not 1 <= count <= _MOST_NODES - before:
-        raise _Wrong(f"{path}.count", f"a cluster must have 1 to {_MOST_NODES} nodes, not {count}")
+    if not 1 <= count <= _MAX_NODES - before:
+        raise _InvalidField(f"{path}.count", f"a cluster must have 1 to {_MAX_NODES} nodes, not {count}")
     gpus = _amount(group, "gpus", path, default=0)
     share = max(gpus, 1)
     try:
@@ -192,15 +195,15 @@ def _nodes(group: Mapping[str, object], path: str, before: int) -> list[Node]:
         memory = parse_bytes(group.get("memory", f"{share * _GIB_PER_GPU}Gi"))
         gpu_memory = parse_bytes(group.get("gpu_memory", 0))
     except QuantityError as error:
-        raise _Wrong(path, f"an amount cannot be read: {error}", "write 64, 500m, 256Gi") from None
+        raise _InvalidField(path, f"an amount is invalid: {error}", "write 64, 500m or 256Gi") from None
     labels = group.get("labels", {})
     if not isinstance(labels, dict):
-        raise _Wrong(f"{path}.labels", "labels must be names with values")
-    stem = str(group.get("name", "node"))
-    named = (
-        [stem]
+        raise _InvalidField(f"{path}.labels", "labels must be a mapping of names to values")
+    prefix = str(group.get("name", "node"))
+    names = (
+        [prefix]
         if count == 1 and "name" in group
-        else [f"{stem}-{before + number:04d}" for number in range(count)]
+        else [f"{prefix}-{before + number:04d}" for number in range(count)]
     )
     texts = {str(key): str(value) for key, value in cast("dict[object, object]", labels).items()}
     return [
@@ -208,10 +211,10 @@ def _nodes(group: Mapping[str, object], path: str, before: int) -> list[Node]:
             name=name,
             allocatable=Resources(cpu=cpu, memory=memory, gpu=gpus * GPU_MILLI),
             gpu_memory=gpu_memory,
-            pods=_amount(group, "pods", path, default=_MOST_PODS),
+            pods=_amount(group, "pods", path, default=_MAX_PODS),
             labels=texts,
         )
-        for name in named
+        for name in names
     ]
 
 
@@ -219,4 +222,4 @@ def _amount(group: Mapping[str, object], key: str, path: str, *, default: int) -
     try:
         return parse_quantity(group.get(key, default))
     except QuantityError as error:
-        raise _Wrong(f"{path}.{key}", f"{key} cannot be read: {error}", "write a whole number") from None
+        raise _InvalidField(f"{path}.{key}", f"{key} is invalid: {error}", "write a whole number") from None

@@ -1,8 +1,7 @@
-"""Decide a stream of events again and compare the decisions.
+"""Replay a stream of events: repeat the decisions, and compare them with the scheduler's.
 
-Works on the stream of a running system and on the journal of a simulation: the scheduler's events are taken out and must
-result from the decisions. A running scheduler may have decided before it read the latest events, but never before it read
-its own.
+The stream is that of a running system, or the journal of a simulation. The scheduler's events are taken out and must result
+from the decisions. A running scheduler may have decided before it read the latest events, but never before it read its own.
 """
 
 from __future__ import annotations
@@ -14,48 +13,59 @@ import msgspec
 from muster_core import events
 from muster_core.models import QueueSpec
 from muster_core.scheduling import PoolState
-from muster_core.simulation.journal import Entry, NodeSaid
 
-DECISIONS = (events.JobPlaced, events.JobResized, events.JobEvicted, events.JobWaiting)
-"""The events that the scheduler writes."""
+_DECISIONS = (events.JobPlaced, events.JobResized, events.JobEvicted, events.JobWaiting)
 
-Said = tuple[str, events.JobEvent]
-"""A job id, and what was decided about it."""
+Decision = tuple[str, events.JobEvent]
+"""A job id, and what the scheduler decided about it."""
+
+
+class NodeObserved(msgspec.Struct, frozen=True):
+    """A node event, and the time (µs since the epoch) at which it was read."""
+
+    at: int
+    event: events.NodeChanged
+
+
+JournalEntry = events.StoredEvent | NodeObserved
+"""An event of a pool; a journal has all of them in total order."""
 
 
 class Divergence(msgspec.Struct, frozen=True, kw_only=True):
-    """At entry ``position`` (from 0) the scheduler ``said`` what the same events do not give (None: it omitted what they
-    give).
+    """A difference at entry ``position`` (from 0).
 
-    ``decided`` is what they give.
+    ``published`` is what the scheduler published and the replay did not decide, or None if the scheduler omitted what
+    the replay ``decided``.
     """
 
     position: int
-    said: Said | None
-    decided: tuple[Said, ...]
+    published: Decision | None
+    decided: tuple[Decision, ...]
 
 
-class Replayed(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayResult(msgspec.Struct, frozen=True, kw_only=True):
     """The number of decisions, and the ones that differ."""
 
     decisions: int
     divergences: tuple[Divergence, ...]
 
 
-def replay(entries: Iterable[Entry], *, pool: str, queues: Iterable[QueueSpec] = ()) -> Replayed:
+def replay(entries: Iterable[JournalEntry], *, pool: str, queues: Iterable[QueueSpec] = ()) -> ReplayResult:
     """Decide again at every time at which the scheduler decided something.
 
     Waiting reasons that were computed but not published are no divergence: they are published at limited rates.
     """
-    replaying = _Replaying(pool, tuple(queues))
+    replayer = _Replayer(pool, tuple(queues))
     position = -1
     for position, entry in enumerate(entries):
-        replaying.read(position, entry)
-    replaying.close(position)
-    return Replayed(decisions=replaying.decisions, divergences=tuple(replaying.divergences))
+        replayer.read(position, entry)
+    replayer.close(position)
+    return ReplayResult(decisions=replayer.decisions, divergences=tuple(replayer.divergences))
 
 
-class _Replaying:
+class _Replayer:
+    """``_open`` has the alternatives of the last decision, each without what was published of it already."""
+
     def __init__(self, pool: str, queues: tuple[QueueSpec, ...]) -> None:
         self.decisions = 0
         self.divergences: list[Divergence] = []
@@ -64,66 +74,66 @@ class _Replaying:
         self._state = PoolState(pool=pool, diagnosis_interval_us=0)
         if queues:
             self._state.apply_queues(queues)
-        self._unread: list[Entry] = []
-        self._open: list[list[Said]] = []
+        self._unread: list[JournalEntry] = []
+        self._open: list[list[Decision]] = []
 
-    def read(self, position: int, entry: Entry) -> None:
+    def read(self, position: int, entry: JournalEntry) -> None:
         """Apply an entry."""
-        if isinstance(entry, NodeSaid) or not isinstance(entry.event, DECISIONS):
+        if isinstance(entry, NodeObserved) or not isinstance(entry.event, _DECISIONS):
             self._unread.append(entry)
             return
         self.decisions += 1
-        said = (entry.job_id, entry.event)
-        open_ = _with(said, self._open)
-        could_be_over = not self._open or any(not _must_be_said(decided) for decided in self._open)
-        if not open_:
+        published = (entry.job_id, entry.event)
+        remaining = _without(published, self._open)
+        may_be_complete = not self._open or any(not _mandatory(decided) for decided in self._open)
+        if not remaining:
             self.close(position)
-        if not open_ or (could_be_over and self._unread):
+        if not remaining or (may_be_complete and self._unread):
             # What the last decision omitted may follow in the next one, which may have been computed before the latest
             # events.
-            fresh = self._alternatives(entry.at)
-            open_ += _with(said, fresh)
-            if not open_:
-                self.divergences.append(Divergence(position=position, said=said, decided=tuple(fresh[-1])))
-        self._open = open_
-        self._catch_up()
+            alternatives = self._alternatives(entry.at)
+            remaining += _without(published, alternatives)
+            if not remaining:
+                self.divergences.append(
+                    Divergence(position=position, published=published, decided=tuple(alternatives[-1]))
+                )
+        self._open = remaining
+        while self._unread:
+            self._observe(self._unread.pop(0))
         self._state.observe(entry)
 
     def close(self, position: int) -> None:
         """Finish the last decision."""
-        left_out = [_must_be_said(decided) for decided in self._open]
-        if left_out and all(left_out):
-            self.divergences.append(Divergence(position=position, said=None, decided=left_out[-1]))
+        omitted = [_mandatory(decided) for decided in self._open]
+        if omitted and all(omitted):
+            self.divergences.append(Divergence(position=position, published=None, decided=omitted[-1]))
         self._open = []
 
-    def _alternatives(self, at: int) -> list[list[Said]]:
-        """Yield the decisions on none of the unread events, on the first, on the first two, ...; afterwards all are read."""
-        found = [self._decided(at)]
+    def _alternatives(self, at: int) -> list[list[Decision]]:
+        """Return the decisions on none of the unread events, on the first, on the first two, ...; afterwards all are read."""
+        alternatives = [self._decide(at)]
         while self._unread:
             self._observe(self._unread.pop(0))
-            decided = self._decided(at)
-            if decided != found[-1]:
-                found.append(decided)
-        return found
+            decided = self._decide(at)
+            if decided != alternatives[-1]:
+                alternatives.append(decided)
+        return alternatives
 
-    def _decided(self, at: int) -> list[Said]:
+    def _decide(self, at: int) -> list[Decision]:
         return [(one.job_id, one.to_event(self._pool)) for one in self._state.decide(at)]
 
-    def _catch_up(self) -> None:
-        while self._unread:
-            self._observe(self._unread.pop(0))
-
-    def _observe(self, entry: Entry) -> None:
-        if isinstance(entry, NodeSaid):
+    def _observe(self, entry: JournalEntry) -> None:
+        if isinstance(entry, NodeObserved):
             self._state.observe_node(entry.event)
         else:
             self._state.observe(entry)
 
 
-def _must_be_said(decided: list[Said]) -> tuple[Said, ...]:
+def _mandatory(decided: list[Decision]) -> tuple[Decision, ...]:
+    """Return the decisions that the scheduler must publish."""
     return tuple(one for one in decided if not isinstance(one[1], events.JobWaiting))
 
 
-def _with(said: Said, alternatives: list[list[Said]]) -> list[list[Said]]:
-    """Return the alternatives that contain ``said``, without it."""
-    return [[one for one in decided if one != said] for decided in alternatives if said in decided]
+def _without(published: Decision, alternatives: list[list[Decision]]) -> list[list[Decision]]:
+    """Return the alternatives that contain ``published``, without it."""
+    return [[one for one in decided if one != published] for decided in alternatives if published in decided]

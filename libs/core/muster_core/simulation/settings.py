@@ -8,15 +8,23 @@ SECOND = 1_000_000
 """In µs."""
 
 
-class WorldSettings(msgspec.Struct, frozen=True, kw_only=True):
+class SimulationSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The behaviour of the simulated runtime, and what is recorded. Times are µs.
 
-    A replica runs ``launch_us`` after its placement and is gone ``stop_us`` after it was asked to stop. After a resize a
-    job stands still for ``pause_us``; an attempt that is cut short loses what was computed since the last checkpoint, one
-    every ``checkpoint_us`` (0: loses nothing). A job whose size matters reports its speed ``report_us`` after every
-    resize (0: never). ``policy`` is the elastic policy. With ``renewals`` waiting reasons are published whenever their
-    numbers change, like the running scheduler; without, once for every code. ``journal`` keeps every event; ``checks``
-    verifies invariants after each. The simulation starts at ``epoch_us``.
+    Attributes:
+        pool: The name of the pool.
+        policy: The elastic policy.
+        launch_us: From a placement to a running replica.
+        stop_us: From SIGTERM to the end of a replica.
+        pause_us: The standstill of a job after a resize.
+        checkpoint_us: The interval between checkpoints; an attempt that is cut short loses the work since the last one.
+            0: loses nothing.
+        report_us: The time after a resize at which a scalable job reports its speed; 0: never.
+        renewals: Publish waiting reasons whenever their numbers change, as the running scheduler does, instead of once
+            for every code.
+        journal: Keep every event.
+        checks: Verify invariants after each event.
+        epoch_us: The start of the simulation.
     """
 
     pool: str = "simulated"

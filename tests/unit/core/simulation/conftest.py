@@ -1,4 +1,4 @@
-"""A world of two nodes, 16 CPUs and 4 GPUs each, that looks at its invariants after every event."""
+"""A simulation of two nodes, 16 CPUs and 4 GPUs each, that checks invariants after every event."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from muster_core.models import Job, Node, QueueSpec, Resources, RestartPolicy, Role, Template
-from muster_core.simulation import World, WorldSettings
+from muster_core.simulation import Simulation, SimulationSettings
 
-MakeWorld = Callable[..., World]
+MakeSimulation = Callable[..., Simulation]
 MakeJob = Callable[..., Job]
 
 
@@ -24,10 +24,10 @@ def node() -> Callable[..., Node]:
 
 
 @pytest.fixture
-def world() -> MakeWorld:
-    def make(*nodes: Node, queues: tuple[QueueSpec, ...] = (), **settings: object) -> World:
-        chosen = msgspec.structs.replace(WorldSettings(checks=True), **settings)
-        return World(nodes=nodes or (_node("n1"), _node("n2")), queues=queues, settings=chosen)
+def simulation() -> MakeSimulation:
+    def make(*nodes: Node, queues: tuple[QueueSpec, ...] = (), **settings: object) -> Simulation:
+        chosen = msgspec.structs.replace(SimulationSettings(checks=True), **settings)
+        return Simulation(nodes=nodes or (_node("n1"), _node("n2")), queues=queues, settings=chosen)
 
     return make
 
@@ -38,8 +38,8 @@ def job() -> MakeJob:
         name: str,
         workers: int,
         *,
-        floor: int | None = None,
-        most: int | None = None,
+        minimum: int | None = None,
+        maximum: int | None = None,
         servers: int = 0,
         restart_policy: RestartPolicy = RestartPolicy.NEVER,
         **rest: object,
@@ -47,8 +47,8 @@ def job() -> MakeJob:
         worker = Role(
             name="worker",
             replicas=workers,
-            min=workers if floor is None else floor,
-            max=most or workers,
+            min=workers if minimum is None else minimum,
+            max=maximum or workers,
             template=Template(requests=Resources(cpu=1000, gpu=1000)),
             restart_policy=restart_policy,
         )

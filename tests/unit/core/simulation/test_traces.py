@@ -1,12 +1,11 @@
-"""Traces as they have been published, and what is said of those that cannot be read."""
+"""Traces of every format, and the problems of invalid ones."""
 
 from __future__ import annotations
 
 import pytest
 
 from muster_core.models import Problem, Severity
-from muster_core.simulation import SECOND, Work
-from muster_core.simulation.traces import FORMATS, Trace, TraceJob, read_trace, stretched
+from muster_core.simulation import FORMATS, SECOND, Trace, TraceJob, Work, made_elastic, read_trace
 
 TIRESIAS = """job_id,num_gpu,submit_time,iterations,model_name,duration,interval
 0,1,100,606,vgg19,164,30
@@ -46,7 +45,7 @@ def errors(trace: Trace) -> list[Problem]:
     return [problem for problem in trace.problems if problem.severity is Severity.ERROR]
 
 
-def test_tiresias() -> None:
+def test_a_tiresias_trace_has_gangs_of_single_gpus() -> None:
     trace = read_trace(TIRESIAS)
     assert trace.format == "tiresias"
     assert [shape(job) for job in trace.jobs] == [("job-0", 0, 1, 1000), ("job-1", 30, 8, 1000)]
@@ -54,7 +53,7 @@ def test_tiresias() -> None:
     assert trace.problems == ()
 
 
-def test_muri_counts_in_milliseconds_and_is_told_from_tiresias() -> None:
+def test_a_muri_trace_has_milliseconds_and_is_distinguished_from_tiresias() -> None:
     trace = read_trace(MURI)
     assert trace.format == "muri"
     assert [shape(job) for job in trace.jobs] == [("job-0", 0, 8, 1000), ("job-1", 1534, 2, 1000)]
@@ -62,7 +61,7 @@ def test_muri_counts_in_milliseconds_and_is_told_from_tiresias() -> None:
     assert [job.priority for job in trace.jobs] == [0, 1]
 
 
-def test_jobs_of_pollux_are_elastic_and_their_work_is_their_applications() -> None:
+def test_pollux_jobs_are_elastic_with_the_work_of_their_application() -> None:
     trace = read_trace(POLLUX)
     assert trace.format == "pollux"
     first, second = trace.jobs
@@ -70,21 +69,21 @@ def test_jobs_of_pollux_are_elastic_and_their_work_is_their_applications() -> No
     assert first.work == Work(amount_us=1800 * SECOND, serial=140)
 
 
-def test_an_application_that_nobody_knows_is_named() -> None:
+def test_an_unknown_application_is_an_error() -> None:
     trace = read_trace(POLLUX + "x,200,transformer,2,1\n")
     (problem,) = errors(trace)
     assert (problem.line, problem.path, problem.found) == (4, "application", "transformer")
     assert len(trace.jobs) == 2
 
 
-def test_philly_as_a_table_is_put_in_the_order_of_arrival() -> None:
+def test_a_philly_table_is_sorted_by_arrival() -> None:
     trace = read_trace(PHILLY_CSV)
     assert trace.format == "philly"
     assert [shape(job) for job in trace.jobs] == [("job-3", 0, 8, 1000), ("job-2", 2932, 1, 1000)]
     assert trace.jobs[0].queue == "6214e9"
 
 
-def test_philly_as_published_adds_up_its_attempts() -> None:
+def test_a_philly_job_log_adds_up_attempts() -> None:
     trace = read_trace(PHILLY_JSON)
     assert trace.format == "philly-json"
     (job,) = trace.jobs
@@ -95,7 +94,7 @@ def test_philly_as_published_adds_up_its_attempts() -> None:
     assert problem.path == "$[1]"
 
 
-def test_openb_has_shares_of_gpus_and_models_and_leaves_out_who_never_ran() -> None:
+def test_an_openb_trace_has_gpu_shares_and_models_and_omits_pods_that_never_ran() -> None:
     trace = read_trace(OPENB)
     assert trace.format == "openb"
     whole, share, eight = trace.jobs
@@ -107,7 +106,7 @@ def test_openb_has_shares_of_gpus_and_models_and_leaves_out_who_never_ran() -> N
     assert [problem.line for problem in trace.problems] == [5]
 
 
-def test_our_own_columns() -> None:
+def test_musters_own_columns() -> None:
     text = """name,submit_s,duration_s,work_s,serial,replicas,min,max,gpus,cpus,memory_gib,priority,queue,user
 a,0,60,,,4,,,1,2,8,5,research,ann
 b,1,,3600,0.05,4,1,16,1,,,,,
@@ -137,26 +136,26 @@ c,2,60,,,2,1,4,0.5,,,,,
         ("-1,1,60,,1,1", "submit_s"),
     ],
 )
-def test_a_cell_that_cannot_be_is_told_with_its_line_and_the_row_left_out(row: str, column: str) -> None:
+def test_an_invalid_cell_is_reported_with_its_line_and_its_row_omitted(row: str, column: str) -> None:
     trace = read_trace(f"submit_s,replicas,duration_s,work_s,min,max\n5,1,60,,1,1\n{row}\n")
     assert {(problem.line, problem.path) for problem in errors(trace)} == {(3, column)}
     assert len(trace.jobs) == 1
 
 
-def test_columns_that_are_not_read_are_named() -> None:
+def test_unknown_columns_are_reported() -> None:
     trace = read_trace("submit_s,replicas,duration_s,colour\n0,1,60,red\n")
     (problem,) = trace.problems
     assert problem.severity is Severity.WARNING
     assert "'colour'" in problem.message
 
 
-def test_columns_of_no_format_are_refused_with_the_nearest() -> None:
+def test_unknown_columns_are_rejected_with_the_nearest_format() -> None:
     (problem,) = read_trace("job_id,num_gpu,submit_time,duration,model_name\n0,1,0,1,x\n").problems
     assert problem.code == "UnknownFormat"
-    assert problem.fix == "nearest is tiresias, which has iterations as well"
+    assert problem.fix == "the nearest format is tiresias, which also has iterations"
 
 
-def test_columns_of_several_formats_are_refused_with_the_list_unless_one_is_named() -> None:
+def test_ambiguous_columns_are_rejected_unless_the_format_is_given() -> None:
     both = "submit_s,replicas,duration_s,timestamp,duration,num_gpus\n5,2,60,2017-10-09 07:01:55,66.0,1\n"
     (problem,) = read_trace(both).problems
     assert problem.message == "the columns match several formats: muster, philly"
@@ -164,13 +163,13 @@ def test_columns_of_several_formats_are_refused_with_the_list_unless_one_is_name
     assert read_trace(both, format_name="philly").jobs[0].work == Work(amount_us=66 * SECOND)
 
 
-def test_a_format_whose_columns_are_missing_is_refused() -> None:
+def test_a_format_with_missing_columns_is_rejected() -> None:
     (problem,) = read_trace(TIRESIAS, format_name="openb").problems
     assert "cpu_milli" in problem.message
 
 
 @pytest.mark.parametrize("text", ["", "\n", "[", "[]", "{}", "\x00", "a", '"', "submit_s,replicas\n", "[1]"])
-def test_nothing_that_is_no_trace_passes_for_one(text: str) -> None:
+def test_an_invalid_file_has_no_jobs(text: str) -> None:
     for format_name in ("", *FORMATS):
         assert read_trace(text, format_name=format_name).jobs == ()
 
@@ -180,8 +179,8 @@ def test_names_are_unique() -> None:
     assert len({job.name for job in trace.jobs}) == 3
 
 
-def test_a_rigid_job_can_be_made_elastic_without_changing_how_long_it_takes_as_it_was() -> None:
+def test_a_rigid_job_made_elastic_takes_equally_long_at_its_old_size() -> None:
     (job, *_) = read_trace(TIRESIAS).jobs[1:]
-    wider = stretched(job, 2)
+    wider = made_elastic(job, 2)
     assert (wider.min, wider.replicas, wider.max) == (1, 8, 16)
     assert wider.work.amount_us == 147 * SECOND * 8000 // (1000 + 140 * 7)

@@ -17,15 +17,23 @@ from muster._cli.state import State, shared_options
 from muster._cli.tables import print_table
 from muster_core.models import Node, QueueSpec
 from muster_core.quantities import QuantityError, format_duration, parse_duration
-from muster_core.simulation import PLANS, SECOND, Arrival, Result, WorldSettings, arrivals_of
+from muster_core.simulation import (
+    FORMATS,
+    POLICIES,
+    SECOND,
+    Arrival,
+    SimulationResult,
+    SimulationSettings,
+    arrivals_of,
+    made_elastic,
+)
 from muster_core.simulation import simulate as run
-from muster_core.simulation.traces import FORMATS, stretched
 
 _DEFAULT_POLICIES = ("fifo", "dragon", "marginal_gain")
 _WIDEST = 100
 _PLOT_LINES = 17
 
-_POLICY_HELP = "\n".join(f"  {plan.name:<14} {plan.words}" for plan in PLANS.values())
+_POLICY_HELP = "\n".join(f"  {policy.name:<14} {policy.description}" for policy in POLICIES.values())
 _EXAMPLES = f"""\b
 Policies:
 {_POLICY_HELP}
@@ -159,7 +167,7 @@ def simulate(
     if not arrivals or not nodes:
         state.err.print(f"muster: there are no {'nodes' if arrivals else 'jobs'} to simulate", soft_wrap=True)
         ctx.exit(exits.JOB_FAILED)
-    settings = WorldSettings(
+    settings = SimulationSettings(
         journal=False,
         launch_us=launch * SECOND,
         stop_us=stop * SECOND,
@@ -175,9 +183,9 @@ def simulate(
 def _policies(given: Sequence[str]) -> list[str]:
     names = [name.strip() for one in given for name in one.split(",") if name.strip()]
     for name in names:
-        if name not in PLANS:
+        if name not in POLICIES:
             raise click.BadParameter(
-                f"there is no policy {name!r}; choose from {', '.join(PLANS)}.", param_hint="'--policy'"
+                f"there is no policy {name!r}; choose from {', '.join(POLICIES)}.", param_hint="'--policy'"
             )
     return list(dict.fromkeys(names or _DEFAULT_POLICIES))
 
@@ -187,7 +195,7 @@ def _of_trace(
 ) -> list[Arrival]:
 
     trace = trace_from(ctx, state, file, format_name)
-    jobs = [stretched(job, elastic) if elastic and not job.is_elastic else job for job in trace.jobs]
+    jobs = [made_elastic(job, elastic) if elastic and not job.is_elastic else job for job in trace.jobs]
     if not state.for_programs:
         last = format_duration(round(jobs[-1].submit_us / SECOND))
         state.note(f"{len(jobs)} jobs of {file} ({trace.format}), the last arrives after {last}")
@@ -218,11 +226,11 @@ def _run(
     arrivals: Sequence[Arrival],
     nodes: Sequence[Node],
     queues: Sequence[QueueSpec],
-    settings: WorldSettings,
+    settings: SimulationSettings,
     until: int | None,
-) -> list[Result]:
+) -> list[SimulationResult]:
 
-    results: list[Result] = []
+    results: list[SimulationResult] = []
     for policy in policies:
         began = time.monotonic()
         until_us = None if until is None else until * SECOND
@@ -234,7 +242,12 @@ def _run(
 
 
 def _show(
-    state: State, results: Sequence[Result], nodes: Sequence[Node], plot: Path | None, *, curves: bool
+    state: State,
+    results: Sequence[SimulationResult],
+    nodes: Sequence[Node],
+    plot: Path | None,
+    *,
+    curves: bool,
 ) -> None:
 
     shown = figures(results)

@@ -10,11 +10,10 @@ from muster._cli.applying import refuse, warn
 from muster._cli.documents import read_document
 from muster._cli.state import State
 from muster_core.models import Node, QueueSpec, Severity
-from muster_core.simulation.cluster import is_shorthand, read_cluster, read_shorthand
-from muster_core.simulation.traces import Trace, read_trace
+from muster_core.simulation import Trace, is_shorthand, read_cluster, read_shorthand, read_trace
 from muster_formats.queues import parse_queues
 
-_MOST_NOTES = 5
+_MAX_NOTES = 5
 
 
 def trace_from(ctx: click.Context, state: State, file: str, format_name: str) -> Trace:
@@ -23,9 +22,9 @@ def trace_from(ctx: click.Context, state: State, file: str, format_name: str) ->
     trace = read_trace(given.text.removeprefix("\ufeff"), format_name=format_name)
     if any(problem.severity is Severity.ERROR for problem in trace.problems) or not trace.jobs:
         refuse(ctx, state, given, trace.problems)
-    warn(state, given, trace.problems[:_MOST_NOTES])
-    if len(trace.problems) > _MOST_NOTES:
-        state.note(f"and {len(trace.problems) - _MOST_NOTES} more notes of this kind")
+    warn(state, given, trace.problems[:_MAX_NOTES])
+    if len(trace.problems) > _MAX_NOTES:
+        state.note(f"and {len(trace.problems) - _MAX_NOTES} more notes of this kind")
     return trace
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from muster_core.models import DEFAULT_QUEUE, Job, JobKind, Node, QueueSpec
-from muster_core.simulation import SECOND, Arrival, Work, endless, fixed, taking
+from muster_core.simulation import SECOND, Arrival, Work, endless, fixed, scalable_duration
 from muster_rpc.convert import job_from_proto, micros_from_proto, node_from_proto, queue_from_proto
 from muster_rpc.v1 import job_pb2
 
@@ -83,4 +83,4 @@ def _work(job: Job, seconds: float) -> Work:
     if job.kind is JobKind.SERVICE:
         return endless()
     elastic = next((role for role in job.roles if role.min < role.max), None)
-    return fixed(seconds) if elastic is None else taking(seconds, max(elastic.replicas, 1))
+    return fixed(seconds) if elastic is None else scalable_duration(seconds, max(elastic.replicas, 1))

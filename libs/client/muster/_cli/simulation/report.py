@@ -10,8 +10,7 @@ from rich.text import Text
 
 from muster._cli.plots import Curve, Figure
 from muster._cli.tables import Cell, table
-from muster_core.simulation import SECOND, Result
-from muster_core.simulation.measures import Measures, completions, utilisation_over_time
+from muster_core.simulation import SECOND, Measures, SimulationResult, completions, utilisation_over_time
 
 _POINTS = 120
 _HOUR_S = 3600.0
@@ -46,23 +45,23 @@ _LINES: tuple[_Line, ...] = (
     _Line("restarts per job", lambda m: m.restarts, lambda v: f"{v:.2f}", True),
     _Line("evictions per job", lambda m: m.evictions, lambda v: f"{v:.2f}", True),
     _Line("resizes per job", lambda m: m.resizes, lambda v: f"{v:.2f}", None),
-    _Line("most waiting", lambda m: m.most_waiting, lambda v: f"{v:.0f}", True),
+    _Line("max waiting", lambda m: m.max_waiting, lambda v: f"{v:.0f}", True),
     _Line("jobs that ended", lambda m: m.finished, lambda v: f"{v:.0f}", False),
     _Line("jobs that never ended", lambda m: m.unfinished, lambda v: f"{v:.0f}", True),
 )
 
 
-def comparison(results: Sequence[Result]) -> Table:
+def comparison(results: Sequence[SimulationResult]) -> Table:
     """Return the measures of all ``results`` in columns; a star marks the best of a row."""
     rows = [_row(line, results) for line in _LINES]
     return table(("", *(result.policy for result in results)), rows, right={one.policy for one in results})
 
 
-def figures(results: Sequence[Result]) -> list[Figure]:
+def figures(results: Sequence[SimulationResult]) -> list[Figure]:
     """Return the curves of completion times and of utilisation."""
-    done = tuple(Curve(one.policy, _cumulated(completions(one.stories))) for one in results)
+    done = tuple(Curve(one.policy, _cumulated(completions(one.timelines))) for one in results)
     full = tuple(
-        Curve(one.policy, tuple(utilisation_over_time(one.moments, gpus=one.gpus, points=_POINTS)))
+        Curve(one.policy, tuple(utilisation_over_time(one.samples, gpus=one.gpus, points=_POINTS)))
         for one in results
     )
     found = [
@@ -80,7 +79,7 @@ def figures(results: Sequence[Result]) -> list[Figure]:
     return found
 
 
-def as_data(results: Sequence[Result], *, gpus: int, nodes: int) -> dict[str, object]:
+def as_data(results: Sequence[SimulationResult], *, gpus: int, nodes: int) -> dict[str, object]:
     """Return everything as JSON values. Times are in seconds, GPUs in thousandths."""
     return {
         "cluster": {"nodes": nodes, "gpuMilli": gpus},
@@ -88,7 +87,7 @@ def as_data(results: Sequence[Result], *, gpus: int, nodes: int) -> dict[str, ob
     }
 
 
-def _row(line: _Line, results: Sequence[Result]) -> tuple[Cell, ...]:
+def _row(line: _Line, results: Sequence[SimulationResult]) -> tuple[Cell, ...]:
     values = [line.value(result.measures) for result in results]
     best: float | None = None
     if line.less_is_better is not None and len({line.told(value) for value in values}) > 1:
@@ -107,7 +106,7 @@ def _cumulated(times: Sequence[float]) -> tuple[tuple[float, float], ...]:
     return tuple((times[i], (i + 1) / number) for i in kept)
 
 
-def _result(result: Result) -> dict[str, object]:
+def _result(result: SimulationResult) -> dict[str, object]:
     measures = result.measures
     return {
         "policy": result.policy,
@@ -123,10 +122,10 @@ def _result(result: Result) -> dict[str, object]:
         "restartsPerJob": measures.restarts,
         "evictionsPerJob": measures.evictions,
         "resizesPerJob": measures.resizes,
-        "mostWaiting": measures.most_waiting,
+        "maxWaiting": measures.max_waiting,
         "utilisationOverTime": [
             {"seconds": at, "share": round(share, 4)}
-            for at, share in utilisation_over_time(result.moments, gpus=result.gpus, points=_POINTS)
+            for at, share in utilisation_over_time(result.samples, gpus=result.gpus, points=_POINTS)
         ],
         "perJob": [
             {
@@ -143,14 +142,14 @@ def _result(result: Result) -> dict[str, object]:
                 "resizes": story.resizes,
                 "largest": story.largest,
             }
-            for story in result.stories
+            for story in result.timelines
         ],
     }
 
 
 def _spread(measures: Measures, name: str) -> dict[str, float]:
     spread = measures.completion if name == "completion" else measures.wait
-    return {"mean": spread.mean, "median": spread.median, "p99": spread.p99, "max": spread.most}
+    return {"mean": spread.mean, "median": spread.median, "p99": spread.p99, "max": spread.max}
 
 
 def _seconds(instant: int | None) -> float | None:

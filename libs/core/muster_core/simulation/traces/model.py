@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from muster_core.models import Problem, Resources
-from muster_core.simulation.work import ASSUMED_SERIAL, Work, fixed, taking
+from muster_core.simulation.workload import ASSUMED_SERIAL, Work, fixed, scalable_duration
 
 GPU_MODEL_LABEL = "gpu-model"
-"""The node label that trace jobs select GPU models by."""
+"""The node label by which trace jobs select GPU models."""
 
 
 class TraceJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,12 +34,12 @@ class TraceJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_elastic(self) -> bool:
-        """Whether its size may change."""
+        """Return whether its size may change."""
         return self.min < self.max
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs by arrival, from a file of ``format``, and every problem; jobs with an error are left out."""
+    """The jobs of a file of ``format`` by arrival, and every problem; jobs with an error are omitted."""
 
     format: str
     jobs: tuple[TraceJob, ...] = ()
@@ -50,13 +50,12 @@ def work_of(seconds: float, replicas: int, *, elastic: bool, serial: int | None 
     """Return the work of a job that took ``seconds`` with ``replicas`` workers: their number matters only if it may change."""
     if not elastic and serial is None:
         return fixed(seconds)
-    return taking(seconds, replicas, ASSUMED_SERIAL if serial is None else serial)
+    return scalable_duration(seconds, replicas, ASSUMED_SERIAL if serial is None else serial)
 
 
-def stretched(job: TraceJob, factor: float) -> TraceJob:
+def made_elastic(job: TraceJob, factor: float) -> TraceJob:
     """Return the job as an elastic one, from one worker to ``factor`` times its workers."""
-    most = max(job.replicas, int(job.replicas * factor))
     work = job.work
     if work.is_fixed and work.amount_us is not None:
-        work = taking(work.amount_us / 1_000_000, job.replicas)
-    return msgspec.structs.replace(job, min=1, max=most, work=work)
+        work = scalable_duration(work.amount_us / 1_000_000, job.replicas)
+    return msgspec.structs.replace(job, min=1, max=max(job.replicas, int(job.replicas * factor)), work=work)

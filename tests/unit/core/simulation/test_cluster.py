@@ -1,13 +1,13 @@
-"""Clusters in a word, in YAML and in columns."""
+"""Clusters as a shorthand, in YAML and as tables."""
 
 from __future__ import annotations
 
 import pytest
 
-from muster_core.simulation.cluster import is_shorthand, read_cluster, read_shorthand
+from muster_core.simulation import is_shorthand, read_cluster, read_shorthand
 
 
-def test_a_shorthand() -> None:
+def test_a_shorthand_describes_groups_of_nodes() -> None:
     cluster = read_shorthand("2x8gpu+3x4gpu-48cpu-256gib")
     assert [node.allocatable.gpu for node in cluster.nodes] == [8000, 8000, 4000, 4000, 4000]
     assert cluster.nodes[0].allocatable.cpu == 128_000
@@ -18,18 +18,18 @@ def test_a_shorthand() -> None:
 
 
 @pytest.mark.parametrize("text", ["8x8gpu", "1x0gpu-4cpu", "2x8GPU + 1x4gpu"])
-def test_what_is_a_shorthand(text: str) -> None:
+def test_a_valid_shorthand(text: str) -> None:
     assert is_shorthand(text)
     assert read_shorthand(text).problems == ()
 
 
 @pytest.mark.parametrize("text", ["cluster.yaml", "8gpu", "", "8x8", "8x8gpu+nodes.csv"])
-def test_what_is_none(text: str) -> None:
+def test_other_texts_are_no_shorthand(text: str) -> None:
     assert not is_shorthand(text)
     assert read_shorthand(text).problems
 
 
-def test_yaml() -> None:
+def test_a_yaml_list_of_nodes() -> None:
     cluster = read_cluster(
         "nodes:\n- {count: 2, cpus: 96, memory: 768Gi, gpus: 8, labels: {gpu-model: A100}}\n- {name: login, cpus: 500m}\n"
     )
@@ -54,18 +54,18 @@ def test_yaml() -> None:
         ("colour,weight\n1,2\n", ""),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(text: str, path: str) -> None:
+def test_a_problem_has_its_path(text: str, path: str) -> None:
     cluster = read_cluster(text)
     assert cluster.nodes == ()
     assert [problem.path for problem in cluster.problems] == [path]
 
 
-def test_our_columns() -> None:
+def test_a_table_with_musters_columns() -> None:
     cluster = read_cluster("count,cpus,memory,gpus,labels\n2,64,256Gi,4,gpu-model=V100;rack=a\n")
     assert [node.labels for node in cluster.nodes] == [{"gpu-model": "V100", "rack": "a"}] * 2
 
 
-def test_columns_of_others() -> None:
+def test_published_node_lists() -> None:
     tiresias = read_cluster(
         "num_switch,num_node_p_switch,num_gpu_p_node,num_cpu_p_node,mem_p_node\n2,3,8,92,350"
     )

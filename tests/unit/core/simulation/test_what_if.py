@@ -1,4 +1,4 @@
-"""What the policies make of the trace that is committed, and that it is the one that its generator writes."""
+"""Simulations of the example trace and of small workloads under every policy."""
 
 from __future__ import annotations
 
@@ -11,21 +11,30 @@ from pathlib import Path
 import pytest
 
 from muster_core.models import Job, Node, QueueElastic, QueueSpec, Resources, Role, Template
-from muster_core.simulation import PLANS, SECOND, Arrival, Result, WorldSettings, arrivals_of, fixed, simulate
-from muster_core.simulation.cluster import read_shorthand
-from muster_core.simulation.plans import queues_under
-from muster_core.simulation.traces import read_trace
+from muster_core.simulation import (
+    POLICIES,
+    SECOND,
+    Arrival,
+    SimulationResult,
+    SimulationSettings,
+    arrivals_of,
+    fixed,
+    queues_under,
+    read_shorthand,
+    read_trace,
+    simulate,
+)
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "simulate"
 
 
 @cache
-def outcome(policy: str) -> Result:
+def outcome(policy: str) -> SimulationResult:
     arrivals = arrivals_of(read_trace((EXAMPLE / "elastic-160.csv").read_text()).jobs)
     return simulate(arrivals, read_shorthand("8x8gpu").nodes, policy=policy)
 
 
-def test_the_trace_is_what_its_generator_writes() -> None:
+def test_the_example_trace_is_the_output_of_its_generator() -> None:
     written = subprocess.run(
         [sys.executable, str(EXAMPLE / "make_trace.py")], capture_output=True, check=True, timeout=60
     )
@@ -39,11 +48,11 @@ def test_marginal_gain_beats_dragon_and_dragon_beats_fifo() -> None:
     assert means[1] < 0.9 * means[2]
 
 
-@pytest.mark.parametrize("policy", PLANS)
-def test_every_job_ends_well_under_every_policy(policy: str) -> None:
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_job_succeeds_under_every_policy(policy: str) -> None:
     result = outcome(policy)
     assert (result.measures.finished, result.measures.unfinished, result.measures.failed) == (160, 0, 0)
-    assert result.moments[-1].gpu == 0
+    assert result.samples[-1].gpu == 0
     assert 0 < result.measures.utilisation < 1
 
 
@@ -54,13 +63,13 @@ def test_the_same_arrivals_give_the_same_result() -> None:
 
 def test_invariants_hold_while_jobs_grow_and_shrink() -> None:
     arrivals = arrivals_of(read_trace((EXAMPLE / "elastic-160.csv").read_text()).jobs)[:40]
-    settings = WorldSettings(journal=False, checks=True)
+    settings = SimulationSettings(journal=False, checks=True)
     checked = simulate(arrivals, read_shorthand("4x8gpu").nodes, policy="marginal_gain", settings=settings)
     assert checked.measures.finished == 40
     assert checked.measures.resizes > 0
 
 
-def test_time_can_be_up(node: Callable[..., Node]) -> None:
+def test_a_simulation_ends_at_its_limit(node: Callable[..., Node]) -> None:
     arrivals = [
         Arrival(at_us=number * 10 * SECOND, job=_gang(f"j{number}", 8), work=fixed(60)) for number in range(5)
     ]
@@ -68,7 +77,7 @@ def test_time_can_be_up(node: Callable[..., Node]) -> None:
     assert (result.measures.finished, result.measures.unfinished) == (1, 4)
 
 
-def test_a_gang_that_never_fits_ends_nothing_but_itself(node: Callable[..., Node]) -> None:
+def test_a_gang_that_never_fits_does_not_block_others(node: Callable[..., Node]) -> None:
     arrivals = [
         Arrival(at_us=0, job=_gang("huge", 9), work=fixed(60)),
         Arrival(at_us=1, job=_gang("small", 2), work=fixed(60)),
@@ -77,7 +86,7 @@ def test_a_gang_that_never_fits_ends_nothing_but_itself(node: Callable[..., Node
     assert (measures.finished, measures.unfinished) == (1, 1)
 
 
-def test_strict_fifo_lets_nobody_pass(node: Callable[..., Node]) -> None:
+def test_strict_fifo_does_not_skip_jobs(node: Callable[..., Node]) -> None:
     arrivals = [
         Arrival(at_us=0, job=_gang("first", 6), work=fixed(60)),
         Arrival(at_us=1, job=_gang("second", 6), work=fixed(60)),
@@ -85,8 +94,8 @@ def test_strict_fifo_lets_nobody_pass(node: Callable[..., Node]) -> None:
     ]
     placed = {
         policy: {
-            story.job_id: story.placed_at
-            for story in simulate(arrivals, [node("n1"), node("n2")], policy=policy).stories
+            timeline.job_id: timeline.placed_at
+            for timeline in simulate(arrivals, [node("n1"), node("n2")], policy=policy).timelines
         }
         for policy in ("fifo", "strict_fifo")
     }
@@ -94,15 +103,15 @@ def test_strict_fifo_lets_nobody_pass(node: Callable[..., Node]) -> None:
     assert placed["strict_fifo"]["third"] == placed["strict_fifo"]["second"]
 
 
-def test_a_policy_counts_instead_of_what_queues_say_but_for_current() -> None:
-    said = (QueueSpec(name="research", weight=3, elastic=QueueElastic(policy="max_min", idle_period_s=5)),)
-    (research,) = queues_under(PLANS["dragon"], said)
+def test_a_policy_overrides_the_queues_except_current() -> None:
+    specs = (QueueSpec(name="research", weight=3, elastic=QueueElastic(policy="max_min", idle_period_s=5)),)
+    (research,) = queues_under(POLICIES["dragon"], specs)
     assert research.elastic is not None
     assert (research.weight, research.elastic.policy, research.elastic.idle_period_s) == (3, "dragon", 5)
-    assert queues_under(PLANS["current"], said) == said
+    assert queues_under(POLICIES["current"], specs) == specs
 
 
-def test_a_policy_that_there_is_not_is_refused(node: Callable[..., Node]) -> None:
+def test_an_unknown_policy_is_rejected(node: Callable[..., Node]) -> None:
     with pytest.raises(KeyError):
         simulate([], [node("n1")], policy="best")
 
