@@ -10,8 +10,7 @@ from muster_core.autoscaling import ElasticSettings, ScaleProposal, plan
 from muster_core.lifecycle import ACTIVE_PHASES
 from muster_core.models import Job, Node, Resources, Role, Template
 from muster_core.scheduling import Place, Resize
-from muster_core.scheduling.placement import Gang, Placement, Snapshot, place
-from muster_core.scheduling.placement.demand import is_pinned
+from muster_core.scheduling.placement import Gang, Placement, Snapshot, is_pinned, place
 from muster_core.scheduling.queues import minimum_gang
 from muster_testing.pool import VirtualPool
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from muster_core.models import Port, Resources, Severity, Template, Toleration
-from muster_core.scheduling.placement.affinity import peer_of
+from muster_core.scheduling.placement import peer_of
 from muster_formats import Parsed, parse
 
 MI = 2**20

@@ -8,7 +8,7 @@ from muster_core.autoscaling.settings import NONE, EffectiveSettings, ElasticSet
 from muster_core.events import MANUAL_POLICY
 from muster_core.models import JobKind, JobRecord, Role
 from muster_core.scheduling import QueueTree
-from muster_core.scheduling.placement.demand import is_pinned
+from muster_core.scheduling.placement import is_pinned
 from muster_core.scheduling.state import reachable, resizable, size_of
 
 

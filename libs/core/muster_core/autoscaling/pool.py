@@ -12,7 +12,7 @@ from muster_core.events import NodeChanged, StoredEvent
 from muster_core.lifecycle import apply_event
 from muster_core.models import JobKind, JobRecord, Problem, QueueSpec
 from muster_core.scheduling import PoolState
-from muster_core.scheduling.placement.demand import is_pinned
+from muster_core.scheduling.placement import is_pinned
 
 _SETTLED_LIMIT = 50_000
 

@@ -11,8 +11,7 @@ from muster_core.events import ReplicaRef, ScaleProposed
 from muster_core.lifecycle import MILLI
 from muster_core.models import JobRecord, Reason
 from muster_core.quantities import counted, demand_in_words
-from muster_core.scheduling.placement import Snapshot
-from muster_core.scheduling.placement.filters import rules_of
+from muster_core.scheduling.placement import Snapshot, rules_of
 from muster_core.scheduling.resizing import DonatedReplica
 
 IDLE = "Idle"

@@ -15,10 +15,7 @@ from muster_core.autoscaling.policies import POLICIES, Policy, Rank, elastic_job
 from muster_core.autoscaling.proposals import ScaleProposal, scale_down_proposal
 from muster_core.autoscaling.settings import NONE, ElasticSettings, job_settings, queue_settings
 from muster_core.events import ReplicaRef
-from muster_core.scheduling.placement import Gang, Placement
-from muster_core.scheduling.placement.candidates import Field
-from muster_core.scheduling.placement.demand import Slot, is_anchor
-from muster_core.scheduling.placement.free_capacity import count
+from muster_core.scheduling.placement import Field, Gang, Placement, Slot, count, is_anchor
 from muster_core.scheduling.queues import SchedulingClass, gang_amounts, max_replica_amounts
 from muster_core.scheduling.reservations import Reservations
 from muster_core.scheduling.resizing import BeneficiaryFit, DonatedReplica, terminating_released

@@ -14,9 +14,7 @@ from muster_core.autoscaling.settings import ElasticSettings
 from muster_core.events import Assignment
 from muster_core.lifecycle import AVOIDED_FOR_US, avoided_at
 from muster_core.models import ReplicaRecord
-from muster_core.scheduling.placement import place_more
-from muster_core.scheduling.placement.candidates import Field
-from muster_core.scheduling.placement.demand import slot_of
+from muster_core.scheduling.placement import Field, place_more, slot_of
 from muster_core.scheduling.queues import max_replica_amounts
 from muster_core.scheduling.state import Transaction
 

@@ -12,7 +12,7 @@ import msgspec
 
 from muster_core.events import ProgressReported
 from muster_core.models import JobRecord, Phase, ReplicaRecord, ReplicaState
-from muster_core.scheduling.placement.demand import is_anchor
+from muster_core.scheduling.placement import is_anchor
 from muster_core.simulation.runtime import EventQueue, ReplicaRun
 from muster_core.simulation.settings import SimulationSettings
 

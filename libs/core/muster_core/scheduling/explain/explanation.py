@@ -18,9 +18,18 @@ from muster_core.quantities import counted, listed
 from muster_core.scheduling import reasons
 from muster_core.scheduling.explain.remedies import Remedy, RemedyKind, remedies_for
 from muster_core.scheduling.explain.what_if import WhatIf, WhatIfTrial
-from muster_core.scheduling.placement import Gang, Placement, Shortfall, place, place_more, to_reason
-from muster_core.scheduling.placement.demand import is_pinned
-from muster_core.scheduling.placement.shortfall import Miss, constraint_in_words, nearest_miss
+from muster_core.scheduling.placement import (
+    Gang,
+    Miss,
+    Placement,
+    Shortfall,
+    constraint_in_words,
+    is_pinned,
+    nearest_miss,
+    place,
+    place_more,
+    to_reason,
+)
 from muster_core.scheduling.queues import (
     SchedulingKey,
     drained,

@@ -16,22 +16,32 @@ import msgspec
 from muster_core.events import Assignment
 from muster_core.models import GPU_MILLI, JobRecord, Node, Toleration
 from muster_core.scheduling.explain.remedies import Remedy, RemedyKind, SizeChange
-from muster_core.scheduling.placement import Gang, Placement, Shortfall, Snapshot, find_room, place
-from muster_core.scheduling.placement.candidates import Field
-from muster_core.scheduling.placement.demand import Slot, is_pinned, without_peer
-from muster_core.scheduling.placement.filters import (
+from muster_core.scheduling.placement import (
+    NO_MATCHING_NODE,
     NODE_AFFINITY,
     NODE_SELECTOR,
     POD_AFFINITY,
     POD_RULES,
     TAINT,
     TOPOLOGY,
+    Field,
+    Gang,
+    Placement,
+    Room,
+    Shortfall,
+    Slot,
+    Snapshot,
+    Want,
     barring,
+    fill,
+    find_room,
+    is_pinned,
+    place,
     refusal,
     tolerates,
+    whole_gpus,
+    without_peer,
 )
-from muster_core.scheduling.placement.free_capacity import Room, Want, fill, whole_gpus
-from muster_core.scheduling.placement.shortfall import NO_MATCHING_NODE
 from muster_core.scheduling.queues import Amounts, SchedulingKey, gang_amounts, largest_allowed, minimum_gang
 from muster_core.scheduling.reservations import (
     LAUNCH_MARGIN_US,

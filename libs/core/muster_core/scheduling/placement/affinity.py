@@ -12,7 +12,7 @@ from functools import lru_cache
 import msgspec
 
 from muster_core.models import Template
-from muster_core.scheduling.placement.selectors import Requirement, holds
+from muster_core.scheduling.placement.filters import Requirement, holds
 
 Labels = tuple[tuple[str, str], ...]
 

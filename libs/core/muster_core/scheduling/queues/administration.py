@@ -20,7 +20,7 @@ from muster_core.models import (
 )
 from muster_core.models.problem_codes import Code
 from muster_core.quantities import amount_in_words, counted, demand_in_words
-from muster_core.scheduling.placement.demand import PODS
+from muster_core.scheduling.placement import PODS
 from muster_core.scheduling.queues.quota import SHARE_UNIT, Amounts, QueueTree, QuotaLedger
 
 MAX_QUEUES = 1000

@@ -17,8 +17,7 @@ from muster_core.models import (
     Resources,
     Role,
 )
-from muster_core.scheduling.placement import Allocation, Demand, Gang, GangRole, demand_of
-from muster_core.scheduling.placement.demand import PODS
+from muster_core.scheduling.placement import PODS, Allocation, Demand, Gang, GangRole, demand_of
 
 Account = tuple[str, str]
 """What a job's usage is charged to: its queue and, where the queue shares among submitters (DRF), the submitter, else ``""``."""

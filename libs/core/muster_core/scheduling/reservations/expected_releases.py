@@ -8,9 +8,16 @@ from collections.abc import Callable, Container, Iterable, Sequence, Set
 from typing import NamedTuple, overload
 
 from muster_core.models import JobRecord, Phase, Strategy
-from muster_core.scheduling.placement import AllocationKey, Gang, Placement, Snapshot
-from muster_core.scheduling.placement.candidates import Field
-from muster_core.scheduling.placement.free_capacity import Need, count, whole_gpus
+from muster_core.scheduling.placement import (
+    AllocationKey,
+    Field,
+    Gang,
+    Need,
+    Placement,
+    Snapshot,
+    count,
+    whole_gpus,
+)
 from muster_core.scheduling.queues import amounts_of, gang_amounts
 from muster_core.scheduling.state import Allocations, PoolIndex, Transaction
 

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from muster_core.events import JobResized, ReplicaRef, ScaleProposed, StoredEvent
 from muster_core.models import JobRecord
-from muster_core.scheduling.placement import Allocation, AllocationKey, Placement, find_room
-from muster_core.scheduling.placement.demand import is_pinned
+from muster_core.scheduling.placement import Allocation, AllocationKey, Placement, find_room, is_pinned
 from muster_core.scheduling.queues import gang_amounts, minimum_gang
 from muster_core.scheduling.reservations import Reservations, terminating_releases
 from muster_core.scheduling.state import Transaction, reachable, resizable, size_of

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from muster_core.events import ReplicaRef
 from muster_core.lifecycle import ACTIVE_PHASES, was_disrupted
 from muster_core.models import JobKind, JobRecord, Phase, ReplicaRecord, ReplicaState, RestartPolicy
-from muster_core.scheduling.placement import Allocation, AllocationKey, allocation_of
-from muster_core.scheduling.placement.demand import is_pinned
+from muster_core.scheduling.placement import Allocation, AllocationKey, allocation_of, is_pinned
 
 Allocations = tuple[tuple[AllocationKey, Allocation], ...]
 """Allocations with their keys."""

@@ -14,6 +14,7 @@ import msgspec
 from muster_core.events import Assignment, JobEvicted, JobPlaced, JobResized, JobWaiting, ReplicaRef
 from muster_core.models import JobRecord, Reason
 from muster_core.scheduling.placement import (
+    PODS,
     Allocation,
     AllocationKey,
     Demand,
@@ -22,7 +23,6 @@ from muster_core.scheduling.placement import (
     allocation_of,
     feasible_when_empty,
 )
-from muster_core.scheduling.placement.demand import PODS
 from muster_core.scheduling.queues import QuotaLedger, amounts_of
 from muster_core.scheduling.state.index import PoolIndex
 
