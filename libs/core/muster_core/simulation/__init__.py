@@ -35,7 +35,7 @@ from muster_core.simulation.what_if import (
     queues_under,
     simulate,
 )
-from muster_core.simulation.workload import Progress, Work, endless, fixed, scalable, scalable_duration
+from muster_core.simulation.workload import Work, WorkProgress, endless, fixed, scalable, scalable_duration
 
 __all__ = [
     "FORMATS",
@@ -50,7 +50,6 @@ __all__ = [
     "Measures",
     "NodeObserved",
     "PoolSample",
-    "Progress",
     "ReplayResult",
     "SimulatedCluster",
     "SimulatedPolicy",
@@ -61,6 +60,7 @@ __all__ = [
     "Trace",
     "TraceJob",
     "Work",
+    "WorkProgress",
     "arrivals_of",
     "completions",
     "endless",

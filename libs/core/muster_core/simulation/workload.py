@@ -67,7 +67,7 @@ def _speed(workers: int, serial: int) -> tuple[int, int]:
     return workers * _WHOLE, _WHOLE + serial * (workers - 1)
 
 
-class Progress:
+class WorkProgress:
     """The progress of some work with a changing number of workers. Times are µs.
 
     Args:
@@ -171,7 +171,7 @@ class TrainingPrograms:
         self._clock = clock
         self._host = host
         self._works: dict[str, Work] = {}
-        self._progress: dict[str, Progress] = {}
+        self._progress: dict[str, WorkProgress] = {}
         self._ends: dict[str, int] = {}
 
     def set_work(self, job_id: str, work: Work) -> None:
@@ -195,7 +195,7 @@ class TrainingPrograms:
             return
         work = self._works[job_id]
         if progress is None:
-            progress = self._progress[job_id] = Progress(
+            progress = self._progress[job_id] = WorkProgress(
                 work, pause_us=self._settings.pause_us, checkpoint_us=self._settings.checkpoint_us
             )
         running = [one for one in record.gang() if one.state is ReplicaState.RUNNING]
@@ -208,7 +208,7 @@ class TrainingPrograms:
             self._schedule_end(job_id, progress)
             self._schedule_reports(record)
 
-    def _schedule_end(self, job_id: str, progress: Progress) -> None:
+    def _schedule_end(self, job_id: str, progress: WorkProgress) -> None:
         end = progress.finished_at()
         if end is None:
             self._ends.pop(job_id, None)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster_core.simulation import SECOND, Progress, endless, fixed, scalable, scalable_duration
+from muster_core.simulation import SECOND, WorkProgress, endless, fixed, scalable, scalable_duration
 
 
 def test_more_workers_are_faster_by_amdahls_law() -> None:
-    progress = Progress(scalable(100, serial=500))
+    progress = WorkProgress(scalable(100, serial=500))
     progress.set_workers(1, 0)
     assert progress.finished_at() == 100 * SECOND
     progress.set_workers(3, 50 * SECOND)
@@ -18,28 +18,28 @@ def test_more_workers_are_faster_by_amdahls_law() -> None:
 
 
 def test_fixed_work_takes_equally_long_with_any_number_of_workers() -> None:
-    progress = Progress(fixed(10))
+    progress = WorkProgress(fixed(10))
     progress.set_workers(7, 0)
     assert progress.finished_at() == 10 * SECOND
 
 
 def test_work_by_duration_takes_that_long_with_the_same_number_of_workers() -> None:
-    progress = Progress(scalable_duration(60, 8))
+    progress = WorkProgress(scalable_duration(60, 8))
     progress.set_workers(8, 0)
     assert progress.finished_at() == pytest.approx(60 * SECOND, abs=2)
 
 
 def test_without_workers_and_for_endless_work_there_is_no_end() -> None:
-    progress = Progress(fixed(10))
+    progress = WorkProgress(fixed(10))
     assert progress.finished_at() is None
-    service = Progress(endless())
+    service = WorkProgress(endless())
     service.set_workers(4, 0)
     assert service.finished_at() is None
     assert not service.done
 
 
 def test_an_ended_attempt_loses_the_work_since_the_last_checkpoint() -> None:
-    progress = Progress(fixed(100), checkpoint_us=30 * SECOND)
+    progress = WorkProgress(fixed(100), checkpoint_us=30 * SECOND)
     progress.set_workers(1, 0)
     progress.set_workers(0, 40 * SECOND)
     progress.end_attempt(50 * SECOND)
@@ -54,7 +54,7 @@ def test_an_ended_attempt_loses_the_work_since_the_last_checkpoint() -> None:
     st.lists(st.tuples(st.integers(0, 8), st.integers(1, 10**7)), min_size=1, max_size=20),
 )
 def test_work_is_done_exactly_at_its_predicted_end(serial: int, steps: list[tuple[int, int]]) -> None:
-    progress = Progress(scalable(30, serial=serial))
+    progress = WorkProgress(scalable(30, serial=serial))
     now = 0
     for workers, after in steps:
         progress.set_workers(workers, now)
