@@ -160,13 +160,13 @@ def _rate(snapshot: Snapshot, shapes: Sequence[Gang]) -> float:
         if not isinstance(found, Placement):
             blocked.add(position)
             continue
-        snapshot.hold_all(_holds(turn, shapes[position], found))
+        snapshot.allocate_all(_holds(turn, shapes[position], found))
         placed += len(found.replicas)
     return placed / (time.process_time() - began)
 
 
 def _holds(turn: int, gang: Gang, placement: Placement) -> Iterable[tuple[AllocationKey, Allocation]]:
-    demands = {role.name: role.slot.demand for role in gang.roles}
+    demands = {role.name: role.request.demand for role in gang.roles}
     job = f"job-{turn}"
     return [
         ((job, 1, one.role, one.index), Allocation(one.node, demands[one.role], one.gpus))
@@ -188,7 +188,7 @@ def _big_gangs(number: int) -> float:
             return placed / spent
         turn += 1
         placed, spent = placed + len(found.replicas), spent + took
-        snapshot.hold_all(_holds(turn, gang, found))
+        snapshot.allocate_all(_holds(turn, gang, found))
 
 
 def _explanations(number: int) -> float:
@@ -199,7 +199,7 @@ def _explanations(number: int) -> float:
         turn = 0
         while isinstance(found := place(gang, snapshot, feasible=True), Placement):
             turn += 1
-            snapshot.hold_all(_holds(1_000_000 * (position + 1) + turn, gang, found))
+            snapshot.allocate_all(_holds(1_000_000 * (position + 1) + turn, gang, found))
     worst = 0.0
     for gang in shapes:
         began = time.process_time()

@@ -204,7 +204,7 @@ def assert_nothing_is_lost_or_twice(messages: list[Incoming], crowd: Crowd, hand
         if one.state is ReplicaState.RUNNING
     } == running
     assert {
-        (key[0], *key[2:], hold.node, hold.gpus) for key, hold in pool.index.snapshot.holds.items()
+        (key[0], *key[2:], hold.node, hold.gpus) for key, hold in pool.index.snapshot.allocations.items()
     } == running
 
 

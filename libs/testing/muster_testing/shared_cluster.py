@@ -112,14 +112,14 @@ def allocated_share(*, seed: int, asked: float = 1.3) -> float:
         found = place(gangs[drawn], cluster, feasible=True, workload=workload)
         if isinstance(found, Placement):
             (one,) = found.replicas
-            cluster.hold(
+            cluster.allocate(
                 (str(number), 1, one.role, 0), Allocation(one.node, demand_of(requests[drawn]), one.gpus)
             )
             allocated += requests[drawn].gpu
         else:
             full.add(drawn)
-    if cluster.overfull():
-        raise AssertionError(f"over their capacity: {cluster.overfull()}")
+    if cluster.overcommitted():
+        raise AssertionError(f"over their capacity: {cluster.overcommitted()}")
     return allocated / (ALL_GPUS * GPU_MILLI)
 
 

@@ -119,7 +119,7 @@ def test_jobs_shrink_only_if_the_waiting_gang_then_fits(pool: VirtualPool, elast
             index.snapshot.release(key)
         assert len(groups) > 1 or _fits(gang, index.snapshot)
         for key in keys if alone else ():
-            index.snapshot.hold(key, index.allocations[key[0]][key])
+            index.snapshot.allocate(key, index.allocations[key[0]][key])
             assert not _fits(gang, index.snapshot)
             index.snapshot.release(key)
         index.snapshot.rollback(mark)
@@ -166,8 +166,8 @@ def _allocations(pool: VirtualPool) -> object:
     snapshot = pool.state.index.snapshot
     active = [record.job_id for record in pool.records() if record.phase in ACTIVE_PHASES]
     return (
-        dict(snapshot.holds),
-        {name: snapshot.room(name) for name in snapshot.nodes},
+        dict(snapshot.allocations),
+        {name: snapshot.free_capacity(name) for name in snapshot.nodes},
         active,
         dict(pool.state.index.ledger.usage(("default",))),
     )

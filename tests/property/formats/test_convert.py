@@ -56,7 +56,7 @@ def eased(job: Job, draw: st.DataObject) -> Job:
     if ease():
         roles = tuple(replace(role, overrides={}) for role in roles)
     if ease():
-        roles = tuple(replace(role, template=whole_gpus(role.template)) for role in roles)
+        roles = tuple(replace(role, template=unused_gpus(role.template)) for role in roles)
     if ease():
         keep = ("worker",) if draw.draw(st.booleans()) else ()
         roles = tuple(
@@ -78,7 +78,7 @@ def eased(job: Job, draw: st.DataObject) -> Job:
     )
 
 
-def whole_gpus(template: Template) -> Template:
+def unused_gpus(template: Template) -> Template:
     if template.pod:
         return template
     requests, limits = (

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from muster_core.models import Port, Resources, Severity, Template, Toleration
-from muster_core.scheduling.placement import peer_of
+from muster_core.scheduling.placement import replica_affinity_of
 from muster_formats import Parsed, parse
 
 MI = 2**20
@@ -277,7 +277,7 @@ def test_pod_affinity_is_kept_for_placement() -> None:
     assert not parsed.problems
     template = template_of(parsed)
     assert template.pod["spec"]["affinity"] == affinity
-    assert peer_of(template, "team").understood
+    assert replica_affinity_of(template, "team").supported
 
 
 BESIDE = f"spec.affinity.podAffinity.{REQUIRED}[0]"

@@ -11,7 +11,7 @@ from muster_core.events import ReplicaRef, ScaleProposed
 from muster_core.lifecycle import MILLI
 from muster_core.models import JobRecord, Reason
 from muster_core.quantities import counted, demand_in_words
-from muster_core.scheduling.placement import Snapshot, rules_of
+from muster_core.scheduling.placement import Snapshot, node_rules_of
 from muster_core.scheduling.resizing import DonatedReplica
 
 IDLE = "Idle"
@@ -98,9 +98,9 @@ def scale_up_proposal(
     """Return the proposal to grow; ``snapshot`` has the free capacity before any growth."""
     role = job.role
     resource = "gpu" if role.template.requests.gpu else "cpu"
-    admitted = snapshot.verdicts(rules_of(role.template)).admitted
+    admitted = snapshot.filter(node_rules_of(role.template)).feasible
     free = [
-        snapshot.free_of(snapshot.room(name), resource)
+        snapshot.free_of(snapshot.free_capacity(name), resource)
         for name in admitted
         if snapshot.class_of(name) is not None
     ]

@@ -15,7 +15,7 @@ from muster_core.autoscaling.policies import POLICIES, Policy, Rank, elastic_job
 from muster_core.autoscaling.proposals import ScaleProposal, scale_down_proposal
 from muster_core.autoscaling.settings import NONE, ElasticSettings, job_settings, queue_settings
 from muster_core.events import ReplicaRef
-from muster_core.scheduling.placement import Field, Gang, Placement, Slot, count, is_anchor
+from muster_core.scheduling.placement import Candidates, Gang, Placement, ReplicaRequest, count, is_anchor
 from muster_core.scheduling.queues import SchedulingClass, gang_amounts, max_replica_amounts
 from muster_core.scheduling.reservations import Reservations
 from muster_core.scheduling.resizing import BeneficiaryFit, DonatedReplica, terminating_released
@@ -125,8 +125,8 @@ class DonorSearch:
         self._transaction = transaction
         self._fit = fit
         self._donors = donors
-        self._slots = _replicas_by_slot(fit.gang)
-        self._bundles: dict[tuple[str, Slot], Bundle] = {}
+        self._requests = _replicas_by_request(fit.gang)
+        self._bundles: dict[tuple[str, ReplicaRequest], Bundle] = {}
         self._released: list[DonatedReplica] = []
 
     def run(self) -> tuple[list[DonatedReplica], Placement] | None:
@@ -146,11 +146,11 @@ class DonorSearch:
 
     def _search(self) -> tuple[list[DonatedReplica], Placement] | None:
         while True:
-            lacking = [slot for slot, number in self._slots.items() if self._fits(slot) < number]
+            lacking = [request for request, number in self._requests.items() if self._fits(request) < number]
             placement = None if lacking else self._fit.find()
             if placement is not None:
                 return self._fit.minimised(self._released, placement)
-            bundle = self._best_bundle(lacking or self._slots)
+            bundle = self._best_bundle(lacking or self._requests)
             if bundle is None:
                 for replica in self._released:
                     self._fit.restore(replica)
@@ -177,8 +177,8 @@ class DonorSearch:
         needed = gang_amounts(self._fit.gang)
         return all(amount <= free.get(name, 0) for name, amount in needed.items() if name != "gpu_memory")
 
-    def _fits(self, slot: Slot) -> int:
-        return Field(self._transaction.snapshot, [slot]).fits(slot).total
+    def _fits(self, request: ReplicaRequest) -> int:
+        return Candidates(self._transaction.snapshot, [request]).fit_index(request).total
 
     def _release(self, replica: DonatedReplica) -> None:
         self._fit.release(replica)
@@ -186,16 +186,16 @@ class DonorSearch:
         donor, node = self._donors.by_job[replica.record.job_id], replica.allocation.node
         donor.resize(-1)
         donor.replicas[node].remove(replica)
-        for slot in self._slots:
-            self._bundles.pop((node, slot), None)
+        for request in self._requests:
+            self._bundles.pop((node, request), None)
 
-    def _best_bundle(self, slots: Iterable[Slot]) -> Bundle | None:
+    def _best_bundle(self, requests: Iterable[ReplicaRequest]) -> Bundle | None:
         """Return the bundle whose first donor ranks first; the smallest among equals."""
         best: tuple[object, ...] | None = None
         chosen: Bundle | None = None
-        for slot in slots:
+        for request in requests:
             for node in list(self._donors.on_node):
-                bundle = self._bundle(node, slot)
+                bundle = self._bundle(node, request)
                 if not bundle:
                     continue
                 loss, near, index = self._donors.by_job[bundle[0].record.job_id].rank(bundle[0])
@@ -204,37 +204,37 @@ class DonorSearch:
                     best, chosen = key, bundle
         return chosen
 
-    def _bundle(self, node: str, slot: Slot) -> Bundle:
-        known = self._bundles.get((node, slot))
+    def _bundle(self, node: str, request: ReplicaRequest) -> Bundle:
+        known = self._bundles.get((node, request))
         if known is None or not self._is_affordable(known):
-            known = self._bundles[(node, slot)] = self._smallest_bundle(node, slot)
+            known = self._bundles[(node, request)] = self._smallest_bundle(node, request)
         return known
 
     def _is_affordable(self, bundle: Bundle) -> bool:
         losses = Counter(replica.record.job_id for replica in bundle)
         return all(self._donors.by_job[job_id].spare >= loss for job_id, loss in losses.items())
 
-    def _smallest_bundle(self, node: str, slot: Slot) -> Bundle:
-        """Return the smallest bundle on ``node`` that lets one more of ``slot`` fit; empty if none does."""
+    def _smallest_bundle(self, node: str, request: ReplicaRequest) -> Bundle:
+        """Return the smallest bundle on ``node`` that lets one more of ``request`` fit; empty if none does."""
         snapshot = self._transaction.snapshot
-        if snapshot.class_of(node) is None or node not in snapshot.verdicts(slot.rules).admitted:
+        if snapshot.class_of(node) is None or node not in snapshot.filter(request.rules).feasible:
             return ()
-        need = snapshot.need(slot.demand)
-        enough = count(snapshot.room(node), need, 1 << 30) + 1
+        need = snapshot.need(request.demand)
+        enough = count(snapshot.free_capacity(node), need, 1 << 30) + 1
         mark = snapshot.checkpoint()
         try:
             released: list[DonatedReplica] = []
             for replica in self._removable(node):
                 snapshot.release(replica.key)
                 released.append(replica)
-                if count(snapshot.room(node), need, enough) >= enough:
+                if count(snapshot.free_capacity(node), need, enough) >= enough:
                     break
             else:
                 return ()
             needed: list[DonatedReplica] = []
             for replica in reversed(released):
-                snapshot.hold(replica.key, replica.allocation)
-                if count(snapshot.room(node), need, enough) < enough:
+                snapshot.allocate(replica.key, replica.allocation)
+                if count(snapshot.free_capacity(node), need, enough) < enough:
                     snapshot.release(replica.key)
                     needed.append(replica)
             return tuple(reversed(needed))
@@ -356,11 +356,11 @@ def _candidates(job: ResizableJob, transaction: Transaction) -> list[DonatedRepl
     return candidates
 
 
-def _replicas_by_slot(gang: Gang) -> dict[Slot, int]:
+def _replicas_by_request(gang: Gang) -> dict[ReplicaRequest, int]:
     """Return how many replicas of each slot the gang has."""
-    numbers = Counter[Slot]()
+    numbers = Counter[ReplicaRequest]()
     for role in gang.roles:
-        overrides = [slot for index, slot in role.overrides if index < role.replicas]
-        numbers[role.slot] += role.replicas - len(overrides)
+        overrides = [request for index, request in role.overrides if index < role.replicas]
+        numbers[role.request] += role.replicas - len(overrides)
         numbers.update(overrides)
     return +numbers

@@ -14,7 +14,7 @@ from muster_core.autoscaling.settings import ElasticSettings
 from muster_core.events import Assignment
 from muster_core.lifecycle import AVOIDED_FOR_US, avoided_at
 from muster_core.models import ReplicaRecord
-from muster_core.scheduling.placement import Field, place_more, slot_of
+from muster_core.scheduling.placement import Candidates, place_more, request_of
 from muster_core.scheduling.queues import max_replica_amounts
 from muster_core.scheduling.state import Transaction
 
@@ -140,8 +140,8 @@ def _place_one_more(growing: _GrowingJob, transaction: Transaction) -> Assignmen
     if transaction.ledger.exceeded_limit(queue, max_replica_amounts(role)) is not None:
         return None
     if not role.overrides:
-        slot = slot_of(role.template, record.job.placement, record.job.namespace)
-        if not Field(transaction.snapshot, [slot]).fits(slot).total:
+        request = request_of(role.template, record.job.placement, record.job.namespace)
+        if not Candidates(transaction.snapshot, [request]).fit_index(request).total:
             return None
     avoided = transaction.usable_nodes(avoided_at(record, transaction.now))
     with transaction.excluding_nodes(avoided, record.job_id):

@@ -13,7 +13,7 @@ from muster_core.lifecycle import Finish, avoided_at, decide
 from muster_core.models import JobRecord, QueuePolicy, Reason
 from muster_core.scheduling import reasons
 from muster_core.scheduling.explain import Diagnoses, NoFit, WaitReports, diagnose
-from muster_core.scheduling.placement import Gang, Placement, find_room, has_chance
+from muster_core.scheduling.placement import Gang, Placement, find_placement, may_fit
 from muster_core.scheduling.queues import (
     Account,
     AdmissionOrder,
@@ -269,10 +269,10 @@ class Admission:
             return gang
         snapshot = self._transaction.snapshot
         # Most gangs do not fit right after one that did not, as long as nothing has changed.
-        if self._no_fit_at == snapshot.changes.end and not has_chance(gang, snapshot):
+        if self._no_fit_at == snapshot.change_log.end and not may_fit(gang, snapshot):
             return gang
-        found = find_room(gang, snapshot)
-        self._no_fit_at = snapshot.changes.end if found is None else None
+        found = find_placement(gang, snapshot)
+        self._no_fit_at = snapshot.change_log.end if found is None else None
         return gang if found is None else msgspec.structs.replace(found, full=key.gang.full)
 
     def _place(self, record: JobRecord, found: Placement) -> None:

@@ -147,8 +147,8 @@ class PoolState:
             self._snapshot.put_node(changed.node)
         self._feasible.clear()
         self._index.node_changed()
-        overfull = frozenset(self._snapshot.overfull())
-        self._shrunk_nodes = (self._shrunk_nodes & overfull) | (overfull & {changed.node.name})
+        overcommitted = frozenset(self._snapshot.overcommitted())
+        self._shrunk_nodes = (self._shrunk_nodes & overcommitted) | (overcommitted & {changed.node.name})
 
     def apply_queues(self, specs: Iterable[QueueSpec]) -> tuple[Problem, ...]:
         """Replace the queues of the pool, and return the problems of ``specs``; with a problem nothing changes.

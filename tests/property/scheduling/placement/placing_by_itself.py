@@ -43,7 +43,7 @@ def main() -> None:
         job = _job(gpu, PlacementPolicy(strategy=strategy, topology=topology), rule)
         found = place(gang_of(job), snapshot, workload=workload if number % 2 else None)
         if isinstance(found, Placement):
-            snapshot.hold_all(
+            snapshot.allocate_all(
                 (
                     (str(number), 1, one.role, one.index),
                     allocation_of(job, one.role, one.index, one.node, one.gpus),

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from muster_core.models import Job, Node, Resources, Role, Taint, Template, Toleration
 from muster_core.scheduling.placement import Allocation, Gang, Snapshot, gang_of
-from muster_core.scheduling.placement.candidates import Field
-from muster_core.scheduling.placement.fit_index import Fits
+from muster_core.scheduling.placement.candidates import Candidates
+from muster_core.scheduling.placement.fit_index import FitIndex
 
 NODES = 24
 RACK = "rack"
@@ -61,32 +61,33 @@ def _after(event: str, node: Node) -> Node:
 def _happen(event: str, position: int, turn: int, snapshot: Snapshot) -> None:
     name = f"n{position:02d}"
     if event == "hold":
-        snapshot.hold(
-            (f"job-{turn}", 1, "worker", position), Allocation(name, GANG.roles[0].slot.demand, (turn % 4,))
+        snapshot.allocate(
+            (f"job-{turn}", 1, "worker", position),
+            Allocation(name, GANG.roles[0].request.demand, (turn % 4,)),
         )
     elif event == "release":
-        for key in [key for key, hold in snapshot.holds.items() if hold.node == name]:
+        for key in [key for key, hold in snapshot.allocations.items() if hold.node == name]:
             snapshot.release(key)
     elif event != "ask":
         snapshot.put_node(_after(event, snapshot.nodes[name]))
 
 
-def _seen(fits: Fits) -> tuple[object, ...]:
+def _seen(fits: FitIndex) -> tuple[object, ...]:
     totals = fits.totals(RACK)
     return (
         fits.total,
         sorted(fits.names),
         [fits.best(times) for times in (1, 2, 4)],
         [fits.pack(number) for number in (1, 3, 9, 30)],
-        [list(totals.holding(times)) for times in (1, 5, 12)],
+        [list(totals.at_least(times)) for times in (1, 5, 12)],
         list(totals.descending()),
         [totals.sum(f"r{rack}") for rack in range(10)],
     )
 
 
-def _fits(gang: Gang, snapshot: Snapshot) -> Fits:
-    slot = gang.roles[0].slot
-    return Field(snapshot, [slot]).fits(slot)
+def _fits(gang: Gang, snapshot: Snapshot) -> FitIndex:
+    request = gang.roles[0].request
+    return Candidates(snapshot, [request]).fit_index(request)
 
 
 @given(st.lists(events, max_size=14))
@@ -98,5 +99,5 @@ def test_what_is_kept_up_to_date_is_what_a_first_look_sees(steps: list[tuple[str
         if event == "ask":
             kept = _seen(_fits(GANG, snapshot))
             fresh = Snapshot(snapshot.nodes.values())
-            fresh.hold_all(snapshot.holds.items())
+            fresh.allocate_all(snapshot.allocations.items())
             assert kept == _seen(_fits(GANG, fresh))

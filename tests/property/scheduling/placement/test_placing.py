@@ -34,7 +34,7 @@ from muster_core.scheduling.placement import (
     place_more,
     to_reason,
 )
-from muster_core.scheduling.placement.free_capacity import GPU_ISLANDS, islands_of
+from muster_core.scheduling.placement.free_capacity import NVLINK_DOMAINS_LABEL, nvlink_domains_of
 
 ZONE = "zone"
 PODS = {"app": "train"}
@@ -62,7 +62,7 @@ def pools(draw: st.DrawFn) -> tuple[Node, ...]:
             allocatable=Resources(cpu=draw(st.integers(1, 12)) * 1000, gpu=gpu * 1000),
             labels={
                 **({ZONE: zone} if (zone := draw(st.sampled_from(["", "a", "b", "c"]))) else {}),
-                **({GPU_ISLANDS: "0-1_2-3"} if gpu == 4 and draw(st.booleans()) else {}),
+                **({NVLINK_DOMAINS_LABEL: "0-1_2-3"} if gpu == 4 and draw(st.booleans()) else {}),
             },
             taints=draw(
                 st.sampled_from([(), (), (Taint(key="x", effect="PreferNoSchedule"),), (Taint(key="x"),)])
@@ -115,31 +115,31 @@ bounded = settings(
 def test_what_is_placed_fits_and_keeps_its_rules(nodes: tuple[Node, ...], queue: list[Job]) -> None:
     snapshot = Snapshot(nodes)
     for number, job in enumerate(queue):
-        before = {name: snapshot.room(name) for name in snapshot.nodes}
+        before = {name: snapshot.free_capacity(name) for name in snapshot.nodes}
         gang = gang_of(job)
         found = place(gang, snapshot)
         assert place(gang, snapshot) == found
         assert place(gang, _again(nodes, snapshot)) == found
-        assert {name: snapshot.room(name) for name in snapshot.nodes} == before
+        assert {name: snapshot.free_capacity(name) for name in snapshot.nodes} == before
         if isinstance(found, Shortfall):
             assert found.placeable <= found.needed
             assert found.fits_now < found.needed
             assert to_reason(found).message
             continue
-        assert gang.floor <= len(found.replicas) <= gang.full
+        assert gang.minimum <= len(found.replicas) <= gang.full
         for one in found.replicas:
-            snapshot.hold(
+            snapshot.allocate(
                 (str(number), 1, one.role, one.index),
                 allocation_of(job, one.role, one.index, one.node, one.gpus),
             )
-        assert snapshot.overfull() == []
+        assert snapshot.overcommitted() == []
         _check(job, found, snapshot)
 
 
 def _again(nodes: tuple[Node, ...], snapshot: Snapshot) -> Snapshot:
     """The same pool, learnt in another order and without anything remembered."""
     again = Snapshot(reversed(nodes))
-    again.hold_all(reversed(list(snapshot.holds.items())))
+    again.allocate_all(reversed(list(snapshot.allocations.items())))
     return again
 
 
@@ -153,8 +153,8 @@ def _check(job: Job, found: Placement, snapshot: Snapshot) -> None:
         assert role is not None
         wanted = role.template_of(one.index).requests.gpu
         assert len(one.gpus) == -(-wanted // 1000)
-        if job.placement.gpu_topology and wanted > 1000 and islands_of(node):
-            assert any(set(one.gpus) <= set(island) for island in islands_of(node))
+        if job.placement.gpu_topology and wanted > 1000 and nvlink_domains_of(node):
+            assert any(set(one.gpus) <= set(island) for island in nvlink_domains_of(node))
     spec = job.roles[-1].template.pod.get("spec", {})
     zones = Counter(node.labels.get(ZONE) for one, node in standing if one.role == "worker")
     if "affinity" in spec:
@@ -178,13 +178,13 @@ def test_spread_gangs_differ_by_one_between_nodes_that_have_room(
         return
     numbers = Counter(one.node for one in found.replicas)
     for one in found.replicas:
-        snapshot.hold(
+        snapshot.allocate(
             ("j", 1, "worker", one.index), allocation_of(job, one.role, one.index, one.node, one.gpus)
         )
     for node in nodes:
         open_ = all(taint.effect != "NoSchedule" for taint in node.taints)
-        room = snapshot.room(node.name)
-        if open_ and room.free[0] >= 1000 and (not gpu or 1000 in room.gpus):
+        capacity = snapshot.free_capacity(node.name)
+        if open_ and capacity.free[0] >= 1000 and (not gpu or 1000 in capacity.gpus):
             assert max(numbers.values()) - numbers[node.name] <= 1
 
 
@@ -200,7 +200,7 @@ def test_what_is_remembered_between_decisions_never_shows(
         mark = snapshot.checkpoint()
         found = place(gang_of(job), snapshot)
         if isinstance(found, Placement):
-            snapshot.hold_all(
+            snapshot.allocate_all(
                 (
                     (str(number), 1, one.role, one.index),
                     allocation_of(job, one.role, one.index, one.node, one.gpus),
@@ -213,13 +213,17 @@ def test_what_is_remembered_between_decisions_never_shows(
             snapshot.commit(mark)
         change = data.draw(st.sampled_from(["", "release", "node", "gone"]))
         name = data.draw(st.sampled_from(sorted(known)))
-        if change == "release" and snapshot.holds:
-            snapshot.release(data.draw(st.sampled_from(sorted(snapshot.holds))))
+        if change == "release" and snapshot.allocations:
+            snapshot.release(data.draw(st.sampled_from(sorted(snapshot.allocations))))
         elif change == "node":
             labels = {ZONE: data.draw(st.sampled_from("abc"))}
             known[name] = msgspec.structs.replace(known[name], labels=labels)
             snapshot.put_node(known[name])
-        elif change == "gone" and len(known) > 1 and not any(h.node == name for h in snapshot.holds.values()):
+        elif (
+            change == "gone"
+            and len(known) > 1
+            and not any(h.node == name for h in snapshot.allocations.values())
+        ):
             del known[name]
             snapshot.drop_node(name)
         for other in queue:
@@ -257,18 +261,18 @@ def test_growth_keeps_the_rules_of_the_start(nodes: tuple[Node, ...], job: Job, 
         ReplicaRecord(role=one.role, index=one.index, attempt=1, generation=1, node=one.node, gpus=one.gpus)
         for one in found.replicas
     ]
-    snapshot.hold_all(
+    snapshot.allocate_all(
         (("j", 1, one.role, one.index), allocation_of(job, one.role, one.index, one.node, one.gpus))
         for one in found.replicas
     )
-    before = dict(snapshot.holds)
+    before = dict(snapshot.allocations)
     added = place_more(job, members, "worker", elastic.max, snapshot)
-    assert snapshot.holds == before
+    assert snapshot.allocations == before
     assert added == place_more(job, members, "worker", elastic.max, _again(nodes, snapshot))
-    snapshot.hold_all(
+    snapshot.allocate_all(
         (("j", 1, one.role, one.index), allocation_of(job, one.role, one.index, one.node, one.gpus))
         for one in added
     )
-    assert snapshot.overfull() == []
+    assert snapshot.overcommitted() == []
     whole = msgspec.structs.replace(found, replicas=(*found.replicas, *added))
     _check(job, whole, snapshot)

@@ -15,7 +15,7 @@ from muster_core.scheduling.placement import (
     Placement,
     Snapshot,
     demand_of,
-    find_room,
+    find_placement,
     gang_of,
 )
 from muster_core.scheduling.reservations import ExpectedRelease, earliest_fit, has_equal_replicas
@@ -51,14 +51,14 @@ def full_pool(draw: st.DrawFn) -> tuple[Snapshot, list[ExpectedRelease]]:
     releases: list[ExpectedRelease] = []
     for number, size in enumerate(draw(st.lists(st.integers(1, 3), max_size=12))):
         asked = draw(requests())
-        found = find_room(gang(size, asked), snapshot)
+        found = find_placement(gang(size, asked), snapshot)
         if found is not None:
             record = JobRecord(job_id=f"j{number}", applied_sequence=0)
             allocations: list[tuple[AllocationKey, Allocation]] = [
                 ((record.job_id, 1, one.role, one.index), Allocation(one.node, demand_of(asked), one.gpus))
                 for one in found.replicas
             ]
-            snapshot.hold_all(allocations)
+            snapshot.allocate_all(allocations)
             releases.append(ExpectedRelease(record, tuple(allocations), None))
     return snapshot, draw(st.permutations(releases))
 
@@ -85,7 +85,7 @@ def after(
         for key, allocation in release.allocations:
             if allocation.node in on:
                 snapshot.release(key)
-    found = find_room(waits, snapshot)
+    found = find_placement(waits, snapshot)
     snapshot.rollback(mark)
     return found
 

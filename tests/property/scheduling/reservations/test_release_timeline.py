@@ -81,7 +81,7 @@ def test_the_release_timeline_equals_the_records(steps: list[Job | str]) -> None
         pool.decide()
         ending = list(ReleaseTimeline(pool.state.index, pool.state.runtime_estimates, pool.now))
         assert ending == sorted(expected(pool), key=order)
-        assert list(RemainingReleases(ending, pool.state.index.snapshot.holds)) == ending
+        assert list(RemainingReleases(ending, pool.state.index.snapshot.allocations)) == ending
         assert pool.state.index.releases.terminating == sorted(
             record.job_id
             for record in pool.state.records.values()

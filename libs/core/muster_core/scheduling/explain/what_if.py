@@ -24,23 +24,23 @@ from muster_core.scheduling.placement import (
     POD_RULES,
     TAINT,
     TOPOLOGY,
-    Field,
+    Candidates,
+    FreeCapacity,
     Gang,
     Placement,
-    Room,
+    ReplicaRequest,
     Shortfall,
-    Slot,
     Snapshot,
     Want,
-    barring,
+    excluding_filter,
     fill,
-    find_room,
+    find_placement,
+    hard_taints,
     is_pinned,
     place,
-    refusal,
     tolerates,
-    whole_gpus,
-    without_peer,
+    unused_gpus,
+    without_affinity,
 )
 from muster_core.scheduling.queues import Amounts, SchedulingKey, gang_amounts, largest_allowed, minimum_gang
 from muster_core.scheduling.reservations import (
@@ -52,7 +52,7 @@ from muster_core.scheduling.reservations import (
 )
 from muster_core.scheduling.state import Transaction, size_of, surplus
 
-Wanted = Sequence[tuple[Slot, int]]
+Wanted = Sequence[tuple[ReplicaRequest, int]]
 """Replicas grouped by what they ask for, with the number of each."""
 
 _US = 1_000_000
@@ -96,7 +96,7 @@ class WhatIfTrial:
     def place(self, gang: Gang) -> Placement | None:
         """Return where ``gang`` fits now, or None."""
         with self._enforced():
-            return find_room(gang, self.transaction.snapshot)
+            return find_placement(gang, self.transaction.snapshot)
 
     def within_limits(self, amounts: Amounts) -> bool:
         """Return whether the limits of the job's queue and of its ancestors allow ``amounts``."""
@@ -167,7 +167,7 @@ class WhatIf:
             for role in self._trial.key.gang.roles
         )
         lowered = Gang(roles=roles, policy=self._trial.key.gang.policy)
-        if lowered.floor >= self._gang.full:
+        if lowered.minimum >= self._gang.full:
             return None
         allowed = largest_allowed(lowered, self._trial.within_limits)
         return self._trial.place(allowed) if allowed is not None else None
@@ -213,7 +213,7 @@ class WhatIf:
         Constraints that bind replicas together cannot be solved by one node.
         """
         if self._gang.policy.topology_required or any(
-            slot.peer is not None for slot in _slots_of(self._gang)
+            request.affinity is not None for request in _requests_of(self._gang)
         ):
             return
         fitting = self._smaller.replicas if self._smaller else ()
@@ -250,13 +250,13 @@ class WhatIf:
     def _missing(self, fitting: Sequence[Assignment]) -> Wanted:
         """Return the replicas of the gang that are not among ``fitting``."""
         placed = {(one.role, one.index) for one in fitting}
-        wanted: dict[Slot, int] = {}
+        wanted: dict[ReplicaRequest, int] = {}
         for role in self._gang.roles:
             overrides = dict(role.overrides)
             for index in range(role.replicas):
                 if (role.name, index) not in placed:
-                    slot = overrides.get(index, role.slot)
-                    wanted[slot] = wanted.get(slot, 0) + 1
+                    request = overrides.get(index, role.request)
+                    wanted[request] = wanted.get(request, 0) + 1
         return list(wanted.items())
 
 
@@ -269,10 +269,10 @@ class NodeShortage(NamedTuple):
 
     def is_in_use(self, snapshot: Snapshot) -> bool:
         """Return whether other replicas use as much on the node, so that it only has to become free."""
-        node, room = snapshot.nodes[self.node], snapshot.room(self.node)
-        offered = {**node.allocatable.amounts(), "pods": node.pods, "gpu": len(room.gpus) * GPU_MILLI}
-        free = {name: snapshot.free_of(room, name) for name, _ in self.amounts}
-        free["gpu"] = whole_gpus(room) * GPU_MILLI
+        node, capacity = snapshot.nodes[self.node], snapshot.free_capacity(self.node)
+        offered = {**node.allocatable.amounts(), "pods": node.pods, "gpu": len(capacity.gpus) * GPU_MILLI}
+        free = {name: snapshot.free_of(capacity, name) for name, _ in self.amounts}
+        free["gpu"] = unused_gpus(capacity) * GPU_MILLI
         return all(offered.get(name, 0) - free[name] >= amount for name, amount in self.amounts)
 
 
@@ -281,39 +281,42 @@ def nearest_shortage(wanted: Wanted, snapshot: Snapshot, excluded: Container[str
 
     None if no node is feasible for all of them, or more of its resources would not help.
     """
-    field = Field(snapshot, (slot for slot, _ in wanted))
+    field = Candidates(snapshot, (request for request, _ in wanted))
     numbers = set(field.numbers.values())
-    spots = (spot for spot in field.spots if spot.admits >= numbers)
-    rooms = ((next((name for name in spot.names if name not in excluded), ""), spot.room) for spot in spots)
-    found = (_shortage(name, room, wanted, snapshot) for name, room in rooms if name)
+    node_sets = (node_set for node_set in field.node_sets if node_set.feasible_for >= numbers)
+    capacities = (
+        (next((name for name in node_set.names if name not in excluded), ""), node_set.capacity)
+        for node_set in node_sets
+    )
+    found = (_shortage(name, capacity, wanted, snapshot) for name, capacity in capacities if name)
     return min((one for one in found if one is not None), default=None)
 
 
 def unavailable_nodes(wanted: Wanted, snapshot: Snapshot) -> Iterator[Node]:
     """Yield the nodes, by name, that would take all of ``wanted`` if they were ready and not cordoned."""
-    needs = [Want(snapshot.need(slot.demand), number) for slot, number in wanted]
+    needs = [Want(snapshot.need(request.demand), number) for request, number in wanted]
     limits = [want.limit for want in needs]
     for name in sorted(snapshot.nodes):
         node = snapshot.nodes[name]
         if node.ready and not node.unschedulable:
             continue
         available = Node(name=node.name, allocatable=node.allocatable, labels=node.labels, taints=node.taints)
-        feasible = not any(refusal(slot.rules, available) for slot, _ in wanted)
-        if feasible and fill(snapshot.room(name), needs) == limits:
+        feasible = not any(excluding_filter(request.rules, available) for request, _ in wanted)
+        if feasible and fill(snapshot.free_capacity(name), needs) == limits:
             yield node
 
 
-def _shortage(name: str, room: Room, wanted: Wanted, snapshot: Snapshot) -> NodeShortage | None:
+def _shortage(name: str, capacity: FreeCapacity, wanted: Wanted, snapshot: Snapshot) -> NodeShortage | None:
     """Return what the node lacks; None if more of the resources would not help."""
-    if any(slot.demand.together for slot, _ in wanted):
+    if any(request.demand.together for request, _ in wanted):
         return None
     needed: dict[str, int] = {}
-    for slot, number in wanted:
-        for resource, amount in slot.demand.amounts:
+    for request, number in wanted:
+        for resource, amount in request.demand.amounts:
             needed[resource] = needed.get(resource, 0) + amount * number
-    short = {name: amount - snapshot.free_of(room, name) for name, amount in needed.items()}
+    short = {name: amount - snapshot.free_of(capacity, name) for name, amount in needed.items()}
     short = {name: amount for name, amount in short.items() if amount > 0}
-    gpus = _gpus_short(name, room, wanted, snapshot)
+    gpus = _gpus_short(name, capacity, wanted, snapshot)
     if gpus is None:
         return None
     relative = sum(amount * _SCORE_UNIT // needed[one] for one, amount in short.items())
@@ -323,12 +326,12 @@ def _shortage(name: str, room: Room, wanted: Wanted, snapshot: Snapshot) -> Node
     return NodeShortage((relative, len(short), name), name, tuple(sorted(short.items())))
 
 
-def _gpus_short(name: str, room: Room, wanted: Wanted, snapshot: Snapshot) -> int | None:
+def _gpus_short(name: str, capacity: FreeCapacity, wanted: Wanted, snapshot: Snapshot) -> int | None:
     """Return how many more whole GPUs suffice if all other resources do; None if no number does."""
     needs = [
-        Want(snapshot.need(slot.demand)._replace(amounts=(), possible=True), number)
-        for slot, number in wanted
-        if slot.demand.gpus or slot.demand.gpu_share
+        Want(snapshot.need(request.demand)._replace(amounts=(), possible=True), number)
+        for request, number in wanted
+        if request.demand.gpus or request.demand.gpu_share
     ]
     limits = [want.limit for want in needs]
     memory = max((want.need.memory for want in needs), default=0)
@@ -336,7 +339,9 @@ def _gpus_short(name: str, room: Room, wanted: Wanted, snapshot: Snapshot) -> in
 
     def suffices(more: int) -> bool:
         gpus, gpu_memory = (GPU_MILLI,) * more, (of_one,) * more
-        larger = room._replace(gpus=room.gpus + gpus, gpu_memory=room.gpu_memory + gpu_memory, islands=())
+        larger = capacity._replace(
+            gpus=capacity.gpus + gpus, gpu_memory=capacity.gpu_memory + gpu_memory, nvlink_domains=()
+        )
         return fill(larger, needs) == limits
 
     most = sum(want.limit * max(want.need.gpus, 1) for want in needs)
@@ -350,7 +355,7 @@ class ConstraintRelaxation:
     def __init__(self, gang: Gang, trial: WhatIfTrial) -> None:
         self._gang = gang
         self._trial = trial
-        self._slots = _slots_of(gang)
+        self._requests = _requests_of(gang)
 
     def remedies(self, shortfall: Shortfall) -> Iterator[Remedy]:
         """Yield the constraints that count in ``shortfall`` and without which the gang fits."""
@@ -358,13 +363,15 @@ class ConstraintRelaxation:
         if TAINT in broken and (found := self._place_with(tolerations=_EVERY_TAINT)):
             yield _dropped(TAINT, *self._untolerated(found))
         if NODE_SELECTOR in broken and self._place_with(selector=()):
-            pairs = sorted({pair for slot in self._slots for pair in slot.rules.selector})
+            pairs = sorted({pair for request in self._requests for pair in request.rules.selector})
             yield _dropped(NODE_SELECTOR, *(f"{key}={value}" for key, value in pairs))
         if NODE_AFFINITY in broken and self._place_with(terms=None):
             yield _dropped(NODE_AFFINITY)
         if (TOPOLOGY in broken or shortfall.topology) and self._place_in_any_domain():
             yield _dropped(TOPOLOGY, self._gang.policy.topology)
-        if (shortfall.apart or broken & {POD_AFFINITY, POD_RULES}) and self._place_without_pod_rules():
+        if (
+            shortfall.has_affinity_rules or broken & {POD_AFFINITY, POD_RULES}
+        ) and self._place_without_pod_rules():
             yield _dropped(POD_AFFINITY)
 
     def _place_with(self, **changes: object) -> Placement | None:
@@ -375,15 +382,15 @@ class ConstraintRelaxation:
         return self._trial.place(msgspec.structs.replace(_with_rules(self._gang, labels=()), policy=policy))
 
     def _place_without_pod_rules(self) -> Placement | None:
-        return self._trial.place(_with_slots(_with_rules(self._gang, understood=True), without_peer))
+        return self._trial.place(_with_requests(_with_rules(self._gang, supported=True), without_affinity))
 
     def _untolerated(self, found: Placement) -> list[str]:
         """Return the taints on the nodes of ``found`` that some replica does not tolerate."""
         taints = {
             taint
             for name in {one.node for one in found.replicas}
-            for taint in barring(self._trial.transaction.snapshot.nodes[name].taints)
-            if not all(tolerates(slot.rules.tolerations, (taint,)) for slot in self._slots)
+            for taint in hard_taints(self._trial.transaction.snapshot.nodes[name].taints)
+            if not all(tolerates(request.rules.tolerations, (taint,)) for request in self._requests)
         }
         return sorted(f"{t.key}={t.value}:{t.effect}" if t.value else f"{t.key}:{t.effect}" for t in taints)
 
@@ -408,7 +415,7 @@ class ShrinkSearch:
     def _surplus(self) -> list[list[ExpectedRelease]]:
         """Return the replicas above the minimum of each running job, the job with most of them first."""
         index = self._transaction.index
-        allocated = self._transaction.snapshot.holds
+        allocated = self._transaction.snapshot.allocations
         elastic = [
             (-above, job_id)
             for job_id in index.allocations
@@ -479,24 +486,30 @@ def _dropped(constraint: str, *values: str) -> Remedy:
     return Remedy(kind=RemedyKind.DROP_CONSTRAINT, verified=True, constraint=constraint, values=values)
 
 
-def _slots_of(gang: Gang) -> list[Slot]:
+def _requests_of(gang: Gang) -> list[ReplicaRequest]:
     """Return what the replicas of ``gang`` ask for: per role the template, then its overrides."""
-    return [slot for role in gang.roles for slot in (role.slot, *(slot for _, slot in role.overrides))]
+    return [
+        request
+        for role in gang.roles
+        for request in (role.request, *(request for _, request in role.overrides))
+    ]
 
 
 def _with_rules(gang: Gang, **changes: object) -> Gang:
-    def change(slot: Slot) -> Slot:
-        return Slot(slot.demand, msgspec.structs.replace(slot.rules, **changes), slot.peer)
+    def change(request: ReplicaRequest) -> ReplicaRequest:
+        return ReplicaRequest(
+            request.demand, msgspec.structs.replace(request.rules, **changes), request.affinity
+        )
 
-    return _with_slots(gang, change)
+    return _with_requests(gang, change)
 
 
-def _with_slots(gang: Gang, change: Callable[[Slot], Slot]) -> Gang:
+def _with_requests(gang: Gang, change: Callable[[ReplicaRequest], ReplicaRequest]) -> Gang:
     roles = tuple(
         msgspec.structs.replace(
             role,
-            slot=change(role.slot),
-            overrides=tuple((index, change(slot)) for index, slot in role.overrides),
+            request=change(role.request),
+            overrides=tuple((index, change(request)) for index, request in role.overrides),
         )
         for role in gang.roles
     )

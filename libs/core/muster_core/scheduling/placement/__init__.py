@@ -9,17 +9,17 @@ gang and ``growth`` the replicas added to one, by ``topology``, ``layout`` and `
 a gang that does not fit.
 """
 
-from muster_core.scheduling.placement.affinity import peer_of
-from muster_core.scheduling.placement.candidates import Field
+from muster_core.scheduling.placement.affinity import replica_affinity_of
+from muster_core.scheduling.placement.candidates import Candidates
 from muster_core.scheduling.placement.demand import (
     PODS,
     Demand,
-    Slot,
+    ReplicaRequest,
     demand_of,
     is_anchor,
     is_pinned,
-    slot_of,
-    without_peer,
+    request_of,
+    without_affinity,
 )
 from muster_core.scheduling.placement.filters import (
     NODE_AFFINITY,
@@ -28,21 +28,21 @@ from muster_core.scheduling.placement.filters import (
     POD_RULES,
     TAINT,
     TOPOLOGY,
-    barring,
-    refusal,
-    rules_of,
+    excluding_filter,
+    hard_taints,
+    node_rules_of,
     tolerates,
 )
 from muster_core.scheduling.placement.fragmentation import TYPICAL, Workload, workload_of
-from muster_core.scheduling.placement.free_capacity import Need, Room, Want, count, fill, whole_gpus
+from muster_core.scheduling.placement.free_capacity import FreeCapacity, Need, Want, count, fill, unused_gpus
 from muster_core.scheduling.placement.gang import (
     Gang,
     GangRole,
     Placement,
     feasible_when_empty,
-    find_room,
+    find_placement,
     gang_of,
-    has_chance,
+    may_fit,
     place,
 )
 from muster_core.scheduling.placement.growth import place_more
@@ -68,41 +68,41 @@ __all__ = [
     "TYPICAL",
     "Allocation",
     "AllocationKey",
+    "Candidates",
     "Demand",
-    "Field",
+    "FreeCapacity",
     "Gang",
     "GangRole",
     "Miss",
     "Need",
     "Placement",
-    "Room",
+    "ReplicaRequest",
     "Shortfall",
-    "Slot",
     "Snapshot",
     "Want",
     "Workload",
     "allocation_of",
-    "barring",
     "constraint_in_words",
     "count",
     "demand_of",
+    "excluding_filter",
     "feasible_when_empty",
     "fill",
-    "find_room",
+    "find_placement",
     "gang_of",
-    "has_chance",
+    "hard_taints",
     "is_anchor",
     "is_pinned",
+    "may_fit",
     "nearest_miss",
-    "peer_of",
+    "node_rules_of",
     "place",
     "place_more",
-    "refusal",
-    "rules_of",
-    "slot_of",
+    "replica_affinity_of",
+    "request_of",
     "to_reason",
     "tolerates",
-    "whole_gpus",
-    "without_peer",
+    "unused_gpus",
+    "without_affinity",
     "workload_of",
 ]

@@ -12,14 +12,14 @@ from functools import lru_cache
 import msgspec
 
 from muster_core.models import Template
-from muster_core.scheduling.placement.filters import Requirement, holds
+from muster_core.scheduling.placement.filters import Requirement, allocations
 
 Labels = tuple[tuple[str, str], ...]
 
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 
 
-class Neighbours(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
+class AffinityTerm(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """The replicas that a rule is about, and its domains: those with ``labels`` that satisfy ``expressions`` in one of
     ``namespaces`` (None: any), by the node label ``topology``.
     """
@@ -29,39 +29,47 @@ class Neighbours(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     expressions: tuple[Requirement, ...] = ()
     namespaces: tuple[str, ...] | None = None
 
-    def include(self, peer: Peer) -> bool:
-        """Return whether ``peer`` is one of them."""
-        if self.namespaces is not None and peer.namespace not in self.namespaces:
+    def matches(self, affinity: ReplicaAffinity) -> bool:
+        """Return whether ``affinity`` is one of them."""
+        if self.namespaces is not None and affinity.namespace not in self.namespaces:
             return False
-        labels = dict(peer.labels)
+        labels = dict(affinity.labels)
         return all(labels.get(key) == value for key, value in self.labels) and all(
-            holds(one, labels) for one in self.expressions
+            allocations(one, labels) for one in self.expressions
         )
 
 
-class Evenly(msgspec.Struct, frozen=True, kw_only=True):
+class SpreadConstraint(msgspec.Struct, frozen=True, kw_only=True):
     """A topology spread constraint: no domain has more than ``max_skew`` matching replicas above the one with the fewest."""
 
-    among: Neighbours
+    among: AffinityTerm
     max_skew: int
     min_domains: int = 1
 
 
-class Peer(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
-    """One replica as others see it, and its own rules; ``wishes`` are weighted, negative for anti-affinity."""
+class ReplicaAffinity(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
+    """One replica as others see it, and its own rules; ``preferred_terms`` are weighted, negative for anti-affinity."""
 
     namespace: str
     labels: Labels = ()
-    beside: tuple[Neighbours, ...] = ()
-    apart: tuple[Neighbours, ...] = ()
-    evenly: tuple[Evenly, ...] = ()
-    wishes: tuple[tuple[int, Neighbours], ...] = ()
-    understood: bool = True
+    affinity_terms: tuple[AffinityTerm, ...] = ()
+    anti_affinity_terms: tuple[AffinityTerm, ...] = ()
+    spread_constraints: tuple[SpreadConstraint, ...] = ()
+    preferred_terms: tuple[tuple[int, AffinityTerm], ...] = ()
+    supported: bool = True
 
     @property
-    def asks(self) -> bool:
+    def has_rules(self) -> bool:
         """Whether it has rules about others."""
-        return bool(self.beside or self.apart or self.evenly or self.wishes) or not self.understood
+        return (
+            bool(
+                self.affinity_terms
+                or self.anti_affinity_terms
+                or self.spread_constraints
+                or self.preferred_terms
+            )
+            or not self.supported
+        )
 
 
 class _LabelSelector(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -97,89 +105,96 @@ class _Spread(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
     min_domains: int = 1
 
 
-class _NotUnderstood(ValueError):
+class _UnsupportedRuleError(ValueError):
     """A rule that is not supported."""
 
 
-def peer_of(template: Template, namespace: str) -> Peer:
+def replica_affinity_of(template: Template, namespace: str) -> ReplicaAffinity:
     """Return how a replica of ``template`` in ``namespace`` appears to others, and its rules."""
     labels = tuple(sorted(template.labels.items()))
     spec = _mapping(template.pod.get("spec"))
     affinity = _mapping(spec.get("affinity"))
-    said = {key: affinity[key] for key in ("podAffinity", "podAntiAffinity") if affinity.get(key)}
+    raw = {key: affinity[key] for key in ("podAffinity", "podAntiAffinity") if affinity.get(key)}
     if spread := spec.get("topologySpreadConstraints"):
-        said["topologySpreadConstraints"] = spread
-    if not said:
-        return Peer(namespace=namespace, labels=labels)
-    return _read(msgspec.json.encode(said, order="deterministic"), namespace, labels)
+        raw["topologySpreadConstraints"] = spread
+    if not raw:
+        return ReplicaAffinity(namespace=namespace, labels=labels)
+    return _read(msgspec.json.encode(raw, order="deterministic"), namespace, labels)
 
 
 @lru_cache(maxsize=4096)
-def _read(said: bytes, namespace: str, labels: Labels) -> Peer:
-    raw = _mapping(msgspec.json.decode(said))
-    beside, apart = _mapping(raw.get("podAffinity")), _mapping(raw.get("podAntiAffinity"))
+def _read(raw: bytes, namespace: str, labels: Labels) -> ReplicaAffinity:
+    rules = _mapping(msgspec.json.decode(raw))
+    affinity_terms, anti_affinity_terms = (
+        _mapping(rules.get("podAffinity")),
+        _mapping(rules.get("podAntiAffinity")),
+    )
     try:
-        spreads = msgspec.convert(raw.get("topologySpreadConstraints", ()), tuple[_Spread, ...])
-        return Peer(
+        spreads = msgspec.convert(rules.get("topologySpreadConstraints", ()), tuple[_Spread, ...])
+        return ReplicaAffinity(
             namespace=namespace,
             labels=labels,
-            beside=_required(beside, namespace),
-            apart=_required(apart, namespace),
-            evenly=tuple(
-                _evenly(one, namespace) for one in spreads if one.when_unsatisfiable != "ScheduleAnyway"
+            affinity_terms=_required(affinity_terms, namespace),
+            anti_affinity_terms=_required(anti_affinity_terms, namespace),
+            spread_constraints=tuple(
+                _spread_constraint(one, namespace)
+                for one in spreads
+                if one.when_unsatisfiable != "ScheduleAnyway"
             ),
-            wishes=(
-                *_preferred(beside, namespace, 1),
-                *_preferred(apart, namespace, -1),
+            preferred_terms=(
+                *_preferred(affinity_terms, namespace, 1),
+                *_preferred(anti_affinity_terms, namespace, -1),
                 *(
-                    (-1, _neighbours(one.topology_key, one.label_selector, (namespace,)))
+                    (-1, _affinity_term(one.topology_key, one.label_selector, (namespace,)))
                     for one in spreads
                     if one.when_unsatisfiable == "ScheduleAnyway"
                 ),
             ),
         )
-    except (msgspec.ValidationError, _NotUnderstood):
-        return Peer(namespace=namespace, labels=labels, understood=False)
+    except (msgspec.ValidationError, _UnsupportedRuleError):
+        return ReplicaAffinity(namespace=namespace, labels=labels, supported=False)
 
 
-def _required(raw: Mapping[str, object], namespace: str) -> tuple[Neighbours, ...]:
+def _required(raw: Mapping[str, object], namespace: str) -> tuple[AffinityTerm, ...]:
     terms = msgspec.convert(raw, _Required).required_during_scheduling_ignored_during_execution
     return tuple(_term(one, namespace) for one in terms)
 
 
-def _preferred(raw: Mapping[str, object], namespace: str, sign: int) -> tuple[tuple[int, Neighbours], ...]:
+def _preferred(raw: Mapping[str, object], namespace: str, sign: int) -> tuple[tuple[int, AffinityTerm], ...]:
     try:
-        wishes = msgspec.convert(raw, _Preferred).preferred_during_scheduling_ignored_during_execution
-        return tuple((sign * one.weight, _term(one.pod_affinity_term, namespace)) for one in wishes)
-    except (msgspec.ValidationError, _NotUnderstood):
+        preferred_terms = msgspec.convert(
+            raw, _Preferred
+        ).preferred_during_scheduling_ignored_during_execution
+        return tuple((sign * one.weight, _term(one.pod_affinity_term, namespace)) for one in preferred_terms)
+    except (msgspec.ValidationError, _UnsupportedRuleError):
         return ()
 
 
-def _term(term: _Term, namespace: str) -> Neighbours:
+def _term(term: _Term, namespace: str) -> AffinityTerm:
     everywhere = term.namespace_selector is not None
     if everywhere and term.namespace_selector != _LabelSelector():
-        raise _NotUnderstood("labels of namespaces are not known here")
+        raise _UnsupportedRuleError("labels of namespaces are not known here")
     namespaces = None if everywhere else term.namespaces or (namespace,)
-    return _neighbours(term.topology_key, term.label_selector, namespaces)
+    return _affinity_term(term.topology_key, term.label_selector, namespaces)
 
 
-def _evenly(one: _Spread, namespace: str) -> Evenly:
+def _spread_constraint(one: _Spread, namespace: str) -> SpreadConstraint:
     if one.when_unsatisfiable != "DoNotSchedule" or one.max_skew < 1 or one.min_domains < 1:
-        raise _NotUnderstood("a spread must be ScheduleAnyway or DoNotSchedule")
-    among = _neighbours(one.topology_key, one.label_selector, (namespace,))
-    return Evenly(among=among, max_skew=one.max_skew, min_domains=one.min_domains)
+        raise _UnsupportedRuleError("a spread must be ScheduleAnyway or DoNotSchedule")
+    among = _affinity_term(one.topology_key, one.label_selector, (namespace,))
+    return SpreadConstraint(among=among, max_skew=one.max_skew, min_domains=one.min_domains)
 
 
-def _neighbours(
+def _affinity_term(
     topology: str, selector: _LabelSelector | None, namespaces: tuple[str, ...] | None
-) -> Neighbours:
+) -> AffinityTerm:
     """No selector matches nothing, an empty one everything, as in Kubernetes."""
     if selector is None:
         nobody = Requirement(key="", operator="Exists")
-        return Neighbours(topology=topology, expressions=(nobody,), namespaces=namespaces)
+        return AffinityTerm(topology=topology, expressions=(nobody,), namespaces=namespaces)
     if any(one.operator not in _OPERATORS for one in selector.match_expressions):
-        raise _NotUnderstood("an operator that label selectors do not have")
-    return Neighbours(
+        raise _UnsupportedRuleError("an operator that label selectors do not have")
+    return AffinityTerm(
         topology=topology,
         labels=tuple(sorted(selector.match_labels.items())),
         expressions=selector.match_expressions,

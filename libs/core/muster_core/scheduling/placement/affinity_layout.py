@@ -6,212 +6,237 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from muster_core.models import Node
-from muster_core.scheduling.placement.affinity import Evenly, Neighbours, Peer
-from muster_core.scheduling.placement.candidates import Cost, Field
-from muster_core.scheduling.placement.demand import Slot
-from muster_core.scheduling.placement.filters import chosen_by_labels
-from muster_core.scheduling.placement.free_capacity import Room, count, take
-from muster_core.scheduling.placement.layout import Group, Layout
+from muster_core.scheduling.placement.affinity import AffinityTerm, ReplicaAffinity, SpreadConstraint
+from muster_core.scheduling.placement.candidates import Candidates, Cost
+from muster_core.scheduling.placement.demand import ReplicaRequest
+from muster_core.scheduling.placement.filters import matches_labels
+from muster_core.scheduling.placement.free_capacity import FreeCapacity, count, take
+from muster_core.scheduling.placement.layout import Layout, ReplicaGroup
 from muster_core.scheduling.placement.snapshot import Snapshot
 
 
-class Neighbourhood:
-    """The replicas around those of ``slots``; check one with ``admit``, then ``add`` it."""
+class AffinityState:
+    """The replicas around those of ``requests``; check one with ``admit``, then ``add`` it."""
 
-    def __init__(self, snapshot: Snapshot, slots: Iterable[Slot]) -> None:
+    def __init__(self, snapshot: Snapshot, requests: Iterable[ReplicaRequest]) -> None:
         self._nodes = snapshot.nodes
-        self._slots = tuple(dict.fromkeys(slot for slot in slots if slot.peer is not None))
-        self._peers = tuple(dict.fromkeys(slot.peer for slot in self._slots if slot.peer is not None))
-        asked = [one for peer in self._peers for one in _asked(peer)]
-        self._counts: dict[Neighbours, Counter[str]] = {one: Counter() for one in asked}
-        self._barred: dict[Peer, dict[str, set[str]]] = {peer: {} for peer in self._peers}
-        self._eligible: dict[tuple[Slot, str], frozenset[str]] = {}
-        for hold in snapshot.holds.values():
-            if hold.peer is not None:
-                self.add(hold.peer, hold.node)
+        self._requests = tuple(dict.fromkeys(request for request in requests if request.affinity is not None))
+        self._affinities = tuple(
+            dict.fromkeys(request.affinity for request in self._requests if request.affinity is not None)
+        )
+        term = [one for affinity in self._affinities for one in _terms_of(affinity)]
+        self._counts: dict[AffinityTerm, Counter[str]] = {one: Counter() for one in term}
+        self._excluded: dict[ReplicaAffinity, dict[str, set[str]]] = {
+            affinity: {} for affinity in self._affinities
+        }
+        self._eligible: dict[tuple[ReplicaRequest, str], frozenset[str]] = {}
+        for allocation in snapshot.allocations.values():
+            if allocation.affinity is not None:
+                self.add(allocation.affinity, allocation.node)
 
-    def add(self, peer: Peer, name: str) -> None:
+    def add(self, affinity: ReplicaAffinity, name: str) -> None:
         """Add a replica on node ``name``; on an unknown node it affects nothing."""
         node = self._nodes.get(name)
         if node is None:
             return
-        for asked, counts in self._counts.items():
-            domain = node.labels.get(asked.topology)
-            if domain is not None and asked.include(peer):
+        for term, counts in self._counts.items():
+            domain = node.labels.get(term.topology)
+            if domain is not None and term.matches(affinity):
                 counts[domain] += 1
-        for apart in peer.apart:
-            domain = node.labels.get(apart.topology)
-            for other in self._peers if domain is not None else ():
-                if domain is not None and apart.include(other):
-                    self._barred[other].setdefault(apart.topology, set()).add(domain)
+        for anti_affinity_terms in affinity.anti_affinity_terms:
+            domain = node.labels.get(anti_affinity_terms.topology)
+            for other in self._affinities if domain is not None else ():
+                if domain is not None and anti_affinity_terms.matches(other):
+                    self._excluded[other].setdefault(anti_affinity_terms.topology, set()).add(domain)
 
-    def admits(self, slot: Slot, node: Node) -> bool:
-        """Return whether a replica of ``slot`` may go on ``node``: its own requirements and those of others about it."""
-        peer = slot.peer
-        if peer is None:
+    def feasible_for(self, request: ReplicaRequest, node: Node) -> bool:
+        """Return whether a replica of ``request`` may go on ``node``: its own requirements and those of others about it."""
+        affinity = request.affinity
+        if affinity is None:
             return True
-        barred = any(node.labels.get(label) in domains for label, domains in self._barred[peer].items())
+        barred = any(node.labels.get(label) in domains for label, domains in self._excluded[affinity].items())
         return (
             not barred
-            and all(self._beside(one, peer, node) for one in peer.beside)
-            and not any(self._number(one, node) for one in peer.apart)
-            and all(self._even(one, slot, peer, node) for one in peer.evenly)
+            and all(self._satisfies_affinity(one, affinity, node) for one in affinity.affinity_terms)
+            and not any(self._number(one, node) for one in affinity.anti_affinity_terms)
+            and all(
+                self._satisfies_spread(one, request, affinity, node) for one in affinity.spread_constraints
+            )
         )
 
-    def wish(self, slot: Slot, node: Node) -> int:
-        """Return the preference of a replica of ``slot`` for ``node`` because of others."""
-        wishes = slot.peer.wishes if slot.peer else ()
-        return sum(weight * self._number(one, node) for weight, one in wishes)
+    def preference(self, request: ReplicaRequest, node: Node) -> int:
+        """Return the preference of a replica of ``request`` for ``node`` because of others."""
+        preferred_terms = request.affinity.preferred_terms if request.affinity else ()
+        return sum(weight * self._number(one, node) for weight, one in preferred_terms)
 
-    def _number(self, asked: Neighbours, node: Node) -> int:
-        domain = node.labels.get(asked.topology)
-        return self._counts[asked][domain] if domain is not None else 0
+    def _number(self, term: AffinityTerm, node: Node) -> int:
+        domain = node.labels.get(term.topology)
+        return self._counts[term][domain] if domain is not None else 0
 
-    def _beside(self, asked: Neighbours, peer: Peer, node: Node) -> bool:
+    def _satisfies_affinity(self, term: AffinityTerm, affinity: ReplicaAffinity, node: Node) -> bool:
         """The first of replicas that require one another may go anywhere, as in Kubernetes."""
-        if asked.topology not in node.labels:
+        if term.topology not in node.labels:
             return False
-        return self._number(asked, node) > 0 or (
-            not any(self._counts[asked].values()) and asked.include(peer)
+        return self._number(term, node) > 0 or (
+            not any(self._counts[term].values()) and term.matches(affinity)
         )
 
-    def _even(self, asked: Evenly, slot: Slot, peer: Peer, node: Node) -> bool:
-        label = asked.among.topology
+    def _satisfies_spread(
+        self, term: SpreadConstraint, request: ReplicaRequest, affinity: ReplicaAffinity, node: Node
+    ) -> bool:
+        label = term.among.topology
         if label not in node.labels:
             return False
-        domains = self._domains(slot, label)
-        counts = self._counts[asked.among]
+        domains = self._domains(request, label)
+        counts = self._counts[term.among]
         fewest = (
-            min((counts[domain] for domain in domains), default=0) if len(domains) >= asked.min_domains else 0
+            min((counts[domain] for domain in domains), default=0) if len(domains) >= term.min_domains else 0
         )
-        return self._number(asked.among, node) + int(asked.among.include(peer)) - fewest <= asked.max_skew
+        return self._number(term.among, node) + int(term.among.matches(affinity)) - fewest <= term.max_skew
 
-    def _domains(self, slot: Slot, label: str) -> frozenset[str]:
+    def _domains(self, request: ReplicaRequest, label: str) -> frozenset[str]:
         """Return the domains that count for the spread: those of nodes that pass the replica's selector and affinity."""
-        domains = self._eligible.get((slot, label))
+        domains = self._eligible.get((request, label))
         if domains is None:
-            allowed = (node for node in self._nodes.values() if chosen_by_labels(slot.rules, node))
+            allowed = (node for node in self._nodes.values() if matches_labels(request.rules, node))
             domains = frozenset(node.labels[label] for node in allowed if label in node.labels)
-            self._eligible[slot, label] = domains
+            self._eligible[request, label] = domains
         return domains
 
 
-def _asked(peer: Peer) -> Iterable[Neighbours]:
-    yield from peer.beside
-    yield from peer.apart
-    yield from (one.among for one in peer.evenly)
-    yield from (one for _, one in peer.wishes)
+def _terms_of(affinity: ReplicaAffinity) -> Iterable[AffinityTerm]:
+    yield from affinity.affinity_terms
+    yield from affinity.anti_affinity_terms
+    yield from (one.among for one in affinity.spread_constraints)
+    yield from (one for _, one in affinity.preferred_terms)
 
 
-class _Seat:
+class _NodeState:
     """A node during the search: its remaining capacity, and the replicas of each group on it."""
 
-    __slots__ = ("admits", "cost", "counts", "name", "room")
+    __slots__ = ("capacity", "cost", "counts", "feasible_for", "name")
 
-    def __init__(self, name: str, room: Room, cost: Cost, admits: frozenset[int], groups: int) -> None:
+    def __init__(
+        self, name: str, capacity: FreeCapacity, cost: Cost, feasible_for: frozenset[int], groups: int
+    ) -> None:
         self.name = name
-        self.room = room
+        self.capacity = capacity
         self.cost = cost
-        self.admits = admits
+        self.feasible_for = feasible_for
         self.counts = [0] * groups
 
 
-def lay_out_one_by_one(groups: Sequence[Group], field: Field, *, spread: bool) -> Layout | None:
+def lay_out_with_affinity(
+    groups: Sequence[ReplicaGroup], candidates: Candidates, *, spread: bool
+) -> Layout | None:
     """Lay out all of ``groups`` within every affinity rule, or return None."""
-    layout = _Trial(groups, field, spread=spread).layout()
+    layout = _Search(groups, candidates, spread=spread).layout()
     if layout is not None:
         return layout
-    for label in _gathering(groups):
-        for _, names in sorted(field.snapshot.domains(label).items()):
-            bound = names if field.names is None else [name for name in names if name in set(field.names)]
-            layout = _Trial(groups, field.within(bound), spread=spread).layout()
+    for label in _colocation_labels(groups):
+        for _, names in sorted(candidates.snapshot.domains(label).items()):
+            bound = (
+                names
+                if candidates.names is None
+                else [name for name in names if name in set(candidates.names)]
+            )
+            layout = _Search(groups, candidates.within(bound), spread=spread).layout()
             if layout is not None:
                 return layout
     return None
 
 
-def most_one_by_one(groups: Sequence[Group], field: Field, *, spread: bool) -> int:
+def most_with_affinity(groups: Sequence[ReplicaGroup], candidates: Candidates, *, spread: bool) -> int:
     """Return how many of the replicas fit."""
-    transaction = _Trial(groups, field, spread=spread)
+    transaction = _Search(groups, candidates, spread=spread)
     transaction.layout()
     return transaction.placed
 
 
-class _Trial:
+class _Search:
     """One attempt to place the groups in turn."""
 
-    def __init__(self, groups: Sequence[Group], field: Field, *, spread: bool) -> None:
+    def __init__(self, groups: Sequence[ReplicaGroup], candidates: Candidates, *, spread: bool) -> None:
         self._groups = groups
-        self._nodes = field.snapshot.nodes
+        self._nodes = candidates.snapshot.nodes
         self._spread = spread
-        self._neighbourhood = Neighbourhood(field.snapshot, (group.slot for group in groups))
-        self._seats = [
-            _Seat(name, spot.room, spot.cost, spot.admits, len(groups))
-            for spot in field.spots
-            for name in spot.names
+        self._affinity_state = AffinityState(candidates.snapshot, (group.request for group in groups))
+        self._nodes_left = [
+            _NodeState(name, node_set.capacity, node_set.cost, node_set.feasible_for, len(groups))
+            for node_set in candidates.node_sets
+            for name in node_set.names
         ]
-        self._used: dict[str, _Seat] = {}
+        self._used: dict[str, _NodeState] = {}
 
     @property
     def placed(self) -> int:
         """Return how many replicas are placed."""
-        return sum(sum(seat.counts) for seat in self._used.values())
+        return sum(sum(state.counts) for state in self._used.values())
 
     def layout(self) -> Layout | None:
         """Place all replicas, or return that it does not work."""
         for position, group in enumerate(self._groups):
-            if not self._seat(position, group):
+            if not self._place_group(position, group):
                 return None
-        nodes = tuple((seat.name, tuple(seat.counts)) for seat in self._used.values())
+        nodes = tuple((state.name, tuple(state.counts)) for state in self._used.values())
         return Layout(groups=tuple(self._groups), nodes=nodes)
 
-    def _seat(self, position: int, group: Group) -> bool:
-        fresh = [seat for seat in self._seats if group.rule in seat.admits and seat.name not in self._used]
-        fits = {seat.name: count(seat.room, group.need, group.count) for seat in fresh}
-        fresh = [seat for seat in fresh if fits[seat.name]]
+    def _place_group(self, position: int, group: ReplicaGroup) -> bool:
+        fresh = [
+            state
+            for state in self._nodes_left
+            if group.rule in state.feasible_for and state.name not in self._used
+        ]
+        fits = {state.name: count(state.capacity, group.need, group.count) for state in fresh}
+        fresh = [state for state in fresh if fits[state.name]]
         if self._spread:
-            fresh.sort(key=lambda seat: (seat.cost, seat.name))
+            fresh.sort(key=lambda state: (state.cost, state.name))
         else:
-            fresh.sort(key=lambda seat: (-fits[seat.name], seat.cost, seat.name))
+            fresh.sort(key=lambda state: (-fits[state.name], state.cost, state.name))
         for _ in range(group.count):
-            seat = self._choice(group, fresh)
-            if seat is None:
+            state = self._choice(group, fresh)
+            if state is None:
                 return False
-            seat.room, _ = take(seat.room, group.need, 1)
-            seat.counts[position] += 1
-            self._used[seat.name] = seat
-            if group.slot.peer is not None:
-                self._neighbourhood.add(group.slot.peer, seat.name)
+            state.capacity, _ = take(state.capacity, group.need, 1)
+            state.counts[position] += 1
+            self._used[state.name] = state
+            if group.request.affinity is not None:
+                self._affinity_state.add(group.request.affinity, state.name)
         return True
 
-    def _choice(self, group: Group, fresh: Sequence[_Seat]) -> _Seat | None:
+    def _choice(self, group: ReplicaGroup, fresh: Sequence[_NodeState]) -> _NodeState | None:
         used = [
-            seat
-            for seat in self._used.values()
-            if group.rule in seat.admits and count(seat.room, group.need, 1)
+            state
+            for state in self._used.values()
+            if group.rule in state.feasible_for and count(state.capacity, group.need, 1)
         ]
         if self._spread:
-            used.sort(key=lambda seat: (sum(seat.counts), seat.cost, seat.name))
+            used.sort(key=lambda state: (sum(state.counts), state.cost, state.name))
         ranked = [*fresh, *used] if self._spread else [*used, *fresh]
-        allowed = (seat for seat in ranked if self._admits(group, seat) and self._has_room(group, seat))
-        if group.slot.peer is None or not group.slot.peer.wishes:
+        allowed = (state for state in ranked if self._admits(group, state) and self._has_room(group, state))
+        if group.request.affinity is None or not group.request.affinity.preferred_terms:
             return next(allowed, None)
         return max(
             allowed,
-            key=lambda seat: self._neighbourhood.wish(group.slot, self._nodes[seat.name]),
+            key=lambda state: self._affinity_state.preference(group.request, self._nodes[state.name]),
             default=None,
         )
 
-    def _has_room(self, group: Group, seat: _Seat) -> bool:
-        return count(seat.room, group.need, 1) > 0
+    def _has_room(self, group: ReplicaGroup, state: _NodeState) -> bool:
+        return count(state.capacity, group.need, 1) > 0
 
-    def _admits(self, group: Group, seat: _Seat) -> bool:
-        return self._neighbourhood.admits(group.slot, self._nodes[seat.name])
+    def _admits(self, group: ReplicaGroup, state: _NodeState) -> bool:
+        return self._affinity_state.feasible_for(group.request, self._nodes[state.name])
 
 
-def _gathering(groups: Sequence[Group]) -> list[str]:
+def _colocation_labels(groups: Sequence[ReplicaGroup]) -> list[str]:
     """Return the labels in whose domains replicas of the gang must be together."""
-    peers = [group.slot.peer for group in groups if group.slot.peer is not None]
+    affinities = [group.request.affinity for group in groups if group.request.affinity is not None]
     return sorted(
-        {one.topology for peer in peers for one in peer.beside if any(one.include(other) for other in peers)}
+        {
+            one.topology
+            for affinity in affinities
+            for one in affinity.affinity_terms
+            if any(one.matches(other) for other in affinities)
+        }
     )

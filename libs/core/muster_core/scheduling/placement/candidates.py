@@ -9,35 +9,35 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from muster_core.scheduling.placement.demand import Slot
-from muster_core.scheduling.placement.filters import Rules, Verdicts, tolerates
-from muster_core.scheduling.placement.fit_index import Fits, fits_of
-from muster_core.scheduling.placement.fragmentation import TYPICAL, Workload, fragments_of
-from muster_core.scheduling.placement.free_capacity import Room, Want, count, fill
+from muster_core.scheduling.placement.demand import ReplicaRequest
+from muster_core.scheduling.placement.filters import FilterResults, NodeRules, tolerates
+from muster_core.scheduling.placement.fit_index import FitIndex, fit_index_of
+from muster_core.scheduling.placement.fragmentation import TYPICAL, Workload, fragmentation_of
+from muster_core.scheduling.placement.free_capacity import FreeCapacity, Want, count, fill
 from muster_core.scheduling.placement.snapshot import NodeClass, Snapshot
 
-_AS_OFTEN_AS_IT_FITS = 1 << 30
+_UNLIMITED = 1 << 30
 
 
 class Cost(NamedTuple):
     """The cost of using a node, lower is better: penalty, fragmentation, what is left of it."""
 
     penalty: int
-    growth: int
+    fragmentation: int
     slack: int
 
 
-class Spot(NamedTuple):
+class NodeSet(NamedTuple):
     """Nodes that are alike to the gang: equal free capacity, and feasible for the rules with these numbers. ``names`` are sorted."""
 
-    room: Room
+    capacity: FreeCapacity
     cost: Cost
     names: Sequence[str]
-    admits: frozenset[int]
+    feasible_for: frozenset[int]
 
 
-class Field:
-    """The nodes of ``snapshot`` for replicas of ``slots``; valid until the snapshot changes.
+class Candidates:
+    """The nodes of ``snapshot`` for replicas of ``requests``; valid until the snapshot changes.
 
     ``numbers`` identify the rules; ``names`` are the nodes to use, sorted, or None for all. With a ``workload``,
     everything is placed where its fragmentation grows least; without one only GPU shares are, by a typical workload, and
@@ -47,71 +47,72 @@ class Field:
     def __init__(
         self,
         snapshot: Snapshot,
-        slots: Iterable[Slot],
+        requests: Iterable[ReplicaRequest],
         *,
         workload: Workload | None = None,
         names: Sequence[str] | None = None,
     ) -> None:
         self.snapshot = snapshot
-        self.slots = tuple(dict.fromkeys(slots))
+        self.requests = tuple(dict.fromkeys(requests))
         self.numbers = {
-            rule: number for number, rule in enumerate(dict.fromkeys(slot.rules for slot in self.slots))
+            rule: number
+            for number, rule in enumerate(dict.fromkeys(request.rules for request in self.requests))
         }
         self.workload = workload
         self.names = names
 
-    def within(self, names: Sequence[str]) -> Field:
+    def within(self, names: Sequence[str]) -> Candidates:
         """Return the same on some of the nodes; ``names`` are sorted."""
-        return Field(self.snapshot, self.slots, workload=self.workload, names=names)
+        return Candidates(self.snapshot, self.requests, workload=self.workload, names=names)
 
-    def fits(self, slot: Slot) -> Fits:
-        """Return how many replicas of ``slot`` fit on each node of the pool."""
-        need = self.snapshot.need(slot.demand)
+    def fit_index(self, request: ReplicaRequest) -> FitIndex:
+        """Return how many replicas of ``request`` fit on each node of the pool."""
+        need = self.snapshot.need(request.demand)
 
-        def measure(room: Room) -> tuple[int, int]:
-            times = count(room, need, _AS_OFTEN_AS_IT_FITS)
-            return times, self._growth(room, (slot,)) if times else 0
+        def measure(capacity: FreeCapacity) -> tuple[int, int]:
+            times = count(capacity, need, _UNLIMITED)
+            return times, self._fragmentation(capacity, (request,)) if times else 0
 
-        key = ("one", slot.demand, slot.rules, self.workload)
-        return fits_of(self.snapshot, key, (slot.rules,), measure)
+        key = ("one", request.demand, request.rules, self.workload)
+        return fit_index_of(self.snapshot, key, (request.rules,), measure)
 
-    def fits_all(self, wants: Sequence[tuple[Slot, int]]) -> Fits:
+    def joint_fit_index(self, wants: Sequence[tuple[ReplicaRequest, int]]) -> FitIndex:
         """Return the nodes that fit all of these replicas, taken in this order."""
-        needs = [Want(self.snapshot.need(slot.demand), number) for slot, number in wants]
-        slots = tuple(slot for slot, _ in wants)
-        rules = tuple(dict.fromkeys(slot.rules for slot in slots))
+        needs = [Want(self.snapshot.need(request.demand), number) for request, number in wants]
+        requests = tuple(request for request, _ in wants)
+        rules = tuple(dict.fromkeys(request.rules for request in requests))
 
-        def measure(room: Room) -> tuple[int, int]:
-            if fill(room, needs) != [want.limit for want in needs]:
+        def measure(capacity: FreeCapacity) -> tuple[int, int]:
+            if fill(capacity, needs) != [want.limit for want in needs]:
                 return 0, 0
-            return 1, self._growth(room, slots)
+            return 1, self._fragmentation(capacity, requests)
 
-        demands = tuple((slot.demand, number) for slot, number in wants)
+        demands = tuple((request.demand, number) for request, number in wants)
         key = ("all", demands, rules, self.workload)
-        return fits_of(self.snapshot, key, rules, measure)
+        return fit_index_of(self.snapshot, key, rules, measure)
 
     @cached_property
-    def spots(self) -> list[Spot]:
+    def node_sets(self) -> list[NodeSet]:
         """Return every spot that is feasible for at least one of the rules, in no particular order."""
-        spots: list[Spot] = []
-        verdicts = {rule: self.snapshot.verdicts(rule) for rule in self.numbers}
-        split = [rule for rule in self.numbers if rule.by_labels or verdicts[rule].penalties]
+        node_sets: list[NodeSet] = []
+        results = {rule: self.snapshot.filter(rule) for rule in self.numbers}
+        split = [rule for rule in self.numbers if rule.uses_labels or results[rule].penalties]
         by_taints = [rule for rule in self.numbers if rule not in split]
         tolerated: dict[tuple[object, ...], frozenset[int]] = {}
         for one, names in self._classes():
-            admits = tolerated.get(one.taints)
-            if admits is None:
-                admits = frozenset(
+            feasible_for = tolerated.get(one.taints)
+            if feasible_for is None:
+                feasible_for = frozenset(
                     self.numbers[rule]
                     for rule in by_taints
-                    if rule.understood and tolerates(rule.tolerations, one.taints)
+                    if rule.supported and tolerates(rule.tolerations, one.taints)
                 )
-                tolerated[one.taints] = admits
+                tolerated[one.taints] = feasible_for
             if split:
-                spots.extend(self._split(one, names, admits, split))
-            elif admits:
-                spots.append(Spot(one.room, self._cost(one, 0), names, admits))
-        return spots
+                node_sets.extend(self._split(one, names, feasible_for, split))
+            elif feasible_for:
+                node_sets.append(NodeSet(one.capacity, self._cost(one, 0), names, feasible_for))
+        return node_sets
 
     def _classes(self) -> Iterable[tuple[NodeClass, Sequence[str]]]:
         if self.names is None:
@@ -124,43 +125,45 @@ class Field:
         return members.values()
 
     def _split(
-        self, one: NodeClass, names: Sequence[str], admits: frozenset[int], rules: Sequence[Rules]
-    ) -> list[Spot]:
-        parts: list[tuple[frozenset[int], int, Sequence[str]]] = [(admits, 0, names)]
+        self, one: NodeClass, names: Sequence[str], feasible_for: frozenset[int], rules: Sequence[NodeRules]
+    ) -> list[NodeSet]:
+        parts: list[tuple[frozenset[int], int, Sequence[str]]] = [(feasible_for, 0, names)]
         for rule in rules:
             also = frozenset((self.numbers[rule],))
-            verdicts = self.snapshot.verdicts(rule)
+            results = self.snapshot.filter(rule)
             parts = [
-                (numbers | also if admitted else numbers, penalty + more, some)
+                (numbers | also if feasible else numbers, penalty + more, some)
                 for numbers, penalty, members in parts
-                for admitted, more, some in _judged(verdicts, members)
+                for feasible, more, some in _evaluated(results, members)
             ]
         return [
-            Spot(one.room, self._cost(one, penalty), some, numbers)
+            NodeSet(one.capacity, self._cost(one, penalty), some, numbers)
             for numbers, penalty, some in parts
             if numbers
         ]
 
     def _cost(self, one: NodeClass, penalty: int) -> Cost:
-        return Cost(penalty, self._growth(one.room, self.slots), self.snapshot.slack(one))
+        return Cost(penalty, self._fragmentation(one.capacity, self.requests), self.snapshot.slack(one))
 
-    def _growth(self, room: Room, slots: Iterable[Slot]) -> int:
-        growth = 0
-        for demand in dict.fromkeys(slot.demand for slot in slots):
+    def _fragmentation(self, capacity: FreeCapacity, requests: Iterable[ReplicaRequest]) -> int:
+        fragmentation = 0
+        for demand in dict.fromkeys(request.demand for request in requests):
             if self.workload is None and not demand.gpu_share:
                 continue
             need = self.snapshot.need(demand)
-            if count(room, need, 1):
-                growth += fragments_of(self.snapshot, self.workload or TYPICAL).growth(room, need)
-        return growth
+            if count(capacity, need, 1):
+                fragmentation += fragmentation_of(self.snapshot, self.workload or TYPICAL).increase(
+                    capacity, need
+                )
+        return fragmentation
 
 
-def _judged(verdicts: Verdicts, names: Sequence[str]) -> Iterable[tuple[bool, int, Sequence[str]]]:
+def _evaluated(results: FilterResults, names: Sequence[str]) -> Iterable[tuple[bool, int, Sequence[str]]]:
     """Yield the nodes by feasibility and penalty; each part is sorted like ``names``."""
-    admitted, penalties = verdicts.admitted, verdicts.penalties
-    inside = [name for name in names if name in admitted]
+    feasible, penalties = results.feasible, results.penalties
+    inside = [name for name in names if name in feasible]
     if len(inside) < len(names):
-        yield False, 0, [name for name in names if name not in admitted]
+        yield False, 0, [name for name in names if name not in feasible]
     if not penalties:
         if inside:
             yield True, 0, inside

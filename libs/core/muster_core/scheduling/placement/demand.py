@@ -9,8 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from muster_core.models import GPU_MILLI, PlacementPolicy, Resources, Template
-from muster_core.scheduling.placement.affinity import Peer, peer_of
-from muster_core.scheduling.placement.filters import Rules, rules_of
+from muster_core.scheduling.placement.affinity import ReplicaAffinity, replica_affinity_of
+from muster_core.scheduling.placement.filters import NodeRules, node_rules_of
 
 PODS = "pods"
 """The resource that bounds the number of replicas on a node; every replica takes one."""
@@ -54,28 +54,28 @@ def demand_of(requests: Resources, *, together: bool = False) -> Demand:
     )
 
 
-class Slot(msgspec.Struct, frozen=True, cache_hash=True):
-    """Replicas of equal slots are interchangeable. ``peer`` is set if some replica of the gang has inter-replica affinity."""
+class ReplicaRequest(msgspec.Struct, frozen=True, cache_hash=True):
+    """Replicas of equal slots are interchangeable. ``affinity`` is set if some replica of the gang has inter-replica affinity."""
 
     demand: Demand
-    rules: Rules
-    peer: Peer | None = None
+    rules: NodeRules
+    affinity: ReplicaAffinity | None = None
 
 
-def slot_of(template: Template, policy: PlacementPolicy, namespace: str) -> Slot:
+def request_of(template: Template, policy: PlacementPolicy, namespace: str) -> ReplicaRequest:
     """Return the slot of a replica of ``template`` in a job with the placement ``policy``."""
-    peer = peer_of(template, namespace)
+    affinity = replica_affinity_of(template, namespace)
     required = (policy.topology,) if policy.topology and policy.topology_required else ()
-    return Slot(
+    return ReplicaRequest(
         demand=demand_of(template.requests, together=policy.gpu_topology),
-        rules=rules_of(template, labels=required, understood=peer.understood),
-        peer=peer,
+        rules=node_rules_of(template, labels=required, supported=affinity.supported),
+        affinity=affinity,
     )
 
 
-def without_peer(slot: Slot) -> Slot:
+def without_affinity(request: ReplicaRequest) -> ReplicaRequest:
     """Return the slot for a gang without inter-replica affinity, so that labels do not distinguish gangs."""
-    return Slot(slot.demand, slot.rules)
+    return ReplicaRequest(request.demand, request.rules)
 
 
 ANCHOR_ROLES = frozenset({"ps", "server"})

@@ -35,8 +35,8 @@ CONSTRAINTS = (
 )
 """Every filter, in evaluation order; the last is for inter-replica affinity."""
 
-_BARRING = frozenset({"NoSchedule", "NoExecute"})
-_DISCOURAGING = "PreferNoSchedule"
+_HARD_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+_SOFT_EFFECT = "PreferNoSchedule"
 _TAINT_PENALTY = 100
 
 
@@ -64,12 +64,12 @@ def term_matches(term: Term, node: Node) -> bool:
     if not term.match_expressions and not term.match_fields:
         return False
     fields = {"metadata.name": node.name}
-    return all(holds(one, node.labels) for one in term.match_expressions) and all(
-        holds(one, fields) for one in term.match_fields
+    return all(allocations(one, node.labels) for one in term.match_expressions) and all(
+        allocations(one, fields) for one in term.match_fields
     )
 
 
-def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+def allocations(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     """Return whether ``labels`` satisfy ``requirement``."""
     value = labels.get(requirement.key)
     match requirement.operator:
@@ -104,11 +104,11 @@ def _number(text: str) -> int | None:
     return number if -_BOUND <= number < _BOUND else None
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
+class NodeRules(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """A replica's requirements on a node besides capacity.
 
     ``terms`` of None: no required affinity; empty: no node satisfies it. ``preferred`` are terms with their weights.
-    ``labels`` are keys that a node must have. ``understood`` is false if an affinity to other pods is not supported.
+    ``labels`` are keys that a node must have. ``supported`` is false if an affinity to other pods is not supported.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
@@ -116,10 +116,10 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     terms: tuple[Term, ...] | None = None
     preferred: tuple[tuple[int, Term], ...] = ()
     labels: tuple[str, ...] = ()
-    understood: bool = True
+    supported: bool = True
 
     @property
-    def by_labels(self) -> bool:
+    def uses_labels(self) -> bool:
         """Whether the rules look at more than taints, so that nodes with equal taints may differ."""
         return bool(self.selector or self.preferred or self.labels) or self.terms is not None
 
@@ -129,8 +129,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
         terms = [*(self.terms or ()), *(term for _, term in self.preferred)]
         if any(term.match_fields for term in terms):
             return None
-        asked = (one.key for term in terms for one in term.match_expressions)
-        return tuple(dict.fromkeys((*(key for key, _ in self.selector), *asked, *self.labels)))
+        term = (one.key for term in terms for one in term.match_expressions)
+        return tuple(dict.fromkeys((*(key for key, _ in self.selector), *term, *self.labels)))
 
 
 class _Selector(msgspec.Struct, frozen=True, rename="camel"):
@@ -150,19 +150,19 @@ class _Preferred(msgspec.Struct, frozen=True, rename="camel"):
     preferred_during_scheduling_ignored_during_execution: tuple[_Preference, ...] = ()
 
 
-def rules_of(template: Template, *, labels: tuple[str, ...] = (), understood: bool = True) -> Rules:
-    """Return the rules of one replica; ``labels`` and ``understood`` as in ``Rules``."""
-    return Rules(
+def node_rules_of(template: Template, *, labels: tuple[str, ...] = (), supported: bool = True) -> NodeRules:
+    """Return the rules of one replica; ``labels`` and ``supported`` as in ``NodeRules``."""
+    return NodeRules(
         selector=tuple(sorted(template.node_selector.items())),
         tolerations=template.tolerations,
         terms=_required_terms(template),
         preferred=_preferred_terms(template),
         labels=labels,
-        understood=understood,
+        supported=supported,
     )
 
 
-def refusal(rules: Rules, node: Node) -> str:
+def excluding_filter(rules: NodeRules, node: Node) -> str:
     """Return the first filter that excludes ``node``, or an empty text."""
     if not node.ready:
         return NOT_READY
@@ -170,47 +170,47 @@ def refusal(rules: Rules, node: Node) -> str:
         return UNSCHEDULABLE
     if not tolerates(rules.tolerations, node.taints):
         return TAINT
-    if not _selected(rules, node):
+    if not _matches_selector(rules, node):
         return NODE_SELECTOR
-    if not _attracted(rules, node):
+    if not _matches_affinity(rules, node):
         return NODE_AFFINITY
     if any(key not in node.labels for key in rules.labels):
         return TOPOLOGY
-    return "" if rules.understood else POD_RULES
+    return "" if rules.supported else POD_RULES
 
 
-def penalty(rules: Rules, node: Node) -> int:
+def penalty(rules: NodeRules, node: Node) -> int:
     """Return the penalty of ``node``: the weights of preferences that it misses, and 100 for each PreferNoSchedule taint
     that is not tolerated.
     """
     missed = sum(weight for weight, term in rules.preferred if not term_matches(term, node))
-    taints = (taint for taint in node.taints if taint.effect == _DISCOURAGING)
+    taints = (taint for taint in node.taints if taint.effect == _SOFT_EFFECT)
     return missed + _TAINT_PENALTY * sum(
         1 for taint in taints if not any(_tolerated(taint, one) for one in rules.tolerations)
     )
 
 
-def chosen_by_labels(rules: Rules, node: Node) -> bool:
+def matches_labels(rules: NodeRules, node: Node) -> bool:
     """Return whether the node selector and the required node affinity allow ``node``, whatever its state and taints."""
-    return _selected(rules, node) and _attracted(rules, node)
+    return _matches_selector(rules, node) and _matches_affinity(rules, node)
 
 
 def tolerates(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> bool:
     """Return whether every NoSchedule and NoExecute taint is tolerated."""
     known = tuple(tolerations)
-    return all(any(_tolerated(taint, one) for one in known) for taint in barring(taints))
+    return all(any(_tolerated(taint, one) for one in known) for taint in hard_taints(taints))
 
 
-def barring(taints: Iterable[Taint]) -> tuple[Taint, ...]:
+def hard_taints(taints: Iterable[Taint]) -> tuple[Taint, ...]:
     """Return the NoSchedule and NoExecute taints; PreferNoSchedule is a preference."""
-    return tuple(taint for taint in taints if taint.effect in _BARRING)
+    return tuple(taint for taint in taints if taint.effect in _HARD_EFFECTS)
 
 
-def _selected(rules: Rules, node: Node) -> bool:
+def _matches_selector(rules: NodeRules, node: Node) -> bool:
     return all(node.labels.get(key) == value for key, value in rules.selector)
 
 
-def _attracted(rules: Rules, node: Node) -> bool:
+def _matches_affinity(rules: NodeRules, node: Node) -> bool:
     return rules.terms is None or any(term_matches(term, node) for term in rules.terms)
 
 
@@ -246,29 +246,29 @@ def _preferred_terms(template: Template) -> tuple[tuple[int, Term], ...]:
     )
 
 
-_ALIKE_KEPT = 4096
+_CACHE_SIZE = 4096
 
 
-class Verdicts:
+class FilterResults:
     """Which nodes pass ``rules``, by name; how many each filter excludes; ``penalties`` of feasible nodes (above 0)."""
 
-    __slots__ = ("_admitted", "_alike", "_keys", "_penalties", "_refusals", "_ruled_out", "_rules")
+    __slots__ = ("_cache", "_excluded", "_feasible", "_keys", "_penalties", "_ruled_out", "_rules")
 
-    def __init__(self, rules: Rules, nodes: Iterable[Node]) -> None:
+    def __init__(self, rules: NodeRules, nodes: Iterable[Node]) -> None:
         self._rules = rules
         self._keys = rules.keys
-        self._alike: dict[tuple[object, ...], tuple[str, int]] = {}
-        self._admitted: set[str] = set()
-        self._refusals: dict[str, str] = {}
+        self._cache: dict[tuple[object, ...], tuple[str, int]] = {}
+        self._feasible: set[str] = set()
+        self._excluded: dict[str, str] = {}
         self._penalties: dict[str, int] = {}
         self._ruled_out: Counter[str] | None = None
         for node in nodes:
-            self._judge(node)
+            self._evaluate(node)
 
     @property
-    def admitted(self) -> Set[str]:
+    def feasible(self) -> Set[str]:
         """Return the names of the feasible nodes."""
-        return self._admitted
+        return self._feasible
 
     @property
     def penalties(self) -> Mapping[str, int]:
@@ -279,40 +279,40 @@ class Verdicts:
     def ruled_out(self) -> Mapping[str, int]:
         """Return how many nodes each filter excludes."""
         if self._ruled_out is None:
-            self._ruled_out = Counter(self._refusals.values())
+            self._ruled_out = Counter(self._excluded.values())
         return self._ruled_out
 
-    def judge(self, node: Node) -> None:
+    def evaluate(self, node: Node) -> None:
         """Evaluate ``node``, which is new or has changed."""
-        self.forget(node.name)
-        self._judge(node)
+        self.remove(node.name)
+        self._evaluate(node)
 
-    def forget(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         """Remove a node."""
-        self._admitted.discard(name)
-        if self._refusals.pop(name, None) is not None:
+        self._feasible.discard(name)
+        if self._excluded.pop(name, None) is not None:
             self._ruled_out = None
         self._penalties.pop(name, None)
 
-    def _judge(self, node: Node) -> None:
-        refused, disliked = self._answer(node)
-        if refused:
+    def _evaluate(self, node: Node) -> None:
+        excluded_by, penalty = self._evaluate_once(node)
+        if excluded_by:
             self._ruled_out = None
-            self._refusals[node.name] = refused
+            self._excluded[node.name] = excluded_by
             return
-        self._admitted.add(node.name)
-        if disliked:
-            self._penalties[node.name] = disliked
+        self._feasible.add(node.name)
+        if penalty:
+            self._penalties[node.name] = penalty
 
-    def _answer(self, node: Node) -> tuple[str, int]:
+    def _evaluate_once(self, node: Node) -> tuple[str, int]:
         """Return filter and penalty; nodes that are alike in all that the rules look at are evaluated once."""
         if self._keys is None:
-            return refusal(self._rules, node), penalty(self._rules, node)
+            return excluding_filter(self._rules, node), penalty(self._rules, node)
         labels = node.labels
         seen = (node.ready, node.unschedulable, node.taints, *[labels.get(key) for key in self._keys])
-        answer = self._alike.get(seen)
+        answer = self._cache.get(seen)
         if answer is None:
-            if len(self._alike) >= _ALIKE_KEPT:
-                self._alike.clear()
-            answer = self._alike[seen] = (refusal(self._rules, node), penalty(self._rules, node))
+            if len(self._cache) >= _CACHE_SIZE:
+                self._cache.clear()
+            answer = self._cache[seen] = (excluding_filter(self._rules, node), penalty(self._rules, node))
         return answer

@@ -11,17 +11,17 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from muster_core.scheduling.placement.filters import Rules, Verdicts
-from muster_core.scheduling.placement.free_capacity import Room
+from muster_core.scheduling.placement.filters import FilterResults, NodeRules
+from muster_core.scheduling.placement.free_capacity import FreeCapacity
 from muster_core.scheduling.placement.snapshot import Snapshot
 
 _FEWEST_KEPT = 400_000
 _VIEWS_KEPT = 2_000
-_ROOMS_KEPT = 1 << 14
+_CAPACITIES_KEPT = 1 << 14
 _ALL_AT_ONCE = 4
 """If more than one in this many nodes changed, all are recomputed by class, which costs less."""
 
-Measure = Callable[[Room], tuple[int, int]]
+Measure = Callable[[FreeCapacity], tuple[int, int]]
 """How many times it fits into a free capacity, and its cost before tightness (lower is better)."""
 
 
@@ -29,26 +29,26 @@ class Fit(NamedTuple):
     """A node that it fits on, ordered by cost: penalty, fragmentation, slack, name."""
 
     penalty: int
-    growth: int
+    fragmentation: int
     slack: int
     name: str
     times: int
 
 
-class Fits:
+class FitIndex:
     """The nodes that pass all of ``rules``, by how many times ``measure`` fits; call ``refresh`` before queries."""
 
-    def __init__(self, snapshot: Snapshot, rules: Sequence[Rules], measure: Measure) -> None:
+    def __init__(self, snapshot: Snapshot, rules: Sequence[NodeRules], measure: Measure) -> None:
         self._snapshot = snapshot
         self._rules = tuple(rules)
         self._measure = measure
-        self._measured: dict[Room, tuple[int, int]] = {}
+        self._measured: dict[FreeCapacity, tuple[int, int]] = {}
         self._fits: dict[str, Fit] = {}
         self._by_times: dict[int, list[Fit]] = {}
-        self._totals: dict[str, Totals] = {}
+        self._totals: dict[str, DomainTotals] = {}
         self._total = 0
         self._seen = -1
-        self._verdicts: list[Verdicts] = []
+        self._filter_results: list[FilterResults] = []
 
     @property
     def weight(self) -> int:
@@ -62,12 +62,12 @@ class Fits:
 
     def refresh(self) -> None:
         """Update the nodes that have changed."""
-        changes = self._snapshot.changes
-        if self._seen == changes.end:
+        change_log = self._snapshot.change_log
+        if self._seen == change_log.end:
             return
-        changed = changes.since(self._seen)
-        self._seen = changes.end
-        self._verdicts = [self._snapshot.verdicts(rule) for rule in self._rules]
+        changed = change_log.since(self._seen)
+        self._seen = change_log.end
+        self._filter_results = [self._snapshot.filter(rule) for rule in self._rules]
         if changed is None or len(changed) * _ALL_AT_ONCE > len(self._snapshot.nodes):
             self._rebuild()
             return
@@ -117,12 +117,12 @@ class Fits:
             heapq.heappush(self._by_times[fit.times], fit)
         return chosen
 
-    def totals(self, label: str) -> Totals:
+    def totals(self, label: str) -> DomainTotals:
         """Return how many times it fits in each domain of a node label."""
         totals = self._totals.get(label)
         if totals is None:
             nodes = self._snapshot.nodes
-            totals = self._totals[label] = Totals()
+            totals = self._totals[label] = DomainTotals()
             for name, fit in self._fits.items():
                 totals.put(name, nodes[name].labels.get(label), fit.times)
         return totals
@@ -132,24 +132,24 @@ class Fits:
         self._by_times.clear()
         self._totals.clear()
         self._total = 0
-        verdicts = self._verdicts
-        penalties = [one.penalties for one in verdicts if one.penalties]
+        results = self._filter_results
+        penalties = [one.penalties for one in results if one.penalties]
         self._measured.clear()
         for one in self._snapshot.classes:
-            times, growth = self._measure(one.room)
+            times, fragmentation = self._measure(one.capacity)
             if not times:
                 continue
             names: Sequence[str] = one.names
-            for verdict in verdicts:
-                admitted = verdict.admitted
-                names = [name for name in names if name in admitted]
+            for result in results:
+                feasible = result.feasible
+                names = [name for name in names if name in feasible]
             if not names:
                 continue
             slack = self._snapshot.slack(one)
             fits = [
                 Fit(
                     sum(some.get(name, 0) for some in penalties) if penalties else 0,
-                    growth,
+                    fragmentation,
                     slack,
                     name,
                     times,
@@ -163,7 +163,7 @@ class Fits:
             heapq.heapify(fits)
 
     def _update(self, name: str) -> None:
-        fit = self._judged(name)
+        fit = self._evaluated(name)
         before = self._fits.get(name)
         if fit == before and not self._totals:
             return
@@ -179,25 +179,25 @@ class Fits:
             node = self._snapshot.nodes.get(name)
             totals.put(name, node.labels.get(label) if node else None, fit.times if fit else 0)
 
-    def _judged(self, name: str) -> Fit | None:
+    def _evaluated(self, name: str) -> Fit | None:
         one = self._snapshot.class_of(name)
         if one is None:
             return None
-        times, growth = self._measured.get(one.room) or self._measure_anew(one.room)
+        times, fragmentation = self._measured.get(one.capacity) or self._measure_anew(one.capacity)
         if not times:
             return None
         penalty = 0
-        for verdicts in self._verdicts:
-            if name not in verdicts.admitted:
+        for results in self._filter_results:
+            if name not in results.feasible:
                 return None
-            if verdicts.penalties:
-                penalty += verdicts.penalties.get(name, 0)
-        return Fit(penalty, growth, self._snapshot.slack(one), name, times)
+            if results.penalties:
+                penalty += results.penalties.get(name, 0)
+        return Fit(penalty, fragmentation, self._snapshot.slack(one), name, times)
 
-    def _measure_anew(self, room: Room) -> tuple[int, int]:
-        if len(self._measured) >= _ROOMS_KEPT:
+    def _measure_anew(self, capacity: FreeCapacity) -> tuple[int, int]:
+        if len(self._measured) >= _CAPACITIES_KEPT:
             self._measured.clear()
-        measured = self._measured[room] = self._measure(room)
+        measured = self._measured[capacity] = self._measure(capacity)
         return measured
 
     def _push(self, fit: Fit) -> None:
@@ -226,7 +226,7 @@ class Fits:
         return None
 
 
-class Totals:
+class DomainTotals:
     """The sum over the nodes of each domain, and the domains ordered by sum."""
 
     def __init__(self) -> None:
@@ -256,7 +256,7 @@ class Totals:
         """Return how many times it fits in a domain."""
         return self._sums.get(domain, 0)
 
-    def holding(self, times: int) -> Iterator[str]:
+    def at_least(self, times: int) -> Iterator[str]:
         """Yield the domains that fit ``times``, the fullest first."""
         order = self._in_order()
         for position in range(bisect_left(order, (times, "")), len(order)):
@@ -289,15 +289,17 @@ class Totals:
             del self._sums[domain]
 
 
-def fits_of(snapshot: Snapshot, key: tuple[object, ...], rules: Sequence[Rules], measure: Measure) -> Fits:
+def fit_index_of(
+    snapshot: Snapshot, key: tuple[object, ...], rules: Sequence[NodeRules], measure: Measure
+) -> FitIndex:
     """Return the index of ``measure`` for ``rules``, up to date; the least recently used are dropped when there are too many."""
     views = snapshot.views
     known = views.pop(key, None)
-    if isinstance(known, Fits):
+    if isinstance(known, FitIndex):
         views[key] = known
         known.refresh()
         return known
-    fits = views[key] = Fits(snapshot, rules, measure)
+    fits = views[key] = FitIndex(snapshot, rules, measure)
     fits.refresh()
     kept = max(_FEWEST_KEPT, 16 * len(snapshot.nodes))
     total = sum(view.weight for view in views.values())
@@ -307,7 +309,7 @@ def fits_of(snapshot: Snapshot, key: tuple[object, ...], rules: Sequence[Rules],
 
 
 def pack_among(fits: Sequence[Fit], number: int) -> list[tuple[str, int]] | None:
-    """As ``Fits.pack``, on these nodes only."""
+    """As ``FitIndex.pack``, on these nodes only."""
     if not fits or sum(fit.times for fit in fits) < number:
         return None
     chosen: list[tuple[str, int]] = []

@@ -21,11 +21,18 @@ import msgspec
 
 from muster_core.models import GPU_MILLI, Resources
 from muster_core.scheduling.placement.demand import Demand, demand_of
-from muster_core.scheduling.placement.free_capacity import CPU_AXIS, Need, Room, choose_gpus, count, subtract
+from muster_core.scheduling.placement.free_capacity import (
+    CPU_AXIS,
+    FreeCapacity,
+    Need,
+    choose_gpus,
+    count,
+    subtract,
+)
 from muster_core.scheduling.placement.snapshot import Snapshot
 
 _DEMANDS_KEPT = 32
-_ROOMS_KEPT = 1 << 16
+_CAPACITIES_KEPT = 1 << 16
 _COARSE = 20
 
 
@@ -60,7 +67,7 @@ TYPICAL = Workload(
 """The default workload: mostly single GPUs, many shares, a few whole nodes, as in published traces of shared clusters."""
 
 
-class Fragments:
+class Fragmentation:
     """The waste of free capacities of ``snapshot`` under ``workload``."""
 
     def __init__(self, snapshot: Snapshot, workload: Workload) -> None:
@@ -70,46 +77,46 @@ class Fragments:
         self._gpu = sum(
             (demand.gpus * GPU_MILLI + demand.gpu_share) * times for demand, times in workload.demands
         )
-        self._wasted: dict[Room, int] = {}
+        self._wasted: dict[FreeCapacity, int] = {}
 
     @property
     def weight(self) -> int:
         """Return how many capacities are cached."""
         return len(self._wasted)
 
-    def wasted(self, room: Room) -> int:
+    def wasted(self, capacity: FreeCapacity) -> int:
         """Return the milli-GPU that demands are expected to leave unused."""
-        known = self._wasted.get(room)
+        known = self._wasted.get(capacity)
         if known is None:
-            if len(self._wasted) >= _ROOMS_KEPT:
+            if len(self._wasted) >= _CAPACITIES_KEPT:
                 self._wasted.clear()
-            expected = sum(times * _wasted_on(room, need) for need, times in self._needs) // self._times
-            known = self._wasted[room] = expected + self._stranded(room)
+            expected = sum(times * _wasted_on(capacity, need) for need, times in self._needs) // self._times
+            known = self._wasted[capacity] = expected + self._stranded(capacity)
         return known
 
-    def growth(self, room: Room, need: Need) -> int:
+    def increase(self, capacity: FreeCapacity, need: Need) -> int:
         """Return how much the waste grows when one replica of ``need`` is placed; coarse, negative if it shrinks."""
-        after = subtract(room, need, choose_gpus(room, need))
-        return (self.wasted(after) - self.wasted(room)) // _COARSE
+        after = subtract(capacity, need, choose_gpus(capacity, need))
+        return (self.wasted(after) - self.wasted(capacity)) // _COARSE
 
-    def _stranded(self, room: Room) -> int:
+    def _stranded(self, capacity: FreeCapacity) -> int:
         """Return the milli-GPU without CPUs, at the workload's CPUs for each GPU."""
         if not self._cpu:
             return 0
-        return max(sum(room.gpus) - room.free[CPU_AXIS] * self._gpu // self._cpu, 0)
+        return max(sum(capacity.gpus) - capacity.free[CPU_AXIS] * self._gpu // self._cpu, 0)
 
 
-def fragments_of(snapshot: Snapshot, workload: Workload) -> Fragments:
+def fragmentation_of(snapshot: Snapshot, workload: Workload) -> Fragmentation:
     """Return the fragmentation of ``snapshot`` under ``workload``, cached with the snapshot."""
     key = ("fragments", workload)
     known = snapshot.views.pop(key, None)
-    fragments = known if isinstance(known, Fragments) else Fragments(snapshot, workload)
+    fragments = known if isinstance(known, Fragmentation) else Fragmentation(snapshot, workload)
     snapshot.views[key] = fragments
     return fragments
 
 
-def _wasted_on(room: Room, need: Need) -> int:
-    if not count(room, need, 1):
-        return sum(milli for milli in room.gpus if milli > 0)
+def _wasted_on(capacity: FreeCapacity, need: Need) -> int:
+    if not count(capacity, need, 1):
+        return sum(milli for milli in capacity.gpus if milli > 0)
     wanted = need.share or GPU_MILLI
-    return sum(milli for milli in room.gpus if 0 < milli < wanted)
+    return sum(milli for milli in capacity.gpus if 0 < milli < wanted)

@@ -12,14 +12,20 @@ import msgspec
 
 from muster_core.events import Assignment
 from muster_core.models import Job, PlacementPolicy, Role
-from muster_core.scheduling.placement.candidates import Field
-from muster_core.scheduling.placement.demand import Slot, is_anchor, is_pinned, slot_of, without_peer
+from muster_core.scheduling.placement.candidates import Candidates
+from muster_core.scheduling.placement.demand import (
+    ReplicaRequest,
+    is_anchor,
+    is_pinned,
+    request_of,
+    without_affinity,
+)
 from muster_core.scheduling.placement.fragmentation import Workload
-from muster_core.scheduling.placement.free_capacity import Room, take
-from muster_core.scheduling.placement.layout import Group, Layout
+from muster_core.scheduling.placement.free_capacity import FreeCapacity, take
+from muster_core.scheduling.placement.layout import Layout, ReplicaGroup
 from muster_core.scheduling.placement.shortfall import Shortfall, shortfall_of
 from muster_core.scheduling.placement.snapshot import Snapshot
-from muster_core.scheduling.placement.topology import arrange
+from muster_core.scheduling.placement.topology import find_layout
 
 
 class GangRole(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,8 +34,8 @@ class GangRole(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     min: int
     replicas: int
-    slot: Slot
-    overrides: tuple[tuple[int, Slot], ...] = ()
+    request: ReplicaRequest
+    overrides: tuple[tuple[int, ReplicaRequest], ...] = ()
 
 
 class Gang(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
@@ -49,7 +55,7 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
         return sum(role.replicas for role in self.roles)
 
     @property
-    def floor(self) -> int:
+    def minimum(self) -> int:
         """The least number of replicas that starts."""
         return min(max(sum(role.min for role in self.roles), self.min_available), self.full)
 
@@ -65,8 +71,12 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 def gang_of(job: Job) -> Gang:
     """Return the gang of ``job``."""
     roles = [_gang_role(role, job) for role in job.roles if role.replicas > 0]
-    if not any(slot.peer is not None and slot.peer.asks for role in roles for slot in _slots_of(role)):
-        roles = [_without_peers(role) for role in roles]
+    if not any(
+        request.affinity is not None and request.affinity.has_rules
+        for role in roles
+        for request in _requests_of(role)
+    ):
+        roles = [_without_affinity(role) for role in roles]
     return Gang(roles=tuple(roles), min_available=job.min_available or 0, policy=job.placement)
 
 
@@ -79,96 +89,98 @@ def place(
     does not fit. ``workload`` is the typical workload (``workload_of`` running and waiting demands), so that remaining
     GPUs stay useful; without one only GPU shares are placed so.
     """
-    field = Field(snapshot, _slots(gang), workload=workload)
-    layout = _largest(gang, field)
+    candidates = Candidates(snapshot, _requests(gang), workload=workload)
+    layout = _largest(gang, candidates)
     if layout is not None:
-        return _placement(gang, layout, field)
+        return _placement(gang, layout, candidates)
     if feasible is None:
         feasible = feasible_when_empty(gang, snapshot)
-    groups = _groups(gang, gang.floor, field)
-    return shortfall_of(groups, field, gang.policy, feasible=feasible, fits_now=_fits_now(gang, field))
+    groups = _groups(gang, gang.minimum, candidates)
+    return shortfall_of(
+        groups, candidates, gang.policy, feasible=feasible, fits_now=_fits_now(gang, candidates)
+    )
 
 
-def find_room(gang: Gang, snapshot: Snapshot) -> Placement | None:
+def find_placement(gang: Gang, snapshot: Snapshot) -> Placement | None:
     """Return the placement like ``place``, or None without a diagnosis, which is cheaper."""
-    field = Field(snapshot, _slots(gang))
-    layout = _largest(gang, field)
-    return None if layout is None else _placement(gang, layout, field)
+    candidates = Candidates(snapshot, _requests(gang))
+    layout = _largest(gang, candidates)
+    return None if layout is None else _placement(gang, layout, candidates)
 
 
-def has_chance(gang: Gang, snapshot: Snapshot) -> bool:
+def may_fit(gang: Gang, snapshot: Snapshot) -> bool:
     """Return whether some node has enough of each single resource for a replica of each role; if not, the gang does not
     fit.
 
     Nearly free while the snapshot is unchanged.
     """
-    reach = snapshot.reach()
-    return all(reach.covers(snapshot.need(slot.demand)) for slot in _least_slots(gang))
+    largest_free = snapshot.largest_free()
+    return all(largest_free.may_fit(snapshot.need(request.demand)) for request in _minimum_requests(gang))
 
 
 def feasible_when_empty(gang: Gang, snapshot: Snapshot) -> bool:
     """Return whether the pool without Muster's allocations could hold the gang's minimum."""
-    field = Field(snapshot.emptied(), _slots(gang))
-    return arrange(_groups(gang, gang.floor, field), field, gang.policy) is not None
+    candidates = Candidates(snapshot.without_allocations(), _requests(gang))
+    return find_layout(_groups(gang, gang.minimum, candidates), candidates, gang.policy) is not None
 
 
 def _gang_role(role: Role, job: Job) -> GangRole:
-    usual = slot_of(role.template, job.placement, job.namespace)
+    usual = request_of(role.template, job.placement, job.namespace)
     overrides = (
-        (index, slot_of(template, job.placement, job.namespace))
+        (index, request_of(template, job.placement, job.namespace))
         for index, template in sorted(role.overrides.items())
     )
     return GangRole(
         name=role.name,
         min=min(role.min, role.replicas),
         replicas=role.replicas,
-        slot=usual,
-        overrides=tuple((i, slot) for i, slot in overrides if i < role.replicas and slot != usual),
+        request=usual,
+        overrides=tuple((i, request) for i, request in overrides if i < role.replicas and request != usual),
     )
 
 
-def _without_peers(role: GangRole) -> GangRole:
-    usual = without_peer(role.slot)
-    overrides = ((index, without_peer(slot)) for index, slot in role.overrides)
-    different = tuple((index, slot) for index, slot in overrides if slot != usual)
-    return msgspec.structs.replace(role, slot=usual, overrides=different)
+def _without_affinity(role: GangRole) -> GangRole:
+    usual = without_affinity(role.request)
+    overrides = ((index, without_affinity(request)) for index, request in role.overrides)
+    different = tuple((index, request) for index, request in overrides if request != usual)
+    return msgspec.structs.replace(role, request=usual, overrides=different)
 
 
-def _slots(gang: Gang) -> Iterator[Slot]:
+def _requests(gang: Gang) -> Iterator[ReplicaRequest]:
     for role in gang.roles:
-        yield from _slots_of(role)
+        yield from _requests_of(role)
 
 
-def _slots_of(role: GangRole) -> Iterator[Slot]:
-    yield role.slot
-    for _, slot in role.overrides:
-        yield slot
+def _requests_of(role: GangRole) -> Iterator[ReplicaRequest]:
+    yield role.request
+    for _, request in role.overrides:
+        yield request
 
 
-def _least_slots(gang: Gang) -> Iterator[Slot]:
+def _minimum_requests(gang: Gang) -> Iterator[ReplicaRequest]:
     """Yield the slots of the replicas that start in any case."""
     for role in gang.roles:
         if role.min:
             overrides = dict(role.overrides)
             for index in range(role.min) if overrides else (0,):
-                yield overrides.get(index, role.slot)
+                yield overrides.get(index, role.request)
 
 
-def _largest(gang: Gang, field: Field) -> Layout | None:
+def _largest(gang: Gang, candidates: Candidates) -> Layout | None:
     """Return the layout of the largest size that fits: everything, else by bisection between minimum and everything."""
-    layout = arrange(_groups(gang, gang.full, field), field, gang.policy)
-    if layout is not None or gang.floor == gang.full:
+    layout = find_layout(_groups(gang, gang.full, candidates), candidates, gang.policy)
+    if layout is not None or gang.minimum == gang.full:
         return layout
-    best = arrange(_groups(gang, gang.floor, field), field, gang.policy)
-    return best and _largest_above(gang, field, best)
+    best = find_layout(_groups(gang, gang.minimum, candidates), candidates, gang.policy)
+    return best and _largest_above(gang, candidates, best)
 
 
-def _largest_above(gang: Gang, field: Field, best: Layout) -> Layout:
+def _largest_above(gang: Gang, candidates: Candidates, best: Layout) -> Layout:
     """Return the layout of the largest size from the minimum, whose layout is ``best``, to below everything."""
-    fits, fails = gang.floor, gang.full
+    fits, fails = gang.minimum, gang.full
     while fails - fits > 1:
         size = (fits + fails) // 2
-        layout = arrange(_groups(gang, size, field), field, gang.policy)
+        layout = find_layout(_groups(gang, size, candidates), candidates, gang.policy)
         if layout is None:
             fails = size
         else:
@@ -176,23 +188,23 @@ def _largest_above(gang: Gang, field: Field, best: Layout) -> Layout:
     return best
 
 
-def _fits_now(gang: Gang, field: Field) -> int:
+def _fits_now(gang: Gang, candidates: Candidates) -> int:
     """Return the largest number of replicas that would start if the minimum, which does not fit, were lower; 0 if none."""
     roles = (
         role if is_pinned(role.name) else msgspec.structs.replace(role, min=min(role.min, 1))
         for role in gang.roles
     )
     lowered = Gang(roles=tuple(roles), policy=gang.policy)
-    if lowered.floor >= gang.floor:
+    if lowered.minimum >= gang.minimum:
         return 0
-    smallest = arrange(_groups(lowered, lowered.floor, field), field, gang.policy)
+    smallest = find_layout(_groups(lowered, lowered.minimum, candidates), candidates, gang.policy)
     if smallest is None:
         return 0
-    sizes = _sizes(gang, gang.floor)
+    sizes = _sizes(gang, gang.minimum)
     reduced = (
         msgspec.structs.replace(role, replicas=size) for role, size in zip(lowered.roles, sizes, strict=True)
     )
-    best = _largest_above(msgspec.structs.replace(lowered, roles=tuple(reduced)), field, smallest)
+    best = _largest_above(msgspec.structs.replace(lowered, roles=tuple(reduced)), candidates, smallest)
     return sum(sum(counts) for _, counts in best.nodes)
 
 
@@ -203,62 +215,62 @@ def _sizes(gang: Gang, size: int) -> list[int]:
     while surplus > 0:
         spare = [sizes[i] - role.min for i, role in enumerate(gang.roles)]
         most = max(spare)
-        giver = max(i for i, one in enumerate(spare) if one == most)
-        others = max((one for i, one in enumerate(spare) if i != giver), default=0)
-        given = max(1, min(surplus, most - others))
-        sizes[giver] -= given
-        surplus -= given
+        largest = max(i for i, one in enumerate(spare) if one == most)
+        others = max((one for i, one in enumerate(spare) if i != largest), default=0)
+        step = max(1, min(surplus, most - others))
+        sizes[largest] -= step
+        surplus -= step
     return sizes
 
 
-def _groups(gang: Gang, size: int, field: Field) -> list[Group]:
+def _groups(gang: Gang, size: int, candidates: Candidates) -> list[ReplicaGroup]:
     """Return the replicas at ``size`` by role and slot, parameter servers first."""
-    groups: list[Group] = []
+    groups: list[ReplicaGroup] = []
     for role, number in zip(gang.roles, _sizes(gang, size), strict=True):
-        for slot, indices in _by_slot(role, number):
+        for request, indices in _by_request(role, number):
             groups.append(
-                Group(
+                ReplicaGroup(
                     role=role.name,
                     indices=indices,
-                    slot=slot,
-                    need=field.snapshot.need(slot.demand),
-                    rule=field.numbers[slot.rules],
+                    request=request,
+                    need=candidates.snapshot.need(request.demand),
+                    rule=candidates.numbers[request.rules],
                     anchor=is_anchor(role.name),
                 )
             )
     return sorted(groups, key=lambda group: not group.anchor)
 
 
-def _by_slot(role: GangRole, number: int) -> Iterable[tuple[Slot, Sequence[int]]]:
+def _by_request(role: GangRole, number: int) -> Iterable[tuple[ReplicaRequest, Sequence[int]]]:
     """Return the first ``number`` indices of ``role`` by slot, in order of first appearance."""
     if not role.overrides:
-        return ((role.slot, range(number)),) if number else ()
+        return ((role.request, range(number)),) if number else ()
     overrides = dict(role.overrides)
-    by_slot: dict[Slot, list[int]] = {}
+    by_slot: dict[ReplicaRequest, list[int]] = {}
     for index in range(number):
-        by_slot.setdefault(overrides.get(index, role.slot), []).append(index)
+        by_slot.setdefault(overrides.get(index, role.request), []).append(index)
     return by_slot.items()
 
 
-def _placement(gang: Gang, layout: Layout, field: Field) -> Placement:
+def _placement(gang: Gang, layout: Layout, candidates: Candidates) -> Placement:
     nodes: list[list[str]] = [[] for _ in layout.groups]
     gpus: list[list[tuple[int, ...]]] = [[] for _ in layout.groups]
-    known: dict[tuple[Room, tuple[int, ...]], list[list[tuple[int, ...]]]] = {}
+    known: dict[tuple[FreeCapacity, tuple[int, ...]], list[list[tuple[int, ...]]]] = {}
     for node, counts in layout.nodes:
-        alike = (field.snapshot.room(node), counts)
-        chosen = known.get(alike)
+        key = (candidates.snapshot.free_capacity(node), counts)
+        chosen = known.get(key)
         if chosen is None:
-            chosen = known[alike] = _gpus(layout.groups, *alike)
+            chosen = known[key] = _gpus(layout.groups, *key)
         for position, number in enumerate(counts):
             if number:
                 nodes[position] += [node] * number
                 gpus[position] += chosen[position]
     assignments: list[Assignment] = []
     for position, group in enumerate(layout.groups):
-        seats = zip(group.indices, nodes[position], gpus[position], strict=True)
+        states = zip(group.indices, nodes[position], gpus[position], strict=True)
         role = group.role
         assignments += [
-            Assignment(role=role, index=index, node=node, gpus=chosen) for index, node, chosen in seats
+            Assignment(role=role, index=index, node=node, gpus=chosen) for index, node, chosen in states
         ]
     if len(layout.groups) > 1:
         rank = {role.name: position for position, role in enumerate(gang.roles)}
@@ -266,10 +278,12 @@ def _placement(gang: Gang, layout: Layout, field: Field) -> Placement:
     return Placement(replicas=tuple(assignments), nodes=len(layout.nodes), full=gang.full)
 
 
-def _gpus(groups: Sequence[Group], room: Room, counts: Sequence[int]) -> list[list[tuple[int, ...]]]:
+def _gpus(
+    groups: Sequence[ReplicaGroup], capacity: FreeCapacity, counts: Sequence[int]
+) -> list[list[tuple[int, ...]]]:
     """Return the GPUs of every replica of each group, taken in turn."""
     gpus: list[list[tuple[int, ...]]] = []
     for group, number in zip(groups, counts, strict=True):
-        room, chosen = take(room, group.need, number)
+        capacity, chosen = take(capacity, group.need, number)
         gpus.append(chosen)
     return gpus

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 
 from muster_core.events import Assignment
 from muster_core.models import Job, ReplicaRecord, Role, Strategy
-from muster_core.scheduling.placement.affinity_layout import Neighbourhood
-from muster_core.scheduling.placement.candidates import Cost, Field, Spot
-from muster_core.scheduling.placement.demand import Slot, is_anchor, slot_of, without_peer
-from muster_core.scheduling.placement.fit_index import Fits, pack_among
+from muster_core.scheduling.placement.affinity_layout import AffinityState
+from muster_core.scheduling.placement.candidates import Candidates, Cost, NodeSet
+from muster_core.scheduling.placement.demand import ReplicaRequest, is_anchor, request_of, without_affinity
+from muster_core.scheduling.placement.fit_index import FitIndex, pack_among
 from muster_core.scheduling.placement.fragmentation import Workload
 from muster_core.scheduling.placement.free_capacity import choose_gpus, count
 from muster_core.scheduling.placement.snapshot import Snapshot, allocation_of
@@ -79,36 +79,36 @@ class _Growth:
 
     def add(self, index: int) -> bool:
         """Place one more and allocate it; returns whether it fits."""
-        slot = slot_of(self._role.template_of(index), self._job.placement, self._job.namespace)
-        asks = slot.peer is not None and slot.peer.asks
-        node = self._node(slot if asks else without_peer(slot))
+        request = request_of(self._role.template_of(index), self._job.placement, self._job.namespace)
+        has_rules = request.affinity is not None and request.affinity.has_rules
+        node = self._node(request if has_rules else without_affinity(request))
         if node is None:
             return False
-        gpus = choose_gpus(self._snapshot.room(node), self._snapshot.need(slot.demand))
-        hold = allocation_of(self._job, self._role.name, index, node, gpus)
-        self._snapshot.hold(("", len(self.added), self._role.name, index), hold)
+        gpus = choose_gpus(self._snapshot.free_capacity(node), self._snapshot.need(request.demand))
+        allocation = allocation_of(self._job, self._role.name, index, node, gpus)
+        self._snapshot.allocate(("", len(self.added), self._role.name, index), allocation)
         self.added.append(Assignment(role=self._role.name, index=index, node=node, gpus=gpus))
         return True
 
-    def _node(self, slot: Slot) -> str | None:
+    def _node(self, request: ReplicaRequest) -> str | None:
         """Return the node that takes the replica, or None."""
-        home = self._home() if self._job.placement.topology else []
-        bound = home if home and self._job.placement.topology_required else None
-        field = Field(self._snapshot, [slot], workload=self._workload, names=bound)
-        if slot.peer is not None or self._job.placement.strategy is Strategy.SPREAD:
-            return self._by_rank(slot, field)
-        fits = field.fits(slot)
-        near = [(rank, name) for name, rank in self._ranks().items() if fits.times(name)]
-        near = [one for one in near if bound is None or one[1] in bound]
-        if near:
-            return min(near)[1]
+        domain_nodes = self._job_domain() if self._job.placement.topology else []
+        bound = domain_nodes if domain_nodes and self._job.placement.topology_required else None
+        candidates = Candidates(self._snapshot, [request], workload=self._workload, names=bound)
+        if request.affinity is not None or self._job.placement.strategy is Strategy.SPREAD:
+            return self._by_rank(request, candidates)
+        fits = candidates.fit_index(request)
+        nearest = [(rank, name) for name, rank in self._ranks().items() if fits.times(name)]
+        nearest = [one for one in nearest if bound is None or one[1] in bound]
+        if nearest:
+            return min(nearest)[1]
         most = min(self._role.max, fits.total)
-        for chosen in (_first_among(fits, home, most), fits.pack(most) if bound is None else None):
+        for chosen in (_first_among(fits, domain_nodes, most), fits.pack(most) if bound is None else None):
             if chosen:
                 return chosen[0][0]
         return None
 
-    def _home(self) -> list[str]:
+    def _job_domain(self) -> list[str]:
         """Return the nodes in the job's topology domains, sorted."""
         label = self._job.placement.topology
         nodes = self._snapshot.nodes
@@ -116,33 +116,41 @@ class _Growth:
         domains = {node.labels[label] for node in standing if node is not None and label in node.labels}
         return sorted(name for domain in domains for name in self._snapshot.domains(label)[domain])
 
-    def _allowed(self, slot: Slot, spots: Iterable[Spot]) -> list[Spot]:
+    def _allowed(self, request: ReplicaRequest, node_sets: Iterable[NodeSet]) -> list[NodeSet]:
         """Return one spot for each node that satisfies the affinity; the most preferred ones."""
-        around = Neighbourhood(self._snapshot, (slot,))
+        state = AffinityState(self._snapshot, (request,))
         nodes = self._snapshot.nodes
         allowed = [
-            spot._replace(names=[name])
-            for spot in spots
-            for name in spot.names
-            if around.admits(slot, nodes[name])
+            node_set._replace(names=[name])
+            for node_set in node_sets
+            for name in node_set.names
+            if state.feasible_for(request, nodes[name])
         ]
-        wishes = {spot.names[0]: around.wish(slot, nodes[spot.names[0]]) for spot in allowed}
-        most = max(wishes.values(), default=0)
-        return [spot for spot in allowed if wishes[spot.names[0]] == most]
+        preferred_terms = {
+            node_set.names[0]: state.preference(request, nodes[node_set.names[0]]) for node_set in allowed
+        }
+        most = max(preferred_terms.values(), default=0)
+        return [node_set for node_set in allowed if preferred_terms[node_set.names[0]] == most]
 
-    def _by_rank(self, slot: Slot, field: Field) -> str | None:
+    def _by_rank(self, request: ReplicaRequest, candidates: Candidates) -> str | None:
         """For spread jobs and inter-replica affinity: node by node, fewest members or nearest first."""
-        need = self._snapshot.need(slot.demand)
-        spots = [spot for spot in field.spots if count(spot.room, need, 1)]
+        need = self._snapshot.need(request.demand)
+        node_sets = [node_set for node_set in candidates.node_sets if count(node_set.capacity, need, 1)]
         ranks = self._ranks()
         numbers = Counter(one.node for one in (*self._alive, *self.added))
-        home = frozenset(self._home() if self._job.placement.topology else ())
+        domain_nodes = frozenset(self._job_domain() if self._job.placement.topology else ())
         spread = self._job.placement.strategy is Strategy.SPREAD
         return min(
             (
-                (numbers[name] if spread else 0, ranks.get(name, _FAR), name not in home, spot.cost, name)
-                for spot in (spots if slot.peer is None else self._allowed(slot, spots))
-                for name in spot.names
+                (
+                    numbers[name] if spread else 0,
+                    ranks.get(name, _FAR),
+                    name not in domain_nodes,
+                    node_set.cost,
+                    name,
+                )
+                for node_set in (node_sets if request.affinity is None else self._allowed(request, node_sets))
+                for name in node_set.names
             ),
             default=(0, 0, False, _NO_COST, None),
         )[-1]
@@ -154,7 +162,7 @@ class _Growth:
         return ranks | {one.node: 0 for one in self._alive if is_anchor(one.role)}
 
 
-def _first_among(fits: Fits, names: Sequence[str], most: int) -> list[tuple[str, int]] | None:
+def _first_among(fits: FitIndex, names: Sequence[str], most: int) -> list[tuple[str, int]] | None:
     """Return the nodes of ``names`` for as many as fit there, at most ``most``."""
     some = fits.among(names)
     return pack_among(some, min(most, sum(fit.times for fit in some)))

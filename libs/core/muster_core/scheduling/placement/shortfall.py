@@ -11,11 +11,11 @@ import msgspec
 
 from muster_core.models import GPU_MILLI, PlacementPolicy, Reason
 from muster_core.quantities import amount_in_words, counted, demand_in_words
-from muster_core.scheduling.placement.affinity_layout import Neighbourhood
-from muster_core.scheduling.placement.candidates import Field
+from muster_core.scheduling.placement.affinity_layout import AffinityState
+from muster_core.scheduling.placement.candidates import Candidates
 from muster_core.scheduling.placement.filters import CONSTRAINTS, POD_AFFINITY
-from muster_core.scheduling.placement.free_capacity import count, whole_gpus
-from muster_core.scheduling.placement.layout import Group
+from muster_core.scheduling.placement.free_capacity import count, unused_gpus
+from muster_core.scheduling.placement.layout import ReplicaGroup
 from muster_core.scheduling.placement.topology import most_in_one_domain, most_of
 
 INSUFFICIENT_RESOURCES = "InsufficientResources"
@@ -55,7 +55,7 @@ class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
     pieces too small: then ``tight_role`` is a role that fits on no node, or empty. ``placeable`` of ``needed`` replicas
     would fit. ``fits_now`` replicas would start if the minimum were lower (0: none).
 
-    ``apart``: inter-replica affinity is among the causes. If all must be in one domain of ``topology``, there are
+    ``has_affinity_rules``: inter-replica affinity is among the causes. If all must be in one domain of ``topology``, there are
     ``domains`` of it, and the best, ``best_domain``, holds ``in_best_domain`` replicas.
     """
 
@@ -68,7 +68,7 @@ class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
     misses: tuple[Miss, ...] = ()
     tight_role: str = ""
     fits_now: int = 0
-    apart: bool = False
+    has_affinity_rules: bool = False
     topology: str = ""
     domains: int = 0
     best_domain: str = ""
@@ -76,29 +76,36 @@ class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shortfall_of(
-    groups: Sequence[Group], field: Field, policy: PlacementPolicy, *, feasible: bool, fits_now: int = 0
+    groups: Sequence[ReplicaGroup],
+    candidates: Candidates,
+    policy: PlacementPolicy,
+    *,
+    feasible: bool,
+    fits_now: int = 0,
 ) -> Shortfall:
-    """Return why ``groups`` do not fit into ``field`` under ``policy``."""
-    snapshot = field.snapshot
-    verdicts = {group.slot.rules: snapshot.verdicts(group.slot.rules) for group in groups}
+    """Return why ``groups`` do not fit into ``candidates`` under ``policy``."""
+    snapshot = candidates.snapshot
+    results = {group.request.rules: snapshot.filter(group.request.rules) for group in groups}
     topology = policy.topology if policy.topology_required else ""
-    in_best, best = most_in_one_domain(groups, field, policy) if topology else (0, "")
+    in_best, best = most_in_one_domain(groups, candidates, policy) if topology else (0, "")
     ruled_out = {
-        constraint: max(verdict.ruled_out.get(constraint, 0) for verdict in verdicts.values())
+        constraint: max(result.ruled_out.get(constraint, 0) for result in results.values())
         for constraint in CONSTRAINTS
     }
-    ruled_out[POD_AFFINITY] = _kept_away(groups, field)
+    ruled_out[POD_AFFINITY] = _excluded_by_affinity(groups, candidates)
     return Shortfall(
         needed=sum(group.count for group in groups),
-        placeable=most_of(groups, field, policy),
+        placeable=most_of(groups, candidates, policy),
         nodes=len(snapshot.nodes),
         feasible_when_empty=feasible,
         ruled_out=tuple((constraint, number) for constraint, number in ruled_out.items() if number),
-        unmatched=next((group.role for group in groups if not verdicts[group.slot.rules].admitted), ""),
-        misses=_misses(groups, field),
-        tight_role=next((group.role for group in groups if not _fits_somewhere(group, field)), ""),
+        unmatched=next((group.role for group in groups if not results[group.request.rules].feasible), ""),
+        misses=_misses(groups, candidates),
+        tight_role=next((group.role for group in groups if not _fits_somewhere(group, candidates)), ""),
         fits_now=fits_now,
-        apart=any(group.slot.peer is not None and group.slot.peer.asks for group in groups),
+        has_affinity_rules=any(
+            group.request.affinity is not None and group.request.affinity.has_rules for group in groups
+        ),
         topology=topology,
         domains=len(snapshot.domains(topology)) if topology else 0,
         best_domain=best,
@@ -152,46 +159,58 @@ def constraint_in_words(constraint: str) -> str:
     return _RULED_OUT_WORDS[constraint]
 
 
-def _kept_away(groups: Sequence[Group], field: Field) -> int:
+def _excluded_by_affinity(groups: Sequence[ReplicaGroup], candidates: Candidates) -> int:
     """Return how many nodes are feasible for the first replica of a group, ignoring affinity to others; the most of any group."""
-    asking = {group.slot for group in groups if group.slot.peer is not None}
+    asking = {group.request for group in groups if group.request.affinity is not None}
     if not asking:
         return 0
-    snapshot = field.snapshot
-    around = Neighbourhood(snapshot, [slot for slot in field.slots if slot in asking])
+    snapshot = candidates.snapshot
+    state = AffinityState(snapshot, [request for request in candidates.requests if request in asking])
     return max(
-        sum(not around.admits(slot, snapshot.nodes[name]) for name in snapshot.verdicts(slot.rules).admitted)
-        for slot in asking
+        sum(
+            not state.feasible_for(request, snapshot.nodes[name])
+            for name in snapshot.filter(request.rules).feasible
+        )
+        for request in asking
     )
 
 
-def _misses(groups: Sequence[Group], field: Field) -> tuple[Miss, ...]:
+def _misses(groups: Sequence[ReplicaGroup], candidates: Candidates) -> tuple[Miss, ...]:
     needed: dict[str, int] = {}
     for group in groups:
-        amounts = dict(group.slot.demand.amounts)
-        amounts["gpu"] = group.slot.demand.gpus * GPU_MILLI + group.slot.demand.gpu_share
-        amounts["gpu_memory"] = group.slot.demand.gpu_memory * max(group.slot.demand.gpus, 1)
+        amounts = dict(group.request.demand.amounts)
+        amounts["gpu"] = group.request.demand.gpus * GPU_MILLI + group.request.demand.gpu_share
+        amounts["gpu_memory"] = group.request.demand.gpu_memory * max(group.request.demand.gpus, 1)
         for resource, amount in amounts.items():
             if amount:
                 needed[resource] = needed.get(resource, 0) + amount * group.count
-    whole_only = all(not group.slot.demand.gpu_share for group in groups)
-    misses = [_miss(resource, amount, field, whole_only=whole_only) for resource, amount in needed.items()]
+    whole_only = all(not group.request.demand.gpu_share for group in groups)
+    misses = [
+        _miss(resource, amount, candidates, whole_only=whole_only) for resource, amount in needed.items()
+    ]
     short = [miss for miss in misses if miss.short > 0]
     return tuple(sorted(short, key=lambda miss: (-(miss.short * GPU_MILLI // miss.needed), miss.resource)))
 
 
-def _miss(resource: str, needed: int, field: Field, *, whole_only: bool) -> Miss:
+def _miss(resource: str, needed: int, candidates: Candidates, *, whole_only: bool) -> Miss:
     free = nodes = 0
-    for spot in field.spots:
-        untouched = whole_gpus(spot.room) * GPU_MILLI
-        one = untouched if resource == "gpu" and whole_only else field.snapshot.free_of(spot.room, resource)
-        free += one * len(spot.names)
-        nodes += len(spot.names) if one else 0
+    for node_set in candidates.node_sets:
+        untouched = unused_gpus(node_set.capacity) * GPU_MILLI
+        one = (
+            untouched
+            if resource == "gpu" and whole_only
+            else candidates.snapshot.free_of(node_set.capacity, resource)
+        )
+        free += one * len(node_set.names)
+        nodes += len(node_set.names) if one else 0
     return Miss(resource=resource, needed=needed, free=free, nodes=nodes)
 
 
-def _fits_somewhere(group: Group, field: Field) -> bool:
-    return any(group.rule in spot.admits and count(spot.room, group.need, 1) for spot in field.spots)
+def _fits_somewhere(group: ReplicaGroup, candidates: Candidates) -> bool:
+    return any(
+        group.rule in node_set.feasible_for and count(node_set.capacity, group.need, 1)
+        for node_set in candidates.node_sets
+    )
 
 
 def _miss_words(miss: Miss) -> str:
@@ -208,7 +227,7 @@ def _tight_words(shortfall: Shortfall) -> str:
     )
     if shortfall.tight_role:
         return f"{placeable}: no node has enough free for one {shortfall.tight_role}"
-    if shortfall.apart:
+    if shortfall.has_affinity_rules:
         return f"{placeable}: the rules about other pods exclude the rest"
     return f"{placeable}: there is enough in total, but scattered over nodes"
 

@@ -13,26 +13,26 @@ from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from muster_core.models import Job, Node, Resources, Taint
-from muster_core.scheduling.placement.affinity import Peer, peer_of
+from muster_core.scheduling.placement.affinity import ReplicaAffinity, replica_affinity_of
 from muster_core.scheduling.placement.demand import PODS, Demand, demand_of
-from muster_core.scheduling.placement.filters import Rules, Verdicts, barring
+from muster_core.scheduling.placement.filters import FilterResults, NodeRules, hard_taints
 from muster_core.scheduling.placement.free_capacity import (
     BASE_AXES,
+    FreeCapacity,
+    LargestFree,
     Need,
-    Reach,
-    Room,
-    empty_room,
-    is_overfull,
+    empty_capacity,
+    is_overcommitted,
+    largest_free_of,
     need_of,
-    reach_of,
     subtract,
-    take_foreign_gpus,
+    subtract_foreign_gpus,
 )
 
 _KEPT = 1 << 16
 
 
-class View(Protocol):
+class DerivedIndex(Protocol):
     """An index over all nodes that is kept up to date."""
 
     @property
@@ -41,7 +41,7 @@ class View(Protocol):
         ...
 
 
-class Changes:
+class ChangeLog:
     """A log of node names; its beginning is dropped in time."""
 
     __slots__ = ("_names", "_start")
@@ -55,7 +55,7 @@ class Changes:
         """Return the position after the newest entry."""
         return self._start + len(self._names)
 
-    def note(self, name: str) -> None:
+    def record(self, name: str) -> None:
         """Record that the capacity, labels or taints of a node changed, or that it is gone."""
         self._names.append(name)
         if len(self._names) > _KEPT:
@@ -63,7 +63,7 @@ class Changes:
             del self._names[:half]
             self._start += half
 
-    def note_all(self) -> None:
+    def record_all(self) -> None:
         """Record that every node changed."""
         self._start = self.end + 1
         self._names.clear()
@@ -81,8 +81,8 @@ AllocationKey = tuple[str, int, str, int]
 _NAMED = frozenset({"cpu", "memory", "gpu", "gpu_memory", "ephemeral_storage"})
 """The resources that have their own field."""
 _SLACK_UNIT = 1_000_000
-_FEWEST_VERDICTS_KEPT = 16
-_JUDGED_KEPT = 2_000_000
+_FEWEST_RESULTS = 16
+_EVALUATIONS_KEPT = 2_000_000
 
 
 class Allocation(NamedTuple):
@@ -91,17 +91,17 @@ class Allocation(NamedTuple):
     node: str
     demand: Demand
     gpus: tuple[int, ...] = ()
-    peer: Peer | None = None
+    affinity: ReplicaAffinity | None = None
 
 
 class NodeClass:
     """Nodes with equal free capacity and taints, which differ in name and labels only. ``names`` are sorted."""
 
-    __slots__ = ("key", "names", "room", "slack", "taints")
+    __slots__ = ("capacity", "key", "names", "slack", "taints")
 
-    def __init__(self, *, key: tuple[int, Room], taints: tuple[Taint, ...]) -> None:
+    def __init__(self, *, key: tuple[int, FreeCapacity], taints: tuple[Taint, ...]) -> None:
         self.key = key
-        self.room = key[1]
+        self.capacity = key[1]
         self.taints = taints
         self.names: list[str] = []
         self.slack: int | None = None
@@ -110,33 +110,33 @@ class NodeClass:
 class Snapshot:
     """Nodes, their allocations, and free capacity.
 
-    ``changes`` logs nodes whose free capacity changed; ``views`` are derived indexes that are kept up to date with it.
-    Between ``checkpoint`` and the matching ``commit`` or ``rollback`` only ``hold`` and ``release`` are allowed;
+    ``change_log`` logs nodes whose free capacity changed; ``views`` are derived indexes that are kept up to date with it.
+    Between ``checkpoint`` and the matching ``commit`` or ``rollback`` only ``allocation`` and ``release`` are allowed;
     checkpoints nest.
     """
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
         self._axes: dict[str, int] = {name: position for position, name in enumerate(BASE_AXES)}
         self._nodes: dict[str, Node] = {}
-        self._rooms: dict[str, Room] = {}
-        self._empty_rooms: dict[str, Room] = {}
-        self._barring: dict[str, tuple[Taint, ...]] = {}
-        self._holds: dict[AllocationKey, Allocation] = {}
+        self._capacities: dict[str, FreeCapacity] = {}
+        self._empty_capacities: dict[str, FreeCapacity] = {}
+        self._hard_taints: dict[str, tuple[Taint, ...]] = {}
+        self._allocations: dict[AllocationKey, Allocation] = {}
         self._on_node: dict[str, dict[AllocationKey, Allocation]] = {}
-        self._classes: dict[tuple[int, Room], NodeClass] = {}
+        self._classes: dict[tuple[int, FreeCapacity], NodeClass] = {}
         self._class_of: dict[str, NodeClass] = {}
         self._taint_numbers: dict[tuple[Taint, ...], int] = {}
         self._domains: dict[str, dict[str, list[str]]] = {}
         self._needs: dict[Demand, Need] = {}
-        self._verdicts: dict[Rules, Verdicts] = {}
+        self._filter_results: dict[NodeRules, FilterResults] = {}
         self._scale: tuple[int, ...] | None = None
-        self._emptied: Snapshot | None = None
+        self._without_allocations: Snapshot | None = None
         self._allocatable: Resources | None = None
-        self._reach: tuple[int, Reach] | None = None
-        self._log: list[tuple[AllocationKey, Allocation, bool, Room | None]] = []
+        self._largest_free: tuple[int, LargestFree] | None = None
+        self._log: list[tuple[AllocationKey, Allocation, bool, FreeCapacity | None]] = []
         self._open = 0
-        self.changes = Changes()
-        self.views: dict[Hashable, View] = {}
+        self.change_log = ChangeLog()
+        self.views: dict[Hashable, DerivedIndex] = {}
         for node in nodes:
             self.put_node(node)
 
@@ -146,9 +146,9 @@ class Snapshot:
         return self._nodes
 
     @property
-    def holds(self) -> Mapping[AllocationKey, Allocation]:
+    def allocations(self) -> Mapping[AllocationKey, Allocation]:
         """Return every allocation, including those on unknown nodes."""
-        return self._holds
+        return self._allocations
 
     @property
     def classes(self) -> Iterable[NodeClass]:
@@ -157,77 +157,77 @@ class Snapshot:
 
     def put_node(self, node: Node) -> None:
         """Add or replace ``node``; its allocations stay."""
-        self._refuse_inside_transaction()
+        self._require_no_transaction()
         known = self._nodes.get(node.name)
         if known == node:
             return
-        self._emptied = self._allocatable = None
-        self._unclassify(node.name)
+        self._without_allocations = self._allocatable = None
+        self._remove_from_class(node.name)
         self._nodes[node.name] = node
-        self._empty_rooms.pop(node.name, None)
+        self._empty_capacities.pop(node.name, None)
         if known is None or known.allocatable != node.allocatable:
             self._forget_scale()
-        if known is None or _admission(known) != _admission(node):
+        if known is None or _filter_inputs(known) != _filter_inputs(node):
             self._domains.clear()
-            for verdicts in self._verdicts.values():
-                verdicts.judge(node)
-        self._barring[node.name] = barring(node.taints)
+            for results in self._filter_results.values():
+                results.evaluate(node)
+        self._hard_taints[node.name] = hard_taints(node.taints)
         unmet = sorted(name for name in node.allocatable.extended if name not in self._axes)
         if unmet:
             self._add_axes(unmet)
-        self._replace_room(node.name, self._room_from_scratch(node))
+        self._replace_capacity(node.name, self._compute_capacity(node))
 
     def drop_node(self, name: str) -> None:
         """Remove a node that left the pool; its allocations stay."""
-        self._refuse_inside_transaction()
+        self._require_no_transaction()
         if self._nodes.get(name) is None:
             return
-        self._unclassify(name)
-        del self._nodes[name], self._rooms[name], self._barring[name]
-        self._empty_rooms.pop(name, None)
-        self.changes.note(name)
-        self._emptied = self._allocatable = None
+        self._remove_from_class(name)
+        del self._nodes[name], self._capacities[name], self._hard_taints[name]
+        self._empty_capacities.pop(name, None)
+        self.change_log.record(name)
+        self._without_allocations = self._allocatable = None
         self._forget_scale()
         self._domains.clear()
-        for verdicts in self._verdicts.values():
-            verdicts.forget(name)
+        for results in self._filter_results.values():
+            results.remove(name)
 
-    def hold(self, key: AllocationKey, hold: Allocation) -> None:
+    def allocate(self, key: AllocationKey, allocation: Allocation) -> None:
         """Add an allocation; raises ValueError if ``key`` has one already."""
-        self.hold_all(((key, hold),))
+        self.allocate_all(((key, allocation),))
 
-    def hold_all(self, holds: Iterable[tuple[AllocationKey, Allocation]]) -> None:
+    def allocate_all(self, allocations: Iterable[tuple[AllocationKey, Allocation]]) -> None:
         """Add several allocations, which costs less than one by one.
 
         Raises ValueError if a key has an allocation already or is repeated; then nothing is added.
         """
-        wanted = tuple(holds)
+        wanted = tuple(allocations)
         for key, _ in wanted:
-            if key in self._holds:
-                raise ValueError(f"{key} has an allocation on {self._holds[key].node} already")
+            if key in self._allocations:
+                raise ValueError(f"{key} has an allocation on {self._allocations[key].node} already")
         if len({key for key, _ in wanted}) != len(wanted):
             raise ValueError("a key is repeated")
-        rooms: dict[str, Room] = {}
-        for key, hold in wanted:
-            before = rooms.get(hold.node) or self._rooms.get(hold.node)
-            self._remember(key, hold, added=True, before=before)
-            self._holds[key] = hold
-            self._on_node.setdefault(hold.node, {})[key] = hold
+        capacities: dict[str, FreeCapacity] = {}
+        for key, allocation in wanted:
+            before = capacities.get(allocation.node) or self._capacities.get(allocation.node)
+            self._remember(key, allocation, added=True, before=before)
+            self._allocations[key] = allocation
+            self._on_node.setdefault(allocation.node, {})[key] = allocation
             if before is not None:
-                rooms[hold.node] = subtract(before, self.need(hold.demand), hold.gpus)
-        for name, room in rooms.items():
+                capacities[allocation.node] = subtract(before, self.need(allocation.demand), allocation.gpus)
+        for name, capacity in capacities.items():
             node = self._nodes[name]
             # Others are assumed to use GPUs without a replica: which ones depends on all allocations.
-            self._replace_room(name, self._room_from_scratch(node) if node.foreign.gpu else room)
+            self._replace_capacity(name, self._compute_capacity(node) if node.foreign.gpu else capacity)
 
     def release(self, key: AllocationKey) -> None:
         """Remove an allocation; raises KeyError if ``key`` has none."""
-        hold = self._holds.pop(key)
-        self._remember(key, hold, added=False, before=self._rooms.get(hold.node))
-        del self._on_node[hold.node][key]
-        node = self._nodes.get(hold.node)
+        allocation = self._allocations.pop(key)
+        self._remember(key, allocation, added=False, before=self._capacities.get(allocation.node))
+        del self._on_node[allocation.node][key]
+        node = self._nodes.get(allocation.node)
         if node is not None:
-            self._replace_room(hold.node, self._room_from_scratch(node))
+            self._replace_capacity(allocation.node, self._compute_capacity(node))
 
     def checkpoint(self) -> int:
         """Open a transaction; pass the result to ``commit`` or ``rollback``."""
@@ -244,14 +244,14 @@ class Snapshot:
         """Undo all changes since ``mark``."""
         self._close(mark)
         while len(self._log) > mark:
-            key, hold, added, before = self._log.pop()
+            key, allocation, added, before = self._log.pop()
             if added:
-                del self._holds[key], self._on_node[hold.node][key]
+                del self._allocations[key], self._on_node[allocation.node][key]
             else:
-                self._holds[key] = hold
-                self._on_node[hold.node][key] = hold
+                self._allocations[key] = allocation
+                self._on_node[allocation.node][key] = allocation
             if before is not None:
-                self._replace_room(hold.node, before)
+                self._replace_capacity(allocation.node, before)
 
     def need(self, demand: Demand) -> Need:
         """Return ``demand`` on the axes of this snapshot."""
@@ -260,13 +260,13 @@ class Snapshot:
             need = self._needs[demand] = need_of(demand, self._axes)
         return need
 
-    def room(self, name: str) -> Room:
+    def free_capacity(self, name: str) -> FreeCapacity:
         """Return the free capacity of a node; raises KeyError for an unknown node."""
-        return self._rooms[name]
+        return self._capacities[name]
 
-    def room_without(self, name: str, gone: Container[AllocationKey]) -> Room:
+    def free_capacity_without(self, name: str, gone: Container[AllocationKey]) -> FreeCapacity:
         """Return the free capacity of a node without the allocations ``gone``; raises KeyError for an unknown node."""
-        return self._room_from_scratch(self._nodes[name], gone)
+        return self._compute_capacity(self._nodes[name], gone)
 
     def class_of(self, name: str) -> NodeClass | None:
         """Return the class of a node, or None if it is unknown or not schedulable."""
@@ -276,18 +276,20 @@ class Snapshot:
         """Return what is left on a node of this class, each resource relative to the largest node; less is tighter."""
         if of.slack is None:
             scale = self._scales()
-            amounts = (*of.room.free, sum(of.room.gpus))
+            amounts = (*of.capacity.free, sum(of.capacity.gpus))
             of.slack = sum(_SLACK_UNIT * a // s for a, s in zip(amounts, scale, strict=True) if s)
         return of.slack
 
-    def verdicts(self, rules: Rules) -> Verdicts:
+    def filter(self, rules: NodeRules) -> FilterResults:
         """Return which nodes pass these rules."""
-        verdicts = self._verdicts.get(rules)
-        if verdicts is None:
-            if len(self._verdicts) >= max(_FEWEST_VERDICTS_KEPT, _JUDGED_KEPT // max(len(self._nodes), 1)):
-                del self._verdicts[next(iter(self._verdicts))]
-            verdicts = self._verdicts[rules] = Verdicts(rules, self._nodes.values())
-        return verdicts
+        results = self._filter_results.get(rules)
+        if results is None:
+            if len(self._filter_results) >= max(
+                _FEWEST_RESULTS, _EVALUATIONS_KEPT // max(len(self._nodes), 1)
+            ):
+                del self._filter_results[next(iter(self._filter_results))]
+            results = self._filter_results[rules] = FilterResults(rules, self._nodes.values())
+        return results
 
     def domains(self, label: str) -> Mapping[str, Sequence[str]]:
         """Return the values of a node label, with the sorted names of the nodes that have each."""
@@ -300,21 +302,21 @@ class Snapshot:
                     domains.setdefault(value, []).append(name)
         return domains
 
-    def free_of(self, room: Room, resource: str) -> int:
+    def free_of(self, capacity: FreeCapacity, resource: str) -> int:
         """Return the free amount of a resource by name (``gpu`` in milli-GPU), never below 0."""
         if resource == "gpu":
-            return sum(max(milli, 0) for milli in room.gpus)
+            return sum(max(milli, 0) for milli in capacity.gpus)
         if resource == "gpu_memory":
-            return sum(max(memory, 0) for memory in room.gpu_memory)
+            return sum(max(memory, 0) for memory in capacity.gpu_memory)
         axis = self._axes.get(resource)
-        return 0 if axis is None else max(room.free[axis], 0)
+        return 0 if axis is None else max(capacity.free[axis], 0)
 
     def free_total(self) -> Resources:
         """Return the free capacity of schedulable nodes; ``gpu_memory`` is the sum over their GPUs."""
         totals = dict.fromkeys(("gpu", "gpu_memory", *self._axes), 0)
         for one in self._classes.values():
             for resource in totals:
-                totals[resource] += len(one.names) * self.free_of(one.room, resource)
+                totals[resource] += len(one.names) * self.free_of(one.capacity, resource)
         return _as_resources(totals)
 
     def allocatable_total(self) -> Resources:
@@ -332,56 +334,56 @@ class Snapshot:
             total += Resources(gpu_memory=gpu_memory - node.allocatable.gpu_memory)
         return total
 
-    def reach(self) -> Reach:
+    def largest_free(self) -> LargestFree:
         """Return the largest free amount of each resource on any schedulable node."""
-        if self._reach is None or self._reach[0] != self.changes.end:
-            self._reach = (
-                self.changes.end,
-                reach_of((one.room for one in self._classes.values()), len(self._axes)),
+        if self._largest_free is None or self._largest_free[0] != self.change_log.end:
+            self._largest_free = (
+                self.change_log.end,
+                largest_free_of((one.capacity for one in self._classes.values()), len(self._axes)),
             )
-        return self._reach[1]
+        return self._largest_free[1]
 
-    def overfull(self) -> list[str]:
+    def overcommitted(self) -> list[str]:
         """Return the overcommitted nodes, sorted."""
-        return sorted(name for name, room in self._rooms.items() if is_overfull(room))
+        return sorted(name for name, capacity in self._capacities.items() if is_overcommitted(capacity))
 
-    def emptied(self) -> Snapshot:
+    def without_allocations(self) -> Snapshot:
         """Return the same nodes without Muster's allocations; do not change it."""
-        if self._emptied is None:
-            self._emptied = Snapshot(self._nodes.values())
-        return self._emptied
+        if self._without_allocations is None:
+            self._without_allocations = Snapshot(self._nodes.values())
+        return self._without_allocations
 
-    def _usable(self, name: str) -> bool:
+    def _schedulable(self, name: str) -> bool:
         node = self._nodes[name]
         return node.ready and not node.unschedulable
 
-    def _room_from_scratch(self, node: Node, gone: Container[AllocationKey] = ()) -> Room:
-        room = self._empty_rooms.get(node.name)
-        if room is None:
-            room = self._empty_rooms[node.name] = empty_room(node, self._axes)
-        for key, hold in self._on_node.get(node.name, {}).items():
+    def _compute_capacity(self, node: Node, gone: Container[AllocationKey] = ()) -> FreeCapacity:
+        capacity = self._empty_capacities.get(node.name)
+        if capacity is None:
+            capacity = self._empty_capacities[node.name] = empty_capacity(node, self._axes)
+        for key, allocation in self._on_node.get(node.name, {}).items():
             if key not in gone:
-                room = subtract(room, self.need(hold.demand), hold.gpus)
-        return take_foreign_gpus(room, node.foreign.gpu)
+                capacity = subtract(capacity, self.need(allocation.demand), allocation.gpus)
+        return subtract_foreign_gpus(capacity, node.foreign.gpu)
 
-    def _replace_room(self, name: str, room: Room) -> None:
-        self._unclassify(name)
-        self._set_room(name, room)
+    def _replace_capacity(self, name: str, capacity: FreeCapacity) -> None:
+        self._remove_from_class(name)
+        self._set_capacity(name, capacity)
 
-    def _set_room(self, name: str, room: Room) -> None:
-        self._rooms[name] = room
-        self.changes.note(name)
-        if not self._usable(name):
+    def _set_capacity(self, name: str, capacity: FreeCapacity) -> None:
+        self._capacities[name] = capacity
+        self.change_log.record(name)
+        if not self._schedulable(name):
             return
-        taints = self._barring[name]
-        key = (self._taint_numbers.setdefault(taints, len(self._taint_numbers)), room)
+        taints = self._hard_taints[name]
+        key = (self._taint_numbers.setdefault(taints, len(self._taint_numbers)), capacity)
         members = self._classes.get(key)
         if members is None:
             members = self._classes[key] = NodeClass(key=key, taints=taints)
         insort(members.names, name)
         self._class_of[name] = members
 
-    def _unclassify(self, name: str) -> None:
+    def _remove_from_class(self, name: str) -> None:
         members = self._class_of.pop(name, None)
         if members is None:
             return
@@ -393,13 +395,13 @@ class Snapshot:
         for name in names:
             self._axes[name] = len(self._axes)
         self._needs.clear()
-        self._empty_rooms.clear()
+        self._empty_capacities.clear()
         self.views.clear()
         self._classes.clear()
         self._class_of.clear()
         self._forget_scale()
-        for name in self._rooms:
-            self._set_room(name, self._room_from_scratch(self._nodes[name]))
+        for name in self._capacities:
+            self._set_capacity(name, self._compute_capacity(self._nodes[name]))
 
     def _scales(self) -> tuple[int, ...]:
         if self._scale is None:
@@ -410,20 +412,22 @@ class Snapshot:
     def _forget_scale(self) -> None:
         if self._scale is not None:
             self._scale = None
-            self.changes.note_all()
+            self.change_log.record_all()
             for one in self._classes.values():
                 one.slack = None
 
-    def _remember(self, key: AllocationKey, hold: Allocation, *, added: bool, before: Room | None) -> None:
+    def _remember(
+        self, key: AllocationKey, allocation: Allocation, *, added: bool, before: FreeCapacity | None
+    ) -> None:
         if self._open:
-            self._log.append((key, hold, added, before))
+            self._log.append((key, allocation, added, before))
 
     def _close(self, mark: int) -> None:
         if not self._open or mark > len(self._log):
             raise ValueError("no transaction is open at this mark")
         self._open -= 1
 
-    def _refuse_inside_transaction(self) -> None:
+    def _require_no_transaction(self) -> None:
         if self._open:
             raise ValueError("nodes must not change inside a transaction")
 
@@ -435,7 +439,7 @@ def _most(resource: str, offers: Iterable[Resources]) -> int:
     return max((offer.extended.get(resource, 0) for offer in offers), default=0)
 
 
-def _admission(node: Node) -> tuple[object, ...]:
+def _filter_inputs(node: Node) -> tuple[object, ...]:
     return (node.ready, node.unschedulable, node.taints, node.labels)
 
 
@@ -457,4 +461,4 @@ def allocation_of(job: Job, role: str, index: int, node: str, gpus: tuple[int, .
         raise KeyError(role)
     template = known.template_of(index)
     demand = demand_of(template.requests, together=job.placement.gpu_topology)
-    return Allocation(node, demand, gpus, peer_of(template, job.namespace))
+    return Allocation(node, demand, gpus, replica_affinity_of(template, job.namespace))

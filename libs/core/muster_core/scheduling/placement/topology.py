@@ -10,53 +10,62 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from muster_core.models import PlacementPolicy, Strategy
-from muster_core.scheduling.placement.affinity_layout import lay_out_one_by_one, most_one_by_one
-from muster_core.scheduling.placement.candidates import Field
-from muster_core.scheduling.placement.fit_index import Totals
+from muster_core.scheduling.placement.affinity_layout import lay_out_with_affinity, most_with_affinity
+from muster_core.scheduling.placement.candidates import Candidates
+from muster_core.scheduling.placement.fit_index import DomainTotals
 from muster_core.scheduling.placement.layout import (
-    Group,
     Layout,
+    ReplicaGroup,
     lay_out,
-    lay_out_evenly,
+    lay_out_spread,
     most_that_fit,
     on_one_node,
 )
 
-LayOut = Callable[[Sequence[Group], Field], Layout | None]
+LayoutFunction = Callable[[Sequence[ReplicaGroup], Candidates], Layout | None]
 
 
 def lay_out_in_domains(
-    groups: Sequence[Group], field: Field, label: str, *, required: bool, lay_out: LayOut
+    groups: Sequence[ReplicaGroup],
+    candidates: Candidates,
+    label: str,
+    *,
+    required: bool,
+    lay_out: LayoutFunction,
 ) -> Layout | None:
     """Lay out ``groups`` in one domain of ``label`` by ``lay_out``; if none holds them and it is not ``required``, in few."""
     if not all(group.need.possible for group in groups):
         return None
-    in_one = _in_one(groups, field, label, lay_out)
+    in_one = _in_one(groups, candidates, label, lay_out)
     if in_one is not None or required:
         return in_one
-    return _in_few(groups, field, label, lay_out) or lay_out(groups, field)
+    return _in_few(groups, candidates, label, lay_out) or lay_out(groups, candidates)
 
 
-def _in_one(groups: Sequence[Group], field: Field, label: str, lay_out: LayOut) -> Layout | None:
+def _in_one(
+    groups: Sequence[ReplicaGroup], candidates: Candidates, label: str, lay_out: LayoutFunction
+) -> Layout | None:
     leader = _leader(groups)
-    totals = _totals(groups, field, label)
-    for domain in totals[leader].holding(groups[leader].count):
+    totals = _totals(groups, candidates, label)
+    for domain in totals[leader].at_least(groups[leader].count):
         if all(one.sum(domain) >= group.count for one, group in zip(totals, groups, strict=True)):
-            layout = lay_out(groups, field.within(_names(field, label, (domain,))))
+            layout = lay_out(groups, candidates.within(_names(candidates, label, (domain,))))
             if layout is not None:
                 return layout
     return None
 
 
-def _in_few(groups: Sequence[Group], field: Field, label: str, lay_out: LayOut) -> Layout | None:
+def _in_few(
+    groups: Sequence[ReplicaGroup], candidates: Candidates, label: str, lay_out: LayoutFunction
+) -> Layout | None:
     """Return the largest domains, then the smallest that holds the rest; twice as many each time until it fits."""
     leader = _leader(groups)
-    totals = _totals(groups, field, label)[leader]
+    totals = _totals(groups, candidates, label)[leader]
     descending = list(totals.descending())
     chosen: list[str] = []
     missing = groups[leader].count
     for domain in descending:
-        last = next((one for one in totals.holding(missing) if one not in chosen), None)
+        last = next((one for one in totals.at_least(missing) if one not in chosen), None)
         chosen.append(last or domain)
         missing -= totals.sum(chosen[-1])
         if missing <= 0:
@@ -64,62 +73,66 @@ def _in_few(groups: Sequence[Group], field: Field, label: str, lay_out: LayOut) 
     if missing > 0:
         return None
     while True:
-        layout = lay_out(groups, field.within(_names(field, label, chosen)))
+        layout = lay_out(groups, candidates.within(_names(candidates, label, chosen)))
         if layout is not None or len(chosen) == len(descending):
             return layout
         others = (domain for domain in descending if domain not in chosen)
         chosen += [domain for domain, _ in zip(others, tuple(chosen), strict=False)]
 
 
-def _leader(groups: Sequence[Group]) -> int:
+def _leader(groups: Sequence[ReplicaGroup]) -> int:
     """Return the position of the largest group, the first of equals."""
     return max(range(len(groups)), key=lambda position: (groups[position].count, -position))
 
 
-def _totals(groups: Sequence[Group], field: Field, label: str) -> list[Totals]:
-    return [field.fits(group.slot).totals(label) for group in groups]
+def _totals(groups: Sequence[ReplicaGroup], candidates: Candidates, label: str) -> list[DomainTotals]:
+    return [candidates.fit_index(group.request).totals(label) for group in groups]
 
 
-def _names(field: Field, label: str, domains: Sequence[str]) -> Sequence[str]:
+def _names(candidates: Candidates, label: str, domains: Sequence[str]) -> Sequence[str]:
     """Return the nodes of ``domains`` within the field."""
-    by_domain = field.snapshot.domains(label)
+    by_domain = candidates.snapshot.domains(label)
     names = by_domain[domains[0]] if len(domains) == 1 else sorted(n for d in domains for n in by_domain[d])
-    if field.names is None:
+    if candidates.names is None:
         return names
-    bound = frozenset(field.names)
+    bound = frozenset(candidates.names)
     return [name for name in names if name in bound]
 
 
-def arrange(groups: Sequence[Group], field: Field, policy: PlacementPolicy) -> Layout | None:
+def find_layout(
+    groups: Sequence[ReplicaGroup], candidates: Candidates, policy: PlacementPolicy
+) -> Layout | None:
     """Room for all of ``groups`` as ``policy`` asks, or None; deterministic."""
     if not all(group.need.possible for group in groups):
         return None
     if not policy.topology:
-        return _inside(groups, field, policy)
-    if policy.strategy is Strategy.PACK and not _ask(groups):
-        on_one = on_one_node(groups, field)
+        return _inside(groups, candidates, policy)
+    if policy.strategy is Strategy.PACK and not _have_affinity(groups):
+        on_one = on_one_node(groups, candidates)
         if on_one is not None:
             return on_one
     return lay_out_in_domains(
         groups,
-        field,
+        candidates,
         policy.topology,
         required=policy.topology_required,
         lay_out=lambda some, bound: _inside(some, bound, policy),
     )
 
 
-def most_of(groups: Sequence[Group], field: Field, policy: PlacementPolicy) -> int:
+def most_of(groups: Sequence[ReplicaGroup], candidates: Candidates, policy: PlacementPolicy) -> int:
     """Return how many of the replicas fit, wherever they go."""
-    if _ask(groups):
-        return most_one_by_one(groups, field, spread=policy.strategy is Strategy.SPREAD)
-    return most_that_fit(groups, field)
+    if _have_affinity(groups):
+        return most_with_affinity(groups, candidates, spread=policy.strategy is Strategy.SPREAD)
+    return most_that_fit(groups, candidates)
 
 
-def most_in_one_domain(groups: Sequence[Group], field: Field, policy: PlacementPolicy) -> tuple[int, str]:
+def most_in_one_domain(
+    groups: Sequence[ReplicaGroup], candidates: Candidates, policy: PlacementPolicy
+) -> tuple[int, str]:
     """Return how many of the replicas fit into one domain of the policy's topology, and the name of the best domain."""
-    domains = field.snapshot.domains(policy.topology)
-    totals = [field.fits(group.slot).totals(policy.topology) for group in groups]
+    domains = candidates.snapshot.domains(policy.topology)
+    totals = [candidates.fit_index(group.request).totals(policy.topology) for group in groups]
     bounds = sorted(
         (-sum(min(one.sum(domain), group.count) for one, group in zip(totals, groups, strict=True)), domain)
         for domain in domains
@@ -128,18 +141,18 @@ def most_in_one_domain(groups: Sequence[Group], field: Field, policy: PlacementP
     for bound, domain in bounds:
         if -bound <= best[0]:
             break
-        most = most_of(groups, field.within(domains[domain]), policy)
+        most = most_of(groups, candidates.within(domains[domain]), policy)
         if most > best[0]:
             best = (most, domain)
     return best
 
 
-def _inside(groups: Sequence[Group], field: Field, policy: PlacementPolicy) -> Layout | None:
+def _inside(groups: Sequence[ReplicaGroup], candidates: Candidates, policy: PlacementPolicy) -> Layout | None:
     spread = policy.strategy is Strategy.SPREAD
-    if _ask(groups):
-        return lay_out_one_by_one(groups, field, spread=spread)
-    return lay_out_evenly(groups, field) if spread else lay_out(groups, field)
+    if _have_affinity(groups):
+        return lay_out_with_affinity(groups, candidates, spread=spread)
+    return lay_out_spread(groups, candidates) if spread else lay_out(groups, candidates)
 
 
-def _ask(groups: Sequence[Group]) -> bool:
-    return any(group.slot.peer is not None for group in groups)
+def _have_affinity(groups: Sequence[ReplicaGroup]) -> bool:
+    return any(group.request.affinity is not None for group in groups)

@@ -214,9 +214,12 @@ def gang_amounts(gang: Gang) -> Amounts:
     """Return what ``gang`` counts against its queue. The result is shared by all callers; do not change it."""
     total: Amounts = {}
     for role in gang.roles:
-        different = [slot for index, slot in role.overrides if index < role.replicas]
-        for slot, number in ((role.slot, role.replicas - len(different)), *((slot, 1) for slot in different)):
-            for name, amount in _demand_amounts(slot.demand):
+        different = [request for index, request in role.overrides if index < role.replicas]
+        for request, number in (
+            (role.request, role.replicas - len(different)),
+            *((request, 1) for request in different),
+        ):
+            for name, amount in _demand_amounts(request.demand):
                 total[name] = total.get(name, 0) + amount * number
     return total
 
@@ -262,17 +265,17 @@ def _demand_amounts(demand: Demand) -> tuple[tuple[str, int], ...]:
 
 def _one_less(gang: Gang) -> Gang | None:
     """Return the gang with one replica less, or None at its minimum."""
-    if gang.full <= gang.floor:
+    if gang.full <= gang.minimum:
         return None
     spare = [role.replicas - role.min for role in gang.roles]
     largest = max(range(len(spare)), key=lambda position: (spare[position], position))
     roles = tuple(_smaller(role) if i == largest else role for i, role in enumerate(gang.roles))
-    return msgspec.structs.replace(gang, roles=roles, min_available=gang.floor)
+    return msgspec.structs.replace(gang, roles=roles, min_available=gang.minimum)
 
 
 def _smaller(role: GangRole) -> GangRole:
     number = role.replicas - 1
-    overrides = tuple((index, slot) for index, slot in role.overrides if index < number)
+    overrides = tuple((index, request) for index, request in role.overrides if index < number)
     return msgspec.structs.replace(role, replicas=number, overrides=overrides)
 
 

@@ -17,7 +17,7 @@ from muster_core.lifecycle import ACTIVE_PHASES, WAITING_PHASES
 from muster_core.models import JobRecord, Reason
 from muster_core.quantities import counted
 from muster_core.scheduling import reasons
-from muster_core.scheduling.placement import Placement, find_room
+from muster_core.scheduling.placement import Placement, find_placement
 from muster_core.scheduling.queues import (
     Amounts,
     QueueKey,
@@ -114,7 +114,7 @@ def preempt(preemptor: Preemptor, transaction: Transaction) -> Placement | None:
     def fits() -> Placement | None:
         if transaction.ledger.exceeded_limit(preemptor.key.queue, preemptor.needed) is not None:
             return None
-        return find_room(gang, transaction.snapshot)
+        return find_placement(gang, transaction.snapshot)
 
     placement = fits()
     if placement is not None:
@@ -220,7 +220,7 @@ def _rest_of_gang(
     record: JobRecord, taken: set[tuple[str, int, str, int]], transaction: Transaction
 ) -> Iterator[tuple[None, Allocations]]:
     """Yield the allocations of a job that are neither taken nor terminating."""
-    allocated = transaction.snapshot.holds
+    allocated = transaction.snapshot.allocations
     yield (
         None,
         tuple(

@@ -21,7 +21,7 @@ from muster_core.scheduling.placement import (
     Gang,
     Placement,
     Snapshot,
-    find_room,
+    find_placement,
 )
 from muster_core.scheduling.queues import (
     QueueKey,
@@ -90,14 +90,14 @@ class ReservedCapacity:
         resources = {
             name
             for role in key.gang.roles
-            for slot in (role.slot, *(slot for _, slot in role.overrides))
-            for name, _ in slot.demand.amounts
+            for request in (role.request, *(request for _, request in role.overrides))
+            for name, _ in request.demand.amounts
         }
         self._remainders: dict[str, _Remainder] = {}
         for node in sorted({one.node for one in found.replicas}):
-            room = snapshot.room(node)
-            amounts = {name: snapshot.free_of(room, name) for name in sorted(resources)}
-            self._remainders[node] = _Remainder(amounts, room.gpus, room.gpu_memory)
+            capacity = snapshot.free_capacity(node)
+            amounts = {name: snapshot.free_of(capacity, name) for name in sorted(resources)}
+            self._remainders[node] = _Remainder(amounts, capacity.gpus, capacity.gpu_memory)
 
     def permits(self, bound_s: int | None, now: int) -> bool:
         """Return whether a job that starts now, and runs for at most ``bound_s``, ends before the reservation starts."""
@@ -112,16 +112,16 @@ class ReservedCapacity:
         """Yield what to withhold of the free capacity in ``snapshot``."""
         name = f"reserved/{self.reservation.job_id}"
         for node, remainder in self._remainders.items():
-            room = snapshot.room(node)
+            capacity = snapshot.free_capacity(node)
             reserved = {
-                what: snapshot.free_of(room, what) - amount for what, amount in remainder.amounts.items()
+                what: snapshot.free_of(capacity, what) - amount for what, amount in remainder.amounts.items()
             }
             amounts = tuple((what, amount) for what, amount in sorted(reserved.items()) if amount > 0)
             if amounts:
                 yield (name, 0, node, -1), Allocation(node, Demand(amounts=amounts))
-            for gpu, milli in enumerate(room.gpus):
+            for gpu, milli in enumerate(capacity.gpus):
                 demand = _gpu_demand(
-                    milli - remainder.gpus[gpu], room.gpu_memory[gpu] - remainder.gpu_memory[gpu]
+                    milli - remainder.gpus[gpu], capacity.gpu_memory[gpu] - remainder.gpu_memory[gpu]
                 )
                 # The memory of a GPU without free compute cannot be allocated anyway.
                 if milli > 0 and demand is not None:
@@ -184,7 +184,7 @@ class Reservations:
         self.lift_all()
         for name, reserved in self._by_job.items():
             allocations = list(reserved.allocations(self._snapshot))
-            self._snapshot.hold_all(allocations)
+            self._snapshot.allocate_all(allocations)
             self._enforced[name] = [key for key, _ in allocations]
 
     def _lift(self, name: str) -> None:
@@ -310,7 +310,7 @@ class ReservationPlanner:
     def _reserve_freed(self, record: JobRecord, key: SchedulingKey) -> None:
         """Reserve what donors released for a job, once all of it is free or terminating."""
         if not self._has_reservation(record):
-            found = find_room(minimum_gang(key.gang), self._transaction.snapshot)
+            found = find_placement(minimum_gang(key.gang), self._transaction.snapshot)
             if found is not None:
                 self._reserve(record, key, found, self._transaction.now, freed=True)
 
@@ -323,14 +323,14 @@ class ReservationPlanner:
             self._timeline = ReleaseTimeline(transaction.index, self._estimates, transaction.now)
         releases: Sequence[ExpectedRelease] = self._timeline
         if self._has_released:
-            releases = RemainingReleases(releases, transaction.snapshot.holds)
+            releases = RemainingReleases(releases, transaction.snapshot.allocations)
         mark = transaction.checkpoint()
         gang = minimum_gang(key.gang)
         if has_equal_replicas(gang):
             found = self._earliest_counted(gang, releases, is_last=is_last)
         else:
             found = earliest_placement(
-                transaction, releases, gang, lambda: find_room(gang, transaction.snapshot)
+                transaction, releases, gang, lambda: find_placement(gang, transaction.snapshot)
             )
         if found is None:
             transaction.rollback(mark)
@@ -355,7 +355,7 @@ class ReservationPlanner:
             relevant = [one for one in release.allocations if not is_last or one[1].node in fit.nodes]
             if relevant:
                 self._transaction.release(release.record, relevant)
-        found = find_room(gang, self._transaction.snapshot)
+        found = find_placement(gang, self._transaction.snapshot)
         return None if found is None else (fit.number, found)
 
     def _reserve(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from muster_core.events import JobResized, ReplicaRef, ScaleProposed, StoredEvent
 from muster_core.models import JobRecord
-from muster_core.scheduling.placement import Allocation, AllocationKey, Placement, find_room, is_pinned
+from muster_core.scheduling.placement import Allocation, AllocationKey, Placement, find_placement, is_pinned
 from muster_core.scheduling.queues import gang_amounts, minimum_gang
 from muster_core.scheduling.reservations import Reservations, terminating_releases
 from muster_core.scheduling.state import Transaction, reachable, resizable, size_of
@@ -144,7 +144,7 @@ class BeneficiaryFit:
         self._reservations.lift(self._job_id, self.key, self._transaction.now)
         if self._transaction.ledger.exceeded_limit(self.key.queue, gang_amounts(self.gang)) is not None:
             return None
-        return find_room(self.gang, self._transaction.snapshot)
+        return find_placement(self.gang, self._transaction.snapshot)
 
     def release(self, one: DonatedReplica) -> None:
         """Release a donated replica."""

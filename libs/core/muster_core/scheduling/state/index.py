@@ -136,7 +136,7 @@ class PoolIndex:
         added = [(key, allocation) for key, allocation in holds.items() if held.get(key) != allocation]
         for key in released:
             self.snapshot.release(key)
-        self.snapshot.hold_all(added)
+        self.snapshot.allocate_all(added)
         if released or added:
             account = self.tree.account_of(record)
             self.ledger.subtract(account, amounts_of(held[key] for key in released))
@@ -218,14 +218,16 @@ def violations(
     ``shrunk_nodes`` shrank below what was allocated, and ``lowered_queues`` got a limit below their usage: both may be over.
     """
     found = [
-        f"node {name} is over its capacity" for name in index.snapshot.overfull() if name not in shrunk_nodes
+        f"node {name} is over its capacity"
+        for name in index.snapshot.overcommitted()
+        if name not in shrunk_nodes
     ]
     allocated: set[AllocationKey] = set()
     for record in index.records.values():
         found.extend(_size_violations(record))
         found.extend(_duplicates(record))
         allocated |= allocations_of(record).keys()
-    if allocated != set(index.snapshot.holds):
+    if allocated != set(index.snapshot.allocations):
         found.append("the allocations in the snapshot differ from those of the records")
     found.extend(
         f"queue {name} is over its limit" for name in sorted(index.ledger.over_limit() - lowered_queues)

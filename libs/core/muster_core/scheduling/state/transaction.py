@@ -162,7 +162,7 @@ class Transaction:
         self, record: JobRecord, allocations: Sequence[tuple[AllocationKey, Allocation]]
     ) -> None:
         """Add allocations of a job."""
-        self.snapshot.hold_all(allocations)
+        self.snapshot.allocate_all(allocations)
         self.ledger.add(self.index.tree.account_of(record), amounts_of(one for _, one in allocations))
 
     def release(self, record: JobRecord, allocations: Sequence[tuple[AllocationKey, Allocation]]) -> None:
@@ -199,10 +199,12 @@ class Transaction:
         snapshot = self.snapshot
         mark = snapshot.checkpoint()
         try:
-            snapshot.hold_all(
+            snapshot.allocate_all(
                 (
                     (f"avoided/{job_id}", 0, node, 0),
-                    Allocation(node, Demand(amounts=((PODS, snapshot.free_of(snapshot.room(node), PODS)),))),
+                    Allocation(
+                        node, Demand(amounts=((PODS, snapshot.free_of(snapshot.free_capacity(node), PODS)),))
+                    ),
                 )
                 for node in nodes
             )

@@ -9,7 +9,7 @@ import pytest
 
 from muster_core.models import Node, Resources, Taint, Template, Toleration
 from muster_core.scheduling.placement import Shortfall, Snapshot, to_reason
-from muster_core.scheduling.placement.filters import refusal, rules_of
+from muster_core.scheduling.placement.filters import excluding_filter, node_rules_of
 
 if TYPE_CHECKING:
     from conftest import Scene
@@ -45,8 +45,8 @@ def _expression(key: str, operator: str, *values: str) -> dict[str, object]:
     ],
 )
 def test_taints_are_held_against_tolerations(tolerations: tuple[Toleration, ...], admitted: bool) -> None:
-    rules = rules_of(Template(tolerations=tolerations))
-    assert refusal(rules, NODE) == ("" if admitted else "Taint")
+    rules = node_rules_of(Template(tolerations=tolerations))
+    assert excluding_filter(rules, NODE) == ("" if admitted else "Taint")
 
 
 @pytest.mark.parametrize(
@@ -80,14 +80,14 @@ def test_taints_are_held_against_tolerations(tolerations: tuple[Toleration, ...]
     ],
 )
 def test_required_affinity_is_held_against_labels(requirement: dict[str, object], admitted: bool) -> None:
-    rules = rules_of(Template(tolerations=TOLERANT, node_affinity=_affinity(requirement)))
-    assert refusal(rules, NODE) == ("" if admitted else "NodeAffinity")
+    rules = node_rules_of(Template(tolerations=TOLERANT, node_affinity=_affinity(requirement)))
+    assert excluding_filter(rules, NODE) == ("" if admitted else "NodeAffinity")
 
 
 def test_affinity_may_name_the_node() -> None:
     def named(name: str) -> str:
         affinity = _affinity(_expression("metadata.name", "In", name), field="matchFields")
-        return refusal(rules_of(Template(tolerations=TOLERANT, node_affinity=affinity)), NODE)
+        return excluding_filter(node_rules_of(Template(tolerations=TOLERANT, node_affinity=affinity)), NODE)
 
     assert (named("n1"), named("n2")) == ("", "NodeAffinity")
 
@@ -95,7 +95,7 @@ def test_affinity_may_name_the_node() -> None:
 def test_one_term_of_several_is_enough_and_an_empty_one_matches_nothing() -> None:
     def with_terms(*terms: Mapping[str, object]) -> str:
         affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
-        return refusal(rules_of(Template(tolerations=TOLERANT, node_affinity=affinity)), NODE)
+        return excluding_filter(node_rules_of(Template(tolerations=TOLERANT, node_affinity=affinity)), NODE)
 
     wrong = {"matchExpressions": [_expression("zone", "In", "z")]}
     right = {"matchExpressions": [_expression("zone", "In", "a")]}
@@ -109,12 +109,12 @@ def test_one_term_of_several_is_enough_and_an_empty_one_matches_nothing() -> Non
 def test_preferred_affinity_alone_refuses_nobody() -> None:
     preferred: dict[str, object] = {"weight": 1, "preference": {"matchExpressions": []}}
     affinity: dict[str, object] = {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}
-    assert refusal(rules_of(Template(tolerations=TOLERANT, node_affinity=affinity)), NODE) == ""
+    assert excluding_filter(node_rules_of(Template(tolerations=TOLERANT, node_affinity=affinity)), NODE) == ""
 
 
 def test_the_node_selector_needs_every_label() -> None:
-    rules = rules_of(Template(tolerations=TOLERANT, node_selector={"zone": "a", "rack": "1"}))
-    assert refusal(rules, NODE) == "NodeSelector"
+    rules = node_rules_of(Template(tolerations=TOLERANT, node_selector={"zone": "a", "rack": "1"}))
+    assert excluding_filter(rules, NODE) == "NodeSelector"
 
 
 def test_nodes_that_are_not_ready_or_cordoned_get_nothing(scene: Scene) -> None:

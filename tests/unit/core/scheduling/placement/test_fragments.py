@@ -24,7 +24,7 @@ HALF = Resources(cpu=1000, gpu=500)
 
 def test_a_share_joins_a_gpu_that_is_shared_already_and_leaves_whole_nodes_whole(scene: Scene) -> None:
     snapshot = scene.two()
-    snapshot.hold(("other", 1, "worker", 0), Allocation("n2", demand_of(HALF), (0,)))
+    snapshot.allocate(("other", 1, "worker", 0), Allocation("n2", demand_of(HALF), (0,)))
     found = place(gang_of(scene.job(1, ps=None, worker=HALF)), snapshot)
     assert isinstance(found, Placement)
     assert [(one.node, one.gpus) for one in found.replicas] == [("n2", (0,))]
@@ -41,7 +41,7 @@ def test_shares_take_the_node_on_which_no_whole_gang_is_lost(scene: Scene) -> No
 
 def test_whole_gpus_are_not_taken_from_shared_ones(scene: Scene) -> None:
     snapshot = Snapshot([scene.node("n1", gpu=2)])
-    snapshot.hold(("other", 1, "worker", 0), Allocation("n1", demand_of(HALF), (0,)))
+    snapshot.allocate(("other", 1, "worker", 0), Allocation("n1", demand_of(HALF), (0,)))
     found = place(gang_of(scene.job(1, ps=None)), snapshot)
     assert isinstance(found, Placement)
     assert found.replicas[0].gpus == (1,)

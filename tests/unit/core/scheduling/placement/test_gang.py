@@ -124,7 +124,9 @@ def test_extended_resources_are_counted(scene: Scene) -> None:
 
 def test_what_is_held_is_not_free(scene: Scene) -> None:
     snapshot = scene.two()
-    snapshot.hold(("other", 1, "worker", 0), Allocation("n1", demand_of(Resources(cpu=1000, gpu=1000)), (0,)))
+    snapshot.allocate(
+        ("other", 1, "worker", 0), Allocation("n1", demand_of(Resources(cpu=1000, gpu=1000)), (0,))
+    )
     found = place(gang_of(scene.job(4, floor=4, ps=None)), snapshot)
     assert isinstance(found, Placement)
     assert {one.node for one in found.replicas} == {"n2"}

@@ -27,7 +27,7 @@ def _running(snapshot: Snapshot, job: Job, members: Sequence[ReplicaRecord]) -> 
         demand = demand_of(role.template.requests)
         used = tuple(range(gpus.get(one.node, 0), gpus.get(one.node, 0) + demand.gpus))
         gpus[one.node] = gpus.get(one.node, 0) + demand.gpus
-        snapshot.hold(("job", 1, one.role, one.index), Allocation(one.node, demand, used))
+        snapshot.allocate(("job", 1, one.role, one.index), Allocation(one.node, demand, used))
     return snapshot
 
 
@@ -83,10 +83,10 @@ def test_nothing_is_added_without_room_or_to_an_unknown_role(scene: Scene) -> No
 
 def test_growing_on_paper_changes_nothing(scene: Scene) -> None:
     snapshot = scene.two()
-    before = snapshot.room("n1")
+    before = snapshot.free_capacity("n1")
     place_more(scene.job(1, most=4), [_member("worker", 0, "n1")], "worker", 4, snapshot)
-    assert snapshot.room("n1") == before
-    assert not snapshot.holds
+    assert snapshot.free_capacity("n1") == before
+    assert not snapshot.allocations
 
 
 def _ended(replica: ReplicaRecord) -> ReplicaRecord:

@@ -25,7 +25,7 @@ def _grown(
         first = used.get(node, 0)
         used[node] = first + size
         gpus = tuple(range(first, first + size))
-        snapshot.hold(("job", 1, "worker", index), allocation_of(job, "worker", index, node, gpus))
+        snapshot.allocate(("job", 1, "worker", index), allocation_of(job, "worker", index, node, gpus))
         members.append(
             ReplicaRecord(
                 role="worker",
@@ -70,7 +70,7 @@ def test_replicas_that_keep_apart_go_on_doing_so(scene: Scene) -> None:
 
 
 def test_a_new_replica_gets_the_gpus_of_one_island(scene: Scene) -> None:
-    snapshot = Snapshot([scene.node("n1", gpu=8, labels={"muster.dev/gpu-islands": "0-3_4-7"})])
+    snapshot = Snapshot([scene.node("n1", gpu=8, labels={"muster.dev/nvlink-domains": "0-3_4-7"})])
     worker = Resources(cpu=1000, gpu=3000)
     job = scene.job(1, most=3, ps=None, worker=worker, placement=PlacementPolicy(gpu_topology=True))
     assert _grown(job, ["n1"], snapshot, 3) == [("n1", (4, 5, 6))]

@@ -32,7 +32,7 @@ def test_an_overused_gpu_takes_no_share(scene: Scene, memory: int) -> None:
     node = scene.node("n1", gpu=2, gpu_memory=4 * GIB)
     snapshot = Snapshot([node])
     for number in range(2):
-        snapshot.hold((f"j{number}", 1, "worker", 0), Allocation("n1", share(600), (0,)))
+        snapshot.allocate((f"j{number}", 1, "worker", 0), Allocation("n1", share(600), (0,)))
     job = scene.job(1, ps=None, worker=Resources(cpu=1000, gpu=300, gpu_memory=memory))
     assert gpus(job, snapshot) == [(1,)]
 
@@ -40,7 +40,7 @@ def test_an_overused_gpu_takes_no_share(scene: Scene, memory: int) -> None:
 def test_a_gpu_whose_memory_is_overused_takes_no_share(scene: Scene) -> None:
     node = scene.node("n1", gpu=2, gpu_memory=4 * GIB)
     snapshot = Snapshot([node])
-    snapshot.hold(("a", 1, "worker", 0), Allocation("n1", share(300, 3 * GIB), (0,)))
+    snapshot.allocate(("a", 1, "worker", 0), Allocation("n1", share(300, 3 * GIB), (0,)))
     snapshot.put_node(msgspec.structs.replace(node, gpu_memory=2 * GIB))
     job = scene.job(1, ps=None, worker=Resources(cpu=1000, gpu=300, gpu_memory=GIB))
     assert gpus(job, snapshot) == [(1,)]
@@ -51,8 +51,8 @@ def test_what_others_use_is_the_same_whether_it_was_told_before_or_after(scene: 
     node = scene.node("n1", gpu=4, foreign=Resources(gpu=1000))
     first, last = Snapshot([node]), Snapshot([scene.node("n1", gpu=4)])
     for snapshot in (first, last):
-        snapshot.hold(("a", 1, "worker", 0), Allocation("n1", Demand(amounts=(), gpus=1), (3,)))
+        snapshot.allocate(("a", 1, "worker", 0), Allocation("n1", Demand(amounts=(), gpus=1), (3,)))
     last.put_node(node)
-    assert first.room("n1") == last.room("n1")
-    assert first.room("n1").gpus == (1000, 1000, 0, 0)
-    assert first.overfull() == []
+    assert first.free_capacity("n1") == last.free_capacity("n1")
+    assert first.free_capacity("n1").gpus == (1000, 1000, 0, 0)
+    assert first.overcommitted() == []

@@ -16,7 +16,7 @@ from muster_core.scheduling.placement import (
     place,
     to_reason,
 )
-from muster_core.scheduling.placement.affinity import peer_of
+from muster_core.scheduling.placement.affinity import replica_affinity_of
 
 if TYPE_CHECKING:
     from conftest import Scene
@@ -79,10 +79,10 @@ def test_a_replica_keeps_away_from_what_runs_and_what_runs_from_it(scene: Scene)
     running = scene.job(1, ps=None, labels={"app": "web"})
     shy = scene.job(1, ps=None, labels=MINE, pod=_apart(_term(app="web")))
     snapshot = _nodes(scene, 2)
-    snapshot.hold(("web", 1, "worker", 0), allocation_of(running, "worker", 0, "n0", (0,)))
+    snapshot.allocate(("web", 1, "worker", 0), allocation_of(running, "worker", 0, "n0", (0,)))
     assert scene.where(shy, snapshot) == {"n1": {"worker": 1}}
     other_way = _nodes(scene, 2)
-    other_way.hold(("shy", 1, "worker", 0), allocation_of(shy, "worker", 0, "n0", (0,)))
+    other_way.allocate(("shy", 1, "worker", 0), allocation_of(shy, "worker", 0, "n0", (0,)))
     web = scene.job(1, ps=None, labels={"app": "web"}, pod=_apart(_term(app="nobody")))
     assert scene.where(web, other_way) == {"n1": {"worker": 1}}
 
@@ -90,7 +90,7 @@ def test_a_replica_keeps_away_from_what_runs_and_what_runs_from_it(scene: Scene)
 def test_a_replica_goes_beside_what_runs(scene: Scene) -> None:
     running = scene.job(1, ps=None, labels={"app": "store"})
     snapshot = _nodes(scene)
-    snapshot.hold(("store", 1, "worker", 0), allocation_of(running, "worker", 0, "n1", (0,)))
+    snapshot.allocate(("store", 1, "worker", 0), allocation_of(running, "worker", 0, "n1", (0,)))
     near = scene.job(2, ps=None, labels=MINE, pod=_beside(_term("zone", app="store")))
     nodes = scene.where(near, snapshot)
     assert not isinstance(nodes, Shortfall)
@@ -146,9 +146,9 @@ def test_other_namespaces_are_others(scene: Scene) -> None:
     running = scene.job(1, ps=None, labels=MINE)
     snapshot = _nodes(scene, 1)
     hold = allocation_of(running, "worker", 0, "n0", (0,))
-    assert hold.peer is not None
-    elsewhere = hold._replace(peer=peer_of(Template(labels=MINE), "elsewhere"))
-    snapshot.hold(("x", 1, "worker", 0), elsewhere)
+    assert hold.affinity is not None
+    elsewhere = hold._replace(affinity=replica_affinity_of(Template(labels=MINE), "elsewhere"))
+    snapshot.allocate(("x", 1, "worker", 0), elsewhere)
     job = scene.job(1, ps=None, labels=MINE, pod=_apart(_term()))
     assert scene.where(job, snapshot) == {"n0": {"worker": 1}}
     everywhere = _apart({**_term(), "namespaceSelector": {}})
@@ -191,7 +191,7 @@ def test_nodes_that_what_runs_rules_out_are_counted(scene: Scene) -> None:
     snapshot = _nodes(scene)
     for index in range(2):
         hold = allocation_of(running, "worker", 0, f"n{index}", (0,))
-        snapshot.hold(("web", 1, "worker", index), hold)
+        snapshot.allocate(("web", 1, "worker", index), hold)
     pod = _apart(_term(app="web"), _term())
     found = place(gang_of(scene.job(2, floor=2, ps=None, labels=MINE, pod=pod)), snapshot)
     assert isinstance(found, Shortfall)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from muster_core.models import Node, Resources, Taint, Template, Toleration
 from muster_core.scheduling.placement import Snapshot
-from muster_core.scheduling.placement.filters import penalty, rules_of
+from muster_core.scheduling.placement.filters import node_rules_of, penalty
 
 if TYPE_CHECKING:
     from conftest import Scene
@@ -64,6 +64,6 @@ def test_a_taint_that_comes_and_goes_is_noticed(scene: Scene) -> None:
 def test_what_is_missed_is_summed_and_what_cannot_be_read_prefers_nothing() -> None:
     node = Node(name="n", allocatable=Resources(), taints=(OLD,), labels={"disk": "ssd"})
     wishes = _preferring((10, "disk", "ssd"), (20, "zone", "near"))
-    assert penalty(rules_of(Template(node_affinity=wishes)), node) == 120
+    assert penalty(node_rules_of(Template(node_affinity=wishes)), node) == 120
     unreadable: dict[str, object] = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": "much"}]}
-    assert penalty(rules_of(Template(node_affinity=unreadable)), node) == 100
+    assert penalty(node_rules_of(Template(node_affinity=unreadable)), node) == 100

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 def test_a_full_pool_is_short_now_but_could_hold_the_gang(scene: Scene) -> None:
     snapshot = Snapshot([scene.node("n1")])
-    snapshot.hold(("other", 1, "worker", 0), Allocation("n1", demand_of(Resources(gpu=4000)), (0, 1, 2, 3)))
+    snapshot.allocate(
+        ("other", 1, "worker", 0), Allocation("n1", demand_of(Resources(gpu=4000)), (0, 1, 2, 3))
+    )
     found = scene.where(scene.job(2, floor=2), snapshot)
     assert isinstance(found, Shortfall)
     assert found.feasible_when_empty

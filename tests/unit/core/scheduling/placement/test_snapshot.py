@@ -37,36 +37,36 @@ def _gpus(snapshot: Snapshot, number: int, milli: int, memory: int = 0) -> list[
 
 def test_a_rollback_leaves_everything_as_it_was(scene: Scene) -> None:
     snapshot = scene.two()
-    snapshot.hold(_key(0), Allocation("n1", WHOLE, (0,)))
-    before = (snapshot.room("n1"), snapshot.room("n2"), dict(snapshot.holds))
+    snapshot.allocate(_key(0), Allocation("n1", WHOLE, (0,)))
+    before = (snapshot.free_capacity("n1"), snapshot.free_capacity("n2"), dict(snapshot.allocations))
     mark = snapshot.checkpoint()
-    snapshot.hold(_key(1), Allocation("n1", WHOLE, (1,)))
+    snapshot.allocate(_key(1), Allocation("n1", WHOLE, (1,)))
     snapshot.release(_key(0))
     inner = snapshot.checkpoint()
-    snapshot.hold(_key(2), Allocation("n2", WHOLE, (0,)))
+    snapshot.allocate(_key(2), Allocation("n2", WHOLE, (0,)))
     snapshot.commit(inner)
     snapshot.rollback(mark)
-    assert (snapshot.room("n1"), snapshot.room("n2"), dict(snapshot.holds)) == before
+    assert (snapshot.free_capacity("n1"), snapshot.free_capacity("n2"), dict(snapshot.allocations)) == before
 
 
 def test_an_inner_rollback_keeps_what_came_before(scene: Scene) -> None:
     snapshot = scene.two()
     mark = snapshot.checkpoint()
-    snapshot.hold(_key(0), Allocation("n1", WHOLE, (0,)))
+    snapshot.allocate(_key(0), Allocation("n1", WHOLE, (0,)))
     inner = snapshot.checkpoint()
-    snapshot.hold(_key(1), Allocation("n1", WHOLE, (1,)))
+    snapshot.allocate(_key(1), Allocation("n1", WHOLE, (1,)))
     snapshot.rollback(inner)
     snapshot.commit(mark)
-    assert list(snapshot.holds) == [_key(0)]
+    assert list(snapshot.allocations) == [_key(0)]
 
 
 def test_misuse_is_refused(scene: Scene) -> None:
     snapshot = scene.two()
     with pytest.raises(ValueError, match="no transaction"):
         snapshot.commit(0)
-    snapshot.hold(_key(0), Allocation("n1", WHOLE, (0,)))
+    snapshot.allocate(_key(0), Allocation("n1", WHOLE, (0,)))
     with pytest.raises(ValueError, match="has an allocation on n1 already"):
-        snapshot.hold(_key(0), Allocation("n2", WHOLE, (0,)))
+        snapshot.allocate(_key(0), Allocation("n2", WHOLE, (0,)))
     with pytest.raises(KeyError):
         snapshot.release(_key(1))
     snapshot.checkpoint()
@@ -84,23 +84,23 @@ def test_what_others_use_is_not_free(scene: Scene) -> None:
 
 def test_foreign_gpus_are_taken_off_those_that_no_replica_uses(scene: Scene) -> None:
     snapshot = Snapshot([scene.node("n1")])
-    snapshot.hold(_key(0), Allocation("n1", WHOLE, (3,)))
+    snapshot.allocate(_key(0), Allocation("n1", WHOLE, (3,)))
     snapshot.put_node(scene.node("n1", foreign=Resources(gpu=2000)))
     assert _gpus(snapshot, 1, 1000) == [(0,)]
     assert _gpus(snapshot, 2, 1000) is None
-    assert snapshot.overfull() == []
+    assert snapshot.overcommitted() == []
 
 
 def test_whole_gpus_are_never_shared_ones(scene: Scene) -> None:
     snapshot = Snapshot([scene.node("n1", gpu=2)])
-    snapshot.hold(_key(0), Allocation("n1", SHARE, (0,)))
+    snapshot.allocate(_key(0), Allocation("n1", SHARE, (0,)))
     assert _gpus(snapshot, 1, 1000) == [(1,)]
     assert _gpus(snapshot, 2, 1000) is None
 
 
 def test_a_share_goes_to_the_fullest_gpu_that_holds_it(scene: Scene) -> None:
     snapshot = Snapshot([scene.node("n1", gpu=3)])
-    snapshot.hold(_key(0), Allocation("n1", SHARE, (1,)))
+    snapshot.allocate(_key(0), Allocation("n1", SHARE, (1,)))
     assert _gpus(snapshot, 1, 500) == [(1,)]
     assert _gpus(snapshot, 1, 800) == [(0,)]
 
@@ -118,7 +118,7 @@ def test_gpu_memory_is_counted_on_each_gpu(scene: Scene) -> None:
 
 def test_memory_alone_makes_a_gpu_a_shared_one(scene: Scene) -> None:
     snapshot = Snapshot([scene.node("n1", gpu=1, gpu_memory=10)])
-    snapshot.hold(_key(0), Allocation("n1", demand_of(Resources(gpu_memory=4)), (0,)))
+    snapshot.allocate(_key(0), Allocation("n1", demand_of(Resources(gpu_memory=4)), (0,)))
     assert _gpus(snapshot, 1, 1000) is None
     assert _gpus(snapshot, 1, 0, memory=6) == [(0,)]
 
@@ -129,7 +129,7 @@ def test_a_gpu_of_unknown_memory_holds_no_demand_for_memory(scene: Scene) -> Non
 
 def test_holds_outlive_their_node(scene: Scene) -> None:
     snapshot = Snapshot([scene.node("n1")])
-    snapshot.hold(_key(0), Allocation("n1", WHOLE, (0,)))
+    snapshot.allocate(_key(0), Allocation("n1", WHOLE, (0,)))
     snapshot.drop_node("n1")
     snapshot.drop_node("n1")
     assert snapshot.free_total() == Resources()
@@ -139,7 +139,7 @@ def test_holds_outlive_their_node(scene: Scene) -> None:
 
 def test_a_hold_on_a_node_to_come_counts_when_it_comes(scene: Scene) -> None:
     snapshot = Snapshot()
-    snapshot.hold(_key(0), Allocation("n1", WHOLE, (0,)))
+    snapshot.allocate(_key(0), Allocation("n1", WHOLE, (0,)))
     snapshot.put_node(scene.node("n1", gpu=1))
     assert isinstance(scene.where(scene.job(1), snapshot), Shortfall)
 
@@ -147,10 +147,10 @@ def test_a_hold_on_a_node_to_come_counts_when_it_comes(scene: Scene) -> None:
 def test_a_node_that_shrinks_below_what_it_holds_is_overfull(scene: Scene) -> None:
     snapshot = Snapshot([scene.node("n1", cpu=2)])
     for index in range(2):
-        snapshot.hold(_key(index), Allocation("n1", demand_of(Resources(cpu=1000))))
-    assert snapshot.overfull() == []
+        snapshot.allocate(_key(index), Allocation("n1", demand_of(Resources(cpu=1000))))
+    assert snapshot.overcommitted() == []
     snapshot.put_node(scene.node("n1", cpu=1))
-    assert snapshot.overfull() == ["n1"]
+    assert snapshot.overcommitted() == ["n1"]
     assert snapshot.free_total().cpu == 0
 
 
@@ -162,7 +162,7 @@ def test_totals_leave_out_nodes_that_take_nothing_new(scene: Scene) -> None:
 
 def test_a_resource_met_later_is_counted_from_then_on() -> None:
     snapshot = Snapshot([Node(name="n1", allocatable=Resources(cpu=1000))])
-    snapshot.hold(_key(0), Allocation("n2", demand_of(Resources(extended={"example.com/link": 1}))))
+    snapshot.allocate(_key(0), Allocation("n2", demand_of(Resources(extended={"example.com/link": 1}))))
     snapshot.put_node(Node(name="n2", allocatable=Resources(cpu=1000, extended={"example.com/link": 3})))
     assert snapshot.free_total().extended == {"example.com/link": 2}
 
@@ -180,10 +180,10 @@ def test_a_node_that_gains_a_new_resource_is_counted_once(scene: Scene) -> None:
 def test_holding_several_is_all_or_nothing(scene: Scene) -> None:
     snapshot = scene.two()
     hold = Allocation("n1", demand_of(Resources(cpu=1000)))
-    snapshot.hold(("a", 1, "worker", 0), hold)
+    snapshot.allocate(("a", 1, "worker", 0), hold)
     for key in (("a", 1, "worker", 0), ("b", 1, "worker", 0)):
         with pytest.raises(ValueError, match=r"already|repeated"):
-            snapshot.hold_all([(("b", 1, "worker", 0), hold), (key, hold)])
-    assert set(snapshot.holds) == {("a", 1, "worker", 0)}
-    snapshot.hold_all((("b", 1, "worker", index), hold) for index in range(3))
-    assert snapshot.room("n1").free[0] == 12_000
+            snapshot.allocate_all([(("b", 1, "worker", 0), hold), (key, hold)])
+    assert set(snapshot.allocations) == {("a", 1, "worker", 0)}
+    snapshot.allocate_all((("b", 1, "worker", index), hold) for index in range(3))
+    assert snapshot.free_capacity("n1").free[0] == 12_000

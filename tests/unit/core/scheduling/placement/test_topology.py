@@ -17,7 +17,7 @@ from muster_core.scheduling.placement import (
     place,
     to_reason,
 )
-from muster_core.scheduling.placement.free_capacity import GPU_ISLANDS, islands_of
+from muster_core.scheduling.placement.free_capacity import NVLINK_DOMAINS_LABEL, nvlink_domains_of
 
 if TYPE_CHECKING:
     from conftest import Scene
@@ -96,7 +96,7 @@ def test_a_domain_is_as_large_as_what_is_free_in_it(scene: Scene) -> None:
     snapshot = racks(scene, a=2, b=3)
     for number in range(2):
         hold = Allocation(f"b{number}", demand_of(Resources(gpu=4000)), (0, 1, 2, 3))
-        snapshot.hold(("other", 1, "worker", number), hold)
+        snapshot.allocate(("other", 1, "worker", number), hold)
     assert domains_of(tried(scene.job(8, floor=8, placement=IN_ONE), snapshot), snapshot) == {"a"}
     snapshot.release(("other", 1, "worker", 0))
     snapshot.put_node(scene.node("a1", labels={RACK: "elsewhere"}))
@@ -116,13 +116,13 @@ def test_a_domain_is_as_large_as_what_is_free_in_it(scene: Scene) -> None:
     ],
 )
 def test_islands_are_read_from_a_label(said: str, islands: tuple[tuple[int, ...], ...]) -> None:
-    node = Node(name="n", allocatable=Resources(gpu=8000), labels={GPU_ISLANDS: said})
-    assert islands_of(node) == islands
+    node = Node(name="n", allocatable=Resources(gpu=8000), labels={NVLINK_DOMAINS_LABEL: said})
+    assert nvlink_domains_of(node) == islands
 
 
 def test_the_gpus_of_a_replica_stay_in_one_island(scene: Scene) -> None:
-    snapshot = Snapshot([scene.node("n1", gpu=8, labels={GPU_ISLANDS: "0-3_4-7"})])
-    snapshot.hold(("other", 1, "worker", 0), Allocation("n1", demand_of(Resources(gpu=2000)), (0, 1)))
+    snapshot = Snapshot([scene.node("n1", gpu=8, labels={NVLINK_DOMAINS_LABEL: "0-3_4-7"})])
+    snapshot.allocate(("other", 1, "worker", 0), Allocation("n1", demand_of(Resources(gpu=2000)), (0, 1)))
     worker = Resources(cpu=1000, gpu=3000)
     together = PlacementPolicy(gpu_topology=True)
     found = tried(scene.job(1, ps=None, worker=worker, placement=together), snapshot)
@@ -135,8 +135,8 @@ def test_the_gpus_of_a_replica_stay_in_one_island(scene: Scene) -> None:
 
 
 def test_the_fullest_island_that_still_holds_a_replica_is_taken(scene: Scene) -> None:
-    snapshot = Snapshot([scene.node("n1", gpu=8, labels={GPU_ISLANDS: "0-3_4-7"})])
-    snapshot.hold(("other", 1, "worker", 0), Allocation("n1", demand_of(Resources(gpu=2000)), (4, 5)))
+    snapshot = Snapshot([scene.node("n1", gpu=8, labels={NVLINK_DOMAINS_LABEL: "0-3_4-7"})])
+    snapshot.allocate(("other", 1, "worker", 0), Allocation("n1", demand_of(Resources(gpu=2000)), (4, 5)))
     job = scene.job(
         1, ps=None, worker=Resources(cpu=1000, gpu=2000), placement=PlacementPolicy(gpu_topology=True)
     )
