@@ -1,4 +1,4 @@
-"""``muster simulate``: tables and curves for people, JSON for programs, a picture, and what is wrong with what was given."""
+"""``muster simulate``: tables, curves, JSON, plots, and the problems of its input."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 from click.testing import CliRunner, Result
 
 from muster._cli.app import app
-from muster_core.models import DEFAULT_QUEUE, Job, Node, QueueSpec, Resources, Role, Template
+from muster_core.models import DEFAULT_QUEUE, Node, QueueSpec, Resources
 from muster_rpc.convert import job_to_proto, node_to_proto, queue_to_proto, timestamp_to_proto
 from muster_rpc.v1 import (
     cluster_service_pb2,
@@ -25,13 +26,14 @@ from muster_rpc.v1 import (
     queue_service_pb2,
     queue_service_pb2_grpc,
 )
+from muster_testing.pool import ScenarioPool
 
 TRACE = """name,submit_s,replicas,min,max,work_s,serial
 a,0,2,1,8,400,0.1
 b,5,6,2,8,600,0.1
 c,8,2,1,4,100,0.1
 """
-NOBODY = "127.0.0.1:1"
+NO_SERVER = "127.0.0.1:1"
 START_US = 1_700_000_000_000_000
 
 Run = Callable[..., Result]
@@ -39,23 +41,27 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def muster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Run the command in a folder with a trace, where no server answers."""
-    monkeypatch.setenv("MUSTER_SERVER", NOBODY)
+    """Run the command in a folder with a trace, with a server that does not answer."""
+    monkeypatch.setenv("MUSTER_SERVER", NO_SERVER)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "trace.csv").write_text(TRACE)
 
-    def run(*arguments: str, stdin: str | None = None) -> Result:
-        return CliRunner().invoke(app, ["simulate", *arguments], input=stdin, prog_name="muster")
+    def run(arguments: str, *, stdin: str | None = None) -> Result:
+        return CliRunner().invoke(app, ["simulate", *arguments.split()], input=stdin, prog_name="muster")
 
     return run
 
 
-def test_a_table_with_the_best_marked_and_curves(muster: Run) -> None:
-    shown = muster("trace.csv", "--cluster", "2x4gpu", "--policy", "fifo,marginal_gain")
+def simulated(shown: Result) -> list[dict[str, Any]]:
+    """The results in JSON."""
+    assert shown.exit_code == 0, shown.stderr
+    return json.loads(shown.stdout)["results"]
+
+
+def test_a_table_marks_the_best_value_and_curves_follow(muster: Run) -> None:
+    shown = muster("trace.csv --cluster 2x4gpu --policy fifo,marginal_gain")
     assert shown.exit_code == 0
-    head, completion = next(
-        (lines[0], lines[1]) for lines in [shown.stdout.splitlines()] if "fifo" in lines[0]
-    )
+    head, completion, *_ = shown.stdout.splitlines()
     assert head.split() == ["fifo", "marginal_gain"]
     assert completion.startswith("mean completion")
     assert completion.rstrip().endswith("*")
@@ -65,20 +71,17 @@ def test_a_table_with_the_best_marked_and_curves(muster: Run) -> None:
     assert "3 jobs of trace.csv (muster), the last arrives after 8s" in shown.stderr
 
 
-def test_the_table_alone(muster: Run) -> None:
-    shown = muster("trace.csv", "--cluster", "2x4gpu", "--policy", "fifo", "--no-curves")
+def test_the_curves_can_be_omitted(muster: Run) -> None:
+    shown = muster("trace.csv --cluster 2x4gpu --policy fifo --no-curves")
     assert "jobs that ended" in shown.stdout
     assert "over time" not in shown.stdout
 
 
-def test_everything_as_json(muster: Run) -> None:
-    shown = muster(
-        "trace.csv", "--cluster", "2x4gpu", "--policy", "fifo", "--policy", "max_min", "-o", "json"
-    )
+def test_json_has_the_measures_and_every_job(muster: Run) -> None:
+    shown = muster("trace.csv --cluster 2x4gpu --policy fifo --policy max_min -o json")
     assert shown.stderr == ""
-    said = json.loads(shown.stdout)
-    assert said["cluster"] == {"nodes": 2, "gpuMilli": 8000}
-    fifo, max_min = said["results"]
+    assert json.loads(shown.stdout)["cluster"] == {"nodes": 2, "gpuMilli": 8000}
+    fifo, max_min = simulated(shown)
     assert (fifo["policy"], max_min["policy"]) == ("fifo", "max_min")
     assert [one["job"] for one in fifo["perJob"]] == ["a", "b", "c"]
     assert fifo["perJob"][0]["finished"] == pytest.approx(2 + 400 * 1.1 / 2, abs=0.001)
@@ -86,55 +89,40 @@ def test_everything_as_json(muster: Run) -> None:
     assert set(fifo["completionSeconds"]) == {"mean", "median", "p99", "max"}
 
 
-def test_a_picture(muster: Run, tmp_path: Path) -> None:
-    assert muster("trace.csv", "--cluster", "2x4gpu", "--plot", "out.png").exit_code == 0
+def test_a_plot_is_a_png_with_the_curves(muster: Run, tmp_path: Path) -> None:
+    assert muster("trace.csv --cluster 2x4gpu --plot out.png").exit_code == 0
     content = (tmp_path / "out.png").read_bytes()
     assert content.startswith(b"\x89PNG\r\n\x1a\n")
     width, height = struct.unpack(">II", content[16:24])
     at = content.index(b"IDAT")
     (length,) = struct.unpack(">I", content[at - 4 : at])
-    points = zlib.decompress(content[at + 4 : at + 4 + length])
-    assert len(points) == height * (3 * width + 1)
+    pixels = zlib.decompress(content[at + 4 : at + 4 + length])
+    row_bytes = 3 * width + 1
+    assert len(pixels) == height * row_bytes
     colours = {
-        points[i : i + 3]
+        pixels[i : i + 3]
         for row in range(height)
-        for i in range(row * (3 * width + 1) + 1, (row + 1) * (3 * width + 1), 3)
+        for i in range(row * row_bytes + 1, (row + 1) * row_bytes, 3)
     }
     assert len(colours) >= 6
 
 
-def test_a_trace_from_standard_input_and_times_in_words(muster: Run) -> None:
-    shown = muster(
-        "-",
-        "--cluster",
-        "1x8gpu",
-        "--policy",
-        "fifo",
-        "--until",
-        "1m",
-        "--launch",
-        "0s",
-        "-o",
-        "json",
-        stdin=TRACE,
-    )
-    (fifo,) = json.loads(shown.stdout)["results"]
+def test_a_trace_from_standard_input_until_a_given_time(muster: Run) -> None:
+    shown = muster("- --cluster 1x8gpu --policy fifo --until 1m --launch 0s -o json", stdin=TRACE)
+    (fifo,) = simulated(shown)
     assert (fifo["finished"], fifo["unfinished"]) == (0, 3)
     assert fifo["perJob"][0]["running"] == 0
 
 
 def test_rigid_jobs_can_be_made_elastic(muster: Run, tmp_path: Path) -> None:
     (tmp_path / "rigid.csv").write_text("submit_s,replicas,duration_s\n0,2,600\n")
-    shown = muster(
-        "rigid.csv", "--cluster", "1x8gpu", "--policy", "fifo,dragon", "--elastic", "4", "-o", "json"
-    )
-    fifo, dragon = json.loads(shown.stdout)["results"]
+    fifo, dragon = simulated(muster("rigid.csv --cluster 1x8gpu --policy fifo,dragon --elastic 4 -o json"))
     assert fifo["makespanSeconds"] == pytest.approx(602, abs=1)
     assert dragon["perJob"][0]["largest"] == 8
     assert dragon["makespanSeconds"] < 0.7 * fifo["makespanSeconds"]
 
 
-def test_queues_of_a_document_count(muster: Run, tmp_path: Path) -> None:
+def test_queues_of_a_document_apply(muster: Run, tmp_path: Path) -> None:
     queues = "\n---\n".join(
         f"apiVersion: muster.dev/v1\nkind: Queue\nmetadata: {{name: {name}}}\nspec: {{limit: {{gpu: {gpus}}}}}"
         for name, gpus in (("small", 1), ("large", 8))
@@ -143,39 +131,34 @@ def test_queues_of_a_document_count(muster: Run, tmp_path: Path) -> None:
     (tmp_path / "two.csv").write_text(
         "name,submit_s,replicas,duration_s,queue\na,0,2,60,small\nb,0,2,60,large\n"
     )
-    shown = muster(
-        "two.csv", "--cluster", "1x8gpu", "--queues", "queues.yaml", "--policy", "fifo", "-o", "json"
-    )
-    (fifo,) = json.loads(shown.stdout)["results"]
+    (fifo,) = simulated(muster("two.csv --cluster 1x8gpu --queues queues.yaml --policy fifo -o json"))
     assert {one["job"]: one["placed"] for one in fifo["perJob"]} == {"a": None, "b": 0}
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ((), 2, "--from-live"),
-        (("trace.csv",), 2, "--cluster"),
-        (("trace.csv", "--cluster", "2x4gpu", "--policy", "best"), 2, "there is no policy 'best'"),
-        (("trace.csv", "--cluster", "2x4gpu", "--until", "soon"), 2, "not a duration"),
-        (("trace.csv", "--cluster", "2x4gpu", "-o", "name"), 2, "does not apply"),
-        (("nowhere.csv", "--cluster", "2x4gpu"), 2, "nowhere.csv"),
-        (("trace.csv", "--cluster", "nowhere.yaml"), 2, "nowhere.yaml"),
-        (("trace.csv", "--cluster", "2x4gpu", "--format", "openb"), 3, "cpu_milli"),
-        (("trace.csv", "--cluster", "trace.csv"), 3, "do not describe a cluster"),
-        (("trace.csv", "--cluster", "2x4gpu", "--queues", "trace.csv"), 3, "is refused"),
-        (("--from-live",), 5, "cannot reach Muster"),
+        ("", 2, "--from-live"),
+        ("trace.csv", 2, "--cluster"),
+        ("trace.csv --cluster 2x4gpu --policy best", 2, "there is no policy 'best'"),
+        ("trace.csv --cluster 2x4gpu --until soon", 2, "not a duration"),
+        ("trace.csv --cluster 2x4gpu -o name", 2, "does not apply"),
+        ("nowhere.csv --cluster 2x4gpu", 2, "nowhere.csv"),
+        ("trace.csv --cluster nowhere.yaml", 2, "nowhere.yaml"),
+        ("trace.csv --cluster 2x4gpu --format openb", 3, "cpu_milli"),
+        ("trace.csv --cluster trace.csv", 3, "do not describe a cluster"),
+        ("trace.csv --cluster 2x4gpu --queues trace.csv", 3, "is refused"),
+        ("--from-live", 5, "cannot reach Muster"),
     ],
 )
-def test_what_cannot_be_done_is_said_with_its_code(
-    muster: Run, arguments: tuple[str, ...], code: int, words: str
-) -> None:
-    shown = muster(*arguments)
+def test_a_problem_is_reported_with_its_exit_code(muster: Run, arguments: str, code: int, words: str) -> None:
+    shown = muster(arguments)
     assert (shown.exit_code, words in shown.stderr) == (code, True), shown.stderr
 
 
-def test_a_mistake_in_a_trace_is_shown_at_its_line(muster: Run, tmp_path: Path) -> None:
+def test_an_error_of_a_trace_is_shown_with_its_line(muster: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("submit_s,replicas,duration_s\n0,2,60\n0,two,60\n")
-    shown = muster("bad.csv", "--cluster", "2x4gpu")
+    shown = muster("bad.csv --cluster 2x4gpu")
     assert shown.exit_code == 3
     assert "bad.csv:3: error[Invalid] replicas must be a number, not 'two'" in shown.stderr
     assert "0,two,60" in shown.stderr
@@ -186,7 +169,7 @@ class Live(
     cluster_service_pb2_grpc.ClusterServiceServicer,
     queue_service_pb2_grpc.QueueServiceServicer,
 ):
-    """A running system of two nodes: one job runs, one waits, one has succeeded under the name of the first, one is suspended."""
+    """Two nodes; a running job, an earlier success of its name, a waiting job and a suspended one."""
 
     def ListNodes(
         self, request: cluster_service_pb2.ListNodesRequest, context: grpc.ServicerContext
@@ -199,7 +182,7 @@ class Live(
     def GetQueue(
         self, request: queue_service_pb2.GetQueueRequest, context: grpc.ServicerContext
     ) -> queue_service_pb2.GetQueueResponse:
-        # No queues were applied: its version is 0.
+        # Revision 0: no queues were applied.
         queue = queue_service_pb2.Queue(spec=queue_to_proto(QueueSpec(name=DEFAULT_QUEUE)))
         return queue_service_pb2.GetQueueResponse(queue=queue)
 
@@ -207,10 +190,10 @@ class Live(
         self, request: job_service_pb2.ListJobsRequest, context: grpc.ServicerContext
     ) -> job_service_pb2.ListJobsResponse:
         jobs = [
-            _job("waits", 8, job_pb2.PHASE_QUEUED, submitted_s=20),
+            _job("waiting", 8, job_pb2.PHASE_QUEUED, submitted_s=20),
             _job("known", 4, job_pb2.PHASE_RUNNING, submitted_s=10),
             _job("known", 4, job_pb2.PHASE_SUCCEEDED, submitted_s=0, ran_s=300),
-            _job("held", 4, job_pb2.PHASE_SUSPENDED, submitted_s=0),
+            _job("suspended", 4, job_pb2.PHASE_SUSPENDED, submitted_s=0),
         ]
         return job_service_pb2.ListJobsResponse(jobs=jobs, total_size=len(jobs))
 
@@ -218,8 +201,6 @@ class Live(
 def _job(
     name: str, workers: int, phase: job_pb2.Phase.ValueType, *, submitted_s: int, ran_s: int = 0
 ) -> job_pb2.Job:
-    template = Template(requests=Resources(gpu=1000))
-    role = Role(name="worker", replicas=workers, min=workers, max=workers, template=template)
     status = job_pb2.JobStatus(
         phase=phase, submitted_at=timestamp_to_proto(START_US + submitted_s * 1_000_000)
     )
@@ -230,16 +211,16 @@ def _job(
         job_id=f"{name}-{phase}",
         name=name,
         namespace="default",
-        spec=job_to_proto(Job(name=name, roles=(role,))),
+        spec=job_to_proto(ScenarioPool().rigid(name, workers)),
         status=status,
     )
 
 
 @pytest.fixture
 def live() -> Iterator[str]:
-    """The address of such a system."""
+    """The address of a ``Live`` system."""
     server = grpc.server(ThreadPoolExecutor(max_workers=2))
-    double = Live()  # pyright: ignore[reportAbstractUsage] (nothing else is asked of it)
+    double = Live()  # pyright: ignore[reportAbstractUsage] (no other method is called)
     job_service_pb2_grpc.add_JobServiceServicer_to_server(double, server)
     cluster_service_pb2_grpc.add_ClusterServiceServicer_to_server(double, server)
     queue_service_pb2_grpc.add_QueueServiceServicer_to_server(double, server)
@@ -250,20 +231,16 @@ def live() -> Iterator[str]:
 
 
 def test_the_jobs_of_a_running_system(muster: Run, live: str) -> None:
-    shown = muster("--from-live", "--server", live, "--policy", "current", "--assume", "10m", "-o", "json")
-    assert shown.exit_code == 0, shown.stderr
-    said = json.loads(shown.stdout)
-    assert said["cluster"] == {"nodes": 2, "gpuMilli": 8000}
-    known, waits = said["results"][0]["perJob"]
+    shown = muster(f"--from-live --server {live} --policy current --assume 10m -o json")
+    (current,) = simulated(shown)
+    assert json.loads(shown.stdout)["cluster"] == {"nodes": 2, "gpuMilli": 8000}
+    known, waiting = current["perJob"]
     assert known["job"] == f"known-{job_pb2.PHASE_RUNNING}"
     assert known["finished"] == pytest.approx(2 + 300, abs=1)
-    assert waits["placed"] == pytest.approx(known["finished"], abs=1)
-    assert waits["finished"] == pytest.approx(waits["placed"] + 2 + 600, abs=1)
+    assert waiting["placed"] == pytest.approx(known["finished"], abs=1)
+    assert waiting["finished"] == pytest.approx(waiting["placed"] + 2 + 600, abs=1)
 
 
-def test_the_same_jobs_on_another_cluster(muster: Run, live: str) -> None:
-    shown = muster(
-        "--from-live", "--server", live, "--cluster", "3x4gpu", "--policy", "current", "-o", "json"
-    )
-    _, waits = json.loads(shown.stdout)["results"][0]["perJob"]
-    assert waits["placed"] == pytest.approx(0, abs=0.001)
+def test_the_jobs_of_a_running_system_on_another_cluster(muster: Run, live: str) -> None:
+    (current,) = simulated(muster(f"--from-live --server {live} --cluster 3x4gpu --policy current -o json"))
+    assert current["perJob"][1]["placed"] == pytest.approx(0, abs=0.001)

@@ -1,6 +1,6 @@
-"""What a running scheduler decided comes out again when its events are replayed: the simulator and the system decide alike.
+"""A replay of a running scheduler's events gives the same decisions.
 
-The scheduler is a process of its own on a real broker; submitters, runtime and life cycle are played.
+The scheduler is a process on a real broker; gateway, runtime and life cycle are test doubles.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 from muster_bus import Bus, BusSettings, Stretch, read_stretch
 from muster_core import events
-from muster_core.models import Job, Node, Resources, Role, Template
+from muster_core.models import Node, Resources
 from muster_core.simulation import JournalEntry, NodeObserved, replay
 from muster_events.catalogue import JOBS_STREAM
 from muster_events.codec import read_job_event
@@ -24,20 +24,15 @@ from muster_local.provision import provision_bus
 from muster_testing.broker import Broker
 from muster_testing.fixtures import broker, bus
 from muster_testing.hands import Hands
+from muster_testing.pool import ScenarioPool
 
 __all__ = ["broker", "bus"]
 
 POOL = "local"
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 NODES = tuple(
     Node(name=f"n{number}", allocatable=Resources(cpu=16_000, gpu=4_000), pods=64) for number in range(4)
 )
-
-
-def gang(name: str, workers: int) -> Job:
-    template = Template(requests=Resources(cpu=1000, gpu=1000))
-    role = Role(name="worker", replicas=workers, min=workers, max=workers, template=template)
-    return Job(name=name, roles=(role,))
 
 
 @asynccontextmanager
@@ -66,25 +61,25 @@ async def stream_of(bus: Bus) -> list[events.StoredEvent]:
 
 
 @pytest.mark.timeout(180)
-async def test_the_events_of_a_running_scheduler_give_its_decisions_again(broker: Broker, bus: Bus) -> None:
+async def test_a_replay_of_a_running_scheduler_gives_its_decisions(broker: Broker, bus: Bus) -> None:
     await provision_bus(BusSettings(url=broker.url, request_timeout_s=30))
     ended: set[str] = set()
     names = [f"gang-{number}" for number in range(60)]
-    lives = {job_id_of(name): 0.05 + 0.03 * (number % 7) for number, name in enumerate(names)}
-    async with Hands.at_work(bus, life=lives.__getitem__, ended=ended.add) as hands:
+    durations = {job_id_of(name): 0.05 + 0.03 * (number % 7) for number, name in enumerate(names)}
+    async with Hands.at_work(bus, life=durations.__getitem__, ended=ended.add) as hands:
         await hands.offer(POOL, NODES)
         async with scheduler(broker.url):
             for number, name in enumerate(names):
-                hands.submit(job_id_of(name), gang(name, 1 + number * 5 % 13))
+                hands.submit(job_id_of(name), ScenarioPool().rigid(name, 1 + number * 5 % 13))
                 await asyncio.sleep(0.02)
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 while len(ended) < len(names):
                     await asyncio.sleep(0.05)
-    said = await stream_of(bus)
-    seen: list[JournalEntry] = [NodeObserved(0, events.NodeChanged(pool=POOL, node=node)) for node in NODES]
-    replayed = replay([*seen, *said], pool=POOL)
+    stored = await stream_of(bus)
+    nodes: list[JournalEntry] = [NodeObserved(0, events.NodeChanged(pool=POOL, node=node)) for node in NODES]
+    replayed = replay([*nodes, *stored], pool=POOL)
     assert replayed.divergences == ()
-    placed = [one for one in said if isinstance(one.event, events.JobPlaced)]
-    waited = [one for one in said if isinstance(one.event, events.JobWaiting)]
+    placed = [one for one in stored if isinstance(one.event, events.JobPlaced)]
+    waited = [one for one in stored if isinstance(one.event, events.JobWaiting)]
     assert (len(placed), replayed.decisions) == (len(names), len(placed) + len(waited))
     assert waited

@@ -1,4 +1,4 @@
-"""A simulation of two nodes, 16 CPUs and 4 GPUs each, that checks invariants after every event."""
+"""Simulations of two nodes, 16 CPUs and 4 GPUs each, that check invariants after every event."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from muster_core.models import Job, Node, QueueSpec, Resources, RestartPolicy, Role, Template
+from muster_core.models import Job, Node, QueueSpec, Resources, RestartPolicy
 from muster_core.simulation import Simulation, SimulationSettings
+from muster_testing.pool import ScenarioPool
 
 MakeSimulation = Callable[..., Simulation]
 MakeJob = Callable[..., Job]
 
 
-def _node(name: str, *, cpu: int = 16, gpu: int = 4) -> Node:
-    return Node(name=name, allocatable=Resources(cpu=cpu * 1000, gpu=gpu * 1000))
+def _node(name: str) -> Node:
+    return Node(name=name, allocatable=Resources(cpu=16_000, gpu=4_000))
 
 
 @pytest.fixture
-def node() -> Callable[..., Node]:
+def node() -> Callable[[str], Node]:
     return _node
 
 
@@ -38,28 +39,20 @@ def job() -> MakeJob:
         name: str,
         workers: int,
         *,
-        minimum: int | None = None,
-        maximum: int | None = None,
+        floor: int | None = None,
+        most: int | None = None,
         servers: int = 0,
         restart_policy: RestartPolicy = RestartPolicy.NEVER,
         **rest: object,
     ) -> Job:
-        worker = Role(
-            name="worker",
-            replicas=workers,
-            min=workers if minimum is None else minimum,
-            max=maximum or workers,
-            template=Template(requests=Resources(cpu=1000, gpu=1000)),
+        made = ScenarioPool().job(
+            name,
+            workers,
+            floor=floor or workers,
+            most=most,
+            servers=servers,
             restart_policy=restart_policy,
         )
-        ps = Role(
-            name="ps",
-            replicas=servers,
-            min=servers,
-            max=servers,
-            template=Template(requests=Resources(cpu=1000)),
-        )
-        roles = (ps, worker) if servers else (worker,)
-        return msgspec.structs.replace(Job(name=name, roles=roles), **rest)
+        return msgspec.structs.replace(made, **rest)
 
     return make

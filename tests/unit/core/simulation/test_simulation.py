@@ -87,7 +87,7 @@ def test_more_workers_are_faster_by_amdahls_law(simulation: MakeSimulation, job:
 
 def test_a_manual_resize_changes_the_speed(simulation: MakeSimulation, job: MakeJob) -> None:
     simulated = simulation(launch_us=0, stop_us=0)
-    simulated.submit(job("a", 1, minimum=1, maximum=4), work=scalable(100, serial=0))
+    simulated.submit(job("a", 1, floor=1, most=4), work=scalable(100, serial=0))
     simulated.command("a", Command.SCALE, at=20 * SECOND, role="worker", target=4)
     simulated.command("a", Command.SCALE, at=30 * SECOND, role="worker", target=2)
     simulated.run()
@@ -98,7 +98,7 @@ def test_a_manual_resize_changes_the_speed(simulation: MakeSimulation, job: Make
 
 def test_a_resize_may_cost_a_pause(simulation: MakeSimulation, job: MakeJob) -> None:
     simulated = simulation(launch_us=0, stop_us=0, pause_us=5 * SECOND)
-    simulated.submit(job("a", 1, minimum=1, maximum=4), work=scalable(100, serial=0))
+    simulated.submit(job("a", 1, floor=1, most=4), work=scalable(100, serial=0))
     simulated.command("a", Command.SCALE, at=20 * SECOND, role="worker", target=4)
     simulated.run()
     assert times_of(simulated, "a")[2] == 20 + 5 + 20

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from muster_core.models import Job, Node, QueueElastic, QueueSpec, Resources, Role, Template
+from muster_core.models import QueueElastic, QueueSpec
 from muster_core.simulation import (
     POLICIES,
     SECOND,
@@ -25,6 +25,10 @@ from muster_core.simulation import (
     simulate,
 )
 
+if TYPE_CHECKING:
+    from conftest import MakeJob
+
+NODES = read_shorthand("2x4gpu").nodes
 EXAMPLE = Path(__file__).parents[4] / "examples" / "simulate"
 
 
@@ -57,8 +61,7 @@ def test_every_job_succeeds_under_every_policy(policy: str) -> None:
 
 
 def test_the_same_arrivals_give_the_same_result() -> None:
-    again = outcome.__wrapped__("marginal_gain")
-    assert again == outcome("marginal_gain")
+    assert outcome.__wrapped__("marginal_gain") == outcome("marginal_gain")
 
 
 def test_invariants_hold_while_jobs_grow_and_shrink() -> None:
@@ -69,34 +72,31 @@ def test_invariants_hold_while_jobs_grow_and_shrink() -> None:
     assert checked.measures.resizes > 0
 
 
-def test_a_simulation_ends_at_its_limit(node: Callable[..., Node]) -> None:
+def test_a_simulation_ends_at_its_limit(job: MakeJob) -> None:
     arrivals = [
-        Arrival(at_us=number * 10 * SECOND, job=_gang(f"j{number}", 8), work=fixed(60)) for number in range(5)
+        Arrival(at_us=number * 10 * SECOND, job=job(f"j{number}", 8), work=fixed(60)) for number in range(5)
     ]
-    result = simulate(arrivals, [node("n1"), node("n2")], policy="fifo", until_us=100 * SECOND)
+    result = simulate(arrivals, NODES, policy="fifo", until_us=100 * SECOND)
     assert (result.measures.finished, result.measures.unfinished) == (1, 4)
 
 
-def test_a_gang_that_never_fits_does_not_block_others(node: Callable[..., Node]) -> None:
+def test_a_gang_that_never_fits_does_not_block_others(job: MakeJob) -> None:
     arrivals = [
-        Arrival(at_us=0, job=_gang("huge", 9), work=fixed(60)),
-        Arrival(at_us=1, job=_gang("small", 2), work=fixed(60)),
+        Arrival(at_us=0, job=job("huge", 9), work=fixed(60)),
+        Arrival(at_us=1, job=job("small", 2), work=fixed(60)),
     ]
-    measures = simulate(arrivals, [node("n1"), node("n2")], policy="fifo").measures
+    measures = simulate(arrivals, NODES, policy="fifo").measures
     assert (measures.finished, measures.unfinished) == (1, 1)
 
 
-def test_strict_fifo_does_not_skip_jobs(node: Callable[..., Node]) -> None:
+def test_strict_fifo_does_not_skip_jobs(job: MakeJob) -> None:
     arrivals = [
-        Arrival(at_us=0, job=_gang("first", 6), work=fixed(60)),
-        Arrival(at_us=1, job=_gang("second", 6), work=fixed(60)),
-        Arrival(at_us=2, job=_gang("third", 1), work=fixed(1)),
+        Arrival(at_us=0, job=job("first", 6), work=fixed(60)),
+        Arrival(at_us=1, job=job("second", 6), work=fixed(60)),
+        Arrival(at_us=2, job=job("third", 1), work=fixed(1)),
     ]
     placed = {
-        policy: {
-            timeline.job_id: timeline.placed_at
-            for timeline in simulate(arrivals, [node("n1"), node("n2")], policy=policy).timelines
-        }
+        policy: {one.job_id: one.placed_at for one in simulate(arrivals, NODES, policy=policy).timelines}
         for policy in ("fifo", "strict_fifo")
     }
     assert placed["fifo"]["third"] == 2
@@ -111,12 +111,6 @@ def test_a_policy_overrides_the_queues_except_current() -> None:
     assert queues_under(POLICIES["current"], specs) == specs
 
 
-def test_an_unknown_policy_is_rejected(node: Callable[..., Node]) -> None:
+def test_an_unknown_policy_is_rejected() -> None:
     with pytest.raises(KeyError):
-        simulate([], [node("n1")], policy="best")
-
-
-def _gang(name: str, workers: int) -> Job:
-    template = Template(requests=Resources(cpu=1000, gpu=1000))
-    role = Role(name="worker", replicas=workers, min=workers, max=workers, template=template)
-    return Job(name=name, roles=(role,))
+        simulate([], NODES, policy="best")
