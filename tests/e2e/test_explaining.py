@@ -62,7 +62,7 @@ async def test_what_is_said_to_help_helps(launch: Launcher, connect: Connect) ->
 
         picky, said = await waiting(muster, gpus("picky", 1, picky=True))
         assert said.reason.code == "NoMatchingNode"
-        assert [(one.constraint, one.nodes) for one in said.ruled_out] == [
+        assert [(one.constraint, one.nodes) for one in said.filtered] == [
             (explanation_pb2.CONSTRAINT_NODE_SELECTOR, 2)
         ]
         assert said.nodes == 2

@@ -161,22 +161,22 @@ _NAMES = {"cpu": "CPU", "gpu": "GPU", "ephemeral_storage": "ephemeral storage", 
 _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
 
-def amount_in_words(resource: str, amount: int) -> str:
+def format_amount(resource: str, amount: int) -> str:
     """Return an amount without the resource's name: ``1.5`` for 1500 milli-CPU, ``512 MiB`` for bytes."""
     if resource in _BYTES:
         return _bytes(amount)
     return _thousandths(amount) if resource in _MILLI else str(amount)
 
 
-def demand_in_words(resource: str, amount: int) -> str:
+def format_demand(resource: str, amount: int) -> str:
     """Return an amount with the resource's name: ``4 CPU``, ``512 MiB of memory``, ``2 pods``."""
     if resource == "pods":
         return counted(amount, "pod")
     joint = " of " if resource in _BYTES else " "
-    return f"{amount_in_words(resource, amount)}{joint}{_NAMES.get(resource, resource)}"
+    return f"{format_amount(resource, amount)}{joint}{_NAMES.get(resource, resource)}"
 
 
-def name_in_words(resource: str) -> str:
+def resource_label(resource: str) -> str:
     """Return ``CPU``, ``GPU memory``; extended resources unchanged."""
     return _NAMES.get(resource, resource)
 

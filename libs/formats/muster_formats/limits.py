@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from muster_core.frameworks import mpi
+from muster_core.frameworks import idles
 from muster_core.models import (
     ELASTIC_POLICIES,
     GPU_MILLI,
@@ -101,9 +101,8 @@ def _role_limits(job: Job) -> Iterator[Limit]:
 
 def _needs_image(framework: Framework, role: Role) -> bool:
     """Whether a replica has an image and no command, and does not merely wait for the MPI launcher."""
-    is_mpi = framework in mpi.FRAMEWORKS
     return any(
-        template.image and not template.command and not (is_mpi and mpi.is_idle(template, role.name))
+        template.image and not template.command and not idles(framework, template, role.name)
         for template in (role.template, *role.overrides.values())
     )
 

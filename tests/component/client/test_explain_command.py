@@ -29,7 +29,7 @@ def test_the_sentence_comes_first_then_the_tables_then_what_helps(
         ahead=[f"big{number}" for number in range(7)],
         nodes=1200,
         missing=[explanation_pb2.ResourceShortage(resource="memory", needed=2**31, free=2**30, nodes=12)],
-        ruled_out=[
+        filtered=[
             explanation_pb2.FilteredNodes(
                 constraint=explanation_pb2.CONSTRAINT_TAINT, message="tainted", nodes=1100
             )
@@ -82,7 +82,7 @@ def test_no_number_is_said_twice_and_each_in_its_unit(muster: Muster, gateway: G
         "needed_replicas": 4,
         "placeable_replicas": 1,
         "nodes": 2,
-        "ruled_out.Taint": 1,
+        "filtered.Taint": 1,
     }
     gateway.explanation = explanation_pb2.Explanation(
         name="demo", phase=job_pb2.PHASE_QUEUED, reason=job_pb2.Reason(message=sentence, numbers=numbers)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from muster_core.quantities import amount_in_words, counted, demand_in_words
+from muster_core.quantities import counted, format_amount, format_demand
 
-_SAID_OTHERWISE = ("feasible_when_empty", "ruled_out.")
+_SAID_OTHERWISE = ("feasible_when_empty", "filtered.")
 """Numbers that the sentence expresses in words, or that have a table of their own."""
 
 _NEEDED, _PLACEABLE = "needed_replicas", "placeable_replicas"
@@ -30,7 +30,7 @@ def _in_words(numbers: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     for name, value in rest.items():
         kind, _, resource = name.partition(".")
         if resource:
-            yield amount_in_words(resource, value), f"{demand_in_words(resource, value)} {kind}"
+            yield format_amount(resource, value), f"{format_demand(resource, value)} {kind}"
         elif name == "nodes":
             yield counted(value, "node"), f"{counted(value, 'node')} in the pool"
         else:

@@ -11,7 +11,7 @@ from rich.text import Text
 from muster._cli import words
 from muster._cli.amounts import unsaid
 from muster._cli.tables import print_table, table
-from muster_core.quantities import amount_in_words, listed, name_in_words
+from muster_core.quantities import format_amount, listed, resource_label
 from muster_rpc.convert import constraint_name, phase_from_proto
 from muster_rpc.v1 import explanation_pb2
 
@@ -58,7 +58,7 @@ def _head(said: explanation_pb2.Explanation, now: float) -> Iterator[Text]:
 
 def _without_tables(said: explanation_pb2.Explanation) -> dict[str, int]:
     """Return the numbers of the reason that no table of the page shows."""
-    told = ("needed.", "free.", "short.", "nodes") if said.missing or said.ruled_out else ()
+    told = ("needed.", "free.", "short.", "nodes") if said.missing or said.filtered else ()
     return {name: number for name, number in said.reason.numbers.items() if not name.startswith(told)}
 
 
@@ -66,20 +66,20 @@ def _tables(said: explanation_pb2.Explanation) -> Iterator[Table]:
     if said.missing:
         rows = [
             (
-                name_in_words(one.resource),
-                amount_in_words(one.resource, one.needed),
-                amount_in_words(one.resource, one.free),
-                amount_in_words(one.resource, one.needed - one.free),
+                resource_label(one.resource),
+                format_amount(one.resource, one.needed),
+                format_amount(one.resource, one.free),
+                format_amount(one.resource, one.needed - one.free),
                 _of(one.nodes, said.nodes),
             )
             for one in said.missing
         ]
         headers = ("RESOURCE", "NEEDED", "FREE", "SHORT", "FREE ON NODES")
         yield table(headers, rows, right=headers[1:])
-    if said.ruled_out:
+    if said.filtered:
         rows = [
             (_of(one.nodes, said.nodes), constraint_name(one.constraint), one.message)
-            for one in said.ruled_out
+            for one in said.filtered
         ]
         yield table(("NODES", "EXCLUDED BY", "WHY"), rows, right=("NODES",))
     if said.roles:

@@ -11,7 +11,7 @@ from rich.text import Text
 from muster._cli import words
 from muster._cli.tables import Cell, table
 from muster_core.models import QueueElastic, QueueSpec, ResourceLimits, Resources
-from muster_core.quantities import demand_in_words
+from muster_core.quantities import format_demand
 from muster_formats.names import JsonObject
 from muster_formats.queues import to_native_queue
 from muster_rpc.convert import queue_from_proto, resources_from_proto
@@ -83,7 +83,7 @@ def amounts(resources: job_pb2.Resources) -> str:
 def _listed(resources: Resources | ResourceLimits) -> str:
     named = resources.amounts().items()
     zero = isinstance(resources, ResourceLimits)
-    return ", ".join(demand_in_words(name, amount) for name, amount in named if amount or zero)
+    return ", ".join(format_demand(name, amount) for name, amount in named if amount or zero)
 
 
 def percent(milli: int) -> str:

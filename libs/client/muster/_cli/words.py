@@ -8,7 +8,7 @@ from datetime import datetime
 from google.protobuf import timestamp_pb2
 
 from muster_core.models import TERMINAL_PHASES, Phase
-from muster_core.quantities import amount_in_words
+from muster_core.quantities import format_amount
 from muster_rpc.convert import micros_from_proto, phase_from_proto
 from muster_rpc.v1 import job_pb2
 
@@ -168,7 +168,7 @@ def gibibytes(amount: int) -> str:
 
 def gpus(milli: int) -> str:
     """Return GPUs, shares as decimals."""
-    return amount_in_words("gpu", milli)
+    return format_amount("gpu", milli)
 
 
 def gpu_list(indices: Iterable[int]) -> str:

@@ -10,7 +10,7 @@ from muster_core.autoscaling.policies import ElasticJob
 from muster_core.events import ReplicaRef, ScaleProposed
 from muster_core.lifecycle import MILLI
 from muster_core.models import JobRecord, Reason
-from muster_core.quantities import counted, demand_in_words
+from muster_core.quantities import counted, format_demand
 from muster_core.scheduling.placement import Snapshot, node_rules_of
 from muster_core.scheduling.resizing import DonatedReplica
 
@@ -109,7 +109,7 @@ def scale_up_proposal(
     reason = Reason(
         code=IDLE,
         message=(
-            f"{demand_in_words(resource, idle)} idle for {idle_period_s} s on {counted(nodes, 'node')}: "
+            f"{format_demand(resource, idle)} idle for {idle_period_s} s on {counted(nodes, 'node')}: "
             f"grow {role.name} from {before.size} to {after.size} (max {role.max})"
         ),
         numbers={

@@ -1,6 +1,6 @@
 """What replicas need from their framework: addresses, variables, files, and the start order.
 
-``environment`` is the entry point; one module for each framework gives its variables, from the ``gang`` and the runtime's
+``environments`` is the entry point; one module for each framework gives its variables, from the ``gang`` and the runtime's
 ``context``. ``roles`` knows which roles compute and which start last.
 """
 
@@ -16,12 +16,13 @@ from muster_core.frameworks.context import (
     possible_replicas,
     service_addresses,
 )
-from muster_core.frameworks.environment import (
+from muster_core.frameworks.environments import (
     accepts_remote_commands,
     effective_template,
     environment,
     files,
     has_files,
+    idles,
     is_idle,
     membership,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "files",
     "gpus_of",
     "has_files",
+    "idles",
     "is_elastic",
     "is_idle",
     "local_addresses",

@@ -1,8 +1,8 @@
 """The life cycle of a job.
 
 ``reducer`` applies events to a job record, with ``transitions``, ``replicas``, ``commands``, ``progress`` and ``history``.
-``decide`` tells the status-tracker when a job ends or restarts, by ``success``, ``backoff`` and ``deadlines``.
-``reconcile`` compares a record with the replicas that a runtime observes. ``job_kinds`` has the rules of builds and services.
+``decisions`` are those of the status-tracker, to end or restart a job, by ``success``, ``backoff`` and ``deadlines``.
+``reconciliation`` compares a record with the replicas that a runtime observes. ``job_kinds`` has the rules of builds and services.
 """
 
 from muster_core.lifecycle.backoff import AVOIDED_FOR_US, avoided_at, was_disrupted
@@ -14,7 +14,7 @@ from muster_core.lifecycle.deadlines import (
     start_timeout_of,
     unstarted,
 )
-from muster_core.lifecycle.decide import (
+from muster_core.lifecycle.decisions import (
     DeleteRecord,
     Finish,
     LifecycleInstruction,
@@ -30,7 +30,7 @@ from muster_core.lifecycle.job_kinds import (
     is_build,
 )
 from muster_core.lifecycle.progress import MILLI, SpeedUp, speed_up_of
-from muster_core.lifecycle.reconcile import Report, Start, Step, Stop, next_work, reconcile
+from muster_core.lifecycle.reconciliation import Report, Start, Step, Stop, next_work, reconcile
 from muster_core.lifecycle.reducer import Transition, apply_event, begins_record
 from muster_core.lifecycle.success import restart_scope_of
 from muster_core.lifecycle.transitions import ACTIVE_PHASES, WAITING_PHASES

@@ -7,10 +7,10 @@ and ``explain``.
 
 from muster_core.scheduling.explain import (
     Explanation,
+    FilteredNodes,
     Remedy,
     RemedyKind,
     RoleSize,
-    RuledOut,
     SizeChange,
     remedy_text,
 )
@@ -39,6 +39,7 @@ __all__ = [
     "MAX_WEIGHT",
     "Evict",
     "Explanation",
+    "FilteredNodes",
     "Instruction",
     "InvariantBroken",
     "Place",
@@ -52,7 +53,6 @@ __all__ = [
     "Reservation",
     "Resize",
     "RoleSize",
-    "RuledOut",
     "SizeChange",
     "Wait",
     "change_queues",

@@ -12,7 +12,7 @@ import msgspec
 from muster_core.events import Assignment
 from muster_core.lifecycle import BUILD_FAILED, START_TIMEOUT, WAITING_FOR_BUILD
 from muster_core.models import JobRecord, Phase, Reason, ReplicaRecord, ReplicaState, replica_name
-from muster_core.quantities import amount_in_words, counted, demand_in_words
+from muster_core.quantities import counted, format_amount, format_demand
 from muster_core.scheduling.placement import Placement, Snapshot
 
 NAME_IN_USE = "NameInUse"
@@ -59,8 +59,8 @@ def no_such_queue(queue: str) -> Reason:
 def queue_limit(queue: str, resource: str, *, limit: int, used: int, needed: int) -> Reason:
     """The minimum of the gang would exceed the limit of its queue, or of one above."""
     message = (
-        f"queue {queue} is limited to {demand_in_words(resource, limit)}: "
-        f"{amount_in_words(resource, used)} in use, {amount_in_words(resource, needed)} more needed"
+        f"queue {queue} is limited to {format_demand(resource, limit)}: "
+        f"{format_amount(resource, used)} in use, {format_amount(resource, needed)} more needed"
     )
     if needed > limit:
         message += "; the job alone exceeds the limit"

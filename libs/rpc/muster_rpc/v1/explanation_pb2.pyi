@@ -446,7 +446,7 @@ class Explanation(_message.Message):
     POSITION_FIELD_NUMBER: _builtins.int
     AHEAD_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
-    RULED_OUT_FIELD_NUMBER: _builtins.int
+    FILTERED_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
     NEAREST_MISS_FIELD_NUMBER: _builtins.int
     FEASIBLE_WHEN_EMPTY_FIELD_NUMBER: _builtins.int
@@ -482,7 +482,7 @@ class Explanation(_message.Message):
         """The names of the first jobs ahead; position - 1 in all."""
 
     @_builtins.property
-    def ruled_out(self) -> _containers.RepeatedCompositeFieldContainer[Global___FilteredNodes]:
+    def filtered(self) -> _containers.RepeatedCompositeFieldContainer[Global___FilteredNodes]:
         """The nodes that filters rule out, in the order of the filters."""
 
     @_builtins.property
@@ -532,7 +532,7 @@ class Explanation(_message.Message):
         position: _builtins.int = ...,
         ahead: _abc.Iterable[_builtins.str] | None = ...,
         nodes: _builtins.int = ...,
-        ruled_out: _abc.Iterable[Global___FilteredNodes] | None = ...,
+        filtered: _abc.Iterable[Global___FilteredNodes] | None = ...,
         missing: _abc.Iterable[Global___ResourceShortage] | None = ...,
         nearest_miss: _builtins.str = ...,
         feasible_when_empty: _builtins.bool | None = ...,
@@ -548,7 +548,7 @@ class Explanation(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_feasible_when_empty", b"_feasible_when_empty", "blocked_by", b"blocked_by", "expected_start", b"expected_start", "feasible_when_empty", b"feasible_when_empty", "not_before", b"not_before", "reason", b"reason", "recorded_at", b"recorded_at", "reservation", b"reservation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_feasible_when_empty", b"_feasible_when_empty", "ahead", b"ahead", "blocked_by", b"blocked_by", "expected_from", b"expected_from", "expected_start", b"expected_start", "feasible_when_empty", b"feasible_when_empty", "job_id", b"job_id", "missing", b"missing", "name", b"name", "nearest_miss", b"nearest_miss", "nodes", b"nodes", "not_before", b"not_before", "notes", b"notes", "phase", b"phase", "position", b"position", "queue", b"queue", "reason", b"reason", "recorded_at", b"recorded_at", "remedies", b"remedies", "reservation", b"reservation", "roles", b"roles", "ruled_out", b"ruled_out"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_feasible_when_empty", b"_feasible_when_empty", "ahead", b"ahead", "blocked_by", b"blocked_by", "expected_from", b"expected_from", "expected_start", b"expected_start", "feasible_when_empty", b"feasible_when_empty", "filtered", b"filtered", "job_id", b"job_id", "missing", b"missing", "name", b"name", "nearest_miss", b"nearest_miss", "nodes", b"nodes", "not_before", b"not_before", "notes", b"notes", "phase", b"phase", "position", b"position", "queue", b"queue", "reason", b"reason", "recorded_at", b"recorded_at", "remedies", b"remedies", "reservation", b"reservation", "roles", b"roles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__feasible_when_empty: _TypeAlias = _typing.Literal["feasible_when_empty"]  # noqa: Y015
     _WhichOneofArgType__feasible_when_empty: _TypeAlias = _typing.Literal["_feasible_when_empty", b"_feasible_when_empty"]  # noqa: Y015

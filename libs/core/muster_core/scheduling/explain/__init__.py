@@ -11,19 +11,19 @@ from muster_core.scheduling.explain.diagnosis import (
     WaitReports,
     diagnose,
 )
-from muster_core.scheduling.explain.explanation import Explanation, JobExplainer, RoleSize, RuledOut
+from muster_core.scheduling.explain.explanation import Explanation, FilteredNodes, JobExplainer, RoleSize
 from muster_core.scheduling.explain.remedies import Remedy, RemedyKind, SizeChange, remedy_text
 
 __all__ = [
     "DIAGNOSIS_US_PER_CLASS",
     "Diagnoses",
     "Explanation",
+    "FilteredNodes",
     "JobExplainer",
     "NoFit",
     "Remedy",
     "RemedyKind",
     "RoleSize",
-    "RuledOut",
     "SizeChange",
     "WaitReports",
     "diagnose",

@@ -50,7 +50,7 @@ _AHEAD_NAMED = 20
 _US = 1_000_000
 
 
-class RuledOut(msgspec.Struct, frozen=True, kw_only=True):
+class FilteredNodes(msgspec.Struct, frozen=True, kw_only=True):
     """``nodes`` nodes fail ``constraint`` before any other; ``message`` describes them."""
 
     constraint: str
@@ -87,7 +87,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     ahead: tuple[str, ...] = ()
     #: The number of nodes in the pool.
     nodes: int = 0
-    ruled_out: tuple[RuledOut, ...] = ()
+    filtered: tuple[FilteredNodes, ...] = ()
     #: The resources of which the pool has too little free.
     missing: tuple[Miss, ...] = ()
     nearest_miss: str = ""
@@ -374,9 +374,9 @@ def _can_add(record: JobRecord, role: Role, transaction: Transaction) -> int:
 def _with_shortfall(explanation: Explanation, shortfall: Shortfall) -> Explanation:
     return msgspec.structs.replace(
         explanation,
-        ruled_out=tuple(
-            RuledOut(constraint=name, message=constraint_in_words(name), nodes=nodes)
-            for name, nodes in shortfall.ruled_out
+        filtered=tuple(
+            FilteredNodes(constraint=name, message=constraint_in_words(name), nodes=nodes)
+            for name, nodes in shortfall.filtered
         ),
         missing=() if shortfall.unmatched else shortfall.misses,
         nearest_miss=nearest_miss(shortfall),

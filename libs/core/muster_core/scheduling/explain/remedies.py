@@ -9,7 +9,7 @@ import msgspec
 
 from muster_core.lifecycle import BUILD_FAILED
 from muster_core.models import Reason
-from muster_core.quantities import counted, demand_in_words, listed
+from muster_core.quantities import counted, format_demand, listed
 from muster_core.scheduling import reasons
 
 _MINUTE_S = 60
@@ -192,7 +192,7 @@ def _without_constraint(remedy: Remedy) -> str:
 
 
 def _amounts(remedy: Remedy) -> Iterator[str]:
-    return (demand_in_words(name, amount) for name, amount in remedy.amounts.items())
+    return (format_demand(name, amount) for name, amount in remedy.amounts.items())
 
 
 def _more(remedy: Remedy) -> str:

@@ -359,7 +359,7 @@ class ConstraintRelaxation:
 
     def remedies(self, shortfall: Shortfall) -> Iterator[Remedy]:
         """Yield the constraints that count in ``shortfall`` and without which the gang fits."""
-        broken = {constraint for constraint, _ in shortfall.ruled_out}
+        broken = {constraint for constraint, _ in shortfall.filtered}
         if TAINT in broken and (found := self._place_with(tolerations=_EVERY_TAINT)):
             yield _dropped(TAINT, *self._untolerated(found))
         if NODE_SELECTOR in broken and self._place_with(selector=()):

@@ -12,7 +12,7 @@ from functools import lru_cache
 import msgspec
 
 from muster_core.models import Template
-from muster_core.scheduling.placement.filters import Requirement, allocations
+from muster_core.scheduling.placement.filters import Requirement, requirement_matches
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -35,7 +35,7 @@ class AffinityTerm(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
             return False
         labels = dict(affinity.labels)
         return all(labels.get(key) == value for key, value in self.labels) and all(
-            allocations(one, labels) for one in self.expressions
+            requirement_matches(one, labels) for one in self.expressions
         )
 
 

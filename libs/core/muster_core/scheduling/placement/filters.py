@@ -64,12 +64,12 @@ def term_matches(term: Term, node: Node) -> bool:
     if not term.match_expressions and not term.match_fields:
         return False
     fields = {"metadata.name": node.name}
-    return all(allocations(one, node.labels) for one in term.match_expressions) and all(
-        allocations(one, fields) for one in term.match_fields
+    return all(requirement_matches(one, node.labels) for one in term.match_expressions) and all(
+        requirement_matches(one, fields) for one in term.match_fields
     )
 
 
-def allocations(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+def requirement_matches(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     """Return whether ``labels`` satisfy ``requirement``."""
     value = labels.get(requirement.key)
     match requirement.operator:
@@ -276,7 +276,7 @@ class FilterResults:
         return self._penalties
 
     @property
-    def ruled_out(self) -> Mapping[str, int]:
+    def filtered(self) -> Mapping[str, int]:
         """Return how many nodes each filter excludes."""
         if self._ruled_out is None:
             self._ruled_out = Counter(self._excluded.values())

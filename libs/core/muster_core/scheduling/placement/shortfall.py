@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from muster_core.models import GPU_MILLI, PlacementPolicy, Reason
-from muster_core.quantities import amount_in_words, counted, demand_in_words
+from muster_core.quantities import counted, format_amount, format_demand
 from muster_core.scheduling.placement.affinity_layout import AffinityState
 from muster_core.scheduling.placement.candidates import Candidates
 from muster_core.scheduling.placement.filters import CONSTRAINTS, POD_AFFINITY
@@ -50,7 +50,7 @@ class Miss(msgspec.Struct, frozen=True, kw_only=True):
 class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
     """Why the gang's minimum does not fit.
 
-    ``ruled_out`` are (filter, nodes) pairs, of ``nodes`` in total. ``unmatched`` is the first role without a feasible
+    ``filtered`` are (filter, nodes) pairs, of ``nodes`` in total. ``unmatched`` is the first role without a feasible
     node. ``misses`` are the resources that are short in total, relatively worst first; if empty, there is enough but in
     pieces too small: then ``tight_role`` is a role that fits on no node, or empty. ``placeable`` of ``needed`` replicas
     would fit. ``fits_now`` replicas would start if the minimum were lower (0: none).
@@ -63,7 +63,7 @@ class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
     placeable: int
     nodes: int
     feasible_when_empty: bool
-    ruled_out: tuple[tuple[str, int], ...] = ()
+    filtered: tuple[tuple[str, int], ...] = ()
     unmatched: str = ""
     misses: tuple[Miss, ...] = ()
     tight_role: str = ""
@@ -88,17 +88,17 @@ def shortfall_of(
     results = {group.request.rules: snapshot.filter(group.request.rules) for group in groups}
     topology = policy.topology if policy.topology_required else ""
     in_best, best = most_in_one_domain(groups, candidates, policy) if topology else (0, "")
-    ruled_out = {
-        constraint: max(result.ruled_out.get(constraint, 0) for result in results.values())
+    filtered = {
+        constraint: max(result.filtered.get(constraint, 0) for result in results.values())
         for constraint in CONSTRAINTS
     }
-    ruled_out[POD_AFFINITY] = _excluded_by_affinity(groups, candidates)
+    filtered[POD_AFFINITY] = _excluded_by_affinity(groups, candidates)
     return Shortfall(
         needed=sum(group.count for group in groups),
         placeable=most_of(groups, candidates, policy),
         nodes=len(snapshot.nodes),
         feasible_when_empty=feasible,
-        ruled_out=tuple((constraint, number) for constraint, number in ruled_out.items() if number),
+        filtered=tuple((constraint, number) for constraint, number in filtered.items() if number),
         unmatched=next((group.role for group in groups if not results[group.request.rules].feasible), ""),
         misses=_misses(groups, candidates),
         tight_role=next((group.role for group in groups if not _fits_somewhere(group, candidates)), ""),
@@ -125,7 +125,7 @@ def to_reason(shortfall: Shortfall) -> Reason:
         numbers["fits_now_replicas"] = shortfall.fits_now
     if shortfall.topology:
         numbers |= {"domains": shortfall.domains, "in_best_domain": shortfall.in_best_domain}
-    numbers |= {f"ruled_out.{constraint}": number for constraint, number in shortfall.ruled_out}
+    numbers |= {f"filtered.{constraint}": number for constraint, number in shortfall.filtered}
     for miss in shortfall.misses:
         numbers[f"needed.{miss.resource}"] = miss.needed
         numbers[f"free.{miss.resource}"] = miss.free
@@ -133,11 +133,11 @@ def to_reason(shortfall: Shortfall) -> Reason:
     if not shortfall.nodes:
         return Reason(code=NO_MATCHING_NODE, message="the pool has no nodes", numbers=numbers)
     if shortfall.unmatched:
-        message = f"no node is feasible for {shortfall.unmatched}: {_ruled_out_words(shortfall)}"
+        message = f"no node is feasible for {shortfall.unmatched}: {_filtered_words(shortfall)}"
         return Reason(code=NO_MATCHING_NODE, message=message, numbers=numbers)
     parts = [nearest_miss(shortfall)]
-    if shortfall.ruled_out:
-        parts.append(_ruled_out_words(shortfall))
+    if shortfall.filtered:
+        parts.append(_filtered_words(shortfall))
     if shortfall.fits_now:
         parts.append(f"{counted(shortfall.fits_now, 'replica')} would fit now")
     if not shortfall.feasible_when_empty:
@@ -214,11 +214,9 @@ def _fits_somewhere(group: ReplicaGroup, candidates: Candidates) -> bool:
 
 
 def _miss_words(miss: Miss) -> str:
-    needed, free = amount_in_words(miss.resource, miss.needed), amount_in_words(miss.resource, miss.free)
+    needed, free = format_amount(miss.resource, miss.needed), format_amount(miss.resource, miss.free)
     where = f"on {counted(miss.nodes, 'node')}" if miss.nodes else "on any node"
-    return (
-        f"short of {demand_in_words(miss.resource, miss.short)}: {free} of {needed} needed are free, {where}"
-    )
+    return f"short of {format_demand(miss.resource, miss.short)}: {free} of {needed} needed are free, {where}"
 
 
 def _tight_words(shortfall: Shortfall) -> str:
@@ -240,7 +238,7 @@ def _domain_words(shortfall: Shortfall) -> str:
     return f"{among}, the best ({shortfall.best_domain}) holds {shortfall.in_best_domain} of the {needed} that start together"
 
 
-def _ruled_out_words(shortfall: Shortfall) -> str:
+def _filtered_words(shortfall: Shortfall) -> str:
     total = counted(shortfall.nodes, "node")
-    parts = [f"{number} {_RULED_OUT_WORDS[constraint]}" for constraint, number in shortfall.ruled_out]
+    parts = [f"{number} {_RULED_OUT_WORDS[constraint]}" for constraint, number in shortfall.filtered]
     return f"of {total}, {', '.join(parts)}"

@@ -19,7 +19,7 @@ from muster_core.models import (
     Severity,
 )
 from muster_core.models.problem_codes import Code
-from muster_core.quantities import amount_in_words, counted, demand_in_words
+from muster_core.quantities import counted, format_amount, format_demand
 from muster_core.scheduling.placement import PODS
 from muster_core.scheduling.queues.quota import SHARE_UNIT, Amounts, QueueTree, QuotaLedger
 
@@ -74,7 +74,7 @@ def _check_queue(spec: QueueSpec, by_name: Mapping[str, QueueSpec]) -> Iterator[
             yield _negative(spec, f"guaranteed.{name}")
         if amount > 0 and name in limit and limit[name] < amount:
             message = (
-                f"{amount_in_words(name, amount)} is above the limit of {amount_in_words(name, limit[name])}"
+                f"{format_amount(name, amount)} is above the limit of {format_amount(name, limit[name])}"
             )
             fix = "guarantee less, or raise the limit"
             yield _problem(Code.ABOVE_LIMIT, spec.name, f"guaranteed.{name}", message, fix=fix)
@@ -141,9 +141,9 @@ def _check_guarantees(specs: Sequence[QueueSpec], by_name: Mapping[str, QueueSpe
                     Code.OVERCOMMITTED,
                     parent,
                     f"guaranteed.{name}",
-                    f"its children are guaranteed {demand_in_words(name, amount)}, "
-                    f"and the queue itself {amount_in_words(name, own.get(name, 0))}",
-                    fix=f"guarantee {parent} {demand_in_words(name, amount)}, or its children less",
+                    f"its children are guaranteed {format_demand(name, amount)}, "
+                    f"and the queue itself {format_amount(name, own.get(name, 0))}",
+                    fix=f"guarantee {parent} {format_demand(name, amount)}, or its children less",
                 )
 
 
@@ -391,8 +391,8 @@ def _warn_of_guarantees(queues: Sequence[QueueSpec], offered: Resources) -> Iter
             total[name] = total.get(name, 0) + amount
             if 0 < offered.amount(name) < total[name] and total[name] - amount <= offered.amount(name):
                 message = (
-                    f"with this queue {demand_in_words(name, total[name])} are guaranteed, and the pool has "
-                    f"{amount_in_words(name, offered.amount(name))}: not all queues can use their guarantee at once"
+                    f"with this queue {format_demand(name, total[name])} are guaranteed, and the pool has "
+                    f"{format_amount(name, offered.amount(name))}: not all queues can use their guarantee at once"
                 )
                 yield _warning(spec.name, f"guaranteed.{name}", message)
 
@@ -403,7 +403,7 @@ def _warn_of_limits(queues: Sequence[QueueSpec], allocated: Mapping[str, Resourc
             used = allocated.get(spec.name, Resources()).amount(name)
             if limit < used:
                 message = (
-                    f"its jobs use {demand_in_words(name, used)}, above the limit: "
+                    f"its jobs use {format_demand(name, used)}, above the limit: "
                     f"they continue, and no other job starts"
                 )
                 yield _warning(spec.name, f"limit.{name}", message)

@@ -169,7 +169,7 @@ def test_a_cordoned_and_a_not_ready_node_would_fit_the_gang(empty: ScenarioPool)
     empty.add_node("n2", ready=False)
     empty.submit(asking(empty, "a", 2))
     explanation = explained(empty, "a")
-    assert [one.constraint for one in explanation.ruled_out] == ["NotReady", "Unschedulable"]
+    assert [one.constraint for one in explanation.filtered] == ["NotReady", "Unschedulable"]
     assert remedies(explanation)[:2] == [f"{NOW}if n1 were uncordoned", f"{NOW}if n2 were ready"]
     empty.add_node("n1")
     assert empty.placed() == ["a"]

@@ -195,5 +195,5 @@ def test_nodes_that_what_runs_rules_out_are_counted(scene: Scene) -> None:
     pod = _apart(_term(app="web"), _term())
     found = place(gang_of(scene.job(2, floor=2, ps=None, labels=MINE, pod=pod)), snapshot)
     assert isinstance(found, Shortfall)
-    assert found.ruled_out == (("PodAffinity", 2),)
+    assert found.filtered == (("PodAffinity", 2),)
     assert "of 3 nodes, 2 excluded by the affinity of pods that run there" in to_reason(found).message

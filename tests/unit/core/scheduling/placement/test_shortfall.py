@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from muster_core.models import Resources, Taint
-from muster_core.quantities import amount_in_words, demand_in_words
+from muster_core.quantities import format_amount, format_demand
 from muster_core.scheduling.placement import (
     Allocation,
     Shortfall,
@@ -55,8 +55,8 @@ def test_nodes_that_are_ruled_out_are_counted_by_constraint(scene: Scene) -> Non
     nodes = [scene.node("a", taints=(Taint(key="x"),)), scene.node("b", ready=False), scene.node("c", gpu=1)]
     found = scene.where(scene.job(2, floor=2), Snapshot(nodes))
     assert isinstance(found, Shortfall)
-    assert found.ruled_out == (("NotReady", 1), ("Taint", 1))
-    assert to_reason(found).numbers["ruled_out.Taint"] == 1
+    assert found.filtered == (("NotReady", 1), ("Taint", 1))
+    assert to_reason(found).numbers["filtered.Taint"] == 1
     assert to_reason(found).message.startswith(
         "short of 1 GPU: 1 of 2 needed are free, on 1 node; of 3 nodes, "
     )
@@ -81,10 +81,10 @@ def test_what_is_known_of_feasibility_is_not_asked_again(scene: Scene) -> None:
 
 
 def test_amounts_read_as_people_write_them() -> None:
-    assert amount_in_words("cpu", 1500) == "1.5"
-    assert amount_in_words("gpu", 2000) == "2"
-    assert amount_in_words("memory", 1536 * 2**20) == "1.5 GiB"
-    assert amount_in_words("memory", 100) == "100 bytes"
-    assert demand_in_words("memory", 512 * 2**20) == "512 MiB of memory"
-    assert demand_in_words("pods", 1) == "1 pod"
-    assert demand_in_words("gpu_memory", 2**30) == "1 GiB of GPU memory"
+    assert format_amount("cpu", 1500) == "1.5"
+    assert format_amount("gpu", 2000) == "2"
+    assert format_amount("memory", 1536 * 2**20) == "1.5 GiB"
+    assert format_amount("memory", 100) == "100 bytes"
+    assert format_demand("memory", 512 * 2**20) == "512 MiB of memory"
+    assert format_demand("pods", 1) == "1 pod"
+    assert format_demand("gpu_memory", 2**30) == "1 GiB of GPU memory"

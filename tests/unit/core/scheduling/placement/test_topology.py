@@ -89,7 +89,7 @@ def test_nodes_without_the_label_are_in_no_required_domain(scene: Scene) -> None
         else None
     )
     assert reason is not None
-    assert reason.numbers["ruled_out.Topology"] == 1
+    assert reason.numbers["filtered.Topology"] == 1
 
 
 def test_a_domain_is_as_large_as_what_is_free_in_it(scene: Scene) -> None:

@@ -88,9 +88,12 @@ def effective_template(job: Job, replica: ReplicaRecord) -> Template:
 def is_idle(job: Job, replica: ReplicaRecord) -> bool:
     """Return whether a replica only idles, so that it may stop when the job has ended."""
     role = job.role(replica.role)
-    if role is None or job.framework not in mpi.FRAMEWORKS:
-        return False
-    return mpi.is_idle(role.template_of(replica.index), replica.role)
+    return role is not None and idles(job.framework, role.template_of(replica.index), replica.role)
+
+
+def idles(framework: Framework, template: Template, role: str) -> bool:
+    """Return whether replicas of ``role`` with this template only idle: MPI workers without a command."""
+    return framework in mpi.FRAMEWORKS and mpi.is_idle(template, role)
 
 
 def _sources(job: Job) -> list[_Source]:
