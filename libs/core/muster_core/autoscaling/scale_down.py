@@ -15,7 +15,7 @@ from muster_core.autoscaling.policies import POLICIES, Policy, Rank, elastic_job
 from muster_core.autoscaling.proposals import ScaleProposal, scale_down_proposal
 from muster_core.autoscaling.settings import NONE, ElasticSettings, job_settings, queue_settings
 from muster_core.events import ReplicaRef
-from muster_core.scheduling.placement import Candidates, Gang, Placement, ReplicaRequest, count, is_anchor
+from muster_core.scheduling.placement import Candidates, Gang, Placement, ReplicaRequest, fit_count, is_anchor
 from muster_core.scheduling.queues import SchedulingClass, gang_amounts, max_replica_amounts
 from muster_core.scheduling.reservations import Reservations
 from muster_core.scheduling.resizing import BeneficiaryFit, DonatedReplica, terminating_released
@@ -220,21 +220,21 @@ class DonorSearch:
         if snapshot.class_of(node) is None or node not in snapshot.filter(request.rules).feasible:
             return ()
         need = snapshot.need(request.demand)
-        enough = count(snapshot.free_capacity(node), need, 1 << 30) + 1
+        enough = fit_count(snapshot.free_capacity(node), need, 1 << 30) + 1
         mark = snapshot.checkpoint()
         try:
             released: list[DonatedReplica] = []
             for replica in self._removable(node):
                 snapshot.release(replica.key)
                 released.append(replica)
-                if count(snapshot.free_capacity(node), need, enough) >= enough:
+                if fit_count(snapshot.free_capacity(node), need, enough) >= enough:
                     break
             else:
                 return ()
             needed: list[DonatedReplica] = []
             for replica in reversed(released):
                 snapshot.allocate(replica.key, replica.allocation)
-                if count(snapshot.free_capacity(node), need, enough) < enough:
+                if fit_count(snapshot.free_capacity(node), need, enough) < enough:
                     snapshot.release(replica.key)
                     needed.append(replica)
             return tuple(reversed(needed))

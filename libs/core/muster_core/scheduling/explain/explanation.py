@@ -19,11 +19,11 @@ from muster_core.scheduling import reasons
 from muster_core.scheduling.explain.remedies import Remedy, RemedyKind, remedies_for
 from muster_core.scheduling.explain.what_if import WhatIf, WhatIfTrial
 from muster_core.scheduling.placement import (
+    FILTERS,
     Gang,
     Miss,
     Placement,
     Shortfall,
-    constraint_in_words,
     is_pinned,
     nearest_miss,
     place,
@@ -375,7 +375,7 @@ def _with_shortfall(explanation: Explanation, shortfall: Shortfall) -> Explanati
     return msgspec.structs.replace(
         explanation,
         filtered=tuple(
-            FilteredNodes(constraint=name, message=constraint_in_words(name), nodes=nodes)
+            FilteredNodes(constraint=name, message=FILTERS[name], nodes=nodes)
             for name, nodes in shortfall.filtered
         ),
         missing=() if shortfall.unmatched else shortfall.misses,

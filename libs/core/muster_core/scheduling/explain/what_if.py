@@ -33,8 +33,8 @@ from muster_core.scheduling.placement import (
     Snapshot,
     Want,
     excluding_filter,
-    fill,
     find_placement,
+    fit_counts,
     hard_taints,
     is_pinned,
     place,
@@ -302,7 +302,7 @@ def unavailable_nodes(wanted: Wanted, snapshot: Snapshot) -> Iterator[Node]:
             continue
         available = Node(name=node.name, allocatable=node.allocatable, labels=node.labels, taints=node.taints)
         feasible = not any(excluding_filter(request.rules, available) for request, _ in wanted)
-        if feasible and fill(snapshot.free_capacity(name), needs) == limits:
+        if feasible and fit_counts(snapshot.free_capacity(name), needs) == limits:
             yield node
 
 
@@ -342,7 +342,7 @@ def _gpus_short(name: str, capacity: FreeCapacity, wanted: Wanted, snapshot: Sna
         larger = capacity._replace(
             gpus=capacity.gpus + gpus, gpu_memory=capacity.gpu_memory + gpu_memory, nvlink_domains=()
         )
-        return fill(larger, needs) == limits
+        return fit_counts(larger, needs) == limits
 
     most = sum(want.limit * max(want.need.gpus, 1) for want in needs)
     more = bisect_left(range(most + 1), True, key=suffices)

@@ -22,6 +22,7 @@ from muster_core.scheduling.placement.demand import (
     without_affinity,
 )
 from muster_core.scheduling.placement.filters import (
+    FILTERS,
     NODE_AFFINITY,
     NODE_SELECTOR,
     POD_AFFINITY,
@@ -34,7 +35,14 @@ from muster_core.scheduling.placement.filters import (
     tolerates,
 )
 from muster_core.scheduling.placement.fragmentation import TYPICAL, Workload, workload_of
-from muster_core.scheduling.placement.free_capacity import FreeCapacity, Need, Want, count, fill, unused_gpus
+from muster_core.scheduling.placement.free_capacity import (
+    FreeCapacity,
+    Need,
+    Want,
+    fit_count,
+    fit_counts,
+    unused_gpus,
+)
 from muster_core.scheduling.placement.gang import (
     Gang,
     GangRole,
@@ -50,13 +58,13 @@ from muster_core.scheduling.placement.shortfall import (
     NO_MATCHING_NODE,
     Miss,
     Shortfall,
-    constraint_in_words,
     nearest_miss,
     to_reason,
 )
 from muster_core.scheduling.placement.snapshot import Allocation, AllocationKey, Snapshot, allocation_of
 
 __all__ = [
+    "FILTERS",
     "NODE_AFFINITY",
     "NODE_SELECTOR",
     "NO_MATCHING_NODE",
@@ -82,13 +90,12 @@ __all__ = [
     "Want",
     "Workload",
     "allocation_of",
-    "constraint_in_words",
-    "count",
     "demand_of",
     "excluding_filter",
     "feasible_when_empty",
-    "fill",
     "find_placement",
+    "fit_count",
+    "fit_counts",
     "gang_of",
     "hard_taints",
     "is_anchor",

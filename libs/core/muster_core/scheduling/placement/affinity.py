@@ -1,7 +1,7 @@
 """Inter-replica affinity: pod affinity, anti-affinity and topology spread, as in Kubernetes.
 
-They are read from the raw pod template. A requirement that is not supported makes the whole template infeasible; an
-unsupported preference is ignored.
+The rules are read from the raw pod template. A requirement that is not supported makes the template infeasible on every
+node; a preference that is not supported is ignored.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from functools import lru_cache
 import msgspec
 
 from muster_core.models import Template
-from muster_core.scheduling.placement.filters import Requirement, requirement_matches
+from muster_core.scheduling.placement.filters import Requirement, satisfies
 
 Labels = tuple[tuple[str, str], ...]
 
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+_NO_REPLICA = (Requirement(key="", operator="Exists"),)
 
 
 class AffinityTerm(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
-    """The replicas that a rule is about, and its domains: those with ``labels`` that satisfy ``expressions`` in one of
-    ``namespaces`` (None: any), by the node label ``topology``.
+    """The replicas that a rule counts, in each domain of the node label ``topology``.
+
+    A replica counts if it has ``labels``, satisfies ``expressions`` and is in one of ``namespaces`` (None: any).
     """
 
     topology: str
@@ -29,26 +31,32 @@ class AffinityTerm(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     expressions: tuple[Requirement, ...] = ()
     namespaces: tuple[str, ...] | None = None
 
-    def matches(self, affinity: ReplicaAffinity) -> bool:
-        """Return whether ``affinity`` is one of them."""
-        if self.namespaces is not None and affinity.namespace not in self.namespaces:
+    def matches(self, replica: ReplicaAffinity) -> bool:
+        """Return whether the term counts ``replica``."""
+        if self.namespaces is not None and replica.namespace not in self.namespaces:
             return False
-        labels = dict(affinity.labels)
+        labels = dict(replica.labels)
         return all(labels.get(key) == value for key, value in self.labels) and all(
-            requirement_matches(one, labels) for one in self.expressions
+            satisfies(labels, one) for one in self.expressions
         )
 
 
 class SpreadConstraint(msgspec.Struct, frozen=True, kw_only=True):
-    """A topology spread constraint: no domain has more than ``max_skew`` matching replicas above the one with the fewest."""
+    """A topology spread constraint: at most ``max_skew`` matching replicas more than in the domain with the fewest.
 
-    among: AffinityTerm
+    With fewer than ``min_domains`` domains the fewest is 0.
+    """
+
+    term: AffinityTerm
     max_skew: int
     min_domains: int = 1
 
 
 class ReplicaAffinity(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
-    """One replica as others see it, and its own rules; ``preferred_terms`` are weighted, negative for anti-affinity."""
+    """A replica's ``namespace`` and ``labels``, which other replicas' terms match, and its own terms.
+
+    The weights of ``preferred_terms`` are negative for anti-affinity. ``supported`` is false if a required rule is not.
+    """
 
     namespace: str
     labels: Labels = ()
@@ -59,17 +67,16 @@ class ReplicaAffinity(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True
     supported: bool = True
 
     @property
+    def terms(self) -> tuple[AffinityTerm, ...]:
+        """Every term, required or preferred."""
+        spread = (one.term for one in self.spread_constraints)
+        preferred = (term for _, term in self.preferred_terms)
+        return (*self.affinity_terms, *self.anti_affinity_terms, *spread, *preferred)
+
+    @property
     def has_rules(self) -> bool:
-        """Whether it has rules about others."""
-        return (
-            bool(
-                self.affinity_terms
-                or self.anti_affinity_terms
-                or self.spread_constraints
-                or self.preferred_terms
-            )
-            or not self.supported
-        )
+        """Whether the replica has rules about other replicas."""
+        return bool(self.terms) or not self.supported
 
 
 class _LabelSelector(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -110,44 +117,38 @@ class _UnsupportedRuleError(ValueError):
 
 
 def replica_affinity_of(template: Template, namespace: str) -> ReplicaAffinity:
-    """Return how a replica of ``template`` in ``namespace`` appears to others, and its rules."""
+    """Return the affinity of a replica of ``template`` in ``namespace``."""
     labels = tuple(sorted(template.labels.items()))
     spec = _mapping(template.pod.get("spec"))
     affinity = _mapping(spec.get("affinity"))
-    raw = {key: affinity[key] for key in ("podAffinity", "podAntiAffinity") if affinity.get(key)}
+    rules = {key: affinity[key] for key in ("podAffinity", "podAntiAffinity") if affinity.get(key)}
     if spread := spec.get("topologySpreadConstraints"):
-        raw["topologySpreadConstraints"] = spread
-    if not raw:
+        rules["topologySpreadConstraints"] = spread
+    if not rules:
         return ReplicaAffinity(namespace=namespace, labels=labels)
-    return _read(msgspec.json.encode(raw, order="deterministic"), namespace, labels)
+    return _decode(msgspec.json.encode(rules, order="deterministic"), namespace, labels)
 
 
 @lru_cache(maxsize=4096)
-def _read(raw: bytes, namespace: str, labels: Labels) -> ReplicaAffinity:
-    rules = _mapping(msgspec.json.decode(raw))
-    affinity_terms, anti_affinity_terms = (
-        _mapping(rules.get("podAffinity")),
-        _mapping(rules.get("podAntiAffinity")),
-    )
+def _decode(encoded: bytes, namespace: str, labels: Labels) -> ReplicaAffinity:
+    rules = _mapping(msgspec.json.decode(encoded))
+    affinity, anti_affinity = _mapping(rules.get("podAffinity")), _mapping(rules.get("podAntiAffinity"))
     try:
-        spreads = msgspec.convert(rules.get("topologySpreadConstraints", ()), tuple[_Spread, ...])
+        spread = msgspec.convert(rules.get("topologySpreadConstraints", ()), tuple[_Spread, ...])
+        required = [one for one in spread if one.when_unsatisfiable != "ScheduleAnyway"]
+        preferred = [one for one in spread if one.when_unsatisfiable == "ScheduleAnyway"]
         return ReplicaAffinity(
             namespace=namespace,
             labels=labels,
-            affinity_terms=_required(affinity_terms, namespace),
-            anti_affinity_terms=_required(anti_affinity_terms, namespace),
-            spread_constraints=tuple(
-                _spread_constraint(one, namespace)
-                for one in spreads
-                if one.when_unsatisfiable != "ScheduleAnyway"
-            ),
+            affinity_terms=_required_terms(affinity, namespace),
+            anti_affinity_terms=_required_terms(anti_affinity, namespace),
+            spread_constraints=tuple(_spread_constraint(one, namespace) for one in required),
             preferred_terms=(
-                *_preferred(affinity_terms, namespace, 1),
-                *_preferred(anti_affinity_terms, namespace, -1),
+                *_preferred_terms(affinity, namespace, 1),
+                *_preferred_terms(anti_affinity, namespace, -1),
                 *(
-                    (-1, _affinity_term(one.topology_key, one.label_selector, (namespace,)))
-                    for one in spreads
-                    if one.when_unsatisfiable == "ScheduleAnyway"
+                    (-1, _selector_term(one.topology_key, one.label_selector, (namespace,)))
+                    for one in preferred
                 ),
             ),
         )
@@ -155,43 +156,41 @@ def _read(raw: bytes, namespace: str, labels: Labels) -> ReplicaAffinity:
         return ReplicaAffinity(namespace=namespace, labels=labels, supported=False)
 
 
-def _required(raw: Mapping[str, object], namespace: str) -> tuple[AffinityTerm, ...]:
-    terms = msgspec.convert(raw, _Required).required_during_scheduling_ignored_during_execution
-    return tuple(_term(one, namespace) for one in terms)
+def _required_terms(rules: Mapping[str, object], namespace: str) -> tuple[AffinityTerm, ...]:
+    terms = msgspec.convert(rules, _Required).required_during_scheduling_ignored_during_execution
+    return tuple(_affinity_term(one, namespace) for one in terms)
 
 
-def _preferred(raw: Mapping[str, object], namespace: str, sign: int) -> tuple[tuple[int, AffinityTerm], ...]:
+def _preferred_terms(
+    rules: Mapping[str, object], namespace: str, sign: int
+) -> tuple[tuple[int, AffinityTerm], ...]:
     try:
-        preferred_terms = msgspec.convert(
-            raw, _Preferred
-        ).preferred_during_scheduling_ignored_during_execution
-        return tuple((sign * one.weight, _term(one.pod_affinity_term, namespace)) for one in preferred_terms)
+        terms = msgspec.convert(rules, _Preferred).preferred_during_scheduling_ignored_during_execution
+        return tuple((sign * one.weight, _affinity_term(one.pod_affinity_term, namespace)) for one in terms)
     except (msgspec.ValidationError, _UnsupportedRuleError):
         return ()
 
 
-def _term(term: _Term, namespace: str) -> AffinityTerm:
-    everywhere = term.namespace_selector is not None
-    if everywhere and term.namespace_selector != _LabelSelector():
-        raise _UnsupportedRuleError("labels of namespaces are not known here")
-    namespaces = None if everywhere else term.namespaces or (namespace,)
-    return _affinity_term(term.topology_key, term.label_selector, namespaces)
+def _affinity_term(term: _Term, namespace: str) -> AffinityTerm:
+    if term.namespace_selector not in (None, _LabelSelector()):
+        raise _UnsupportedRuleError("labels of namespaces are unknown")
+    namespaces = (term.namespaces or (namespace,)) if term.namespace_selector is None else None
+    return _selector_term(term.topology_key, term.label_selector, namespaces)
 
 
-def _spread_constraint(one: _Spread, namespace: str) -> SpreadConstraint:
-    if one.when_unsatisfiable != "DoNotSchedule" or one.max_skew < 1 or one.min_domains < 1:
-        raise _UnsupportedRuleError("a spread must be ScheduleAnyway or DoNotSchedule")
-    among = _affinity_term(one.topology_key, one.label_selector, (namespace,))
-    return SpreadConstraint(among=among, max_skew=one.max_skew, min_domains=one.min_domains)
+def _spread_constraint(spread: _Spread, namespace: str) -> SpreadConstraint:
+    if spread.when_unsatisfiable != "DoNotSchedule" or spread.max_skew < 1 or spread.min_domains < 1:
+        raise _UnsupportedRuleError("a spread is neither ScheduleAnyway nor a valid DoNotSchedule")
+    term = _selector_term(spread.topology_key, spread.label_selector, (namespace,))
+    return SpreadConstraint(term=term, max_skew=spread.max_skew, min_domains=spread.min_domains)
 
 
-def _affinity_term(
+def _selector_term(
     topology: str, selector: _LabelSelector | None, namespaces: tuple[str, ...] | None
 ) -> AffinityTerm:
-    """No selector matches nothing, an empty one everything, as in Kubernetes."""
+    """Return the term for a label selector: none matches no replica, an empty one every replica, as in Kubernetes."""
     if selector is None:
-        nobody = Requirement(key="", operator="Exists")
-        return AffinityTerm(topology=topology, expressions=(nobody,), namespaces=namespaces)
+        return AffinityTerm(topology=topology, expressions=_NO_REPLICA, namespaces=namespaces)
     if any(one.operator not in _OPERATORS for one in selector.match_expressions):
         raise _UnsupportedRuleError("an operator that label selectors do not have")
     return AffinityTerm(
@@ -202,8 +201,8 @@ def _affinity_term(
     )
 
 
-def _mapping(raw: object) -> dict[str, object]:
+def _mapping(value: object) -> dict[str, object]:
     try:
-        return msgspec.convert(raw, dict[str, object])
+        return msgspec.convert(value, dict[str, object])
     except msgspec.ValidationError:
         return {}

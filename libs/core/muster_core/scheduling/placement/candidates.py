@@ -1,6 +1,6 @@
 """Candidate nodes of a gang: the pool's node classes, or some of its nodes, split by feasibility.
 
-A class splits only if a rule looks at labels; otherwise its nodes are evaluated as one.
+A class is split only if a rule uses labels; otherwise its nodes are evaluated as one.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from functools import cached_property
 from typing import NamedTuple
 
 from muster_core.scheduling.placement.demand import ReplicaRequest
-from muster_core.scheduling.placement.filters import FilterResults, NodeRules, tolerates
+from muster_core.scheduling.placement.filters import FilterResults, tolerates
 from muster_core.scheduling.placement.fit_index import FitIndex, fit_index_of
 from muster_core.scheduling.placement.fragmentation import TYPICAL, Workload, fragmentation_of
-from muster_core.scheduling.placement.free_capacity import FreeCapacity, Want, count, fill
+from muster_core.scheduling.placement.free_capacity import FreeCapacity, Want, fit_count, fit_counts
 from muster_core.scheduling.placement.snapshot import NodeClass, Snapshot
 
 _UNLIMITED = 1 << 30
 
 
 class Cost(NamedTuple):
-    """The cost of using a node, lower is better: penalty, fragmentation, what is left of it."""
+    """The cost of using a node, lower is better: ``slack`` is what is left of the node, in parts of the largest one."""
 
     penalty: int
     fragmentation: int
@@ -28,7 +28,7 @@ class Cost(NamedTuple):
 
 
 class NodeSet(NamedTuple):
-    """Nodes that are alike to the gang: equal free capacity, and feasible for the rules with these numbers. ``names`` are sorted."""
+    """Nodes with equal free capacity that pass the same rules, by number; ``names`` are sorted."""
 
     capacity: FreeCapacity
     cost: Cost
@@ -39,9 +39,9 @@ class NodeSet(NamedTuple):
 class Candidates:
     """The nodes of ``snapshot`` for replicas of ``requests``; valid until the snapshot changes.
 
-    ``numbers`` identify the rules; ``names`` are the nodes to use, sorted, or None for all. With a ``workload``,
-    everything is placed where its fragmentation grows least; without one only GPU shares are, by a typical workload, and
-    everything else goes where it is tightest.
+    ``numbers`` identify the rules; ``names`` are the nodes to use, sorted, or None for all. With a ``workload``, a replica
+    goes where that workload's fragmentation increases least. Without one only GPU shares do, by a typical workload, and
+    other replicas go to the tightest node.
     """
 
     def __init__(
@@ -55,14 +55,16 @@ class Candidates:
         self.snapshot = snapshot
         self.requests = tuple(dict.fromkeys(requests))
         self.numbers = {
-            rule: number
-            for number, rule in enumerate(dict.fromkeys(request.rules for request in self.requests))
+            rules: number for number, rules in enumerate(dict.fromkeys(one.rules for one in self.requests))
         }
         self.workload = workload
         self.names = names
 
     def within(self, names: Sequence[str]) -> Candidates:
-        """Return the same on some of the nodes; ``names`` are sorted."""
+        """Return the candidates among ``names``, which are sorted."""
+        if self.names is not None:
+            own = frozenset(self.names)
+            names = [name for name in names if name in own]
         return Candidates(self.snapshot, self.requests, workload=self.workload, names=names)
 
     def fit_index(self, request: ReplicaRequest) -> FitIndex:
@@ -70,49 +72,56 @@ class Candidates:
         need = self.snapshot.need(request.demand)
 
         def measure(capacity: FreeCapacity) -> tuple[int, int]:
-            times = count(capacity, need, _UNLIMITED)
+            times = fit_count(capacity, need, _UNLIMITED)
             return times, self._fragmentation(capacity, (request,)) if times else 0
 
         key = ("one", request.demand, request.rules, self.workload)
         return fit_index_of(self.snapshot, key, (request.rules,), measure)
 
-    def joint_fit_index(self, wants: Sequence[tuple[ReplicaRequest, int]]) -> FitIndex:
-        """Return the nodes that fit all of these replicas, taken in this order."""
-        needs = [Want(self.snapshot.need(request.demand), number) for request, number in wants]
-        requests = tuple(request for request, _ in wants)
+    def joint_fit_index(self, wanted: Sequence[tuple[ReplicaRequest, int]]) -> FitIndex:
+        """Return on which nodes of the pool all of these replicas fit, taken in this order."""
+        wants = [Want(self.snapshot.need(request.demand), number) for request, number in wanted]
+        requests = tuple(request for request, _ in wanted)
         rules = tuple(dict.fromkeys(request.rules for request in requests))
 
         def measure(capacity: FreeCapacity) -> tuple[int, int]:
-            if fill(capacity, needs) != [want.limit for want in needs]:
+            if fit_counts(capacity, wants) != [want.limit for want in wants]:
                 return 0, 0
             return 1, self._fragmentation(capacity, requests)
 
-        demands = tuple((request.demand, number) for request, number in wants)
-        key = ("all", demands, rules, self.workload)
-        return fit_index_of(self.snapshot, key, rules, measure)
+        demands = tuple((request.demand, number) for request, number in wanted)
+        return fit_index_of(self.snapshot, ("all", demands, rules, self.workload), rules, measure)
 
     @cached_property
     def node_sets(self) -> list[NodeSet]:
-        """Return every spot that is feasible for at least one of the rules, in no particular order."""
-        node_sets: list[NodeSet] = []
-        results = {rule: self.snapshot.filter(rule) for rule in self.numbers}
-        split = [rule for rule in self.numbers if rule.uses_labels or results[rule].penalties]
-        by_taints = [rule for rule in self.numbers if rule not in split]
+        """The nodes that pass at least one of the rules, in no particular order of sets."""
+        found: list[NodeSet] = []
+        results = {rules: self.snapshot.filter(rules) for rules in self.numbers}
+        split = [rules for rules in self.numbers if rules.uses_labels or results[rules].penalties]
+        by_taints = [rules for rules in self.numbers if rules not in split]
         tolerated: dict[tuple[object, ...], frozenset[int]] = {}
         for one, names in self._classes():
-            feasible_for = tolerated.get(one.taints)
-            if feasible_for is None:
-                feasible_for = frozenset(
-                    self.numbers[rule]
-                    for rule in by_taints
-                    if rule.supported and tolerates(rule.tolerations, one.taints)
+            numbers = tolerated.get(one.taints)
+            if numbers is None:
+                numbers = tolerated[one.taints] = frozenset(
+                    self.numbers[rules]
+                    for rules in by_taints
+                    if rules.supported and tolerates(rules.tolerations, one.taints)
                 )
-                tolerated[one.taints] = feasible_for
-            if split:
-                node_sets.extend(self._split(one, names, feasible_for, split))
-            elif feasible_for:
-                node_sets.append(NodeSet(one.capacity, self._cost(one, 0), names, feasible_for))
-        return node_sets
+            parts: list[tuple[frozenset[int], int, Sequence[str]]] = [(numbers, 0, names)]
+            for rules in split:
+                also = frozenset((self.numbers[rules],))
+                parts = [
+                    (passed | also if feasible else passed, penalty + more, some)
+                    for passed, penalty, members in parts
+                    for feasible, more, some in _split(results[rules], members)
+                ]
+            found += [
+                NodeSet(one.capacity, self._cost(one, penalty), some, passed)
+                for passed, penalty, some in parts
+                if passed
+            ]
+        return found
 
     def _classes(self) -> Iterable[tuple[NodeClass, Sequence[str]]]:
         if self.names is None:
@@ -124,52 +133,33 @@ class Candidates:
                 members.setdefault(id(one), (one, []))[1].append(name)
         return members.values()
 
-    def _split(
-        self, one: NodeClass, names: Sequence[str], feasible_for: frozenset[int], rules: Sequence[NodeRules]
-    ) -> list[NodeSet]:
-        parts: list[tuple[frozenset[int], int, Sequence[str]]] = [(feasible_for, 0, names)]
-        for rule in rules:
-            also = frozenset((self.numbers[rule],))
-            results = self.snapshot.filter(rule)
-            parts = [
-                (numbers | also if feasible else numbers, penalty + more, some)
-                for numbers, penalty, members in parts
-                for feasible, more, some in _evaluated(results, members)
-            ]
-        return [
-            NodeSet(one.capacity, self._cost(one, penalty), some, numbers)
-            for numbers, penalty, some in parts
-            if numbers
-        ]
-
     def _cost(self, one: NodeClass, penalty: int) -> Cost:
         return Cost(penalty, self._fragmentation(one.capacity, self.requests), self.snapshot.slack(one))
 
     def _fragmentation(self, capacity: FreeCapacity, requests: Iterable[ReplicaRequest]) -> int:
-        fragmentation = 0
+        """Return the increase by one replica of each demand that fits."""
+        increase = 0
         for demand in dict.fromkeys(request.demand for request in requests):
             if self.workload is None and not demand.gpu_share:
                 continue
             need = self.snapshot.need(demand)
-            if count(capacity, need, 1):
-                fragmentation += fragmentation_of(self.snapshot, self.workload or TYPICAL).increase(
-                    capacity, need
-                )
-        return fragmentation
+            if fit_count(capacity, need, 1):
+                index = fragmentation_of(self.snapshot, self.workload or TYPICAL)
+                increase += index.increase(capacity, need)
+        return increase
 
 
-def _evaluated(results: FilterResults, names: Sequence[str]) -> Iterable[tuple[bool, int, Sequence[str]]]:
+def _split(results: FilterResults, names: Sequence[str]) -> Iterable[tuple[bool, int, Sequence[str]]]:
     """Yield the nodes by feasibility and penalty; each part is sorted like ``names``."""
-    feasible, penalties = results.feasible, results.penalties
-    inside = [name for name in names if name in feasible]
-    if len(inside) < len(names):
-        yield False, 0, [name for name in names if name not in feasible]
-    if not penalties:
-        if inside:
-            yield True, 0, inside
-        return
-    by_penalty: dict[int, list[str]] = {}
-    for name in inside:
-        by_penalty.setdefault(penalties.get(name, 0), []).append(name)
-    for penalty, some in by_penalty.items():
-        yield True, penalty, some
+    passed, penalties = results.feasible, results.penalties
+    feasible = [name for name in names if name in passed]
+    if len(feasible) < len(names):
+        yield False, 0, [name for name in names if name not in passed]
+    if not penalties and feasible:
+        yield True, 0, feasible
+    elif feasible:
+        by_penalty: dict[int, list[str]] = {}
+        for name in feasible:
+            by_penalty.setdefault(penalties.get(name, 0), []).append(name)
+        for penalty, some in by_penalty.items():
+            yield True, penalty, some

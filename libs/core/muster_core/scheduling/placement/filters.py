@@ -1,15 +1,15 @@
-"""Node filters and preferences, evaluated before capacity.
+"""Node filters and preferences, evaluated before free capacity.
 
-Kubernetes' rules: readiness, cordons, taints and tolerations, the node selector, node affinity. A requirement that is not
-supported excludes every node: a waiting replica with a reason is better than one on a wrong node. An unsupported preference
-is ignored. Results are evaluated once for each node and again only when it changes.
+The rules are those of Kubernetes: readiness, cordons, taints and tolerations, the node selector, node affinity. A
+requirement that is not supported excludes every node: a waiting replica with a reason is better than one on a wrong node.
+A preference that is not supported is ignored. A node is evaluated once for each set of rules and again when it changes.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -23,29 +23,29 @@ NODE_AFFINITY = "NodeAffinity"
 TOPOLOGY = "Topology"
 POD_RULES = "PodRules"
 POD_AFFINITY = "PodAffinity"
-CONSTRAINTS = (
-    NOT_READY,
-    UNSCHEDULABLE,
-    TAINT,
-    NODE_SELECTOR,
-    NODE_AFFINITY,
-    TOPOLOGY,
-    POD_RULES,
-    POD_AFFINITY,
-)
-"""Every filter, in evaluation order; the last is for inter-replica affinity."""
+FILTERS = {
+    NOT_READY: "not ready",
+    UNSCHEDULABLE: "cordoned",
+    TAINT: "tainted and not tolerated",
+    NODE_SELECTOR: "without the selected labels",
+    NODE_AFFINITY: "outside the required affinity",
+    TOPOLOGY: "in no topology domain",
+    POD_RULES: "excluded because the rules about other pods are not supported",
+    POD_AFFINITY: "excluded by the affinity of pods that run there",
+}
+"""Every filter in evaluation order, with the words for the nodes that it excludes; the last is inter-replica affinity."""
 
 _HARD_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 _SOFT_EFFECT = "PreferNoSchedule"
 _TAINT_PENALTY = 100
+_CACHE_SIZE = 4096
 
-
-_WHOLE = re.compile(r"[+-]?[0-9]{1,63}", re.ASCII)
-_BOUND = 1 << 63
+_INTEGER = re.compile(r"[+-]?[0-9]{1,63}", re.ASCII)
+_INT64 = 1 << 63
 
 
 class Requirement(msgspec.Struct, frozen=True):
-    """One expression; ``operator`` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+    """One label expression; ``operator`` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
 
     key: str
     operator: str
@@ -58,19 +58,18 @@ class Term(msgspec.Struct, frozen=True, rename="camel"):
     match_expressions: tuple[Requirement, ...] = ()
     match_fields: tuple[Requirement, ...] = ()
 
+    def matches(self, node: Node) -> bool:
+        """Return whether ``node`` satisfies every requirement."""
+        if not self.match_expressions and not self.match_fields:
+            return False
+        fields = {"metadata.name": node.name}
+        return all(satisfies(node.labels, one) for one in self.match_expressions) and all(
+            satisfies(fields, one) for one in self.match_fields
+        )
 
-def term_matches(term: Term, node: Node) -> bool:
-    """Return whether ``node`` satisfies every requirement of ``term``."""
-    if not term.match_expressions and not term.match_fields:
-        return False
-    fields = {"metadata.name": node.name}
-    return all(requirement_matches(one, node.labels) for one in term.match_expressions) and all(
-        requirement_matches(one, fields) for one in term.match_fields
-    )
 
-
-def requirement_matches(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """Return whether ``labels`` satisfy ``requirement``."""
+def satisfies(labels: Mapping[str, str], requirement: Requirement) -> bool:
+    """Return whether ``labels`` satisfy ``requirement``; an unknown operator or an invalid value matches nothing."""
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":
@@ -82,33 +81,31 @@ def requirement_matches(requirement: Requirement, labels: Mapping[str, str]) -> 
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt":
-            return _ordered(value, requirement)
+            return _compares(value, requirement)
         case _:
             return False
 
 
-def _ordered(value: str | None, requirement: Requirement) -> bool:
+def _compares(value: str | None, requirement: Requirement) -> bool:
     if value is None or len(requirement.values) != 1:
         return False
-    left, right = _number(value), _number(requirement.values[0])
+    left, right = _int64(value), _int64(requirement.values[0])
     if left is None or right is None:
         return False
     return left > right if requirement.operator == "Gt" else left < right
 
 
-def _number(text: str) -> int | None:
+def _int64(text: str) -> int | None:
     """Parse a number as Kubernetes does: decimal, 64 bits, without blanks or separators."""
-    if not _WHOLE.fullmatch(text):
-        return None
-    number = int(text)
-    return number if -_BOUND <= number < _BOUND else None
+    number = int(text) if _INTEGER.fullmatch(text) else _INT64
+    return number if -_INT64 <= number < _INT64 else None
 
 
 class NodeRules(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """A replica's requirements on a node besides capacity.
 
     ``terms`` of None: no required affinity; empty: no node satisfies it. ``preferred`` are terms with their weights.
-    ``labels`` are keys that a node must have. ``supported`` is false if an affinity to other pods is not supported.
+    ``labels`` are keys that a node must have. ``supported`` is false if the affinity to other pods is not supported.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
@@ -120,17 +117,17 @@ class NodeRules(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
     @property
     def uses_labels(self) -> bool:
-        """Whether the rules look at more than taints, so that nodes with equal taints may differ."""
+        """Whether nodes with equal taints may differ for the rules."""
         return bool(self.selector or self.preferred or self.labels) or self.terms is not None
 
     @property
     def keys(self) -> tuple[str, ...] | None:
-        """The labels that the rules look at; None if they look at the node's name."""
+        """The keys of the labels that the rules use; None if they use the node's name."""
         terms = [*(self.terms or ()), *(term for _, term in self.preferred)]
         if any(term.match_fields for term in terms):
             return None
-        term = (one.key for term in terms for one in term.match_expressions)
-        return tuple(dict.fromkeys((*(key for key, _ in self.selector), *term, *self.labels)))
+        expressions = (one.key for term in terms for one in term.match_expressions)
+        return tuple(dict.fromkeys((*(key for key, _ in self.selector), *expressions, *self.labels)))
 
 
 class _Selector(msgspec.Struct, frozen=True, rename="camel"):
@@ -155,15 +152,15 @@ def node_rules_of(template: Template, *, labels: tuple[str, ...] = (), supported
     return NodeRules(
         selector=tuple(sorted(template.node_selector.items())),
         tolerations=template.tolerations,
-        terms=_required_terms(template),
-        preferred=_preferred_terms(template),
+        terms=_required_terms(template.node_affinity) if template.node_affinity else None,
+        preferred=_preferred_terms(template.node_affinity) if template.node_affinity else (),
         labels=labels,
         supported=supported,
     )
 
 
 def excluding_filter(rules: NodeRules, node: Node) -> str:
-    """Return the first filter that excludes ``node``, or an empty text."""
+    """Return the first filter that excludes ``node``, or an empty string."""
     if not node.ready:
         return NOT_READY
     if node.unschedulable:
@@ -180,14 +177,12 @@ def excluding_filter(rules: NodeRules, node: Node) -> str:
 
 
 def penalty(rules: NodeRules, node: Node) -> int:
-    """Return the penalty of ``node``: the weights of preferences that it misses, and 100 for each PreferNoSchedule taint
-    that is not tolerated.
+    """Return the weights of the preferences that ``node`` misses, plus 100 for each PreferNoSchedule taint that is not
+    tolerated.
     """
-    missed = sum(weight for weight, term in rules.preferred if not term_matches(term, node))
+    missed = sum(weight for weight, term in rules.preferred if not term.matches(node))
     taints = (taint for taint in node.taints if taint.effect == _SOFT_EFFECT)
-    return missed + _TAINT_PENALTY * sum(
-        1 for taint in taints if not any(_tolerated(taint, one) for one in rules.tolerations)
-    )
+    return missed + _TAINT_PENALTY * sum(not _tolerated(taint, rules.tolerations) for taint in taints)
 
 
 def matches_labels(rules: NodeRules, node: Node) -> bool:
@@ -195,10 +190,9 @@ def matches_labels(rules: NodeRules, node: Node) -> bool:
     return _matches_selector(rules, node) and _matches_affinity(rules, node)
 
 
-def tolerates(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> bool:
+def tolerates(tolerations: tuple[Toleration, ...], taints: Iterable[Taint]) -> bool:
     """Return whether every NoSchedule and NoExecute taint is tolerated."""
-    known = tuple(tolerations)
-    return all(any(_tolerated(taint, one) for one in known) for taint in hard_taints(taints))
+    return all(_tolerated(taint, tolerations) for taint in hard_taints(taints))
 
 
 def hard_taints(taints: Iterable[Taint]) -> tuple[Taint, ...]:
@@ -211,76 +205,62 @@ def _matches_selector(rules: NodeRules, node: Node) -> bool:
 
 
 def _matches_affinity(rules: NodeRules, node: Node) -> bool:
-    return rules.terms is None or any(term_matches(term, node) for term in rules.terms)
+    return rules.terms is None or any(term.matches(node) for term in rules.terms)
 
 
-def _tolerated(taint: Taint, toleration: Toleration) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.operator == "Exists":
-        return not toleration.key or toleration.key == taint.key
-    return toleration.key == taint.key and toleration.value == taint.value
+def _tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
+    return any(
+        (not one.effect or one.effect == taint.effect)
+        and (
+            not one.key or one.key == taint.key
+            if one.operator == "Exists"
+            else one.key == taint.key and one.value == taint.value
+        )
+        for one in tolerations
+    )
 
 
-def _required_terms(template: Template) -> tuple[Term, ...] | None:
-    if not template.node_affinity:
-        return None
+def _required_terms(affinity: Mapping[str, object]) -> tuple[Term, ...] | None:
     try:
-        required = msgspec.convert(
-            template.node_affinity, _Required
-        ).required_during_scheduling_ignored_during_execution
+        required = msgspec.convert(affinity, _Required).required_during_scheduling_ignored_during_execution
     except msgspec.ValidationError:
         return ()
     return None if required is None else required.node_selector_terms
 
 
-def _preferred_terms(template: Template) -> tuple[tuple[int, Term], ...]:
-    if not template.node_affinity:
-        return ()
+def _preferred_terms(affinity: Mapping[str, object]) -> tuple[tuple[int, Term], ...]:
     try:
-        affinity = msgspec.convert(template.node_affinity, _Preferred)
+        terms = msgspec.convert(affinity, _Preferred).preferred_during_scheduling_ignored_during_execution
     except msgspec.ValidationError:
         return ()
-    return tuple(
-        (one.weight, one.preference) for one in affinity.preferred_during_scheduling_ignored_during_execution
-    )
-
-
-_CACHE_SIZE = 4096
+    return tuple((one.weight, one.preference) for one in terms)
 
 
 class FilterResults:
-    """Which nodes pass ``rules``, by name; how many each filter excludes; ``penalties`` of feasible nodes (above 0)."""
+    """Which nodes pass ``rules``.
 
-    __slots__ = ("_cache", "_excluded", "_feasible", "_keys", "_penalties", "_ruled_out", "_rules")
+    ``feasible`` are the names of the nodes that pass, ``penalties`` their penalties above 0. Both are read-only.
+    """
+
+    __slots__ = ("_cache", "_excluded", "_filtered", "_keys", "_rules", "feasible", "penalties")
 
     def __init__(self, rules: NodeRules, nodes: Iterable[Node]) -> None:
         self._rules = rules
         self._keys = rules.keys
         self._cache: dict[tuple[object, ...], tuple[str, int]] = {}
-        self._feasible: set[str] = set()
         self._excluded: dict[str, str] = {}
-        self._penalties: dict[str, int] = {}
-        self._ruled_out: Counter[str] | None = None
+        self._filtered: Counter[str] | None = None
+        self.feasible: set[str] = set()
+        self.penalties: dict[str, int] = {}
         for node in nodes:
             self._evaluate(node)
 
     @property
-    def feasible(self) -> Set[str]:
-        """Return the names of the feasible nodes."""
-        return self._feasible
-
-    @property
-    def penalties(self) -> Mapping[str, int]:
-        """Return the penalties of nodes; some names may be of infeasible nodes."""
-        return self._penalties
-
-    @property
     def filtered(self) -> Mapping[str, int]:
-        """Return how many nodes each filter excludes."""
-        if self._ruled_out is None:
-            self._ruled_out = Counter(self._excluded.values())
-        return self._ruled_out
+        """How many nodes each filter excludes."""
+        if self._filtered is None:
+            self._filtered = Counter(self._excluded.values())
+        return self._filtered
 
     def evaluate(self, node: Node) -> None:
         """Evaluate ``node``, which is new or has changed."""
@@ -289,30 +269,30 @@ class FilterResults:
 
     def remove(self, name: str) -> None:
         """Remove a node."""
-        self._feasible.discard(name)
+        self.feasible.discard(name)
         if self._excluded.pop(name, None) is not None:
-            self._ruled_out = None
-        self._penalties.pop(name, None)
+            self._filtered = None
+        self.penalties.pop(name, None)
 
     def _evaluate(self, node: Node) -> None:
-        excluded_by, penalty = self._evaluate_once(node)
-        if excluded_by:
-            self._ruled_out = None
-            self._excluded[node.name] = excluded_by
+        filter_name, cost = self._result(node)
+        if filter_name:
+            self._filtered = None
+            self._excluded[node.name] = filter_name
             return
-        self._feasible.add(node.name)
-        if penalty:
-            self._penalties[node.name] = penalty
+        self.feasible.add(node.name)
+        if cost:
+            self.penalties[node.name] = cost
 
-    def _evaluate_once(self, node: Node) -> tuple[str, int]:
-        """Return filter and penalty; nodes that are alike in all that the rules look at are evaluated once."""
+    def _result(self, node: Node) -> tuple[str, int]:
+        """Return the excluding filter and the penalty; nodes that are equal to the rules share one result."""
         if self._keys is None:
             return excluding_filter(self._rules, node), penalty(self._rules, node)
         labels = node.labels
-        seen = (node.ready, node.unschedulable, node.taints, *[labels.get(key) for key in self._keys])
-        answer = self._cache.get(seen)
-        if answer is None:
+        inputs = (node.ready, node.unschedulable, node.taints, *[labels.get(key) for key in self._keys])
+        result = self._cache.get(inputs)
+        if result is None:
             if len(self._cache) >= _CACHE_SIZE:
                 self._cache.clear()
-            answer = self._cache[seen] = (excluding_filter(self._rules, node), penalty(self._rules, node))
-        return answer
+            result = self._cache[inputs] = (excluding_filter(self._rules, node), penalty(self._rules, node))
+        return result

@@ -26,7 +26,7 @@ from muster_core.scheduling.placement.free_capacity import (
     FreeCapacity,
     Need,
     choose_gpus,
-    count,
+    fit_count,
     subtract,
 )
 from muster_core.scheduling.placement.snapshot import Snapshot
@@ -116,7 +116,7 @@ def fragmentation_of(snapshot: Snapshot, workload: Workload) -> Fragmentation:
 
 
 def _wasted_on(capacity: FreeCapacity, need: Need) -> int:
-    if not count(capacity, need, 1):
+    if not fit_count(capacity, need, 1):
         return sum(milli for milli in capacity.gpus if milli > 0)
     wanted = need.share or GPU_MILLI
     return sum(milli for milli in capacity.gpus if 0 < milli < wanted)

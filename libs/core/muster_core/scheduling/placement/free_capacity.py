@@ -2,9 +2,8 @@
 
 Capacities are immutable tuples, so that a checkpoint is a reference and nodes with equal capacity form one class by hashing.
 
-NVLink domains are GPUs of a node that one fast link (NVLink, xGMI) joins, from a node label. Kubernetes has no standard for
-it, and label values allow neither commas nor colons, hence the notation: ``0-3_4-7`` means two domains of four, ``0.2_1.3``
-two of two.
+An NVLink domain is the GPUs of a node that one fast link (NVLink, xGMI) joins, from a node label. Kubernetes has no standard
+label, and label values allow neither commas nor colons: ``0-3_4-7`` means two domains of four, ``0.2_1.3`` two of two.
 """
 
 from __future__ import annotations
@@ -24,24 +23,24 @@ NvlinkDomains = tuple[tuple[int, ...], ...]
 
 
 def nvlink_domains_of(node: Node) -> NvlinkDomains:
-    """Return the NVLink domains of ``node``; empty without the label, every GPU by itself if it cannot be parsed."""
-    raw = node.labels.get(NVLINK_DOMAINS_LABEL, "")
-    return _read(raw, max(node.allocatable.gpu, 0) // GPU_MILLI) if raw else ()
+    """Return the NVLink domains of ``node``; empty without the label.
+
+    A GPU that is not listed is a domain by itself, and so is every GPU if the label is invalid or repeats an index.
+    """
+    label = node.labels.get(NVLINK_DOMAINS_LABEL, "")
+    return _parse_domains(label, max(node.allocatable.gpu, 0) // GPU_MILLI) if label else ()
 
 
 @lru_cache(maxsize=1024)
-def _read(raw: str, gpus: int) -> NvlinkDomains:
-    """GPUs that no domain lists stand alone, and so do all if an index is repeated or invalid."""
-    alone = tuple((index,) for index in range(gpus))
+def _parse_domains(label: str, gpus: int) -> NvlinkDomains:
     try:
-        nvlink_domains = [tuple(sorted(_indices(one))) for one in raw.split("_")]
+        domains = [tuple(sorted(_indices(one))) for one in label.split("_")]
     except ValueError:
-        return alone
-    named = [index for domain in nvlink_domains for index in domain]
-    if len(set(named)) != len(named) or any(not 0 <= index < gpus for index in named):
-        return alone
-    nvlink_domains += [(index,) for index in range(gpus) if index not in set(named)]
-    return tuple(sorted(nvlink_domains))
+        domains = []
+    listed = [index for domain in domains for index in domain]
+    if len(set(listed)) != len(listed) or any(not 0 <= index < gpus for index in listed):
+        domains, listed = [], []
+    return tuple(sorted(domains + [(index,) for index in range(gpus) if index not in listed]))
 
 
 def _indices(domain: str) -> list[int]:
@@ -60,8 +59,8 @@ CPU_AXIS = BASE_AXES.index("cpu")
 
 
 class FreeCapacity(NamedTuple):
-    """Free capacity of a node: ``free`` by axis (negative if overcommitted), ``gpus`` in milli-GPU and ``gpu_memory`` in
-    bytes by GPU index. ``nvlink_domains`` are its NVLink domains; empty if unspecified.
+    """Free capacity of a node, negative if overcommitted: ``free`` by axis, ``gpus`` in milli-GPU and ``gpu_memory`` in
+    bytes by GPU index. ``nvlink_domains`` is empty if the node has no label for it.
     """
 
     free: tuple[int, ...]
@@ -101,7 +100,7 @@ def need_of(demand: Demand, axes: dict[str, int]) -> Need:
 
 
 def empty_capacity(node: Node, axes: dict[str, int]) -> FreeCapacity:
-    """Return the capacity of ``node`` without replicas and before ``foreign`` GPUs are subtracted."""
+    """Return the capacity of ``node`` without replicas, before the GPUs that other pods use are subtracted."""
     amounts = {**node.allocatable.amounts(), PODS: node.pods}
     foreign = node.foreign.amounts()
     gpus = max(node.allocatable.gpu, 0) // GPU_MILLI
@@ -114,16 +113,16 @@ def empty_capacity(node: Node, axes: dict[str, int]) -> FreeCapacity:
 
 
 def subtract_foreign_gpus(capacity: FreeCapacity, foreign: int) -> FreeCapacity:
-    """Subtract ``foreign`` milli-GPU from the highest GPUs without a replica, then from what is left.
+    """Subtract ``foreign`` milli-GPU, which other pods use, from the highest GPUs without a replica, then from the others.
 
-    Which GPUs others use is unknown; taking the highest keeps the lowest, which replicas get first, stable.
+    Which GPUs they use is unknown. Replicas get the lowest first, so that these stay stable.
     """
     if foreign <= 0:
         return capacity
     gpus, memory = list(capacity.gpus), list(capacity.gpu_memory)
-    for untouched in (True, False):
+    for unused in (True, False):
         for index in reversed(range(len(gpus))):
-            if foreign > 0 and gpus[index] > 0 and (gpus[index] == GPU_MILLI) is untouched:
+            if foreign > 0 and gpus[index] > 0 and (gpus[index] == GPU_MILLI) is unused:
                 taken = min(foreign, gpus[index])
                 memory[index] -= memory[index] * taken // gpus[index]
                 gpus[index] -= taken
@@ -147,7 +146,7 @@ def subtract(capacity: FreeCapacity, need: Need, gpus: Sequence[int]) -> FreeCap
     return FreeCapacity(tuple(free), tuple(milli), tuple(memory), capacity.nvlink_domains)
 
 
-def count(capacity: FreeCapacity, need: Need, limit: int) -> int:
+def fit_count(capacity: FreeCapacity, need: Need, limit: int) -> int:
     """Return how many replicas of ``need`` fit into ``capacity``, at most ``limit``."""
     if not need.possible:
         return 0
@@ -159,78 +158,67 @@ def count(capacity: FreeCapacity, need: Need, limit: int) -> int:
             if fit <= 0:
                 return 0
     if need.gpus:
-        fit = min(fit, _whole_fit(capacity, need))
+        fit = min(fit, _count_whole(capacity, need))
     elif need.share:
         fit = min(fit, sum(_shares(capacity, need, index) for index in range(len(capacity.gpus))))
     return fit
 
 
-def choose_gpus(capacity: FreeCapacity, need: Need) -> tuple[int, ...]:
-    """Return the GPUs of one replica of ``need`` that fits.
-
-    Whole ones: the lowest, of the fullest NVLink domain that holds them if they must be together; a share: the fullest
-    GPU that holds it.
-    """
-    if need.gpus:
-        return tuple(_chosen_whole(capacity, need, 1))
-    if need.share:
-        at_least = (i for i in range(len(capacity.gpus)) if _shares(capacity, need, i))
-        return (min(at_least, key=lambda i: (capacity.gpus[i], capacity.gpu_memory[i], i)),)
-    return ()
-
-
-def take(capacity: FreeCapacity, need: Need, number: int) -> tuple[FreeCapacity, list[tuple[int, ...]]]:
-    """Take ``number`` replicas of ``need`` that fit; returns the remaining capacity and each replica's GPUs."""
-    if not need.gpus and not need.share:
-        free = list(capacity.free)
-        for axis, amount in need.amounts:
-            free[axis] -= amount * number
-        return capacity._replace(free=tuple(free)), [()] * number
-    if need.gpus:
-        return _take_whole(capacity, need, number)
-    chosen: list[tuple[int, ...]] = []
-    for _ in range(number):
-        gpus = choose_gpus(capacity, need)
-        capacity = subtract(capacity, need, gpus)
-        chosen.append(gpus)
-    return capacity, chosen
-
-
-def fill(capacity: FreeCapacity, wants: Sequence[Want]) -> list[int]:
+def fit_counts(capacity: FreeCapacity, wants: Sequence[Want]) -> list[int]:
     """Return how many replicas of each want fit when taken in this order."""
     counts: list[int] = []
     last = len(wants) - 1
     for position, (need, limit) in enumerate(wants):
-        fit = count(capacity, need, limit) if limit else 0
+        fit = fit_count(capacity, need, limit) if limit else 0
         if fit and position != last:
             capacity, _ = take(capacity, need, fit)
         counts.append(fit)
     return counts
 
 
+def choose_gpus(capacity: FreeCapacity, need: Need) -> tuple[int, ...]:
+    """Return the GPUs of one replica of ``need``, which fits.
+
+    Whole GPUs are the lowest, of the fullest NVLink domain that has enough if they must be together. A share goes to the
+    fullest GPU that has enough.
+    """
+    if need.gpus:
+        return tuple(_choose_whole(capacity, need, 1))
+    if need.share:
+        feasible = (i for i in range(len(capacity.gpus)) if _shares(capacity, need, i))
+        return (min(feasible, key=lambda i: (capacity.gpus[i], capacity.gpu_memory[i], i)),)
+    return ()
+
+
+def take(capacity: FreeCapacity, need: Need, number: int) -> tuple[FreeCapacity, list[tuple[int, ...]]]:
+    """Take ``number`` replicas of ``need`` that fit; returns the remaining capacity and each replica's GPUs."""
+    if need.share:
+        shares: list[tuple[int, ...]] = []
+        for _ in range(number):
+            shares.append(choose_gpus(capacity, need))
+            capacity = subtract(capacity, need, shares[-1])
+        return capacity, shares
+    free = list(capacity.free)
+    for axis, amount in need.amounts:
+        free[axis] -= amount * number
+    if not need.gpus:
+        return capacity._replace(free=tuple(free)), [()] * number
+    gpus, memory = list(capacity.gpus), list(capacity.gpu_memory)
+    indices = _choose_whole(capacity, need, number)
+    for index in indices:
+        gpus[index] = memory[index] = 0
+    chosen = [tuple(indices[at : at + need.gpus]) for at in range(0, len(indices), need.gpus)]
+    return FreeCapacity(tuple(free), tuple(gpus), tuple(memory), capacity.nvlink_domains), chosen
+
+
 def is_overcommitted(capacity: FreeCapacity) -> bool:
-    """Return whether the node is overcommitted."""
-    return any(
-        amount < 0 for amounts in (capacity.free, capacity.gpus, capacity.gpu_memory) for amount in amounts
-    )
+    """Return whether some free amount is negative."""
+    return any(amount < 0 for amounts in capacity[:3] for amount in amounts)
 
 
 def unused_gpus(capacity: FreeCapacity) -> int:
     """Return the number of unused GPUs."""
     return capacity.gpus.count(GPU_MILLI)
-
-
-def _take_whole(
-    capacity: FreeCapacity, need: Need, number: int
-) -> tuple[FreeCapacity, list[tuple[int, ...]]]:
-    free, gpus, memory = list(capacity.free), list(capacity.gpus), list(capacity.gpu_memory)
-    for axis, amount in need.amounts:
-        free[axis] -= amount * number
-    indices = _chosen_whole(capacity, need, number)
-    for index in indices:
-        gpus[index] = memory[index] = 0
-    chosen = [tuple(indices[at : at + need.gpus]) for at in range(0, len(indices), need.gpus)]
-    return FreeCapacity(tuple(free), tuple(gpus), tuple(memory), capacity.nvlink_domains), chosen
 
 
 def _whole(capacity: FreeCapacity, need: Need) -> list[int]:
@@ -239,24 +227,24 @@ def _whole(capacity: FreeCapacity, need: Need) -> list[int]:
     return [i for i, milli in enumerate(capacity.gpus) if milli == GPU_MILLI and memory[i] >= need.memory]
 
 
-def _whole_fit(capacity: FreeCapacity, need: Need) -> int:
+def _count_whole(capacity: FreeCapacity, need: Need) -> int:
     if need.together and capacity.nvlink_domains:
         return sum(len(free) // need.gpus for free in _free_by_domain(capacity, need))
     return (len(_whole(capacity, need)) if need.memory else unused_gpus(capacity)) // need.gpus
 
 
-def _chosen_whole(capacity: FreeCapacity, need: Need, number: int) -> list[int]:
+def _choose_whole(capacity: FreeCapacity, need: Need, number: int) -> list[int]:
     """Return the GPUs of ``number`` replicas, one after the other."""
     if not need.together or not capacity.nvlink_domains:
         return _whole(capacity, need)[: need.gpus * number]
     chosen: list[int] = []
-    nvlink_domains = _free_by_domain(capacity, need)
+    domains = _free_by_domain(capacity, need)
     for _ in range(number):
-        domain = min(
-            (free for free in nvlink_domains if len(free) >= need.gpus), key=lambda free: (len(free), free)
+        fullest = min(
+            (free for free in domains if len(free) >= need.gpus), key=lambda free: (len(free), free)
         )
-        chosen += domain[: need.gpus]
-        del domain[: need.gpus]
+        chosen += fullest[: need.gpus]
+        del fullest[: need.gpus]
     return chosen
 
 
@@ -272,7 +260,7 @@ def _shares(capacity: FreeCapacity, need: Need, index: int) -> int:
 
 
 class LargestFree(NamedTuple):
-    """The largest amounts by axis, whole GPUs on a node, and part of one GPU (milli)."""
+    """The largest free amounts on any node: by axis, in whole GPUs, and of one GPU (milli)."""
 
     free: tuple[int, ...]
     gpus: int
@@ -289,12 +277,11 @@ class LargestFree(NamedTuple):
 
 
 def largest_free_of(capacities: Iterable[FreeCapacity], axes: int) -> LargestFree:
-    """Return the reach of ``capacities`` with this many ``axes``; all 0 if there are none."""
+    """Return the largest free amounts of ``capacities`` on this many ``axes``; all 0 if there are none."""
     free = [0] * axes
     gpus = share = 0
     for capacity in capacities:
         free = [max(pair) for pair in zip(free, capacity.free, strict=True)]
-        if capacity.gpus:
-            gpus = max(gpus, unused_gpus(capacity))
-            share = max(share, *capacity.gpus)
+        gpus = max(gpus, unused_gpus(capacity))
+        share = max(share, *capacity.gpus, 0)
     return LargestFree(tuple(free), gpus, share)

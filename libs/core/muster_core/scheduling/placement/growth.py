@@ -18,7 +18,7 @@ from muster_core.scheduling.placement.candidates import Candidates, Cost, NodeSe
 from muster_core.scheduling.placement.demand import ReplicaRequest, is_anchor, request_of, without_affinity
 from muster_core.scheduling.placement.fit_index import FitIndex, pack_among
 from muster_core.scheduling.placement.fragmentation import Workload
-from muster_core.scheduling.placement.free_capacity import choose_gpus, count
+from muster_core.scheduling.placement.free_capacity import choose_gpus, fit_count
 from muster_core.scheduling.placement.snapshot import Snapshot, allocation_of
 
 _NO_COST = Cost(0, 0, 0)
@@ -124,7 +124,7 @@ class _Growth:
             node_set._replace(names=[name])
             for node_set in node_sets
             for name in node_set.names
-            if state.feasible_for(request, nodes[name])
+            if state.is_feasible(request, nodes[name])
         ]
         preferred_terms = {
             node_set.names[0]: state.preference(request, nodes[node_set.names[0]]) for node_set in allowed
@@ -135,7 +135,7 @@ class _Growth:
     def _by_rank(self, request: ReplicaRequest, candidates: Candidates) -> str | None:
         """For spread jobs and inter-replica affinity: node by node, fewest members or nearest first."""
         need = self._snapshot.need(request.demand)
-        node_sets = [node_set for node_set in candidates.node_sets if count(node_set.capacity, need, 1)]
+        node_sets = [node_set for node_set in candidates.node_sets if fit_count(node_set.capacity, need, 1)]
         ranks = self._ranks()
         numbers = Counter(one.node for one in (*self._alive, *self.added))
         domain_nodes = frozenset(self._job_domain() if self._job.placement.topology else ())

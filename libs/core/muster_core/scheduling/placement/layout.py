@@ -24,8 +24,8 @@ from muster_core.scheduling.placement.free_capacity import (
     FreeCapacity,
     Need,
     Want,
-    count,
-    fill,
+    fit_count,
+    fit_counts,
     take,
     unused_gpus,
 )
@@ -163,7 +163,7 @@ def _on_one(groups: Sequence[ReplicaGroup], total: _Total, node_sets: Iterable[N
     heapq.heapify(fitting)
     while fitting:
         _, name, capacity = heapq.heappop(fitting)
-        counts = fill(capacity, [Want(group.need, group.count) for group in groups])
+        counts = fit_counts(capacity, [Want(group.need, group.count) for group in groups])
         if all(number == group.count for number, group in zip(counts, groups, strict=True)):
             return Layout(groups=tuple(groups), nodes=((name, tuple(counts)),))
     return None
@@ -202,7 +202,9 @@ def _alone(groups: Sequence[ReplicaGroup], node_sets: Sequence[NodeSet]) -> list
     """Return for each group how many of its replicas each spot could take alone."""
     return [
         [
-            count(node_set.capacity, group.need, group.count) if group.rule in node_set.feasible_for else 0
+            fit_count(node_set.capacity, group.need, group.count)
+            if group.rule in node_set.feasible_for
+            else 0
             for node_set in node_sets
         ]
         for group in groups
@@ -277,7 +279,7 @@ def _offer(node_set: NodeSet, groups: Sequence[ReplicaGroup], remaining: Sequenc
         Want(group.need, missing if group.rule in node_set.feasible_for else 0)
         for group, missing in zip(groups, remaining, strict=True)
     ]
-    return fill(node_set.capacity, wants)
+    return fit_counts(node_set.capacity, wants)
 
 
 def lay_out_spread(groups: Sequence[ReplicaGroup], candidates: Candidates) -> Layout | None:
@@ -304,7 +306,7 @@ def _assign(groups: Sequence[ReplicaGroup], candidates: Candidates) -> dict[str,
             capacities[name], _ = take(capacities[name], group.need, 1)
             assigned.setdefault(name, [0] * len(groups))[position] += 1
             again = (number + 1, cost, name)
-            if count(capacities[name], group.need, 1):
+            if fit_count(capacities[name], group.need, 1):
                 heapq.heappush(heap, again)
             else:
                 passed.append(again)
@@ -341,7 +343,7 @@ def _fitting(
     passed: _Heap = []
     for one in heap:
         name = one[2]
-        takes = group.rule in feasible_for[name] and count(capacities[name], group.need, 1)
+        takes = group.rule in feasible_for[name] and fit_count(capacities[name], group.need, 1)
         (fitting if takes else passed).append(one)
     heapq.heapify(fitting)
     return fitting, passed

@@ -13,24 +13,13 @@ from muster_core.models import GPU_MILLI, PlacementPolicy, Reason
 from muster_core.quantities import counted, format_amount, format_demand
 from muster_core.scheduling.placement.affinity_layout import AffinityState
 from muster_core.scheduling.placement.candidates import Candidates
-from muster_core.scheduling.placement.filters import CONSTRAINTS, POD_AFFINITY
-from muster_core.scheduling.placement.free_capacity import count, unused_gpus
+from muster_core.scheduling.placement.filters import FILTERS, POD_AFFINITY
+from muster_core.scheduling.placement.free_capacity import fit_count, unused_gpus
 from muster_core.scheduling.placement.layout import ReplicaGroup
 from muster_core.scheduling.placement.topology import most_in_one_domain, most_of
 
 INSUFFICIENT_RESOURCES = "InsufficientResources"
 NO_MATCHING_NODE = "NoMatchingNode"
-
-_RULED_OUT_WORDS = {
-    "NotReady": "not ready",
-    "Unschedulable": "cordoned",
-    "Taint": "tainted and not tolerated",
-    "NodeSelector": "without the selected labels",
-    "NodeAffinity": "outside the required affinity",
-    "Topology": "in no topology domain",
-    "PodRules": "excluded because the rules about other pods are not supported",
-    "PodAffinity": "excluded by the affinity of pods that run there",
-}
 
 
 class Miss(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +79,7 @@ def shortfall_of(
     in_best, best = most_in_one_domain(groups, candidates, policy) if topology else (0, "")
     filtered = {
         constraint: max(result.filtered.get(constraint, 0) for result in results.values())
-        for constraint in CONSTRAINTS
+        for constraint in FILTERS
     }
     filtered[POD_AFFINITY] = _excluded_by_affinity(groups, candidates)
     return Shortfall(
@@ -154,11 +143,6 @@ def nearest_miss(shortfall: Shortfall) -> str:
     return _domain_words(shortfall) if shortfall.topology else _tight_words(shortfall)
 
 
-def constraint_in_words(constraint: str) -> str:
-    """Return the text for a filter: ``not ready``, ``without the selected labels``."""
-    return _RULED_OUT_WORDS[constraint]
-
-
 def _excluded_by_affinity(groups: Sequence[ReplicaGroup], candidates: Candidates) -> int:
     """Return how many nodes are feasible for the first replica of a group, ignoring affinity to others; the most of any group."""
     asking = {group.request for group in groups if group.request.affinity is not None}
@@ -168,7 +152,7 @@ def _excluded_by_affinity(groups: Sequence[ReplicaGroup], candidates: Candidates
     state = AffinityState(snapshot, [request for request in candidates.requests if request in asking])
     return max(
         sum(
-            not state.feasible_for(request, snapshot.nodes[name])
+            not state.is_feasible(request, snapshot.nodes[name])
             for name in snapshot.filter(request.rules).feasible
         )
         for request in asking
@@ -208,7 +192,7 @@ def _miss(resource: str, needed: int, candidates: Candidates, *, whole_only: boo
 
 def _fits_somewhere(group: ReplicaGroup, candidates: Candidates) -> bool:
     return any(
-        group.rule in node_set.feasible_for and count(node_set.capacity, group.need, 1)
+        group.rule in node_set.feasible_for and fit_count(node_set.capacity, group.need, 1)
         for node_set in candidates.node_sets
     )
 
@@ -240,5 +224,5 @@ def _domain_words(shortfall: Shortfall) -> str:
 
 def _filtered_words(shortfall: Shortfall) -> str:
     total = counted(shortfall.nodes, "node")
-    parts = [f"{number} {_RULED_OUT_WORDS[constraint]}" for constraint, number in shortfall.filtered]
+    parts = [f"{number} {FILTERS[constraint]}" for constraint, number in shortfall.filtered]
     return f"of {total}, {', '.join(parts)}"

@@ -90,13 +90,8 @@ def _totals(groups: Sequence[ReplicaGroup], candidates: Candidates, label: str) 
 
 
 def _names(candidates: Candidates, label: str, domains: Sequence[str]) -> Sequence[str]:
-    """Return the nodes of ``domains`` within the field."""
     by_domain = candidates.snapshot.domains(label)
-    names = by_domain[domains[0]] if len(domains) == 1 else sorted(n for d in domains for n in by_domain[d])
-    if candidates.names is None:
-        return names
-    bound = frozenset(candidates.names)
-    return [name for name in names if name in bound]
+    return by_domain[domains[0]] if len(domains) == 1 else sorted(n for d in domains for n in by_domain[d])
 
 
 def find_layout(

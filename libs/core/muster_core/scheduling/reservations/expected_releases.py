@@ -15,7 +15,7 @@ from muster_core.scheduling.placement import (
     Need,
     Placement,
     Snapshot,
-    count,
+    fit_count,
     unused_gpus,
 )
 from muster_core.scheduling.queues import amounts_of, gang_amounts
@@ -337,7 +337,7 @@ class _ReleasedNodes:
     def gain(self, name: str, before: int) -> int:
         """Return how many more replicas fit on a node than at the last call, or than ``before`` at the first call."""
         capacity = self._snapshot.free_capacity_without(name, self._released[name])
-        fits = count(capacity, self._need, _UNBOUNDED)
+        fits = fit_count(capacity, self._need, _UNBOUNDED)
         known = self._fits.get(name, before)
         self._fits[name] = fits
         return fits - known
