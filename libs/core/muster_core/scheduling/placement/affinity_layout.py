@@ -26,7 +26,7 @@ class AffinityState:
         }
         self._excluded: dict[ReplicaAffinity, dict[str, set[str]]] = {one: {} for one in affinities}
         self._eligible: dict[tuple[ReplicaRequest, str], frozenset[str]] = {}
-        for allocation in snapshot.allocations.values():
+        for allocation in snapshot.allocations.values() if affinities else ():
             if allocation.affinity is not None:
                 self.add(allocation.affinity, allocation.node)
 

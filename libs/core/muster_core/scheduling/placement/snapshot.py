@@ -12,7 +12,7 @@ from collections.abc import Collection, Container, Hashable, Iterable, Mapping, 
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
-from muster_core.models import Job, Node, Resources, Taint
+from muster_core.models import GPU_MILLI, Job, Node, Resources, Taint
 from muster_core.scheduling.placement.affinity import ReplicaAffinity, replica_affinity_of
 from muster_core.scheduling.placement.demand import PODS, Demand, demand_of
 from muster_core.scheduling.placement.filters import FilterResults, NodeRules, hard_taints
@@ -29,7 +29,15 @@ from muster_core.scheduling.placement.free_capacity import (
     subtract_foreign_gpus,
 )
 
-_KEPT = 1 << 16
+AllocationKey = tuple[str, int, str, int]
+"""The key of an allocation: job id, attempt, role, index."""
+
+_NAMED = ("cpu", "memory", "gpu", "gpu_memory", "ephemeral_storage")
+"""The resources that are fields of ``Resources``."""
+_SLACK_UNIT = 1_000_000
+_CHANGES_KEPT = 1 << 16
+_FEWEST_RESULTS = 16
+_EVALUATIONS_KEPT = 2_000_000
 
 
 class DerivedIndex(Protocol):
@@ -37,12 +45,12 @@ class DerivedIndex(Protocol):
 
     @property
     def weight(self) -> int:
-        """Return how many entries it keeps."""
+        """How many entries it has, which bounds the memory of all indexes."""
         ...
 
 
 class ChangeLog:
-    """A log of node names; its beginning is dropped in time."""
+    """The names of changed nodes in order; the oldest entries are dropped."""
 
     __slots__ = ("_names", "_start")
 
@@ -52,13 +60,13 @@ class ChangeLog:
 
     @property
     def end(self) -> int:
-        """Return the position after the newest entry."""
+        """The position after the newest entry."""
         return self._start + len(self._names)
 
     def record(self, name: str) -> None:
-        """Record that the capacity, labels or taints of a node changed, or that it is gone."""
+        """Record that the capacity, labels or taints of a node changed, or that it left."""
         self._names.append(name)
-        if len(self._names) > _KEPT:
+        if len(self._names) > _CHANGES_KEPT:
             half = len(self._names) // 2
             del self._names[:half]
             self._start += half
@@ -69,24 +77,12 @@ class ChangeLog:
         self._names.clear()
 
     def since(self, position: int) -> Collection[str] | None:
-        """Return the nodes that changed after ``position``, each once; None if that is no longer known."""
-        if position < self._start:
-            return None
-        return dict.fromkeys(self._names[position - self._start :])
-
-
-AllocationKey = tuple[str, int, str, int]
-"""The key of an allocation: job id, attempt, role, index."""
-
-_NAMED = frozenset({"cpu", "memory", "gpu", "gpu_memory", "ephemeral_storage"})
-"""The resources that have their own field."""
-_SLACK_UNIT = 1_000_000
-_FEWEST_RESULTS = 16
-_EVALUATIONS_KEPT = 2_000_000
+        """Return the nodes that changed after ``position``, each once; None if the entries are dropped."""
+        return None if position < self._start else dict.fromkeys(self._names[position - self._start :])
 
 
 class Allocation(NamedTuple):
-    """What one replica takes of a node, and its labels and affinity if known."""
+    """What one replica takes of a node, and its affinity if known."""
 
     node: str
     demand: Demand
@@ -94,8 +90,18 @@ class Allocation(NamedTuple):
     affinity: ReplicaAffinity | None = None
 
 
+def allocation_of(job: Job, role: str, index: int, node: str, gpus: tuple[int, ...] = ()) -> Allocation:
+    """Return the allocation of one replica of ``job`` on ``node``; raises KeyError for an unknown role."""
+    known = job.role(role)
+    if known is None:
+        raise KeyError(role)
+    template = known.template_of(index)
+    demand = demand_of(template.requests, together=job.placement.gpu_topology)
+    return Allocation(node, demand, gpus, replica_affinity_of(template, job.namespace))
+
+
 class NodeClass:
-    """Nodes with equal free capacity and taints, which differ in name and labels only. ``names`` are sorted."""
+    """Schedulable nodes with equal free capacity and taints, which differ in name and labels; ``names`` are sorted."""
 
     __slots__ = ("capacity", "key", "names", "slack", "taints")
 
@@ -108,11 +114,11 @@ class NodeClass:
 
 
 class Snapshot:
-    """Nodes, their allocations, and free capacity.
+    """The ``nodes`` of a pool by name, their ``allocations`` (those on unknown nodes too), and free capacity.
 
-    ``change_log`` logs nodes whose free capacity changed; ``views`` are derived indexes that are kept up to date with it.
-    Between ``checkpoint`` and the matching ``commit`` or ``rollback`` only ``allocation`` and ``release`` are allowed;
-    checkpoints nest.
+    ``change_log`` has the nodes whose free capacity changed; ``views`` are derived indexes that follow it. Between
+    ``checkpoint`` and the matching ``commit`` or ``rollback`` only ``allocate`` and ``release`` are allowed; checkpoints
+    nest.
     """
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
@@ -135,24 +141,16 @@ class Snapshot:
         self._largest_free: tuple[int, LargestFree] | None = None
         self._log: list[tuple[AllocationKey, Allocation, bool, FreeCapacity | None]] = []
         self._open = 0
+        self.nodes: Mapping[str, Node] = self._nodes
+        self.allocations: Mapping[AllocationKey, Allocation] = self._allocations
         self.change_log = ChangeLog()
         self.views: dict[Hashable, DerivedIndex] = {}
         for node in nodes:
             self.put_node(node)
 
     @property
-    def nodes(self) -> Mapping[str, Node]:
-        """Return every node by name."""
-        return self._nodes
-
-    @property
-    def allocations(self) -> Mapping[AllocationKey, Allocation]:
-        """Return every allocation, including those on unknown nodes."""
-        return self._allocations
-
-    @property
     def classes(self) -> Iterable[NodeClass]:
-        """Return the classes of schedulable nodes, in no particular order."""
+        """The classes of schedulable nodes, in no particular order."""
         return self._classes.values()
 
     def put_node(self, node: Node) -> None:
@@ -162,7 +160,6 @@ class Snapshot:
         if known == node:
             return
         self._without_allocations = self._allocatable = None
-        self._remove_from_class(node.name)
         self._nodes[node.name] = node
         self._empty_capacities.pop(node.name, None)
         if known is None or known.allocatable != node.allocatable:
@@ -172,9 +169,9 @@ class Snapshot:
             for results in self._filter_results.values():
                 results.evaluate(node)
         self._hard_taints[node.name] = hard_taints(node.taints)
-        unmet = sorted(name for name in node.allocatable.extended if name not in self._axes)
-        if unmet:
-            self._add_axes(unmet)
+        new = sorted(name for name in node.allocatable.extended if name not in self._axes)
+        if new:
+            self._add_axes(new)
         self._replace_capacity(node.name, self._compute_capacity(node))
 
     def drop_node(self, name: str) -> None:
@@ -197,33 +194,36 @@ class Snapshot:
         self.allocate_all(((key, allocation),))
 
     def allocate_all(self, allocations: Iterable[tuple[AllocationKey, Allocation]]) -> None:
-        """Add several allocations, which costs less than one by one.
+        """Add several allocations, which is cheaper than one by one.
 
-        Raises ValueError if a key has an allocation already or is repeated; then nothing is added.
+        Raises:
+            ValueError: A key has an allocation already or is repeated; nothing is added.
         """
         wanted = tuple(allocations)
         for key, _ in wanted:
             if key in self._allocations:
                 raise ValueError(f"{key} has an allocation on {self._allocations[key].node} already")
-        if len({key for key, _ in wanted}) != len(wanted):
+        if len(dict(wanted)) != len(wanted):
             raise ValueError("a key is repeated")
         capacities: dict[str, FreeCapacity] = {}
         for key, allocation in wanted:
             before = capacities.get(allocation.node) or self._capacities.get(allocation.node)
-            self._remember(key, allocation, added=True, before=before)
+            if self._open:
+                self._log.append((key, allocation, True, before))
             self._allocations[key] = allocation
             self._on_node.setdefault(allocation.node, {})[key] = allocation
             if before is not None:
                 capacities[allocation.node] = subtract(before, self.need(allocation.demand), allocation.gpus)
         for name, capacity in capacities.items():
             node = self._nodes[name]
-            # Others are assumed to use GPUs without a replica: which ones depends on all allocations.
+            # Other pods are assumed to use GPUs without a replica, so which ones depends on all allocations.
             self._replace_capacity(name, self._compute_capacity(node) if node.foreign.gpu else capacity)
 
     def release(self, key: AllocationKey) -> None:
         """Remove an allocation; raises KeyError if ``key`` has none."""
         allocation = self._allocations.pop(key)
-        self._remember(key, allocation, added=False, before=self._capacities.get(allocation.node))
+        if self._open:
+            self._log.append((key, allocation, False, self._capacities.get(allocation.node)))
         del self._on_node[allocation.node][key]
         node = self._nodes.get(allocation.node)
         if node is not None:
@@ -275,18 +275,21 @@ class Snapshot:
     def slack(self, of: NodeClass) -> int:
         """Return what is left on a node of this class, each resource relative to the largest node; less is tighter."""
         if of.slack is None:
-            scale = self._scales()
+            if self._scale is None:
+                offers = [node.allocatable for node in self._nodes.values()]
+                self._scale = tuple(
+                    0 if name == PODS else _largest(name, offers) for name in (*self._axes, "gpu")
+                )
             amounts = (*of.capacity.free, sum(of.capacity.gpus))
-            of.slack = sum(_SLACK_UNIT * a // s for a, s in zip(amounts, scale, strict=True) if s)
+            of.slack = sum(_SLACK_UNIT * a // s for a, s in zip(amounts, self._scale, strict=True) if s)
         return of.slack
 
     def filter(self, rules: NodeRules) -> FilterResults:
-        """Return which nodes pass these rules."""
+        """Return which nodes pass ``rules``; kept up to date."""
         results = self._filter_results.get(rules)
         if results is None:
-            if len(self._filter_results) >= max(
-                _FEWEST_RESULTS, _EVALUATIONS_KEPT // max(len(self._nodes), 1)
-            ):
+            kept = max(_FEWEST_RESULTS, _EVALUATIONS_KEPT // max(len(self._nodes), 1))
+            if len(self._filter_results) >= kept:
                 del self._filter_results[next(iter(self._filter_results))]
             results = self._filter_results[rules] = FilterResults(rules, self._nodes.values())
         return results
@@ -313,34 +316,30 @@ class Snapshot:
 
     def free_total(self) -> Resources:
         """Return the free capacity of schedulable nodes; ``gpu_memory`` is the sum over their GPUs."""
-        totals = dict.fromkeys(("gpu", "gpu_memory", *self._axes), 0)
+        totals = dict.fromkeys((*_NAMED, *self._axes), 0)
+        del totals[PODS]
         for one in self._classes.values():
             for resource in totals:
                 totals[resource] += len(one.names) * self.free_of(one.capacity, resource)
-        return _as_resources(totals)
+        named = {name: totals.pop(name) for name in _NAMED}
+        return Resources(**named, extended=totals)
 
     def allocatable_total(self) -> Resources:
         """Return the allocatable capacity of schedulable nodes; ``gpu_memory`` is the sum over their GPUs."""
         if self._allocatable is None:
-            self._allocatable = self._sum_of_allocatable()
+            total = Resources()
+            for node in (self._nodes[name] for name in self._class_of):
+                gpu_memory = node.gpu_memory * (node.allocatable.gpu // GPU_MILLI)
+                total += node.allocatable
+                total += Resources(gpu_memory=gpu_memory - node.allocatable.gpu_memory)
+            self._allocatable = total
         return self._allocatable
-
-    def _sum_of_allocatable(self) -> Resources:
-        total = Resources()
-        for name in (name for one in self._classes.values() for name in one.names):
-            node = self._nodes[name]
-            gpu_memory = node.gpu_memory * (node.allocatable.gpu // 1000)
-            total += node.allocatable
-            total += Resources(gpu_memory=gpu_memory - node.allocatable.gpu_memory)
-        return total
 
     def largest_free(self) -> LargestFree:
         """Return the largest free amount of each resource on any schedulable node."""
         if self._largest_free is None or self._largest_free[0] != self.change_log.end:
-            self._largest_free = (
-                self.change_log.end,
-                largest_free_of((one.capacity for one in self._classes.values()), len(self._axes)),
-            )
+            largest = largest_free_of((one.capacity for one in self._classes.values()), len(self._axes))
+            self._largest_free = (self.change_log.end, largest)
         return self._largest_free[1]
 
     def overcommitted(self) -> list[str]:
@@ -353,10 +352,6 @@ class Snapshot:
             self._without_allocations = Snapshot(self._nodes.values())
         return self._without_allocations
 
-    def _schedulable(self, name: str) -> bool:
-        node = self._nodes[name]
-        return node.ready and not node.unschedulable
-
     def _compute_capacity(self, node: Node, gone: Container[AllocationKey] = ()) -> FreeCapacity:
         capacity = self._empty_capacities.get(node.name)
         if capacity is None:
@@ -368,12 +363,10 @@ class Snapshot:
 
     def _replace_capacity(self, name: str, capacity: FreeCapacity) -> None:
         self._remove_from_class(name)
-        self._set_capacity(name, capacity)
-
-    def _set_capacity(self, name: str, capacity: FreeCapacity) -> None:
         self._capacities[name] = capacity
         self.change_log.record(name)
-        if not self._schedulable(name):
+        node = self._nodes[name]
+        if not node.ready or node.unschedulable:
             return
         taints = self._hard_taints[name]
         key = (self._taint_numbers.setdefault(taints, len(self._taint_numbers)), capacity)
@@ -401,13 +394,7 @@ class Snapshot:
         self._class_of.clear()
         self._forget_scale()
         for name in self._capacities:
-            self._set_capacity(name, self._compute_capacity(self._nodes[name]))
-
-    def _scales(self) -> tuple[int, ...]:
-        if self._scale is None:
-            offers = [node.allocatable for node in self._nodes.values()]
-            self._scale = tuple(0 if name == PODS else _most(name, offers) for name in (*self._axes, "gpu"))
-        return self._scale
+            self._replace_capacity(name, self._compute_capacity(self._nodes[name]))
 
     def _forget_scale(self) -> None:
         if self._scale is not None:
@@ -415,12 +402,6 @@ class Snapshot:
             self.change_log.record_all()
             for one in self._classes.values():
                 one.slack = None
-
-    def _remember(
-        self, key: AllocationKey, allocation: Allocation, *, added: bool, before: FreeCapacity | None
-    ) -> None:
-        if self._open:
-            self._log.append((key, allocation, added, before))
 
     def _close(self, mark: int) -> None:
         if not self._open or mark > len(self._log):
@@ -432,7 +413,7 @@ class Snapshot:
             raise ValueError("nodes must not change inside a transaction")
 
 
-def _most(resource: str, offers: Iterable[Resources]) -> int:
+def _largest(resource: str, offers: Iterable[Resources]) -> int:
     """Return the largest amount of a resource in ``offers``."""
     if resource in _NAMED:
         return max(map(attrgetter(resource), offers), default=0)
@@ -441,24 +422,3 @@ def _most(resource: str, offers: Iterable[Resources]) -> int:
 
 def _filter_inputs(node: Node) -> tuple[object, ...]:
     return (node.ready, node.unschedulable, node.taints, node.labels)
-
-
-def _as_resources(totals: dict[str, int]) -> Resources:
-    return Resources(
-        cpu=totals["cpu"],
-        memory=totals["memory"],
-        gpu=totals["gpu"],
-        gpu_memory=totals["gpu_memory"],
-        ephemeral_storage=totals["ephemeral_storage"],
-        extended={name: amount for name, amount in totals.items() if name not in _NAMED and name != PODS},
-    )
-
-
-def allocation_of(job: Job, role: str, index: int, node: str, gpus: tuple[int, ...] = ()) -> Allocation:
-    """Return the allocation of one replica of ``job`` on ``node``; raises KeyError for an unknown role."""
-    known = job.role(role)
-    if known is None:
-        raise KeyError(role)
-    template = known.template_of(index)
-    demand = demand_of(template.requests, together=job.placement.gpu_topology)
-    return Allocation(node, demand, gpus, replica_affinity_of(template, job.namespace))
