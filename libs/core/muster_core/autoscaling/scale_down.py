@@ -15,8 +15,16 @@ from muster_core.autoscaling.policies import POLICIES, Policy, Rank, elastic_job
 from muster_core.autoscaling.proposals import ScaleProposal, scale_down_proposal
 from muster_core.autoscaling.settings import NONE, ElasticSettings, job_settings, queue_settings
 from muster_core.events import ReplicaRef
-from muster_core.scheduling.placement import Candidates, Gang, Placement, ReplicaRequest, fit_count, is_anchor
-from muster_core.scheduling.queues import SchedulingClass, gang_amounts, max_replica_amounts
+from muster_core.scheduling.placement import (
+    Candidates,
+    Gang,
+    Placement,
+    ReplicaRequest,
+    find_placement,
+    fit_count,
+    is_anchor,
+)
+from muster_core.scheduling.queues import SchedulingClass, gang_amounts, max_replica_amounts, minimum_gang
 from muster_core.scheduling.reservations import Reservations
 from muster_core.scheduling.resizing import BeneficiaryFit, DonatedReplica, terminating_released
 from muster_core.scheduling.state import Transaction
@@ -272,37 +280,60 @@ class ScaleDownPlanner:
         self._settings = settings
         self._donors: dict[tuple[str, str], Donors] = {}
         self._hopeless: set[SchedulingClass] = set()
+        self._beneficiaries: list[tuple[WaitingJob, list[DonatedReplica]]] = []
 
     def run(self, starved: list[WaitingJob]) -> None:
         """Plan for the ``starved`` jobs in their order."""
-        found = 0
+        reserved = {one.job_id for one in self._reservations.reservations}
         with terminating_released(self._transaction, self._reservations):
             for job in starved:
-                if found >= _MAX_BENEFICIARIES or job.scheduling_class in self._hopeless:
+                if len(self._beneficiaries) == _MAX_BENEFICIARIES:
+                    break
+                if job.scheduling_class in self._hopeless:
                     continue
-                placement = self._find_placement(job)
-                if placement is None:
-                    self._hopeless.add(job.scheduling_class)
+                fit = BeneficiaryFit(self._transaction, self._reservations, job.record.job_id)
+                fits = fit.find() is not None
+                self._reservations.lift_all()
+                if not fits:
+                    self._find_donors(job, fit)
                     continue
-                found += 1
-                self._transaction.allocate(job.record, job.record.attempt + 1, placement.replicas)
-                self._reservations.remove(job.record.job_id)
+                self.awaits_terminating = True
+                if job.record.job_id not in reserved:
+                    # The scheduler checks proposals without regard to this job: later ones would count on its capacity.
+                    break
+        while len(self._beneficiaries) > 1 and not self._start_together():
+            job, _ = self._beneficiaries.pop()
+            self.proposals = [one for one in self.proposals if one.event.beneficiary != job.record.job_id]
 
-    def _find_placement(self, job: WaitingJob) -> Placement | None:
-        """Return where a starved job starts, with donors shrunk if necessary; None if it cannot."""
-        fit = BeneficiaryFit(self._transaction, self._reservations, job.record.job_id)
-        placement = fit.find()
-        self.awaits_terminating = self.awaits_terminating or placement is not None
+    def _find_donors(self, job: WaitingJob, fit: BeneficiaryFit) -> None:
+        """Propose to shrink donors for a job, and allocate it; if it would not start, give up its scheduling class."""
         policy = self._policy_for(job)
-        if placement is None and policy is not None:
-            self._reservations.lift_all()
-            donors = self._donors_for(fit.key.queue, policy)
-            result = DonorSearch(self._transaction, fit, donors).run()
-            if result is not None:
-                replicas, placement = result
-                self._propose(job, replicas, donors, policy)
+        donors = self._donors_for(fit.key.queue, policy) if policy is not None else None
+        result = DonorSearch(self._transaction, fit, donors).run() if donors is not None else None
         self._reservations.lift_all()
-        return placement
+        if policy is None or donors is None or result is None:
+            self._hopeless.add(job.scheduling_class)
+            return
+        replicas, placement = result
+        self._beneficiaries.append((job, replicas))
+        self._propose(job, replicas, donors, policy)
+        self._transaction.allocate(job.record, job.record.attempt + 1, placement.replicas)
+        self._reservations.remove(job.record.job_id)
+
+    def _start_together(self) -> bool:
+        """Return whether the scheduler can place all beneficiaries, by their wait, once all donors have shrunk."""
+        with terminating_released(self._transaction, self._reservations):
+            for _, replicas in self._beneficiaries:
+                for one in replicas:
+                    self._transaction.release(one.record, ((one.key, one.allocation),))
+            jobs = (job for job, _ in self._beneficiaries)
+            for job in sorted(jobs, key=lambda job: (job.record.waiting_since, job.record.job_id)):
+                gang = minimum_gang(job.scheduling_class.key.gang)
+                placement = find_placement(gang, self._transaction.snapshot)
+                if placement is None:
+                    return False
+                self._transaction.allocate(job.record, job.record.attempt + 1, placement.replicas)
+        return True
 
     def _donors_for(self, queue: str, policy: Policy) -> Donors:
         """Return the donors that no proposal of this plan shrinks yet."""

@@ -38,6 +38,7 @@ from muster_core.scheduling.resizing import (
     scale_down,
     shrink,
     size_within_limits,
+    terminating_released,
 )
 from muster_core.scheduling.state import (
     Instruction,
@@ -145,17 +146,21 @@ class SchedulingCycle:
 
     def _apply_scale_downs(self) -> None:
         """Shrink donors if their beneficiary then starts."""
-        for beneficiary, group in self._requests.scale_downs().items():
-            if any(donor in self._transaction.decided for donor in group):
-                continue
-            proposals = [(self._index.records[donor], one) for donor, one in group.items()]
-            donations = required_donations(beneficiary, proposals, self._transaction, self._reservations)
-            if donations is None:
-                self._rejected += group
-                continue
-            for record, proposal in proposals:
-                if removed := donations.get(record.job_id):
-                    self._transaction.emit(scale_down(record, proposal, removed))
+        groups = self._requests.scale_downs()
+        if not groups:
+            return
+        with terminating_released(self._transaction, self._reservations):
+            for beneficiary, group in groups.items():
+                if any(donor in self._transaction.decided for donor in group):
+                    continue
+                proposals = [(self._index.records[donor], one) for donor, one in group.items()]
+                donations = required_donations(beneficiary, proposals, self._transaction, self._reservations)
+                if donations is None:
+                    self._rejected += group
+                    continue
+                for record, proposal in proposals:
+                    if removed := donations.get(record.job_id):
+                        self._transaction.emit(scale_down(record, proposal, removed))
 
     def _apply_scale_ups(self) -> None:
         """Grow running jobs into what is left."""

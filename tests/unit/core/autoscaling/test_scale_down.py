@@ -217,3 +217,33 @@ def test_released_capacity_is_not_reserved_for_a_cancelled_job(pool: ScaledPool)
     pool.submit(pool.job("c", 2, floor=2))
     pool.advance(1)
     assert pool.workers("c") == {"n2": 2}
+
+
+def test_the_scheduler_accepts_the_proposals_for_two_beneficiaries(empty: ScaledPool) -> None:
+    """The reservation of the first must not withhold what donors release for the second."""
+    empty.add_node("n1", cpu=6, gpu=1)
+    empty.add_node("n2", cpu=4, gpu=2)
+    empty.run_on(empty.job("a", 2, servers=2, worker=Resources(cpu=2000)), "n1", "n1")
+    empty.run_on(empty.job("b", 2, servers=0), "n2", "n2")
+    empty.submit(empty.rigid("c", 1))
+    empty.submit(empty.rigid("d", 1))
+    empty.advance(STARVED_S)
+    assert empty.state.rejected_proposals == 0
+    assert [empty.size(name) for name in "abcd"] == [1, 1, 1, 1]
+
+
+def test_no_job_shrinks_for_a_beneficiary_that_an_earlier_one_would_displace(empty: ScaledPool) -> None:
+    """Of two plans the first fits in several ways; the scheduler chooses one that leaves nothing for the second."""
+    empty.add_node("n1", cpu=4, gpu=3)
+    empty.add_node("n2", cpu=4, gpu=0)
+    empty.add_node("n3", cpu=4, gpu=3)
+    empty.run_on(empty.rigid("a", 1), "n1")
+    empty.run_on(empty.job("b", 2, servers=0), "n1", "n1")
+    empty.run_on(empty.job("c", 4, servers=0, worker=Resources(cpu=2000)), "n2", "n2", "n3", "n3")
+    empty.settings = ElasticSettings(policy="dragon")
+    empty.submit(empty.job("d", 3, floor=3, servers=2))
+    empty.submit(empty.rigid("e", 1))
+    empty.after(STARVED_S)
+    assert {one.event.beneficiary for one in empty.plan()} == {"d"}
+    empty.advance(1)
+    assert empty.record("d").phase is Phase.RUNNING

@@ -150,6 +150,11 @@ class Reservations:
         """Add a reservation; it is enforced from the next ``enforce`` on."""
         self._by_job[reserved.reservation.job_id] = reserved
 
+    def replace(self, reserved: Sequence[ReservedCapacity]) -> None:
+        """Replace all reservations by ``reserved``; they are enforced from the next ``enforce`` on."""
+        self.lift_all()
+        self._by_job = {one.reservation.job_id: one for one in reserved}
+
     def remove(self, job_id: str) -> None:
         """Remove the reservation of a job that has started; call ``enforce`` afterwards."""
         self._by_job.pop(job_id, None)

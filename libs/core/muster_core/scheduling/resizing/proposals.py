@@ -179,7 +179,8 @@ class BeneficiaryFit:
 
 @contextmanager
 def terminating_released(transaction: Transaction, reservations: Reservations) -> Generator[None]:
-    """Release what is terminating, with no reservation enforced; at exit, roll back and enforce the reservations."""
+    """Release what is terminating, with no reservation enforced; at exit, roll back, and restore and enforce reservations."""
+    before = reservations.all
     reservations.lift_all()
     mark = transaction.checkpoint()
     try:
@@ -187,7 +188,7 @@ def terminating_released(transaction: Transaction, reservations: Reservations) -
             transaction.release(release.record, release.allocations)
         yield
     finally:
-        reservations.lift_all()
+        reservations.replace(before)
         transaction.rollback(mark)
         reservations.enforce()
 
@@ -200,7 +201,9 @@ def required_donations(
 ) -> dict[str, tuple[ReplicaRef, ...]] | None:
     """Return which replicas the donors in ``proposals`` must lose for a waiting job to start, by donor.
 
-    None if the beneficiary ``job_id`` is not waiting for that, or would not start.
+    Use it within ``terminating_released``. Afterwards the replicas are released and the job is allocated, so that the next
+    beneficiary does not count on the same capacity. None, with nothing changed, if the beneficiary ``job_id`` is not
+    waiting for that, or would not start.
     """
     if (
         job_id in transaction.decided
@@ -208,20 +211,27 @@ def required_donations(
         or not transaction.is_eligible(job_id)
     ):
         return None
-    with terminating_released(transaction, reservations):
-        fit = BeneficiaryFit(transaction, reservations, job_id)
-        if fit.find() is not None:
-            return None
+    fit = BeneficiaryFit(transaction, reservations, job_id)
+    placement = fit.find()
+    reservations.lift_all()
+    if placement is not None:
+        return None
+    donated = [
+        one for record, proposal in proposals for one in _donated_replicas(record, proposal, transaction)
+    ]
+    for one in donated:
+        fit.release(one)
+    placement = fit.find()
+    if placement is None:
         reservations.lift_all()
-        donated = [
-            one for record, proposal in proposals for one in _donated_replicas(record, proposal, transaction)
-        ]
         for one in donated:
-            fit.release(one)
-        placement = fit.find()
-        if placement is None:
-            return None
-        needed, _ = fit.minimised(donated, placement)
+            fit.restore(one)
+        return None
+    needed, placement = fit.minimised(donated, placement)
+    reservations.lift_all()
+    record = transaction.index.records[job_id]
+    transaction.allocate(record, record.attempt + 1, placement.replicas)
+    reservations.remove(job_id)
     by_donor: dict[str, tuple[ReplicaRef, ...]] = {}
     for one in needed:
         by_donor[one.record.job_id] = (*by_donor.get(one.record.job_id, ()), one.ref)
