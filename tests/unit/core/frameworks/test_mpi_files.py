@@ -50,13 +50,13 @@ def test_the_hostfile_has_the_replica_name_of_every_worker(gang: GangBuilder) ->
 
 @pytest.mark.parametrize(("said", "gpu", "slots"), [("4", 0, 4), ("", 2000, 2), ("", 500, 1), ("", 0, 1)])
 def test_slots_are_the_jobs_processes_else_its_gpus_else_one(
-    gang: GangBuilder, said: str, gpu: int, requests: int
+    gang: GangBuilder, said: str, gpu: int, slots: int
 ) -> None:
     role = Role(name="worker", replicas=1, min=1, max=1, template=Template(requests=Resources(gpu=gpu)))
     job = gang.job(framework=Framework.MPI, roles=(role,), options=FrameworkOptions(processes=said))
 
-    assert text(gang.gang(job), job, "hostfile") == f"demo-worker-0 slots={requests}\n"
-    assert text(gang.gang(job), job, "discover_hosts.sh") == f"#!/bin/sh\necho demo-worker-0:{requests}\n"
+    assert text(gang.gang(job), job, "hostfile") == f"demo-worker-0 slots={slots}\n"
+    assert text(gang.gang(job), job, "discover_hosts.sh") == f"#!/bin/sh\necho demo-worker-0:{slots}\n"
 
 
 def test_host_discovery_lists_running_replicas_that_do_not_terminate(gang: GangBuilder) -> None:
