@@ -9,7 +9,7 @@ MEMBERS := $(sort $(dir $(wildcard libs/*/pyproject.toml services/*/pyproject.to
 STAMP := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-cluster test-chaos test-elastic cluster-tools lint fuzz nightly bench bench-cluster proto docs lock clean
+.PHONY: help setup demo up test test-cluster test-chaos test-elastic cluster-tools lint fuzz nightly bench bench-cluster proto client docs lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -54,6 +54,7 @@ lint: $(STAMP) ## Check style, types, import contracts, the API and generated fi
 	@$(BIN)/buf format --diff --exit-code proto
 	@$(BIN)/python libs/rpc/generate.py --check
 	@$(BIN)/python libs/events/generate.py --check
+	@$(BIN)/python libs/client/generate.py --check
 
 fuzz: $(STAMP) ## Read 20,000 mutated documents (ARGS="--seed 7 --count 100000")
 	@$(BIN)/python tests/fuzz/fuzz.py $(ARGS)
@@ -70,6 +71,9 @@ bench-cluster: cluster-tools ## Measure gangs on a real API server, beside kube-
 proto: $(STAMP) ## Generate the gRPC stubs from proto/
 	@$(BIN)/buf format -w proto
 	@$(BIN)/python libs/rpc/generate.py
+
+client: $(STAMP) ## Generate the synchronous client from the asyncio client
+	@$(BIN)/python libs/client/generate.py
 
 docs: $(STAMP) ## Generate the references of events and schemas
 	@$(BIN)/python libs/events/generate.py

@@ -15,14 +15,12 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from muster._aio_live import AsyncConnection, AsyncExecution
-    from muster._live import Connection, Execution
     from muster._messages import Output, Size
     from muster._offline import check, convert
     from muster._progress import report
     from muster._sources import Source
-    from muster.aio import AsyncClient
-    from muster.client import Client
+    from muster._sync_client import Client, Connection, Execution
+    from muster.aio import AsyncClient, AsyncConnection, AsyncExecution
     from muster.errors import ConnectionLost, InvalidDocument, MusterError, NotFound, Refused, Unavailable
     from muster_core.models import Problem
     from muster_rpc.v1.job_pb2 import Job, JobSpec
@@ -53,12 +51,12 @@ __all__ = [
 
 _HOMES = {
     "AsyncClient": "muster.aio",
-    "AsyncConnection": "muster._aio_live",
-    "AsyncExecution": "muster._aio_live",
-    "Client": "muster.client",
-    "Connection": "muster._live",
+    "AsyncConnection": "muster.aio",
+    "AsyncExecution": "muster.aio",
+    "Client": "muster._sync_client",
+    "Connection": "muster._sync_client",
     "ConnectionLost": "muster.errors",
-    "Execution": "muster._live",
+    "Execution": "muster._sync_client",
     "InvalidDocument": "muster.errors",
     "Job": "muster_rpc.v1.job_pb2",
     "JobSpec": "muster_rpc.v1.job_pb2",

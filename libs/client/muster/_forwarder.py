@@ -9,8 +9,7 @@ from asyncio.trsock import TransportSocket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
-from muster._aio_live import AsyncConnection
-from muster.aio import AsyncClient
+from muster.aio import AsyncClient, AsyncConnection
 from muster.errors import MusterError
 
 _PIECE_BYTES = 32 * 1024

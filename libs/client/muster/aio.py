@@ -1,4 +1,4 @@
-"""The asyncio client."""
+"""The asyncio client. ``libs/client/generate.py`` generates the synchronous client from it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,27 @@ import grpc
 from grpc import aio
 
 from muster._address import channel_options, resolve_address, user_metadata
-from muster._aio_live import AsyncConnection, AsyncExecution, Call, begin_connection, begin_execution
 from muster._cursors import JobCursor, JobsCursor, LogCursor
 from muster._failures import completed, error_of, is_passing
-from muster._messages import Size, exec_start, forward_start
+from muster._messages import (
+    EXEC_END,
+    FORWARD_END,
+    Output,
+    Size,
+    exec_inputs,
+    exec_size,
+    exec_start,
+    failure_of,
+    forward_data,
+    forward_start,
+    output_of,
+)
+from muster._references import replica_label
 from muster._requests import Requests
 from muster._retry import DEFAULT_PATIENCE_S, Attempts
 from muster._sources import DocumentSource, Source
-from muster.errors import InvalidDocument, MusterError
+from muster._streams import AsyncCall, AsyncResponses
+from muster.errors import ConnectionLost, InvalidDocument, MusterError
 from muster_rpc.calls import has_begun
 from muster_rpc.v1 import (
     cluster_service_pb2,
@@ -36,9 +49,102 @@ RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
 
+class AsyncExecution:
+    """A command that runs in a replica. Use it in an ``async with`` block: leaving it ends the command.
+
+    Iterate over its output; afterwards ``exit_code`` is set. One task may read while another writes.
+    """
+
+    def __init__(
+        self, call: AsyncCall[job_service_pb2.ExecJobRequest, job_service_pb2.ExecJobResponse], replica: str
+    ) -> None:
+        self._call = call
+        self.replica = replica
+        """The replica, as ROLE-INDEX."""
+        self.exit_code: int | None = None
+        """The exit code: 128 plus the number of a signal that ended it; 127 or 126 if it could not be run."""
+        self.message = ""
+        """Why it could not be run or was ended; empty if it ended by itself."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aiter__(self) -> AsyncIterator[Output]:
+        """Yield its output as it arrives. Raises ``ConnectionLost``."""
+        while (answer := await self._call.receive()) is not None:
+            if answer.HasField("ended"):
+                self.exit_code, self.message = answer.ended.exit_code, answer.ended.message
+                return
+            if (output := output_of(answer)) is not None:
+                yield output
+        raise ConnectionLost("the connection was lost before the command ended")
+
+    async def write(self, data: bytes) -> None:
+        """Send input; returns when it is on its way."""
+        await self._call.send(exec_inputs(data))
+
+    async def end_input(self) -> None:
+        """Close its input."""
+        await self._call.send([EXEC_END])
+
+    async def resize(self, size: Size) -> None:
+        """Set the size of its terminal."""
+        await self._call.send([exec_size(size)])
+
+    def close(self) -> None:
+        """End the command, unless it has ended."""
+        self._call.close()
+
+
+class AsyncConnection:
+    """A connection to a port of a replica. Use it in an ``async with`` block. One task may read while another writes."""
+
+    def __init__(
+        self,
+        call: AsyncCall[job_service_pb2.ForwardPortRequest, job_service_pb2.ForwardPortResponse],
+        replica: str,
+    ) -> None:
+        self._call = call
+        self.replica = replica
+        """The replica, as ROLE-INDEX."""
+        self._is_over = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    async def read(self) -> bytes:
+        """Return the next data; empty at the end. Raises ``ConnectionLost`` and ``Refused``."""
+        while not self._is_over:
+            answer = await self._call.receive()
+            if answer is not None and answer.HasField("failed"):
+                raise failure_of(answer.failed)
+            if answer is None or answer.end:
+                self._is_over = True
+            elif answer.data:
+                return answer.data
+        return b""
+
+    async def write(self, data: bytes) -> None:
+        """Send data; returns when it is on its way."""
+        await self._call.send(forward_data(data))
+
+    async def end(self) -> None:
+        """Close the sending direction; receiving continues."""
+        await self._call.send([FORWARD_END])
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._call.close()
+
+
 class AsyncClient:
-    """A connection to Muster. Close it, or use it in an ``async with`` block. It belongs to the event loop that created
-    it.
+    """A connection to Muster. Close it, or use it in an ``async with`` block. One event loop may use it.
 
     ``address`` is ``host:port`` (``MUSTER_SERVER``, else 127.0.0.1:8700). ``namespace`` is the default namespace of names
     and documents. While the server is unavailable every call is retried with the same request id for ``patience_s``
@@ -116,7 +222,8 @@ class AsyncClient:
 
     async def get(self, job: str, *, namespace: str | None = None) -> job_pb2.Job:
         """Return one job with its history."""
-        return (await self._call(self._jobs.GetJob, self._requests.get(job, namespace))).job
+        response = await self._call(self._jobs.GetJob, self._requests.get(job, namespace))
+        return response.job
 
     async def list(
         self, *, namespace: str | None = None, queue: str = "", phases: Iterable[str] = ()
@@ -149,7 +256,7 @@ class AsyncClient:
         async for last in self.watch(job, namespace=namespace):  # noqa: B007 (the last one is wanted)
             pass
         if last is None:
-            raise MusterError(f"the watch of {job} ended without an answer")
+            raise MusterError(f"the watch of {job} ended without a response")
         return last
 
     async def watch_all(
@@ -182,9 +289,7 @@ class AsyncClient:
         request = self._requests.logs(job, namespace=namespace, replicas=replicas, follow=follow, tail=tail)
         cursor = LogCursor()
 
-        def begin() -> aio.UnaryStreamCall[
-            job_service_pb2.StreamLogsRequest, job_service_pb2.StreamLogsResponse
-        ]:
+        def begin() -> AsyncResponses[job_service_pb2.StreamLogsResponse]:
             cursor.restart()
             return self._jobs.StreamLogs(request)
 
@@ -210,16 +315,20 @@ class AsyncClient:
         start = exec_start(
             self._requests.ref(job, namespace), command, replica=replica, stdin=stdin, terminal=terminal
         )
-        call = Call(self._jobs.ExecJob(metadata=self._user), address=self.address)
-        return await begin_execution(call, start)
+        call = AsyncCall(self._jobs.ExecJob, metadata=self._user, address=self.address)
+        await call.send([start])
+        first = await call.receive()
+        return AsyncExecution(call, replica_label(first.started.replica) if first else "")
 
     async def connect(
         self, job: str, port: int = 0, *, replica: str = "", namespace: str | None = None
     ) -> AsyncConnection:
         """Connect to a port of a running replica, by default its first declared port; ``replica`` as for ``exec``."""
         start = forward_start(self._requests.ref(job, namespace), port, replica=replica, probe=False)
-        call = Call(self._jobs.ForwardPort(metadata=self._user), address=self.address)
-        return await begin_connection(call, start)
+        call = AsyncCall(self._jobs.ForwardPort, metadata=self._user, address=self.address)
+        await call.send([start])
+        first = await call.receive()
+        return AsyncConnection(call, replica_label(first.opened.replica) if first else "")
 
     async def port(
         self, job: str, port: int = 0, *, replica: str = "", namespace: str | None = None
@@ -230,7 +339,7 @@ class AsyncClient:
         async for answer in self._stream(lambda: self._jobs.ForwardPort(iter([start]), metadata=self._user)):
             opened = answer.opened
         if opened is None:
-            raise MusterError("the server did not say where the port is")
+            raise MusterError("the response has no port")
         return opened
 
     async def cancel(
@@ -302,7 +411,8 @@ class AsyncClient:
 
     async def explain(self, job: str, *, namespace: str | None = None) -> explanation_pb2.Explanation:
         """Explain why a job waits, and what would let it start."""
-        return (await self._call(self._jobs.ExplainJob, self._requests.explain(job, namespace))).explanation
+        response = await self._call(self._jobs.ExplainJob, self._requests.explain(job, namespace))
+        return response.explanation
 
     async def nodes(self) -> AsyncIterator[cluster_service_pb2.Node]:
         """Yield every node with its replicas, by name."""
@@ -318,7 +428,8 @@ class AsyncClient:
     async def node(self, name: str) -> cluster_service_pb2.Node:
         """Return one node."""
         request = cluster_service_pb2.GetNodeRequest(name=name)
-        return (await self._call(self._cluster.GetNode, request)).node
+        response = await self._call(self._cluster.GetNode, request)
+        return response.node
 
     async def cluster(self) -> cluster_service_pb2.GetClusterResponse:
         """Return version and trace store of the server."""
@@ -327,7 +438,8 @@ class AsyncClient:
     async def get_defaults(self, revision: int = 0) -> defaults_service_pb2.Defaults:
         """Return the platform defaults: the current or an earlier revision."""
         request = defaults_service_pb2.GetDefaultsRequest(revision=revision)
-        return (await self._call(self._defaults.GetDefaults, request)).defaults
+        response = await self._call(self._defaults.GetDefaults, request)
+        return response.defaults
 
     async def apply_defaults(
         self,
@@ -408,9 +520,7 @@ class AsyncClient:
 
     async def _stream(
         self,
-        begin: Callable[
-            [], aio.UnaryStreamCall[RequestT, ResponseT] | aio.StreamStreamCall[RequestT, ResponseT]
-        ],
+        begin: Callable[[], AsyncResponses[ResponseT]],
         *,
         resumable: bool = True,
     ) -> AsyncIterator[ResponseT]:

@@ -174,7 +174,7 @@ def test_details_name_each_replica_that_holds_room(muster: Muster) -> None:
     text = muster("top", "job", "-d").stdout
     rows = [line.split()[:6] for line in text.splitlines() if "worker-" in line]
     assert rows[0] == ["train", "worker-0", "running", "n1", "0", "2"]
-    assert rows[2] == ["train", "worker-2", "running,", "leaving", "n3", "2"]
+    assert rows[2] == ["train", "worker-2", "running,", "terminating", "n3", "2"]
 
 
 @pytest.mark.usefixtures("two_jobs")

@@ -21,7 +21,7 @@ from muster_rpc.convert import problem_from_proto, queue_change_from_proto
 from muster_rpc.v1 import defaults_service_pb2, queue_service_pb2
 
 if TYPE_CHECKING:
-    from muster.client import Client
+    from muster._sync_client import Client
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -15,7 +15,7 @@ from muster_formats import read_document
 
 if TYPE_CHECKING:
     from muster._cli.state import State
-    from muster.client import Client
+    from muster._sync_client import Client
 
 
 class Finding(msgspec.Struct, frozen=True):

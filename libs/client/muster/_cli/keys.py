@@ -16,8 +16,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-from muster._live import Execution
 from muster._messages import Size
+from muster._sync_client import Execution
 
 _PIECE_BYTES = 32 * 1024
 _SIGNALLED = 128

@@ -10,8 +10,8 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from muster._sync_client import Client
     from muster.aio import AsyncClient
-    from muster.client import Client
 
 FORMATS = ("table", "json", "yaml", "name")
 PATIENCE_S = 5.0
@@ -56,13 +56,13 @@ class State:
 
     def client(self) -> Client:
         """Return a client that reports an unavailable server quickly."""
-        from muster.client import Client  # noqa: PLC0415 (imports gRPC)
+        from muster._sync_client import Client  # noqa: PLC0415 (imports gRPC)
 
         return Client(self.server, namespace=self.namespace, patience_s=self.patience_s or PATIENCE_S)
 
     def patient_client(self) -> Client:
         """Return a client for watches that waits longer for a server to return."""
-        from muster.client import Client  # noqa: PLC0415 (imports gRPC)
+        from muster._sync_client import Client  # noqa: PLC0415 (imports gRPC)
 
         patience_s = self.patience_s or STREAM_PATIENCE_S
         return Client(self.server, namespace=self.namespace, patience_s=patience_s)

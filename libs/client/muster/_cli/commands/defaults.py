@@ -16,7 +16,7 @@ from muster_formats.queues import holds_queues
 from muster_rpc.v1 import defaults_service_pb2
 
 if TYPE_CHECKING:
-    from muster.client import Client
+    from muster._sync_client import Client
 
 _EXAMPLES = """\b
 Examples:

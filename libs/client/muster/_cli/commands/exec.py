@@ -10,7 +10,7 @@ import click
 from muster._cli import words
 from muster._cli.keys import has_terminal, passing_on, raw_terminal, size_of_terminal
 from muster._cli.state import State, shared_options
-from muster._live import Execution
+from muster._sync_client import Execution
 
 
 @click.command("exec")

@@ -10,7 +10,7 @@ from muster._cli import words
 from muster._cli.output import emit
 from muster._cli.sheet import print_sheet
 from muster._cli.state import State, shared_options
-from muster.client import Client
+from muster._sync_client import Client
 from muster.errors import MusterError
 from muster_rpc.v1 import explanation_pb2, job_pb2
 

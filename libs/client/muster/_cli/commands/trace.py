@@ -10,12 +10,12 @@ import click
 
 from muster._cli import words
 from muster._cli.state import State, shared_options
+from muster._sync_client import Client
 from muster._trace.draw import draw, summary
 from muster._trace.fetch import fetch_trace
 from muster._trace.jobs import job_of
 from muster._trace.spans import Span, read_documents
 from muster._trace.tree import plant
-from muster.client import Client
 from muster.errors import NotFound
 from muster_rpc.v1 import job_pb2
 

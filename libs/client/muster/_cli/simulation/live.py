@@ -16,7 +16,7 @@ from muster_rpc.v1 import job_pb2
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from muster.client import Client
+    from muster._sync_client import Client
 
 _RUNNING = {job_pb2.PHASE_PLACED, job_pb2.PHASE_LAUNCHING, job_pb2.PHASE_RUNNING}
 _WAITING = {job_pb2.PHASE_QUEUED, job_pb2.PHASE_RESTARTING, job_pb2.PHASE_EVICTED}

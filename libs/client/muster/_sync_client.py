@@ -1,4 +1,4 @@
-"""The synchronous client."""
+"""The synchronous client, generated from ``aio.py`` by ``libs/client/generate.py``; do not edit."""
 
 from __future__ import annotations
 
@@ -11,12 +11,25 @@ import grpc
 from muster._address import channel_options, resolve_address, user_metadata
 from muster._cursors import JobCursor, JobsCursor, LogCursor
 from muster._failures import completed, error_of, is_passing
-from muster._live import Connection, Execution, begin_connection, begin_execution
-from muster._messages import Size, exec_start, forward_start
+from muster._messages import (
+    EXEC_END,
+    FORWARD_END,
+    Output,
+    Size,
+    exec_inputs,
+    exec_size,
+    exec_start,
+    failure_of,
+    forward_data,
+    forward_start,
+    output_of,
+)
+from muster._references import replica_label
 from muster._requests import Requests
 from muster._retry import DEFAULT_PATIENCE_S, Attempts
 from muster._sources import DocumentSource, Source
-from muster.errors import InvalidDocument, MusterError
+from muster._streams import Call, Responses
+from muster.errors import ConnectionLost, InvalidDocument, MusterError
 from muster_rpc.calls import has_begun
 from muster_rpc.v1 import (
     cluster_service_pb2,
@@ -33,6 +46,100 @@ from muster_rpc.v1 import (
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
+
+
+class Execution:
+    """A command that runs in a replica. Use it in a ``with`` block: leaving it ends the command.
+
+    Iterate over its output; afterwards ``exit_code`` is set. One thread may read while another writes.
+    """
+
+    def __init__(
+        self, call: Call[job_service_pb2.ExecJobRequest, job_service_pb2.ExecJobResponse], replica: str
+    ) -> None:
+        self._call = call
+        self.replica = replica
+        """The replica, as ROLE-INDEX."""
+        self.exit_code: int | None = None
+        """The exit code: 128 plus the number of a signal that ended it; 127 or 126 if it could not be run."""
+        self.message = ""
+        """Why it could not be run or was ended; empty if it ended by itself."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Output]:
+        """Yield its output as it arrives. Raises ``ConnectionLost``."""
+        while (answer := self._call.receive()) is not None:
+            if answer.HasField("ended"):
+                self.exit_code, self.message = answer.ended.exit_code, answer.ended.message
+                return
+            if (output := output_of(answer)) is not None:
+                yield output
+        raise ConnectionLost("the connection was lost before the command ended")
+
+    def write(self, data: bytes) -> None:
+        """Send input; returns when it is on its way."""
+        self._call.send(exec_inputs(data))
+
+    def end_input(self) -> None:
+        """Close its input."""
+        self._call.send([EXEC_END])
+
+    def resize(self, size: Size) -> None:
+        """Set the size of its terminal."""
+        self._call.send([exec_size(size)])
+
+    def close(self) -> None:
+        """End the command, unless it has ended."""
+        self._call.close()
+
+
+class Connection:
+    """A connection to a port of a replica. Use it in a ``with`` block. One thread may read while another writes."""
+
+    def __init__(
+        self,
+        call: Call[job_service_pb2.ForwardPortRequest, job_service_pb2.ForwardPortResponse],
+        replica: str,
+    ) -> None:
+        self._call = call
+        self.replica = replica
+        """The replica, as ROLE-INDEX."""
+        self._is_over = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def read(self) -> bytes:
+        """Return the next data; empty at the end. Raises ``ConnectionLost`` and ``Refused``."""
+        while not self._is_over:
+            answer = self._call.receive()
+            if answer is not None and answer.HasField("failed"):
+                raise failure_of(answer.failed)
+            if answer is None or answer.end:
+                self._is_over = True
+            elif answer.data:
+                return answer.data
+        return b""
+
+    def write(self, data: bytes) -> None:
+        """Send data; returns when it is on its way."""
+        self._call.send(forward_data(data))
+
+    def end(self) -> None:
+        """Close the sending direction; receiving continues."""
+        self._call.send([FORWARD_END])
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._call.close()
 
 
 class Client:
@@ -114,7 +221,8 @@ class Client:
 
     def get(self, job: str, *, namespace: str | None = None) -> job_pb2.Job:
         """Return one job with its history."""
-        return self._call(self._jobs.GetJob, self._requests.get(job, namespace)).job
+        response = self._call(self._jobs.GetJob, self._requests.get(job, namespace))
+        return response.job
 
     def list(
         self, *, namespace: str | None = None, queue: str = "", phases: Iterable[str] = ()
@@ -146,7 +254,7 @@ class Client:
         for last in self.watch(job, namespace=namespace):  # noqa: B007 (the last one is wanted)
             pass
         if last is None:
-            raise MusterError(f"the watch of {job} ended without an answer")
+            raise MusterError(f"the watch of {job} ended without a response")
         return last
 
     def watch_all(
@@ -179,7 +287,7 @@ class Client:
         request = self._requests.logs(job, namespace=namespace, replicas=replicas, follow=follow, tail=tail)
         cursor = LogCursor()
 
-        def begin() -> Iterator[job_service_pb2.StreamLogsResponse]:
+        def begin() -> Responses[job_service_pb2.StreamLogsResponse]:
             cursor.restart()
             return self._jobs.StreamLogs(request)
 
@@ -205,20 +313,20 @@ class Client:
         start = exec_start(
             self._requests.ref(job, namespace), command, replica=replica, stdin=stdin, terminal=terminal
         )
-        return begin_execution(
-            lambda requests: self._jobs.ExecJob(requests, metadata=self._user), start, address=self.address
-        )
+        call = Call(self._jobs.ExecJob, metadata=self._user, address=self.address)
+        call.send([start])
+        first = call.receive()
+        return Execution(call, replica_label(first.started.replica) if first else "")
 
     def connect(
         self, job: str, port: int = 0, *, replica: str = "", namespace: str | None = None
     ) -> Connection:
         """Connect to a port of a running replica, by default its first declared port; ``replica`` as for ``exec``."""
         start = forward_start(self._requests.ref(job, namespace), port, replica=replica, probe=False)
-        return begin_connection(
-            lambda requests: self._jobs.ForwardPort(requests, metadata=self._user),
-            start,
-            address=self.address,
-        )
+        call = Call(self._jobs.ForwardPort, metadata=self._user, address=self.address)
+        call.send([start])
+        first = call.receive()
+        return Connection(call, replica_label(first.opened.replica) if first else "")
 
     def port(
         self, job: str, port: int = 0, *, replica: str = "", namespace: str | None = None
@@ -229,7 +337,7 @@ class Client:
         for answer in self._stream(lambda: self._jobs.ForwardPort(iter([start]), metadata=self._user)):
             opened = answer.opened
         if opened is None:
-            raise MusterError("the server did not say where the port is")
+            raise MusterError("the response has no port")
         return opened
 
     def cancel(
@@ -301,7 +409,8 @@ class Client:
 
     def explain(self, job: str, *, namespace: str | None = None) -> explanation_pb2.Explanation:
         """Explain why a job waits, and what would let it start."""
-        return self._call(self._jobs.ExplainJob, self._requests.explain(job, namespace)).explanation
+        response = self._call(self._jobs.ExplainJob, self._requests.explain(job, namespace))
+        return response.explanation
 
     def nodes(self) -> Iterator[cluster_service_pb2.Node]:
         """Yield every node with its replicas, by name."""
@@ -315,7 +424,9 @@ class Client:
 
     def node(self, name: str) -> cluster_service_pb2.Node:
         """Return one node."""
-        return self._call(self._cluster.GetNode, cluster_service_pb2.GetNodeRequest(name=name)).node
+        request = cluster_service_pb2.GetNodeRequest(name=name)
+        response = self._call(self._cluster.GetNode, request)
+        return response.node
 
     def cluster(self) -> cluster_service_pb2.GetClusterResponse:
         """Return version and trace store of the server."""
@@ -324,7 +435,8 @@ class Client:
     def get_defaults(self, revision: int = 0) -> defaults_service_pb2.Defaults:
         """Return the platform defaults: the current or an earlier revision."""
         request = defaults_service_pb2.GetDefaultsRequest(revision=revision)
-        return self._call(self._defaults.GetDefaults, request).defaults
+        response = self._call(self._defaults.GetDefaults, request)
+        return response.defaults
 
     def apply_defaults(
         self,
@@ -403,7 +515,10 @@ class Client:
                 self._pause_or_raise(attempts, error, resumable=True)
 
     def _stream(
-        self, begin: Callable[[], Iterator[ResponseT]], *, resumable: bool = True
+        self,
+        begin: Callable[[], Responses[ResponseT]],
+        *,
+        resumable: bool = True,
     ) -> Iterator[ResponseT]:
         attempts = Attempts(self._patience_s)
         while True:
@@ -415,12 +530,11 @@ class Client:
                     yield response
                 return
             except grpc.RpcError as error:
-                if begun or (isinstance(stream, grpc.Call) and has_begun(stream.initial_metadata())):
+                if begun or has_begun(stream.initial_metadata()):
                     attempts.reset()
                 self._pause_or_raise(attempts, error, resumable=resumable)
             finally:
-                if isinstance(stream, grpc.RpcContext):
-                    stream.cancel()
+                stream.cancel()
 
     def _pause_or_raise(self, attempts: Attempts, error: grpc.RpcError, *, resumable: bool) -> None:
         pause = attempts.pause_s() if resumable and is_passing(error) else None
