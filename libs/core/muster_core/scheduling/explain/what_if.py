@@ -488,11 +488,7 @@ def _dropped(constraint: str, *values: str) -> Remedy:
 
 def _requests_of(gang: Gang) -> list[ReplicaRequest]:
     """Return what the replicas of ``gang`` ask for: per role the template, then its overrides."""
-    return [
-        request
-        for role in gang.roles
-        for request in (role.request, *(request for _, request in role.overrides))
-    ]
+    return [request for role in gang.roles for request in role.requests]
 
 
 def _with_rules(gang: Gang, **changes: object) -> Gang:

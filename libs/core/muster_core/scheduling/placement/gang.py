@@ -29,13 +29,20 @@ from muster_core.scheduling.placement.topology import find_layout
 
 
 class GangRole(msgspec.Struct, frozen=True, kw_only=True):
-    """One role: it starts with ``min`` to ``replicas`` replicas, with indices from 0. ``overrides`` are the slots of single indices."""
+    """One role: it starts with ``min`` to ``replicas`` replicas, with indices from 0. ``overrides`` are the requests of single
+    indices.
+    """
 
     name: str
     min: int
     replicas: int
     request: ReplicaRequest
     overrides: tuple[tuple[int, ReplicaRequest], ...] = ()
+
+    @property
+    def requests(self) -> tuple[ReplicaRequest, ...]:
+        """The request of the role and those of single indices."""
+        return (self.request, *(request for _, request in self.overrides))
 
 
 class Gang(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
@@ -61,7 +68,7 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """Where every replica goes, by role in the job's order, then by index; on ``nodes`` nodes, of ``full`` requested replicas."""
+    """The replicas with their nodes, by role in the job's order, then by index; on ``nodes`` nodes, of ``full`` requested."""
 
     replicas: tuple[Assignment, ...]
     nodes: int
@@ -69,13 +76,10 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gang_of(job: Job) -> Gang:
-    """Return the gang of ``job``."""
+    """Return the gang of ``job``; without affinity if no replica has a rule about others."""
     roles = [_gang_role(role, job) for role in job.roles if role.replicas > 0]
-    if not any(
-        request.affinity is not None and request.affinity.has_rules
-        for role in roles
-        for request in _requests_of(role)
-    ):
+    affinities = (request.affinity for role in roles for request in role.requests)
+    if not any(affinity is not None and affinity.has_rules for affinity in affinities):
         roles = [_without_affinity(role) for role in roles]
     return Gang(roles=tuple(roles), min_available=job.min_available or 0, policy=job.placement)
 
@@ -85,43 +89,43 @@ def place(
 ) -> Placement | Shortfall:
     """Place the whole gang; ``snapshot`` is not changed.
 
-    ``feasible`` is whether the empty pool could hold the gang's minimum, if known; otherwise it is computed when the gang
-    does not fit. ``workload`` is the typical workload (``workload_of`` running and waiting demands), so that remaining
-    GPUs stay useful; without one only GPU shares are placed so.
+    Args:
+        gang: What to place.
+        snapshot: The pool.
+        feasible: Whether the empty pool could hold the gang's minimum; computed on demand if None.
+        workload: The typical workload (``workload_of`` the running and waiting demands), so that the remaining GPUs stay
+            useful for it; without one this applies to GPU shares only.
     """
-    candidates = Candidates(snapshot, _requests(gang), workload=workload)
+    candidates = _candidates(gang, snapshot, workload)
     layout = _largest(gang, candidates)
     if layout is not None:
         return _placement(gang, layout, candidates)
     if feasible is None:
         feasible = feasible_when_empty(gang, snapshot)
     groups = _groups(gang, gang.minimum, candidates)
-    return shortfall_of(
-        groups, candidates, gang.policy, feasible=feasible, fits_now=_fits_now(gang, candidates)
-    )
+    fits_now = _fits_now(gang, candidates)
+    return shortfall_of(groups, candidates, gang.policy, feasible=feasible, fits_now=fits_now)
 
 
 def find_placement(gang: Gang, snapshot: Snapshot) -> Placement | None:
     """Return the placement like ``place``, or None without a diagnosis, which is cheaper."""
-    candidates = Candidates(snapshot, _requests(gang))
+    candidates = _candidates(gang, snapshot)
     layout = _largest(gang, candidates)
     return None if layout is None else _placement(gang, layout, candidates)
 
 
 def may_fit(gang: Gang, snapshot: Snapshot) -> bool:
-    """Return whether some node has enough of each single resource for a replica of each role; if not, the gang does not
-    fit.
+    """Return whether some node has enough of each single resource for a replica of each role; False is definite.
 
     Nearly free while the snapshot is unchanged.
     """
-    largest_free = snapshot.largest_free()
-    return all(largest_free.may_fit(snapshot.need(request.demand)) for request in _minimum_requests(gang))
+    largest = snapshot.largest_free()
+    return all(largest.may_fit(snapshot.need(request.demand)) for request in _minimum_requests(gang))
 
 
 def feasible_when_empty(gang: Gang, snapshot: Snapshot) -> bool:
     """Return whether the pool without Muster's allocations could hold the gang's minimum."""
-    candidates = Candidates(snapshot.without_allocations(), _requests(gang))
-    return find_layout(_groups(gang, gang.minimum, candidates), candidates, gang.policy) is not None
+    return _layout(gang, gang.minimum, _candidates(gang, snapshot.without_allocations())) is not None
 
 
 def _gang_role(role: Role, job: Job) -> GangRole:
@@ -129,13 +133,14 @@ def _gang_role(role: Role, job: Job) -> GangRole:
     overrides = (
         (index, request_of(template, job.placement, job.namespace))
         for index, template in sorted(role.overrides.items())
+        if index < role.replicas
     )
     return GangRole(
         name=role.name,
         min=min(role.min, role.replicas),
         replicas=role.replicas,
         request=usual,
-        overrides=tuple((i, request) for i, request in overrides if i < role.replicas and request != usual),
+        overrides=tuple((index, request) for index, request in overrides if request != usual),
     )
 
 
@@ -146,19 +151,8 @@ def _without_affinity(role: GangRole) -> GangRole:
     return msgspec.structs.replace(role, request=usual, overrides=different)
 
 
-def _requests(gang: Gang) -> Iterator[ReplicaRequest]:
-    for role in gang.roles:
-        yield from _requests_of(role)
-
-
-def _requests_of(role: GangRole) -> Iterator[ReplicaRequest]:
-    yield role.request
-    for _, request in role.overrides:
-        yield request
-
-
 def _minimum_requests(gang: Gang) -> Iterator[ReplicaRequest]:
-    """Yield the slots of the replicas that start in any case."""
+    """Yield the requests of the replicas that start in any case."""
     for role in gang.roles:
         if role.min:
             overrides = dict(role.overrides)
@@ -166,12 +160,21 @@ def _minimum_requests(gang: Gang) -> Iterator[ReplicaRequest]:
                 yield overrides.get(index, role.request)
 
 
+def _candidates(gang: Gang, snapshot: Snapshot, workload: Workload | None = None) -> Candidates:
+    requests = (request for role in gang.roles for request in role.requests)
+    return Candidates(snapshot, requests, workload=workload)
+
+
+def _layout(gang: Gang, size: int, candidates: Candidates) -> Layout | None:
+    return find_layout(_groups(gang, size, candidates), candidates, gang.policy)
+
+
 def _largest(gang: Gang, candidates: Candidates) -> Layout | None:
     """Return the layout of the largest size that fits: everything, else by bisection between minimum and everything."""
-    layout = find_layout(_groups(gang, gang.full, candidates), candidates, gang.policy)
+    layout = _layout(gang, gang.full, candidates)
     if layout is not None or gang.minimum == gang.full:
         return layout
-    best = find_layout(_groups(gang, gang.minimum, candidates), candidates, gang.policy)
+    best = _layout(gang, gang.minimum, candidates)
     return best and _largest_above(gang, candidates, best)
 
 
@@ -180,7 +183,7 @@ def _largest_above(gang: Gang, candidates: Candidates, best: Layout) -> Layout:
     fits, fails = gang.minimum, gang.full
     while fails - fits > 1:
         size = (fits + fails) // 2
-        layout = find_layout(_groups(gang, size, candidates), candidates, gang.policy)
+        layout = _layout(gang, size, candidates)
         if layout is None:
             fails = size
         else:
@@ -190,26 +193,29 @@ def _largest_above(gang: Gang, candidates: Candidates, best: Layout) -> Layout:
 
 def _fits_now(gang: Gang, candidates: Candidates) -> int:
     """Return the largest number of replicas that would start if the minimum, which does not fit, were lower; 0 if none."""
-    roles = (
+    roles = [
         role if is_pinned(role.name) else msgspec.structs.replace(role, min=min(role.min, 1))
         for role in gang.roles
-    )
+    ]
     lowered = Gang(roles=tuple(roles), policy=gang.policy)
     if lowered.minimum >= gang.minimum:
         return 0
-    smallest = find_layout(_groups(lowered, lowered.minimum, candidates), candidates, gang.policy)
+    smallest = _layout(lowered, lowered.minimum, candidates)
     if smallest is None:
         return 0
     sizes = _sizes(gang, gang.minimum)
-    reduced = (
-        msgspec.structs.replace(role, replicas=size) for role, size in zip(lowered.roles, sizes, strict=True)
+    reduced = tuple(
+        msgspec.structs.replace(role, replicas=size) for role, size in zip(roles, sizes, strict=True)
     )
-    best = _largest_above(msgspec.structs.replace(lowered, roles=tuple(reduced)), candidates, smallest)
+    best = _largest_above(Gang(roles=reduced, policy=gang.policy), candidates, smallest)
     return sum(sum(counts) for _, counts in best.nodes)
 
 
 def _sizes(gang: Gang, size: int) -> list[int]:
-    """Return the roles' sizes at ``size`` replicas in total: the role furthest above its minimum shrinks first, the later one of equals."""
+    """Return the roles' sizes at ``size`` replicas in total.
+
+    The role furthest above its minimum shrinks first, the last of equals.
+    """
     sizes = [role.replicas for role in gang.roles]
     surplus = sum(sizes) - size
     while surplus > 0:
@@ -224,20 +230,19 @@ def _sizes(gang: Gang, size: int) -> list[int]:
 
 
 def _groups(gang: Gang, size: int, candidates: Candidates) -> list[ReplicaGroup]:
-    """Return the replicas at ``size`` by role and slot, parameter servers first."""
-    groups: list[ReplicaGroup] = []
-    for role, number in zip(gang.roles, _sizes(gang, size), strict=True):
-        for request, indices in _by_request(role, number):
-            groups.append(
-                ReplicaGroup(
-                    role=role.name,
-                    indices=indices,
-                    request=request,
-                    need=candidates.snapshot.need(request.demand),
-                    rule=candidates.numbers[request.rules],
-                    anchor=is_anchor(role.name),
-                )
-            )
+    """Return the replicas at ``size`` by role and request, parameter servers first."""
+    groups = [
+        ReplicaGroup(
+            role=role.name,
+            indices=indices,
+            request=request,
+            need=candidates.snapshot.need(request.demand),
+            rule=candidates.numbers[request.rules],
+            anchor=is_anchor(role.name),
+        )
+        for role, number in zip(gang.roles, _sizes(gang, size), strict=True)
+        for request, indices in _by_request(role, number)
+    ]
     return sorted(groups, key=lambda group: not group.anchor)
 
 
@@ -267,10 +272,10 @@ def _placement(gang: Gang, layout: Layout, candidates: Candidates) -> Placement:
                 gpus[position] += chosen[position]
     assignments: list[Assignment] = []
     for position, group in enumerate(layout.groups):
-        states = zip(group.indices, nodes[position], gpus[position], strict=True)
         role = group.role
         assignments += [
-            Assignment(role=role, index=index, node=node, gpus=chosen) for index, node, chosen in states
+            Assignment(role=role, index=index, node=node, gpus=chosen)
+            for index, node, chosen in zip(group.indices, nodes[position], gpus[position], strict=True)
         ]
     if len(layout.groups) > 1:
         rank = {role.name: position for position, role in enumerate(gang.roles)}
@@ -281,7 +286,7 @@ def _placement(gang: Gang, layout: Layout, candidates: Candidates) -> Placement:
 def _gpus(
     groups: Sequence[ReplicaGroup], capacity: FreeCapacity, counts: Sequence[int]
 ) -> list[list[tuple[int, ...]]]:
-    """Return the GPUs of every replica of each group, taken in turn."""
+    """Return the GPUs of every replica of each group on a node with this capacity."""
     gpus: list[list[tuple[int, ...]]] = []
     for group, number in zip(groups, counts, strict=True):
         capacity, chosen = take(capacity, group.need, number)

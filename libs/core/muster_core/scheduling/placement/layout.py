@@ -30,9 +30,12 @@ from muster_core.scheduling.placement.free_capacity import (
     unused_gpus,
 )
 
+_FEWEST = 2
+"""The least number of nodes if one does not suffice."""
+
 
 class ReplicaGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Interchangeable replicas of one role, lowest index first; ``need`` and ``rule`` refer to the field."""
+    """Interchangeable replicas of one role, lowest index first; ``rule`` is the number of their rules in the candidates."""
 
     role: str
     indices: Sequence[int]
@@ -54,39 +57,37 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[tuple[str, tuple[int, ...]], ...]
 
     @property
-    def beside_anchors(self) -> int:
-        """How many replicas share a node with an anchor."""
+    def rank(self) -> tuple[int, int]:
+        """The number of nodes, and minus the number of replicas that share a node with an anchor; less is better."""
         anchors = [position for position, group in enumerate(self.groups) if group.anchor]
-        return sum(sum(counts) for _, counts in self.nodes if any(counts[position] for position in anchors))
-
-
-_FEWEST = 2
-"""The least number of nodes if one does not suffice."""
+        near = sum(sum(counts) for _, counts in self.nodes if any(counts[position] for position in anchors))
+        return (len(self.nodes), -near)
 
 
 class _Total(NamedTuple):
-    """Return what groups take in total: by axis, and in whole GPUs."""
+    """What groups take in total: by axis, and in whole GPUs."""
 
     amounts: tuple[tuple[int, int], ...]
     gpus: int
 
 
 def lay_out(groups: Sequence[ReplicaGroup], candidates: Candidates) -> Layout | None:
-    """Lay out all of ``groups`` on as few nodes as possible, or return None; deterministic, whatever the order of spots."""
-    if not all(group.need.possible for group in groups):
-        return None
+    """Return a layout of all of ``groups`` on as few nodes as possible, or None; independent of the order of node sets."""
     if len(groups) == 1:
         return _one_group(groups[0], candidates)
     on_one = on_one_node(groups, candidates)
     if on_one is not None:
         return on_one
-    if not _enough_in_all(_total(groups), candidates.node_sets):
+    node_sets = candidates.node_sets
+    if not _enough_in_all(_total(groups), node_sets):
         return None
-    alone = _alone(groups, candidates.node_sets)
+    alone = _alone(groups, node_sets)
     best: Layout | None = None
     for order in _orders(groups):
-        layout = _on_several(groups, order, candidates.node_sets, alone)
-        if layout is not None and (best is None or _rank(layout) < _rank(best)):
+        ordered = tuple(groups[position] for position in order)
+        remaining, nodes = _search(ordered, node_sets, [alone[position] for position in order])
+        layout = None if any(remaining) else Layout(groups=ordered, nodes=tuple(nodes))
+        if layout is not None and (best is None or layout.rank < best.rank):
             best = layout
         if best is not None and len(best.nodes) <= _FEWEST:
             break
@@ -94,9 +95,7 @@ def lay_out(groups: Sequence[ReplicaGroup], candidates: Candidates) -> Layout | 
 
 
 def on_one_node(groups: Sequence[ReplicaGroup], candidates: Candidates) -> Layout | None:
-    """Lay out all of ``groups`` on the cheapest node that holds them, or return None."""
-    if not all(group.need.possible for group in groups):
-        return None
+    """Return a layout of all of ``groups`` on the cheapest node that holds them, or None."""
     if candidates.names is not None:
         return _on_one(groups, _total(groups), candidates.node_sets)
     if len(groups) == 1:
@@ -116,13 +115,44 @@ def most_that_fit(groups: Sequence[ReplicaGroup], candidates: Candidates) -> int
     return sum(group.count for group in groups) - sum(remaining)
 
 
+def lay_out_spread(groups: Sequence[ReplicaGroup], candidates: Candidates) -> Layout | None:
+    """Return a layout of all of ``groups`` on as many nodes as possible, or None."""
+    most = sum(group.count for group in groups)
+    heap: list[tuple[int, Cost, str]] = []
+    capacities: dict[str, FreeCapacity] = {}
+    rules: dict[str, frozenset[int]] = {}
+    for node_set in candidates.node_sets:
+        # Nodes of a set are equal, so no more of them are used than there are replicas.
+        for name in node_set.names[:most]:
+            heap.append((0, node_set.cost, name))
+            capacities[name], rules[name] = node_set.capacity, node_set.feasible_for
+    counts: dict[str, list[int]] = {}
+    for position, group in enumerate(groups):
+        need = group.need
+        feasible = {
+            n for n, free in capacities.items() if group.rule in rules[n] and fit_count(free, need, 1)
+        }
+        full = [one for one in heap if one[2] not in feasible]
+        heap = [one for one in heap if one[2] in feasible]
+        heapq.heapify(heap)
+        for _ in range(group.count):
+            if not heap:
+                return None
+            number, cost, name = heapq.heappop(heap)
+            capacities[name], _ = take(capacities[name], need, 1)
+            counts.setdefault(name, [0] * len(groups))[position] += 1
+            if fit_count(capacities[name], need, 1):
+                heapq.heappush(heap, (number + 1, cost, name))
+            else:
+                full.append((number + 1, cost, name))
+        heap += full
+    return Layout(groups=tuple(groups), nodes=tuple((name, tuple(some)) for name, some in counts.items()))
+
+
 def _one_group(group: ReplicaGroup, candidates: Candidates) -> Layout | None:
-    fits = candidates.fit_index(group.request)
-    chosen = (
-        fits.pack(group.count)
-        if candidates.names is None
-        else pack_among(fits.among(candidates.names), group.count)
-    )
+    index = candidates.fit_index(group.request)
+    names = candidates.names
+    chosen = index.pack(group.count) if names is None else pack_among(index.among(names), group.count)
     if chosen is None:
         return None
     return Layout(groups=(group,), nodes=tuple((name, (number,)) for name, number in chosen))
@@ -177,10 +207,6 @@ def _covers(capacity: FreeCapacity, total: _Total) -> bool:
     return not total.gpus or unused_gpus(capacity) >= total.gpus
 
 
-def _rank(layout: Layout) -> tuple[int, int]:
-    return (len(layout.nodes), -layout.beside_anchors)
-
-
 def _orders(groups: Sequence[ReplicaGroup]) -> list[tuple[int, ...]]:
     """Return the positions of ``groups`` with anchors first, with anchors last, and with the largest demands first, without repetitions."""
     positions = range(len(groups))
@@ -209,17 +235,6 @@ def _alone(groups: Sequence[ReplicaGroup], node_sets: Sequence[NodeSet]) -> list
         ]
         for group in groups
     ]
-
-
-def _on_several(
-    groups: Sequence[ReplicaGroup],
-    order: tuple[int, ...],
-    node_sets: Sequence[NodeSet],
-    alone: list[list[int]],
-) -> Layout | None:
-    ordered = tuple(groups[position] for position in order)
-    remaining, nodes = _search(ordered, node_sets, [alone[position] for position in order])
-    return None if any(remaining) else Layout(groups=ordered, nodes=tuple(nodes))
 
 
 def _search(
@@ -280,70 +295,3 @@ def _offer(node_set: NodeSet, groups: Sequence[ReplicaGroup], remaining: Sequenc
         for group, missing in zip(groups, remaining, strict=True)
     ]
     return fit_counts(node_set.capacity, wants)
-
-
-def lay_out_spread(groups: Sequence[ReplicaGroup], candidates: Candidates) -> Layout | None:
-    """Lay out all of ``groups`` on as many nodes as possible, or return None."""
-    assigned = _assign(groups, candidates)
-    wanted = sum(group.count for group in groups)
-    if sum(sum(counts) for counts in assigned.values()) != wanted:
-        return None
-    return Layout(
-        groups=tuple(groups), nodes=tuple((name, tuple(counts)) for name, counts in assigned.items())
-    )
-
-
-def _assign(groups: Sequence[ReplicaGroup], candidates: Candidates) -> dict[str, list[int]]:
-    """Return the replicas of each group by node, as far as they fit."""
-    capacities, feasible_for, heap = _nodes(groups, candidates)
-    assigned: dict[str, list[int]] = {}
-    for position, group in enumerate(groups):
-        heap, passed = _fitting(group, heap, capacities, feasible_for)
-        for _ in range(group.count):
-            if not heap:
-                return assigned
-            number, cost, name = heapq.heappop(heap)
-            capacities[name], _ = take(capacities[name], group.need, 1)
-            assigned.setdefault(name, [0] * len(groups))[position] += 1
-            again = (number + 1, cost, name)
-            if fit_count(capacities[name], group.need, 1):
-                heapq.heappush(heap, again)
-            else:
-                passed.append(again)
-        heap += passed
-    return assigned
-
-
-_Heap = list[tuple[int, Cost, str]]
-
-
-def _nodes(
-    groups: Sequence[ReplicaGroup], candidates: Candidates
-) -> tuple[dict[str, FreeCapacity], dict[str, frozenset[int]], _Heap]:
-    """Return free capacities, feasible rules, and a heap of nodes; no more nodes of each spot than there are replicas."""
-    most = sum(group.count for group in groups)
-    capacities: dict[str, FreeCapacity] = {}
-    feasible_for: dict[str, frozenset[int]] = {}
-    heap: _Heap = []
-    for node_set in candidates.node_sets:
-        for name in node_set.names[:most]:
-            capacities[name], feasible_for[name] = node_set.capacity, node_set.feasible_for
-            heap.append((0, node_set.cost, name))
-    return capacities, feasible_for, heap
-
-
-def _fitting(
-    group: ReplicaGroup,
-    heap: _Heap,
-    capacities: dict[str, FreeCapacity],
-    feasible_for: dict[str, frozenset[int]],
-) -> tuple[_Heap, _Heap]:
-    """Return the nodes that take a replica of ``group`` as a heap, and the others."""
-    fitting: _Heap = []
-    passed: _Heap = []
-    for one in heap:
-        name = one[2]
-        takes = group.rule in feasible_for[name] and fit_count(capacities[name], group.need, 1)
-        (fitting if takes else passed).append(one)
-    heapq.heapify(fitting)
-    return fitting, passed

@@ -37,27 +37,27 @@ class Miss(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
-    """Why the gang's minimum does not fit.
+    """Why the minimum of a gang does not fit."""
 
-    ``filtered`` are (filter, nodes) pairs, of ``nodes`` in total. ``unmatched`` is the first role without a feasible
-    node. ``misses`` are the resources that are short in total, relatively worst first; if empty, there is enough but in
-    pieces too small: then ``tight_role`` is a role that fits on no node, or empty. ``placeable`` of ``needed`` replicas
-    would fit. ``fits_now`` replicas would start if the minimum were lower (0: none).
-
-    ``has_affinity_rules``: inter-replica affinity is among the causes. If all must be in one domain of ``topology``, there are
-    ``domains`` of it, and the best, ``best_domain``, holds ``in_best_domain`` replicas.
-    """
-
+    #: Replicas that start together, and how many of them fit.
     needed: int
     placeable: int
+    #: Nodes of the pool.
     nodes: int
     feasible_when_empty: bool
+    #: The nodes that each filter excludes, by its name.
     filtered: tuple[tuple[str, int], ...] = ()
+    #: The first role without a feasible node.
     unmatched: str = ""
+    #: Resources that are short in total, relatively worst first. If empty, the free capacity is too scattered.
     misses: tuple[Miss, ...] = ()
+    #: The first role that fits on no node.
     tight_role: str = ""
+    #: Replicas that would start if the minimum were lower.
     fits_now: int = 0
+    #: Whether inter-replica affinity is among the causes.
     has_affinity_rules: bool = False
+    #: The label in one domain of which all replicas must be, the number of its domains, the best one and what it holds.
     topology: str = ""
     domains: int = 0
     best_domain: str = ""
@@ -70,24 +70,21 @@ def shortfall_of(
     policy: PlacementPolicy,
     *,
     feasible: bool,
-    fits_now: int = 0,
+    fits_now: int,
 ) -> Shortfall:
     """Return why ``groups`` do not fit into ``candidates`` under ``policy``."""
     snapshot = candidates.snapshot
     results = {group.request.rules: snapshot.filter(group.request.rules) for group in groups}
     topology = policy.topology if policy.topology_required else ""
     in_best, best = most_in_one_domain(groups, candidates, policy) if topology else (0, "")
-    filtered = {
-        constraint: max(result.filtered.get(constraint, 0) for result in results.values())
-        for constraint in FILTERS
-    }
+    filtered = {name: max(one.filtered.get(name, 0) for one in results.values()) for name in FILTERS}
     filtered[POD_AFFINITY] = _excluded_by_affinity(groups, candidates)
     return Shortfall(
         needed=sum(group.count for group in groups),
         placeable=most_of(groups, candidates, policy),
         nodes=len(snapshot.nodes),
         feasible_when_empty=feasible,
-        filtered=tuple((constraint, number) for constraint, number in filtered.items() if number),
+        filtered=tuple((name, number) for name, number in filtered.items() if number),
         unmatched=next((group.role for group in groups if not results[group.request.rules].feasible), ""),
         misses=_misses(groups, candidates),
         tight_role=next((group.role for group in groups if not _fits_somewhere(group, candidates)), ""),
@@ -114,7 +111,7 @@ def to_reason(shortfall: Shortfall) -> Reason:
         numbers["fits_now_replicas"] = shortfall.fits_now
     if shortfall.topology:
         numbers |= {"domains": shortfall.domains, "in_best_domain": shortfall.in_best_domain}
-    numbers |= {f"filtered.{constraint}": number for constraint, number in shortfall.filtered}
+    numbers |= {f"filtered.{name}": number for name, number in shortfall.filtered}
     for miss in shortfall.misses:
         numbers[f"needed.{miss.resource}"] = miss.needed
         numbers[f"free.{miss.resource}"] = miss.free
@@ -144,50 +141,43 @@ def nearest_miss(shortfall: Shortfall) -> str:
 
 
 def _excluded_by_affinity(groups: Sequence[ReplicaGroup], candidates: Candidates) -> int:
-    """Return how many nodes are feasible for the first replica of a group, ignoring affinity to others; the most of any group."""
-    asking = {group.request for group in groups if group.request.affinity is not None}
-    if not asking:
-        return 0
+    """Return how many feasible nodes inter-replica affinity excludes for the first replica of a group; the most of any."""
+    requests = {group.request for group in groups if group.request.affinity is not None}
     snapshot = candidates.snapshot
-    state = AffinityState(snapshot, [request for request in candidates.requests if request in asking])
-    return max(
-        sum(
-            not state.is_feasible(request, snapshot.nodes[name])
-            for name in snapshot.filter(request.rules).feasible
-        )
-        for request in asking
+    state = AffinityState(snapshot, requests)
+    excluded = (
+        sum(not state.is_feasible(one, snapshot.nodes[name]) for name in snapshot.filter(one.rules).feasible)
+        for one in requests
     )
+    return max(excluded, default=0)
 
 
 def _misses(groups: Sequence[ReplicaGroup], candidates: Candidates) -> tuple[Miss, ...]:
     needed: dict[str, int] = {}
     for group in groups:
-        amounts = dict(group.request.demand.amounts)
-        amounts["gpu"] = group.request.demand.gpus * GPU_MILLI + group.request.demand.gpu_share
-        amounts["gpu_memory"] = group.request.demand.gpu_memory * max(group.request.demand.gpus, 1)
+        demand = group.request.demand
+        amounts = dict(demand.amounts)
+        amounts["gpu"] = demand.gpus * GPU_MILLI + demand.gpu_share
+        amounts["gpu_memory"] = demand.gpu_memory * max(demand.gpus, 1)
         for resource, amount in amounts.items():
             if amount:
                 needed[resource] = needed.get(resource, 0) + amount * group.count
     whole_only = all(not group.request.demand.gpu_share for group in groups)
-    misses = [
-        _miss(resource, amount, candidates, whole_only=whole_only) for resource, amount in needed.items()
-    ]
+    misses = (_miss(resource, amount, candidates, whole_only) for resource, amount in needed.items())
     short = [miss for miss in misses if miss.short > 0]
     return tuple(sorted(short, key=lambda miss: (-(miss.short * GPU_MILLI // miss.needed), miss.resource)))
 
 
-def _miss(resource: str, needed: int, candidates: Candidates, *, whole_only: bool) -> Miss:
-    free = nodes = 0
+def _miss(resource: str, needed: int, candidates: Candidates, whole_only: bool) -> Miss:
+    total = nodes = 0
     for node_set in candidates.node_sets:
-        untouched = unused_gpus(node_set.capacity) * GPU_MILLI
-        one = (
-            untouched
-            if resource == "gpu" and whole_only
-            else candidates.snapshot.free_of(node_set.capacity, resource)
-        )
-        free += one * len(node_set.names)
-        nodes += len(node_set.names) if one else 0
-    return Miss(resource=resource, needed=needed, free=free, nodes=nodes)
+        if resource == "gpu" and whole_only:
+            free = unused_gpus(node_set.capacity) * GPU_MILLI
+        else:
+            free = candidates.snapshot.free_of(node_set.capacity, resource)
+        total += free * len(node_set.names)
+        nodes += len(node_set.names) if free else 0
+    return Miss(resource=resource, needed=needed, free=total, nodes=nodes)
 
 
 def _fits_somewhere(group: ReplicaGroup, candidates: Candidates) -> bool:
@@ -223,6 +213,5 @@ def _domain_words(shortfall: Shortfall) -> str:
 
 
 def _filtered_words(shortfall: Shortfall) -> str:
-    total = counted(shortfall.nodes, "node")
-    parts = [f"{number} {FILTERS[constraint]}" for constraint, number in shortfall.filtered]
-    return f"of {total}, {', '.join(parts)}"
+    parts = [f"{number} {FILTERS[name]}" for name, number in shortfall.filtered]
+    return f"of {counted(shortfall.nodes, 'node')}, {', '.join(parts)}"

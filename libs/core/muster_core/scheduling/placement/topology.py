@@ -7,7 +7,7 @@ replicas of the gang's largest group fit, so that a small gang does not break in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from muster_core.models import PlacementPolicy, Strategy
 from muster_core.scheduling.placement.affinity_layout import lay_out_with_affinity, most_with_affinity
@@ -22,97 +22,23 @@ from muster_core.scheduling.placement.layout import (
     on_one_node,
 )
 
-LayoutFunction = Callable[[Sequence[ReplicaGroup], Candidates], Layout | None]
-
-
-def lay_out_in_domains(
-    groups: Sequence[ReplicaGroup],
-    candidates: Candidates,
-    label: str,
-    *,
-    required: bool,
-    lay_out: LayoutFunction,
-) -> Layout | None:
-    """Lay out ``groups`` in one domain of ``label`` by ``lay_out``; if none holds them and it is not ``required``, in few."""
-    if not all(group.need.possible for group in groups):
-        return None
-    in_one = _in_one(groups, candidates, label, lay_out)
-    if in_one is not None or required:
-        return in_one
-    return _in_few(groups, candidates, label, lay_out) or lay_out(groups, candidates)
-
-
-def _in_one(
-    groups: Sequence[ReplicaGroup], candidates: Candidates, label: str, lay_out: LayoutFunction
-) -> Layout | None:
-    leader = _leader(groups)
-    totals = _totals(groups, candidates, label)
-    for domain in totals[leader].at_least(groups[leader].count):
-        if all(one.sum(domain) >= group.count for one, group in zip(totals, groups, strict=True)):
-            layout = lay_out(groups, candidates.within(_names(candidates, label, (domain,))))
-            if layout is not None:
-                return layout
-    return None
-
-
-def _in_few(
-    groups: Sequence[ReplicaGroup], candidates: Candidates, label: str, lay_out: LayoutFunction
-) -> Layout | None:
-    """Return the largest domains, then the smallest that holds the rest; twice as many each time until it fits."""
-    leader = _leader(groups)
-    totals = _totals(groups, candidates, label)[leader]
-    descending = list(totals.descending())
-    chosen: list[str] = []
-    missing = groups[leader].count
-    for domain in descending:
-        last = next((one for one in totals.at_least(missing) if one not in chosen), None)
-        chosen.append(last or domain)
-        missing -= totals.sum(chosen[-1])
-        if missing <= 0:
-            break
-    if missing > 0:
-        return None
-    while True:
-        layout = lay_out(groups, candidates.within(_names(candidates, label, chosen)))
-        if layout is not None or len(chosen) == len(descending):
-            return layout
-        others = (domain for domain in descending if domain not in chosen)
-        chosen += [domain for domain, _ in zip(others, tuple(chosen), strict=False)]
-
-
-def _leader(groups: Sequence[ReplicaGroup]) -> int:
-    """Return the position of the largest group, the first of equals."""
-    return max(range(len(groups)), key=lambda position: (groups[position].count, -position))
-
-
-def _totals(groups: Sequence[ReplicaGroup], candidates: Candidates, label: str) -> list[DomainTotals]:
-    return [candidates.fit_index(group.request).totals(label) for group in groups]
-
-
-def _names(candidates: Candidates, label: str, domains: Sequence[str]) -> Sequence[str]:
-    by_domain = candidates.snapshot.domains(label)
-    return by_domain[domains[0]] if len(domains) == 1 else sorted(n for d in domains for n in by_domain[d])
-
 
 def find_layout(
     groups: Sequence[ReplicaGroup], candidates: Candidates, policy: PlacementPolicy
 ) -> Layout | None:
-    """Room for all of ``groups`` as ``policy`` asks, or None; deterministic."""
+    """Return a layout of all of ``groups`` by ``policy``, or None; deterministic."""
     if not all(group.need.possible for group in groups):
         return None
     if not policy.topology:
-        return _inside(groups, candidates, policy)
+        return _any_domain(groups, candidates, policy)
     if policy.strategy is Strategy.PACK and not _have_affinity(groups):
         on_one = on_one_node(groups, candidates)
         if on_one is not None:
             return on_one
-    return lay_out_in_domains(
-        groups,
-        candidates,
-        policy.topology,
-        required=policy.topology_required,
-        lay_out=lambda some, bound: _inside(some, bound, policy),
-    )
+    in_one = _one_domain(groups, candidates, policy)
+    if in_one is not None or policy.topology_required:
+        return in_one
+    return _few_domains(groups, candidates, policy) or _any_domain(groups, candidates, policy)
 
 
 def most_of(groups: Sequence[ReplicaGroup], candidates: Candidates, policy: PlacementPolicy) -> int:
@@ -127,7 +53,7 @@ def most_in_one_domain(
 ) -> tuple[int, str]:
     """Return how many of the replicas fit into one domain of the policy's topology, and the name of the best domain."""
     domains = candidates.snapshot.domains(policy.topology)
-    totals = [candidates.fit_index(group.request).totals(policy.topology) for group in groups]
+    totals = _totals(groups, candidates, policy)
     bounds = sorted(
         (-sum(min(one.sum(domain), group.count) for one, group in zip(totals, groups, strict=True)), domain)
         for domain in domains
@@ -142,11 +68,69 @@ def most_in_one_domain(
     return best
 
 
-def _inside(groups: Sequence[ReplicaGroup], candidates: Candidates, policy: PlacementPolicy) -> Layout | None:
+def _any_domain(
+    groups: Sequence[ReplicaGroup], candidates: Candidates, policy: PlacementPolicy
+) -> Layout | None:
     spread = policy.strategy is Strategy.SPREAD
     if _have_affinity(groups):
         return lay_out_with_affinity(groups, candidates, spread=spread)
     return lay_out_spread(groups, candidates) if spread else lay_out(groups, candidates)
+
+
+def _one_domain(
+    groups: Sequence[ReplicaGroup], candidates: Candidates, policy: PlacementPolicy
+) -> Layout | None:
+    leader = _leader(groups)
+    totals = _totals(groups, candidates, policy)
+    for domain in totals[leader].at_least(groups[leader].count):
+        if all(one.sum(domain) >= group.count for one, group in zip(totals, groups, strict=True)):
+            layout = _any_domain(groups, _within(candidates, policy, (domain,)), policy)
+            if layout is not None:
+                return layout
+    return None
+
+
+def _few_domains(
+    groups: Sequence[ReplicaGroup], candidates: Candidates, policy: PlacementPolicy
+) -> Layout | None:
+    """Use the largest domains, then the smallest that holds the rest; twice as many each time until the gang fits."""
+    leader = _leader(groups)
+    totals = _totals(groups, candidates, policy)[leader]
+    descending = list(totals.descending())
+    chosen: list[str] = []
+    missing = groups[leader].count
+    for domain in descending:
+        last = next((one for one in totals.at_least(missing) if one not in chosen), None)
+        chosen.append(last or domain)
+        missing -= totals.sum(chosen[-1])
+        if missing <= 0:
+            break
+    if missing > 0:
+        return None
+    while True:
+        layout = _any_domain(groups, _within(candidates, policy, chosen), policy)
+        if layout is not None or len(chosen) == len(descending):
+            return layout
+        others = (domain for domain in descending if domain not in chosen)
+        chosen += [domain for domain, _ in zip(others, tuple(chosen), strict=False)]
+
+
+def _leader(groups: Sequence[ReplicaGroup]) -> int:
+    """Return the position of the largest group, the first of equals."""
+    return max(range(len(groups)), key=lambda position: (groups[position].count, -position))
+
+
+def _totals(
+    groups: Sequence[ReplicaGroup], candidates: Candidates, policy: PlacementPolicy
+) -> list[DomainTotals]:
+    return [candidates.fit_index(group.request).totals(policy.topology) for group in groups]
+
+
+def _within(candidates: Candidates, policy: PlacementPolicy, domains: Sequence[str]) -> Candidates:
+    nodes = candidates.snapshot.domains(policy.topology)
+    if len(domains) == 1:
+        return candidates.within(nodes[domains[0]])
+    return candidates.within(sorted(name for domain in domains for name in nodes[domain]))
 
 
 def _have_affinity(groups: Sequence[ReplicaGroup]) -> bool:

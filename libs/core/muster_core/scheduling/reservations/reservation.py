@@ -88,10 +88,7 @@ class ReservedCapacity:
     ) -> None:
         self.reservation = reservation
         resources = {
-            name
-            for role in key.gang.roles
-            for request in (role.request, *(request for _, request in role.overrides))
-            for name, _ in request.demand.amounts
+            name for role in key.gang.roles for request in role.requests for name, _ in request.demand.amounts
         }
         self._remainders: dict[str, _Remainder] = {}
         for node in sorted({one.node for one in found.replicas}):
