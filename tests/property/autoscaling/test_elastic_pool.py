@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster_core.autoscaling import ElasticSettings, ScaleProposal, plan
 from muster_core.lifecycle import ACTIVE_PHASES
-from muster_core.models import Job, Node, Resources, Role, Template
+from muster_core.models import Resources
 from muster_core.scheduling import Place, Resize
 from muster_core.scheduling.placement import Gang, Placement, Snapshot, is_pinned, place
 from muster_core.scheduling.queues import minimum_gang
-from muster_testing.pool import VirtualPool
+from muster_testing.pool import ScenarioPool
 
 _IDLE_PERIOD_S = 60
 _IDLE_PERIODS = 3
@@ -35,37 +34,24 @@ _settings = st.builds(
 
 
 @st.composite
-def _jobs(draw: st.DrawFn, number: int) -> Job:
-    minimum = draw(st.integers(1, 4))
-    size = minimum + draw(st.integers(0, 5))
-    worker = Role(
-        name="worker",
-        replicas=size,
-        min=minimum,
-        max=size + draw(st.integers(0, 3)),
-        template=Template(requests=draw(_requests)),
-    )
-    servers = draw(st.integers(0, 2))
-    ps = Role(
-        name="ps",
-        replicas=servers,
-        min=servers,
-        max=servers,
-        template=Template(requests=Resources(cpu=1000)),
-    )
-    job = Job(name=f"j{number:02}", roles=(ps, worker) if servers else (worker,))
-    return msgspec.structs.replace(job, preemptible=draw(st.sampled_from([True, True, True, False])))
-
-
-@st.composite
-def _pools(draw: st.DrawFn) -> VirtualPool:
+def _pools(draw: st.DrawFn) -> ScenarioPool:
     """A pool with jobs of different ages."""
-    pool = VirtualPool()
+    pool = ScenarioPool()
     for number in range(draw(st.integers(1, 4))):
-        offer = Resources(cpu=draw(st.integers(4, 16)) * 1000, gpu=draw(st.integers(0, 4)) * 1000)
-        pool.node(Node(name=f"n{number}", allocatable=offer))
+        pool.add_node(f"n{number}", cpu=draw(st.integers(4, 16)), gpu=draw(st.integers(0, 4)))
     for number in range(draw(st.integers(1, 7))):
-        pool.submit(draw(_jobs(number)))
+        minimum = draw(st.integers(1, 4))
+        size = minimum + draw(st.integers(0, 5))
+        job = pool.job(
+            f"j{number:02}",
+            size,
+            floor=minimum,
+            most=size + draw(st.integers(0, 3)),
+            worker=draw(_requests),
+            servers=draw(st.integers(0, 2)),
+            preemptible=draw(st.sampled_from([True, True, True, False])),
+        )
+        pool.submit(job)
         if draw(st.booleans()):
             pool.after(draw(st.sampled_from([1, 40, 100])))
         pool.settle()
@@ -74,7 +60,7 @@ def _pools(draw: st.DrawFn) -> VirtualPool:
 
 @settings(max_examples=60, deadline=None)
 @given(pool=_pools(), elastic=_settings)
-def test_proposals_respect_the_constraints(pool: VirtualPool, elastic: ElasticSettings) -> None:
+def test_proposals_respect_the_constraints(pool: ScenarioPool, elastic: ElasticSettings) -> None:
     before = _allocations(pool)
     proposals = _plan(pool, elastic)
     assert _plan(pool, elastic) == proposals
@@ -98,7 +84,7 @@ def test_proposals_respect_the_constraints(pool: VirtualPool, elastic: ElasticSe
 
 @settings(max_examples=60, deadline=None)
 @given(pool=_pools(), elastic=_settings)
-def test_jobs_shrink_only_if_the_waiting_gang_then_fits(pool: VirtualPool, elastic: ElasticSettings) -> None:
+def test_jobs_shrink_only_if_the_waiting_gang_then_fits(pool: ScenarioPool, elastic: ElasticSettings) -> None:
     groups: dict[str, list[ScaleProposal]] = {}
     for proposal in _plan(pool, elastic):
         if proposal.event.beneficiary:
@@ -127,7 +113,7 @@ def test_jobs_shrink_only_if_the_waiting_gang_then_fits(pool: VirtualPool, elast
 
 @settings(max_examples=40, deadline=None)
 @given(pool=_pools(), elastic=_settings)
-def test_proposals_are_accepted_and_sizes_settle(pool: VirtualPool, elastic: ElasticSettings) -> None:
+def test_proposals_are_accepted_and_sizes_settle(pool: ScenarioPool, elastic: ElasticSettings) -> None:
     resized: dict[str, list[int]] = {}
     waiting: set[str] = set()
     idle_periods = 0
@@ -158,11 +144,11 @@ def _fits(gang: Gang, snapshot: Snapshot) -> bool:
     return isinstance(place(gang, snapshot, feasible=True), Placement)
 
 
-def _plan(pool: VirtualPool, elastic: ElasticSettings) -> list[ScaleProposal]:
+def _plan(pool: ScenarioPool, elastic: ElasticSettings) -> list[ScaleProposal]:
     return plan(pool.state, pool.now, elastic)
 
 
-def _allocations(pool: VirtualPool) -> object:
+def _allocations(pool: ScenarioPool) -> object:
     snapshot = pool.state.index.snapshot
     active = [record.job_id for record in pool.records() if record.phase in ACTIVE_PHASES]
     return (

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster_core.autoscaling import ElasticSettings, LazyPoolState, plan
-from muster_core.events import NodeChanged, StoredEvent
+from muster_core.events import NodeChanged
 from muster_core.lifecycle import ACTIVE_PHASES
-from muster_core.models import Job, Node, QueueSpec, Resources, Role, Template
+from muster_core.models import JobRecord, QueueSpec, Resources
 from muster_core.scheduling import PoolState
-from muster_testing.pool import POOL, VirtualPool
-
-
-def _job(number: int, *, size: int, most: int) -> Job:
-    template = Template(requests=Resources(cpu=1000))
-    return Job(
-        name=f"j{number:02}",
-        roles=(Role(name="worker", replicas=size, min=1, max=most, template=template),),
-    )
+from muster_testing.pool import POOL, ScenarioPool
 
 
 @st.composite
-def _pools(draw: st.DrawFn) -> VirtualPool:
+def _pools(draw: st.DrawFn) -> ScenarioPool:
     """A pool with running, waiting and ended jobs of different ages."""
-    pool = VirtualPool()
+    pool = ScenarioPool()
     pool.queues(QueueSpec(name="default"))
     for number in range(draw(st.integers(1, 3))):
-        pool.node(Node(name=f"n{number}", allocatable=Resources(cpu=1000 * draw(st.integers(2, 8)))))
+        pool.add_node(f"n{number}", cpu=draw(st.integers(2, 8)), gpu=0)
     for number in range(draw(st.integers(1, 8))):
         size = draw(st.integers(1, 6))
-        pool.submit(_job(number, size=size, most=size + draw(st.integers(0, 3))))
+        most = size + draw(st.integers(0, 3))
+        pool.submit(pool.job(f"j{number:02}", size, most=most, worker=Resources(cpu=1000), servers=0))
         if draw(st.booleans()):
             pool.after(draw(st.sampled_from([1, 40, 100])))
         pool.settle()
@@ -41,12 +36,19 @@ def _pools(draw: st.DrawFn) -> VirtualPool:
     return pool
 
 
-def _lazy(pool: VirtualPool, *, computed_at: set[int]) -> LazyPoolState:
+def _lazy(
+    pool: ScenarioPool,
+    *,
+    computed_at: Collection[int] = (),
+    records: Iterable[JobRecord] = (),
+    after: int = 0,
+) -> LazyPoolState:
     lazy = LazyPoolState(pool=POOL)
     lazy.apply_queues(pool.specs)
     for node in pool.nodes.values():
         lazy.observe_node(NodeChanged(pool=POOL, node=node))
-    for position, stored in enumerate(pool.stream):
+    lazy.restore(records)
+    for position, stored in enumerate(pool.stream[after:]):
         lazy.observe(stored)
         if position in computed_at:
             lazy.state()
@@ -74,7 +76,7 @@ def _contents(state: PoolState) -> tuple[object, ...]:
 @settings(max_examples=80, deadline=None)
 @given(pool=_pools(), computed_at=st.sets(st.integers(0, 200), max_size=12))
 def test_a_state_computed_on_demand_equals_one_computed_with_every_event(
-    pool: VirtualPool, computed_at: set[int]
+    pool: ScenarioPool, computed_at: set[int]
 ) -> None:
     lazy = _lazy(pool, computed_at=computed_at)
     elastic = any(
@@ -94,22 +96,15 @@ def test_a_state_computed_on_demand_equals_one_computed_with_every_event(
 
 @settings(max_examples=40, deadline=None)
 @given(pool=_pools(), share=st.floats(0, 1))
-def test_a_repeated_event_changes_nothing(pool: VirtualPool, share: float) -> None:
+def test_a_repeated_event_changes_nothing(pool: ScenarioPool, share: float) -> None:
     lazy = _lazy(pool, computed_at={int(share * len(pool.stream))})
-    seen: list[StoredEvent] = list(pool.stream)
-    assert [lazy.observe(stored) for stored in seen] == [None] * len(seen)
+    assert not any(lazy.observe(stored) for stored in pool.stream)
     assert _contents(lazy.state()) == _contents(pool.reread())
 
 
 @settings(max_examples=40, deadline=None)
 @given(pool=_pools(), share=st.floats(0, 1))
-def test_a_restored_state_continues_with_later_events(pool: VirtualPool, share: float) -> None:
-    restored = LazyPoolState(pool=POOL)
-    restored.apply_queues(pool.specs)
-    for node in pool.nodes.values():
-        restored.observe_node(NodeChanged(pool=POOL, node=node))
-    restored.restore(pool.saved())
+def test_a_restored_state_continues_with_later_events(pool: ScenarioPool, share: float) -> None:
     after = int(share * len(pool.stream))
-    for stored in pool.stream[after:]:
-        restored.observe(stored)
+    restored = _lazy(pool, records=pool.saved(), after=after)
     assert _contents(restored.state()) == _contents(pool.restored(pool.saved(), after=after))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
+
+import msgspec
 
 from muster_core.autoscaling.constraints import ResizableJob, spare_replicas
 from muster_core.frameworks import computes
@@ -53,67 +55,50 @@ class ElasticJob(NamedTuple):
         )
 
 
-class Policy(Protocol):
-    """Which job gets the next replica, and which gives one up."""
+class Policy(msgspec.Struct, frozen=True):
+    """A policy ranks jobs.
+
+    Attributes:
+        name: The name of the policy.
+        scale_up_rank: Ranks a job for one more replica; None: it should not grow.
+        scale_down_rank: Ranks a job for the loss of a replica.
+    """
 
     name: str
-
-    def scale_up_rank(self, job: ElasticJob) -> Rank | None:
-        """Return the rank of a job for one more replica, or None if it should not grow."""
-        ...
-
-    def scale_down_rank(self, job: ElasticJob) -> Rank:
-        """Return the rank of a job for losing one."""
-        ...
+    scale_up_rank: Callable[[ElasticJob], Rank | None]
+    scale_down_rank: Callable[[ElasticJob], Rank]
 
 
-class MarginalGain:
-    """A replica goes where it gains most for its share of the pool, and leaves where the loss is smallest."""
-
-    name = "marginal_gain"
-
-    def scale_up_rank(self, job: ElasticJob) -> Rank | None:
-        """Return None for a job that would gain less than its ``min_gain``."""
-        gain = job.speed_up.gain(job.workers) if job.workers else Fraction(0)
-        if gain * MILLI < job.min_gain:
-            return None
-        return (-gain / job.share, job.submitted_at, job.job_id)
-
-    def scale_down_rank(self, job: ElasticJob) -> Rank:
-        """Rank by the loss of speed-up for a share of the pool."""
-        loss = job.speed_up.gain(job.workers - 1) if job.workers else Fraction(0)
-        return (loss / job.share, -job.spare, -job.submitted_at, job.job_id)
+def _by_gain(job: ElasticJob) -> Rank | None:
+    gain = job.speed_up.gain(job.workers) if job.workers else Fraction(0)
+    if gain * MILLI < job.min_gain:
+        return None
+    return (-gain / job.share, job.submitted_at, job.job_id)
 
 
-class Dragon:
-    """The oldest job grows first, as far as it can; the job furthest above its minimum shrinks first."""
-
-    name = "dragon"
-
-    def scale_up_rank(self, job: ElasticJob) -> Rank | None:
-        """Rank by age."""
-        return (job.submitted_at, job.job_id)
-
-    def scale_down_rank(self, job: ElasticJob) -> Rank:
-        """Rank by the number of replicas above the minimum."""
-        return (-job.spare, -job.submitted_at, job.job_id)
+def _by_loss(job: ElasticJob) -> Rank:
+    loss = job.speed_up.gain(job.workers - 1) if job.workers else Fraction(0)
+    return (loss / job.share, -job.spare, -job.submitted_at, job.job_id)
 
 
-class MaxMin:
-    """Equal dominant shares: the job with the smallest share grows first, the job with the largest shrinks first."""
+#: A replica goes where it gains most for its share of the pool, and leaves where the loss is smallest.
+_MARGINAL_GAIN = Policy("marginal_gain", _by_gain, _by_loss)
 
-    name = "max_min"
+#: The oldest job grows first, as far as it can; the job furthest above its minimum shrinks first.
+_DRAGON = Policy(
+    "dragon",
+    lambda job: (job.submitted_at, job.job_id),
+    lambda job: (-job.spare, -job.submitted_at, job.job_id),
+)
 
-    def scale_up_rank(self, job: ElasticJob) -> Rank | None:
-        """Rank by the job's share of the pool, the smallest first."""
-        return (job.held, job.submitted_at, job.job_id)
+#: Equal dominant shares: the job with the smallest share grows first, the job with the largest shrinks first.
+_MAX_MIN = Policy(
+    "max_min",
+    lambda job: (job.held, job.submitted_at, job.job_id),
+    lambda job: (-job.held, -job.spare, -job.submitted_at, job.job_id),
+)
 
-    def scale_down_rank(self, job: ElasticJob) -> Rank:
-        """Rank by the job's share of the pool, the largest first."""
-        return (-job.held, -job.spare, -job.submitted_at, job.job_id)
-
-
-POLICIES: dict[str, Policy] = {policy.name: policy for policy in (MarginalGain(), Dragon(), MaxMin())}
+POLICIES = {policy.name: policy for policy in (_MARGINAL_GAIN, _DRAGON, _MAX_MIN)}
 """The policies by name; ``none`` plans nothing and is not among them."""
 
 

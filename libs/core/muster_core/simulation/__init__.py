@@ -5,8 +5,8 @@ records and measures it. ``what_if`` runs arrivals on a ``cluster`` under a poli
 ``replay`` repeats the decisions of a stream of events.
 """
 
-from muster_core.simulation.cluster import SimulatedCluster, is_shorthand, read_cluster, read_shorthand
-from muster_core.simulation.replay import Divergence, JournalEntry, NodeObserved, ReplayResult, replay
+from muster_core.simulation.cluster import is_shorthand, read_cluster, read_shorthand
+from muster_core.simulation.replay import JournalEntry, NodeObserved, replay
 from muster_core.simulation.report import (
     JobTimeline,
     Measures,
@@ -16,7 +16,7 @@ from muster_core.simulation.report import (
     utilisation_over_time,
 )
 from muster_core.simulation.settings import SECOND, SimulationSettings
-from muster_core.simulation.simulation import Simulation, SimulationLivelock
+from muster_core.simulation.simulation import Simulation
 from muster_core.simulation.traces import (
     FORMATS,
     OWN_FORMAT,
@@ -29,7 +29,6 @@ from muster_core.simulation.traces import (
 from muster_core.simulation.what_if import (
     POLICIES,
     Arrival,
-    SimulatedPolicy,
     SimulationResult,
     arrivals_of,
     queues_under,
@@ -44,17 +43,12 @@ __all__ = [
     "SECOND",
     "TABLE_FORMATS",
     "Arrival",
-    "Divergence",
     "JobTimeline",
     "JournalEntry",
     "Measures",
     "NodeObserved",
     "PoolSample",
-    "ReplayResult",
-    "SimulatedCluster",
-    "SimulatedPolicy",
     "Simulation",
-    "SimulationLivelock",
     "SimulationResult",
     "SimulationSettings",
     "Trace",

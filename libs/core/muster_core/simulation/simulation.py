@@ -6,12 +6,12 @@ decides and the scaler proposes, until nothing more follows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from muster_core import events
 from muster_core.autoscaling import ElasticSettings, ProposalHistory, ScaleProposal, next_check, plan
 from muster_core.lifecycle import Finish, Restart, decide, next_deadline
-from muster_core.models import ELASTIC_POLICIES, Job, JobRecord, Node, Problem, QueueSpec, ReplicaState
+from muster_core.models import ELASTIC_POLICIES, Job, JobRecord, Node, QueueSpec, ReplicaState
 from muster_core.scheduling import Evict, Place, PoolState, Resize, Wait
 from muster_core.simulation.replay import JournalEntry, NodeObserved
 from muster_core.simulation.report import Recorder
@@ -61,7 +61,6 @@ class Simulation:
         journal: Every event in total order, if the settings request it.
         recorder: What happened to each job, and the use of the pool.
         invalid_transitions: Transitions that the life cycle rejected; there should be none.
-        queue_problems: What is wrong with ``queues``; they are then not applied.
     """
 
     def __init__(
@@ -95,7 +94,8 @@ class Simulation:
         self._to_scale = False
         self._sizes_change = False
         self._wake_at: int | None = None
-        self.queue_problems: tuple[Problem, ...] = self.pool.apply_queues(queues) if queues else ()
+        if queues:
+            self.pool.apply_queues(queues)
         for node in nodes:
             self.node_up(node)
 
@@ -108,11 +108,6 @@ class Simulation:
     def event_count(self) -> int:
         """Return the number of job events so far."""
         return self._sequence
-
-    @property
-    def nodes(self) -> Mapping[str, Node]:
-        """Return the present nodes by name."""
-        return self._nodes
 
     def submit(
         self,

@@ -38,7 +38,7 @@ TIMELINES = [
 ]
 
 
-def test_measures() -> None:
+def test_measures_of_a_simulation() -> None:
     measures = measures_of(TIMELINES, [sample(0, 4), sample(10, 0, waiting=2)], gpus=4000)
     assert (measures.jobs, measures.finished, measures.unfinished) == (4, 3, 1)
     assert (measures.completion.mean, measures.completion.median, measures.completion.p99) == (20, 20, 30)
