@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from muster_core.autoscaling import ElasticSettings, LazyPoolState, ProposalHistory, next_check, plan
-from muster_core.events import CapacityChanged, NodeChanged, StoredEvent
-from muster_core.models import QueueSpec
-from muster_scaler.ports import ProposalPublisher
+from muster_core.events import CapacityChanged, NodeChanged, ScaleProposed, StoredEvent
+from muster_core.models import JobRecord, QueueSpec
 from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
+
+Publish = Callable[[JobRecord, ScaleProposed, int], Awaitable[None]]
+"""Publishes a proposal durably; its plan began at the given time in ns since the epoch."""
 
 _US = 1_000_000
 _BURST_S = 0.05
@@ -29,13 +31,13 @@ class PlanningLoop:
         self,
         *,
         pool: LazyPoolState,
-        publisher: ProposalPublisher,
+        publish: Publish,
         settings: ElasticSettings,
         history: ProposalHistory,
         clock: Callable[[], int],
     ) -> None:
         self.pool = pool
-        self._publisher = publisher
+        self._publish = publish
         self._settings = settings
         self._history = history
         self._clock = clock
@@ -97,7 +99,7 @@ class PlanningLoop:
             record = self.pool.record(proposal.job_id)
             if record is None:
                 continue
-            await self._publisher.publish(record, proposal.event, began_ns)
+            await self._publish(record, proposal.event, began_ns)
             log.info(
                 "proposed: %s",
                 proposal.event.reason.message,

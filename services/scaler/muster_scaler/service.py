@@ -55,8 +55,8 @@ _TICK_S = 0.25
 """How long events gather under load: growth is not urgent, and starting jobs need the processor."""
 
 
-class BusProposalPublisher:
-    """A ``ProposalPublisher`` that also records a span and a metric for each proposal."""
+class ProposalPublisher:
+    """Publishes proposals, with a span and a metric for each."""
 
     def __init__(self, *, bus: Bus, telemetry: Telemetry, metrics: Metrics) -> None:
         self._bus = bus
@@ -66,7 +66,7 @@ class BusProposalPublisher:
         self._telemetry = telemetry
 
     async def publish(self, record: JobRecord, event: ScaleProposed, began_ns: int) -> None:
-        """Publish a proposal; see ``ProposalPublisher``."""
+        """Publish a proposal for the job of ``record``; its plan began at ``began_ns``."""
         await self._bus.publish_once(
             job_message(
                 record.job_id, event, source=SCALER, traceparent=record.trace, after=record.applied_sequence
@@ -111,12 +111,10 @@ class Scaler:
         name = self._settings.pool
         pool = LazyPoolState(pool=name)
         queues = Records(self._bus, QUEUES_BUCKET)
-        publisher = BusProposalPublisher(
-            bus=self._bus, telemetry=self._ctx.telemetry, metrics=self._ctx.metrics
-        )
+        publisher = ProposalPublisher(bus=self._bus, telemetry=self._ctx.telemetry, metrics=self._ctx.metrics)
         loop = PlanningLoop(
             pool=pool,
-            publisher=publisher,
+            publish=publisher.publish,
             settings=self._settings.elastic,
             history=ProposalHistory(self._settings.repeat_interval_seconds),
             clock=lambda: time.time_ns() // 1000,
@@ -151,7 +149,7 @@ class Scaler:
             log.info("leading", extra=fields(pool=name, epoch=fence.sequence, policy=self._settings.policy))
             await loop.run()
 
-    async def _record_unsent_spans(self, publisher: BusProposalPublisher, pool: LazyPoolState) -> None:
+    async def _record_unsent_spans(self, publisher: ProposalPublisher, pool: LazyPoolState) -> None:
         for recent in await recent_events(self._bus, [ScaleProposed], seconds=_UNSENT_SPANS_S):
             record = pool.record(recent.job_id) or JobRecord(
                 job_id=recent.job_id, applied_sequence=0, trace=recent.traceparent

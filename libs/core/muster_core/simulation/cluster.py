@@ -49,12 +49,12 @@ class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True):
         return sum(node.allocatable.gpu for node in self.nodes)
 
 
-class _InvalidField(ValueError):
-    """A problem in a description, with its location."""
+class _InvalidCluster(ValueError):
+    """A problem of a description, with its location."""
 
-    def __init__(self, path: str, message: str, fix: str = "", line: int = 0) -> None:
+    def __init__(self, path: str, message: str, fix: str = "", code: str = "Invalid", line: int = 0) -> None:
         super().__init__(message)
-        self.problem = Problem(code="Invalid", path=path, message=message, fix=fix, line=line)
+        self.problem = Problem(code=code, path=path, message=message, fix=fix, line=line)
 
 
 def is_shorthand(text: str) -> bool:
@@ -71,20 +71,12 @@ def read_shorthand(text: str) -> SimulatedCluster:
     for part in text.split("+"):
         found = _SHORTHAND.fullmatch(part.strip().lower())
         if found is None:
-            message = f"{part!r} is not a cluster shorthand"
-            problem = Problem(
-                code="Invalid", path="cluster", message=message, fix="write 8x8gpu for 8 nodes of 8 GPUs"
-            )
-            return SimulatedCluster(problems=(problem,))
-        gpus = int(found["gpus"])
-        share = max(gpus, 1)
+            fix = "write 8x8gpu for 8 nodes of 8 GPUs"
+            error = _InvalidCluster("cluster", f"{part!r} is not a cluster shorthand", fix)
+            return SimulatedCluster(problems=(error.problem,))
+        memory = f"{found['gib']}Gi" if found["gib"] else None
         groups.append(
-            {
-                "count": int(found["count"]),
-                "gpus": gpus,
-                "cpus": int(found["cpus"] or share * _CPUS_PER_GPU),
-                "memory": f"{found['gib'] or share * _GIB_PER_GPU}Gi",
-            }
+            {"count": found["count"], "gpus": found["gpus"], "cpus": found["cpus"], "memory": memory}
         )
     return _cluster_of(groups)
 
@@ -92,59 +84,54 @@ def read_shorthand(text: str) -> SimulatedCluster:
 def read_cluster(text: str) -> SimulatedCluster:
     """Parse a file: a YAML list of nodes (or ``nodes:`` with one), or a table."""
     first = text.lstrip("\ufeff \t\r\n").split("\n", 1)[0]
-    if "," in first and not first.lstrip().startswith(("-", "{", "[", "nodes")):
-        return _read_table(text)
+    is_table = "," in first and not first.lstrip().startswith(("-", "{", "[", "nodes"))
+    try:
+        return _cluster_of(_groups_of_table(text) if is_table else _groups_of_yaml(text))
+    except _InvalidCluster as error:
+        return SimulatedCluster(problems=(error.problem,))
+
+
+def _groups_of_yaml(text: str) -> Sequence[Mapping[str, object]]:
     try:
         found = cast("object", yaml.safe_load(text))
     except yaml.YAMLError as error:
-        return SimulatedCluster(
-            problems=(Problem(code="Invalid", path="", message=f"the file is not YAML: {error}"),)
-        )
+        raise _InvalidCluster("", f"the file is not YAML: {error}") from None
     if isinstance(found, dict):
         found = cast("Mapping[str, object]", found).get("nodes")
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in cast("list[object]", found)):
         message = "a cluster must be a list of nodes, each with count, cpus, memory, gpus and labels"
-        return SimulatedCluster(problems=(Problem(code="Invalid", path="nodes", message=message),))
-    return _cluster_of(cast("list[Mapping[str, object]]", found))
+        raise _InvalidCluster("nodes", message)
+    return cast("list[Mapping[str, object]]", found)
 
 
-def _read_table(text: str) -> SimulatedCluster:
+def _groups_of_table(text: str) -> Sequence[Mapping[str, object]]:
     reader = csv.DictReader(io.StringIO(text.lstrip("\ufeff")), restval="")
     reader.fieldnames = [column.strip() for column in reader.fieldnames or ()]
     columns = set(reader.fieldnames)
     rows = [{key: value.strip() for key, value in row.items() if value} for row in reader]
     try:
         if columns >= _TIRESIAS:
-            return _cluster_of([group for row in rows for group in _tiresias_groups(row)])
+            return [group for row in rows for group in _tiresias_groups(row)]
         if columns >= _OPENB:
-            return _cluster_of([_openb_group(row) for row in rows])
+            return [_openb_group(row) for row in rows]
         if columns >= _PHILLY:
-            return _cluster_of([{"name": row["machineId"], "gpus": row["number of GPUs"]} for row in rows])
+            return [{"name": row["machineId"], "gpus": row["number of GPUs"]} for row in rows]
         if columns & {"gpus", "cpus"}:
-            return _cluster_of([{**row, "labels": _labels(row.get("labels", ""))} for row in rows])
+            return [{**row, "labels": _labels(row.get("labels", ""))} for row in rows]
     except (KeyError, ValueError) as error:
-        message = f"a row is incomplete, or has an invalid number: {error}"
-        return SimulatedCluster(problems=(Problem(code="Invalid", path="", message=message),))
-    known = ", ".join(sorted(_KEYS))
+        raise _InvalidCluster("", f"a row is incomplete, or has an invalid number: {error}") from None
     message = f"the columns ({', '.join(sorted(columns))}) do not describe a cluster"
-    return SimulatedCluster(
-        problems=(Problem(code="UnknownFormat", path="", message=message, fix=f"use {known}", line=1),)
-    )
+    raise _InvalidCluster("", message, f"use {', '.join(sorted(_KEYS))}", code="UnknownFormat", line=1)
 
 
 def _tiresias_groups(row: Mapping[str, str]) -> list[dict[str, object]]:
-    cpus = row.get("num_cpu_p_node") or str(int(row["num_gpu_p_node"]) * _CPUS_PER_GPU)
-    memory = row.get("mem_p_node") or str(int(row["num_gpu_p_node"]) * _GIB_PER_GPU)
-    return [
-        {
-            "count": row["num_node_p_switch"],
-            "gpus": row["num_gpu_p_node"],
-            "cpus": cpus,
-            "memory": f"{memory}Gi",
-            "labels": {RACK_LABEL: f"switch-{switch}"},
-        }
-        for switch in range(int(row["num_switch"]))
-    ]
+    group = {
+        "count": row["num_node_p_switch"],
+        "gpus": row["num_gpu_p_node"],
+        "cpus": row.get("num_cpu_p_node"),
+        "memory": f"{row['mem_p_node']}Gi" if row.get("mem_p_node") else None,
+    }
+    return [{**group, "labels": {RACK_LABEL: f"switch-{switch}"}} for switch in range(int(row["num_switch"]))]
 
 
 def _openb_group(row: Mapping[str, str]) -> dict[str, object]:
@@ -167,8 +154,9 @@ def _cluster_of(groups: Sequence[Mapping[str, object]]) -> SimulatedCluster:
     problems: list[Problem] = []
     for position, group in enumerate(groups):
         try:
-            nodes += _nodes(group, f"nodes[{position}]", len(nodes))
-        except _InvalidField as error:
+            given = {key: value for key, value in group.items() if value is not None}
+            nodes += _nodes(given, f"nodes[{position}]", len(nodes))
+        except _InvalidCluster as error:
             problems.append(error.problem)
     names = [node.name for node in nodes]
     if len(set(names)) != len(names):
@@ -182,12 +170,12 @@ def _cluster_of(groups: Sequence[Mapping[str, object]]) -> SimulatedCluster:
 def _nodes(group: Mapping[str, object], path: str, before: int) -> list[Node]:
     unknown = sorted(set(group) - _KEYS)
     if unknown:
-        raise _InvalidField(
+        raise _InvalidCluster(
             f"{path}.{unknown[0]}", f"a node has no field {unknown[0]}", f"use {', '.join(sorted(_KEYS))}"
         )
     count = _amount(group, "count", path, default=1)
     if not 1 <= count <= _MAX_NODES - before:
-        raise _InvalidField(f"{path}.count", f"a cluster must have 1 to {_MAX_NODES} nodes, not {count}")
+        raise _InvalidCluster(f"{path}.count", f"a cluster must have 1 to {_MAX_NODES} nodes, not {count}")
     gpus = _amount(group, "gpus", path, default=0)
     share = max(gpus, 1)
     try:
@@ -195,10 +183,10 @@ def _nodes(group: Mapping[str, object], path: str, before: int) -> list[Node]:
         memory = parse_bytes(group.get("memory", f"{share * _GIB_PER_GPU}Gi"))
         gpu_memory = parse_bytes(group.get("gpu_memory", 0))
     except QuantityError as error:
-        raise _InvalidField(path, f"an amount is invalid: {error}", "write 64, 500m or 256Gi") from None
+        raise _InvalidCluster(path, f"an amount is invalid: {error}", "write 64, 500m or 256Gi") from None
     labels = group.get("labels", {})
     if not isinstance(labels, dict):
-        raise _InvalidField(f"{path}.labels", "labels must be a mapping of names to values")
+        raise _InvalidCluster(f"{path}.labels", "labels must be a mapping of names to values")
     prefix = str(group.get("name", "node"))
     names = (
         [prefix]
@@ -222,4 +210,4 @@ def _amount(group: Mapping[str, object], key: str, path: str, *, default: int) -
     try:
         return parse_quantity(group.get(key, default))
     except QuantityError as error:
-        raise _InvalidField(f"{path}.{key}", f"{key} is invalid: {error}", "write a whole number") from None
+        raise _InvalidCluster(f"{path}.{key}", f"{key} is invalid: {error}", "write a whole number") from None
