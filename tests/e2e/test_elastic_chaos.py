@@ -183,7 +183,7 @@ async def assert_told(
         return sum(span.name == "resize" for span in spans) >= len(resizes)
 
     spans, _ = await asyncio.to_thread(
-        partial(fetch_trace, url, job.trace_id, patience_s=10, complete=complete)
+        partial(fetch_trace, url, job.trace_id, retry_timeout_s=10, complete=complete)
     )
     by_id = {span.span_id: span for span in spans}
     told = {int(span.attributes["muster.generation"]): span for span in spans if span.name == "resize"}

@@ -72,7 +72,7 @@ async def trace_of(
 
     url = system.trace_query_url
     assert url is not None
-    read = partial(fetch_trace, url, trace_id, patience_s=20, complete=complete)
+    read = partial(fetch_trace, url, trace_id, retry_timeout_s=20, complete=complete)
     spans, _ = await asyncio.to_thread(read)
     return spans
 

@@ -30,13 +30,13 @@ _REFUSALS = frozenset(
         grpc.StatusCode.UNAUTHENTICATED,
     }
 )
-_AWAY = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
+_UNAVAILABLE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
 
 
-def is_passing(error: grpc.RpcError) -> bool:
+def is_transient(error: grpc.RpcError) -> bool:
     """Return whether a retry may succeed soon: the server is unavailable, draining, or the connection broke."""
     code, details = _status(error)
-    return code in _AWAY or bool(_BROKEN_STREAM.search(details))
+    return code in _UNAVAILABLE or bool(_BROKEN_STREAM.search(details))
 
 
 def error_of(error: grpc.RpcError, *, address: str) -> MusterError:
@@ -52,7 +52,7 @@ def error_of(error: grpc.RpcError, *, address: str) -> MusterError:
         return Unavailable(f"Muster at {address} did not answer in time")
     if _NO_CONNECTION.search(details):
         return Unavailable(f"cannot reach Muster at {address}: is `muster up` running?")
-    if is_passing(error):
+    if is_transient(error):
         return Unavailable(f"Muster at {address} is not ready: {details}")
     return MusterError(f"Muster at {address} failed: {details or code.name}")
 

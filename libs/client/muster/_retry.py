@@ -6,31 +6,31 @@ import random
 import time
 from collections.abc import Callable
 
-DEFAULT_PATIENCE_S = 30.0
+DEFAULT_RETRY_TIMEOUT_S = 30.0
 """Seconds for which a call is retried while the server is unavailable."""
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
 
 
-class Attempts:
-    """The attempts of one call: pauses double from 0.1 s to 2 s, with jitter, until ``patience_s`` have passed without success."""
+class Retries:
+    """The attempts of one call: pauses double from 0.1 s to 2 s, with jitter, until ``retry_timeout_s`` have passed without success."""
 
     def __init__(
         self,
-        patience_s: float,
+        retry_timeout_s: float,
         *,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self._patience_s = patience_s
+        self._retry_timeout_s = retry_timeout_s
         self._clock = clock
         self._jitter = jitter
         self.reset()
 
     def reset(self) -> None:
         """Restart the time limit after a success."""
-        self._deadline = self._clock() + self._patience_s
+        self._deadline = self._clock() + self._retry_timeout_s
         self._pause_s = _FIRST_PAUSE_S
 
     def remaining_s(self) -> float:

@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 import grpc
 from grpc import aio
 
-from muster._failures import error_of, is_passing
+from muster._failures import error_of, is_transient
 from muster.errors import ConnectionLost, MusterError
 
 RequestT = TypeVar("RequestT")
@@ -50,6 +50,26 @@ class Responses(Protocol[ResponseT_co]):
     def initial_metadata(self) -> Iterable[tuple[str, str | bytes]] | None:
         """Return the initial metadata; empty if the call failed before."""
         ...
+
+
+class HasRevision(Protocol):
+    """The response of a command."""
+
+    @property
+    def revision(self) -> int: ...
+
+
+class HasPageToken(Protocol):
+    """The request of a page."""
+
+    page_token: str
+
+
+class HasNextPageToken(Protocol):
+    """A page of a list."""
+
+    @property
+    def next_page_token(self) -> str: ...
 
 
 class AsyncCall(Generic[RequestT, ResponseT]):
@@ -134,4 +154,4 @@ class Call(Generic[RequestT, ResponseT]):
 
 def _failure(error: grpc.RpcError, *, begun: bool, address: str) -> MusterError:
     failure = error_of(error, address=address)
-    return ConnectionLost(f"the connection was lost: {failure}") if begun and is_passing(error) else failure
+    return ConnectionLost(f"the connection was lost: {failure}") if begun and is_transient(error) else failure

@@ -10,7 +10,7 @@ import grpc
 
 from muster._address import channel_options, resolve_address, user_metadata
 from muster._cursors import JobCursor, JobsCursor, LogCursor
-from muster._failures import completed, error_of, is_passing
+from muster._failures import completed, error_of, is_transient
 from muster._messages import (
     EXEC_END,
     FORWARD_END,
@@ -26,9 +26,9 @@ from muster._messages import (
 )
 from muster._references import replica_label
 from muster._requests import Requests
-from muster._retry import DEFAULT_PATIENCE_S, Attempts
+from muster._retry import DEFAULT_RETRY_TIMEOUT_S, Retries
 from muster._sources import DocumentSource, Source
-from muster._streams import Call, Responses
+from muster._streams import Call, HasNextPageToken, HasPageToken, HasRevision, Responses
 from muster.errors import ConnectionLost, InvalidDocument, MusterError
 from muster_rpc.calls import has_begun
 from muster_rpc.v1 import (
@@ -46,6 +46,9 @@ from muster_rpc.v1 import (
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
+CommandResponseT = TypeVar("CommandResponseT", bound=HasRevision)
+PageRequestT = TypeVar("PageRequestT", bound=HasPageToken)
+PageT = TypeVar("PageT", bound=HasNextPageToken)
 
 
 class Execution:
@@ -146,17 +149,21 @@ class Client:
     """A connection to Muster. Close it, or use it in a ``with`` block. Threads may share it.
 
     ``address`` is ``host:port`` (``MUSTER_SERVER``, else 127.0.0.1:8700). ``namespace`` is the default namespace of names
-    and documents. While the server is unavailable every call is retried with the same request id for ``patience_s``
+    and documents. While the server is unavailable every call is retried with the same request id for ``retry_timeout_s``
     seconds, then raises ``Unavailable``. A job is given by id or by name, which means the newest job of that name.
 
     Answers are API messages (``muster_rpc.v1``). All errors are ``MusterError``.
     """
 
     def __init__(
-        self, address: str | None = None, *, namespace: str = "", patience_s: float = DEFAULT_PATIENCE_S
+        self,
+        address: str | None = None,
+        *,
+        namespace: str = "",
+        retry_timeout_s: float = DEFAULT_RETRY_TIMEOUT_S,
     ) -> None:
         self.address = resolve_address(address)
-        self._patience_s = patience_s
+        self._retry_timeout_s = retry_timeout_s
         self._requests = Requests(namespace)
         self._user = user_metadata()
         self._channel = grpc.insecure_channel(self.address, channel_options(self.address))
@@ -229,12 +236,8 @@ class Client:
     ) -> Iterator[job_pb2.Job]:
         """Yield jobs without their history, newest first; ``phases`` are names such as ``Running``."""
         request = self._requests.list(namespace=namespace, queue=queue, phases=phases)
-        while True:
-            page = self._call(self._jobs.ListJobs, request)
+        for page in self._pages(self._jobs.ListJobs, request):
             yield from page.jobs
-            if not page.next_page_token:
-                return
-            request.page_token = page.next_page_token
 
     def watch(
         self, job: str, *, namespace: str | None = None, after_revision: int = 0
@@ -345,36 +348,28 @@ class Client:
     ) -> job_service_pb2.CancelJobResponse:
         """End a job; ``message`` is stored in its history."""
         request = self._requests.cancel(job, namespace=namespace, message=message, request_id=request_id)
-        response = self._call(self._jobs.CancelJob, request)
-        self._requests.saw(response.revision)
-        return response
+        return self._command(self._jobs.CancelJob, request)
 
     def delete(
         self, job: str, *, namespace: str | None = None, request_id: str | None = None
     ) -> job_service_pb2.DeleteJobResponse:
         """End a job and remove its record and logs."""
         request = self._requests.delete(job, namespace=namespace, request_id=request_id)
-        response = self._call(self._jobs.DeleteJob, request)
-        self._requests.saw(response.revision)
-        return response
+        return self._command(self._jobs.DeleteJob, request)
 
     def suspend(
         self, job: str, *, namespace: str | None = None, request_id: str | None = None
     ) -> job_service_pb2.SuspendJobResponse:
         """Suspend a job until it is resumed; it keeps its queue position. A suspended job stays suspended."""
         request = self._requests.suspend(job, namespace=namespace, request_id=request_id)
-        response = self._call(self._jobs.SuspendJob, request)
-        self._requests.saw(response.revision)
-        return response
+        return self._command(self._jobs.SuspendJob, request)
 
     def resume(
         self, job: str, *, namespace: str | None = None, request_id: str | None = None
     ) -> job_service_pb2.ResumeJobResponse:
         """Resume a suspended job; any other job is unchanged."""
         request = self._requests.resume(job, namespace=namespace, request_id=request_id)
-        response = self._call(self._jobs.ResumeJob, request)
-        self._requests.saw(response.revision)
-        return response
+        return self._command(self._jobs.ResumeJob, request)
 
     def restart(
         self,
@@ -386,9 +381,7 @@ class Client:
     ) -> job_service_pb2.RestartJobResponse:
         """Restart the whole gang, or one ``replica`` (``worker-3``). Counts as no failure."""
         request = self._requests.restart(job, replica=replica, namespace=namespace, request_id=request_id)
-        response = self._call(self._jobs.RestartJob, request)
-        self._requests.saw(response.revision)
-        return response
+        return self._command(self._jobs.RestartJob, request)
 
     def scale(
         self,
@@ -403,9 +396,7 @@ class Client:
         request = self._requests.scale(
             job, role=role, replicas=replicas, namespace=namespace, request_id=request_id
         )
-        response = self._call(self._jobs.ScaleJob, request)
-        self._requests.saw(response.revision)
-        return response
+        return self._command(self._jobs.ScaleJob, request)
 
     def explain(self, job: str, *, namespace: str | None = None) -> explanation_pb2.Explanation:
         """Explain why a job waits, and what would let it start."""
@@ -414,13 +405,8 @@ class Client:
 
     def nodes(self) -> Iterator[cluster_service_pb2.Node]:
         """Yield every node with its replicas, by name."""
-        request = self._requests.nodes()
-        while True:
-            page = self._call(self._cluster.ListNodes, request)
+        for page in self._pages(self._cluster.ListNodes, self._requests.nodes()):
             yield from page.nodes
-            if not page.next_page_token:
-                return
-            request.page_token = page.next_page_token
 
     def node(self, name: str) -> cluster_service_pb2.Node:
         """Return one node."""
@@ -458,13 +444,8 @@ class Client:
 
     def queues(self) -> Iterator[queue_service_pb2.Queue]:
         """Yield every queue with its status, by name."""
-        request = self._requests.queues()
-        while True:
-            page = self._call(self._queues.ListQueues, request)
+        for page in self._pages(self._queues.ListQueues, self._requests.queues()):
             yield from page.queues
-            if not page.next_page_token:
-                return
-            request.page_token = page.next_page_token
 
     def queue(self, name: str) -> queue_service_pb2.GetQueueResponse:
         """Return one queue, and the version of all queues."""
@@ -507,12 +488,29 @@ class Client:
     def _call(
         self, method: grpc.UnaryUnaryMultiCallable[RequestT, ResponseT], request: RequestT
     ) -> ResponseT:
-        attempts = Attempts(self._patience_s)
+        retries = Retries(self._retry_timeout_s)
         while True:
             try:
-                return method(request, timeout=attempts.remaining_s(), metadata=self._user)
+                return method(request, timeout=retries.remaining_s(), metadata=self._user)
             except grpc.RpcError as error:
-                self._pause_or_raise(attempts, error, resumable=True)
+                self._pause_or_raise(retries, error, resumable=True)
+
+    def _command(
+        self, method: grpc.UnaryUnaryMultiCallable[RequestT, CommandResponseT], request: RequestT
+    ) -> CommandResponseT:
+        response = self._call(method, request)
+        self._requests.saw(response.revision)
+        return response
+
+    def _pages(
+        self, method: grpc.UnaryUnaryMultiCallable[PageRequestT, PageT], request: PageRequestT
+    ) -> Iterator[PageT]:
+        while True:
+            page = self._call(method, request)
+            yield page
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
 
     def _stream(
         self,
@@ -520,7 +518,7 @@ class Client:
         *,
         resumable: bool = True,
     ) -> Iterator[ResponseT]:
-        attempts = Attempts(self._patience_s)
+        retries = Retries(self._retry_timeout_s)
         while True:
             stream = begin()
             begun = False
@@ -531,13 +529,13 @@ class Client:
                 return
             except grpc.RpcError as error:
                 if begun or has_begun(stream.initial_metadata()):
-                    attempts.reset()
-                self._pause_or_raise(attempts, error, resumable=resumable)
+                    retries.reset()
+                self._pause_or_raise(retries, error, resumable=resumable)
             finally:
                 stream.cancel()
 
-    def _pause_or_raise(self, attempts: Attempts, error: grpc.RpcError, *, resumable: bool) -> None:
-        pause = attempts.pause_s() if resumable and is_passing(error) else None
+    def _pause_or_raise(self, retries: Retries, error: grpc.RpcError, *, resumable: bool) -> None:
+        pause = retries.pause_s() if resumable and is_transient(error) else None
         if pause is None:
             raise error_of(error, address=self.address) from None
         time.sleep(pause)

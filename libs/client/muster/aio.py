@@ -11,7 +11,7 @@ from grpc import aio
 
 from muster._address import channel_options, resolve_address, user_metadata
 from muster._cursors import JobCursor, JobsCursor, LogCursor
-from muster._failures import completed, error_of, is_passing
+from muster._failures import completed, error_of, is_transient
 from muster._messages import (
     EXEC_END,
     FORWARD_END,
@@ -27,9 +27,9 @@ from muster._messages import (
 )
 from muster._references import replica_label
 from muster._requests import Requests
-from muster._retry import DEFAULT_PATIENCE_S, Attempts
+from muster._retry import DEFAULT_RETRY_TIMEOUT_S, Retries
 from muster._sources import DocumentSource, Source
-from muster._streams import AsyncCall, AsyncResponses
+from muster._streams import AsyncCall, AsyncResponses, HasNextPageToken, HasPageToken, HasRevision
 from muster.errors import ConnectionLost, InvalidDocument, MusterError
 from muster_rpc.calls import has_begun
 from muster_rpc.v1 import (
@@ -47,6 +47,9 @@ from muster_rpc.v1 import (
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
+CommandResponseT = TypeVar("CommandResponseT", bound=HasRevision)
+PageRequestT = TypeVar("PageRequestT", bound=HasPageToken)
+PageT = TypeVar("PageT", bound=HasNextPageToken)
 
 
 class AsyncExecution:
@@ -147,17 +150,21 @@ class AsyncClient:
     """A connection to Muster. Close it, or use it in an ``async with`` block. One event loop may use it.
 
     ``address`` is ``host:port`` (``MUSTER_SERVER``, else 127.0.0.1:8700). ``namespace`` is the default namespace of names
-    and documents. While the server is unavailable every call is retried with the same request id for ``patience_s``
+    and documents. While the server is unavailable every call is retried with the same request id for ``retry_timeout_s``
     seconds, then raises ``Unavailable``. A job is given by id or by name, which means the newest job of that name.
 
     Answers are API messages (``muster_rpc.v1``). All errors are ``MusterError``.
     """
 
     def __init__(
-        self, address: str | None = None, *, namespace: str = "", patience_s: float = DEFAULT_PATIENCE_S
+        self,
+        address: str | None = None,
+        *,
+        namespace: str = "",
+        retry_timeout_s: float = DEFAULT_RETRY_TIMEOUT_S,
     ) -> None:
         self.address = resolve_address(address)
-        self._patience_s = patience_s
+        self._retry_timeout_s = retry_timeout_s
         self._requests = Requests(namespace)
         self._user = user_metadata()
         self._channel = aio.insecure_channel(self.address, channel_options(self.address))
@@ -230,13 +237,9 @@ class AsyncClient:
     ) -> AsyncIterator[job_pb2.Job]:
         """Yield jobs without their history, newest first; ``phases`` are names such as ``Running``."""
         request = self._requests.list(namespace=namespace, queue=queue, phases=phases)
-        while True:
-            page = await self._call(self._jobs.ListJobs, request)
+        async for page in self._pages(self._jobs.ListJobs, request):
             for job in page.jobs:
                 yield job
-            if not page.next_page_token:
-                return
-            request.page_token = page.next_page_token
 
     async def watch(
         self, job: str, *, namespace: str | None = None, after_revision: int = 0
@@ -347,36 +350,28 @@ class AsyncClient:
     ) -> job_service_pb2.CancelJobResponse:
         """End a job; ``message`` is stored in its history."""
         request = self._requests.cancel(job, namespace=namespace, message=message, request_id=request_id)
-        response = await self._call(self._jobs.CancelJob, request)
-        self._requests.saw(response.revision)
-        return response
+        return await self._command(self._jobs.CancelJob, request)
 
     async def delete(
         self, job: str, *, namespace: str | None = None, request_id: str | None = None
     ) -> job_service_pb2.DeleteJobResponse:
         """End a job and remove its record and logs."""
         request = self._requests.delete(job, namespace=namespace, request_id=request_id)
-        response = await self._call(self._jobs.DeleteJob, request)
-        self._requests.saw(response.revision)
-        return response
+        return await self._command(self._jobs.DeleteJob, request)
 
     async def suspend(
         self, job: str, *, namespace: str | None = None, request_id: str | None = None
     ) -> job_service_pb2.SuspendJobResponse:
         """Suspend a job until it is resumed; it keeps its queue position. A suspended job stays suspended."""
         request = self._requests.suspend(job, namespace=namespace, request_id=request_id)
-        response = await self._call(self._jobs.SuspendJob, request)
-        self._requests.saw(response.revision)
-        return response
+        return await self._command(self._jobs.SuspendJob, request)
 
     async def resume(
         self, job: str, *, namespace: str | None = None, request_id: str | None = None
     ) -> job_service_pb2.ResumeJobResponse:
         """Resume a suspended job; any other job is unchanged."""
         request = self._requests.resume(job, namespace=namespace, request_id=request_id)
-        response = await self._call(self._jobs.ResumeJob, request)
-        self._requests.saw(response.revision)
-        return response
+        return await self._command(self._jobs.ResumeJob, request)
 
     async def restart(
         self,
@@ -388,9 +383,7 @@ class AsyncClient:
     ) -> job_service_pb2.RestartJobResponse:
         """Restart the whole gang, or one ``replica`` (``worker-3``). Counts as no failure."""
         request = self._requests.restart(job, replica=replica, namespace=namespace, request_id=request_id)
-        response = await self._call(self._jobs.RestartJob, request)
-        self._requests.saw(response.revision)
-        return response
+        return await self._command(self._jobs.RestartJob, request)
 
     async def scale(
         self,
@@ -405,9 +398,7 @@ class AsyncClient:
         request = self._requests.scale(
             job, role=role, replicas=replicas, namespace=namespace, request_id=request_id
         )
-        response = await self._call(self._jobs.ScaleJob, request)
-        self._requests.saw(response.revision)
-        return response
+        return await self._command(self._jobs.ScaleJob, request)
 
     async def explain(self, job: str, *, namespace: str | None = None) -> explanation_pb2.Explanation:
         """Explain why a job waits, and what would let it start."""
@@ -416,14 +407,9 @@ class AsyncClient:
 
     async def nodes(self) -> AsyncIterator[cluster_service_pb2.Node]:
         """Yield every node with its replicas, by name."""
-        request = self._requests.nodes()
-        while True:
-            page = await self._call(self._cluster.ListNodes, request)
+        async for page in self._pages(self._cluster.ListNodes, self._requests.nodes()):
             for node in page.nodes:
                 yield node
-            if not page.next_page_token:
-                return
-            request.page_token = page.next_page_token
 
     async def node(self, name: str) -> cluster_service_pb2.Node:
         """Return one node."""
@@ -461,14 +447,9 @@ class AsyncClient:
 
     async def queues(self) -> AsyncIterator[queue_service_pb2.Queue]:
         """Yield every queue with its status, by name."""
-        request = self._requests.queues()
-        while True:
-            page = await self._call(self._queues.ListQueues, request)
+        async for page in self._pages(self._queues.ListQueues, self._requests.queues()):
             for queue in page.queues:
                 yield queue
-            if not page.next_page_token:
-                return
-            request.page_token = page.next_page_token
 
     async def queue(self, name: str) -> queue_service_pb2.GetQueueResponse:
         """Return one queue, and the version of all queues."""
@@ -511,12 +492,29 @@ class AsyncClient:
     async def _call(
         self, method: aio.UnaryUnaryMultiCallable[RequestT, ResponseT], request: RequestT
     ) -> ResponseT:
-        attempts = Attempts(self._patience_s)
+        retries = Retries(self._retry_timeout_s)
         while True:
             try:
-                return await method(request, timeout=attempts.remaining_s(), metadata=self._user)
+                return await method(request, timeout=retries.remaining_s(), metadata=self._user)
             except grpc.RpcError as error:
-                await self._pause_or_raise(attempts, error, resumable=True)
+                await self._pause_or_raise(retries, error, resumable=True)
+
+    async def _command(
+        self, method: aio.UnaryUnaryMultiCallable[RequestT, CommandResponseT], request: RequestT
+    ) -> CommandResponseT:
+        response = await self._call(method, request)
+        self._requests.saw(response.revision)
+        return response
+
+    async def _pages(
+        self, method: aio.UnaryUnaryMultiCallable[PageRequestT, PageT], request: PageRequestT
+    ) -> AsyncIterator[PageT]:
+        while True:
+            page = await self._call(method, request)
+            yield page
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
 
     async def _stream(
         self,
@@ -524,7 +522,7 @@ class AsyncClient:
         *,
         resumable: bool = True,
     ) -> AsyncIterator[ResponseT]:
-        attempts = Attempts(self._patience_s)
+        retries = Retries(self._retry_timeout_s)
         while True:
             stream = begin()
             begun = False
@@ -535,13 +533,13 @@ class AsyncClient:
                 return
             except grpc.RpcError as error:
                 if begun or has_begun(await stream.initial_metadata()):
-                    attempts.reset()
-                await self._pause_or_raise(attempts, error, resumable=resumable)
+                    retries.reset()
+                await self._pause_or_raise(retries, error, resumable=resumable)
             finally:
                 stream.cancel()
 
-    async def _pause_or_raise(self, attempts: Attempts, error: grpc.RpcError, *, resumable: bool) -> None:
-        pause = attempts.pause_s() if resumable and is_passing(error) else None
+    async def _pause_or_raise(self, retries: Retries, error: grpc.RpcError, *, resumable: bool) -> None:
+        pause = retries.pause_s() if resumable and is_transient(error) else None
         if pause is None:
             raise error_of(error, address=self.address) from None
         await asyncio.sleep(pause)

@@ -21,7 +21,7 @@ MakeJob = Callable[..., job_pb2.Job]
 
 @pytest.fixture
 async def client(address: str) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(address, patience_s=15) as connected:
+    async with AsyncClient(address, retry_timeout_s=15) as connected:
         yield connected
 
 
@@ -49,7 +49,7 @@ async def test_a_broken_watch_goes_on_where_it_was(client: AsyncClient, gateway:
     assert (await client.wait("demo")).revision == 9
 
 
-async def test_a_watch_that_was_quiet_for_longer_than_its_patience_goes_on_when_it_breaks(
+async def test_a_watch_that_was_quiet_for_longer_than_the_retry_timeout_resumes_when_it_breaks(
     address: str, gateway: GatewayDouble, job: MakeJob
 ):
     gateway.publish(job(job_pb2.PHASE_RUNNING, revision=3))
@@ -60,7 +60,7 @@ async def test_a_watch_that_was_quiet_for_longer_than_its_patience_goes_on_when_
         await asyncio.to_thread(gateway.wait_for, "WatchJob", 2)
         gateway.publish(job(job_pb2.PHASE_SUCCEEDED, revision=4))
 
-    async with AsyncClient(address, patience_s=0.5) as client:
+    async with AsyncClient(address, retry_timeout_s=0.5) as client:
         breaking = asyncio.create_task(break_it())
         assert [state.revision async for state in client.watch("demo", after_revision=3)] == [4]
         await breaking
@@ -91,6 +91,6 @@ async def test_everything_else_is_asked_too(client: AsyncClient, gateway: Gatewa
 async def test_errors_are_the_same(client: AsyncClient):
     with pytest.raises(NotFound):
         await client.get("absent")
-    async with AsyncClient("127.0.0.1:1", patience_s=0.3) as lonely:
+    async with AsyncClient("127.0.0.1:1", retry_timeout_s=0.3) as lonely:
         with pytest.raises(Unavailable, match="is `muster up` running"):
             await lonely.get("demo")

@@ -26,7 +26,7 @@ MakeJob = Callable[..., job_pb2.Job]
 
 @pytest.fixture
 def client(address: str):
-    with Client(address, patience_s=15) as connected:
+    with Client(address, retry_timeout_s=15) as connected:
         yield connected
 
 
@@ -155,11 +155,11 @@ def test_a_broken_watch_goes_on_where_it_was(client: Client, gateway: GatewayDou
     assert [request.job.job_id for request in asked] == ["", JOB_ID, JOB_ID]
 
 
-def test_a_watch_that_was_quiet_for_longer_than_its_patience_goes_on_when_it_breaks(
+def test_a_watch_that_was_quiet_for_longer_than_the_retry_timeout_resumes_when_it_breaks(
     address: str, gateway: GatewayDouble, job: MakeJob
 ):
     gateway.publish(job(job_pb2.PHASE_RUNNING, revision=3))
-    with Client(address, patience_s=0.5) as client:
+    with Client(address, retry_timeout_s=0.5) as client:
 
         def break_it() -> None:
             time.sleep(0.8)
@@ -249,7 +249,7 @@ def test_what_is_neither_id_nor_name_is_not_found(client: Client):
 
 def test_nobody_there_is_said_in_one_sentence():
     with (
-        Client("127.0.0.1:1", patience_s=0.3) as client,
+        Client("127.0.0.1:1", retry_timeout_s=0.3) as client,
         pytest.raises(Unavailable, match=r"cannot reach Muster at 127\.0\.0\.1:1: is `muster up` running\?"),
     ):
         client.get("demo")
@@ -258,7 +258,7 @@ def test_nobody_there_is_said_in_one_sentence():
 def test_a_server_that_is_not_ready_is_told_apart(gateway: GatewayDouble, address: str):
     gateway.failures["GetJob"] = [(grpc.StatusCode.UNAVAILABLE, "the bus is away")] * 100
     with (
-        Client(address, patience_s=0.3) as hasty,
+        Client(address, retry_timeout_s=0.3) as hasty,
         pytest.raises(Unavailable, match="not ready: the bus is away"),
     ):
         hasty.get("demo")

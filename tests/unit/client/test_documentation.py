@@ -41,7 +41,7 @@ def test_every_command_and_its_options_are_documented():
         row = next(line for line in PAGE.splitlines() if line.startswith(f"| `{name} "))
         command = app.get_command(context, name)
         assert command is not None
-        shared = {"server", "namespace", "output", "patience_s"}
+        shared = {"server", "namespace", "output", "retry_timeout_s"}
         for parameter in command.get_params(context):
             if (
                 isinstance(parameter, click.Option)

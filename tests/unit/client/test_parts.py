@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ import muster
 from muster._address import channel_options, resolve_address
 from muster._cursors import RESUME_OVERLAP, JobsCursor, LogCursor
 from muster._references import job_ref
-from muster._retry import Attempts
+from muster._retry import Retries
 from muster.errors import NotFound
 from muster_rpc.v1 import job_pb2, job_service_pb2
 
@@ -55,17 +56,17 @@ def test_what_can_be_neither_is_not_found(text: str):
         job_ref(text, "ml")
 
 
-def test_pauses_double_and_end_with_patience():
+def test_pauses_double_and_end_at_the_time_limit():
     now = [0.0]
-    attempts = Attempts(5.0, clock=lambda: now[0], jitter=lambda: 0.5)
+    retries = Retries(5.0, clock=lambda: now[0], jitter=lambda: 0.5)
     pauses: list[float] = []
-    while (pause := attempts.pause_s()) is not None:
+    while (pause := retries.pause_s()) is not None:
         pauses.append(pause)
         now[0] += pause
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6]
-    assert attempts.remaining_s() == pytest.approx(1.9)
-    attempts.reset()
-    assert attempts.pause_s() == 0.1
+    assert retries.remaining_s() == pytest.approx(1.9)
+    retries.reset()
+    assert retries.pause_s() == 0.1
 
 
 def response(job_id: str, sequence: int, *, deleted: bool = False) -> job_service_pb2.WatchJobsResponse:
@@ -116,3 +117,11 @@ def test_every_public_name_can_be_had():
     assert all(getattr(muster, name) for name in muster.__all__)
     with pytest.raises(AttributeError, match="Nothing"):
         getattr(muster, "Nothing")  # noqa: B009 (an attribute that does not exist)
+
+
+def test_the_synchronous_client_is_generated_from_the_asynchronous_one():
+    generator = Path(__file__).parents[3] / "libs/client/generate.py"
+    checked = subprocess.run(
+        [sys.executable, generator, "--check"], timeout=60, check=False, capture_output=True
+    )
+    assert (checked.returncode, checked.stderr) == (0, b"")

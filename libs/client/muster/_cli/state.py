@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from muster.aio import AsyncClient
 
 FORMATS = ("table", "json", "yaml", "name")
-PATIENCE_S = 5.0
-STREAM_PATIENCE_S = 60.0
+RETRY_TIMEOUT_S = 5.0
+STREAM_RETRY_TIMEOUT_S = 60.0
 
 _WIDE = 10_000
 
@@ -30,7 +30,7 @@ class State:
         self.server: str | None = None
         self.namespace = ""
         self.output = "table"
-        self.patience_s: float | None = None
+        self.retry_timeout_s: float | None = None
         self.farewell = ""
         self._out: Console | None = None
         self._err: Console | None = None
@@ -58,21 +58,23 @@ class State:
         """Return a client that reports an unavailable server quickly."""
         from muster._sync_client import Client  # noqa: PLC0415 (imports gRPC)
 
-        return Client(self.server, namespace=self.namespace, patience_s=self.patience_s or PATIENCE_S)
+        return Client(
+            self.server, namespace=self.namespace, retry_timeout_s=self.retry_timeout_s or RETRY_TIMEOUT_S
+        )
 
-    def patient_client(self) -> Client:
+    def stream_client(self) -> Client:
         """Return a client for watches that waits longer for a server to return."""
         from muster._sync_client import Client  # noqa: PLC0415 (imports gRPC)
 
-        patience_s = self.patience_s or STREAM_PATIENCE_S
-        return Client(self.server, namespace=self.namespace, patience_s=patience_s)
+        retry_timeout_s = self.retry_timeout_s or STREAM_RETRY_TIMEOUT_S
+        return Client(self.server, namespace=self.namespace, retry_timeout_s=retry_timeout_s)
 
-    def patient_async_client(self) -> AsyncClient:
+    def async_stream_client(self) -> AsyncClient:
         """Return the patient asyncio client; call it within the event loop."""
         from muster.aio import AsyncClient  # noqa: PLC0415 (imports gRPC)
 
-        patience_s = self.patience_s or STREAM_PATIENCE_S
-        return AsyncClient(self.server, namespace=self.namespace, patience_s=patience_s)
+        retry_timeout_s = self.retry_timeout_s or STREAM_RETRY_TIMEOUT_S
+        return AsyncClient(self.server, namespace=self.namespace, retry_timeout_s=retry_timeout_s)
 
     def note(self, text: str) -> None:
         """Print a message beside the answer, on standard error."""
@@ -98,10 +100,10 @@ def shared_options(command: Callable[P, R]) -> Callable[P, R]:
     for option in (
         click.option(
             "--timeout",
-            "patience_s",
+            "retry_timeout_s",
             type=click.FloatRange(0, min_open=True),
             metavar="SECONDS",
-            help=f"How long to retry while the server is unavailable.  [{PATIENCE_S:g}; {STREAM_PATIENCE_S:g} for watches]",
+            help=f"How long to retry while the server is unavailable.  [{RETRY_TIMEOUT_S:g}; {STREAM_RETRY_TIMEOUT_S:g} for watches]",
             expose_value=False,
             callback=keep,
         ),

@@ -19,17 +19,17 @@ def fetch_trace(
     url: str,
     trace_id: str,
     *,
-    patience_s: float,
+    retry_timeout_s: float,
     complete: Callable[[list[Span]], bool],
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[list[Span], bytes]:
     """Return the spans of a trace and the raw answer.
 
-    Spans arrive a second after they end: asks again until ``complete`` holds, for at most ``patience_s`` seconds, then
+    Spans arrive a second after they end: asks again until ``complete`` holds, for at most ``retry_timeout_s`` seconds, then
     returns what is there. Raises ``NotFound`` if there is nothing, ``Unavailable`` if the store cannot be reached.
     """
-    deadline = clock() + patience_s
+    deadline = clock() + retry_timeout_s
     while True:
         content = _get(f"{url.rstrip('/')}/api/v3/traces/{urllib.parse.quote(trace_id)}", url)
         spans = _parsed(content, url) if content else []

@@ -56,7 +56,7 @@ def list_jobs(  # noqa: PLR0917 (click passes options by name)
     if watch:
         with state.client() as client:
             client.cluster()
-        with state.patient_client() as client:
+        with state.stream_client() as client:
             _watch(state, client.watch_all(namespace=namespace), _Wanted(phases, queue, sort))
         return
     with state.client() as client:

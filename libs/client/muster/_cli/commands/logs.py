@@ -37,7 +37,7 @@ def logs(state: State, job: str, follow: bool, replicas: tuple[str, ...], tail: 
         state.farewell = f"{job} continues; see more with `muster logs -f {job}`"
     with state.client() as client:
         found = client.get(job)
-    with state.patient_client() if follow else state.client() as client:
+    with state.stream_client() if follow else state.client() as client:
         wanted = tuple(words.short_name(found, name) for name in replicas)
         chunks = client.logs(found.job_id, replicas=wanted, follow=follow, tail=tail)
         if state.output in {"json", "yaml"}:

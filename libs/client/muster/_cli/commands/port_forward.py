@@ -83,7 +83,7 @@ def port_forward(
 async def _forward(
     state: State, job: str, local: int | None, remote: int, *, replica: str, address: str
 ) -> int:
-    async with state.patient_async_client() as client:
+    async with state.async_stream_client() as client:
         found = await client.get(job)
         short = words.short_name(found, replica)
         target = await client.port(found.job_id, remote, replica=short)

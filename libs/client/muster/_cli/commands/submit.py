@@ -147,7 +147,7 @@ async def _follow(
     state: State, submitted: Sequence[job_service_pb2.SubmittedJob], *, aloud: bool
 ) -> list[job_pb2.Job]:
     several = len(submitted) > 1
-    async with state.patient_async_client() as client:
+    async with state.async_stream_client() as client:
         client.saw(max(job.revision for job in submitted))
         followers = [
             Follower(

@@ -44,7 +44,7 @@ def trace(state: State, job: str, url: str | None) -> None:
     if not found.trace_id:
         raise NotFound(f"{job} has no trace")
     spans, content = fetch_trace(
-        store, found.trace_id, patience_s=_ON_THEIR_WAY_S, complete=lambda spans: _is_whole(found, spans)
+        store, found.trace_id, retry_timeout_s=_ON_THEIR_WAY_S, complete=lambda spans: _is_whole(found, spans)
     )
     match state.output:
         case "table":

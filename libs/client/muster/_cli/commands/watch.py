@@ -28,7 +28,7 @@ def watch(ctx: click.Context, state: State, job: str) -> None:
     state.farewell = f"{job} continues; see it with `muster watch {job}`, end it with `muster cancel {job}`"
     with state.client() as client:
         found = client.get(job)
-    with state.patient_client() as client:
+    with state.stream_client() as client:
         states = client.watch(found.job_id)
         if state.for_programs:
             last = _for_programs(state, states)
