@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from muster_core.autoscaling.constraints import ResizableJob
 from muster_core.autoscaling.policies import ElasticJob
-from muster_core.events import ReplicaRef, ScaleProposed
+from muster_core.events import ScaleProposed
 from muster_core.lifecycle import MILLI
 from muster_core.models import JobRecord, Reason
 from muster_core.quantities import counted, format_demand
@@ -122,7 +124,7 @@ def scale_up_proposal(
             **_speed_up(before, after),
         },
     )
-    return _proposal(job, before, after, policy=job.settings.policy, reason=reason)
+    return ScaleProposal(job.record.job_id, _event(job, before, after, job.settings.policy, reason))
 
 
 def scale_down_proposal(
@@ -153,31 +155,20 @@ def scale_down_proposal(
             **_speed_up(before, after),
         },
     )
-    return _proposal(
-        job,
-        before,
-        after,
-        policy=policy,
-        reason=reason,
+    event = msgspec.structs.replace(
+        _event(job, before, after, policy, reason),
         removed=tuple(sorted((one.ref for one in replicas), key=lambda ref: -ref.index)),
         beneficiary=beneficiary.job_id,
         donors=donors,
     )
+    return ScaleProposal(job.record.job_id, event)
 
 
-def _proposal(
-    job: ResizableJob,
-    before: ElasticJob,
-    after: ElasticJob,
-    *,
-    policy: str,
-    reason: Reason,
-    removed: tuple[ReplicaRef, ...] = (),
-    beneficiary: str = "",
-    donors: int = 0,
-) -> ScaleProposal:
+def _event(
+    job: ResizableJob, before: ElasticJob, after: ElasticJob, policy: str, reason: Reason
+) -> ScaleProposed:
     gain = after.speed_up.at(after.workers) - before.speed_up.at(before.workers)
-    event = ScaleProposed(
+    return ScaleProposed(
         role=job.role.name,
         size=before.size,
         target=after.size,
@@ -186,11 +177,7 @@ def _proposal(
         generation=job.record.generation,
         reason=reason,
         gain=int(gain * MILLI),
-        removed=removed,
-        beneficiary=beneficiary,
-        donors=donors,
     )
-    return ScaleProposal(job.record.job_id, event)
 
 
 def _key(event: ScaleProposed) -> tuple[object, ...]:

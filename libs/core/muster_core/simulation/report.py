@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from statistics import median
 
 import msgspec
 
@@ -241,11 +242,9 @@ def _distribution(times: list[int]) -> Distribution:
     if not times:
         return Distribution()
     ordered = sorted(times)
-    middle = len(ordered) // 2
-    median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
     return Distribution(
         mean=sum(ordered) / len(ordered) / _US,
-        median=median / _US,
+        median=median(ordered) / _US,
         p99=ordered[-(-len(ordered) * 99 // 100) - 1] / _US,
         max=ordered[-1] / _US,
     )

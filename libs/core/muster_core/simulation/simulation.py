@@ -218,15 +218,6 @@ class Simulation:
         """Reconcile a job at the present time."""
         self._changed[job_id] = None
 
-    def allocations(self, job_id: str) -> dict[str, dict[str, tuple[int, ...]]]:
-        """Return the gang of an unsettled job: indices by role by node."""
-        record = self.pool.record(job_id)
-        nodes: dict[str, dict[str, tuple[int, ...]]] = {}
-        for one in sorted(record.gang() if record else (), key=lambda one: (one.node, one.role, one.index)):
-            roles = nodes.setdefault(one.node, {})
-            roles[one.role] = (*roles.get(one.role, ()), one.index)
-        return nodes
-
     def _schedule(self, at: int | None, callback: Callable[[], None]) -> None:
         time = self._clock if at is None else max(at + self.settings.epoch_us, self._clock)
         self._queue.schedule(time, callback)

@@ -6,16 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from muster_core.models import (
-    DEFAULT_QUEUE,
-    Job,
-    Node,
-    QueueElastic,
-    QueuePolicy,
-    QueueSpec,
-    Role,
-    Template,
-)
+from muster_core.models import DEFAULT_QUEUE, Job, Node, QueueElastic, QueuePolicy, QueueSpec, Role, Template
 from muster_core.simulation.report import JobTimeline, Measures, PoolSample, measures_of
 from muster_core.simulation.settings import SimulationSettings
 from muster_core.simulation.simulation import Simulation
@@ -35,31 +26,16 @@ class SimulatedPolicy(msgspec.Struct, frozen=True):
 POLICIES: Mapping[str, SimulatedPolicy] = {
     name: SimulatedPolicy(name, order, elastic, description)
     for name, order, elastic, description in (
-        (
-            "fifo",
-            QueuePolicy.FIFO_SKIP,
-            "none",
-            "priority and arrival, skipping jobs that do not fit; sizes stay",
-        ),
+        ("fifo", QueuePolicy.FIFO_SKIP, "none", "priority and arrival, with skipping; fixed sizes"),
         (
             "strict_fifo",
             QueuePolicy.STRICT_FIFO,
             "none",
-            "priority and arrival, without skipping; sizes stay",
+            "priority and arrival, without skipping; fixed sizes",
         ),
-        ("drf", QueuePolicy.DRF, "none", "lowest dominant share of a submitter first; sizes stay"),
-        (
-            "dragon",
-            QueuePolicy.FIFO_SKIP,
-            "dragon",
-            "as fifo; donors shrink for starved jobs, the oldest grows first",
-        ),
-        (
-            "marginal_gain",
-            QueuePolicy.FIFO_SKIP,
-            "marginal_gain",
-            "as dragon, but replicas go where they speed up most",
-        ),
+        ("drf", QueuePolicy.DRF, "none", "lowest dominant share of a submitter; fixed sizes"),
+        ("dragon", QueuePolicy.FIFO_SKIP, "dragon", "as fifo; jobs shrink for starved ones, the oldest grow"),
+        ("marginal_gain", QueuePolicy.FIFO_SKIP, "marginal_gain", "as dragon, but the largest gain first"),
         ("max_min", QueuePolicy.FIFO_SKIP, "max_min", "as dragon, but towards equal shares"),
         ("current", None, "marginal_gain", "as the queues define"),
     )
