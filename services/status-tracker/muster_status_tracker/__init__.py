@@ -1,1 +1,1 @@
-"""Owns the life cycle and the record of a job; answers reads."""
+"""The status-tracker: owns the life cycle and the record of each job, and answers queries."""

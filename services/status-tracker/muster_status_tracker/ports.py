@@ -1,4 +1,4 @@
-"""What the handlers need."""
+"""Interfaces of the handlers."""
 
 from __future__ import annotations
 
@@ -8,48 +8,48 @@ from muster_core.events import JobFinished, JobRestarting
 from muster_core.models import JobRecord
 
 
-class RecordBucket(Protocol):
-    """Where records are kept. Every write is a compare-and-set on the revision that this copy last saw."""
+class RecordWriter(Protocol):
+    """Stores records by compare-and-set on the last known revision."""
 
     async def write(self, record: JobRecord) -> bool:
-        """Keep a record; returns when it is durable. A newer one in the bucket wins and stays.
+        """Store a record; returns when it is durable. A newer stored one wins.
 
-        Answers False where the job was forgotten meanwhile, by a copy that had the partition: then nothing is kept.
+        Returns False if another owner of the partition has deleted the job: then nothing is stored.
         """
         ...
 
     async def remove(self, job_id: str) -> None:
-        """Forget a record."""
+        """Delete a record."""
         ...
 
 
-class LifeEvents(Protocol):
-    """Where decisions about a job's life go."""
+class LifecycleEvents(Protocol):
+    """Publishes decisions about a job's life cycle."""
 
     async def publish(self, record: JobRecord, event: JobFinished | JobRestarting) -> None:
-        """Publish it, once however often it is asked; returns when it is durable."""
+        """Publish an event idempotently; returns when it is durable."""
         ...
 
 
-class Story(Protocol):
-    """Where the spans of a job's life go."""
+class TransitionObserver(Protocol):
+    """Observes the transitions of jobs."""
 
-    def tell(self, before: JobRecord | None, after: JobRecord) -> None:
-        """Record the spans that the step from ``before`` to ``after`` has ended."""
+    def observe(self, before: JobRecord | None, after: JobRecord) -> None:
+        """Handle the transition from ``before`` to ``after``."""
         ...
 
 
-class Progress(Protocol):
-    """How far the events have been read."""
+class ReadProgress(Protocol):
+    """How far events have been applied."""
 
     async def reached(self, sequence: int, wait_s: float) -> bool:
-        """Whether everything up to a sequence is folded, waiting for it if need be."""
+        """Return whether everything up to a sequence is applied, after waiting at most ``wait_s`` seconds."""
         ...
 
     async def last_of(self, job_id: str) -> int:
-        """The sequence of a job's last event; 0 where it has none."""
+        """Return the sequence of a job's last event, 0 if it has none."""
         ...
 
-    async def forgotten(self, job_id: str) -> bool:
-        """Whether the job was there and has been forgotten."""
+    async def deleted(self, job_id: str) -> bool:
+        """Return whether the job existed and was deleted."""
         ...

@@ -17,8 +17,8 @@ from muster_rpc.convert import phase_from_proto, record_to_proto
 from muster_rpc.internal.v1 import queries_pb2 as pb
 from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_rpc.v1 import job_pb2, job_service_pb2
-from muster_status_tracker.ports import Progress
-from muster_status_tracker.shelf import Shelf, namespace_of
+from muster_status_tracker.ports import ReadProgress
+from muster_status_tracker.records import RecordCache, namespace_of
 
 _DEFAULT_PAGE = 50
 _LARGEST_PAGE = 1000
@@ -30,9 +30,14 @@ class RecordServicer(queries_pb2_grpc.RecordServiceServicer):
     """Any instance answers any query; one that asks for a revision waits ``read_wait_s`` seconds for it."""
 
     def __init__(
-        self, *, shelf: Shelf, progress: Progress, queue_of: Callable[[JobRecord], str], read_wait_s: float
+        self,
+        *,
+        cache: RecordCache,
+        progress: ReadProgress,
+        queue_of: Callable[[JobRecord], str],
+        read_wait_s: float,
     ) -> None:
-        self._shelf = shelf
+        self._cache = cache
         self._queue_of = queue_of
         self._progress = progress
         self._read_wait_s = read_wait_s
@@ -54,21 +59,21 @@ class RecordServicer(queries_pb2_grpc.RecordServiceServicer):
         phases = frozenset(phase_from_proto(phase) for phase in request.phases)
         before = await _decoded(request.page_token, context)
         size = min(request.page_size or _DEFAULT_PAGE, _LARGEST_PAGE)
-        matching = [r for r in self._shelf.newest_first() if self._matches(r, request, phases)]
+        matching = [r for r in self._cache.newest_first() if self._matches(r, request, phases)]
         page = [r for r in matching if before is None or (r.submitted_at, r.job_id) < before][: size + 1]
         token = _encoded(page[size - 1]) if len(page) > size else ""
         return pb.ListRecordsResponse(
             jobs=[self._message(r, history=False) for r in page[:size]],
             next_page_token=token,
             total_size=len(matching),
-            revision=max(self._shelf.revision, wanted),
+            revision=max(self._cache.revision, wanted),
         )
 
     async def WatchRecord(
         self, request: pb.WatchRecordRequest, context: ServerContext
     ) -> AsyncIterator[pb.WatchRecordResponse]:
         """Send the record if it is newer, SYNCED, then its changes until nothing more happens to the job."""
-        with self._shelf.watcher() as changes:
+        with self._cache.watcher() as changes:
             record = await self._found(request.job, context)
             await context.send_initial_metadata(OPEN)
             sent = request.after_revision
@@ -78,7 +83,7 @@ class RecordServicer(queries_pb2_grpc.RecordServiceServicer):
                     type=job_service_pb2.WATCH_EVENT_TYPE_ADDED, job=self._message(record), revision=sent
                 )
             yield pb.WatchRecordResponse(
-                type=job_service_pb2.WATCH_EVENT_TYPE_SYNCED, revision=self._shelf.revision
+                type=job_service_pb2.WATCH_EVENT_TYPE_SYNCED, revision=self._cache.revision
             )
             while not _is_over(record):
                 job_id, changed = await changes.get()
@@ -88,7 +93,7 @@ class RecordServicer(queries_pb2_grpc.RecordServiceServicer):
                     yield pb.WatchRecordResponse(
                         type=job_service_pb2.WATCH_EVENT_TYPE_DELETED,
                         job=job_pb2.Job(job_id=job_id),
-                        revision=self._shelf.revision,
+                        revision=self._cache.revision,
                     )
                     return
                 record = changed
@@ -123,12 +128,12 @@ class RecordServicer(queries_pb2_grpc.RecordServiceServicer):
             return pb.WatchRecordsResponse(
                 type=job_service_pb2.WATCH_EVENT_TYPE_DELETED,
                 job=job_pb2.Job(job_id=job_id),
-                revision=self._shelf.revision,
+                revision=self._cache.revision,
             )
 
-        with self._shelf.watcher() as changes:
-            present = [r for r in self._shelf.newest_first() if r.applied_sequence > request.after_revision]
-            revision = self._shelf.revision
+        with self._cache.watcher() as changes:
+            present = [r for r in self._cache.newest_first() if r.applied_sequence > request.after_revision]
+            revision = self._cache.revision
             for record in sorted(present, key=lambda r: r.applied_sequence):
                 if (event := change(record.job_id, record)) is not None:
                     yield event
@@ -173,8 +178,8 @@ class RecordServicer(queries_pb2_grpc.RecordServiceServicer):
 
     def _known(self, ref: job_service_pb2.JobRef) -> JobRecord | None:
         if ref.WhichOneof("ref") == "name":
-            return self._shelf.named(ref.namespace or _DEFAULT_NAMESPACE, ref.name)
-        return self._shelf.get(ref.job_id)
+            return self._cache.named(ref.namespace or _DEFAULT_NAMESPACE, ref.name)
+        return self._cache.get(ref.job_id)
 
     async def _catches_up(self, ref: job_service_pb2.JobRef, record: JobRecord | None) -> bool:
         job_id = ref.job_id or (record.job_id if record else "")
@@ -185,18 +190,18 @@ class RecordServicer(queries_pb2_grpc.RecordServiceServicer):
         wanted = min(ref.min_revision, last) if ref.min_revision else min(1, last)
 
         def is_there() -> bool:
-            present = self._shelf.get(job_id)
+            present = self._cache.get(job_id)
             return wanted == 0 or (present is not None and present.applied_sequence >= wanted)
 
-        if record is None and await self._progress.forgotten(job_id):
+        if record is None and await self._progress.deleted(job_id):
             return True
-        return await self._reaches(is_there) or await self._progress.forgotten(job_id)
+        return await self._reaches(is_there) or await self._progress.deleted(job_id)
 
     async def _reaches(self, condition: Callable[[], bool]) -> bool:
         try:
             async with asyncio.timeout(self._read_wait_s):
                 while not condition():
-                    await self._shelf.advanced()
+                    await self._cache.advanced()
         except TimeoutError:
             return condition()
         return True

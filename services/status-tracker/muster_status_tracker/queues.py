@@ -1,6 +1,6 @@
-"""Which queue each job is in, for those who ask: a job may name none, or one that does not count.
+"""The current queue tree, read-only: a job may name no queue, or an unknown one.
 
-The leading scheduler writes the queues; here they are only read, and what cannot be read changes nothing.
+The leading scheduler writes the queues; an unreadable version is ignored.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from muster_events.queues import decode_queues
 log = logging.getLogger(__name__)
 
 
-class QueuesInForce:
-    """The queues of ``pool`` as ``records``, their bucket, has them."""
+class QueueReader:
+    """Watches the queues of ``pool`` in their bucket."""
 
     def __init__(self, *, records: Records, pool: str) -> None:
         self._records = records
@@ -25,13 +25,13 @@ class QueuesInForce:
         self._tree = QueueTree()
 
     def of(self, record: JobRecord) -> str:
-        """The queue that a job is in; the one that it names where that is not there, empty until it is validated."""
+        """Return the effective queue of a job; the one that it names if that is unknown, empty until it is validated."""
         if record.job is None:
             return ""
         return self._tree.queue_of(record.job) or record.job.queue
 
     async def run(self) -> None:
-        """Keep up with the queues until cancelled."""
+        """Follow the queues until cancelled."""
         async for change in self._records.watch(self._pool):
             if change.value is None:
                 continue

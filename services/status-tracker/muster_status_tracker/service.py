@@ -1,4 +1,4 @@
-"""The only place that constructs status-tracker's adapters."""
+"""Construction of the status-tracker, and its partitions."""
 
 from __future__ import annotations
 
@@ -32,30 +32,28 @@ from muster_events.subjects import (
 from muster_events.view import stamp
 from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_service.app import Context
-from muster_status_tracker.bucket import JobsBucket
 from muster_status_tracker.handlers import PartitionHandler
-from muster_status_tracker.meters import MeteredStory, show_phases
+from muster_status_tracker.observers import SpanRecorder, TransitionMetrics, register_phase_gauge
 from muster_status_tracker.queries import RecordServicer
-from muster_status_tracker.queues import QueuesInForce
+from muster_status_tracker.queues import QueueReader
+from muster_status_tracker.records import RecordCache, RecordStore
 from muster_status_tracker.settings import StatusTrackerSettings
-from muster_status_tracker.shelf import Shelf
-from muster_status_tracker.story import TraceStory
 from muster_status_tracker.webhooks.receivers import read_receivers
-from muster_status_tracker.webhooks.tellers import Tellers
 
 log = logging.getLogger(__name__)
 
 _LONGEST_SLEEP_S = 1.0
 _TICK_S = 0.1
-"""How long events gather when they are many, seconds."""
+"""How long (s) events are batched under load."""
 
 _SETTLE_S = 1.0
-"""How long changed records gather when they are many, seconds. What becomes of a job meanwhile is one record instead of several, and
-those of many jobs are one write. Answers are given from memory; a copy that answers for another's partition is so far behind."""
+"""How long (s) changed records are batched under load: several changes of a job are one record, and many records one
+write. Queries are answered from memory; for partitions of other instances they are behind by this time.
+"""
 
 
 def runs_before(record: JobRecord, event: JobFinished | JobRestarting) -> int:
-    """How often the replicas that a restart names were restarted before: no two restarts of the same replicas have the same."""
+    """Return the sum of restarts of the replicas that the event names; unique for each restart of the same replicas."""
     named = (
         {(ref.role, ref.index) for ref in event.replicas}
         if isinstance(event, JobRestarting)
@@ -64,14 +62,14 @@ def runs_before(record: JobRecord, event: JobFinished | JobRestarting) -> int:
     return sum(member.restart for member in record.gang() if member.key in named)
 
 
-class BusLife:
-    """Decisions about a job's life, on the bus."""
+class LifecyclePublisher:
+    """Publishes life cycle events on the bus."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
     async def publish(self, record: JobRecord, event: JobFinished | JobRestarting) -> None:
-        """See ``LifeEvents``."""
+        """Publish the event once."""
         message = job_message(
             record.job_id,
             event,
@@ -82,24 +80,24 @@ class BusLife:
         await self._bus.publish_once(message)
 
 
-class Tracker:
-    """The partitions of this copy, each with its feed; and a mirror of the others' records, to answer from."""
+class PartitionTracker:
+    """The partitions of this instance, each with its reader, and a mirror of all other records for queries."""
 
-    def __init__(self, *, bus: Bus, ctx: Context, shelf: Shelf, retention: Retention) -> None:
+    def __init__(self, *, bus: Bus, ctx: Context, cache: RecordCache, retention: Retention) -> None:
         self._bus = bus
         self._ctx = ctx
-        self._shelf = shelf
+        self._cache = cache
         self._retention = retention
         self._records = Records(bus, JOBS_BUCKET, written_in_groups=True)
         self._feeds: dict[int, tuple[Feed, asyncio.Task[None]]] = {}
         self._invalid = ctx.metrics.counter(
-            "muster_illegal_moves_total", "events that moved nothing though they should not have been"
+            "muster_invalid_transitions", "events that were invalid in the job's phase"
         )
         self._owned: frozenset[int] = frozenset()
         self._changed = asyncio.Event()
 
     async def reached(self, sequence: int, wait_s: float) -> bool:
-        """See ``Progress``."""
+        """Wait until all owned partitions are applied up to the sequence."""
         try:
             await asyncio.gather(*(feed.wait_for(sequence, wait_s) for feed, _ in self._feeds.values()))
         except TimeoutError:
@@ -107,7 +105,7 @@ class Tracker:
         return True
 
     async def last_of(self, job_id: str) -> int:
-        """See ``Progress``."""
+        """Return the sequence of the job's last event in the stream."""
         try:
             events = job_events_of(job_id)
         except BadToken:
@@ -115,21 +113,21 @@ class Tracker:
         last = await self._bus.last(JOBS_STREAM, events)
         return last.stream_sequence if last else 0
 
-    async def forgotten(self, job_id: str) -> bool:
-        """See ``Progress``."""
+    async def deleted(self, job_id: str) -> bool:
+        """Return whether the record of the job was deleted."""
         try:
             return await self._records.removal(record_key(job_id)) is not None
         except BadToken:
             return False
 
     def own(self, partitions: frozenset[int]) -> None:
-        """Take exactly these partitions."""
+        """Set the owned partitions."""
         self._owned = partitions
         self._changed.set()
 
     async def run(self) -> None:
-        """Keep a feed for each owned partition."""
-        mirror: asyncio.Task[None] | None = None
+        """Read each owned partition until cancelled."""
+        mirror_task: asyncio.Task[None] | None = None
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await self._changed.wait()
@@ -138,32 +136,32 @@ class Tracker:
                     _, task = self._feeds.pop(partition)
                     task.cancel()
                 for partition in self._owned - self._feeds.keys():
-                    bucket = JobsBucket(self._records)
-                    handler = self._handler(bucket)
-                    feed = self._feed(partition, bucket, handler)
+                    store = RecordStore(self._records)
+                    handler = self._handler(store)
+                    feed = self._feed(partition, store, handler)
                     self._feeds[partition] = (feed, tasks.create_task(self._follow(feed, handler)))
-                if len(self._owned) < PARTITIONS and mirror is None:
-                    mirror = tasks.create_task(self._mirror())
-                if len(self._owned) == PARTITIONS and mirror is not None:
-                    mirror.cancel()
-                    mirror = None
+                if len(self._owned) < PARTITIONS and mirror_task is None:
+                    mirror_task = tasks.create_task(self._mirror_records())
+                if len(self._owned) == PARTITIONS and mirror_task is not None:
+                    mirror_task.cancel()
+                    mirror_task = None
                 await asyncio.gather(*(feed.caught_up.wait() for feed, _ in self._feeds.values()))
                 self._ctx.set_ready("records", True)
 
-    def _handler(self, bucket: JobsBucket) -> PartitionHandler:
+    def _handler(self, store: RecordStore) -> PartitionHandler:
         return PartitionHandler(
-            shelf=self._shelf,
-            bucket=bucket,
-            life=BusLife(self._bus),
-            story=MeteredStory(TraceStory(self._ctx.telemetry), self._ctx.metrics),
+            cache=self._cache,
+            store=store,
+            publisher=LifecyclePublisher(self._bus),
+            observer=TransitionMetrics(SpanRecorder(self._ctx.telemetry), self._ctx.metrics),
             retention=self._retention,
             clock=lambda: time.time_ns() // 1000,
             count_invalid=self._invalid.inc,
         )
 
-    def _feed(self, partition: int, bucket: JobsBucket, handler: PartitionHandler) -> Feed:
+    def _feed(self, partition: int, store: RecordStore, handler: PartitionHandler) -> Feed:
         def load(entries: list[Entry]) -> None:
-            handler.load(bucket.load(entries))
+            handler.load(store.load(entries))
 
         async def handle(batch: list[Incoming], live: bool) -> None:
             await handler.handle([stamp(incoming) for incoming in batch], live=live)
@@ -178,7 +176,7 @@ class Tracker:
             load=load,
             handle=handle,
             tick_s=_TICK_S,
-            settle=handler.settle,
+            settle=handler.flush,
             settle_s=_SETTLE_S,
         )
 
@@ -193,60 +191,63 @@ class Tracker:
             now = time.time_ns() // 1000
             try:
                 await handler.expire(now)
-                await handler.thin_out()
+                await handler.enforce_retention()
             except BusError as error:
-                # What is due stays due, and is decided when the broker is back, or has room.
-                log.warning("a deadline cannot be acted on yet: %s", error)
-            await handler.alarms.wait(now, at_most_s=_LONGEST_SLEEP_S)
+                # The jobs stay due, and are decided about when the broker is available or has space.
+                log.warning("deadlines cannot be handled yet: %s", error)
+            await handler.deadlines.wait(now, at_most_s=_LONGEST_SLEEP_S)
 
-    async def _mirror(self) -> None:
+    async def _mirror_records(self) -> None:
         async for change in self._records.watch(">"):
             job_id = change.key.rpartition(".")[2]
             if partition_of(job_id) in self._owned:
                 continue
             if change.value is None:
-                self._shelf.drop(job_id)
+                self._cache.drop(job_id)
             else:
-                self._shelf.put(decode_record(change.value))
+                self._cache.put(decode_record(change.value))
 
 
 async def build(settings: StatusTrackerSettings, ctx: Context) -> None:
     """Construct the service."""
     ctx.set_ready("records", False)
     bus = await connect_bus(settings, ctx)
-    shelf = Shelf()
-    show_phases(shelf, ctx.metrics)
+    cache = RecordCache()
+    register_phase_gauge(cache, ctx.metrics)
     retention = Retention(ttl_s=settings.retention_seconds, most=settings.retained_jobs)
-    tracker = Tracker(bus=bus, ctx=ctx, shelf=shelf, retention=retention)
+    tracker = PartitionTracker(bus=bus, ctx=ctx, cache=cache, retention=retention)
     membership = Membership(
         bus, leases=Records(bus, LEASES_BUCKET), group=STATUS_TRACKER, instance=ctx.instance
     )
-    queues = QueuesInForce(records=Records(bus, QUEUES_BUCKET), pool=settings.pool)
+    queues = QueueReader(records=Records(bus, QUEUES_BUCKET), pool=settings.pool)
     ctx.add_part("queues", queues.run)
-    takers = [tracker.own]
+    owners = [tracker.own]
     ctx.add_part("partitions", tracker.run)
     if settings.webhooks is not None:
+        # aiohttp costs memory that a service without webhooks need not have.
+        from muster_status_tracker.webhooks.notifier import Notifier  # noqa: PLC0415
+
         receivers = read_receivers(settings.webhooks)
         ctx.set_ready("webhooks", False)
-        tellers = Tellers(
+        tellers = Notifier(
             bus=bus,
-            shelf=shelf,
+            cache=cache,
             receivers=receivers,
             metrics=ctx.metrics,
             on_ready=lambda: ctx.set_ready("webhooks", True),
         )
-        takers.append(tellers.own)
+        owners.append(tellers.own)
         ctx.add_part("webhooks", tellers.run)
 
     def own(partitions: frozenset[int]) -> None:
-        for take in takers:
+        for take in owners:
             take(partitions)
 
     ctx.add_part("membership", lambda: membership.run(own, PARTITIONS))
     ctx.add_grpc(
         queries_pb2_grpc.add_RecordServiceServicer_to_server,
         RecordServicer(
-            shelf=shelf,
+            cache=cache,
             progress=tracker,
             queue_of=queues.of,
             read_wait_s=settings.read_wait_seconds,

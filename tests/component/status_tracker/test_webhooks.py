@@ -1,4 +1,4 @@
-"""Receivers are told of every change of a job's phase: a status-tracker that is a process, a real broker, a real receiver."""
+"""Webhooks end to end: a status-tracker process, a real broker and a real receiver."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NotStarted(Exception):
 
 
 class Jobs:
-    """Tells the bus what services would tell of jobs."""
+    """Publishes the events that other services would publish."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -75,8 +75,8 @@ class Jobs:
         )
 
 
-class Tracker:
-    """A status-tracker that can be killed and started again."""
+class TrackerProcess:
+    """A status-tracker process that can be killed and restarted."""
 
     def __init__(self, broker: Broker, folder: Path) -> None:
         self._broker = broker
@@ -141,8 +141,8 @@ async def bus(broker: Broker) -> AsyncGenerator[Bus]:
 
 
 @pytest_asyncio.fixture
-async def tracker(broker: Broker, tmp_path: Path) -> AsyncGenerator[Tracker]:
-    running = Tracker(broker, tmp_path)
+async def tracker(broker: Broker, tmp_path: Path) -> AsyncGenerator[TrackerProcess]:
+    running = TrackerProcess(broker, tmp_path)
     yield running
     await running.kill()
 
@@ -178,7 +178,7 @@ Described = Callable[..., dict[str, object]]
 
 
 async def test_each_change_of_phase_is_posted_signed_as_a_cloud_event(
-    tracker: Tracker, jobs: Jobs, hook: HookReceiver, receiver: Described
+    tracker: TrackerProcess, jobs: Jobs, hook: HookReceiver, receiver: Described
 ) -> None:
     await tracker.start(receiver(hook))
     job_id = await jobs.submit("demo", queue="team")
@@ -209,8 +209,8 @@ async def test_each_change_of_phase_is_posted_signed_as_a_cloud_event(
     assert not example["verify"](SECRET.encode(), str(int(timestamp) - 3600), signature, last.body)
 
 
-async def test_a_receiver_that_fails_and_hangs_is_tried_again_in_order(
-    tracker: Tracker, jobs: Jobs, hook: HookReceiver, receiver: Described
+async def test_failed_and_timed_out_requests_are_retried_in_order(
+    tracker: TrackerProcess, jobs: Jobs, hook: HookReceiver, receiver: Described
 ) -> None:
     answers = itertools.chain([503, HANG, 302, 404], itertools.repeat(200))
     hook.answer = lambda _: next(answers)
@@ -223,8 +223,8 @@ async def test_a_receiver_that_fails_and_hangs_is_tried_again_in_order(
     assert len({r.id for r in hook.received}) == 2
 
 
-async def test_a_job_whose_event_is_not_taken_holds_up_no_other(
-    tracker: Tracker, jobs: Jobs, hook: HookReceiver, receiver: Described
+async def test_an_undeliverable_notification_delays_only_its_job(
+    tracker: TrackerProcess, jobs: Jobs, hook: HookReceiver, receiver: Described
 ) -> None:
     stuck = job_id_of("stuck")
     hook.answer = lambda body: 500 if stuck.encode() in body else 200
@@ -235,8 +235,8 @@ async def test_a_job_whose_event_is_not_taken_holds_up_no_other(
     assert hook.phases_of(stuck) == []
 
 
-async def test_what_is_refused_or_tried_in_vain_is_set_aside_and_can_be_replayed(
-    tracker: Tracker, jobs: Jobs, hook: HookReceiver, receiver: Described, bus: Bus
+async def test_undeliverable_notifications_are_dead_lettered_and_replayed(
+    tracker: TrackerProcess, jobs: Jobs, hook: HookReceiver, receiver: Described, bus: Bus
 ) -> None:
     hook.answer = lambda body: 422 if b'"phase":"Submitted"' in body else 500
     await tracker.start(receiver(hook, attempts=3))
@@ -245,15 +245,19 @@ async def test_what_is_refused_or_tried_in_vain_is_set_aside_and_can_be_replayed
 
     async def both() -> list[int]:
         found = await letters.list()
-        return [letter.sequence for letter in found] if len(found) == 2 else []
+        return [dead_letter.sequence for dead_letter in found] if len(found) == 2 else []
 
     refused, exhausted = await answered(both)
     assert [r.answer for r in hook.received] == [422, 500, 500, 500]
-    letter = await letters.get(exhausted)
-    assert letter is not None
-    assert (letter.durable, letter.reason, letter.delivered) == ("webhook-ci", "it answered 500", 3)
+    dead_letter = await letters.get(exhausted)
+    assert dead_letter is not None
+    assert (dead_letter.durable, dead_letter.reason, dead_letter.delivered) == (
+        "webhook-ci",
+        "the receiver responded with 500",
+        3,
+    )
 
-    with pytest.raises(ReplayFailed, match="it answered 422"):
+    with pytest.raises(ReplayFailed, match="the receiver responded with 422"):
         await letters.replay(refused)
     hook.answer = lambda _: 200
     await letters.replay(refused)
@@ -262,8 +266,8 @@ async def test_what_is_refused_or_tried_in_vain_is_set_aside_and_can_be_replayed
     assert await letters.list() == []
 
 
-async def test_a_receiver_that_is_gone_is_left_alone(
-    tracker: Tracker, jobs: Jobs, hook: HookReceiver, receiver: Described, bus: Bus
+async def test_a_receiver_that_responds_with_410_gets_no_more_requests(
+    tracker: TrackerProcess, jobs: Jobs, hook: HookReceiver, receiver: Described, bus: Bus
 ) -> None:
     async with HookReceiver() as other:
         hook.answer = lambda _: 410
@@ -274,11 +278,11 @@ async def test_a_receiver_that_is_gone_is_left_alone(
         await eventually(lambda: other.phases_of(second) == ["Submitted", "Queued"])
     assert [r.answer for r in hook.received] == [410]
     assert await DeadLetters(bus).list() == []
-    assert any("told no more" in line for line in tracker.lines)
+    assert any("gets no notifications" in line for line in tracker.lines)
 
 
-async def test_only_what_a_receiver_asked_for_is_told(
-    tracker: Tracker, jobs: Jobs, hook: HookReceiver, receiver: Described
+async def test_a_receiver_gets_only_the_phases_it_subscribes_to(
+    tracker: TrackerProcess, jobs: Jobs, hook: HookReceiver, receiver: Described
 ) -> None:
     await tracker.start(receiver(hook, phases=["Queued", "Cancelled"], queues=["team"], namespaces=["ml"]))
     await jobs.submit("other-queue", namespace="ml")
@@ -289,8 +293,8 @@ async def test_only_what_a_receiver_asked_for_is_told(
     assert {r.job for r in hook.received} == {wanted}
 
 
-async def test_a_receiver_that_is_new_is_told_of_what_happens_from_then_on(
-    tracker: Tracker, jobs: Jobs, hook: HookReceiver, receiver: Described
+async def test_a_new_receiver_starts_at_the_end_of_the_stream(
+    tracker: TrackerProcess, jobs: Jobs, hook: HookReceiver, receiver: Described
 ) -> None:
     await tracker.start()
     before = await jobs.submit("before")
@@ -300,25 +304,25 @@ async def test_a_receiver_that_is_new_is_told_of_what_happens_from_then_on(
     await eventually(lambda: hook.phases_of(before) == ["Cancelled"])
 
 
-async def test_killed_again_and_again_nothing_is_lost_and_each_job_s_order_holds(
-    tracker: Tracker, jobs: Jobs, hook: HookReceiver, receiver: Described
+async def test_repeated_kills_lose_nothing_and_keep_the_order_of_each_job(
+    tracker: TrackerProcess, jobs: Jobs, hook: HookReceiver, receiver: Described
 ) -> None:
     count, attempts = 6, 8
-    told = receiver(hook)
-    await tracker.start(told)
+    observed = receiver(hook)
+    await tracker.start(observed)
     ids = [await jobs.submit(f"demo-{number}") for number in range(count)]
     for attempt in range(1, attempts + 1):
         for job_id in ids:
             await jobs.place_and_evict(job_id, attempt)
         if attempt % 3 == 0:
             await tracker.kill()
-            await tracker.start(told)
+            await tracker.start(observed)
     for job_id in ids:
         await jobs.cancel(job_id)
     expected = ["Submitted", "Queued", *["Placed", "Evicted"] * attempts, "Cancelled"]
 
     def news_of(job_id: str) -> list[str]:
-        """What a receiver sees that passes over what is not newer than the last one."""
+        """The phases as a receiver sees them that drops outdated notifications."""
         newest, phases = "", list[str]()
         for received in hook.taken():
             sequence = json.loads(received.body)["sequence"]
@@ -330,22 +334,22 @@ async def test_killed_again_and_again_nothing_is_lost_and_each_job_s_order_holds
     await eventually(lambda: all(news_of(job_id) == expected for job_id in ids), timeout_s=60)
 
 
-async def test_a_stop_in_good_order_repeats_nothing(
-    tracker: Tracker, jobs: Jobs, hook: HookReceiver, receiver: Described
+async def test_a_graceful_stop_repeats_nothing(
+    tracker: TrackerProcess, jobs: Jobs, hook: HookReceiver, receiver: Described
 ) -> None:
-    told = receiver(hook)
-    await tracker.start(told)
+    observed = receiver(hook)
+    await tracker.start(observed)
     job_id = await jobs.submit("demo")
     await eventually(lambda: hook.phases_of(job_id) == ["Submitted", "Queued"])
     assert await tracker.stop() == 0
     await jobs.place_and_evict(job_id, 1)
-    await tracker.start(told)
+    await tracker.start(observed)
     await eventually(lambda: hook.phases_of(job_id) == ["Submitted", "Queued", "Placed", "Evicted"])
     assert len(hook.received) == 4
 
 
-async def test_events_wait_for_a_receiver_that_is_away(
-    tracker: Tracker, jobs: Jobs, hook: HookReceiver, receiver: Described
+async def test_notifications_wait_for_an_unavailable_receiver(
+    tracker: TrackerProcess, jobs: Jobs, hook: HookReceiver, receiver: Described
 ) -> None:
     await tracker.start(receiver(hook, attempts=100))
     await hook.leave()
@@ -355,10 +359,10 @@ async def test_events_wait_for_a_receiver_that_is_away(
     await eventually(lambda: hook.phases_of(job_id) == ["Submitted", "Queued"])
 
 
-async def test_a_file_that_cannot_be_used_is_refused_at_the_start(
-    tracker: Tracker, hook: HookReceiver, receiver: Described
+async def test_an_invalid_receivers_file_stops_the_start(
+    tracker: TrackerProcess, hook: HookReceiver, receiver: Described
 ) -> None:
     with pytest.raises(NotStarted) as refused:
         await tracker.start(receiver(hook, url="ftp://ci.example.org"))
     assert refused.value.code == 2
-    assert "receiver ci: url must be http:// or https://" in "".join(tracker.lines)
+    assert "receiver ci: url must start with http:// or https://" in "".join(tracker.lines)

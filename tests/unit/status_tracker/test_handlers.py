@@ -1,4 +1,4 @@
-"""The records of a partition are kept when it settles, and before anything is done that was decided on them."""
+"""Records are stored at a flush, and before a decision based on them takes effect."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 FAILURES = (BusUnavailable("away"), StreamFull("full"), ZeroDivisionError("by zero"))
 
 
-async def test_a_record_is_kept_when_the_partition_settles_and_not_before(partition: Partition) -> None:
+async def test_a_record_is_stored_at_the_flush(partition: Partition) -> None:
     await partition.submit()
-    assert partition.bucket.written == []
-    assert partition.shelf.get("j-1") is not None
+    assert partition.store.written == []
+    assert partition.cache.get("j-1") is not None
 
-    await partition.handler.settle()
+    await partition.handler.flush()
     assert partition.applied_sequence() == 1
 
 
@@ -30,26 +30,26 @@ async def test_several_events_of_a_job_are_one_write(partition: Partition) -> No
     await partition.submit()
     await partition.validate()
     await partition.submit("j-2")
-    await partition.handler.settle()
+    await partition.handler.flush()
 
-    assert [(record.job_id, record.applied_sequence) for record in partition.bucket.written] == [
+    assert [(record.job_id, record.applied_sequence) for record in partition.store.written] == [
         ("j-1", 2),
         ("j-2", 3),
     ]
 
 
-async def test_a_partition_in_which_nothing_changed_writes_nothing(partition: Partition) -> None:
+async def test_an_unchanged_partition_writes_nothing(partition: Partition) -> None:
     await partition.submit()
-    await partition.handler.settle()
-    await partition.handler.settle()
-    assert len(partition.bucket.written) == 1
+    await partition.handler.flush()
+    await partition.handler.flush()
+    assert len(partition.store.written) == 1
 
 
-async def test_a_decision_is_published_after_its_record_was_kept(partition: Partition) -> None:
+async def test_a_decision_is_published_after_its_record_is_stored(partition: Partition) -> None:
     await partition.submit()
     await partition.ask(Command.CANCEL)
 
-    ((kept, event),) = partition.life.published
+    ((kept, event),) = partition.publisher.published
     assert kept is not None
     assert kept.applied_sequence == 2
     assert isinstance(event, JobFinished)
@@ -58,24 +58,24 @@ async def test_a_decision_is_published_after_its_record_was_kept(partition: Part
 
 async def test_a_decision_waits_for_the_write_of_its_record(partition: Partition) -> None:
     await partition.submit()
-    partition.bucket.open.clear()
+    partition.store.open.clear()
     asking = asyncio.create_task(partition.ask(Command.CANCEL))
     await asyncio.sleep(0.01)
-    assert len(partition.bucket.written) == 1
-    assert partition.life.published == []
+    assert len(partition.store.written) == 1
+    assert partition.publisher.published == []
 
-    partition.bucket.open.set()
+    partition.store.open.set()
     await asking
-    assert len(partition.life.published) == 1
+    assert len(partition.publisher.published) == 1
 
 
-async def test_a_deadline_that_passes_is_acted_on_after_the_record_was_kept(partition: Partition) -> None:
+async def test_a_passed_deadline_is_handled_after_the_record_is_stored(partition: Partition) -> None:
     await partition.submit()
     await partition.validate()
     partition.now += 3600 * 1_000_000
     await partition.handler.expire(partition.now)
 
-    ((kept, event),) = partition.life.published
+    ((kept, event),) = partition.publisher.published
     assert kept is not None
     assert kept.applied_sequence == 2
     assert isinstance(event, JobFinished)
@@ -83,120 +83,118 @@ async def test_a_deadline_that_passes_is_acted_on_after_the_record_was_kept(part
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-async def test_a_write_that_fails_is_tried_again_at_the_next_settle(
-    partition: Partition, failure: Exception
-) -> None:
+async def test_a_failed_write_is_retried_at_the_next_flush(partition: Partition, failure: Exception) -> None:
     await partition.submit()
     await partition.submit("j-2")
-    partition.bucket.failures.append(failure)
+    partition.store.failures.append(failure)
     with pytest.raises(type(failure)):
-        await partition.handler.settle()
+        await partition.handler.flush()
     assert partition.applied_sequence("j-2") == 2
 
-    await partition.handler.settle()
+    await partition.handler.flush()
     assert partition.applied_sequence() == 1
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-async def test_a_decision_whose_record_cannot_be_kept_is_taken_later(
+async def test_a_decision_waits_until_its_record_can_be_stored(
     partition: Partition, failure: Exception
 ) -> None:
     await partition.submit()
-    partition.bucket.failures.append(failure)
+    partition.store.failures.append(failure)
     with pytest.raises(type(failure)):
         await partition.ask(Command.CANCEL)
-    assert partition.life.published == []
+    assert partition.publisher.published == []
 
     await partition.handler.expire(partition.now)
-    ((kept, _),) = partition.life.published
+    ((kept, _),) = partition.publisher.published
     assert kept is not None
 
 
-async def test_what_happens_while_a_record_is_written_is_kept_next(partition: Partition) -> None:
+async def test_changes_during_a_write_are_stored_next(partition: Partition) -> None:
     await partition.submit()
-    partition.bucket.open.clear()
-    settling = asyncio.create_task(partition.handler.settle())
+    partition.store.open.clear()
+    settling = asyncio.create_task(partition.handler.flush())
     await asyncio.sleep(0.01)
     validating = asyncio.create_task(partition.validate())
     await asyncio.sleep(0.01)
-    partition.bucket.open.set()
+    partition.store.open.set()
     async with asyncio.timeout(10):
         await settling
         await validating
 
-    await partition.handler.settle()
-    assert [record.applied_sequence for record in partition.bucket.written] == [1, 2]
+    await partition.handler.flush()
+    assert [record.applied_sequence for record in partition.store.written] == [1, 2]
 
 
-async def test_a_record_that_cannot_be_kept_five_times_is_given_up(
+async def test_a_record_is_given_up_after_five_failed_writes(
     partition: Partition, caplog: pytest.LogCaptureFixture
 ) -> None:
     await partition.submit()
     for _ in range(4):
-        partition.bucket.failures.append(Refused("too large"))
+        partition.store.failures.append(Refused("too large"))
         with pytest.raises(Refused):
-            await partition.handler.settle()
+            await partition.handler.flush()
     assert caplog.messages == []
     await partition.submit("j-2")
-    partition.bucket.failures.append(Refused("too large"))
+    partition.store.failures.append(Refused("too large"))
 
     with caplog.at_level(logging.ERROR):
-        await partition.handler.settle()
-    assert caplog.messages == ["a record is not kept"]
-    assert list(partition.bucket.kept) == ["j-2"]
-    await partition.handler.settle()
-    assert len(partition.bucket.written) == 6
+        await partition.handler.flush()
+    assert caplog.messages == ["a record cannot be stored"]
+    assert list(partition.store.kept) == ["j-2"]
+    await partition.handler.flush()
+    assert len(partition.store.written) == 6
 
 
-async def test_a_record_that_was_given_up_is_tried_anew_with_the_next_event(partition: Partition) -> None:
+async def test_a_record_that_was_given_up_is_retried_with_the_next_event(partition: Partition) -> None:
     await partition.submit()
-    partition.bucket.failures.extend(Refused("too large") for _ in range(5))
+    partition.store.failures.extend(Refused("too large") for _ in range(5))
     for _ in range(4):
         with pytest.raises(Refused):
-            await partition.handler.settle()
-    await partition.handler.settle()
+            await partition.handler.flush()
+    await partition.handler.flush()
 
     await partition.validate()
-    await partition.handler.settle()
+    await partition.handler.flush()
     assert partition.applied_sequence() == 2
 
 
-async def test_a_record_for_which_there_is_no_room_is_tried_until_there_is(partition: Partition) -> None:
+async def test_a_write_to_a_full_stream_is_retried_until_there_is_space(partition: Partition) -> None:
     await partition.submit()
-    partition.bucket.failures.extend(StreamFull("full") for _ in range(9))
+    partition.store.failures.extend(StreamFull("full") for _ in range(9))
     for _ in range(9):
         with pytest.raises(StreamFull):
-            await partition.handler.settle()
-    await partition.handler.settle()
+            await partition.handler.flush()
+    await partition.handler.flush()
     assert partition.applied_sequence() == 1
 
 
-async def test_a_job_that_was_forgotten_meanwhile_is_dropped(partition: Partition) -> None:
+async def test_a_job_deleted_by_another_owner_is_dropped(partition: Partition) -> None:
     await partition.submit()
-    partition.bucket.stands = False
-    await partition.handler.settle()
+    partition.store.exists = False
+    await partition.handler.flush()
 
-    assert partition.shelf.get("j-1") is None
-    await partition.handler.settle()
-    assert len(partition.bucket.written) == 1
+    assert partition.cache.get("j-1") is None
+    await partition.handler.flush()
+    assert len(partition.store.written) == 1
 
 
-async def test_a_job_that_was_forgotten_meanwhile_is_not_decided_on(partition: Partition) -> None:
+async def test_a_job_deleted_by_another_owner_gets_no_decision(partition: Partition) -> None:
     await partition.submit()
-    partition.bucket.stands = False
+    partition.store.exists = False
     await partition.ask(Command.CANCEL)
-    assert partition.life.published == []
+    assert partition.publisher.published == []
 
 
-async def test_no_write_brings_a_forgotten_job_back(partition: Partition) -> None:
+async def test_no_write_restores_a_deleted_job(partition: Partition) -> None:
     await partition.submit()
     await partition.end()
     await partition.ask(Command.DELETE)
-    assert partition.bucket.kept == {}
-    assert partition.shelf.get("j-1") is None
+    assert partition.store.kept == {}
+    assert partition.cache.get("j-1") is None
 
-    written = len(partition.bucket.written)
-    await partition.handler.settle()
+    written = len(partition.store.written)
+    await partition.handler.flush()
     await partition.handler.expire(partition.now)
-    assert len(partition.bucket.written) == written
-    assert partition.bucket.kept == {}
+    assert len(partition.store.written) == written
+    assert partition.store.kept == {}

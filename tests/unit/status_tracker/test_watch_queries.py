@@ -12,9 +12,9 @@ from muster_core.models import Job, JobRecord, Phase, Role, Template
 from muster_rpc.calls import ServerContext
 from muster_rpc.internal.v1 import queries_pb2 as pb
 from muster_rpc.v1 import job_service_pb2
-from muster_status_tracker.ports import Progress
+from muster_status_tracker.ports import ReadProgress
 from muster_status_tracker.queries import RecordServicer
-from muster_status_tracker.shelf import Shelf
+from muster_status_tracker.records import RecordCache
 
 ADDED = job_service_pb2.WATCH_EVENT_TYPE_ADDED
 MODIFIED = job_service_pb2.WATCH_EVENT_TYPE_MODIFIED
@@ -28,7 +28,7 @@ class Call:
     """The context of a call in this process."""
 
     async def send_initial_metadata(self, metadata: object) -> None:
-        """Metadata is not looked at."""
+        """Ignore the metadata."""
 
 
 CALL = cast("ServerContext", Call())
@@ -43,14 +43,14 @@ def record(job_id: str, revision: int, namespace: str = "default") -> JobRecord:
 
 
 @pytest.fixture
-def shelf() -> Shelf:
-    return Shelf()
+def cache() -> RecordCache:
+    return RecordCache()
 
 
 @pytest.fixture
-def servicer(shelf: Shelf) -> RecordServicer:
+def servicer(cache: RecordCache) -> RecordServicer:
     return RecordServicer(
-        shelf=shelf, progress=cast("Progress", None), queue_of=lambda _: "default", read_wait_s=0
+        cache=cache, progress=cast("ReadProgress", None), queue_of=lambda _: "default", read_wait_s=0
     )
 
 
@@ -71,29 +71,29 @@ async def take(stream: AsyncIterator[Event], count: int) -> list[Event]:
 
 
 async def test_a_watch_sends_what_exists_then_synced_then_changes(
-    servicer: RecordServicer, shelf: Shelf
+    servicer: RecordServicer, cache: RecordCache
 ) -> None:
-    shelf.put(record("b", 2))
-    shelf.put(record("a", 1))
+    cache.put(record("b", 2))
+    cache.put(record("a", 1))
     stream = watch(servicer)
     assert await take(stream, 3) == [(ADDED, "a", 1), (ADDED, "b", 2), (SYNCED, "", 2)]
 
-    shelf.put(record("a", 3))
-    shelf.put(record("c", 4))
-    shelf.drop("b")
+    cache.put(record("a", 3))
+    cache.put(record("c", 4))
+    cache.drop("b")
 
     assert await take(stream, 3) == [(MODIFIED, "a", 3), (ADDED, "c", 4), (DELETED, "b", 4)]
 
 
 async def test_a_watch_that_continues_sends_only_what_is_newer(
-    servicer: RecordServicer, shelf: Shelf
+    servicer: RecordServicer, cache: RecordCache
 ) -> None:
-    shelf.put(record("a", 1))
-    shelf.put(record("b", 2))
+    cache.put(record("a", 1))
+    cache.put(record("b", 2))
     stream = watch(servicer, after=1)
     assert await take(stream, 2) == [(ADDED, "b", 2), (SYNCED, "", 2)]
 
-    shelf.drop("a")
+    cache.drop("a")
 
     assert await anext(stream) == (DELETED, "a", 2)
 
@@ -102,39 +102,41 @@ async def test_a_watch_that_continues_sends_only_what_is_newer(
     ("namespace", "seen"), [("", ["a"]), ("default", ["a"]), ("ml", ["b"]), ("-", ["a", "b"])]
 )
 async def test_an_empty_namespace_is_the_default_one_and_a_dash_is_all(
-    servicer: RecordServicer, shelf: Shelf, namespace: str, seen: list[str]
+    servicer: RecordServicer, cache: RecordCache, namespace: str, seen: list[str]
 ) -> None:
-    shelf.put(record("a", 1))
-    shelf.put(record("b", 2, "ml"))
+    cache.put(record("a", 1))
+    cache.put(record("b", 2, "ml"))
 
     found = await take(watch(servicer, namespace), len(seen) + 1)
     listed = await servicer.ListRecords(pb.ListRecordsRequest(namespace=namespace), CALL)
 
-    assert found == [*((ADDED, one, shelf.get(one).applied_sequence) for one in seen), (SYNCED, "", 2)]  # pyright: ignore[reportOptionalMemberAccess] (it was put)
+    assert found == [*((ADDED, one, cache.get(one).applied_sequence) for one in seen), (SYNCED, "", 2)]  # pyright: ignore[reportOptionalMemberAccess] (it was put)
     assert sorted(job.job_id for job in listed.jobs) == seen
     assert (listed.total_size, listed.revision) == (len(seen), 2)
 
 
 async def test_a_job_that_turns_out_to_be_in_another_namespace_leaves_the_watch(
-    servicer: RecordServicer, shelf: Shelf
+    servicer: RecordServicer, cache: RecordCache
 ) -> None:
-    shelf.put(replace(record("a", 1), job=None, phase=Phase.SUBMITTED))
+    cache.put(replace(record("a", 1), job=None, phase=Phase.SUBMITTED))
     stream = watch(servicer)
     assert await take(stream, 2) == [(ADDED, "a", 1), (SYNCED, "", 1)]
 
-    shelf.put(record("a", 2, "ml"))
+    cache.put(record("a", 2, "ml"))
 
     assert await anext(stream) == (DELETED, "a", 2)
 
 
-async def test_a_watch_of_one_job_ends_when_it_is_deleted(servicer: RecordServicer, shelf: Shelf) -> None:
-    shelf.put(record("a", 1))
+async def test_a_watch_of_one_job_ends_when_it_is_deleted(
+    servicer: RecordServicer, cache: RecordCache
+) -> None:
+    cache.put(record("a", 1))
     ref = job_service_pb2.JobRef(job_id="a")
     stream = events(servicer.WatchRecord(pb.WatchRecordRequest(job=ref), CALL))
     assert await take(stream, 2) == [(ADDED, "a", 1), (SYNCED, "", 1)]
 
-    shelf.put(record("b", 2))
-    shelf.put(record("a", 3))
-    shelf.drop("a")
+    cache.put(record("b", 2))
+    cache.put(record("a", 3))
+    cache.drop("a")
 
     assert [event async for event in stream] == [(MODIFIED, "a", 3), (DELETED, "a", 3)]

@@ -1,4 +1,4 @@
-"""What webhooks decide without a wire: who is told, what an answer means, what is left to tell."""
+"""Webhooks without a network: filters, the meaning of responses, and pending notifications."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ import pytest
 from muster_core import events
 from muster_core.lifecycle import apply_event
 from muster_core.models import Job, JobRecord, Phase, Reason, Role, Template
-from muster_status_tracker.webhooks.changes import Changes
-from muster_status_tracker.webhooks.courier import Verdict, judge, pause_after
-from muster_status_tracker.webhooks.events import PhaseChange, event_of
-from muster_status_tracker.webhooks.places import Place
+from muster_status_tracker.webhooks.cloud_events import PhaseChange, event_of
+from muster_status_tracker.webhooks.delivery import (
+    SIGNATURE,
+    TIMESTAMP,
+    DeliveryResult,
+    pause_after,
+    result_of,
+    signature_headers,
+)
+from muster_status_tracker.webhooks.notifier import matches
+from muster_status_tracker.webhooks.phase_changes import PhaseChangeReader
+from muster_status_tracker.webhooks.position import PendingNotifications, Position
 from muster_status_tracker.webhooks.receivers import BadReceivers, Receiver, read_receivers
-from muster_status_tracker.webhooks.signing import SIGNATURE, TIMESTAMP, signature_headers
-from muster_status_tracker.webhooks.teller import concerns
-from muster_status_tracker.webhooks.window import Window
 
 JOB_ID = "j-aaaaaaaaaaaaaaaa"
 US = 1_000_000
@@ -31,11 +36,11 @@ def receiver(**given: object) -> Receiver:
     return msgspec.convert({"name": "ci", "url": "https://ci/", "secretFile": "x"} | given, Receiver)
 
 
-def story(*told: events.JobEvent) -> list[events.StoredEvent]:
+def observer(*observed: events.JobEvent) -> list[events.StoredEvent]:
     submitted = events.JobSubmitted(job_id=JOB_ID, request_id="r")
     return [
         events.StoredEvent(job_id=JOB_ID, event=event, sequence=10 * number, at=number * US)
-        for number, event in enumerate((submitted, events.JobValidated(job=JOB), *told), start=1)
+        for number, event in enumerate((submitted, events.JobValidated(job=JOB), *observed), start=1)
     ]
 
 
@@ -53,12 +58,12 @@ EVICTED = events.JobEvicted(attempt=1, reason=Reason(code="Preempted"))
 CANCELLED = events.JobFinished(outcome=events.Outcome.CANCELLED, reason=Reason(code="Cancelled"))
 
 
-class Library:
-    """A past that is held in memory, and counts who asks for it."""
+class MemoryRecords:
+    """Records in memory; counts requests for them."""
 
-    def __init__(self, stampeds: list[events.StoredEvent]) -> None:
+    def __init__(self, stored_events: list[events.StoredEvent]) -> None:
         self.asked = 0
-        self._stampeds = stampeds
+        self._stampeds = stored_events
 
     async def record_before(self, job_id: str, sequence: int) -> JobRecord | None:
         self.asked += 1
@@ -69,17 +74,19 @@ class Library:
         return record
 
 
-async def changes_from(stampeds: list[events.StoredEvent], start: int) -> tuple[list[PhaseChange], Library]:
-    library = Library(stampeds)
-    changes = Changes(library)
-    found = [await changes.read(stored) for stored in stampeds[start:]]
-    return [change for change in found if change is not None], library
+async def changes_from(
+    stored_events: list[events.StoredEvent], start: int
+) -> tuple[list[PhaseChange], MemoryRecords]:
+    records = MemoryRecords(stored_events)
+    changes = PhaseChangeReader(records)
+    found = [await changes.read(stored) for stored in stored_events[start:]]
+    return [change for change in found if change is not None], records
 
 
-async def test_a_reader_that_begins_anywhere_tells_what_one_from_the_beginning_tells() -> None:
+async def test_a_reader_that_starts_anywhere_derives_the_same_changes() -> None:
     late = events.CommandRequested(command=events.Command.DELETE, request_id="late")
-    stampeds = story(waits("Full"), PLACED, EVICTED, waits("Full"), CANCELLED, late)
-    whole, _ = await changes_from(stampeds, 0)
+    stored_events = observer(waits("Full"), PLACED, EVICTED, waits("Full"), CANCELLED, late)
+    whole, _ = await changes_from(stored_events, 0)
     assert [change.after.phase for change in whole] == [
         Phase.SUBMITTED,
         Phase.QUEUED,
@@ -88,22 +95,22 @@ async def test_a_reader_that_begins_anywhere_tells_what_one_from_the_beginning_t
         Phase.QUEUED,
         Phase.CANCELLED,
     ]
-    for start in range(len(stampeds)):
-        part, library = await changes_from(stampeds, start)
-        expected = [change for change in whole if change.sequence >= stampeds[start].sequence]
+    for start in range(len(stored_events)):
+        part, records = await changes_from(stored_events, start)
+        expected = [change for change in whole if change.sequence >= stored_events[start].sequence]
         assert [event_of(c, source="m") for c in part] == [event_of(c, source="m") for c in expected]
-        assert library.asked == (1 if start else 0)
+        assert records.asked == (1 if start else 0)
 
 
-async def test_nothing_is_told_of_a_job_that_nobody_knows() -> None:
+async def test_an_unknown_job_causes_no_change() -> None:
     stranger = events.StoredEvent(job_id="j-bbbbbbbbbbbbbbbb", event=PLACED, sequence=5, at=US)
-    changes = Changes(Library([]))
+    changes = PhaseChangeReader(MemoryRecords([]))
     assert await changes.read(stranger) is None
     assert await changes.read(stranger) is None
 
 
-async def test_an_event_names_its_event_its_instant_and_its_job() -> None:
-    (_, queued), _ = await changes_from(story(), 0)
+async def test_a_notification_has_the_event_the_time_and_the_job() -> None:
+    (_, queued), _ = await changes_from(observer(), 0)
     event = json.loads(event_of(queued, source="https://muster.example.org"))
     assert event | {"data": None} == {
         "specversion": "1.0",
@@ -123,7 +130,7 @@ async def test_an_event_names_its_event_its_instant_and_its_job() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "observed"),
     [
         ({}, True),
         ({"phases": ["Queued"], "queues": ["team"], "namespaces": ["ml"]}, True),
@@ -132,43 +139,45 @@ async def test_an_event_names_its_event_its_instant_and_its_job() -> None:
         ({"namespaces": ["default"]}, False),
     ],
 )
-async def test_a_receiver_is_told_what_it_asked_for(given: dict[str, object], told: bool) -> None:
-    (_, queued), _ = await changes_from(story(), 0)
-    assert concerns(receiver(**given), queued.after) is told
+async def test_a_receiver_filters_phases_namespaces_and_queues(
+    given: dict[str, object], observed: bool
+) -> None:
+    (_, queued), _ = await changes_from(observer(), 0)
+    assert matches(receiver(**given), queued.after) is observed
 
 
 @pytest.mark.parametrize(
     ("status", "verdict"),
     [
-        (200, Verdict.DELIVERED),
-        (204, Verdict.DELIVERED),
-        (301, Verdict.AGAIN),
-        (307, Verdict.AGAIN),
-        (400, Verdict.REFUSED),
-        (401, Verdict.AGAIN),
-        (404, Verdict.AGAIN),
-        (410, Verdict.GONE),
-        (413, Verdict.REFUSED),
-        (415, Verdict.REFUSED),
-        (422, Verdict.REFUSED),
-        (429, Verdict.AGAIN),
-        (500, Verdict.AGAIN),
-        (503, Verdict.AGAIN),
+        (200, DeliveryResult.DELIVERED),
+        (204, DeliveryResult.DELIVERED),
+        (301, DeliveryResult.RETRY),
+        (307, DeliveryResult.RETRY),
+        (400, DeliveryResult.REJECTED),
+        (401, DeliveryResult.RETRY),
+        (404, DeliveryResult.RETRY),
+        (410, DeliveryResult.GONE),
+        (413, DeliveryResult.REJECTED),
+        (415, DeliveryResult.REJECTED),
+        (422, DeliveryResult.REJECTED),
+        (429, DeliveryResult.RETRY),
+        (500, DeliveryResult.RETRY),
+        (503, DeliveryResult.RETRY),
     ],
 )
-def test_what_an_answer_means(status: int, verdict: Verdict) -> None:
-    assert judge(status) is verdict
+def test_the_status_decides_the_result(status: int, verdict: DeliveryResult) -> None:
+    assert result_of(status) is verdict
 
 
-def test_pauses_double_up_to_the_longest_and_heed_what_the_receiver_asks() -> None:
+def test_pauses_double_up_to_the_longest_and_respect_retry_after() -> None:
     slow = receiver(firstPauseSeconds=1, longestPauseSeconds=60)
-    assert [pause_after(tries, slow) for tries in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
-    assert pause_after(1, slow, asked_s=30) == 30
-    assert pause_after(1, slow, asked_s=86_400) == 60
+    assert [pause_after(attempts, slow) for attempts in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert pause_after(1, slow, retry_after_s=30) == 30
+    assert pause_after(1, slow, retry_after_s=86_400) == 60
     assert pause_after(1000, slow) == 60
 
 
-def test_a_signature_covers_the_instant_and_the_body_with_each_secret() -> None:
+def test_a_signature_covers_time_and_body_with_each_secret() -> None:
     headers = signature_headers(b"body", secrets=[b"new", b"old"], at_s=1_700_000_000)
     assert headers[TIMESTAMP] == "1700000000"
     # printf '1700000000.body' | openssl dgst -sha256 -hmac new
@@ -178,29 +187,29 @@ def test_a_signature_covers_the_instant_and_the_body_with_each_secret() -> None:
     assert new not in signature_headers(b"body", secrets=[b"new"], at_s=1_700_000_001)[SIGNATURE]
 
 
-def test_the_place_is_behind_what_waits_and_remembers_what_is_done_beyond() -> None:
-    window = Window(Place(through=10))
+def test_the_position_precedes_pending_notifications_and_keeps_later_finished_ones() -> None:
+    pending = PendingNotifications(Position(through=10))
     for sequence in (11, 12, 15):
-        assert window.begin(sequence)
-    window.read_through = 20
-    window.finish(12)
-    window.finish(15)
-    assert window.place() == Place(through=10, beyond=(12, 15))
-    window.finish(11)
-    assert window.place() == Place(through=20)
+        assert pending.begin(sequence)
+    pending.read_through = 20
+    pending.finish(12)
+    pending.finish(15)
+    assert pending.position() == Position(through=10, beyond=(12, 15))
+    pending.finish(11)
+    assert pending.position() == Position(through=20)
 
 
-def test_what_was_told_before_is_not_told_again() -> None:
-    window = Window(Place(through=10, beyond=(12,)))
-    assert window.begin(11)
-    assert not window.begin(12)
-    window.read_through = 12
-    assert window.place() == Place(through=10, beyond=(12,))
-    window.finish(11)
-    assert window.place() == Place(through=12)
+def test_finished_notifications_are_not_repeated() -> None:
+    pending = PendingNotifications(Position(through=10, beyond=(12,)))
+    assert pending.begin(11)
+    assert not pending.begin(12)
+    pending.read_through = 12
+    assert pending.position() == Position(through=10, beyond=(12,))
+    pending.finish(11)
+    assert pending.position() == Position(through=12)
 
 
-def test_a_file_of_receivers_is_read_with_its_secrets(tmp_path: Path) -> None:
+def test_a_receivers_file_is_read_with_its_secrets(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("a-new-secret-of-ours\n\nan-old-secret-of-ours\n")
     file = tmp_path / "webhooks.yaml"
@@ -219,10 +228,10 @@ def test_a_file_of_receivers_is_read_with_its_secrets(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"url": "ftp://ci/"}, "must be http:// or https://"),
-        ({"url": "https:///hook"}, "name a host"),
+        ({"url": "ftp://ci/"}, "must start with http:// or https://"),
+        ({"url": "https:///hook"}, "have a host"),
         ({"url": "https://ci:99999/"}, "url"),
-        ({"url": "https://ann:pw@ci/"}, "hold no password"),
+        ({"url": "https://ann:pw@ci/"}, "must not contain a password"),
         ({"url": "https://ci/a b"}, "printable ASCII"),
         ({"url": "https://ci/\r\nX: y"}, "printable ASCII"),
         ({"name": "Ci.1"}, "name"),
@@ -234,7 +243,7 @@ def test_a_file_of_receivers_is_read_with_its_secrets(tmp_path: Path) -> None:
         ({"caFile": "/nowhere/ca"}, "/nowhere/ca"),
     ],
 )
-def test_a_receiver_that_cannot_be_used_is_refused_with_the_reason(
+def test_an_invalid_receiver_is_rejected_with_the_reason(
     given: dict[str, object], why: str, tmp_path: Path
 ) -> None:
     secret = tmp_path / "secret"
@@ -246,8 +255,8 @@ def test_a_receiver_that_cannot_be_used_is_refused_with_the_reason(
         read_receivers(file)
 
 
-@pytest.mark.parametrize(("text", "why"), [("\n", "holds no secret"), ("short\n", "shorter than 16")])
-def test_a_secret_must_be_one(text: str, why: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("text", "why"), [("\n", "has no secret"), ("short\n", "shorter than 16")])
+def test_a_missing_or_short_secret_is_rejected(text: str, why: str, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text(text)
     file = tmp_path / "webhooks.json"
@@ -258,11 +267,11 @@ def test_a_secret_must_be_one(text: str, why: str, tmp_path: Path) -> None:
         read_receivers(file)
 
 
-def test_two_receivers_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_receivers_of_one_name_are_rejected(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("a-secret-of-these-tests")
     one = {"name": "ci", "url": "https://ci/", "secretFile": str(secret)}
     file = tmp_path / "webhooks.json"
     file.write_text(json.dumps({"receivers": [one, one]}))
-    with pytest.raises(BadReceivers, match="two receivers called ci"):
+    with pytest.raises(BadReceivers, match="two receivers are named ci"):
         read_receivers(file)

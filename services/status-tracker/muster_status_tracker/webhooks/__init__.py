@@ -1,5 +1,6 @@
-"""Telling the outside: every change of a job's phase is posted to the receivers that an operator has named.
+"""Webhooks: every change of a job's phase is posted to the configured receivers.
 
-The events in the stream are the outbox. Nothing is written when a job changes: each receiver has a place in the stream, the events between
-that place and the end are derived from the events, and so a killed copy's successor derives the very same ones.
+The event stream is the outbox, so nothing else is written when a job changes: each receiver has a position in the stream
+of each partition, and notifications are derived from the events after it. The successor of a killed instance derives the
+same notifications.
 """

@@ -1,4 +1,4 @@
-"""Who is told: the file in which an operator names the receivers."""
+"""Configuration of webhook receivers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])
 
 
 class BadReceivers(ValueError):
-    """The file cannot be used; the message says where and why."""
+    """The file is invalid; the message has the reason."""
 
 
 class Receiver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """One receiver. Empty ``phases``, ``namespaces`` or ``queues`` mean all of them.
 
-    ``secret_file`` holds the secrets that sign, one a line; ``ca_file`` the certificates to trust instead of the machine's. An event is
-    tried ``attempts`` times, the first pause between two of them is doubled up to the longest.
+    ``secret_file`` holds the signing secrets, one per line; ``ca_file`` the certificates to trust instead of the
+    system's. A notification is attempted ``attempts`` times; the first pause is doubled up to the longest.
     """
 
     name: _Name
@@ -45,19 +45,19 @@ class Receiver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def reader(self) -> str:
-        """The name under which events that it does not take are set aside."""
+        """The consumer name of its dead letters."""
         return f"webhook-{self.name}"
 
     def secrets(self) -> tuple[bytes, ...]:
-        """What signs now. The file is read each time, so that a secret is changed by replacing the file.
+        """Return the current signing secrets. The file is read each time, so that replacing it rotates the secret.
 
-        Raises ``OSError`` where it cannot be read, ``BadReceivers`` where it holds no secret or one that is too short.
+        Raises ``OSError`` if it cannot be read, ``BadReceivers`` if it has no secret or one that is too short.
         """
         found = tuple(
             line.strip() for line in Path(self.secret_file).read_bytes().splitlines() if line.strip()
         )
         if not found:
-            raise BadReceivers(f"receiver {self.name}: {self.secret_file} holds no secret")
+            raise BadReceivers(f"receiver {self.name}: {self.secret_file} has no secret; write one per line")
         if any(len(secret) < _SHORTEST_SECRET for secret in found):
             raise BadReceivers(
                 f"receiver {self.name}: a secret in {self.secret_file} is shorter than {_SHORTEST_SECRET} characters"
@@ -66,7 +66,7 @@ class Receiver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Receivers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file. ``source`` is what events call this Muster, where receivers hear of several."""
+    """The whole file. ``source`` is the source of CloudEvents, to tell several installations apart."""
 
     receivers: tuple[Receiver, ...]
     source: Annotated[str, msgspec.Meta(min_length=1)] = "muster"
@@ -81,7 +81,7 @@ def read_receivers(path: Path) -> Receivers:
     names = [receiver.name for receiver in found.receivers]
     for receiver in found.receivers:
         if names.count(receiver.name) > 1:
-            raise BadReceivers(f"{path}: there are two receivers called {receiver.name}")
+            raise BadReceivers(f"{path}: two receivers are named {receiver.name}")
         _check(receiver)
     return found
 
@@ -93,17 +93,17 @@ def _check(receiver: Receiver) -> None:
     except ValueError as error:
         raise BadReceivers(f"receiver {receiver.name}: url: {error}") from error
     if address.scheme not in {"http", "https"} or not address.hostname or not port_is_one:
-        raise BadReceivers(f"receiver {receiver.name}: url must be http:// or https:// and name a host")
-    if not receiver.url.isascii() or not receiver.url.isprintable() or " " in receiver.url:
         raise BadReceivers(
-            f"receiver {receiver.name}: url must be written in printable ASCII, without blanks"
+            f"receiver {receiver.name}: url must start with http:// or https:// and have a host"
         )
+    if not receiver.url.isascii() or not receiver.url.isprintable() or " " in receiver.url:
+        raise BadReceivers(f"receiver {receiver.name}: url must be printable ASCII without spaces")
     if address.username is not None:
         raise BadReceivers(
-            f"receiver {receiver.name}: url must hold no password; the signature proves who calls"
+            f"receiver {receiver.name}: url must not contain a password; requests are authenticated by their signature"
         )
     if receiver.ca_file is not None and not Path(receiver.ca_file).is_file():
-        raise BadReceivers(f"receiver {receiver.name}: there is no {receiver.ca_file}")
+        raise BadReceivers(f"receiver {receiver.name}: file {receiver.ca_file} does not exist")
     try:
         receiver.secrets()
     except OSError as error:

@@ -1,7 +1,7 @@
-"""From events to changes of phase, beginning anywhere in the stream.
+"""From events to changes of phase, starting anywhere in the stream.
 
-A job that was there before the beginning is rebuilt from its own events at the first one that concerns it, as it stood just before. So a
-reader starts at its place at once, however many jobs there are, and tells of each change what the one before it would have told.
+The state of an older job is rebuilt from its own earlier events at its first event after the start. So a reader starts at
+once, however many jobs exist, and derives the same changes as its predecessor.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from muster_events.catalogue import JOBS_BUCKET, JOBS_STREAM
 from muster_events.codec import UnreadableEvent, decode_record, read_job_event
 from muster_events.subjects import job_events_of, record_key
 from muster_service.logs import fields
-from muster_status_tracker.webhooks.events import PhaseChange
+from muster_status_tracker.webhooks.cloud_events import PhaseChange
 
 log = logging.getLogger(__name__)
 
 _ENDED_KEPT = 10_000
 
 
-class Past(Protocol):
-    """What is known of a job before a place in the stream."""
+class EarlierRecords(Protocol):
+    """Source of records at an earlier sequence."""
 
     async def record_before(self, job_id: str, sequence: int) -> JobRecord | None:
-        """The job's record as it stood just before a sequence; None where nobody knows it."""
+        """Return the record just before a sequence, or None."""
         ...
 
 
-class StreamPast:
-    """The past, from the stream; from the record that is kept now where the stream no longer holds the job's beginning."""
+class StreamRecords:
+    """Rebuilds records from the stream, or from the stored record if the stream no longer has the job's beginning."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._records = Records(bus, JOBS_BUCKET)
 
     async def record_before(self, job_id: str, sequence: int) -> JobRecord | None:
-        """See ``Past``. Where the record is newer than asked for, the changes that it has passed are not told."""
+        """Return the record just before ``sequence``. If the stored record is newer, the changes that it includes are skipped."""
         stretch = Stretch(stream=JOBS_STREAM, filters=[job_events_of(job_id)], after=0, through=sequence - 1)
         record: JobRecord | None = None
         async for chunk in read_stretch(self._bus, stretch):
@@ -49,27 +49,27 @@ class StreamPast:
                 try:
                     record = apply_event(record, read_job_event(incoming)).record
                 except UnreadableEvent as error:
-                    log.warning("an event is passed over: %s", error, extra=fields(job_id=job_id))
+                    log.warning("an unreadable event is skipped: %s", error, extra=fields(job_id=job_id))
         if record is not None:
             return record
         entry = await self._records.get(record_key(job_id))
         return decode_record(entry.value) if entry else None
 
 
-class Changes:
-    """The jobs that live, as they stood at the last event that was read."""
+class PhaseChangeReader:
+    """The live jobs, as of the last event that was read."""
 
-    def __init__(self, past: Past) -> None:
+    def __init__(self, past: EarlierRecords) -> None:
         self._past = past
-        self._living: dict[str, JobRecord] = {}
+        self._live: dict[str, JobRecord] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
 
     async def read(self, stored: StoredEvent) -> PhaseChange | None:
-        """The change that an event made; events must be read in their order."""
+        """Return the change that an event caused, or None; events must be read in order."""
         job_id = stored.job_id
         if job_id in self._ended:
             return None
-        before = self._living.get(job_id)
+        before = self._live.get(job_id)
         if before is None and not begins_record(stored.event):
             before = await self._past.record_before(job_id, stored.sequence)
             if before is None or before.terminal:
@@ -81,13 +81,13 @@ class Changes:
         if after.terminal:
             self._end(job_id)
         else:
-            self._living[job_id] = after
+            self._live[job_id] = after
         if before is not None and before.phase is after.phase:
             return None
         return PhaseChange(before=before.phase if before else None, after=after, at=stored.at)
 
     def _end(self, job_id: str) -> None:
-        self._living.pop(job_id, None)
+        self._live.pop(job_id, None)
         self._ended[job_id] = None
         if len(self._ended) > _ENDED_KEPT:
             self._ended.popitem(last=False)

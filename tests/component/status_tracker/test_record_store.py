@@ -1,4 +1,4 @@
-"""The records of jobs, where two copies believe for a moment that the same shard is theirs."""
+"""The record store when two instances briefly own the same partition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from muster_bus import BucketSpec, Bus, Records, provision
 from muster_core.models import JobRecord
 from muster_events.codec import decode_record
 from muster_events.subjects import record_key
-from muster_status_tracker.bucket import JobsBucket
+from muster_status_tracker.records import RecordStore
 
 JOB_ID = "j-aaaaaaaaaaaaaaaa"
 US = 1_000_000
@@ -35,8 +35,8 @@ def later(known: JobRecord) -> JobRecord:
     return msgspec.structs.replace(known, applied_sequence=known.applied_sequence + 1)
 
 
-async def test_a_job_that_another_copy_forgot_is_not_brought_back(records: Records) -> None:
-    stale, owner = JobsBucket(records), JobsBucket(records)
+async def test_a_job_deleted_by_another_instance_is_not_restored(records: Records) -> None:
+    stale, owner = RecordStore(records), RecordStore(records)
     known = record()
     assert await stale.write(known)
     owner.load(await records.entries())
@@ -47,31 +47,31 @@ async def test_a_job_that_another_copy_forgot_is_not_brought_back(records: Recor
     assert await records.entries() == []
 
 
-async def test_a_copy_that_never_knew_a_forgotten_job_does_not_bring_it_back(records: Records) -> None:
-    owner = JobsBucket(records)
+async def test_an_instance_without_the_record_does_not_restore_a_deleted_job(records: Records) -> None:
+    owner = RecordStore(records)
     known = record()
     assert await owner.write(known)
     await owner.remove(JOB_ID)
 
-    assert not await JobsBucket(records).write(known)
+    assert not await RecordStore(records).write(known)
     assert await records.entries() == []
 
 
-async def test_a_job_that_is_submitted_anew_after_it_was_forgotten_is_kept(records: Records) -> None:
-    bucket = JobsBucket(records)
-    assert await bucket.write(record())
-    await bucket.remove(JOB_ID)
+async def test_a_job_submitted_again_after_its_deletion_is_stored(records: Records) -> None:
+    store = RecordStore(records)
+    assert await store.write(record())
+    await store.remove(JOB_ID)
 
     anew = record(applied_sequence=9, submitted_s_ago=-60)
-    assert await bucket.write(anew)
-    assert await bucket.write(later(anew))
+    assert await store.write(anew)
+    assert await store.write(later(anew))
     entry = await records.get(record_key(JOB_ID))
     assert entry is not None
     assert decode_record(entry.value) == later(anew)
 
 
-async def test_a_newer_record_of_another_copy_stays(records: Records) -> None:
-    stale, owner = JobsBucket(records), JobsBucket(records)
+async def test_a_newer_record_of_another_instance_is_kept(records: Records) -> None:
+    stale, owner = RecordStore(records), RecordStore(records)
     known = record()
     assert await stale.write(known)
     owner.load(await records.entries())

@@ -1,6 +1,6 @@
-"""When each job of a partition is to be looked at again although nothing happens to it.
+"""Deadlines of the jobs of a partition: when to evaluate each job again without an event.
 
-Nothing of this is kept: the instants follow from the records, so that whoever takes a partition over has them when it has those.
+Deadlines follow from the records, so a new owner of the partition has them as soon as it has the records.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ _US = 1_000_000
 _SHORTEST_S = 0.01
 
 
-class Alarms:
-    """One instant (µs) for each job, or none."""
+class DeadlineQueue:
+    """One deadline (µs) for each job, or none."""
 
     def __init__(self) -> None:
         self._at: dict[str, int] = {}
@@ -21,7 +21,7 @@ class Alarms:
         self._sooner = asyncio.Event()
 
     def set(self, job_id: str, at: int | None) -> None:
-        """Look at the job again at this instant, and not at the one that was set before."""
+        """Replace the deadline of a job; None removes it."""
         if at is None:
             self._at.pop(job_id, None)
             return
@@ -34,7 +34,7 @@ class Alarms:
             self._sooner.set()
 
     def next(self) -> int | None:
-        """The earliest instant."""
+        """Return the earliest deadline, or None."""
         while self._heap:
             at, job_id = self._heap[0]
             if self._at.get(job_id) == at:
@@ -42,17 +42,17 @@ class Alarms:
             heapq.heappop(self._heap)
         return None
 
-    def ring(self, now: int) -> set[str]:
-        """The jobs whose instant has come; each rings once."""
-        rung: set[str] = set()
+    def take_due(self, now: int) -> set[str]:
+        """Remove and return the jobs whose deadline has passed."""
+        due: set[str] = set()
         while (at := self.next()) is not None and at <= now:
             _, job_id = heapq.heappop(self._heap)
             del self._at[job_id]
-            rung.add(job_id)
-        return rung
+            due.add(job_id)
+        return due
 
     async def wait(self, now: int, *, at_most_s: float) -> None:
-        """Return when the earliest instant has come, when another became the earliest, or after ``at_most_s`` seconds."""
+        """Return at the earliest deadline, when an earlier one is set, or after ``at_most_s`` seconds."""
         self._sooner.clear()
         at = self.next()
         delay_s = at_most_s if at is None else min(max((at - now) / _US, _SHORTEST_S), at_most_s)

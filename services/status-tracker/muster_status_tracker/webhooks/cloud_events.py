@@ -1,4 +1,4 @@
-"""What is told: a change of a job's phase, as a CloudEvent in JSON."""
+"""Notifications: a change of a job's phase, as a CloudEvent in JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _US = 1_000_000
 
 
 class PhaseChange(msgspec.Struct, frozen=True, kw_only=True):
-    """An event that moved a job: the record after it, the phase before (None: there was no job), the event's instant (µs)."""
+    """A change of phase: the record after the event, the phase before (None: the job is new), and the time of the event (µs)."""
 
     before: Phase | None
     after: JobRecord
@@ -21,19 +21,19 @@ class PhaseChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sequence(self) -> int:
-        """The event's sequence in the stream of all jobs."""
+        """The stream sequence of the event."""
         return self.after.applied_sequence
 
 
 class ReplicaCounts(msgspec.Struct, frozen=True):
-    """How many replicas of the present attempt run, and how many there are."""
+    """Running replicas of the current attempt, and all of them."""
 
     running: int
     total: int
 
 
 class JobSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A job as it stood after the change. Instants are RFC 3339, absent where not yet."""
+    """The job after the change. Times are RFC 3339, absent if not set."""
 
     job_id: str
     name: str
@@ -57,7 +57,7 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The envelope. ``sequence`` sorts as text, ``traceparent`` is that of the job's trace."""
+    """The envelope. ``sequence`` sorts as text; ``traceparent`` is that of the job's trace."""
 
     specversion: str
     id: str
@@ -72,7 +72,7 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def event_of(change: PhaseChange, *, source: str) -> bytes:
-    """The event's JSON. The same event gives the same bytes, whoever derives them."""
+    """Return the CloudEvent as JSON; deterministic, so that a repeated notification has the same bytes."""
     record = change.after
     return msgspec.json.encode(
         CloudEvent(

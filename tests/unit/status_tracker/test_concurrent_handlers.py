@@ -1,0 +1,103 @@
+"""A partition has two tasks, for events and for deadlines: each may run while the other writes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from muster_bus import StreamFull
+from muster_core.events import Command
+
+if TYPE_CHECKING:
+    from .conftest import Partition
+
+LATER_US = 3600 * 1_000_000
+
+
+async def run_other_tasks() -> None:
+    """Let every task run until it waits for the store or a lock."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_a_flush_waits_for_writes_of_passed_deadlines(
+    partition: Partition,
+) -> None:
+    """Otherwise the event would be acknowledged without being stored."""
+    await partition.submit()
+    await partition.validate()
+    partition.now += LATER_US
+    partition.store.open.clear()
+    partition.store.failures.append(StreamFull("full"))
+    expiring = asyncio.create_task(partition.handler.expire(partition.now))
+    await run_other_tasks()
+    settling = asyncio.create_task(partition.handler.flush())
+    await run_other_tasks()
+    partition.store.open.set()
+
+    await asyncio.wait({expiring, settling})
+    assert isinstance(expiring.exception(), StreamFull)
+    assert settling.exception() is None
+    assert partition.applied_sequence() == 2
+
+
+async def test_a_deadline_that_passes_during_a_failed_write_is_handled_later(partition: Partition) -> None:
+    await partition.submit()
+    await partition.validate()
+    partition.store.open.clear()
+    partition.store.failures.append(StreamFull("full"))
+    settling = asyncio.create_task(partition.handler.flush())
+    await run_other_tasks()
+    partition.now += LATER_US
+    expiring = asyncio.create_task(partition.handler.expire(partition.now))
+    await run_other_tasks()
+    partition.store.open.set()
+    await asyncio.wait({expiring, settling})
+    assert isinstance(settling.exception(), StreamFull)
+
+    await partition.handler.flush()
+    await partition.handler.expire(partition.now + LATER_US)
+    ((kept, _),) = partition.publisher.published
+    assert kept is not None
+
+
+async def test_events_during_the_deletion_of_a_job_are_not_stored(partition: Partition) -> None:
+    """Its time to live ends while its user deletes it."""
+    await partition.submit()
+    await partition.end()
+    await partition.handler.flush()
+    partition.now += LATER_US
+    partition.store.lets_go.clear()
+    forgetting = asyncio.create_task(partition.handler.expire(partition.now))
+    await run_other_tasks()
+
+    deleting = asyncio.create_task(partition.ask(Command.DELETE))
+    partition.store.lets_go.set()
+    async with asyncio.timeout(10):
+        await forgetting
+        await deleting
+    await partition.handler.flush()
+    assert partition.cache.get("j-1") is None
+    assert partition.store.kept == {}
+
+
+async def test_a_record_that_changes_during_its_last_attempt_is_retried(partition: Partition) -> None:
+    await partition.submit()
+    await partition.validate()
+    partition.store.failures.extend(StreamFull("full") for _ in range(5))
+    for _ in range(4):
+        with pytest.raises(StreamFull):
+            await partition.handler.flush()
+    partition.now += LATER_US
+    partition.store.open.clear()
+    expiring = asyncio.create_task(partition.handler.expire(partition.now))
+    await run_other_tasks()
+    ending = asyncio.create_task(partition.end())
+    await run_other_tasks()
+    partition.store.open.set()
+    await asyncio.wait({expiring, ending})
+
+    await partition.handler.flush()
+    assert partition.applied_sequence() == 3
