@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import struct
-import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import grpc
 import pytest
@@ -89,22 +88,22 @@ def test_json_has_the_measures_and_every_job(muster: Run) -> None:
     assert set(fifo["completionSeconds"]) == {"mean", "median", "p99", "max"}
 
 
-def test_a_plot_is_a_png_with_the_curves(muster: Run, tmp_path: Path) -> None:
-    assert muster("trace.csv --cluster 2x4gpu --plot out.png").exit_code == 0
-    content = (tmp_path / "out.png").read_bytes()
-    assert content.startswith(b"\x89PNG\r\n\x1a\n")
-    width, height = struct.unpack(">II", content[16:24])
-    at = content.index(b"IDAT")
-    (length,) = struct.unpack(">I", content[at - 4 : at])
-    pixels = zlib.decompress(content[at + 4 : at + 4 + length])
-    row_bytes = 3 * width + 1
-    assert len(pixels) == height * row_bytes
-    colours = {
-        pixels[i : i + 3]
-        for row in range(height)
-        for i in range(row * row_bytes + 1, (row + 1) * row_bytes, 3)
-    }
-    assert len(colours) >= 6
+def test_a_plot_is_an_svg_with_the_curves_of_every_policy(muster: Run, tmp_path: Path) -> None:
+    assert muster("trace.csv --cluster 2x4gpu --policy fifo,max_min --plot out.svg").exit_code == 0
+    root = ElementTree.parse(tmp_path / "out.svg").getroot()
+    namespace = "{http://www.w3.org/2000/svg}"
+    assert len(root.findall(f"{namespace}g")) == 2
+    assert len([curve for curve in root.iter(f"{namespace}polyline") if curve.get("points")]) == 4
+    labels = [label.text for label in root.iter(f"{namespace}text")]
+    assert labels.count("fifo") == labels.count("max_min") == 2
+    assert {"jobs completed within a time", "completion (min)", "100%"} <= set(labels)
+
+
+def test_a_plot_with_another_suffix_is_a_usage_error(muster: Run, tmp_path: Path) -> None:
+    shown = muster("trace.csv --cluster 2x4gpu --plot out.png")
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert "'out.png' does not end in .svg" in shown.stderr
+    assert not (tmp_path / "out.png").exists()
 
 
 def test_a_trace_from_standard_input_until_a_given_time(muster: Run) -> None:

@@ -9,13 +9,14 @@ from pathlib import Path
 import click
 
 from muster._cli import exits
+from muster._cli.applying import refuse, warn
+from muster._cli.documents import read_document
 from muster._cli.output import emit_plain
-from muster._cli.plots import drawn, picture
-from muster._cli.simulation.inputs import nodes_from, queues_from, trace_from
-from muster._cli.simulation.report import as_data, comparison, figures
+from muster._cli.plots import svg, terminal_plot
+from muster._cli.simulation_report import as_data, comparison, figures
 from muster._cli.state import State, shared_options
 from muster._cli.tables import print_table
-from muster_core.models import Node, QueueSpec
+from muster_core.models import Node, QueueSpec, Severity
 from muster_core.quantities import QuantityError, format_duration, parse_duration
 from muster_core.simulation import (
     FORMATS,
@@ -24,14 +25,21 @@ from muster_core.simulation import (
     Arrival,
     SimulationResult,
     SimulationSettings,
+    Trace,
     arrivals_of,
+    is_shorthand,
     made_elastic,
+    read_cluster,
+    read_shorthand,
+    read_trace,
 )
 from muster_core.simulation import simulate as run
+from muster_formats.queues import parse_queues
 
 _DEFAULT_POLICIES = ("fifo", "dragon", "marginal_gain")
 _WIDEST = 100
 _PLOT_LINES = 17
+_MAX_NOTES = 5
 
 _POLICY_HELP = "\n".join(f"  {policy.name:<14} {policy.description}" for policy in POLICIES.values())
 _EXAMPLES = f"""\b
@@ -47,7 +55,7 @@ Clusters:
 \b
 Examples:
   muster simulate trace.csv --cluster 8x8gpu
-  muster simulate workload-1.csv --cluster 16x4gpu --policy fifo,max_min --plot cdf.png
+  muster simulate workload-1.csv --cluster 16x4gpu --policy fifo,max_min --plot cdf.svg
   muster simulate --from-live --cluster 2x8gpu --policy current
   muster simulate trace.csv --from-live --policy current -o json > now.json"""
 
@@ -116,7 +124,12 @@ class Seconds(click.ParamType[int]):
     metavar="DURATION",
     help="The interval between checkpoints; 0s: nothing is ever lost.  [0s]",
 )
-@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a PNG.")
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.svg",
+    help="Write the curves as SVG.",
+)
 @click.option("--no-curves", is_flag=True, help="Print the table only.")
 @shared_options
 @click.pass_obj
@@ -153,15 +166,17 @@ def simulate(
         raise click.UsageError("name the nodes with --cluster, or use --from-live.")
     if state.output == "name":
         raise click.UsageError("-o name does not apply to a simulation; use -o json or -o yaml.")
+    if plot is not None and plot.suffix.lower() != ".svg":
+        raise click.BadParameter(f"{plot.name!r} does not end in .svg.", param_hint="'--plot'")
     arrivals: list[Arrival] = []
     nodes: list[Node] = []
     specs: list[QueueSpec] = []
     if trace is not None:
         arrivals = _of_trace(ctx, state, trace, format_name or "", elastic)
     if cluster is not None:
-        nodes = nodes_from(ctx, state, cluster)
+        nodes = _nodes_from(ctx, state, cluster)
     if queues is not None:
-        specs = queues_from(ctx, state, queues)
+        specs = _queues_from(ctx, state, queues)
     if from_live:
         arrivals, nodes, specs = _from_live(state, arrivals, nodes, specs, assume)
     if not arrivals or not nodes:
@@ -194,7 +209,7 @@ def _of_trace(
     ctx: click.Context, state: State, file: str, format_name: str, elastic: float | None
 ) -> list[Arrival]:
 
-    trace = trace_from(ctx, state, file, format_name)
+    trace = _trace_from(ctx, state, file, format_name)
     jobs = [made_elastic(job, elastic) if elastic and not job.is_elastic else job for job in trace.jobs]
     if not state.for_programs:
         last = format_duration(round(jobs[-1].submit_us / SECOND))
@@ -209,13 +224,13 @@ def _from_live(
     queues: list[QueueSpec],
     assumed_s: int,
 ) -> tuple[list[Arrival], list[Node], list[QueueSpec]]:
-    from muster._cli.simulation import live  # noqa: PLC0415 (imports gRPC)
+    from muster._cli import live_cluster  # noqa: PLC0415 (imports gRPC)
 
     with state.client() as client:
         return (
-            arrivals or live.arrivals_of(client, now=time.time(), assumed_s=assumed_s),
-            nodes or live.nodes_of(client),
-            queues or live.queues_of(client),
+            arrivals or live_cluster.arrivals_of(client, now=time.time(), assumed_s=assumed_s),
+            nodes or live_cluster.nodes_of(client),
+            queues or live_cluster.queues_of(client),
         )
 
 
@@ -252,7 +267,7 @@ def _show(
 
     shown = figures(results)
     if plot is not None:
-        plot.write_bytes(picture(shown))
+        plot.write_text(svg(shown))
     if state.for_programs:
         emit_plain(as_data(results, gpus=results[0].gpus, nodes=len(nodes)), state.output)
         return
@@ -261,6 +276,39 @@ def _show(
         width = min(state.out.width, _WIDEST)
         for figure in shown:
             state.out.print()
-            state.out.print(drawn(figure, width=width, height=_PLOT_LINES), soft_wrap=True)
+            state.out.print(terminal_plot(figure, width=width, height=_PLOT_LINES), soft_wrap=True)
     if plot is not None:
         state.note(f"written to {plot}")
+
+
+def _trace_from(ctx: click.Context, state: State, file: str, format_name: str) -> Trace:
+    """Read the trace of a file; a trace with errors is rejected as a whole."""
+    given = read_document(file)
+    trace = read_trace(given.text.removeprefix("\ufeff"), format_name=format_name)
+    if any(problem.severity is Severity.ERROR for problem in trace.problems) or not trace.jobs:
+        refuse(ctx, state, given, trace.problems)
+    warn(state, given, trace.problems[:_MAX_NOTES])
+    if len(trace.problems) > _MAX_NOTES:
+        state.note(f"and {len(trace.problems) - _MAX_NOTES} more notes of this kind")
+    return trace
+
+
+def _nodes_from(ctx: click.Context, state: State, text: str) -> list[Node]:
+    """Read the nodes of a shorthand, or of a file."""
+    if is_shorthand(text) and not Path(text).exists():
+        return list(read_shorthand(text).nodes)
+    given = read_document(text)
+    cluster = read_cluster(given.text)
+    if cluster.problems:
+        refuse(ctx, state, given, cluster.problems)
+    return list(cluster.nodes)
+
+
+def _queues_from(ctx: click.Context, state: State, file: str) -> list[QueueSpec]:
+    """Read the queues of a document."""
+    given = read_document(file)
+    parsed = parse_queues(given.content)
+    if not parsed.queues:
+        refuse(ctx, state, given, parsed.problems)
+    warn(state, given, parsed.problems)
+    return list(parsed.queues)

@@ -17,12 +17,12 @@ _HOUR_S = 3600.0
 _MINUTE_S = 60.0
 
 
-class _Line(msgspec.Struct, frozen=True):
+class _MeasureRow(msgspec.Struct, frozen=True):
     """A row of the table: how to read it from measures, how to format it, and whether less or more is better (None: neither)."""
 
     label: str
     value: Callable[[Measures], float]
-    told: Callable[[float], str]
+    text: Callable[[float], str]
     less_is_better: bool | None
 
 
@@ -32,28 +32,28 @@ def _time(seconds: float) -> str:
     return f"{seconds / _MINUTE_S:.1f} min" if seconds >= _MINUTE_S else f"{seconds:.1f} s"
 
 
-_LINES: tuple[_Line, ...] = (
-    _Line("mean completion", lambda m: m.completion.mean, _time, True),
-    _Line("median completion", lambda m: m.completion.median, _time, True),
-    _Line("p99 completion", lambda m: m.completion.p99, _time, True),
-    _Line("mean wait", lambda m: m.wait.mean, _time, True),
-    _Line("median wait", lambda m: m.wait.median, _time, True),
-    _Line("p99 wait", lambda m: m.wait.p99, _time, True),
-    _Line("makespan", lambda m: m.makespan_s, _time, True),
-    _Line("GPU-hours held", lambda m: m.gpu_hours, lambda v: f"{v:,.1f}", True),
-    _Line("utilisation", lambda m: m.utilisation, lambda v: f"{100 * v:.1f} %", None),
-    _Line("restarts per job", lambda m: m.restarts, lambda v: f"{v:.2f}", True),
-    _Line("evictions per job", lambda m: m.evictions, lambda v: f"{v:.2f}", True),
-    _Line("resizes per job", lambda m: m.resizes, lambda v: f"{v:.2f}", None),
-    _Line("max waiting", lambda m: m.max_waiting, lambda v: f"{v:.0f}", True),
-    _Line("jobs that ended", lambda m: m.finished, lambda v: f"{v:.0f}", False),
-    _Line("jobs that never ended", lambda m: m.unfinished, lambda v: f"{v:.0f}", True),
+_ROWS: tuple[_MeasureRow, ...] = (
+    _MeasureRow("mean completion", lambda m: m.completion.mean, _time, True),
+    _MeasureRow("median completion", lambda m: m.completion.median, _time, True),
+    _MeasureRow("p99 completion", lambda m: m.completion.p99, _time, True),
+    _MeasureRow("mean wait", lambda m: m.wait.mean, _time, True),
+    _MeasureRow("median wait", lambda m: m.wait.median, _time, True),
+    _MeasureRow("p99 wait", lambda m: m.wait.p99, _time, True),
+    _MeasureRow("makespan", lambda m: m.makespan_s, _time, True),
+    _MeasureRow("GPU-hours held", lambda m: m.gpu_hours, lambda v: f"{v:,.1f}", True),
+    _MeasureRow("utilisation", lambda m: m.utilisation, lambda v: f"{100 * v:.1f} %", None),
+    _MeasureRow("restarts per job", lambda m: m.restarts, lambda v: f"{v:.2f}", True),
+    _MeasureRow("evictions per job", lambda m: m.evictions, lambda v: f"{v:.2f}", True),
+    _MeasureRow("resizes per job", lambda m: m.resizes, lambda v: f"{v:.2f}", None),
+    _MeasureRow("max waiting", lambda m: m.max_waiting, lambda v: f"{v:.0f}", True),
+    _MeasureRow("jobs that ended", lambda m: m.finished, lambda v: f"{v:.0f}", False),
+    _MeasureRow("jobs that never ended", lambda m: m.unfinished, lambda v: f"{v:.0f}", True),
 )
 
 
 def comparison(results: Sequence[SimulationResult]) -> Table:
     """Return the measures of all ``results`` in columns; a star marks the best of a row."""
-    rows = [_row(line, results) for line in _LINES]
+    rows = [_cells(row, results) for row in _ROWS]
     return table(("", *(result.policy for result in results)), rows, right={one.policy for one in results})
 
 
@@ -70,7 +70,7 @@ def figures(results: Sequence[SimulationResult]) -> list[Figure]:
             x_label="completion (min)",
             curves=done,
             log_x=True,
-            holds=True,
+            extends=True,
             x_unit=_MINUTE_S,
         )
     ]
@@ -87,15 +87,15 @@ def as_data(results: Sequence[SimulationResult], *, gpus: int, nodes: int) -> di
     }
 
 
-def _row(line: _Line, results: Sequence[SimulationResult]) -> tuple[Cell, ...]:
-    values = [line.value(result.measures) for result in results]
+def _cells(row: _MeasureRow, results: Sequence[SimulationResult]) -> tuple[Cell, ...]:
+    values = [row.value(result.measures) for result in results]
     best: float | None = None
-    if line.less_is_better is not None and len({line.told(value) for value in values}) > 1:
-        best = min(values) if line.less_is_better else max(values)
-    cells: list[Cell] = [line.label]
+    if row.less_is_better is not None and len({row.text(value) for value in values}) > 1:
+        best = min(values) if row.less_is_better else max(values)
+    cells: list[Cell] = [row.label]
     for value in values:
-        is_best = best is not None and line.told(value) == line.told(best)
-        cells.append(Text(f"{line.told(value)} *", style="bold green") if is_best else Text(line.told(value)))
+        is_best = best is not None and row.text(value) == row.text(best)
+        cells.append(Text(f"{row.text(value)} *", style="bold green") if is_best else Text(row.text(value)))
     return tuple(cells)
 
 
@@ -129,20 +129,20 @@ def _result(result: SimulationResult) -> dict[str, object]:
         ],
         "perJob": [
             {
-                "job": story.job_id,
-                "submitted": _seconds(story.submitted_at),
-                "placed": _seconds(story.placed_at),
-                "running": _seconds(story.running_at),
-                "finished": _seconds(story.finished_at),
-                "outcome": story.outcome.value if story.outcome else None,
-                "waited": _seconds(story.waited_us),
-                "gpuSeconds": _seconds(story.gpu_us),
-                "restarts": story.restarts,
-                "evictions": story.evictions,
-                "resizes": story.resizes,
-                "largest": story.largest,
+                "job": timeline.job_id,
+                "submitted": _seconds(timeline.submitted_at),
+                "placed": _seconds(timeline.placed_at),
+                "running": _seconds(timeline.running_at),
+                "finished": _seconds(timeline.finished_at),
+                "outcome": timeline.outcome.value if timeline.outcome else None,
+                "waited": _seconds(timeline.waited_us),
+                "gpuSeconds": _seconds(timeline.gpu_us),
+                "restarts": timeline.restarts,
+                "evictions": timeline.evictions,
+                "resizes": timeline.resizes,
+                "largest": timeline.largest,
             }
-            for story in result.timelines
+            for timeline in result.timelines
         ],
     }
 

@@ -1,1 +1,0 @@
-"""Inputs and reports of ``muster simulate``."""
