@@ -1,4 +1,4 @@
-"""Gangs that stand in one topology domain, or in few; islands of GPUs inside a node."""
+"""Topology domains and the strategy ``spread``."""
 
 from __future__ import annotations
 
@@ -6,28 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from muster_core.models import Job, Node, PlacementPolicy, Resources
-from muster_core.scheduling.placement import (
-    Allocation,
-    Placement,
-    Shortfall,
-    Snapshot,
-    demand_of,
-    gang_of,
-    place,
-    to_reason,
-)
-from muster_core.scheduling.placement.free_capacity import NVLINK_DOMAINS_LABEL, nvlink_domains_of
+from muster_core.models import Job, PlacementPolicy, Resources, Strategy
+from muster_core.scheduling.placement import Snapshot, to_reason
 
 if TYPE_CHECKING:
     from conftest import Scene
 
 RACK = "example.com/rack"
-IN_ONE = PlacementPolicy(topology=RACK, topology_required=True)
-RATHER_IN_ONE = PlacementPolicy(topology=RACK)
+REQUIRED = PlacementPolicy(topology=RACK, topology_required=True)
+PREFERRED = PlacementPolicy(topology=RACK)
+SPREAD = PlacementPolicy(strategy=Strategy.SPREAD)
 
 
-def racks(scene: Scene, **sizes: int) -> Snapshot:
+def _racks(scene: Scene, **sizes: int) -> Snapshot:
     """Racks of so many nodes of 4 GPUs each."""
     return Snapshot(
         scene.node(f"{rack}{number}", labels={RACK: rack})
@@ -36,42 +27,30 @@ def racks(scene: Scene, **sizes: int) -> Snapshot:
     )
 
 
-def domains_of(found: Placement | Shortfall, snapshot: Snapshot) -> set[str]:
-    assert isinstance(found, Placement)
-    return {snapshot.nodes[one.node].labels.get(RACK, "") for one in found.replicas}
+def _domains(scene: Scene, job: Job, snapshot: Snapshot) -> set[str]:
+    return {snapshot.nodes[name].labels[RACK] for name in scene.nodes(job, snapshot)}
 
 
-def tried(job: Job, snapshot: Snapshot) -> Placement | Shortfall:
-    return place(gang_of(job), snapshot)
+@pytest.mark.parametrize("policy", [REQUIRED, PREFERRED])
+@pytest.mark.parametrize(("workers", "rack"), [(8, "b"), (12, "c")])
+def test_the_smallest_domain_that_holds_the_gang_is_taken(
+    scene: Scene, policy: PlacementPolicy, workers: int, rack: str
+) -> None:
+    assert _domains(scene, scene.job(workers, placement=policy), _racks(scene, a=4, b=2, c=3)) == {rack}
 
 
-def test_the_smallest_domain_that_holds_the_gang_is_taken(scene: Scene) -> None:
-    snapshot = racks(scene, a=4, b=2, c=3)
-    for policy in (IN_ONE, RATHER_IN_ONE):
-        assert domains_of(tried(scene.job(8, placement=policy), snapshot), snapshot) == {"b"}
-        assert domains_of(tried(scene.job(12, placement=policy), snapshot), snapshot) == {"c"}
+def test_a_gang_that_fits_on_one_node_of_a_domain_takes_one_node(scene: Scene) -> None:
+    assert scene.place(scene.job(4, placement=PREFERRED), _racks(scene, a=2, b=2)).nodes == 1
 
 
-def test_one_node_is_enough_of_a_domain(scene: Scene) -> None:
-    snapshot = racks(scene, a=2, b=2)
-    found = tried(scene.job(4, placement=RATHER_IN_ONE), snapshot)
-    assert isinstance(found, Placement)
-    assert found.nodes == 1
+def test_a_gang_too_large_for_a_preferred_domain_takes_few_domains(scene: Scene) -> None:
+    assert _domains(scene, scene.job(16, placement=PREFERRED), _racks(scene, a=2, b=3, c=1)) == {"b", "c"}
 
 
-def test_a_preferred_domain_that_does_not_exist_becomes_few_domains(scene: Scene) -> None:
-    snapshot = racks(scene, a=2, b=3, c=1)
-    assert domains_of(tried(scene.job(16, placement=RATHER_IN_ONE), snapshot), snapshot) == {"b", "c"}
-
-
-def test_a_required_domain_makes_a_gang_smaller_or_wait(scene: Scene) -> None:
-    snapshot = racks(scene, a=2, b=2)
-    smaller = tried(scene.job(12, floor=4, placement=IN_ONE), snapshot)
-    assert isinstance(smaller, Placement)
-    assert len(smaller.replicas) == 9
-    waiting = tried(scene.job(12, floor=12, placement=IN_ONE), snapshot)
-    assert isinstance(waiting, Shortfall)
-    reason = to_reason(waiting)
+def test_a_gang_too_large_for_a_required_domain_shrinks_or_waits(scene: Scene) -> None:
+    snapshot = _racks(scene, a=2, b=2)
+    assert len(scene.place(scene.job(12, minimum=4, placement=REQUIRED), snapshot).replicas) == 9
+    reason = to_reason(scene.shortfall(scene.job(12, minimum=12, placement=REQUIRED), snapshot))
     assert reason.message.startswith(
         f"of 2 domains of {RACK}, the best (a) holds 9 of the 13 replicas that start together"
     )
@@ -81,72 +60,46 @@ def test_a_required_domain_makes_a_gang_smaller_or_wait(scene: Scene) -> None:
 
 def test_nodes_without_the_label_are_in_no_required_domain(scene: Scene) -> None:
     snapshot = Snapshot([scene.node("bare", gpu=8), scene.node("a0", labels={RACK: "a"})])
-    assert isinstance(tried(scene.job(6, floor=6, placement=IN_ONE), snapshot), Shortfall)
-    assert isinstance(tried(scene.job(6, floor=6, placement=RATHER_IN_ONE), snapshot), Placement)
-    reason = (
-        to_reason(found)
-        if isinstance(found := tried(scene.job(6, floor=6, placement=IN_ONE), snapshot), Shortfall)
-        else None
-    )
-    assert reason is not None
+    assert scene.place(scene.job(6, minimum=6, placement=PREFERRED), snapshot)
+    reason = to_reason(scene.shortfall(scene.job(6, minimum=6, placement=REQUIRED), snapshot))
     assert reason.numbers["filtered.Topology"] == 1
 
 
-def test_a_domain_is_as_large_as_what_is_free_in_it(scene: Scene) -> None:
-    snapshot = racks(scene, a=2, b=3)
-    for number in range(2):
-        hold = Allocation(f"b{number}", demand_of(Resources(gpu=4000)), (0, 1, 2, 3))
-        snapshot.allocate(("other", 1, "worker", number), hold)
-    assert domains_of(tried(scene.job(8, floor=8, placement=IN_ONE), snapshot), snapshot) == {"a"}
+def test_the_size_of_a_domain_is_its_free_capacity(scene: Scene) -> None:
+    snapshot = _racks(scene, a=2, b=3)
+    for index in range(2):
+        scene.allocate(snapshot, f"b{index}", Resources(gpu=4000), 0, 1, 2, 3, index=index)
+    job = scene.job(8, minimum=8, placement=REQUIRED)
+    assert _domains(scene, job, snapshot) == {"a"}
     snapshot.release(("other", 1, "worker", 0))
     snapshot.put_node(scene.node("a1", labels={RACK: "elsewhere"}))
-    assert domains_of(tried(scene.job(8, floor=8, placement=IN_ONE), snapshot), snapshot) == {"b"}
+    assert _domains(scene, job, snapshot) == {"b"}
 
 
-@pytest.mark.parametrize(
-    ("said", "islands"),
-    [
-        ("0-3_4-7", ((0, 1, 2, 3), (4, 5, 6, 7))),
-        ("0.2_1.3-7", ((0, 2), (1, 3, 4, 5, 6, 7))),
-        ("0-5", ((0, 1, 2, 3, 4, 5), (6,), (7,))),
-        ("0-3_3-7", tuple((index,) for index in range(8))),
-        ("0-8", tuple((index,) for index in range(8))),
-        ("all", tuple((index,) for index in range(8))),
-        ("", ()),
-    ],
-)
-def test_islands_are_read_from_a_label(said: str, islands: tuple[tuple[int, ...], ...]) -> None:
-    node = Node(name="n", allocatable=Resources(gpu=8000), labels={NVLINK_DOMAINS_LABEL: said})
-    assert nvlink_domains_of(node) == islands
+def test_a_spread_gang_takes_all_nodes_evenly(scene: Scene) -> None:
+    snapshot = Snapshot(scene.node(f"n{number}") for number in range(4))
+    nodes = scene.nodes(scene.job(9, ps=None, placement=SPREAD), snapshot)
+    assert sorted(roles["worker"] for roles in nodes.values()) == [2, 2, 2, 3]
 
 
-def test_the_gpus_of_a_replica_stay_in_one_island(scene: Scene) -> None:
-    snapshot = Snapshot([scene.node("n1", gpu=8, labels={NVLINK_DOMAINS_LABEL: "0-3_4-7"})])
-    snapshot.allocate(("other", 1, "worker", 0), Allocation("n1", demand_of(Resources(gpu=2000)), (0, 1)))
-    worker = Resources(cpu=1000, gpu=3000)
-    together = PlacementPolicy(gpu_topology=True)
-    found = tried(scene.job(1, ps=None, worker=worker, placement=together), snapshot)
-    assert isinstance(found, Placement)
-    assert found.replicas[0].gpus == (4, 5, 6)
-    assert isinstance(
-        tried(scene.job(2, floor=2, ps=None, worker=worker, placement=together), snapshot), Shortfall
-    )
-    assert isinstance(tried(scene.job(2, floor=2, ps=None, worker=worker), snapshot), Placement)
+def test_the_other_nodes_take_the_share_of_a_full_node(scene: Scene) -> None:
+    snapshot = Snapshot([scene.node("n1", gpu=1), scene.node("n2"), scene.node("n3")])
+    nodes = scene.nodes(scene.job(9, ps=None, placement=SPREAD), snapshot)
+    assert nodes == {"n1": {"worker": 1}, "n2": {"worker": 4}, "n3": {"worker": 4}}
 
 
-def test_the_fullest_island_that_still_holds_a_replica_is_taken(scene: Scene) -> None:
-    snapshot = Snapshot([scene.node("n1", gpu=8, labels={NVLINK_DOMAINS_LABEL: "0-3_4-7"})])
-    snapshot.allocate(("other", 1, "worker", 0), Allocation("n1", demand_of(Resources(gpu=2000)), (4, 5)))
-    job = scene.job(
-        1, ps=None, worker=Resources(cpu=1000, gpu=2000), placement=PlacementPolicy(gpu_topology=True)
-    )
-    found = tried(job, snapshot)
-    assert isinstance(found, Placement)
-    assert found.replicas[0].gpus == (6, 7)
+def test_parameter_servers_are_spread_too(scene: Scene) -> None:
+    snapshot = Snapshot(scene.node(f"n{number}") for number in range(3))
+    nodes = scene.nodes(scene.job(2, placement=SPREAD), snapshot)
+    assert sorted(tuple(roles) for roles in nodes.values()) == [("ps",), ("worker",), ("worker",)]
 
 
-def test_without_islands_a_node_is_one(scene: Scene) -> None:
-    job = scene.job(
-        1, ps=None, worker=Resources(cpu=1000, gpu=4000), placement=PlacementPolicy(gpu_topology=True)
-    )
-    assert isinstance(tried(job, scene.two()), Placement)
+def test_a_spread_gang_stays_in_its_required_domain(scene: Scene) -> None:
+    policy = PlacementPolicy(strategy=Strategy.SPREAD, topology=RACK, topology_required=True)
+    nodes = scene.nodes(scene.job(4, ps=None, placement=policy), _racks(scene, a=2, b=2))
+    assert set(nodes) == {"a0", "a1"}
+
+
+def test_a_spread_gang_shrinks_or_waits_without_capacity(scene: Scene) -> None:
+    scene.shortfall(scene.job(9, minimum=9, placement=SPREAD), scene.two())
+    assert len(scene.place(scene.job(9, minimum=2, placement=SPREAD), scene.two()).replicas) == 9
