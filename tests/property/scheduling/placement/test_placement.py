@@ -1,4 +1,4 @@
-"""Whatever is asked of whatever pool: nothing over its capacity, every rule kept, all or nothing, and the same answer again."""
+"""Placement of any gangs on any pool: within capacity, by every rule, all or nothing, and repeatable."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from muster_core.events import Assignment
 from muster_core.models import (
     Job,
     Node,
@@ -55,7 +57,7 @@ policies = st.builds(
 
 @st.composite
 def pools(draw: st.DrawFn) -> tuple[Node, ...]:
-    """Up to nine nodes in up to three zones, some with islands, some tainted."""
+    """Up to nine nodes in up to three zones, some with NVLink domains, some tainted."""
     return tuple(
         Node(
             name=f"n{number}",
@@ -75,16 +77,16 @@ def pools(draw: st.DrawFn) -> tuple[Node, ...]:
 
 @st.composite
 def jobs(draw: st.DrawFn) -> Job:
-    """Perhaps a ps, some workers, under some policy, perhaps with rules about one another."""
-    rule = draw(st.sampled_from(["", "", "apart", "evenly"]))
-    floor = draw(st.integers(1, 5))
+    """Workers under some policy, with or without a ps and rules about other replicas."""
+    rule = draw(st.sampled_from(["", "", "anti-affinity", "spread"]))
+    minimum = draw(st.integers(1, 5))
     worker = Template(requests=draw(requests), labels=PODS, pod=_rules(rule))
     roles = [
         Role(
             name="worker",
-            min=floor,
-            replicas=floor + (extra := draw(st.integers(0, 5))),
-            max=floor + extra,
+            min=minimum,
+            replicas=minimum + (extra := draw(st.integers(0, 5))),
+            max=minimum + extra,
             template=worker,
         )
     ]
@@ -96,10 +98,10 @@ def jobs(draw: st.DrawFn) -> Job:
 
 def _rules(rule: str) -> dict[str, object]:
     selector = {"topologyKey": ZONE, "labelSelector": {"matchLabels": PODS}}
-    if rule == "apart":
+    if rule == "anti-affinity":
         terms = {"requiredDuringSchedulingIgnoredDuringExecution": [selector]}
         return {"spec": {"affinity": {"podAntiAffinity": terms}}}
-    if rule == "evenly":
+    if rule == "spread":
         constraint = {**selector, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
         return {"spec": {"topologySpreadConstraints": [constraint]}}
     return {}
@@ -112,7 +114,7 @@ bounded = settings(
 
 @bounded
 @given(nodes=pools(), queue=st.lists(jobs(), min_size=1, max_size=4))
-def test_what_is_placed_fits_and_keeps_its_rules(nodes: tuple[Node, ...], queue: list[Job]) -> None:
+def test_placed_gangs_fit_and_keep_their_rules(nodes: tuple[Node, ...], queue: list[Job]) -> None:
     snapshot = Snapshot(nodes)
     for number, job in enumerate(queue):
         before = {name: snapshot.free_capacity(name) for name in snapshot.nodes}
@@ -127,36 +129,39 @@ def test_what_is_placed_fits_and_keeps_its_rules(nodes: tuple[Node, ...], queue:
             assert to_reason(found).message
             continue
         assert gang.minimum <= len(found.replicas) <= gang.full
-        for one in found.replicas:
-            snapshot.allocate(
-                (str(number), 1, one.role, one.index),
-                allocation_of(job, one.role, one.index, one.node, one.gpus),
-            )
+        _allocate(snapshot, job, found.replicas, str(number))
         assert snapshot.overcommitted() == []
         _check(job, found, snapshot)
 
 
 def _again(nodes: tuple[Node, ...], snapshot: Snapshot) -> Snapshot:
-    """The same pool, learnt in another order and without anything remembered."""
+    """The same pool without caches, built in another order."""
     again = Snapshot(reversed(nodes))
     again.allocate_all(reversed(list(snapshot.allocations.items())))
     return again
 
 
+def _allocate(snapshot: Snapshot, job: Job, replicas: Iterable[Assignment], job_id: str = "j") -> None:
+    snapshot.allocate_all(
+        ((job_id, 1, one.role, one.index), allocation_of(job, one.role, one.index, one.node, one.gpus))
+        for one in replicas
+    )
+
+
 def _check(job: Job, found: Placement, snapshot: Snapshot) -> None:
-    standing = [(one, snapshot.nodes[one.node]) for one in found.replicas]
-    assert all(taint.effect != "NoSchedule" for _, node in standing for taint in node.taints)
+    placed = [(one, snapshot.nodes[one.node]) for one in found.replicas]
+    assert all(taint.effect != "NoSchedule" for _, node in placed for taint in node.taints)
     if job.placement.topology and job.placement.topology_required:
-        assert len({node.labels[ZONE] for _, node in standing}) == 1
-    for one, node in standing:
+        assert len({node.labels[ZONE] for _, node in placed}) == 1
+    for one, node in placed:
         role = job.role(one.role)
         assert role is not None
         wanted = role.template_of(one.index).requests.gpu
         assert len(one.gpus) == -(-wanted // 1000)
         if job.placement.gpu_topology and wanted > 1000 and nvlink_domains_of(node):
-            assert any(set(one.gpus) <= set(island) for island in nvlink_domains_of(node))
+            assert any(set(one.gpus) <= set(domain) for domain in nvlink_domains_of(node))
     spec = job.roles[-1].template.pod.get("spec", {})
-    zones = Counter(node.labels.get(ZONE) for one, node in standing if one.role == "worker")
+    zones = Counter(node.labels.get(ZONE) for one, node in placed if one.role == "worker")
     if "affinity" in spec:
         assert all(number == 1 for zone, number in zones.items() if zone is not None)
     if "topologySpreadConstraints" in spec:
@@ -165,7 +170,7 @@ def _check(job: Job, found: Placement, snapshot: Snapshot) -> None:
 
 @bounded
 @given(nodes=pools(), gpu=st.sampled_from([0, 1000]), replicas=st.integers(1, 8))
-def test_spread_gangs_differ_by_one_between_nodes_that_have_room(
+def test_spread_gangs_differ_by_one_between_nodes_with_capacity(
     nodes: tuple[Node, ...], gpu: int, replicas: int
 ) -> None:
     snapshot = Snapshot(nodes)
@@ -177,10 +182,7 @@ def test_spread_gangs_differ_by_one_between_nodes_that_have_room(
     if not isinstance(found, Placement):
         return
     numbers = Counter(one.node for one in found.replicas)
-    for one in found.replicas:
-        snapshot.allocate(
-            ("j", 1, "worker", one.index), allocation_of(job, one.role, one.index, one.node, one.gpus)
-        )
+    _allocate(snapshot, job, found.replicas)
     for node in nodes:
         open_ = all(taint.effect != "NoSchedule" for taint in node.taints)
         capacity = snapshot.free_capacity(node.name)
@@ -190,23 +192,17 @@ def test_spread_gangs_differ_by_one_between_nodes_that_have_room(
 
 @settings(bounded, max_examples=60)
 @given(nodes=pools(), queue=st.lists(jobs(), min_size=2, max_size=6), data=st.data())
-def test_what_is_remembered_between_decisions_never_shows(
+def test_cached_state_does_not_change_placements(
     nodes: tuple[Node, ...], queue: list[Job], data: st.DataObject
 ) -> None:
-    """Holds, releases, rollbacks and changed nodes in any order: the answer is that of a pool that remembers nothing."""
+    """After any allocations, releases, rollbacks and node changes, the placement is that of a new snapshot."""
     snapshot = Snapshot(nodes)
     known = {node.name: node for node in nodes}
     for number, job in enumerate(queue):
         mark = snapshot.checkpoint()
         found = place(gang_of(job), snapshot)
         if isinstance(found, Placement):
-            snapshot.allocate_all(
-                (
-                    (str(number), 1, one.role, one.index),
-                    allocation_of(job, one.role, one.index, one.node, one.gpus),
-                )
-                for one in found.replicas
-            )
+            _allocate(snapshot, job, found.replicas, str(number))
         if data.draw(st.booleans()):
             snapshot.rollback(mark)
         else:
@@ -231,11 +227,11 @@ def test_what_is_remembered_between_decisions_never_shows(
             assert place(gang_of(other), snapshot) == place(gang_of(other), fresh)
 
 
-def test_the_seed_of_hashes_does_not_matter() -> None:
-    """The same queue on the same pool in processes that hash differently."""
-    answers = [
+def test_the_hash_seed_does_not_change_placements() -> None:
+    """Place the same queue on the same pool in processes with different hash seeds."""
+    outputs = [
         subprocess.run(
-            [sys.executable, str(Path(__file__).with_name("placing_by_itself.py"))],
+            [sys.executable, str(Path(__file__).with_name("placement_program.py"))],
             env={**os.environ, "PYTHONHASHSEED": seed},
             check=True,
             capture_output=True,
@@ -243,8 +239,8 @@ def test_the_seed_of_hashes_does_not_matter() -> None:
         ).stdout
         for seed in ("0", "1", "4711")
     ]
-    assert answers[0].count(b"\n") > 50
-    assert all(one == other for one, other in pairwise(answers))
+    assert outputs[0].count(b"\n") > 50
+    assert all(one == other for one, other in pairwise(outputs))
 
 
 @bounded
@@ -257,22 +253,16 @@ def test_growth_keeps_the_rules_of_the_start(nodes: tuple[Node, ...], job: Job, 
     found = place(gang_of(job), snapshot)
     if not isinstance(found, Placement):
         return
-    members = [
+    replicas = [
         ReplicaRecord(role=one.role, index=one.index, attempt=1, generation=1, node=one.node, gpus=one.gpus)
         for one in found.replicas
     ]
-    snapshot.allocate_all(
-        (("j", 1, one.role, one.index), allocation_of(job, one.role, one.index, one.node, one.gpus))
-        for one in found.replicas
-    )
+    _allocate(snapshot, job, found.replicas)
     before = dict(snapshot.allocations)
-    added = place_more(job, members, "worker", elastic.max, snapshot)
+    added = place_more(job, replicas, "worker", elastic.max, snapshot)
     assert snapshot.allocations == before
-    assert added == place_more(job, members, "worker", elastic.max, _again(nodes, snapshot))
-    snapshot.allocate_all(
-        (("j", 1, one.role, one.index), allocation_of(job, one.role, one.index, one.node, one.gpus))
-        for one in added
-    )
+    assert added == place_more(job, replicas, "worker", elastic.max, _again(nodes, snapshot))
+    _allocate(snapshot, job, added)
     assert snapshot.overcommitted() == []
     whole = msgspec.structs.replace(found, replicas=(*found.replicas, *added))
     _check(job, whole, snapshot)

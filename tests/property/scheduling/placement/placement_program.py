@@ -1,4 +1,4 @@
-"""A program: places a fixed queue of gangs of every kind on a fixed pool and prints where each replica goes."""
+"""A program that places a fixed queue of gangs of every kind on a fixed pool and prints the placements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LABELS = {"app": "train", "team": "a"}
 
 
 def main() -> None:
-    """Place, hold, print."""
+    """Place, allocate and print each gang."""
     snapshot = Snapshot(
         Node(
             name=f"n{number:02d}",
@@ -38,7 +38,7 @@ def main() -> None:
     )
     workload = workload_of(demand_of(Resources(cpu=1000, gpu=gpu)) for gpu in (300, 500, 1000, 1000, 2000))
     gpus, strategies, topologies = (0, 300, 1000, 2000), tuple(Strategy), ("", "zone", "rack")
-    kinds = itertools.product(gpus, strategies, topologies, ("", "apart", "evenly"))
+    kinds = itertools.product(gpus, strategies, topologies, ("", "anti-affinity", "spread"))
     for number, (gpu, strategy, topology, rule) in enumerate(kinds):
         job = _job(gpu, PlacementPolicy(strategy=strategy, topology=topology), rule)
         found = place(gang_of(job), snapshot, workload=workload if number % 2 else None)
@@ -58,10 +58,10 @@ def main() -> None:
 def _job(gpu: int, policy: PlacementPolicy, rule: str) -> Job:
     selector = {"topologyKey": "rack", "labelSelector": {"matchLabels": {"app": "train"}}}
     spec: dict[str, object] = {}
-    if rule == "apart":
+    if rule == "anti-affinity":
         terms = {"requiredDuringSchedulingIgnoredDuringExecution": [selector]}
         spec = {"affinity": {"podAntiAffinity": terms}}
-    elif rule == "evenly":
+    elif rule == "spread":
         constraint = {**selector, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
         spec = {"topologySpreadConstraints": [constraint]}
     template = Template(

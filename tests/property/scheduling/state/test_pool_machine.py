@@ -1,4 +1,4 @@
-"""Whatever happens to a pool, in whatever order: no room is given twice, no gang starts in part, and the answer is the same again."""
+"""A pool under any events in any order: no double allocation, no partial gang, and repeatable decisions."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ requests = st.builds(
 
 @st.composite
 def roles(draw: st.DrawFn) -> tuple[Role, ...]:
-    """Perhaps a ps, and workers within bounds, perhaps with one that asks for more."""
-    floor = draw(st.integers(1, 3))
-    replicas = draw(st.integers(floor, 4))
+    """Elastic workers, with or without parameter servers and an index with its own requests."""
+    minimum = draw(st.integers(1, 3))
+    replicas = draw(st.integers(minimum, 4))
     worker = Role(
         name="worker",
-        min=floor,
+        min=minimum,
         replicas=replicas,
         max=replicas + draw(st.integers(0, 4)),
         template=Template(requests=draw(requests)),
@@ -58,7 +58,7 @@ def roles(draw: st.DrawFn) -> tuple[Role, ...]:
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """A pool, a stream that is its only memory, and a runtime that confirms ends when it pleases."""
+    """A pool, the stream that it can be rebuilt from, and a runtime that confirms exits at any time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,8 +74,8 @@ class PoolMachine(RuleBasedStateMachine):
     def start(self, gpus: list[int], jobs: list[tuple[Role, ...]]) -> None:
         for name, gpu in zip(NODES, gpus, strict=False):
             self.add_node(name, gpu)
-        for made in jobs:
-            self.submit(made, 0, None)
+        for drawn_roles in jobs:
+            self.submit(drawn_roles, 0, None)
         self.decide_and_run()
 
     @precondition(lambda self: len(self.nodes) < len(NODES))
@@ -94,22 +94,22 @@ class PoolMachine(RuleBasedStateMachine):
             del self.nodes[name]
             self.pool.observe_node(events.NodeChanged(pool="here", node=node, gone=True))
 
-    @rule(made=roles(), priority=st.integers(0, 1), available=st.none() | st.integers(1, 6))
-    def submit(self, made: tuple[Role, ...], priority: int, available: int | None) -> None:
+    @rule(drawn_roles=roles(), priority=st.integers(0, 1), available=st.none() | st.integers(1, 6))
+    def submit(self, drawn_roles: tuple[Role, ...], priority: int, available: int | None) -> None:
         job_id = f"j{len(self.stream)}"
-        job = Job(name=job_id, roles=made, priority=priority, min_available=available)
-        self._say(job_id, events.JobSubmitted(job_id=job_id, request_id=job_id))
-        self._say(job_id, events.JobValidated(job=job))
+        job = Job(name=job_id, roles=drawn_roles, priority=priority, min_available=available)
+        self._publish(job_id, events.JobSubmitted(job_id=job_id, request_id=job_id))
+        self._publish(job_id, events.JobValidated(job=job))
 
     @rule()
     def decide(self) -> None:
-        again = self._again()
+        rebuilt = self._rebuilt()
         instructions = self.pool.decide(self.now)
         assert self.pool.decide(self.now) == instructions
-        # A proposal that found no room is dropped for good, which the stream does not tell.
-        assert _unproposed(again.decide(self.now)) == _unproposed(instructions)
+        # A proposal that does not fit is dropped, and the stream has no event for it.
+        assert _unproposed(rebuilt.decide(self.now)) == _unproposed(instructions)
         for instruction in instructions:
-            assert self._say(instruction.job_id, instruction.to_event("here")) is None
+            assert self._publish(instruction.job_id, instruction.to_event("here")) is None
             if isinstance(instruction, Place | Resize):
                 assert all(one.node in self.nodes for one in self._added(instruction))
 
@@ -136,7 +136,7 @@ class PoolMachine(RuleBasedStateMachine):
         state=st.sampled_from([ReplicaState.EXITED, ReplicaState.REJECTED, ReplicaState.LOST]),
         code=st.integers(0, 1),
     )
-    def end_one(self, data: st.DataObject, state: ReplicaState, code: int) -> None:
+    def exit_one(self, data: st.DataObject, state: ReplicaState, code: int) -> None:
         alive = [
             (record, one) for record in self.pool.records.values() for one in record.replicas if not one.ended
         ]
@@ -148,7 +148,7 @@ class PoolMachine(RuleBasedStateMachine):
         lambda self: any(one.terminating for record in self.pool.records.values() for one in record.replicas)
     )
     @rule()
-    def confirm_ends(self) -> None:
+    def confirm_exits(self) -> None:
         for record in self.pool.records.values():
             self._change(
                 record, ReplicaState.EXITED, [r for r in record.replicas if r.terminating and not r.ended]
@@ -156,7 +156,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: bool(self._running()))
     @rule(data=st.data(), more=st.integers(-3, 4))
-    def scale_by_hand(self, data: st.DataObject, more: int) -> None:
+    def scale(self, data: st.DataObject, more: int) -> None:
         record = data.draw(st.sampled_from(self._running()))
         command = events.CommandRequested(
             command=events.Command.SCALE,
@@ -164,7 +164,7 @@ class PoolMachine(RuleBasedStateMachine):
             role="worker",
             target=self._size(record) + more,
         )
-        self._say(record.job_id, command)
+        self._publish(record.job_id, command)
 
     @precondition(lambda self: bool(self._running()))
     @rule(data=st.data(), more=st.integers(-1, 4), stale=st.booleans())
@@ -179,7 +179,7 @@ class PoolMachine(RuleBasedStateMachine):
             generation=record.generation - int(stale),
             reason=Reason(code="Idle"),
         )
-        self._say(record.job_id, proposal)
+        self._publish(record.job_id, proposal)
 
     @precondition(lambda self: bool(self._running()))
     @rule(data=st.data(), delay=st.integers(0, 5))
@@ -191,7 +191,7 @@ class PoolMachine(RuleBasedStateMachine):
             reason=Reason(code="ReplicaFailed"),
             delay_ms=delay * 1000,
         )
-        self._say(record.job_id, event)
+        self._publish(record.job_id, event)
 
     @rule(data=st.data())
     def restart_replica(self, data: st.DataObject) -> None:
@@ -210,7 +210,7 @@ class PoolMachine(RuleBasedStateMachine):
                 reason=Reason(code="ReplicaFailed"),
                 replicas=(events.ReplicaRef(role=one.role, index=one.index),),
             )
-            assert self._say(record.job_id, event) is None
+            assert self._publish(record.job_id, event) is None
 
     @precondition(lambda self: bool(self.pool.records))
     @rule(data=st.data(), outcome=st.sampled_from(events.Outcome))
@@ -218,10 +218,10 @@ class PoolMachine(RuleBasedStateMachine):
         living = [record for record in self.pool.records.values() if not record.terminal]
         if living:
             record = data.draw(st.sampled_from(living))
-            self._say(record.job_id, events.JobFinished(outcome=outcome, reason=Reason(code="Done")))
+            self._publish(record.job_id, events.JobFinished(outcome=outcome, reason=Reason(code="Done")))
 
     @rule(seconds=st.integers(1, 10))
-    def let_time_pass(self, seconds: int) -> None:
+    def advance_clock(self, seconds: int) -> None:
         self.now += seconds * SECOND
 
     @rule(data=st.data())
@@ -230,7 +230,7 @@ class PoolMachine(RuleBasedStateMachine):
             assert self.pool.observe(data.draw(st.sampled_from(self.stream))) is None
 
     @invariant()
-    def everything_holds(self) -> None:
+    def invariants_hold(self) -> None:
         self.pool.check_invariants()
         for name, node in self.nodes.items():
             replicas = self._on(name)
@@ -250,16 +250,16 @@ class PoolMachine(RuleBasedStateMachine):
     def _running(self) -> list[JobRecord]:
         return [record for record in self.pool.records.values() if record.phase is Phase.RUNNING]
 
-    def _again(self) -> PoolState:
+    def _rebuilt(self) -> PoolState:
         """A state that read the same stream after a restart."""
-        again = PoolState(pool="here")
+        rebuilt = PoolState(pool="here")
         for name in sorted(self.nodes, reverse=True):
-            again.observe_node(events.NodeChanged(pool="here", node=self.nodes[name]))
+            rebuilt.observe_node(events.NodeChanged(pool="here", node=self.nodes[name]))
         for stored in self.stream:
-            again.observe(stored)
-        return again
+            rebuilt.observe(stored)
+        return rebuilt
 
-    def _say(self, job_id: str, event: events.JobEvent) -> str | None:
+    def _publish(self, job_id: str, event: events.JobEvent) -> str | None:
         stored = events.StoredEvent(job_id=job_id, event=event, sequence=len(self.stream) + 1, at=self.now)
         self.stream.append(stored)
         return self.pool.observe(stored)
@@ -280,7 +280,7 @@ class PoolMachine(RuleBasedStateMachine):
             for one in replicas
         )
         if changes:
-            self._say(record.job_id, events.ReplicasChanged(changes=changes))
+            self._publish(record.job_id, events.ReplicasChanged(changes=changes))
 
     def _size(self, record: JobRecord) -> int:
         return sum(1 for member in record.gang() if member.role == "worker")
