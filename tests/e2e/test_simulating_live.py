@@ -79,12 +79,12 @@ async def test_what_runs_and_waits_now_is_played_on_by_the_rules_in_force(
         larger = await simulated(system, "--cluster", "1x0gpu-8cpu-64gib")
 
     assert set(now) == set(larger) == {runs, limited, waits}
-    # Where it is, each waits for what runs: one for room, one for its queue's limit.
+    # On the present cluster both wait for the running job: one for capacity, one for its queue's limit.
     ended = finished(now, runs)
     assert HOUR_S / 2 < ended <= HOUR_S + 10
     assert placed(now, limited) >= ended
     assert placed(now, waits) >= ended
-    # More room lets the one start, and not the other.
+    # With more capacity the first starts, and the second does not.
     assert placed(larger, waits) < HOUR_S / 2
     assert placed(larger, limited) >= finished(larger, runs)
 
