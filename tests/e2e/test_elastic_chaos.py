@@ -21,8 +21,7 @@ from harness import Connect, Launcher
 from test_chaos import SERVICES, processes_with, reach
 
 from muster import AsyncClient, Unavailable
-from muster._trace.fetch import fetch_trace
-from muster._trace.spans import Span
+from muster._trace.spans import Span, fetch_trace
 from muster_bus import Bus, BusSettings
 from muster_core.events import JobResized, StoredEvent
 from muster_core.models import Phase

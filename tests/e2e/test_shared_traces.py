@@ -11,10 +11,8 @@ from documents import job
 from harness import Connect, Launcher
 
 from muster import AsyncClient
-from muster._trace.fetch import fetch_trace
-from muster._trace.jobs import job_of
-from muster._trace.spans import Span
-from muster._trace.tree import plant
+from muster._trace.spans import Span, fetch_trace
+from muster._trace.tree import job_of, plant
 from muster_local.system import LocalSystem
 from muster_rpc.v1 import job_pb2, job_service_pb2
 

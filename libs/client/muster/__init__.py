@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from muster._messages import Output, Size
     from muster._offline import check, convert
     from muster._progress import report
-    from muster._sources import Source
+    from muster._requests import Source
     from muster._sync_client import Client, Connection, Execution
     from muster.aio import AsyncClient, AsyncConnection, AsyncExecution
     from muster.errors import ConnectionLost, InvalidDocument, MusterError, NotFound, Refused, Unavailable
@@ -66,7 +66,7 @@ _HOMES = {
     "Problem": "muster_core.models",
     "Refused": "muster.errors",
     "Size": "muster._messages",
-    "Source": "muster._sources",
+    "Source": "muster._requests",
     "Unavailable": "muster.errors",
     "check": "muster._offline",
     "convert": "muster._offline",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from muster._sources import DocumentSource
+from muster._requests import DocumentSource
 from muster.errors import InvalidDocument
 from muster_core.models import Problem, Severity
 from muster_formats import Parsed, read_document

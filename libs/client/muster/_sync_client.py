@@ -8,9 +8,16 @@ from typing import Self, TypeVar
 
 import grpc
 
-from muster._address import channel_options, resolve_address, user_metadata
-from muster._cursors import JobCursor, JobsCursor, LogCursor
-from muster._failures import completed, error_of, is_transient
+from muster._connection import (
+    DEFAULT_RETRY_TIMEOUT_S,
+    Retries,
+    channel_options,
+    completed,
+    error_of,
+    is_transient,
+    resolve_address,
+    user_metadata,
+)
 from muster._messages import (
     EXEC_END,
     FORWARD_END,
@@ -23,12 +30,19 @@ from muster._messages import (
     forward_data,
     forward_start,
     output_of,
+    replica_label,
 )
-from muster._references import replica_label
-from muster._requests import Requests
-from muster._retry import DEFAULT_RETRY_TIMEOUT_S, Retries
-from muster._sources import DocumentSource, Source
-from muster._streams import Call, HasNextPageToken, HasPageToken, HasRevision, Responses
+from muster._requests import DocumentSource, Requests, Source
+from muster._streams import (
+    Call,
+    HasNextPageToken,
+    HasPageToken,
+    HasRevision,
+    JobCursor,
+    JobsCursor,
+    LogCursor,
+    Responses,
+)
 from muster.errors import ConnectionLost, InvalidDocument, MusterError
 from muster_rpc.calls import has_begun
 from muster_rpc.v1 import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muster._cli.words import running_of_all
+from muster._cli.formatting import running_of_all
 from muster_rpc.v1 import job_pb2
 
 

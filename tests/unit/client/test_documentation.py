@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from muster._cli import exits
+from muster._cli import exit_codes
 from muster._cli.app import app
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/cli.md").read_text()
 
 
 def test_every_exit_code_is_documented_as_it_is():
-    for code, meaning in exits.TABLE:
+    for code, meaning in exit_codes.TABLE:
         assert f"| {code} | {meaning} |" in PAGE
 
 

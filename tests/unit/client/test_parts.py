@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 import muster
-from muster._address import channel_options, resolve_address
-from muster._cursors import RESUME_OVERLAP, JobsCursor, LogCursor
-from muster._references import job_ref
-from muster._retry import Retries
+from muster._connection import Retries, channel_options, resolve_address
+from muster._messages import job_ref
+from muster._streams import RESUME_OVERLAP, JobsCursor, LogCursor
 from muster.errors import NotFound
 from muster_rpc.v1 import job_pb2, job_service_pb2
 

@@ -6,10 +6,9 @@ import io
 
 import pytest
 
-from muster._cli import words
-from muster._cli.outcome import exit_code, outcome_line
-from muster._cli.scribe import LogLines
-from muster._cli.story import Story
+from muster._cli import formatting
+from muster._cli.formatting import exit_code, outcome_line
+from muster._cli.history import LogLines, Story
 from muster_rpc.v1 import job_pb2
 
 START_S = 1_700_000_000
@@ -113,4 +112,4 @@ def test_a_single_replica_is_not_named():
     ],
 )
 def test_times_are_short(seconds: float, age: str, duration: str):
-    assert (words.age(seconds), words.duration(seconds)) == (age, duration)
+    assert (formatting.age(seconds), formatting.duration(seconds)) == (age, duration)

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from muster._trace.draw import draw, length, summary
 from muster._trace.spans import read_spans
-from muster._trace.tree import plant
+from muster._trace.tree import draw, length, plant, summary
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 SECOND = 1_000_000_000

@@ -1,32 +1,109 @@
-"""The root command: its options, its table of commands, and error handling."""
+"""The root command: its options, its table of commands, imported when they run, and error handling."""
 
 from __future__ import annotations
 
+import difflib
+import importlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
 import click
 
-from muster._cli import exits
-from muster._cli.lazy import Lazy, LazyGroup
-from muster._cli.state import State, shared_options
+from muster._cli import exit_codes
+from muster._cli.options import State, shared_options
 from muster.errors import MusterError
+
+ENTRY_POINT_GROUP = "muster.commands"
+_HELP_WIDTH = 70
+
+
+class Lazy(NamedTuple):
+    """Where a command is (``module:attribute``) and its help line."""
+
+    home: str
+    help: str
+
+
+class LazyGroup(click.Group):
+    """A group of ``table``; with ``open_to_others`` also of the entry points."""
+
+    def __init__(self, *, table: Mapping[str, Lazy], open_to_others: bool, **settings: object) -> None:
+        super().__init__(**settings)  # pyright: ignore[reportArgumentType] (click's own settings)
+        self._table = table
+        self._open_to_others = open_to_others
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return every name in table order, then the entry points."""
+        return [*self._table, *sorted(self._others())]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return the command, or None."""
+        if cmd_name in self._table:
+            return _loaded(self._table[cmd_name].home)
+        home = self._others().get(cmd_name)
+        return _loaded(home) if home else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command of the words; suggest the nearest name for a misspelt one."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            if not near:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands; one that cannot be imported shows that and hides no other."""
+        rows = [(name, lazy.help) for name, lazy in self._table.items()]
+        rows += [(name, _help_of(home)) for name, home in sorted(self._others().items())]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def _others(self) -> dict[str, str]:
+        if not self._open_to_others:
+            return {}
+        from importlib.metadata import entry_points  # noqa: PLC0415 (slow, and seldom needed)
+
+        found = entry_points(group=ENTRY_POINT_GROUP)
+        return {point.name: point.value for point in found if point.name not in self._table}
+
+
+def _loaded(home: str) -> click.Command:
+    module, _, attribute = home.partition(":")
+    command = getattr(importlib.import_module(module), attribute)
+    if not isinstance(command, click.Command):
+        raise TypeError(f"{home} is not a command")
+    return command
+
+
+def _help_of(home: str) -> str:
+    try:
+        return _loaded(home).get_short_help_str(_HELP_WIDTH)
+    except Exception as error:
+        return f"(cannot be loaded: {error})"
+
 
 _COMMANDS = {
     "submit": Lazy(
         "muster._cli.commands.submit:submit", "Submit a job; --follow shows it until it has ended."
     ),
-    "validate": Lazy("muster._cli.commands.validate:validate", "Report every problem of documents."),
-    "convert": Lazy("muster._cli.commands.convert:convert", "Write a document in another format."),
-    "fields": Lazy("muster._cli.commands.fields:fields", "Describe the fields of a format."),
-    "list": Lazy("muster._cli.commands.list:list_jobs", "List jobs, newest first."),
-    "get": Lazy("muster._cli.commands.get:get", "Show one job: replicas, history, reason."),
-    "watch": Lazy("muster._cli.commands.watch:watch", "Show a job at every change until it has ended."),
-    "logs": Lazy("muster._cli.commands.logs:logs", "Print the output of a job's replicas."),
-    "exec": Lazy("muster._cli.commands.exec:exec_command", "Run a command in a replica."),
+    "validate": Lazy("muster._cli.commands.documents:validate", "Report every problem of documents."),
+    "convert": Lazy("muster._cli.commands.documents:convert", "Write a document in another format."),
+    "fields": Lazy("muster._cli.commands.documents:fields", "Describe the fields of a format."),
+    "list": Lazy("muster._cli.commands.jobs:list_jobs", "List jobs, newest first."),
+    "get": Lazy("muster._cli.commands.jobs:get", "Show one job: replicas, history, reason."),
+    "watch": Lazy("muster._cli.commands.jobs:watch", "Show a job at every change until it has ended."),
+    "logs": Lazy("muster._cli.commands.replicas:logs", "Print the output of a job's replicas."),
+    "exec": Lazy("muster._cli.commands.replicas:exec_command", "Run a command in a replica."),
     "port-forward": Lazy(
-        "muster._cli.commands.port_forward:port_forward",
+        "muster._cli.commands.replicas:port_forward",
         "Forward a local port to a replica.",
     ),
     "explain": Lazy(
-        "muster._cli.commands.explain:explain", "Explain why a job waits, and what would let it start."
+        "muster._cli.commands.jobs:explain", "Explain why a job waits, and what would let it start."
     ),
     "scale": Lazy("muster._cli.commands.control:scale", "Resize a role."),
     "suspend": Lazy("muster._cli.commands.control:suspend", "Suspend jobs until they are resumed."),
@@ -34,23 +111,21 @@ _COMMANDS = {
     "restart": Lazy("muster._cli.commands.control:restart", "Restart a job, or one replica of it."),
     "cancel": Lazy("muster._cli.commands.control:cancel", "End jobs."),
     "delete": Lazy("muster._cli.commands.control:delete", "End jobs and remove their records and logs."),
-    "apply": Lazy(
-        "muster._cli.commands.defaults:apply", "Create or replace queues, or the platform defaults."
-    ),
-    "defaults": Lazy("muster._cli.commands.defaults:defaults", "Show the platform defaults."),
+    "apply": Lazy("muster._cli.commands.apply:apply", "Create or replace queues, or the platform defaults."),
+    "defaults": Lazy("muster._cli.commands.apply:defaults", "Show the platform defaults."),
     "queue": Lazy(
         "muster._cli.commands.queue:queue", "Show and change queues: list, tree, get, apply, delete."
     ),
-    "top": Lazy("muster._cli.commands.top:top", "Show resource use: top node, top job."),
+    "top": Lazy("muster._cli.commands.cluster:top", "Show resource use: top node, top job."),
     "simulate": Lazy(
         "muster._cli.commands.simulate:simulate", "Simulate a workload trace under several policies."
     ),
     "trace": Lazy("muster._cli.commands.trace:trace", "Draw the trace of a job."),
     "version": Lazy(
-        "muster._cli.commands.version:version", "Print the versions of the command and of the server."
+        "muster._cli.commands.cluster:version", "Print the versions of the command and of the server."
     ),
 }
-_CODES = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in exits.TABLE)
+_CODES = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in exit_codes.TABLE)
 
 
 class App(LazyGroup):
@@ -63,19 +138,19 @@ class App(LazyGroup):
             return super().invoke(ctx)
         except MusterError as error:
             state.err.print(f"muster: {error}", soft_wrap=True)
-            ctx.exit(exits.code_of(error))
+            ctx.exit(exit_codes.code_of(error))
         except OSError as error:
             if isinstance(error, BrokenPipeError):
                 raise
             if not error.filename:
                 state.err.print(f"muster: {error.strerror or error}", soft_wrap=True)
-                ctx.exit(exits.JOB_FAILED)
+                ctx.exit(exit_codes.JOB_FAILED)
             state.err.print(f"muster: {error.filename}: {error.strerror}", soft_wrap=True)
-            ctx.exit(exits.USAGE)
+            ctx.exit(exit_codes.USAGE)
         except KeyboardInterrupt:
             if state.farewell:
                 state.err.print(f"\n{state.farewell}", soft_wrap=True)
-            ctx.exit(exits.INTERRUPTED)
+            ctx.exit(exit_codes.INTERRUPTED)
 
 
 @click.command(

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from muster._cli import words
-from muster._cli.amounts import unsaid
-from muster._cli.tables import print_table, table
+from muster._cli import formatting
+from muster._cli.formatting import unsaid
+from muster._cli.output import print_table, table
 from muster_core.quantities import format_amount, listed, resource_label
 from muster_rpc.convert import constraint_name, phase_from_proto
 from muster_rpc.v1 import explanation_pb2
@@ -51,7 +51,7 @@ def _head(said: explanation_pb2.Explanation, now: float) -> Iterator[Text]:
         yield Text(f"  {note}")
     if said.HasField("recorded_at"):
         yield Text(
-            f"  as of {words.moment(said.recorded_at)}, {words.since(said.recorded_at, now)} ago",
+            f"  as of {formatting.moment(said.recorded_at)}, {formatting.since(said.recorded_at, now)} ago",
             style="yellow",
         )
 
@@ -110,13 +110,13 @@ def standing(said: explanation_pb2.Explanation, now: float) -> Iterator[tuple[st
     elif said.queue:
         yield "Queue", said.queue
     if said.HasField("not_before"):
-        yield "Not before", _when(words.instant(said.not_before), now)
+        yield "Not before", _when(formatting.instant(said.not_before), now)
     if said.HasField("blocked_by"):
         yield f"Kept for {said.blocked_by.name}", _kept(said.blocked_by, now)
     if said.HasField("reservation"):
         yield "Kept for it", _kept(said.reservation, now)
     if said.HasField("expected_start"):
-        start = words.instant(said.expected_start)
+        start = formatting.instant(said.expected_start)
         when = _when(start, now) if start > now else "at any moment"
         yield "Expected start", f"{when}, {said.expected_from}"
     elif said.expected_from:
@@ -126,14 +126,14 @@ def standing(said: explanation_pb2.Explanation, now: float) -> Iterator[tuple[st
 def _kept(kept: explanation_pb2.Reservation, now: float) -> str:
     parts = [f"room on {listed(kept.nodes, _NODES_NAMED)}"]
     if kept.HasField("reserved_at"):
-        parts.append(f"for {words.since(kept.reserved_at, now)}")
+        parts.append(f"for {formatting.since(kept.reserved_at, now)}")
     parts.append("which it may preempt" if kept.freed else "since it waited too long")
     return ", ".join(parts)
 
 
 def _when(at: float, now: float) -> str:
-    clock = words.clock_of(at)
-    return f"{clock} (in {words.age(at - now)})" if at > now else f"{clock}"
+    clock = formatting.clock_of(at)
+    return f"{clock} (in {formatting.age(at - now)})" if at > now else f"{clock}"
 
 
 def _of(number: int, whole: int) -> str:

@@ -8,8 +8,8 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
+from muster._cli.output import Cell, table
 from muster._cli.plots import Curve, Figure
-from muster._cli.tables import Cell, table
 from muster_core.simulation import SECOND, Measures, SimulationResult, completions, utilisation_over_time
 
 _POINTS = 120

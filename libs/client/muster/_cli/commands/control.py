@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import click
 
+from muster._cli.options import State, shared_options
 from muster._cli.output import emit, emit_all
-from muster._cli.state import State, shared_options
 from muster_rpc.v1 import job_service_pb2
 
 _MOST_DIGITS = 9

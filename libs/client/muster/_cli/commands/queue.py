@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 import click
 
-from muster._cli import words
-from muster._cli.applying import Application, apply_command, apply_queues
-from muster._cli.lazy import Lazy, LazyGroup
-from muster._cli.output import emit, emit_plain
-from muster._cli.queues import documents, queue_sheet, queue_table, tree_table
-from muster._cli.state import State, shared_options
-from muster._cli.tables import print_table
+from muster._cli import formatting
+from muster._cli.app import Lazy, LazyGroup
+from muster._cli.commands.apply import Application, apply_command, apply_queues
+from muster._cli.options import State, shared_options
+from muster._cli.output import emit, emit_plain, print_table
+from muster._cli.queue_tables import documents, queue_sheet, queue_table, tree_table
 from muster_formats.source import yaml_text
 from muster_rpc.v1 import queue_service_pb2
 
@@ -132,7 +131,7 @@ def _version(version: queue_service_pb2.AppliedQueues) -> str:
     if not version.revision:
         return "no queues were applied yet"
     by = f" by {version.applied_by}" if version.applied_by else ""
-    return f"{version.revision} of all queues, applied {words.moment(version.applied_at)}{by}"
+    return f"{version.revision} of all queues, applied {formatting.moment(version.applied_at)}{by}"
 
 
 def _warn(state: State, version: queue_service_pb2.AppliedQueues) -> None:

@@ -8,14 +8,12 @@ from pathlib import Path
 
 import click
 
-from muster._cli import exits
-from muster._cli.applying import refuse, warn
-from muster._cli.documents import read_document
-from muster._cli.output import emit_plain
+from muster._cli import exit_codes
+from muster._cli.documents import read_document, refuse, warn
+from muster._cli.options import State, shared_options
+from muster._cli.output import emit_plain, print_table
 from muster._cli.plots import svg, terminal_plot
 from muster._cli.simulation_report import as_data, comparison, figures
-from muster._cli.state import State, shared_options
-from muster._cli.tables import print_table
 from muster_core.models import Node, QueueSpec, Severity
 from muster_core.quantities import QuantityError, format_duration, parse_duration
 from muster_core.simulation import (
@@ -181,7 +179,7 @@ def simulate(
         arrivals, nodes, specs = _from_live(state, arrivals, nodes, specs, assume)
     if not arrivals or not nodes:
         state.err.print(f"muster: there are no {'nodes' if arrivals else 'jobs'} to simulate", soft_wrap=True)
-        ctx.exit(exits.JOB_FAILED)
+        ctx.exit(exit_codes.JOB_FAILED)
     settings = SimulationSettings(
         journal=False,
         launch_us=launch * SECOND,

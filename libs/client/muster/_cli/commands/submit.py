@@ -8,16 +8,13 @@ from pathlib import Path
 
 import click
 
-from muster._cli import exits
-from muster._cli.documents import Given, read_document
-from muster._cli.dry_run import CLIENT, EITHER, SERVER, dry_run
-from muster._cli.flags import FlagsCommand, document_of, words_of
-from muster._cli.follow import Follower
-from muster._cli.outcome import exit_code, outcome_line, outcome_style
-from muster._cli.output import emit, emit_all
-from muster._cli.problems import counted, print_problems
-from muster._cli.scribe import Scribe, log_lines
-from muster._cli.state import State, shared_options
+from muster._cli import exit_codes
+from muster._cli.arena_flags import FlagsCommand, document_of, words_of
+from muster._cli.documents import CLIENT, EITHER, SERVER, Given, dry_run, read_document
+from muster._cli.formatting import exit_code, outcome_line, outcome_style
+from muster._cli.history import Follower, Scribe, log_lines
+from muster._cli.options import State, shared_options
+from muster._cli.output import counted, emit, emit_all, print_problems
 from muster.errors import InvalidDocument
 from muster_core.models import Phase
 from muster_rpc.convert import phase_from_proto, problem_from_proto
@@ -62,18 +59,18 @@ def submit(
 ) -> None:
     """Submit the jobs of a document, or an Arena command line.
 
-    With --follow or --wait exits 0 only if all jobs succeeded. The words of `arena submit` are accepted instead of a
+    With --follow or --wait exit_codes 0 only if all jobs succeeded. The words of `arena submit` are accepted instead of a
     document: tfjob, pytorchjob, mpijob, horovodjob, etjob and others, their flags, and the command of the replicas.
     """
     given = _given(file, words_of(ctx))
     if whom:
-        ctx.exit(exits.REFUSED if dry_run(state, given, whom).refused else exits.OK)
+        ctx.exit(exit_codes.REFUSED if dry_run(state, given, whom).refused else exit_codes.OK)
     try:
         submitted = _submit(state, given, request_id)
     except InvalidDocument as refused:
         print_problems(state.err, refused.problems, text=given.text, source_name=given.name)
         state.err.print(f"muster: {given.name} is refused: {counted(refused.problems)}", soft_wrap=True)
-        ctx.exit(exits.REFUSED)
+        ctx.exit(exit_codes.REFUSED)
     told = (problem_from_proto(warning) for job in submitted for warning in job.warnings)
     # Problems of the document apply to each of its jobs.
     warnings = list(dict.fromkeys(told))
@@ -93,7 +90,7 @@ def submit(
     )
     ended = asyncio.run(_follow(state, submitted, aloud=follow and state.output == "table"))
     _report_ends(state, given, ended)
-    ctx.exit(max((exit_code(job) for job in ended), default=exits.OK))
+    ctx.exit(max((exit_code(job) for job in ended), default=exit_codes.OK))
 
 
 def _given(file: str | None, words: list[str]) -> Given:

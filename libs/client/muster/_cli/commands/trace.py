@@ -8,14 +8,11 @@ import time
 
 import click
 
-from muster._cli import words
-from muster._cli.state import State, shared_options
+from muster._cli import formatting
+from muster._cli.options import State, shared_options
 from muster._sync_client import Client
-from muster._trace.draw import draw, summary
-from muster._trace.fetch import fetch_trace
-from muster._trace.jobs import job_of
-from muster._trace.spans import Span, read_documents
-from muster._trace.tree import plant
+from muster._trace.spans import Span, fetch_trace, read_documents
+from muster._trace.tree import draw, job_of, plant, summary
 from muster.errors import NotFound
 from muster_rpc.v1 import job_pb2
 
@@ -71,7 +68,7 @@ def _known_store(client: Client) -> str:
 
 def _is_whole(job: job_pb2.Job, spans: list[Span]) -> bool:
     """Return whether the trace is complete: an ended job has all its final spans, and every parent is present."""
-    if not words.has_ended(job) or time.time() - words.instant(job.status.finished_at) > _FRESH_S:
+    if not formatting.has_ended(job) or time.time() - formatting.instant(job.status.finished_at) > _FRESH_S:
         return True
     known = {span.span_id for span in spans}
     # Other jobs of the document may continue for a long time.

@@ -8,8 +8,8 @@ from google.protobuf import json_format
 from rich.table import Table
 from rich.text import Text
 
-from muster._cli import words
-from muster._cli.tables import Cell, table
+from muster._cli import formatting
+from muster._cli.output import Cell, table
 from muster_core.models import QueueElastic, QueueSpec, ResourceLimits, Resources
 from muster_core.quantities import format_demand
 from muster_formats.names import JsonObject
@@ -43,7 +43,7 @@ def queue_sheet(queue: queue_service_pb2.Queue, now: float) -> Iterator[tuple[st
     yield "Limit", _listed(spec.limit) or "none"
     yield "Weight", str(spec.weight)
     yield "Policy", spec.policy.value
-    yield "Room is kept", f"after {words.age(spec.starvation_after_s)}"
+    yield "Room is kept", f"after {formatting.age(spec.starvation_after_s)}"
     yield "Takes room", _takes(spec)
     if spec.namespaces:
         yield "Namespaces", ", ".join(spec.namespaces)
@@ -59,7 +59,9 @@ def queue_sheet(queue: queue_service_pb2.Queue, now: float) -> Iterator[tuple[st
     yield "Jobs", f"{status.running} running, {status.waiting} waiting{oldest}"
     for kept in status.reservations:
         expected = (
-            f", expected to start at {words.clock(kept.expected_at)}" if kept.HasField("expected_at") else ""
+            f", expected to start at {formatting.clock(kept.expected_at)}"
+            if kept.HasField("expected_at")
+            else ""
         )
         yield "Room kept", f"for {kept.name or kept.job_id} on {', '.join(kept.nodes)}{expected}"
 
@@ -108,7 +110,7 @@ def _row(name: Cell, queue: queue_service_pb2.Queue, now: float) -> tuple[Cell, 
 
 
 def _oldest(status: queue_service_pb2.QueueStatus, now: float) -> str:
-    return words.since(status.oldest_wait_at, now)
+    return formatting.since(status.oldest_wait_at, now)
 
 
 def _takes(spec: QueueSpec) -> str:
@@ -122,10 +124,10 @@ def _takes(spec: QueueSpec) -> str:
 def _elastic(elastic: QueueElastic) -> str:
     parts = [
         elastic.policy or "the platform's policy",
-        f"after an idle period of {words.age(elastic.idle_period_s)}",
+        f"after an idle period of {formatting.age(elastic.idle_period_s)}",
     ]
     if elastic.cool_down_s:
-        parts.append(f"{words.age(elastic.cool_down_s)} apart")
+        parts.append(f"{formatting.age(elastic.cool_down_s)} apart")
     if elastic.step:
         parts.append(f"at most {elastic.step} at once")
     return ", ".join([*parts, f"for a gain of at least {elastic.min_gain / 1000:g} workers"])

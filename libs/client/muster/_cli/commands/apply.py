@@ -1,22 +1,20 @@
-"""Apply queues and platform defaults: options, requests, and results."""
+"""``muster apply`` for queues and platform defaults, and ``muster defaults``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn, ParamSpec, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import click
 import msgspec
 
-from muster._cli import exits
-from muster._cli.documents import Given, read_document
-from muster._cli.dry_run import CLIENT, SERVER
+from muster._cli import formatting
+from muster._cli.documents import CLIENT, SERVER, Given, read_document, refuse, warn
+from muster._cli.options import State, shared_options
 from muster._cli.output import emit
-from muster._cli.problems import counted, print_problems
-from muster._cli.state import State, shared_options
 from muster.errors import InvalidDocument
-from muster_core.models import Problem
-from muster_formats.queues import parse_queues, queues_text
+from muster_formats.defaults import defaults_text, parse_defaults
+from muster_formats.queues import holds_queues, parse_queues, queues_text
 from muster_rpc.convert import problem_from_proto, queue_change_from_proto
 from muster_rpc.v1 import defaults_service_pb2, queue_service_pb2
 
@@ -96,7 +94,7 @@ def apply_queues(ctx: click.Context, state: State, application: Application) -> 
     answer = answered(ctx, state, given, ask)
     match state.output:
         case "table":
-            for line in _told(answer, dry_run=dry_run is not None):
+            for line in _queue_lines(answer, dry_run=dry_run is not None):
                 click.echo(line)
         case "name":
             for change in answer.changes:
@@ -116,20 +114,7 @@ def answered(ctx: click.Context, state: State, given: Given, ask: Callable[[Clie
     return answer
 
 
-def warn(state: State, given: Given, warnings: Sequence[Problem]) -> None:
-    """Print the warnings of a document."""
-    if warnings:
-        print_problems(state.err, warnings, text=given.text, source_name=given.name)
-
-
-def refuse(ctx: click.Context, state: State, given: Given, problems: Sequence[Problem]) -> NoReturn:
-    """Print the errors of a document, and exit."""
-    print_problems(state.err, problems, text=given.text, source_name=given.name)
-    state.err.print(f"muster: {given.name} is refused: {counted(problems)}", soft_wrap=True)
-    ctx.exit(exits.REFUSED)
-
-
-def _told(answer: queue_service_pb2.ApplyQueuesResponse, *, dry_run: bool) -> list[str]:
+def _queue_lines(answer: queue_service_pb2.ApplyQueuesResponse, *, dry_run: bool) -> list[str]:
     would = "would be " if dry_run else ""
     kinds = {change.name: queue_change_from_proto(change) for change in answer.changes}
     lines = [f"{name} {would}{kind or 'applied'}" for name, kind in kinds.items()]
@@ -168,3 +153,90 @@ def _options(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return command
 
     return add
+
+
+_EXAMPLES = """\b
+Examples:
+  muster apply -f queues.yaml
+  muster apply -f polyaxon_config.yml --dry-run
+  muster apply -f defaults.yaml --expected-version 3"""
+
+
+@apply_command("Queues, or defaults: a polyaxon_config.yml, or the native form.", epilog=_EXAMPLES)
+def apply(ctx: click.Context, state: State, application: Application) -> None:
+    """Create or replace queues (kind: Queue), or replace the platform defaults (kind: Defaults, polyaxon_config.yml).
+
+    Defaults are node selectors, tolerations and affinities of experiments, jobs and builds. They fill empty fields of
+    jobs at validation; jobs validated earlier keep theirs.
+    """
+    if holds_queues(application.given.content):
+        apply_queues(ctx, state, application)
+        return
+    if application.prune:
+        raise click.UsageError("--prune applies to queues, and the document contains none", ctx)
+    _apply_defaults(ctx, state, application)
+
+
+@click.command()
+@click.option(
+    "--version",
+    type=click.IntRange(1),
+    default=None,
+    metavar="N",
+    help="An earlier version.  [the current one]",
+)
+@shared_options
+@click.pass_obj
+def defaults(state: State, version: int | None) -> None:
+    """Show the platform defaults with version, author and time."""
+    with state.client() as client:
+        found = client.get_defaults(version or 0)
+    match state.output:
+        case "table":
+            if not found.revision:
+                state.note("no defaults were applied yet; apply some with `muster apply -f FILE`")
+                return
+            by = f" by {found.applied_by}" if found.applied_by else ""
+            click.echo(f"# version {found.revision}, applied {formatting.moment(found.applied_at)}{by}")
+            click.echo(found.document, nl=False)
+        case "name":
+            click.echo(found.revision)
+        case _:
+            emit(found, state.output)
+
+
+def _apply_defaults(ctx: click.Context, state: State, application: Application) -> None:
+    given, dry_run = application.given, application.dry_run
+    parsed = parse_defaults(given.content)
+    if parsed.defaults is None:
+        refuse(ctx, state, given, parsed.problems)
+    if dry_run == CLIENT:
+        warn(state, given, parsed.problems)
+        click.echo(defaults_text(parsed.defaults), nl=False)
+        return
+
+    def ask(client: Client) -> defaults_service_pb2.ApplyDefaultsResponse:
+        return client.apply_defaults(
+            given.source,
+            source_name=given.name,
+            dry_run=dry_run is not None,
+            expected_revision=application.expected_version,
+        )
+
+    answer = answered(ctx, state, given, ask)
+    match state.output:
+        case "table":
+            click.echo(_defaults_text(answer, dry_run=dry_run is not None))
+        case "name":
+            click.echo(answer.defaults.revision)
+        case _:
+            emit(answer, state.output)
+
+
+def _defaults_text(answer: defaults_service_pb2.ApplyDefaultsResponse, *, dry_run: bool) -> str:
+    version = answer.defaults.revision
+    if not answer.changed:
+        return f"nothing changes: version {version} has these defaults already"
+    if dry_run:
+        return f"{answer.defaults.document}would be version {version}; nothing was applied"
+    return f"version {version} is in force"

@@ -1,25 +1,33 @@
-"""``muster top node`` and ``muster top job``: capacity and use."""
+"""``muster top`` and ``muster version``."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
+from importlib.metadata import version as installed_version
 
 import click
 from rich.table import Table
 
-from muster._cli.lazy import Lazy, LazyGroup
-from muster._cli.nodes import cluster_lines, node_table, replica_table
-from muster._cli.showing import show_all
-from muster._cli.state import State, shared_options
-from muster._cli.tables import print_table
-from muster._cli.usage import replica_usage_table, usage_line, usage_table
+from muster._cli.app import Lazy, LazyGroup
+from muster._cli.job_details import show_all
+from muster._cli.options import State, shared_options
+from muster._cli.output import print_table
+from muster._cli.tables import (
+    cluster_lines,
+    node_table,
+    replica_table,
+    replica_usage_table,
+    usage_line,
+    usage_table,
+)
 from muster_core.models import TERMINAL_PHASES, Phase
 from muster_rpc.v1 import cluster_service_pb2, job_pb2
 
 _COMMANDS = {
-    "node": Lazy("muster._cli.commands.top:node", "Capacity and use of nodes."),
-    "job": Lazy("muster._cli.commands.top:job", "Requested and allocated resources of jobs."),
+    "node": Lazy("muster._cli.commands.cluster:node", "Capacity and use of nodes."),
+    "job": Lazy("muster._cli.commands.cluster:job", "Requested and allocated resources of jobs."),
 }
 
 
@@ -90,3 +98,24 @@ def _print_details(state: State, drawn: Table | None) -> None:
         state.note("no replicas")
     else:
         print_table(state.out, drawn)
+
+
+@click.command()
+@click.option("--client", "client_only", is_flag=True, help="Only the version of the command.")
+@shared_options
+@click.pass_obj
+def version(state: State, client_only: bool) -> None:
+    """Print the versions of the command and of the server."""
+    own = installed_version("muster")
+    if state.output == "table":
+        click.echo(f"muster {own}")
+    if client_only:
+        if state.output != "table":
+            click.echo(json.dumps({"client": own}))
+        return
+    with state.client() as client:
+        answer = client.cluster()
+        if state.output == "table":
+            click.echo(f"server {answer.version} at {client.address}")
+        else:
+            click.echo(json.dumps({"client": own, "server": answer.version, "address": client.address}))

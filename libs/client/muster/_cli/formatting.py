@@ -1,14 +1,16 @@
-"""States, times and amounts as text."""
+"""Text for states, times, amounts, reasons and outcomes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
 from google.protobuf import timestamp_pb2
 
+from muster._cli import exit_codes
 from muster_core.models import TERMINAL_PHASES, Phase
-from muster_core.quantities import format_amount
+from muster_core.quantities import counted, format_amount, format_demand
 from muster_rpc.convert import micros_from_proto, phase_from_proto
 from muster_rpc.v1 import job_pb2
 
@@ -180,3 +182,74 @@ def percent(amount: int, whole: int) -> str:
     """Return a ratio in per cent with one decimal, rounded down, so that only full is 100 %."""
     tenths = amount * 1000 // whole
     return f"{tenths // 10}.{tenths % 10} %"
+
+
+_SAID_OTHERWISE = ("feasible_when_empty", "filtered.")
+"""Numbers that the sentence expresses in words, or that have a table of their own."""
+
+_NEEDED, _PLACEABLE = "needed_replicas", "placeable_replicas"
+
+
+def unsaid(numbers: Mapping[str, int], sentence: str) -> list[str]:
+    """Return what ``numbers`` adds to ``sentence``; amounts of resources are in milli-units or bytes, keyed ``kind.resource``."""
+    return [words for amount, words in _in_words(numbers) if not _says(sentence, amount)]
+
+
+def _in_words(numbers: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Yield each number as the sentence would write it, with what it counts."""
+    rest = {name: value for name, value in sorted(numbers.items()) if not name.startswith(_SAID_OTHERWISE)}
+    if rest.keys() >= {_NEEDED, _PLACEABLE}:
+        placeable, needed = rest.pop(_PLACEABLE), counted(rest.pop(_NEEDED), "replica")
+        yield (
+            f"{placeable} of the {needed}",
+            f"{placeable} of the {needed} that start together would fit",
+        )
+    for name, value in rest.items():
+        kind, _, resource = name.partition(".")
+        if resource:
+            yield format_amount(resource, value), f"{format_demand(resource, value)} {kind}"
+        elif name == "nodes":
+            yield counted(value, "node"), f"{counted(value, 'node')} in the pool"
+        else:
+            yield str(value), f"{name.replace('_', ' ')} {value}"
+
+
+def _says(sentence: str, amount: str) -> bool:
+    return re.search(rf"(?<![\w.]){re.escape(amount)}(?!\w|\.\d)", sentence) is not None
+
+
+_VERBS = {
+    Phase.SUCCEEDED: "succeeded",
+    Phase.FAILED: "failed",
+    Phase.REJECTED: "was rejected",
+    Phase.CANCELLED: "was cancelled",
+    Phase.TIMED_OUT: "timed out",
+}
+
+
+def outcome_line(job: job_pb2.Job) -> str:
+    """Return the outcome of a job, or its state, as one sentence."""
+    phase = phase_from_proto(job.status.phase)
+    name = job.name or job.job_id
+    verb = _VERBS.get(phase, f"is {phase_of(job)}") if phase else "is in an unknown phase"
+    begun, ended = instant(job.status.submitted_at), instant(job.status.finished_at)
+    took = f" after {duration(ended - begun)}" if begun and ended else ""
+    reason = job.status.reason.message or job.status.reason.code
+    told = f": {reason}" if reason and phase is not Phase.SUCCEEDED else ""
+    return f"{name} {verb}{took}{told}"
+
+
+def outcome_style(job: job_pb2.Job) -> str:
+    """Return the colour of that sentence."""
+    return phase_style(job)
+
+
+def exit_code(job: job_pb2.Job) -> int:
+    """Return 0 for a succeeded job, 3 for a rejected document, else 1."""
+    match phase_from_proto(job.status.phase):
+        case Phase.SUCCEEDED:
+            return exit_codes.OK
+        case Phase.REJECTED:
+            return exit_codes.REFUSED
+        case _:
+            return exit_codes.JOB_FAILED

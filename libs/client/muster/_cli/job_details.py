@@ -1,16 +1,20 @@
-"""The page of one job: identity, phase and reason, replicas, events."""
+"""All details of one job: ``muster get`` and ``muster watch``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
+import click
+from google.protobuf.message import Message
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from muster._cli import words
+from muster._cli import formatting
 from muster._cli.explanation import standing
-from muster._cli.tables import print_table, table
+from muster._cli.options import State
+from muster._cli.output import emit_all, print_table, table
 from muster_rpc.convert import event_name
 from muster_rpc.v1 import explanation_pb2, job_pb2
 
@@ -56,16 +60,18 @@ def replica_table(job: job_pb2.Job, now: float) -> Table:
     later_generation = any(replica.generation > 1 for replica in job.status.replicas)
     rows = [
         (
-            words.short_name(job, replica.name),
-            Text(words.state_of(replica), style=_state_style(replica)),
+            formatting.short_name(job, replica.name),
+            Text(formatting.state_of(replica), style=_state_style(replica)),
             replica.node,
-            words.gpu_list(replica.gpus),
+            formatting.gpu_list(replica.gpus),
             replica.address,
             str(replica.attempt) if later_attempt else "",
             str(replica.generation) if later_generation else "",
             str(replica.restart) if replica.restart else "",
-            words.since(replica.running_at if replica.HasField("running_at") else replica.placed_at, now),
-            words.ending_of(replica),
+            formatting.since(
+                replica.running_at if replica.HasField("running_at") else replica.placed_at, now
+            ),
+            formatting.ending_of(replica),
         )
         for replica in job.status.replicas
     ]
@@ -89,8 +95,8 @@ def status_line(job: job_pb2.Job) -> Text:
     return Text.assemble(
         (job.name or job.job_id, "bold"),
         "  ",
-        (words.phase_of(job), words.phase_style(job)),
-        f"  {words.running_of_all(job)}  ",
+        (formatting.phase_of(job), formatting.phase_style(job)),
+        f"  {formatting.running_of_all(job)}  ",
         _reason(job.status.reason),
     )
 
@@ -110,7 +116,7 @@ def _header(
     yield "Id", job.job_id
     if job.namespace:
         yield "Namespace", job.namespace
-    yield "Phase", Text(words.phase_of(job), style=words.phase_style(job))
+    yield "Phase", Text(formatting.phase_of(job), style=formatting.phase_style(job))
     if _reason(status.reason):
         yield "Reason", _reason(status.reason)
     if status.address:
@@ -153,9 +159,9 @@ def _defaults(applied: job_pb2.AppliedDefaults) -> str:
 
 
 def _role(job: job_pb2.Job, role: job_pb2.Role) -> str:
-    has = sum(1 for replica in words.members(job) if replica.role == role.name)
+    has = sum(1 for replica in formatting.members(job) if replica.role == role.name)
     notes = [f"{role.min} to {role.max}"] if role.min != role.max else []
-    if has and has != role.replicas and not words.has_ended(job):
+    if has and has != role.replicas and not formatting.has_ended(job):
         notes.append(f"has {has}")
     return f"{role.replicas} {role.name}" + (f" ({', '.join(notes)})" if notes else "")
 
@@ -174,7 +180,7 @@ def _progress(progress: job_pb2.Progress, now: float) -> str:
         f"step {progress.step}",
         *(f"{name} {value}" for name, value in sorted(progress.metrics.items())),
     ]
-    said = f"{', '.join(parts)}, {words.age(now - words.instant(progress.at))} ago"
+    said = f"{', '.join(parts)}, {formatting.age(now - formatting.instant(progress.at))} ago"
     rates = ", ".join(
         f"{one.steps_per_second:.3g}/s with {_counted(one.workers, 'worker')}" for one in progress.throughput
     )
@@ -195,24 +201,24 @@ def _counted(count: int, noun: str) -> str:
 
 def _ages(job: job_pb2.Job, now: float) -> str:
     status = job.status
-    submitted, running = words.instant(status.submitted_at), words.instant(status.running_at)
-    finished = words.instant(status.finished_at)
-    parts = [f"submitted {words.age(now - submitted)} ago"] if submitted else []
+    submitted, running = formatting.instant(status.submitted_at), formatting.instant(status.running_at)
+    finished = formatting.instant(status.finished_at)
+    parts = [f"submitted {formatting.age(now - submitted)} ago"] if submitted else []
     if running and finished:
-        parts.append(f"ran {words.duration(finished - running)}")
+        parts.append(f"ran {formatting.duration(finished - running)}")
     elif status.phase == job_pb2.PHASE_RUNNING:
-        parts.append(f"running for {words.age(now - running)}")
-    elif words.is_waiting(job):
-        parts.append(f"waits for {words.age(now - _waits_since(status))}")
+        parts.append(f"running for {formatting.age(now - running)}")
+    elif formatting.is_waiting(job):
+        parts.append(f"waits for {formatting.age(now - _waits_since(status))}")
     if finished:
-        parts.append(f"ended {words.age(now - finished)} ago")
+        parts.append(f"ended {formatting.age(now - finished)} ago")
     return ", ".join(parts)
 
 
 def _waits_since(status: job_pb2.JobStatus) -> float:
     """Return since when a job has waited, which may have been placed before."""
     lost = (one.last_transition_at for one in status.conditions if one.type == "Placed")
-    return words.instant(next(lost, status.queued_at))
+    return formatting.instant(next(lost, status.queued_at))
 
 
 def _reason(reason: job_pb2.Reason) -> str:
@@ -223,7 +229,7 @@ def _reason(reason: job_pb2.Reason) -> str:
 
 def _conditions(job: job_pb2.Job, now: float) -> Table:
     rows = [
-        (one.type, _status(one), words.since(one.last_transition_at, now), one.reason)
+        (one.type, _status(one), formatting.since(one.last_transition_at, now), one.reason)
         for one in job.status.conditions
     ]
     return table(("CONDITION", "STATUS", "FOR", "REASON"), rows)
@@ -234,12 +240,12 @@ def _status(condition: job_pb2.Condition) -> str:
 
 
 def _history(job: job_pb2.Job, now: float) -> Table:
-    first = words.instant(job.status.history[0].at)
-    clock = words.clock if now - first < _DAY_S else words.dated_clock
+    first = formatting.instant(job.status.history[0].at)
+    clock = formatting.clock if now - first < _DAY_S else formatting.dated_clock
     rows = [
         (
             clock(entry.at),
-            f"+{words.duration(words.instant(entry.at) - first)}",
+            f"+{formatting.duration(formatting.instant(entry.at) - first)}",
             entry.source,
             event_name(entry.event),
             _what(entry),
@@ -259,3 +265,27 @@ def _state_style(replica: job_pb2.Replica) -> str:
     if replica.state == job_pb2.REPLICA_STATE_EXITED:
         return "" if replica.exit_code == 0 and not replica.HasField("signal") else "red"
     return _STATE_STYLES.get(replica.state, "")
+
+
+M = TypeVar("M", bound=Message)
+
+
+def show_all(
+    state: State,
+    found: Sequence[M],
+    *,
+    name_of: Callable[[M], str],
+    otherwise: str,
+    tables: Callable[[Sequence[M]], None],
+) -> None:
+    """Print ``found`` by ``tables``, or the text ``otherwise`` if it is empty."""
+    match state.output:
+        case "name":
+            for one in found:
+                click.echo(name_of(one))
+        case "table" if not found:
+            state.note(otherwise)
+        case "table":
+            tables(found)
+        case _:
+            emit_all(found, state.output)
