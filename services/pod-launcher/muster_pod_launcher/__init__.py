@@ -1,1 +1,1 @@
-"""The only hands: creates, deletes and watches replicas; reports nodes."""
+"""The pod-launcher: starts, stops and observes replicas, and reports nodes."""

@@ -1,7 +1,7 @@
-"""What each node offers, on the bus: told by one copy at a time, where the last word on a node differs.
+"""Node reports: one instance at a time publishes what each node offers, when it differs from the last report.
 
-Two copies may for a moment both take themselves for the one. What each says of a node is stored only if nobody has said anything of it
-since this copy last looked: whoever is behind is refused, and looks again.
+Two instances may briefly both be the owner. A report is stored only if no other was stored since this instance last read:
+the outdated one fails, reads again and retries.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _PAUSE_S = 1.0
 _TOGETHER = 64
 
 
-class _Word(msgspec.Struct, frozen=True):
-    """The last word on a node: what was said, at which sequence; ``node`` is None where it said that the node has gone."""
+class _StoredReport(msgspec.Struct, frozen=True):
+    """The last report of a node and its sequence; ``node`` is None if it reported that the node is gone."""
 
     data: bytes
     sequence: int
@@ -45,12 +45,12 @@ class NodeReports:
         self._bus = bus
         self._runtime = runtime
         self._pool = pool
-        self._told: dict[str, _Word] = {}
+        self._reports: dict[str, _StoredReport] = {}
         self._settled: dict[str, Node] = {}
         self.up_to_date = asyncio.Event()
 
     async def run(self) -> None:
-        """Report until cancelled, or until the nodes can change no more; ``up_to_date`` is set once all is told."""
+        """Report until cancelled, or until the nodes can no longer change; ``up_to_date`` is set after the first complete report."""
         is_read = False
         async for _ in self._runtime.node_changes():
             while True:
@@ -70,24 +70,26 @@ class NodeReports:
 
     async def _read(self) -> None:
         last = await read_last_values(self._bus, NODES_STREAM, pool_nodes(self._pool))
-        self._told = {
-            word.subject: _Word(word.data, word.stream_sequence, _node_of(word.subject, word.data))
-            for word in last
+        self._reports = {
+            report.subject: _StoredReport(
+                report.data, report.stream_sequence, _node_of(report.subject, report.data)
+            )
+            for report in last
         }
         self._settled.clear()
 
     async def _report(self) -> None:
         nodes = {node.name: node for node in self._runtime.nodes()}
-        # Most nodes have not changed: the runtime then answers with the same object, which need not be put into words again.
+        # Most nodes have not changed: the runtime then returns the same object, which need not be encoded again.
         fresh = [node for node in nodes.values() if self._settled.get(node.name) is not node]
-        news = [self._message(node) for node in fresh]
-        news += [self._message(node, gone=True) for node in self._left(nodes.keys())]
-        changed = [message for message in news if self._is_news(message)]
+        messages = [self._message(node) for node in fresh]
+        messages += [self._message(node, gone=True) for node in self._gone_nodes(nodes.keys())]
+        changed = [message for message in messages if self._is_changed(message)]
         for first in range(0, len(changed), _TOGETHER):
-            told = await asyncio.gather(
+            results = await asyncio.gather(
                 *map(self._tell, changed[first : first + _TOGETHER]), return_exceptions=True
             )
-            for failure in told:
+            for failure in results:
                 if isinstance(failure, BaseException):
                     raise failure
         self._settled = nodes
@@ -95,23 +97,23 @@ class NodeReports:
     def _message(self, node: Node, *, gone: bool = False) -> Outgoing:
         return pool_message(NodeChanged(pool=self._pool, node=node, gone=gone), source=POD_LAUNCHER)
 
-    def _is_news(self, message: Outgoing) -> bool:
-        word = self._told.get(message.subject)
-        return word is None or word.data != message.data
+    def _is_changed(self, message: Outgoing) -> bool:
+        report = self._reports.get(message.subject)
+        return report is None or report.data != message.data
 
-    def _left(self, names: Collection[str]) -> list[Node]:
-        known = [word.node for word in self._told.values() if word.node is not None]
+    def _gone_nodes(self, names: Collection[str]) -> list[Node]:
+        known = [report.node for report in self._reports.values() if report.node is not None]
         return [node for node in known if node.name not in names]
 
     async def _tell(self, message: Outgoing) -> None:
-        last = self._told[message.subject].sequence if message.subject in self._told else 0
-        # What is told may be what was told before, some time ago: the sequence makes it news of its own.
+        last = self._reports[message.subject].sequence if message.subject in self._reports else 0
+        # The content may equal an earlier report: the sequence makes the message id unique.
         digest = hashlib.blake2b(message.data, digest_size=8).hexdigest()
         message = msgspec.structs.replace(
             message, expected_last=last, msg_id=f"{message.subject}/{last}/{digest}"
         )
         published = await self._bus.publish_once(message)
-        self._told[message.subject] = _Word(
+        self._reports[message.subject] = _StoredReport(
             message.data, published.sequence, _node_of(message.subject, message.data)
         )
         log.info("node reported", extra=fields(subject=message.subject))

@@ -1,4 +1,4 @@
-"""What the handlers of pod-launcher need besides a runtime."""
+"""Interfaces of the reconciler, besides the runtime."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from muster_core.events import ReplicasChanged
 from muster_core.models import JobRecord, ReplicaRecord
 
 
-class ReplicaEvents(Protocol):
-    """Where what the runtime saw goes."""
+class EventPublisher(Protocol):
+    """Publishes observations of the runtime."""
 
     async def publish(self, record: JobRecord, event: ReplicasChanged) -> None:
-        """Publish it, once however often it is asked; returns when it is durable."""
+        """Publish an event idempotently; returns when it is durable."""
         ...
 
 
@@ -21,16 +21,16 @@ Run = tuple[int, str, int, int]
 """One run of a replica within its job: attempt, role, index, restart."""
 
 
-class Story(Protocol):
-    """Where the spans of a job's replicas go."""
+class ReplicaChangeObserver(Protocol):
+    """Observes changes of replicas."""
 
     def traceparent(self, record: JobRecord, replica: ReplicaRecord) -> str:
-        """The span that a replica runs in, for it to continue; known before it starts. Empty when the job has no trace."""
+        """Return the traceparent that a replica continues, before it starts; empty if the job has no trace."""
         ...
 
-    def tell(self, record: JobRecord, event: ReplicasChanged, began: Mapping[Run, int]) -> None:
-        """Record the spans that these changes have ended.
+    def observe(self, record: JobRecord, event: ReplicasChanged, began: Mapping[Run, int]) -> None:
+        """Handle published changes.
 
-        ``began`` is when each run began (µs since 1970, 0 where it is not known): the record may not have heard of it yet.
+        ``began`` is the start of each run (µs since the epoch, 0 if unknown), which the record may not have yet.
         """
         ...

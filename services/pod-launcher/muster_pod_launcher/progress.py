@@ -1,4 +1,4 @@
-"""What training programs say of their progress, told as events: one replica speaks for a job, and not more often than anybody needs."""
+"""Progress reports of training programs, published as events: by one replica of each job, at a bounded rate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class ProgressReports:
-    """Reads what has changed every ``every_s`` seconds; ``records`` of this copy's jobs are kept by whoever folds the events."""
+    """Reads changed progress every ``every_s`` seconds; ``records`` are those of this instance's jobs."""
 
     def __init__(
         self, *, bus: Bus, reader: ProgressReader, records: Mapping[str, JobRecord], every_s: float
@@ -43,16 +43,16 @@ class ProgressReports:
                     try:
                         await self._publish(record, some)
                     except BusUnavailable as error:
-                        # The next that it says counts as much.
-                        log.info("progress is not told: %s", error, extra=fields(job=record.name))
+                        # The next report counts as much.
+                        log.info("progress cannot be published: %s", error, extra=fields(job=record.name))
 
     async def _publish(self, record: JobRecord, some: Sequence[ProgressReport]) -> None:
         current = [seen for seen in some if seen.replica.attempt == record.attempt]
         if not current:
             return
-        said = record.progress
-        speaker = (said.role, said.index) if said and said.attempt == record.attempt else None
-        seen = min(current, key=lambda one: (_key(one) != speaker, _key(one)))
+        latest = record.progress
+        reporter = (latest.role, latest.index) if latest and latest.attempt == record.attempt else None
+        seen = min(current, key=lambda one: (_key(one) != reporter, _key(one)))
         event = ProgressReported(
             role=seen.replica.role,
             index=seen.replica.index,

@@ -213,9 +213,9 @@ async def _exchange(
 
 
 @asynccontextmanager
-async def _beside(work: Coroutine[object, object, None]) -> AsyncGenerator[None]:
-    """Run ``work`` during the block; cancel it at its end."""
-    task = asyncio.create_task(work)
+async def _beside(process: Coroutine[object, object, None]) -> AsyncGenerator[None]:
+    """Run ``process`` during the block; cancel it at its end."""
+    task = asyncio.create_task(process)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Which runtime the settings name, ready to be run."""
+"""Construction of the configured runtime."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _BAD_SETTINGS = 2
 
 
 def now() -> int:
-    """This machine's clock, in µs."""
+    """Return the current time in µs."""
     return time.time_ns() // 1000
 
 
 async def make_runtime(settings: PodLauncherSettings, ctx: Context) -> AccessibleRuntime:
-    """The runtime. Exits with 2 where the settings cannot be used."""
+    """Return the configured runtime. Exits with 2 if the settings are invalid."""
     return await _kubernetes(settings, ctx) if settings.runtime == "kubernetes" else _process(settings)
 
 
@@ -39,7 +39,7 @@ def _process(settings: PodLauncherSettings) -> AccessibleRuntime:
 
 
 async def _kubernetes(settings: PodLauncherSettings, ctx: Context) -> AccessibleRuntime:
-    # Here and not at the top: who runs processes need not pay for the client's import.
+    # Imported here: the process runtime need not pay for the Kubernetes client.
     from muster_runtimes import kubernetes  # noqa: PLC0415
 
     credentials = kubernetes.Credentials(
@@ -49,7 +49,7 @@ async def _kubernetes(settings: PodLauncherSettings, ctx: Context) -> Accessible
     try:
         await credentials.load()
     except kubernetes.CredentialsError as error:
-        log.error("the cluster cannot be used: %s", error)
+        log.error("the cluster is not usable: %s", error)
         raise SystemExit(_BAD_SETTINGS) from error
     api = kubernetes.ApiClient(
         credentials=credentials,
@@ -76,5 +76,5 @@ def _nodes(described: str) -> tuple[Node, ...]:
     try:
         return parse_nodes([text for part in described.split(";") if (text := part.strip())])
     except NodeSpecError as error:
-        log.error("MUSTER_NODES cannot be used: %s", error)
+        log.error("MUSTER_NODES is invalid: %s", error)
         raise SystemExit(_BAD_SETTINGS) from error

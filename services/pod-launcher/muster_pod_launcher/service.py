@@ -1,4 +1,4 @@
-"""The only place that constructs pod-launcher's adapters."""
+"""Construction of the pod-launcher, and its partitions."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ from muster_events.catalogue import (
 from muster_events.codec import job_message
 from muster_events.subjects import PARTITIONS, partition_events, partition_of, partition_records, record_key
 from muster_events.view import JobsView
-from muster_pod_launcher.handlers import Hands, due_in
-from muster_pod_launcher.meters import MeteredStory, show_replicas
 from muster_pod_launcher.node_reports import NodeReports
+from muster_pod_launcher.observers import ReplicaMetrics, ReplicaSpanRecorder, register_replica_gauge
 from muster_pod_launcher.progress import ProgressReports
 from muster_pod_launcher.queries import ReplicaServicer
+from muster_pod_launcher.reconciler import JobReconciler, due_in
 from muster_pod_launcher.runtimes import make_runtime, now
 from muster_pod_launcher.settings import PodLauncherSettings
-from muster_pod_launcher.story import TraceStory
-from muster_pod_launcher.turns import Turns
+from muster_pod_launcher.work_queue import JobWorkQueue
 from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_runtimes import ProgressReader, Runtime
 from muster_service.app import Context
@@ -39,39 +38,39 @@ log = logging.getLogger(__name__)
 
 _US = 1_000_000
 _REPORTING_PARTITION = 0
-"""Whoever looks after this partition reports the nodes, too."""
+"""The owner of this partition reports the nodes."""
 
 
-_LOOK_FOR_FORGOTTEN_S = 5.0
+_DELETED_POLL_S = 5.0
 _NS_PER_US = 1000
 
 
-def _has_own_time(record: JobRecord) -> bool:
+def _has_own_ttl(record: JobRecord) -> bool:
     return record.job is not None and record.job.run.ttl_s is not None
 
 
 class BusEvents:
-    """What the runtime saw, on the bus."""
+    """Publishes observations on the bus."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._commits = GroupCommit(bus)
 
     async def publish(self, record: JobRecord, event: ReplicasChanged) -> None:
-        """See ``ReplicaEvents``."""
+        """Publish the event once."""
         message = job_message(record.job_id, event, source=POD_LAUNCHER, traceparent=record.trace)
         await self._commits.publish(message, lambda: self._bus.publish_once(message))
 
 
 class _Partition(msgspec.Struct, frozen=True):
-    """A partition of this copy: ``known`` is set once its records and all that runs of it are known."""
+    """A partition of this instance; ``known`` is set when its records and its replicas in the runtime are known."""
 
     known: asyncio.Event
     task: asyncio.Task[None]
 
 
 class Launcher:
-    """The partitions of this copy: their records, folded from the events, and the hands that follow them."""
+    """The partitions of this instance: a view of their records, and the reconciler that follows it."""
 
     def __init__(
         self,
@@ -81,7 +80,7 @@ class Launcher:
         runtime: Runtime,
         pool: str,
         progress_s: float,
-        hold_s: float,
+        batch_s: float,
     ) -> None:
         self._bus = bus
         self._ctx = ctx
@@ -89,33 +88,33 @@ class Launcher:
         self._pool = pool
         self._progress_s = progress_s
         self._records = Records(bus, JOBS_BUCKET)
-        self._story = TraceStory(ctx.telemetry)
+        self._observer = ReplicaSpanRecorder(ctx.telemetry)
         self.view = JobsView()
-        self._hands = Hands(
+        self._reconciler = JobReconciler(
             records=self.view.records,
             runtime=runtime,
             events=BusEvents(bus),
-            story=MeteredStory(self._story, ctx.metrics),
+            observer=ReplicaMetrics(self._observer, ctx.metrics),
             clock=now,
             forget=lambda job_id: self.view.records.pop(job_id, None) and None,
-            hold_us=int(hold_s * _US),
+            batch_us=int(batch_s * _US),
         )
-        self._turns = Turns(self._work)
+        self._work_queue = JobWorkQueue(self._process)
         self._partitions: dict[int, _Partition] = {}
         self._owned: frozenset[int] = frozenset()
         self._changed = asyncio.Event()
 
     def own(self, partitions: frozenset[int]) -> None:
-        """Take exactly these partitions."""
+        """Set the owned partitions."""
         self._owned = partitions
         self._changed.set()
 
     async def run(self) -> None:
-        """Keep a feed for each owned partition."""
+        """Read each owned partition until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._follow_runtime())
-                tasks.create_task(self._follow_forgetting())
+                tasks.create_task(self._poll_deleted_records())
                 if isinstance(self._runtime, ProgressReader):
                     reports = ProgressReports(
                         bus=self._bus,
@@ -128,7 +127,7 @@ class Launcher:
                     await self._changed.wait()
                     self._changed.clear()
                     for partition in self._partitions.keys() - self._owned:
-                        await self._give_up(partition)
+                        await self._release(partition)
                     for partition in self._owned - self._partitions.keys():
                         known = asyncio.Event()
                         self._partitions[partition] = _Partition(
@@ -139,24 +138,24 @@ class Launcher:
                     if _REPORTING_PARTITION not in self._owned:
                         self._ctx.set_ready("nodes", True)
         finally:
-            await self._turns.close()
+            await self._work_queue.close()
 
-    async def _work(self, job_id: str) -> None:
+    async def _process(self, job_id: str) -> None:
         partition = self._partitions.get(partition_of(job_id))
         if partition is None or not partition.known.is_set():
             return
-        at = await self._hands.work(job_id)
+        at = await self._reconciler.process(job_id)
         if at is not None:
-            self._turns.touch_in(job_id, due_in(at, now()))
+            self._work_queue.add_after(job_id, due_in(at, now()))
 
     def _feed(self, partition: int) -> Feed:
         async def handle(batch: list[Incoming], live: bool) -> None:
             for incoming in batch:
                 change = self.view.apply(incoming)
                 if live and change.after is not None:
-                    self._story.moved(change.before, change.after)
+                    self._observer.observe_transition(change.before, change.after)
                 if live:
-                    self._turns.touch(change.stored.job_id)
+                    self._work_queue.add(change.stored.job_id)
 
         return Feed(
             self._bus,
@@ -176,15 +175,15 @@ class Launcher:
             tasks.create_task(feed.run())
             if partition == _REPORTING_PARTITION:
                 tasks.create_task(self._report_nodes())
-            # Both: who has not seen all that runs would take what runs for lost.
+            # Both must be known: otherwise running replicas would be taken for lost.
             await feed.caught_up.wait()
             await self._runtime.acquire_partition(partition)
             everything.set()
-            # What happened while nobody looked: every job that is known to either side is compared once.
+            # Changes may have been missed: every job that either side knows is reconciled once.
             known = {*self._runtime.job_ids(), *self.view.records}
             for job_id in known:
                 if partition_of(job_id) == partition:
-                    self._turns.touch(job_id)
+                    self._work_queue.add(job_id)
 
     async def _report_nodes(self) -> None:
         reports = NodeReports(bus=self._bus, runtime=self._runtime, pool=self._pool)
@@ -193,44 +192,45 @@ class Launcher:
             await reports.up_to_date.wait()
             self._ctx.set_ready("nodes", True)
 
-    async def _give_up(self, partition: int) -> None:
+    async def _release(self, partition: int) -> None:
         task = self._partitions.pop(partition).task
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        # What is still under way would remember afterwards what it has done, and take it for done when the partition comes back.
-        await self._turns.stop(lambda job_id: partition_of(job_id) == partition)
+        # Work in flight would store state after the release, which would be outdated when the partition comes back.
+        await self._work_queue.stop(lambda job_id: partition_of(job_id) == partition)
         await self._runtime.release_partition(partition)
         for job_id in [j for j in self.view.records if partition_of(j) == partition]:
             del self.view.records[job_id]
-            self._hands.give_up(job_id)
+            self._reconciler.release(job_id)
 
     async def _follow_runtime(self) -> None:
         async for job_id in self._runtime.job_changes():
             if partition_of(job_id) in self._owned:
-                self._turns.touch(job_id)
+                self._work_queue.add(job_id)
 
-    async def _follow_forgetting(self) -> None:
-        """What the platform keeps no longer is removed from its bucket, in the order of the ends; so it is looked for."""
+    async def _poll_deleted_records(self) -> None:
+        """Poll for records that retention has deleted; they are deleted in the order of their ends."""
         while True:
-            await asyncio.sleep(_LOOK_FOR_FORGOTTEN_S)
+            await asyncio.sleep(_DELETED_POLL_S)
             try:
-                await self._drop_forgotten()
+                await self._drop_deleted()
             except BusUnavailable as error:
-                log.warning("cannot see what was forgotten: %s", error)
+                log.warning("cannot read deleted records: %s", error)
 
-    async def _drop_forgotten(self) -> None:
+    async def _drop_deleted(self) -> None:
         settled = sorted((r.finished_at, r.job_id) for r in self.view.records.values() if r.settled)
-        # Each kind is forgotten in the order of its ends, so that the first one which is still there ends the search.
-        for has_own_time in (False, True):
+        # Records with and without their own time to live are deleted in the order of their ends, so that the first
+        # existing one ends the search.
+        for has_own_ttl in (False, True):
             for _, job_id in settled:
                 record = self.view.records.get(job_id)
-                if record is None or has_own_time is not _has_own_time(record):
+                if record is None or has_own_ttl is not _has_own_ttl(record):
                     continue
                 removal = await self._records.removal(record_key(job_id))
                 if removal is None or removal.timestamp_ns < record.submitted_at * _NS_PER_US:
                     break
                 self.view.records.pop(job_id, None)
-                self._turns.touch(job_id)
+                self._work_queue.add(job_id)
 
 
 async def build(settings: PodLauncherSettings, ctx: Context) -> None:
@@ -238,7 +238,7 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
     ctx.set_ready("records", False)
     ctx.set_ready("nodes", False)
     runtime = await make_runtime(settings, ctx)
-    show_replicas(runtime, ctx.metrics)
+    register_replica_gauge(runtime, ctx.metrics)
     bus = await connect_bus(settings, ctx)
     launcher = Launcher(
         bus=bus,
@@ -248,8 +248,8 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
         progress_s=(
             settings.kube_progress_seconds if settings.runtime == "kubernetes" else settings.progress_seconds
         ),
-        # Processes come up as they are started, and pods one by one.
-        hold_s=settings.kube_report_seconds if settings.runtime == "kubernetes" else 0.0,
+        # Processes start when they are launched; pods start one by one.
+        batch_s=settings.kube_report_seconds if settings.runtime == "kubernetes" else 0.0,
     )
     membership = Membership(
         bus, leases=Records(bus, LEASES_BUCKET), group=POD_LAUNCHER, instance=ctx.instance

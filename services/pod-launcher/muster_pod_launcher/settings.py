@@ -1,4 +1,4 @@
-"""What can be set of a pod-launcher."""
+"""Settings of the pod-launcher."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from muster_service.settings import ServiceSettings
 
 
 class PodLauncherSettings(ServiceSettings, frozen=True, kw_only=True):
-    """Settings of pod-launcher."""
+    """Settings of the pod-launcher."""
 
-    pool: Annotated[str, msgspec.Meta(description="the pool whose hands this is")] = "local"
-    runtime: Annotated[Literal["process", "kubernetes"], msgspec.Meta(description="what runs replicas")] = (
-        "process"
-    )
+    pool: Annotated[str, msgspec.Meta(description="the pool whose replicas this service runs")] = "local"
+    runtime: Annotated[
+        Literal["process", "kubernetes"], msgspec.Meta(description="the runtime of replicas")
+    ] = "process"
     process_root: Annotated[
         Path,
-        msgspec.Meta(
-            description="process runtime: the folder under which everything of the replicas is kept"
-        ),
+        msgspec.Meta(description="process runtime: the directory of all replicas"),
     ] = Path(".muster/replicas")
     nodes: Annotated[
         str,
@@ -30,30 +28,29 @@ class PodLauncherSettings(ServiceSettings, frozen=True, kw_only=True):
         ),
     ] = ""
     workdir: Annotated[
-        Path, msgspec.Meta(description="process runtime: where relative working folders start")
+        Path, msgspec.Meta(description="process runtime: the base of relative working directories")
     ] = Path()
     progress_seconds: Annotated[
         float,
-        msgspec.Meta(
-            description="process runtime: how often what programs say of their progress is read", ge=0.1
-        ),
+        msgspec.Meta(description="process runtime: interval (s) of reading progress reports", ge=0.1),
     ] = 5.0
     kube_progress_seconds: Annotated[
         float,
         msgspec.Meta(
-            description="kubernetes runtime: how often the logs of jobs whose size may change are read for it",
+            description="kubernetes runtime: interval (s) of reading the logs of elastic jobs for progress reports",
             ge=0.1,
         ),
     ] = 30.0
     kubeconfig: Annotated[
         str,
-        msgspec.Meta(description="kubernetes runtime: the kubeconfig; empty: this pod's service account"),
+        msgspec.Meta(description="kubernetes runtime: the kubeconfig; empty: the pod's service account"),
     ] = ""
     kube_context: Annotated[
-        str, msgspec.Meta(description="kubernetes runtime: the kubeconfig's context; empty: its current one")
+        str,
+        msgspec.Meta(description="kubernetes runtime: the context of the kubeconfig; empty: its current one"),
     ] = ""
     kube_namespace: Annotated[
-        str, msgspec.Meta(description="kubernetes runtime: the only namespace that jobs may name; empty: any")
+        str, msgspec.Meta(description="kubernetes runtime: the only namespace of jobs; empty: any")
     ] = ""
     kube_node_selector: Annotated[
         str,
@@ -62,36 +59,40 @@ class PodLauncherSettings(ServiceSettings, frozen=True, kw_only=True):
         ),
     ] = ""
     kube_cluster_domain: Annotated[
-        str, msgspec.Meta(description="kubernetes runtime: what ends replicas' addresses, e.g. cluster.local")
+        str,
+        msgspec.Meta(description="kubernetes runtime: the suffix of replica addresses, e.g. cluster.local"),
     ] = ""
     kube_in_flight: Annotated[
-        int, msgspec.Meta(ge=1, description="kubernetes runtime: requests to the API server at once")
+        int, msgspec.Meta(ge=1, description="kubernetes runtime: concurrent requests to the API server")
     ] = 64
     kube_per_second: Annotated[
-        float, msgspec.Meta(ge=0, description="kubernetes runtime: requests a second; 0: no bound")
+        float, msgspec.Meta(ge=0, description="kubernetes runtime: requests per second; 0: unlimited")
     ] = 0.0
     kube_timeout_seconds: Annotated[
         float,
-        msgspec.Meta(gt=0, description="kubernetes runtime: how long an answer is waited for"),
+        msgspec.Meta(gt=0, description="kubernetes runtime: timeout (s) of requests"),
     ] = 30.0
     kube_start_seconds: Annotated[
         float,
-        msgspec.Meta(gt=0, description="kubernetes runtime: how long a container may fail to start"),
+        msgspec.Meta(gt=0, description="kubernetes runtime: how long (s) a container may fail to start"),
     ] = 120.0
     kube_report_seconds: Annotated[
         float,
         msgspec.Meta(
             ge=0,
-            description="kubernetes runtime: how long replicas that come up are waited for, to be told of together",
+            description="kubernetes runtime: how long (s) reports of starting replicas are batched",
         ),
     ] = 0.25
     kube_node_lost_seconds: Annotated[
         float,
-        msgspec.Meta(gt=0, description="kubernetes runtime: how long a node may not be heard of"),
+        msgspec.Meta(
+            gt=0,
+            description="kubernetes runtime: how long (s) a node may be silent before its replicas are lost",
+        ),
     ] = 60.0
     log_root: Annotated[
-        Path, msgspec.Meta(description="kubernetes runtime: the folder for logs of pods that are gone")
+        Path, msgspec.Meta(description="kubernetes runtime: the directory for logs of deleted pods")
     ] = Path(".muster/logs")
     log_bytes: Annotated[
-        int, msgspec.Meta(ge=0, description="kubernetes runtime: bytes kept of each log; 0: none are kept")
+        int, msgspec.Meta(ge=0, description="kubernetes runtime: retained bytes of each log; 0: none")
     ] = 64 * 1024 * 1024

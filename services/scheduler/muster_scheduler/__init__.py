@@ -1,1 +1,1 @@
-"""Owns the queues and the allocations of a pool."""
+"""The scheduler: owns the queues and allocations of a pool."""

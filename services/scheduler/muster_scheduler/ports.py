@@ -1,4 +1,4 @@
-"""What the handlers need."""
+"""Interfaces of a term."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from muster_core.models import JobRecord
 from muster_core.scheduling import Instruction
 
 
-class Decisions(Protocol):
-    """Where decisions go: all of them or, when another leader was elected, none. Only reasons to wait, which allocate nothing, may
-    be there in part when a commit fails."""
+class DecisionLog(Protocol):
+    """Commits decisions: all of them, or none after the election of another leader. Only ``JobWaiting`` events, which allocate
+    nothing, may be stored in part if a commit fails."""
 
-    async def commit(self, decided: Sequence[tuple[JobRecord, Instruction]]) -> int:
-        """Commit them; answers the sequence of the last one. Raises ``Fenced``, or ``BusUnavailable`` when nobody knows."""
+    async def commit(self, decisions: Sequence[tuple[JobRecord, Instruction]]) -> int:
+        """Commit decisions; returns the last sequence. Raises ``Fenced``, or ``BusUnavailable`` if the outcome is unknown."""
         ...
 
 
-class Totals(Protocol):
-    """Where the totals of the pool go."""
+class TotalsPublisher(Protocol):
+    """Publishes the totals of the pool."""
 
     async def publish(self, capacity: CapacityChanged) -> None:
-        """Publish them."""
+        """Publish the totals; returns when they are durable."""
         ...
 
 
-class Story(Protocol):
-    """Where the spans of decisions go."""
+class DecisionObserver(Protocol):
+    """Observes committed decisions."""
 
-    def tell(self, record: JobRecord, instruction: Instruction, began_ns: int) -> None:
-        """Record the spans that a committed decision has ended; the decision began at ``began_ns``."""
+    def observe_decision(self, record: JobRecord, instruction: Instruction, began_ns: int) -> None:
+        """Handle a committed decision; its cycle began at ``began_ns``."""
         ...

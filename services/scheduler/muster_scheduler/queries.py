@@ -14,8 +14,8 @@ from muster_rpc.convert.pool import explanation_to_proto
 from muster_rpc.internal.v1 import queries_pb2 as pb
 from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_rpc.v1 import cluster_service_pb2, job_pb2
-from muster_scheduler.handlers import Term
 from muster_scheduler.queue_queries import QueueQueries
+from muster_scheduler.term import LeaderTerm
 
 Held = tuple[JobRecord, ReplicaRecord, Resources]
 
@@ -23,7 +23,7 @@ Held = tuple[JobRecord, ReplicaRecord, Resources]
 class PoolServicer(queries_pb2_grpc.PoolServiceServicer):
     """Only the leader answers; a standby is UNAVAILABLE, and the caller tries again."""
 
-    def __init__(self, *, pool: str, term: Callable[[], Term | None], queues: QueueQueries) -> None:
+    def __init__(self, *, pool: str, term: Callable[[], LeaderTerm | None], queues: QueueQueries) -> None:
         self._pool = pool
         self._term = term
         self._queues = queues
@@ -32,8 +32,8 @@ class PoolServicer(queries_pb2_grpc.PoolServiceServicer):
         self, request: pb.ExplainPlacementRequest, context: ServerContext
     ) -> pb.ExplainPlacementResponse:
         """Explain a job that waits or runs."""
-        term = await self._leading(context)
-        explanation = await term.ask(lambda state: state.explain(request.job_id))
+        term = await self._leader_state(context)
+        explanation = await term.calculate_with(lambda state: state.explain(request.job_id))
         if explanation is None:
             await context.abort(
                 grpc.StatusCode.NOT_FOUND, f"job {request.job_id} neither waits nor runs in pool {self._pool}"
@@ -49,7 +49,7 @@ class PoolServicer(queries_pb2_grpc.PoolServiceServicer):
         self, request: pb.ListPoolNodesRequest, context: ServerContext
     ) -> pb.ListPoolNodesResponse:
         """List nodes by name, or one node."""
-        term = await self._leading(context)
+        term = await self._leader_state(context)
         names = [request.name] if request.name in term.nodes else []
         if not request.name:
             names = sorted(name for name in term.nodes if name > request.after)
@@ -74,7 +74,7 @@ class PoolServicer(queries_pb2_grpc.PoolServiceServicer):
         """Change the queues as a whole."""
         return await self._queues.apply(request, context)
 
-    def _node(self, term: Term, name: str, held: list[Held]) -> cluster_service_pb2.Node:
+    def _node(self, term: LeaderTerm, name: str, held: list[Held]) -> cluster_service_pb2.Node:
         replicas = [
             cluster_service_pb2.NodeReplica(
                 job_id=record.job_id,
@@ -94,7 +94,7 @@ class PoolServicer(queries_pb2_grpc.PoolServiceServicer):
         allocated = sum((requests for _, _, requests in held), Resources())
         return node_to_proto(term.nodes[name], pool=self._pool, allocated=allocated, replicas=replicas)
 
-    async def _leading(self, context: ServerContext) -> Term:
+    async def _leader_state(self, context: ServerContext) -> LeaderTerm:
         term = self._term()
         if term is None:
             await context.abort(
@@ -103,7 +103,7 @@ class PoolServicer(queries_pb2_grpc.PoolServiceServicer):
         return term
 
 
-def _held(term: Term) -> Iterator[Held]:
+def _held(term: LeaderTerm) -> Iterator[Held]:
     for record in term.state.records.values():
         for replica in record.replicas:
             role = record.job.role(replica.role) if record.job else None

@@ -24,8 +24,8 @@ from muster_rpc.convert import (
 from muster_rpc.convert.pool import queue_status_to_proto
 from muster_rpc.internal.v1 import queries_pb2 as pb
 from muster_rpc.v1 import queue_service_pb2
-from muster_scheduler.handlers import Term
-from muster_scheduler.queues import QueueKeeper, Superseded
+from muster_scheduler.queues import ConcurrentUpdate, QueueStore
+from muster_scheduler.term import LeaderTerm
 from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
@@ -34,18 +34,18 @@ _LARGEST = 900 * 1024
 """Bytes of the record: the largest message without its headers."""
 
 
-class Leading(NamedTuple):
+class LeaderState(NamedTuple):
     """The term of a leader and its queues."""
 
-    term: Term
-    queues: QueueKeeper
+    term: LeaderTerm
+    queues: QueueStore
 
 
 class QueueQueries:
     """Answers on the leader; a standby is UNAVAILABLE, and the caller tries again. ``clock`` gives microseconds."""
 
-    def __init__(self, *, leading: Callable[[], Leading | None], clock: Callable[[], int]) -> None:
-        self._leading = leading
+    def __init__(self, *, leader_state: Callable[[], LeaderState | None], clock: Callable[[], int]) -> None:
+        self._leader_state = leader_state
         self._clock = clock
         self._changing = asyncio.Lock()
 
@@ -53,13 +53,13 @@ class QueueQueries:
         self, request: pb.ListPoolQueuesRequest, context: ServerContext
     ) -> pb.ListPoolQueuesResponse:
         """Every queue, or one, with its use now."""
-        leading = await self._leader(context)
+        leader_state = await self._leader(context)
 
         def look(state: PoolState) -> tuple[tuple[QueueReport, ...], list[tuple[Reservation, str]]]:
             names = ((one, state.record(one.job_id)) for one in state.reservations)
             return state.queue_report(), [(one, record.name if record else "") for one, record in names]
 
-        reports, kept = await leading.term.ask(look)
+        reports, kept = await leader_state.term.calculate_with(look)
         queues = [
             queue_service_pb2.Queue(
                 spec=queue_to_proto(report.spec),
@@ -70,24 +70,26 @@ class QueueQueries:
             for report in reports
             if request.name in ("", report.spec.name)
         ]
-        return pb.ListPoolQueuesResponse(queues=queues, applied=_applied(leading.queues))
+        return pb.ListPoolQueuesResponse(queues=queues, applied=_applied(leader_state.queues))
 
     async def apply(
         self, request: pb.ApplyPoolQueuesRequest, context: ServerContext
     ) -> pb.ApplyPoolQueuesResponse:
         """Change the queues as a whole. The answer has every problem of an invalid result; other conflicts abort the call."""
         async with self._changing:
-            leading = await self._leader(context)
-            before = leading.queues.in_force
+            leader_state = await self._leader(context)
+            before = leader_state.queues.current
             if request.request_id and request.request_id == before.request_id:
-                return _applied_before(leading.queues)
+                return _applied_before(leader_state.queues)
             specs, problems = _read(request)
-            change = await leading.term.ask(lambda state: self._plan(request, specs, leading.queues, state))
+            change = await leader_state.term.calculate_with(
+                lambda state: self._plan(request, specs, leader_state.queues, state)
+            )
             if problems or change.errors:
                 return pb.ApplyPoolQueuesResponse(
                     problems=[problem_to_proto(one) for one in (*problems, *change.problems)]
                 )
-            await _refuse(request, change, leading.queues, context)
+            await _refuse(request, change, leader_state.queues, context)
             record = QueuesRecord(
                 queues=change.queues,
                 version=before.version + 1,
@@ -101,11 +103,11 @@ class QueueQueries:
                     grpc.StatusCode.FAILED_PRECONDITION,
                     f"all queues together have more than {_LARGEST} bytes",
                 )
-            if request.dry_run or not (change.changed or leading.queues.fault):
-                applied = _applied(leading.queues, record if change.changed else None)
+            if request.dry_run or not (change.changed or leader_state.queues.fault):
+                applied = _applied(leader_state.queues, record if change.changed else None)
             else:
-                await self._store(record, leading, context)
-                applied = _applied(leading.queues)
+                await self._store(record, leader_state, context)
+                applied = _applied(leader_state.queues)
             return pb.ApplyPoolQueuesResponse(
                 applied=applied,
                 changes=[queue_change_to_proto(name, kind) for name, kind in change.kinds.items()],
@@ -116,7 +118,7 @@ class QueueQueries:
         self,
         request: pb.ApplyPoolQueuesRequest,
         specs: tuple[QueueSpec, ...],
-        queues: QueueKeeper,
+        queues: QueueStore,
         state: PoolState,
     ) -> QueueChanges:
         use = PoolUse(
@@ -125,20 +127,20 @@ class QueueQueries:
             offered=state.capacity(self._clock()).allocatable,
         )
         return change_queues(
-            queues.in_force.queues,
+            queues.current.queues,
             given=specs,
             deleted=tuple(request.deleted),
             prune=request.prune,
             use=use,
         )
 
-    async def _store(self, record: QueuesRecord, leading: Leading, context: ServerContext) -> None:
-        queues = leading.queues
+    async def _store(self, record: QueuesRecord, leader_state: LeaderState, context: ServerContext) -> None:
+        queues = leader_state.queues
         try:
             await queues.store(record)
-        except Superseded:
-            if not record.request_id or queues.in_force.request_id != record.request_id:
-                await leading.term.apply_queues(queues.in_force.queues)
+        except ConcurrentUpdate:
+            if not record.request_id or queues.current.request_id != record.request_id:
+                await leader_state.term.apply_queues(queues.current.queues)
                 await _superseded(queues, context)
         except Fenced:
             await _not_leading(context)
@@ -147,21 +149,21 @@ class QueueQueries:
                 grpc.StatusCode.UNAVAILABLE,
                 "the bus did not acknowledge, so the queues may or may not be applied: try again with the same request id",
             )
-        await leading.term.apply_queues(queues.in_force.queues)
+        await leader_state.term.apply_queues(queues.current.queues)
         log.info(
             "queues were applied",
-            extra=fields(version=queues.in_force.version, applied_by=record.applied_by, **record.changes),
+            extra=fields(version=queues.current.version, applied_by=record.applied_by, **record.changes),
         )
 
-    async def _leader(self, context: ServerContext) -> Leading:
-        leading = self._leading()
-        if leading is None:
+    async def _leader(self, context: ServerContext) -> LeaderState:
+        leader_state = self._leader_state()
+        if leader_state is None:
             await _not_leading(context)
-        return leading
+        return leader_state
 
 
 async def _refuse(
-    request: pb.ApplyPoolQueuesRequest, change: QueueChanges, queues: QueueKeeper, context: ServerContext
+    request: pb.ApplyPoolQueuesRequest, change: QueueChanges, queues: QueueStore, context: ServerContext
 ) -> None:
     """Abort the call if a change that is valid by itself conflicts with the current state."""
     if DEFAULT_QUEUE in change.unknown:
@@ -172,18 +174,18 @@ async def _refuse(
     if queues.fault and not request.prune:
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, queues.fault)
     # Queues that are equal already overwrite nothing: a call whose answer was lost may be repeated.
-    stale = request.HasField("expected_revision") and request.expected_revision != queues.in_force.version
+    stale = request.HasField("expected_revision") and request.expected_revision != queues.current.version
     if change.changed and stale:
         await _superseded(queues, context)
     if change.refused:
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "; ".join(change.refused))
 
 
-async def _superseded(queues: QueueKeeper, context: ServerContext) -> NoReturn:
-    by = f" by {queues.in_force.applied_by}" if queues.in_force.applied_by else ""
+async def _superseded(queues: QueueStore, context: ServerContext) -> NoReturn:
+    by = f" by {queues.current.applied_by}" if queues.current.applied_by else ""
     await context.abort(
         grpc.StatusCode.ABORTED,
-        f"revision {queues.in_force.version} of the queues is current, applied{by}: get it, then apply again",
+        f"revision {queues.current.version} of the queues is current, applied{by}: get it, then apply again",
     )
 
 
@@ -196,20 +198,20 @@ def _read(request: pb.ApplyPoolQueuesRequest) -> tuple[tuple[QueueSpec, ...], tu
     return tuple(spec for spec, _ in read), tuple(one for _, problems in read for one in problems)
 
 
-def _applied_before(queues: QueueKeeper) -> pb.ApplyPoolQueuesResponse:
+def _applied_before(queues: QueueStore) -> pb.ApplyPoolQueuesResponse:
     """The answer to a request id that was applied before."""
     return pb.ApplyPoolQueuesResponse(
         applied=_applied(queues),
         changes=[
             queue_change_to_proto(name, QueueChangeKind(kind))
-            for name, kind in queues.in_force.changes.items()
+            for name, kind in queues.current.changes.items()
         ],
     )
 
 
-def _applied(queues: QueueKeeper, result: QueuesRecord | None = None) -> queue_service_pb2.AppliedQueues:
+def _applied(queues: QueueStore, result: QueuesRecord | None = None) -> queue_service_pb2.AppliedQueues:
     """The queues in use, or the ``result`` of a dry run."""
-    record = result or queues.in_force
+    record = result or queues.current
     return queue_service_pb2.AppliedQueues(
         revision=record.version,
         applied_at=timestamp_to_proto(record.applied_at) if result is None else None,

@@ -1,4 +1,4 @@
-"""The only place that constructs the scheduler's adapters."""
+"""Construction of the scheduler, and its terms as leader."""
 
 from __future__ import annotations
 
@@ -28,14 +28,13 @@ from muster_events.recent import recent_events
 from muster_events.subjects import JOB_EVENTS, leader_subject, pool_nodes
 from muster_events.view import restore, stamp
 from muster_rpc.internal.v1 import queries_pb2_grpc
-from muster_scheduler.adapters import BusTotals, FencedDecisions, TraceStory
-from muster_scheduler.handlers import Term
-from muster_scheduler.meters import MeteredStory, MeteredTotals, RefusedProposals
+from muster_scheduler.adapters import BusTotalsPublisher, DecisionSpanRecorder, FencedDecisionLog
+from muster_scheduler.metrics import DecisionMetrics, QueueGauges, RejectedProposals, TotalsMetrics
 from muster_scheduler.queries import PoolServicer
-from muster_scheduler.queue_meters import QueueGauges
-from muster_scheduler.queue_queries import Leading, QueueQueries
-from muster_scheduler.queues import QueueKeeper
+from muster_scheduler.queue_queries import LeaderState, QueueQueries
+from muster_scheduler.queues import QueueStore
 from muster_scheduler.settings import SchedulerSettings
+from muster_scheduler.term import LeaderTerm
 from muster_service.app import Context
 from muster_service.logs import fields
 
@@ -43,39 +42,39 @@ log = logging.getLogger(__name__)
 
 _OWN_EVENTS_S = 30.0
 _UNSENT_S = 15.0
-"""How long before its successor leads a leader may have died with spans that it had not sent."""
+"""For this time before a term, spans of the previous leader may not have been sent."""
 
 
 class Scheduler:
-    """A candidate for the leadership of a pool; every term starts from nothing but the bus."""
+    """A candidate for the leadership of a pool; every term starts from the bus alone."""
 
     def __init__(self, *, bus: Bus, ctx: Context, pool: str, start_timeout_s: int) -> None:
         self._bus = bus
         self._ctx = ctx
         self._pool = pool
         self._start_timeout_s = start_timeout_s
-        self._leading: Leading | None = None
+        self._leader_state: LeaderState | None = None
         self._last_queues = NO_QUEUES
 
-    def leading(self) -> Leading | None:
-        """What this leader has in hand; ``None`` while it does not lead."""
-        return self._leading
+    def leader_state(self) -> LeaderState | None:
+        """Return the state of this leader; ``None`` while it does not lead."""
+        return self._leader_state
 
-    def term(self) -> Term | None:
-        """The term of this leader; ``None`` while it does not lead."""
-        return self._leading.term if self._leading else None
+    def term(self) -> LeaderTerm | None:
+        """Return the term of this leader; ``None`` while it does not lead."""
+        return self._leader_state.term if self._leader_state else None
 
     async def lead(self, fence: Fence) -> None:
-        """One term: rebuild, then decide until the lease or the epoch is lost."""
+        """Lead for one term: rebuild the state, then schedule until the lease or the epoch is lost."""
         began = time.monotonic()
         state = PoolState(pool=self._pool, start_timeout_s=self._start_timeout_s)
-        queues = QueueKeeper(
+        queues = QueueStore(
             records=Records(self._bus, QUEUES_BUCKET),
             pool=self._pool,
             epoch=fence.sequence,
-            last_good=self._last_queues,
+            initial=self._last_queues,
         )
-        await queues.claim()
+        await queues.acquire()
 
         def load(entries: list[Entry]) -> None:
             state.restore(restore(entries))
@@ -94,55 +93,55 @@ class Scheduler:
             handle=handle,
         )
 
-        async def own_event(sequence: int) -> None:
+        async def wait_applied(sequence: int) -> None:
             if not await feed.reaches(sequence, _OWN_EVENTS_S):
                 raise TimeoutError(f"own event {sequence} was not read within {_OWN_EVENTS_S:g} s")
 
-        story = TraceStory(self._ctx.telemetry, state.queue_of)
-        term = Term(
+        observer = DecisionSpanRecorder(self._ctx.telemetry, state.queue_of)
+        term = LeaderTerm(
             state=state,
-            decisions=FencedDecisions(bus=self._bus, fence=fence, pool=self._pool),
-            totals=MeteredTotals(BusTotals(self._bus), self._ctx.metrics),
-            story=MeteredStory(story, self._ctx.metrics, state.queue_of),
+            decisions=FencedDecisionLog(bus=self._bus, fence=fence, pool=self._pool),
+            totals=TotalsMetrics(BusTotalsPublisher(self._bus), self._ctx.metrics),
+            observer=DecisionMetrics(observer, self._ctx.metrics, state.queue_of),
             clock=_now,
-            seen=own_event,
+            wait_applied=wait_applied,
         )
 
-        async def take_queues() -> None:
-            await term.apply_queues(queues.in_force.queues)
+        async def apply_current_queues() -> None:
+            await term.apply_queues(queues.current.queues)
 
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(feed.run())
                 tasks.create_task(self._follow_nodes(term))
                 await feed.caught_up.wait()
-                await take_queues()
-                tasks.create_task(queues.follow(take_queues))
-                tasks.create_task(self._retell(story, state))
-                self._leading = Leading(term, queues)
+                await apply_current_queues()
+                tasks.create_task(queues.follow(apply_current_queues))
+                tasks.create_task(self._record_missed_resizes(observer, state))
+                self._leader_state = LeaderState(term, queues)
                 log.info(
                     "leading",
                     extra=fields(
                         pool=self._pool,
                         epoch=fence.sequence,
                         jobs=len(state.records),
-                        queues=queues.in_force.version,
+                        queues=queues.current.version,
                         rebuilt_s=round(time.monotonic() - began, 3),
                     ),
                 )
                 await term.lead()
         finally:
-            self._leading = None
-            self._last_queues = queues.in_force
+            self._leader_state = None
+            self._last_queues = queues.current
 
-    async def _retell(self, story: TraceStory, state: PoolState) -> None:
-        for said in await recent_events(self._bus, [JobResized], seconds=_UNSENT_S):
-            known = state.record(said.job_id)
-            record = known or JobRecord(job_id=said.job_id, applied_sequence=0, trace=said.traceparent)
-            if isinstance(said.event, JobResized):
-                story.retell(record, said.event, said.at * 1000)
+    async def _record_missed_resizes(self, observer: DecisionSpanRecorder, state: PoolState) -> None:
+        for resized in await recent_events(self._bus, [JobResized], seconds=_UNSENT_S):
+            known = state.record(resized.job_id)
+            record = known or JobRecord(job_id=resized.job_id, applied_sequence=0, trace=resized.traceparent)
+            if isinstance(resized.event, JobResized):
+                observer.observe_resize(record, resized.event, resized.at * 1000)
 
-    async def _follow_nodes(self, term: Term) -> None:
+    async def _follow_nodes(self, term: LeaderTerm) -> None:
         prefix = pool_nodes(self._pool).removesuffix("*")
         async for change in Watch(self._bus, stream=NODES_STREAM, prefix=prefix, filter_key="*").changes():
             if change.value is None:
@@ -171,15 +170,15 @@ async def build(settings: SchedulerSettings, ctx: Context) -> None:
         ttl_s=settings.lease_seconds,
         instance=ctx.instance,
     )
-    ctx.metrics.registry.register(QueueGauges(scheduler.leading))
-    ctx.metrics.registry.register(RefusedProposals(scheduler.term))
+    ctx.metrics.registry.register(QueueGauges(scheduler.leader_state))
+    ctx.metrics.registry.register(RejectedProposals(scheduler.term))
     ctx.add_part("leadership", lambda: leadership.run(scheduler.lead))
     ctx.add_grpc(
         queries_pb2_grpc.add_PoolServiceServicer_to_server,
         PoolServicer(
             pool=settings.pool,
             term=scheduler.term,
-            queues=QueueQueries(leading=scheduler.leading, clock=_now),
+            queues=QueueQueries(leader_state=scheduler.leader_state, clock=_now),
         ),
     )
 

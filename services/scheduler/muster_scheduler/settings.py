@@ -1,4 +1,4 @@
-"""What can be set of a scheduler."""
+"""Settings of the scheduler."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from muster_service.settings import ServiceSettings
 class SchedulerSettings(ServiceSettings, frozen=True, kw_only=True):
     """Settings of the scheduler."""
 
-    pool: Annotated[str, msgspec.Meta(description="the pool that this scheduler decides for")] = "local"
-    lease_seconds: Annotated[
-        int, msgspec.Meta(description="how long a silent leader stays leader", ge=1, le=60)
-    ] = 3
+    pool: Annotated[str, msgspec.Meta(description="the pool that this scheduler schedules")] = "local"
+    lease_seconds: Annotated[int, msgspec.Meta(description="lease duration (s) of a leader", ge=1, le=60)] = 3
     start_timeout_seconds: Annotated[
         int,
         msgspec.Meta(
-            description="how long a gang may take to start once it is placed, where its job does not say; 0: any time",
+            description="default start timeout (s) of a placed gang; 0: none",
             ge=0,
             le=86_400,
         ),

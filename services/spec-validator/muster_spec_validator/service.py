@@ -44,7 +44,9 @@ class BusPublisher:
     def __init__(self, *, bus: Bus, telemetry: Telemetry, metrics: Metrics) -> None:
         self._bus = bus
         self._commits = GroupCommit(bus)
-        self._verdicts = metrics.counter("muster_verdicts", "submissions validated, by result", ("verdict",))
+        self._validations = metrics.counter(
+            "muster_validations", "submissions validated, by result", ("result",)
+        )
         self._telemetry = telemetry
 
     async def publish(self, submission: StoredEvent, jobs: Sequence[JobValidated]) -> bool:
@@ -83,7 +85,7 @@ class BusPublisher:
         raise PartExists(next(existing, submission.job_id))
 
     def _count(self, message: Outgoing) -> None:
-        self._verdicts.labels(job_in(message.subject)[1]).inc()
+        self._validations.labels(job_in(message.subject)[1]).inc()
 
     def _record_span(
         self, job_id: str, name: str, submission: StoredEvent, *, error: str | None = None

@@ -13,7 +13,7 @@ from muster_status_tracker.records import RecordCache
 _NS_PER_US = 1000
 
 
-class SpanRecorder:
+class JobSpanRecorder:
     """Records the spans ``run`` (first replica to the job's end), ``restart`` of each attempt, ``suspended``, and ``clean up``."""
 
     def __init__(self, telemetry: Telemetry) -> None:

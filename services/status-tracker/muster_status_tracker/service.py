@@ -33,7 +33,7 @@ from muster_events.view import stamp
 from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_service.app import Context
 from muster_status_tracker.handlers import PartitionHandler
-from muster_status_tracker.observers import SpanRecorder, TransitionMetrics, register_phase_gauge
+from muster_status_tracker.observers import JobSpanRecorder, TransitionMetrics, register_phase_gauge
 from muster_status_tracker.queries import RecordServicer
 from muster_status_tracker.queues import QueueReader
 from muster_status_tracker.records import RecordCache, RecordStore
@@ -153,7 +153,7 @@ class PartitionTracker:
             cache=self._cache,
             store=store,
             publisher=LifecyclePublisher(self._bus),
-            observer=TransitionMetrics(SpanRecorder(self._ctx.telemetry), self._ctx.metrics),
+            observer=TransitionMetrics(JobSpanRecorder(self._ctx.telemetry), self._ctx.metrics),
             retention=self._retention,
             clock=lambda: time.time_ns() // 1000,
             count_invalid=self._invalid.inc,

@@ -183,7 +183,7 @@ def test_before_any_queue_was_applied_that_is_said(muster: Muster) -> None:
 
 
 def test_what_cannot_be_followed_is_said(tree: QueueDouble, muster: Muster) -> None:
-    tree.version.error = "what is stored of the queues cannot be read"
+    tree.version.error = "the stored queues are invalid"
 
     assert "cannot be read" in muster("queue", "tree").stderr
 

@@ -6,7 +6,7 @@ from muster_local.view import View, wants_colour
 
 JSON = (
     b'{"ts":"2026-01-02T12:00:01.250Z","level":"info","service":"scheduler","instance":"scheduler","msg":"placed demo",'
-    b'"logger":"muster_scheduler.handlers","trace_id":"4bf9","span_id":"00f0","job":"j-abc","gpus":2,"nodes":["n1","n2"],'
+    b'"logger":"muster_scheduler.term","trace_id":"4bf9","span_id":"00f0","job":"j-abc","gpus":2,"nodes":["n1","n2"],'
     b'"why":"it fits"}'
 )
 
@@ -29,7 +29,7 @@ def test_a_service_line_is_shown_with_its_time_its_source_and_its_fields() -> No
 def test_verbose_also_shows_the_plumbing() -> None:
     text = shown(parse_line("scheduler", JSON), verbose=True)
     assert "trace_id=4bf9" in text
-    assert "logger=muster_scheduler.handlers" in text
+    assert "logger=muster_scheduler.term" in text
 
 
 def test_a_warning_is_told_by_its_colour_or_by_its_name() -> None:

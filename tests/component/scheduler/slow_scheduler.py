@@ -1,4 +1,4 @@
-"""A scheduler whose decisions take much longer than its lease lasts, while somebody waits: like one of a very large pool."""
+"""A scheduler whose cycles take much longer than its lease, like one of a very large pool."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ decide = PoolState.decide
 
 
 def decide_slowly(state: PoolState, now: int) -> list[Instruction]:
-    """Decide as any pool does, after some seconds of hard work."""
+    """Run a normal cycle after some seconds of computation."""
     until = time.monotonic() + TAKES_S
     while state.index.waiting and time.monotonic() < until:
         sum(range(1000))

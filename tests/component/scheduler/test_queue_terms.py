@@ -1,4 +1,4 @@
-"""Schedulers as processes on a real broker: what a term begins with, two leaders at the same queues, and a record nobody can read."""
+"""Scheduler processes on a real broker: the begin of a term, two leaders with the same queues, and an unreadable record."""
 
 from __future__ import annotations
 
@@ -30,36 +30,36 @@ from muster_testing.broker import Broker
 
 POOL = "local"
 LIMITED = QueueSpec(name="tight", limit=ResourceLimits(cpu=1000))
-PATIENCE_S = 30
+TIMEOUT_S = 30
 
 
 class Scheduler:
-    """A scheduler of its own process."""
+    """A scheduler process."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
-        self.heard: dict[str, dict[str, object]] = {}
+        self.changed: dict[str, dict[str, object]] = {}
         self._more = asyncio.Condition()
 
     async def listen(self) -> None:
-        """Hear what it says, by message."""
+        """Collect its log lines by message."""
         assert self.process.stderr is not None
         async for line in self.process.stderr:
             if line.startswith(b"{"):
-                told = json.loads(line)
+                reported = json.loads(line)
                 async with self._more:
-                    self.heard[told["msg"]] = told
+                    self.changed[reported["msg"]] = reported
                     self._more.notify_all()
 
     async def says(self, message: str) -> dict[str, object]:
-        """What it said under ``message``, as soon as it has."""
-        async with asyncio.timeout(PATIENCE_S), self._more:
-            await self._more.wait_for(lambda: message in self.heard)
-        return self.heard[message]
+        """Return the first log line with that ``message``, waiting for it."""
+        async with asyncio.timeout(TIMEOUT_S), self._more:
+            await self._more.wait_for(lambda: message in self.changed)
+        return self.changed[message]
 
     @asynccontextmanager
     async def stub(self) -> AsyncGenerator[queries_pb2_grpc.PoolServiceAsyncStub]:
-        """For questions to this copy."""
+        """Return a channel to this instance."""
         async with aio.insecure_channel(str((await self.says("ready"))["grpc"])) as channel:
             yield queries_pb2_grpc.PoolServiceStub(channel)
 
@@ -87,7 +87,7 @@ async def scheduler(broker: Broker, name: str = "one") -> AsyncGenerator[Schedul
 
 @pytest.fixture
 async def pool(broker: Broker, bus: Bus) -> Records:
-    """A pool of one node with four CPUs; the bucket of its queues."""
+    """A pool of one node with four CPUs, and the bucket of its queues."""
     await provision_bus(BusSettings(url=broker.url))
     node = Node(name="n1", allocatable=Resources(cpu=4000, memory=1 << 33, extended={"pods": 100}))
     await bus.publish_once(pool_message(events.NodeChanged(pool=POOL, node=node), source=POD_LAUNCHER))
@@ -95,7 +95,7 @@ async def pool(broker: Broker, bus: Bus) -> Records:
 
 
 async def submit(bus: Bus, name: str, *, queue: str, cpu: int) -> str:
-    """A job as gateway and spec-validator leave it to the scheduler."""
+    """Publish a validated job."""
     job_id = job_id_of(name)
     template = Template(command=("true",), requests=Resources(cpu=cpu))
     job = Job(
@@ -110,8 +110,8 @@ async def submit(bus: Bus, name: str, *, queue: str, cpu: int) -> str:
 
 
 async def last(bus: Bus, job_id: str, names: Sequence[str]) -> events.JobEvent:
-    """The first of the events that there is."""
-    async with asyncio.timeout(PATIENCE_S):
+    """Return the first of these events."""
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             for name in names:
                 message = await bus.last(JOBS_STREAM, job_subject(job_id, name))
@@ -124,22 +124,22 @@ def application(*specs: queue_service_pb2.QueueSpec, request_id: str = "") -> pb
     return pb.ApplyPoolQueuesRequest(queues=specs, request_id=request_id, applied_by="ann")
 
 
-async def test_a_term_begins_with_the_queues_that_are_in_force(
-    broker: Broker, bus: Bus, pool: Records
-) -> None:
+async def test_a_term_starts_with_the_current_queues(broker: Broker, bus: Bus, pool: Records) -> None:
     await pool.put(POOL, encode_queues(QueuesRecord(queues=(LIMITED,), version=3, applied_by="ann")))
     too_large = await submit(bus, "too-large", queue="tight", cpu=2000)
     small = await submit(bus, "small", queue="tight", cpu=1000)
 
-    async with scheduler(broker) as one, one.stub() as ask:
-        decided = await last(bus, too_large, ("JobPlaced", "JobWaiting"))
-        assert isinstance(decided, events.JobWaiting)
-        assert decided.reason.code == "QueueLimit"
+    async with scheduler(broker) as one, one.stub() as calculate_with:
+        instructions_ = await last(bus, too_large, ("JobPlaced", "JobWaiting"))
+        assert isinstance(instructions_, events.JobWaiting)
+        assert instructions_.reason.code == "QueueLimit"
         assert isinstance(await last(bus, small, ("JobPlaced",)), events.JobPlaced)
 
-        answer = await ask.ListPoolQueues(pb.ListPoolQueuesRequest(name="tight"), timeout=PATIENCE_S)
-        assert (answer.applied.revision, answer.applied.applied_by) == (3, "ann")
-        (tight,) = answer.queues
+        calculation = await calculate_with.ListPoolQueues(
+            pb.ListPoolQueuesRequest(name="tight"), timeout=TIMEOUT_S
+        )
+        assert (calculation.applied.revision, calculation.applied.applied_by) == (3, "ann")
+        (tight,) = calculation.queues
         assert (tight.status.running, tight.status.waiting) == (1, 1)
         assert tight.status.oldest_wait_at.seconds
         metrics = await scraped(one)
@@ -153,21 +153,19 @@ async def scraped(copy: Scheduler) -> str:
     address = (await copy.says("ready"))["metrics"]
 
     def read() -> str:
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=PATIENCE_S) as answer:
-            return answer.read().decode()
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=TIMEOUT_S) as calculation:
+            return calculation.read().decode()
 
     return await asyncio.to_thread(read)
 
 
-async def test_a_leader_that_slept_through_its_succession_changes_nothing(
-    broker: Broker, pool: Records
-) -> None:
+async def test_a_paused_leader_changes_nothing_after_its_succession(broker: Broker, pool: Records) -> None:
     async with AsyncExitStack() as stack:
         old = await stack.enter_async_context(scheduler(broker, "old"))
         await old.says("leading")
         ask_old = await stack.enter_async_context(old.stub())
         first = await ask_old.ApplyPoolQueues(
-            application(queue_service_pb2.QueueSpec(name="a")), timeout=PATIENCE_S
+            application(queue_service_pb2.QueueSpec(name="a")), timeout=TIMEOUT_S
         )
         assert first.applied.revision == 1
 
@@ -175,7 +173,7 @@ async def test_a_leader_that_slept_through_its_succession_changes_nothing(
         new = await stack.enter_async_context(scheduler(broker, "new"))
         await new.says("leading")
         late = asyncio.ensure_future(
-            ask_old.ApplyPoolQueues(application(queue_service_pb2.QueueSpec(name="late")), timeout=PATIENCE_S)
+            ask_old.ApplyPoolQueues(application(queue_service_pb2.QueueSpec(name="late")), timeout=TIMEOUT_S)
         )
         await asyncio.sleep(0)
         old.process.send_signal(signal.SIGCONT)
@@ -185,7 +183,7 @@ async def test_a_leader_that_slept_through_its_succession_changes_nothing(
 
         ask_new = await stack.enter_async_context(new.stub())
         second = await ask_new.ApplyPoolQueues(
-            application(queue_service_pb2.QueueSpec(name="b")), timeout=PATIENCE_S
+            application(queue_service_pb2.QueueSpec(name="b")), timeout=TIMEOUT_S
         )
         assert second.applied.revision == 2
         entry = await pool.get(POOL)
@@ -193,41 +191,43 @@ async def test_a_leader_that_slept_through_its_succession_changes_nothing(
         assert [spec.name for spec in decode_queues(entry.value).queues] == ["a", "b"]
 
 
-async def test_a_request_that_was_followed_before_the_leader_died_is_not_followed_twice(
+async def test_a_request_handled_before_the_leader_died_is_not_handled_twice(
     broker: Broker, pool: Records
 ) -> None:
     request = application(queue_service_pb2.QueueSpec(name="a", weight=2), request_id="r-1")
-    async with scheduler(broker, "old") as old, old.stub() as ask:
+    async with scheduler(broker, "old") as old, old.stub() as calculate_with:
         await old.says("leading")
-        before = await ask.ApplyPoolQueues(request, timeout=PATIENCE_S)
-    async with scheduler(broker, "new") as new, new.stub() as ask:
+        before = await calculate_with.ApplyPoolQueues(request, timeout=TIMEOUT_S)
+    async with scheduler(broker, "new") as new, new.stub() as calculate_with:
         await new.says("leading")
-        after = await ask.ApplyPoolQueues(request, timeout=PATIENCE_S)
+        after = await calculate_with.ApplyPoolQueues(request, timeout=TIMEOUT_S)
 
     assert before == after
     assert after.applied.revision == 1
     assert after.changes[0].kind == queue_service_pb2.QUEUE_CHANGE_KIND_CREATED
 
 
-async def test_queues_that_cannot_be_read_stop_nobody_from_starting(
-    broker: Broker, bus: Bus, pool: Records
-) -> None:
+async def test_unreadable_queues_do_not_stop_scheduling(broker: Broker, bus: Bus, pool: Records) -> None:
     await pool.put(POOL, b"{")
     placed = await submit(bus, "any", queue="tight", cpu=2000)
-    async with scheduler(broker) as one, one.stub() as ask:
+    async with scheduler(broker) as one, one.stub() as calculate_with:
         assert isinstance(await last(bus, placed, ("JobPlaced", "JobWaiting")), events.JobPlaced)
         assert (
-            "cannot be read"
-            in (await ask.ListPoolQueues(pb.ListPoolQueuesRequest(), timeout=PATIENCE_S)).applied.error
+            "are invalid"
+            in (
+                await calculate_with.ListPoolQueues(pb.ListPoolQueuesRequest(), timeout=TIMEOUT_S)
+            ).applied.error
         )
         request = application(queue_service_pb2.QueueSpec(name="tight"))
         with pytest.raises(aio.AioRpcError) as refused:
-            await ask.ApplyPoolQueues(request, timeout=PATIENCE_S)
+            await calculate_with.ApplyPoolQueues(request, timeout=TIMEOUT_S)
         assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
         assert "prune" in (refused.value.details() or "")
 
         request.prune = True
-        mended = await ask.ApplyPoolQueues(request, timeout=PATIENCE_S)
+        mended = await calculate_with.ApplyPoolQueues(request, timeout=TIMEOUT_S)
         assert (mended.applied.revision, mended.applied.error) == (1, "")
-        listed = await ask.ListPoolQueues(pb.ListPoolQueuesRequest(name="tight"), timeout=PATIENCE_S)
+        listed = await calculate_with.ListPoolQueues(
+            pb.ListPoolQueuesRequest(name="tight"), timeout=TIMEOUT_S
+        )
         assert listed.queues[0].status.running == 1

@@ -1,4 +1,4 @@
-"""Leaders as processes on a real broker: what a predecessor said and died of is told again, and what is refused is counted."""
+"""Leader processes on a real broker: a successor records missing spans, and rejected proposals are counted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from muster_service.telemetry import span_ref, trace_ref
 from muster_testing.broker import Broker
 from muster_testing.otlp import OtlpReceiver
 
-PATIENCE_S = 30
+TIMEOUT_S = 30
 JOB = job_id_of("succession")
 ROOT = trace_ref("succession")
 WHY = Reason(code="StarvedJob", message="gives one", numbers={"speed_up.from": 1750, "speed_up.to": 1000})
@@ -37,7 +37,7 @@ RESIZED = JobResized(
 
 
 async def say(broker: Broker, bus: Bus) -> None:
-    """What gateway, spec-validator, scaler and scheduler said of the job before the leaders died."""
+    """Publish the events of the job before the leaders died."""
     await provision_bus(BusSettings(url=broker.url))
     job = Job(name="gives", roles=(Role(name="worker", replicas=2, min=1, max=2, template=Template()),))
     for event, source in (
@@ -50,15 +50,17 @@ async def say(broker: Broker, bus: Bus) -> None:
 
 
 @asynccontextmanager
-async def service(broker: Broker, module: str, **told: str) -> AsyncGenerator[asyncio.Queue[dict[str, str]]]:
-    """A service as a process; what it says, line by line."""
+async def service(
+    broker: Broker, module: str, **reported: str
+) -> AsyncGenerator[asyncio.Queue[dict[str, str]]]:
+    """A service process and its log lines."""
     own = {key: value for key, value in os.environ.items() if not key.startswith(("MUSTER_", "OTEL_"))}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         module,
         stderr=asyncio.subprocess.PIPE,
-        env=own | {"MUSTER_BUS_URL": broker.url, **told},
+        env=own | {"MUSTER_BUS_URL": broker.url, **reported},
     )
     lines: asyncio.Queue[dict[str, str]] = asyncio.Queue()
 
@@ -77,7 +79,7 @@ async def service(broker: Broker, module: str, **told: str) -> AsyncGenerator[as
         await listening
 
 
-async def test_only_what_was_said_just_now_is_recent(broker: Broker, bus: Bus) -> None:
+async def test_only_the_latest_events_are_recent(broker: Broker, bus: Bus) -> None:
     await say(broker, bus)
 
     (resized,) = await recent_events(bus, [JobResized], seconds=60)
@@ -87,7 +89,7 @@ async def test_only_what_was_said_just_now_is_recent(broker: Broker, bus: Bus) -
     assert await recent_events(bus, [JobResized], seconds=0) == []
 
 
-async def test_successors_tell_the_spans_that_their_predecessors_may_not_have_sent(
+async def test_a_successor_records_spans_that_its_predecessor_may_not_have_sent(
     broker: Broker, bus: Bus
 ) -> None:
     await say(broker, bus)
@@ -96,12 +98,12 @@ async def test_successors_tell_the_spans_that_their_predecessors_may_not_have_se
         service(broker, "muster_scheduler", MUSTER_OTLP_ENDPOINT=receiver.endpoint),
         service(broker, "muster_scaler", MUSTER_OTLP_ENDPOINT=receiver.endpoint),
     ):
-        told = await receiver.wait_for(
-            lambda seen: {"propose", "resize"} <= {span.name for span in seen}, PATIENCE_S
+        reported = await receiver.wait_for(
+            lambda wait_applied: {"propose", "resize"} <= {span.name for span in wait_applied}, TIMEOUT_S
         )
 
-    (propose,) = [span for span in told if span.name == "propose"]
-    (resize,) = [span for span in told if span.name == "resize"]
+    (propose,) = [span for span in reported if span.name == "propose"]
+    (resize,) = [span for span in reported if span.name == "resize"]
     assert propose.parent_id == ROOT.span_id
     assert resize.parent_id == propose.span_id
     assert resize.span_id == span_ref(ROOT, spans.resize(JOB, 1, 2)).span_id
@@ -109,17 +111,17 @@ async def test_successors_tell_the_spans_that_their_predecessors_may_not_have_se
         assert (span.attributes["muster.gain"], span.attributes["muster.reason"]) == (-750, "gives one")
 
 
-async def test_a_proposal_that_nobody_can_take_up_is_counted(broker: Broker, bus: Bus) -> None:
+async def test_a_proposal_that_cannot_be_applied_is_counted(broker: Broker, bus: Bus) -> None:
     await say(broker, bus)
-    async with service(broker, "muster_scheduler") as lines, asyncio.timeout(PATIENCE_S):
+    async with service(broker, "muster_scheduler") as lines, asyncio.timeout(TIMEOUT_S):
         while (line := await lines.get())["msg"] != "ready":
             pass
-        # It may not have taken up its term yet.
-        while "muster_proposals_refused_total 1.0" not in await asyncio.to_thread(scraped, line["metrics"]):
+        # The term may not have started yet.
+        while "muster_proposals_rejected_total 1.0" not in await asyncio.to_thread(scraped, line["metrics"]):
             await asyncio.sleep(0.05)
 
 
 def scraped(address: str) -> str:
-    """The metrics as Prometheus would read them."""
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=PATIENCE_S) as answer:
-        return answer.read().decode()
+    """Return the metrics as Prometheus reads them."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=TIMEOUT_S) as calculation:
+        return calculation.read().decode()

@@ -1,4 +1,4 @@
-"""A decision may take longer than the lease lasts: whoever works one out goes on leading, and his answer counts."""
+"""A cycle may take longer than the lease: its leader stays leader, and its decisions are committed."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from muster_testing.hands import Hands
 
 POOL = "local"
 LEASE_S = 2
-PATIENCE_S = 90.0
+TIMEOUT_S = 90.0
 LOOK_S = 0.05
 
 
 @asynccontextmanager
 async def slow_scheduler(broker: Broker, name: str) -> AsyncGenerator[None]:
     own = {key: value for key, value in os.environ.items() if not key.startswith(("MUSTER_", "OTEL_"))}
-    told = {
+    reported = {
         "MUSTER_BUS_URL": broker.url,
         "MUSTER_SCHEDULER_INSTANCE": name,
         "MUSTER_SCHEDULER_LEASE_SECONDS": str(LEASE_S),
     }
     program = str(Path(__file__).with_name("slow_scheduler.py"))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, program, stderr=asyncio.subprocess.DEVNULL, env=own | told
+        sys.executable, program, stderr=asyncio.subprocess.DEVNULL, env=own | reported
     )
     try:
         yield
@@ -43,7 +43,7 @@ async def slow_scheduler(broker: Broker, name: str) -> AsyncGenerator[None]:
 
 
 async def epoch(bus: Bus) -> int:
-    """The sequence at which the pool's leader was elected; 0 before the first."""
+    """Return the sequence of the pool's last election; 0 before the first."""
     last = await bus.last(JOBS_STREAM, leader_subject(POOL))
     return 0 if last is None else last.stream_sequence
 
@@ -53,7 +53,7 @@ async def test_a_decision_longer_than_the_lease_changes_no_leader(broker: Broker
     template = Template(requests=Resources(cpu=1000))
     job = Job(name="patient", roles=(Role(name="worker", replicas=1, min=1, max=1, template=template),))
     job_id = job_id_of(job.name)
-    async with AsyncExitStack() as stack, asyncio.timeout(PATIENCE_S):
+    async with AsyncExitStack() as stack, asyncio.timeout(TIMEOUT_S):
         for name in ("one", "other"):
             await stack.enter_async_context(slow_scheduler(broker, name))
         hands = await stack.enter_async_context(Hands.at_work(bus))

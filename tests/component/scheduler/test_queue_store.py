@@ -1,4 +1,4 @@
-"""The record of a pool's queues, with leaders of several epochs at it."""
+"""The stored queues of a pool, with leaders of several epochs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest_asyncio
 from muster_bus import BucketSpec, Bus, BusUnavailable, Fenced, Records, provision
 from muster_core.models import QueueSpec
 from muster_events.queues import NO_QUEUES, QueuesRecord, decode_queues, encode_queues
-from muster_scheduler.queues import QueueKeeper, Superseded
+from muster_scheduler.queues import ConcurrentUpdate, QueueStore
 
 POOL = "local"
 
@@ -27,10 +27,10 @@ def version(number: int, *names: str) -> QueuesRecord:
     return QueuesRecord(queues=tuple(QueueSpec(name=name) for name in names), version=number)
 
 
-async def leader(records: Records, epoch: int, last_good: QueuesRecord = NO_QUEUES) -> QueueKeeper:
-    keeper = QueueKeeper(records=records, pool=POOL, epoch=epoch, last_good=last_good)
-    await keeper.claim()
-    return keeper
+async def leader(records: Records, epoch: int, initial: QueuesRecord = NO_QUEUES) -> QueueStore:
+    store = QueueStore(records=records, pool=POOL, epoch=epoch, initial=initial)
+    await store.acquire()
+    return store
 
 
 async def stored(records: Records) -> QueuesRecord:
@@ -40,36 +40,36 @@ async def stored(records: Records) -> QueuesRecord:
 
 
 @asynccontextmanager
-async def followed(keeper: QueueKeeper) -> AsyncGenerator[asyncio.Event]:
-    """An event that is set whenever the keeper hears of other queues."""
-    heard = asyncio.Event()
+async def followed(store: QueueStore) -> AsyncGenerator[asyncio.Event]:
+    """An event that is set whenever the store reports changed queues."""
+    changed = asyncio.Event()
 
     async def hear() -> None:
-        heard.set()
+        changed.set()
 
-    task = asyncio.create_task(keeper.follow(hear))
+    task = asyncio.create_task(store.follow(hear))
     try:
-        yield heard
+        yield changed
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_before_anyone_applied_anything_there_are_none(records: Records) -> None:
-    keeper = await leader(records, 1)
+async def test_a_new_pool_has_no_queues(records: Records) -> None:
+    store = await leader(records, 1)
 
-    assert (keeper.in_force.queues, keeper.in_force.version, keeper.fault) == ((), 0, "")
+    assert (store.current.queues, store.current.version, store.fault) == ((), 0, "")
     assert (await stored(records)).epoch == 1
 
 
-async def test_what_was_stored_is_in_force_in_the_next_term(records: Records) -> None:
+async def test_stored_queues_are_current_in_the_next_term(records: Records) -> None:
     await (await leader(records, 1)).store(version(1, "a"))
 
-    keeper = await leader(records, 2)
-    assert (keeper.in_force.version, [one.name for one in keeper.in_force.queues]) == (1, ["a"])
+    store = await leader(records, 2)
+    assert (store.current.version, [one.name for one in store.current.queues]) == (1, ["a"])
 
 
-async def test_a_deposed_leader_writes_nothing_more(records: Records) -> None:
+async def test_a_deposed_leader_cannot_write(records: Records) -> None:
     old = await leader(records, 1)
     await old.store(version(1, "a"))
     new = await leader(records, 2)
@@ -82,18 +82,18 @@ async def test_a_deposed_leader_writes_nothing_more(records: Records) -> None:
     assert [one.name for one in (await stored(records)).queues] == ["c"]
 
 
-async def test_a_leader_that_was_overtaken_before_its_first_look_says_so(records: Records) -> None:
+async def test_a_leader_overtaken_before_its_first_read_is_fenced(records: Records) -> None:
     await leader(records, 2)
 
     with pytest.raises(Fenced):
         await leader(records, 1)
 
 
-async def test_a_write_whose_answer_was_lost_is_known_as_ones_own(
+async def test_a_write_with_a_lost_response_is_recognised(
     records: Records, shared_bus: Bus, fresh: str
 ) -> None:
     class Losing(Records):
-        """Records whose acknowledgements get lost."""
+        """Records whose acknowledgements are lost."""
 
         lose = False
 
@@ -112,15 +112,15 @@ async def test_a_write_whose_answer_was_lost_is_known_as_ones_own(
             return revision
 
     losing = Losing(shared_bus, fresh)
-    keeper = await leader(losing, 1)
+    store = await leader(losing, 1)
     losing.lose = True
 
-    await keeper.store(version(1, "a"))
+    await store.store(version(1, "a"))
 
-    assert keeper.in_force.version == 1
+    assert store.current.version == 1
 
 
-async def test_a_write_that_did_not_happen_may_be_repeated(
+async def test_a_write_that_was_not_stored_may_be_repeated(
     records: Records, shared_bus: Bus, fresh: str
 ) -> None:
     class Away(Records):
@@ -140,64 +140,62 @@ async def test_a_write_that_did_not_happen_may_be_repeated(
             return await super().put(key, value, expected=expected, ttl_s=ttl_s, revive=revive)
 
     away = Away(shared_bus, fresh)
-    keeper = await leader(away, 1)
+    store = await leader(away, 1)
     away.away = True
     with pytest.raises(BusUnavailable):
-        await keeper.store(version(1, "a"))
+        await store.store(version(1, "a"))
     away.away = False
-    await keeper.store(version(1, "a"))
+    await store.store(version(1, "a"))
 
-    assert keeper.in_force.version == 1
+    assert store.current.version == 1
 
 
-async def test_whoever_writes_by_hand_is_followed_and_not_overwritten_unseen(records: Records) -> None:
-    keeper = await leader(records, 1)
+async def test_a_manual_write_is_followed_and_not_overwritten_unseen(records: Records) -> None:
+    store = await leader(records, 1)
     await records.put(POOL, encode_queues(version(7, "by-hand")))
 
-    with pytest.raises(Superseded):
-        await keeper.store(version(1, "a"))
-    assert keeper.in_force.version == 7
+    with pytest.raises(ConcurrentUpdate):
+        await store.store(version(1, "a"))
+    assert store.current.version == 7
 
-    async with followed(keeper) as heard, asyncio.timeout(15):
+    async with followed(store) as changed, asyncio.timeout(15):
         await records.put(POOL, encode_queues(version(8, "again")))
-        await heard.wait()
-    assert keeper.in_force.version == 8
+        await changed.wait()
+    assert store.current.version == 8
 
 
 @pytest.mark.parametrize(
     "value", [b"{", b"{}", encode_queues(version(9, "x", "x")), b'{"queues":[{"name":"a","weight":"much"}]}']
 )
-async def test_what_cannot_be_read_leaves_the_last_good_queues_in_force(
-    records: Records, value: bytes
-) -> None:
-    keeper = await leader(records, 1)
-    await keeper.store(version(1, "a"))
-    async with followed(keeper), asyncio.timeout(15):
+async def test_unreadable_queues_leave_the_last_valid_ones_current(records: Records, value: bytes) -> None:
+    store = await leader(records, 1)
+    await store.store(version(1, "a"))
+    async with followed(store), asyncio.timeout(15):
         await records.put(POOL, value)
-        while not keeper.fault:
+        while not store.fault:
             await asyncio.sleep(0.02)
-    assert keeper.in_force.version == 1
-    assert "version 1 of them stays in force" in keeper.fault
+    assert store.current.version == 1
+    assert "version 1 stays current" in store.fault
 
-    next_one = await leader(records, 2, last_good=keeper.in_force)
-    assert (next_one.in_force.version, bool(next_one.fault)) == (1, True)
+    next_one = await leader(records, 2, initial=store.current)
+    assert (next_one.current.version, bool(next_one.fault)) == (1, True)
     entry = await records.get(POOL)
     assert entry is not None
-    assert entry.value == value, "it is left to be looked at"
+    assert entry.value == value, "the record is kept for inspection"
 
     await next_one.store(version(2, "b"))
     assert (next_one.fault, (await stored(records)).version) == ("", 2)
 
 
-async def test_a_record_that_was_removed_is_a_fault_too(records: Records) -> None:
-    keeper = await leader(records, 1)
-    await keeper.store(version(1, "a"))
-    async with followed(keeper) as heard, asyncio.timeout(15):
+async def test_a_removed_record_is_a_fault(records: Records) -> None:
+    store = await leader(records, 1)
+    await store.store(version(1, "a"))
+    async with followed(store) as changed, asyncio.timeout(15):
         await records.put(POOL, encode_queues(version(1, "a", "b")))
-        await heard.wait()
+        await changed.wait()
         await records.delete(POOL)
-        while not keeper.fault:
+        while not store.fault:
             await asyncio.sleep(0.02)
 
-    await keeper.store(version(2, "b"))
-    assert ((await stored(records)).version, keeper.fault) == (2, "")
+    await store.store(version(2, "b"))
+    assert ((await stored(records)).version, store.fault) == (2, "")

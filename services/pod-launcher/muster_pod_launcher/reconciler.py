@@ -1,7 +1,7 @@
-"""What a job's record wants and what the runtime sees, brought together.
+"""The reconciler: brings what the runtime observes to what a job's record wants.
 
-Level-triggered and repeatable: an event, a change of the runtime, a timer and a new start of the service all lead to the same
-question, and the answer depends on the two states alone.
+Level-triggered and idempotent: events, changes of the runtime, timers and restarts of the service all lead to the same
+comparison of the two states.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from muster_core.models import (
     ReplicaState,
     replica_name,
 )
-from muster_pod_launcher.holding import COMING, Holding
-from muster_pod_launcher.ports import ReplicaEvents, Run, Story
+from muster_pod_launcher.ports import EventPublisher, ReplicaChangeObserver, Run
+from muster_pod_launcher.report_batching import STARTING_STATES, ReportBatching
 from muster_runtimes import Launch, Observation, ReplicaId, Runtime
 from muster_service.logs import fields
 
@@ -52,13 +52,13 @@ log = logging.getLogger(__name__)
 _US = 1_000_000
 _DEFAULT_GRACE_S = 30.0
 
-Said = tuple[int, str, int, int, ReplicaState, bool]
+ReportKey = tuple[int, str, int, int, ReplicaState, bool]
 
 
-class Hands:
-    """Brings one job at a time to what its record wants; ``records`` is the view, kept by whoever folds the events.
+class JobReconciler:
+    """Reconciles one job at a time; ``records`` is the view of job records.
 
-    ``hold_us``: how long news of replicas that come up may wait for those of the rest of their gang (µs).
+    ``batch_us``: how long reports of starting replicas may wait for others of their gang (µs).
     """
 
     def __init__(
@@ -66,46 +66,46 @@ class Hands:
         *,
         records: Mapping[str, JobRecord],
         runtime: Runtime,
-        events: ReplicaEvents,
-        story: Story,
+        events: EventPublisher,
+        observer: ReplicaChangeObserver,
         clock: Callable[[], int],
         forget: Callable[[str], None],
-        hold_us: int = 0,
+        batch_us: int = 0,
     ) -> None:
         self._records = records
         self._runtime = runtime
         self._events = events
-        self._story = story
+        self._observer = observer
         self._clock = clock
-        self._forget = forget
-        self._holding = Holding(hold_us=hold_us)
-        self._said: dict[str, set[Said]] = {}
-        self._asked: dict[str, set[ReplicaId]] = {}
+        self._remove_record = forget
+        self._batching = ReportBatching(batch_us=batch_us)
+        self._reported: dict[str, set[ReportKey]] = {}
+        self._stopping: dict[str, set[ReplicaId]] = {}
         self._members: dict[str, bytes] = {}
-        self._told: dict[str, JobRecord] = {}
+        self._published_membership: dict[str, JobRecord] = {}
         self._config: dict[str, Mapping[str, ConfigFile]] = {}
         self._cleaned: set[str] = set()
 
-    async def work(self, job_id: str) -> int | None:
-        """Do what is to be done for a job now; answers the instant (µs) at which to look again without being told."""
+    async def process(self, job_id: str) -> int | None:
+        """Reconcile a job; returns when (µs) to do it again without a change."""
         record = self._records.get(job_id)
         if record is not None and self._is_idle(job_id, record):
             return None
         await self._act(job_id, record)
-        held_until = None
+        batched_until = None
         if record is not None:
-            held_until = await self._report(job_id, record)
-            await self._let_go(job_id, record)
-        if self._is_over(job_id, record):
+            batched_until = await self._report(job_id, record)
+            await self._confirm_recorded(job_id, record)
+        if self._is_finished(job_id, record):
             await self._drop(job_id, record)
             return None
         if record is None:
             return None
-        looks = (next_work(record, self._clock()), next_deadline(record), held_until)
-        return min((at for at in looks if at is not None), default=None)
+        due_times = (next_work(record, self._clock()), next_deadline(record), batched_until)
+        return min((at for at in due_times if at is not None), default=None)
 
     def _is_idle(self, job_id: str, record: JobRecord) -> bool:
-        """Whether the job waits, and nothing of it is there: what is said of it then is not for hands."""
+        """Return whether the job waits and the runtime has nothing of it, so that there is nothing to do."""
         is_wanted = bool(record.replicas or record.terminal or record.built_by)
         return not is_wanted and not self._runtime.job_observations(job_id)
 
@@ -118,8 +118,8 @@ class Hands:
         self._runtime.register_job(job_id, record.job)
         if record.built_by and not record.terminal:
             await self._runtime.retain_build(job_id, record.built_by)
-        await self._tell_members(record, record.job)
-        # First: a replica that starts may have the name of one that stops.
+        await self._write_membership(record, record.job)
+        # Stops precede starts: a replica that starts may have the name of one that stops.
         await self._stop(job_id, record, stops)
         starts = [
             s.replica for s in steps if isinstance(s, Start) and not start_order_reason(record, s.replica)
@@ -131,12 +131,12 @@ class Hands:
         context = await self._context(record, job)
         launches = [self._launch(record, job, replica, context) for replica in starts]
         started = await asyncio.gather(*map(self._runtime.start, launches), return_exceptions=True)
-        # Only now, when none of them is under way any more, may all be tried again.
+        # Raise only when no start is in flight, so that all can be retried.
         count = 0
         for one in started:
             if isinstance(one, BaseException):
                 raise one
-            # One whose predecessor has not gone yet stays where it was.
+            # A replica whose predecessor still exists stays placed.
             count += one.state is not ReplicaState.PLACED
         if count:
             log.info(
@@ -152,7 +152,7 @@ class Hands:
             gpus=replica.gpus,
             template=effective_template(job, replica),
             env=environment(
-                record, job, replica, context=context, traceparent=self._story.traceparent(record, replica)
+                record, job, replica, context=context, traceparent=self._observer.traceparent(record, replica)
             ),
             accepts_remote_commands=accepts_remote_commands(job, replica.role),
             build=record.job_id if job.kind is JobKind.BUILD else record.built_by,
@@ -165,9 +165,9 @@ class Hands:
         )
         return self._runtime.context(record.job_id, addresses)
 
-    async def _tell_members(self, record: JobRecord, job: Job) -> None:
-        """First on growth, last on shrink: who is leaving is a member until its end is confirmed."""
-        if not record.attempt or record.settled or self._told.get(record.job_id) is record:
+    async def _write_membership(self, record: JobRecord, job: Job) -> None:
+        """Write the membership: before the start of added replicas, and after the confirmed end of removed ones."""
+        if not record.attempt or record.settled or self._published_membership.get(record.job_id) is record:
             return
         context = await self._context(record, job)
         config = files(record, job, remote_shell=context.remote_shell.script)
@@ -178,61 +178,61 @@ class Hands:
         if self._members.get(record.job_id) != content:
             await self._runtime.write_members(record.job_id, content)
             self._members[record.job_id] = content
-        self._told[record.job_id] = record
+        self._published_membership[record.job_id] = record
 
     async def _stop(self, job_id: str, record: JobRecord | None, stops: Iterable[Stop]) -> None:
-        asked = self._asked.setdefault(job_id, set())
+        stopping = self._stopping.setdefault(job_id, set())
         for stop in stops:
             replica = ReplicaId(
                 job_id=job_id, attempt=stop.attempt, role=stop.role, index=stop.index, restart=stop.restart
             )
-            if replica not in asked:
+            if replica not in stopping:
                 await self._runtime.stop(replica, grace_s=_grace(record, stop))
-                asked.add(replica)
+                stopping.add(replica)
 
     async def _report(self, job_id: str, record: JobRecord) -> int | None:
-        """Tell what is new; answers the instant (µs) until which it is held back, None where nothing is."""
-        said = self._said.setdefault(job_id, set())
+        """Publish new observations; returns until when (µs) they are batched, or None."""
+        reported = self._reported.setdefault(job_id, set())
         began = {_run(o): o.started_at for o in self._runtime.job_observations(job_id)}
         steps = reconcile(record, self._seen(job_id), self._clock())
         changes: list[ReplicaChange] = []
         for step in steps:
             if isinstance(step, Report):
-                changes += _with_its_start(step.change, began)
-        news = tuple(change for change in changes if _saying(change) not in said)
-        if not news:
+                changes += _with_start(step.change, began)
+        new = tuple(change for change in changes if _report_key(change) not in reported)
+        if not new:
             return None
-        everyone_runs = self._everyone_runs(job_id, record)
-        until = self._holding.until(job_id, news, everyone_runs=everyone_runs, now=self._clock())
+        all_running = self._all_running(job_id, record)
+        until = self._batching.until(job_id, new, all_running=all_running, now=self._clock())
         if until is not None:
             return until
-        event = ReplicasChanged(changes=news)
+        event = ReplicasChanged(changes=new)
         await self._events.publish(record, event)
-        self._holding.drop(job_id)
-        said |= {_saying(change) for change in news}
-        self._story.tell(record, event, began)
-        _log(record, news)
+        self._batching.clear(job_id)
+        reported |= {_report_key(change) for change in new}
+        self._observer.observe(record, event, began)
+        _log(record, new)
         return None
 
-    def _everyone_runs(self, job_id: str, record: JobRecord) -> bool:
+    def _all_running(self, job_id: str, record: JobRecord) -> bool:
         observed = self._runtime.job_observations(job_id)
         running = {_run(seen) for seen in observed if seen.state is ReplicaState.RUNNING}
         return all(_run_of(member) in running for member in record.gang() if not member.ended)
 
-    async def _let_go(self, job_id: str, record: JobRecord) -> None:
-        """What is on record needs not be held by the runtime; of a job that leaves nothing behind, nothing is."""
-        said = self._said.get(job_id, set())
+    async def _confirm_recorded(self, job_id: str, record: JobRecord) -> None:
+        """Let the runtime release recorded replicas, and remove all replicas of a settled job if its clean-up policy says so."""
+        reported = self._reported.get(job_id, set())
         ended = {_run_of(replica) for replica in record.replicas if replica.ended}
         known = {_run_of(replica) for replica in record.replicas}
         free = [
             seen.replica
             for seen in self._runtime.job_observations(job_id)
             if seen.state in ENDED_STATES
-            # A run that the record has dropped had ended before.
+            # A run that the record has dropped ended earlier.
             and (
                 _run(seen) in ended
                 or _run(seen) not in known
-                or (*_run(seen), seen.state, bool(seen.reason)) in said
+                or (*_run(seen), seen.state, bool(seen.reason)) in reported
             )
         ]
         self._runtime.confirm_recorded(job_id, free)
@@ -241,24 +241,24 @@ class Hands:
             await self._runtime.remove_replicas(job_id)
             self._cleaned.add(job_id)
 
-    def _is_over(self, job_id: str, record: JobRecord | None) -> bool:
+    def _is_finished(self, job_id: str, record: JobRecord | None) -> bool:
         if any(o.state not in ENDED_STATES for o in self._runtime.job_observations(job_id)):
             return False
         if record is None:
             return True
         return any(isinstance(instruction, DeleteRecord) for instruction in decide(record, self._clock()))
 
-    def give_up(self, job_id: str) -> None:
-        """Remember nothing of what was done for a job: others do it from now on."""
-        for kept in (self._said, self._asked, self._members, self._told, self._config):
+    def release(self, job_id: str) -> None:
+        """Drop the state of a job whose partition another instance owns now."""
+        for kept in (self._reported, self._stopping, self._members, self._published_membership, self._config):
             kept.pop(job_id, None)
-        self._holding.drop(job_id)
+        self._batching.clear(job_id)
         self._cleaned.discard(job_id)
 
     async def _drop(self, job_id: str, record: JobRecord | None) -> None:
         await self._runtime.forget(job_id)
-        self.give_up(job_id)
-        self._forget(job_id)
+        self.release(job_id)
+        self._remove_record(job_id)
         if record is not None:
             log.info("forgotten", extra=fields(job=record.name, job_id=job_id))
 
@@ -266,17 +266,17 @@ class Hands:
         return [_change(observation) for observation in self._runtime.job_observations(job_id)]
 
 
-def _log(record: JobRecord, news: Sequence[ReplicaChange]) -> None:
-    """Every end has a line of its own, and those that run from now on one for all. That they are launched was said when they were."""
-    running = [f"{change.role}-{change.index}" for change in news if change.state is ReplicaState.RUNNING]
+def _log(record: JobRecord, new: Sequence[ReplicaChange]) -> None:
+    """Log one line for each end, and one for all replicas that run from now on."""
+    running = [f"{change.role}-{change.index}" for change in new if change.state is ReplicaState.RUNNING]
     if running:
         log.info(
             "%s replicas running",
             len(running),
             extra=fields(job=record.name, first=running[0], last=running[-1]),
         )
-    for change in news:
-        if change.state not in COMING:
+    for change in new:
+        if change.state not in STARTING_STATES:
             log.info(
                 "replica %s",
                 change.state,
@@ -320,8 +320,8 @@ def _change(observation: Observation) -> ReplicaChange:
     )
 
 
-def _with_its_start(change: ReplicaChange, began: Mapping[Run, int]) -> list[ReplicaChange]:
-    """One that was too quick to be seen running is reported with the instant at which it began."""
+def _with_start(change: ReplicaChange, began: Mapping[Run, int]) -> list[ReplicaChange]:
+    """Precede the end of a replica that was never observed running by its start."""
     at = began.get((change.attempt, change.role, change.index, change.restart), 0)
     if change.state not in ENDED_STATES or not at:
         return [change]
@@ -337,7 +337,7 @@ def _with_its_start(change: ReplicaChange, began: Mapping[Run, int]) -> list[Rep
     return [start, change]
 
 
-def _saying(change: ReplicaChange) -> Said:
+def _report_key(change: ReplicaChange) -> ReportKey:
     return (change.attempt, change.role, change.index, change.restart, change.state, bool(change.reason))
 
 
@@ -352,5 +352,5 @@ def _grace(record: JobRecord | None, stop: Stop) -> float:
 
 
 def due_in(at: int, now: int) -> float:
-    """Seconds until an instant (both in µs)."""
+    """Return the seconds until ``at`` (both in µs)."""
     return (at - now) / _US

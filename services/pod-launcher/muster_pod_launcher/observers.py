@@ -1,4 +1,4 @@
-"""The spans that pod-launcher adds to a job's trace: ``launch`` of the gang and of each replica, and what each ran."""
+"""Observers of replica changes: spans in the trace of the job, and metrics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from muster_core.events import ReplicaChange, ReplicasChanged
 from muster_core.models import ENDED_STATES, JobRecord, Phase, ReplicaRecord, ReplicaState
 from muster_events import spans
-from muster_pod_launcher.ports import Run
+from muster_pod_launcher.ports import ReplicaChangeObserver, Run
+from muster_runtimes import Runtime
+from muster_service.metrics import Metrics
 from muster_service.telemetry import Telemetry
 from muster_service.trace_context import SpanRef, extract, span_ref
 
@@ -15,19 +17,19 @@ _NS_PER_US = 1000
 _UP = (Phase.PLACED, Phase.LAUNCHING)
 
 
-class TraceStory:
-    """See ``Story``."""
+class ReplicaSpanRecorder:
+    """Records the spans of replicas and of the launch of a gang."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
 
     def traceparent(self, record: JobRecord, replica: ReplicaRecord) -> str:
-        """See ``Story``."""
+        """Return the span that the replica continues."""
         root = extract({"traceparent": record.trace})
         return span_ref(root, spans.running(record.job_id, _name(replica))).traceparent if root else ""
 
-    def tell(self, record: JobRecord, event: ReplicasChanged, began: Mapping[Run, int]) -> None:
-        """See ``Story``."""
+    def observe(self, record: JobRecord, event: ReplicasChanged, began: Mapping[Run, int]) -> None:
+        """Record the spans that these changes have ended."""
         root = extract({"traceparent": record.trace})
         if root is None:
             return
@@ -42,8 +44,8 @@ class TraceStory:
             elif change.state in ENDED_STATES:
                 self._ended(root, record, replica, change, began.get(run) or replica.running_at)
 
-    def moved(self, before: JobRecord | None, after: JobRecord) -> None:
-        """Record the launch of the gang once it is over, well or badly."""
+    def observe_transition(self, before: JobRecord | None, after: JobRecord) -> None:
+        """Record the launch of the gang when it is over, successful or not."""
         root = extract({"traceparent": after.trace})
         if root is None or before is None or before.phase not in _UP or after.phase in _UP:
             return
@@ -93,7 +95,7 @@ class TraceStory:
             start_ns=started * _NS_PER_US,
             end_ns=max(change.at, started) * _NS_PER_US,
             attributes=_attributes(record) | _place(replica) | {"muster.end": how},
-            # One that was asked to leave did as it was told.
+            # A replica that was asked to terminate has not failed.
             status_error=(change.reason or how) if failed and not replica.terminating else None,
         )
 
@@ -118,3 +120,42 @@ def _place(replica: ReplicaRecord) -> dict[str, str | int]:
         "muster.generation": replica.generation,
         "muster.gpus": ",".join(map(str, replica.gpus)),
     }
+
+
+_US = 1_000_000
+
+
+class ReplicaMetrics:
+    """Counts changes and passes them to another observer."""
+
+    def __init__(self, observer: ReplicaChangeObserver, metrics: Metrics) -> None:
+        self._observer = observer
+        self._changes = metrics.counter("muster_replica_changes", "replica states reported", ("state",))
+        self._start = metrics.histogram(
+            "muster_replica_start_seconds", "from the placement until a replica runs"
+        )
+
+    def traceparent(self, record: JobRecord, replica: ReplicaRecord) -> str:
+        """Return the span that the replica continues."""
+        return self._observer.traceparent(record, replica)
+
+    def observe(self, record: JobRecord, event: ReplicasChanged, began: Mapping[Run, int]) -> None:
+        """Count the changes."""
+        self._observer.observe(record, event, began)
+        placed = {(r.attempt, r.role, r.index, r.restart): r.placed_at for r in record.replicas}
+        for change in event.changes:
+            self._changes.labels(change.state.value).inc()
+            since = placed.get((change.attempt, change.role, change.index, change.restart), 0)
+            if change.state is ReplicaState.RUNNING and since:
+                self._start.observe(max(change.at - since, 0) / _US)
+
+
+def register_replica_gauge(runtime: Runtime, metrics: Metrics) -> None:
+    """Register ``muster_replicas``, the number of replicas that the runtime knows in each state."""
+    gauge = metrics.gauge("muster_replicas", "replicas that the runtime knows, by state", ("state",))
+
+    def count(state: ReplicaState) -> int:
+        return sum(1 for observation in runtime.observations() if observation.state is state)
+
+    for state in ReplicaState:
+        gauge.labels(state.value).set_function(lambda state=state: count(state))
