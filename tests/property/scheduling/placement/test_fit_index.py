@@ -84,7 +84,7 @@ def _answers(index: FitIndex) -> tuple[object, ...]:
         [index.best(times) for times in (1, 2, 4)],
         [index.pack(number) for number in (1, 3, 9, 30)],
         [list(totals.at_least(times)) for times in (1, 5, 12)],
-        list(totals.descending()),
+        totals.descending(),
         [totals.sum(f"r{rack}") for rack in range(10)],
     )
 

@@ -1,7 +1,6 @@
-"""The demand of one replica, its node rules and affinity, and the roles that a gang gathers around.
+"""The request of one replica: its demand, node rules and affinity; and the roles that placement treats specially.
 
-Everything hashes and compares fast: replicas with equal demands are interchangeable, so placement handles a few demands
-instead of every replica.
+Replicas with equal requests are interchangeable, so placement handles a few requests instead of every replica.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def demand_of(requests: Resources, *, together: bool = False) -> Demand:
 
 
 class ReplicaRequest(msgspec.Struct, frozen=True, cache_hash=True):
-    """Replicas of equal slots are interchangeable. ``affinity`` is set if some replica of the gang has inter-replica affinity."""
+    """What one replica asks for. ``affinity`` is None if no replica of its gang has inter-replica affinity."""
 
     demand: Demand
     rules: NodeRules
@@ -63,7 +62,7 @@ class ReplicaRequest(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 def request_of(template: Template, policy: PlacementPolicy, namespace: str) -> ReplicaRequest:
-    """Return the slot of a replica of ``template`` in a job with the placement ``policy``."""
+    """Return the request of a replica of ``template`` in a job with the placement ``policy``."""
     affinity = replica_affinity_of(template, namespace)
     required = (policy.topology,) if policy.topology and policy.topology_required else ()
     return ReplicaRequest(
@@ -74,15 +73,15 @@ def request_of(template: Template, policy: PlacementPolicy, namespace: str) -> R
 
 
 def without_affinity(request: ReplicaRequest) -> ReplicaRequest:
-    """Return the slot for a gang without inter-replica affinity, so that labels do not distinguish gangs."""
+    """Return the request without affinity, so that pod labels do not distinguish gangs that have no rules about them."""
     return ReplicaRequest(request.demand, request.rules)
 
 
 ANCHOR_ROLES = frozenset({"ps", "server"})
-"""Parameter servers: workers go near them."""
+"""The roles of parameter servers; workers are placed near them."""
 
 PINNED_ROLES = ANCHOR_ROLES | {"chief", "master", "launcher", "scheduler"}
-"""Roles without which the job cannot continue: never resized by a policy."""
+"""The roles without which a job cannot continue; no policy resizes them."""
 
 
 def is_anchor(role: str) -> bool:

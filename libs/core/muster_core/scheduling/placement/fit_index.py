@@ -1,7 +1,7 @@
-"""The node-fit index: how many times something fits on each node of the pool, updated as free capacity changes.
+"""The node-fit index: how many times a demand fits on each node of the pool, updated as free capacity changes.
 
-The same few shapes are placed again and again, and each placement changes a few nodes of thousands: an updated order of
-nodes costs what has changed, a new one costs what there is.
+The same few demands are placed again and again, and each placement changes a few nodes of thousands. Updating an order of
+nodes costs as much as the changes, sorting it again as much as the pool.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _FEWEST_KEPT = 400_000
 _VIEWS_KEPT = 2_000
 _CAPACITIES_KEPT = 1 << 14
 _ALL_AT_ONCE = 4
-"""If more than one in this many nodes changed, all are recomputed by class, which costs less."""
+"""If more than one in this many nodes changed, all are recomputed by class, which is cheaper."""
 
 Measure = Callable[[FreeCapacity], tuple[int, int]]
-"""How many times it fits into a free capacity, and its cost before tightness (lower is better)."""
+"""Returns how many times the demand fits into a free capacity, and the increase of fragmentation."""
 
 
 class Fit(NamedTuple):
-    """A node that it fits on, ordered by cost: penalty, fragmentation, slack, name."""
+    """A node on which the demand fits ``times`` times; ordered by cost: penalty, fragmentation, slack, name."""
 
     penalty: int
     fragmentation: int
@@ -36,7 +36,10 @@ class Fit(NamedTuple):
 
 
 class FitIndex:
-    """The nodes that pass all of ``rules``, by how many times ``measure`` fits; call ``refresh`` before queries."""
+    """The nodes that pass all of ``rules``, by how many times the demand that ``measure`` counts fits; ``total`` is the sum.
+
+    Call ``refresh`` before queries.
+    """
 
     def __init__(self, snapshot: Snapshot, rules: Sequence[NodeRules], measure: Measure) -> None:
         self._snapshot = snapshot
@@ -46,22 +49,17 @@ class FitIndex:
         self._fits: dict[str, Fit] = {}
         self._by_times: dict[int, list[Fit]] = {}
         self._totals: dict[str, DomainTotals] = {}
-        self._total = 0
+        self.total = 0
         self._seen = -1
         self._filter_results: list[FilterResults] = []
 
     @property
     def weight(self) -> int:
-        """Return how many nodes and capacities are kept."""
+        """How many nodes and capacities it keeps."""
         return len(self._fits) + len(self._measured)
 
-    @property
-    def total(self) -> int:
-        """Return how many times it fits in total."""
-        return self._total
-
     def refresh(self) -> None:
-        """Update the nodes that have changed."""
+        """Update the nodes that changed since the last call."""
         change_log = self._snapshot.change_log
         if self._seen == change_log.end:
             return
@@ -76,27 +74,27 @@ class FitIndex:
 
     @property
     def names(self) -> Iterable[str]:
-        """Return the nodes that it fits on."""
+        """The nodes that have a fit."""
         return self._fits.keys()
 
     def times(self, name: str) -> int:
-        """Return how many times it fits on a node."""
+        """Return how many times the demand fits on a node."""
         fit = self._fits.get(name)
         return fit.times if fit else 0
 
     def among(self, names: Sequence[str]) -> list[Fit]:
-        """Return the nodes of ``names`` that it fits on."""
+        """Return the fits on ``names``, without nodes that have none."""
         fits = self._fits
         return [fits[name] for name in names if name in fits]
 
     def best(self, times: int) -> Fit | None:
-        """Return the cheapest node that it fits on at least ``times`` times."""
+        """Return the cheapest node with at least ``times`` fits."""
         tops = [self._top(number) for number in self._by_times if number >= times]
         return min((top for top in tops if top is not None), default=None)
 
     def pack(self, number: int) -> list[tuple[str, int]] | None:
-        """Return nodes for ``number`` of them with the number on each: as few nodes as possible, the cheapest; None if they do not fit."""
-        if self._total < number:
+        """Return the fewest nodes, the cheapest of equals, for ``number`` replicas, with the number on each; None if too many."""
+        if self.total < number:
             return None
         chosen: list[tuple[str, int]] = []
         taken: list[Fit] = []
@@ -118,7 +116,7 @@ class FitIndex:
         return chosen
 
     def totals(self, label: str) -> DomainTotals:
-        """Return how many times it fits in each domain of a node label."""
+        """Return how many times the demand fits in each domain of a node label; kept up to date."""
         totals = self._totals.get(label)
         if totals is None:
             nodes = self._snapshot.nodes
@@ -131,7 +129,7 @@ class FitIndex:
         self._fits.clear()
         self._by_times.clear()
         self._totals.clear()
-        self._total = 0
+        self.total = 0
         results = self._filter_results
         penalties = [one.penalties for one in results if one.penalties]
         self._measured.clear()
@@ -158,7 +156,7 @@ class FitIndex:
             ]
             self._fits.update(zip(names, fits, strict=True))
             self._by_times.setdefault(times, []).extend(fits)
-            self._total += times * len(fits)
+            self.total += times * len(fits)
         for fits in self._by_times.values():
             heapq.heapify(fits)
 
@@ -169,10 +167,10 @@ class FitIndex:
             return
         if before is not None:
             del self._fits[name]
-            self._total -= before.times
+            self.total -= before.times
         if fit is not None:
             self._fits[name] = fit
-            self._total += fit.times
+            self.total += fit.times
             if fit != before:
                 self._push(fit)
         for label, totals in self._totals.items():
@@ -216,7 +214,7 @@ class FitIndex:
         return top
 
     def _top(self, times: int) -> Fit | None:
-        """Return the cheapest node on which it fits ``times`` times, dropping outdated entries."""
+        """Return the cheapest node with exactly ``times`` fits, dropping outdated entries."""
         heap = self._by_times[times]
         while heap:
             top = heap[0]
@@ -227,7 +225,7 @@ class FitIndex:
 
 
 class DomainTotals:
-    """The sum over the nodes of each domain, and the domains ordered by sum."""
+    """The sum of fits over the nodes of each domain, and the domains ordered by sum."""
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[str, int]] = {}
@@ -237,7 +235,7 @@ class DomainTotals:
         self._moved: set[str] = set()
 
     def put(self, name: str, domain: str | None, times: int) -> None:
-        """Record how many fit on a node of this domain, or of none."""
+        """Set the fits on a node of ``domain`` (None: of no domain)."""
         before = self._of.get(name)
         now = (domain, times) if domain is not None and times else None
         if before == now:
@@ -253,21 +251,21 @@ class DomainTotals:
         self._moved.add(now[0])
 
     def sum(self, domain: str) -> int:
-        """Return how many times it fits in a domain."""
+        """Return the fits in a domain."""
         return self._sums.get(domain, 0)
 
     def at_least(self, times: int) -> Iterator[str]:
-        """Yield the domains that fit ``times``, the fullest first."""
+        """Yield the domains with at least ``times`` fits, the smallest first."""
         order = self._in_order()
         for position in range(bisect_left(order, (times, "")), len(order)):
             yield order[position][1]
 
-    def descending(self) -> Iterator[str]:
-        """Yield every domain with capacity, the emptiest first, then by name."""
-        return iter([domain for _, domain in sorted(self._in_order(), key=lambda one: (-one[0], one[1]))])
+    def descending(self) -> list[str]:
+        """Return every domain that has fits, the largest first, then by name."""
+        return [domain for _, domain in sorted(self._in_order(), key=lambda one: (-one[0], one[1]))]
 
     def _in_order(self) -> list[tuple[int, str]]:
-        """Order the domains by sum. A gang changes many nodes of few domains: each domain moves once, on demand."""
+        """Return the domains ordered by sum. A gang changes many nodes of few domains, so each domain moves once, on demand."""
         if len(self._moved) * _ALL_AT_ONCE > len(self._sums):
             self._sums = {domain: total for domain, total in self._sums.items() if total}
             self._ordered_by = dict(self._sums)
@@ -292,7 +290,7 @@ class DomainTotals:
 def fit_index_of(
     snapshot: Snapshot, key: tuple[object, ...], rules: Sequence[NodeRules], measure: Measure
 ) -> FitIndex:
-    """Return the index of ``measure`` for ``rules``, up to date; the least recently used are dropped when there are too many."""
+    """Return the up-to-date index of ``measure`` for ``rules``; if there are too many, the least recently used are dropped."""
     views = snapshot.views
     known = views.pop(key, None)
     if isinstance(known, FitIndex):
@@ -309,7 +307,7 @@ def fit_index_of(
 
 
 def pack_among(fits: Sequence[Fit], number: int) -> list[tuple[str, int]] | None:
-    """As ``FitIndex.pack``, on these nodes only."""
+    """Return the same as ``FitIndex.pack``, on these nodes only."""
     if not fits or sum(fit.times for fit in fits) < number:
         return None
     chosen: list[tuple[str, int]] = []

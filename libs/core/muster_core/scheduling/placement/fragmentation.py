@@ -49,19 +49,18 @@ def workload_of(demands: Iterable[Demand]) -> Workload:
     return Workload(tuple(ranked[:_DEMANDS_KEPT]))
 
 
-def _typical(cpu: int, gpu: int, times: int) -> tuple[Demand, int]:
-    return demand_of(Resources(cpu=cpu, gpu=gpu)), times
-
-
 TYPICAL = Workload(
-    (
-        _typical(4_000, 250, 12),
-        _typical(6_000, 500, 10),
-        _typical(8_000, 800, 8),
-        _typical(8_000, 1_000, 50),
-        _typical(16_000, 2_000, 6),
-        _typical(32_000, 4_000, 4),
-        _typical(64_000, 8_000, 10),
+    tuple(
+        (demand_of(Resources(cpu=cpu, gpu=gpu)), times)
+        for cpu, gpu, times in (
+            (4_000, 250, 12),
+            (6_000, 500, 10),
+            (8_000, 800, 8),
+            (8_000, 1_000, 50),
+            (16_000, 2_000, 6),
+            (32_000, 4_000, 4),
+            (64_000, 8_000, 10),
+        )
     )
 )
 """The default workload: mostly single GPUs, many shares, a few whole nodes, as in published traces of shared clusters."""
@@ -81,7 +80,7 @@ class Fragmentation:
 
     @property
     def weight(self) -> int:
-        """Return how many capacities are cached."""
+        """How many capacities are cached."""
         return len(self._wasted)
 
     def wasted(self, capacity: FreeCapacity) -> int:
@@ -95,7 +94,7 @@ class Fragmentation:
         return known
 
     def increase(self, capacity: FreeCapacity, need: Need) -> int:
-        """Return how much the waste grows when one replica of ``need`` is placed; coarse, negative if it shrinks."""
+        """Return by how much one replica of ``need`` increases the waste, in units of 20 milli-GPU; may be negative."""
         after = subtract(capacity, need, choose_gpus(capacity, need))
         return (self.wasted(after) - self.wasted(capacity)) // _COARSE
 
@@ -108,11 +107,11 @@ class Fragmentation:
 
 def fragmentation_of(snapshot: Snapshot, workload: Workload) -> Fragmentation:
     """Return the fragmentation of ``snapshot`` under ``workload``, cached with the snapshot."""
-    key = ("fragments", workload)
+    key = ("fragmentation", workload)
     known = snapshot.views.pop(key, None)
-    fragments = known if isinstance(known, Fragmentation) else Fragmentation(snapshot, workload)
-    snapshot.views[key] = fragments
-    return fragments
+    index = known if isinstance(known, Fragmentation) else Fragmentation(snapshot, workload)
+    snapshot.views[key] = index
+    return index
 
 
 def _wasted_on(capacity: FreeCapacity, need: Need) -> int:

@@ -1,4 +1,4 @@
-"""A gang as placement sees it, and its placement: all at once, or not at all.
+"""The gang of a job, and its placement: all of it or nothing.
 
 Preferences in order: the largest size between minimum and replicas that fits; then one node for all of it, the tightest;
 else the fewest nodes, with parameter servers where most workers are.
@@ -46,10 +46,9 @@ class GangRole(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gang(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
-    """The replicas that start together. Hashable: equal gangs of different jobs are interchangeable.
+    """The replicas that start together; equal gangs of different jobs are interchangeable.
 
-    ``min_available`` is the least number of replicas in total, besides the roles' minima. ``policy`` is the placement
-    policy.
+    ``min_available`` is the least number of replicas in total, besides the minima of the roles.
     """
 
     roles: tuple[GangRole, ...]
@@ -247,7 +246,7 @@ def _groups(gang: Gang, size: int, candidates: Candidates) -> list[ReplicaGroup]
 
 
 def _by_request(role: GangRole, number: int) -> Iterable[tuple[ReplicaRequest, Sequence[int]]]:
-    """Return the first ``number`` indices of ``role`` by slot, in order of first appearance."""
+    """Return the first ``number`` indices of ``role`` by request, in order of first appearance."""
     if not role.overrides:
         return ((role.request, range(number)),) if number else ()
     overrides = dict(role.overrides)

@@ -167,7 +167,7 @@ def _total(groups: Sequence[ReplicaGroup]) -> _Total:
 
 
 def _enough_in_all(total: _Total, node_sets: Iterable[NodeSet]) -> bool:
-    """Return whether all spots together have enough capacity; most misfits are detected here."""
+    """Return whether all nodes together have enough capacity, which is cheap and detects most misfits."""
     missing, gpus = dict(total.amounts), total.gpus
     for node_set in node_sets:
         nodes = len(node_set.names)
@@ -208,7 +208,7 @@ def _covers(capacity: FreeCapacity, total: _Total) -> bool:
 
 
 def _orders(groups: Sequence[ReplicaGroup]) -> list[tuple[int, ...]]:
-    """Return the positions of ``groups`` with anchors first, with anchors last, and with the largest demands first, without repetitions."""
+    """Return distinct orders of ``groups``, as positions: as given (anchors first), anchors last, largest demands first."""
     positions = range(len(groups))
     orders = (
         tuple(positions),
@@ -225,7 +225,7 @@ def _bulk(group: ReplicaGroup) -> tuple[int, int, int]:
 
 
 def _alone(groups: Sequence[ReplicaGroup], node_sets: Sequence[NodeSet]) -> list[list[int]]:
-    """Return for each group how many of its replicas each spot could take alone."""
+    """Return for each group how many of its replicas a node of each set could take alone."""
     return [
         [
             fit_count(node_set.capacity, group.need, group.count)
@@ -240,9 +240,9 @@ def _alone(groups: Sequence[ReplicaGroup], node_sets: Sequence[NodeSet]) -> list
 def _search(
     groups: Sequence[ReplicaGroup], node_sets: Sequence[NodeSet], alone: list[list[int]]
 ) -> tuple[list[int], list[tuple[str, tuple[int, ...]]]]:
-    """Return what is still missing at the end, and the nodes chosen.
+    """Return the replicas of each group that are still missing, and the chosen nodes.
 
-    A heap holds upper bounds of what each spot could take; the exact number is computed at the top. When a group is
+    A heap holds upper bounds of what each node could take; the exact number is computed at the top. When a group is
     complete the bounds change, so the heap is rebuilt.
     """
     remaining = [group.count for group in groups]

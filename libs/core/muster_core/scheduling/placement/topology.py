@@ -96,7 +96,7 @@ def _few_domains(
     """Use the largest domains, then the smallest that holds the rest; twice as many each time until the gang fits."""
     leader = _leader(groups)
     totals = _totals(groups, candidates, policy)[leader]
-    descending = list(totals.descending())
+    descending = totals.descending()
     chosen: list[str] = []
     missing = groups[leader].count
     for domain in descending:
