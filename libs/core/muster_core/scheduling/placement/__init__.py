@@ -34,7 +34,7 @@ from muster_core.scheduling.placement.filters import (
     node_rules_of,
     tolerates,
 )
-from muster_core.scheduling.placement.fragmentation import TYPICAL, Workload, workload_of
+from muster_core.scheduling.placement.fragmentation import Workload, workload_of
 from muster_core.scheduling.placement.free_capacity import (
     FreeCapacity,
     Need,
@@ -73,7 +73,6 @@ __all__ = [
     "POD_RULES",
     "TAINT",
     "TOPOLOGY",
-    "TYPICAL",
     "Allocation",
     "AllocationKey",
     "Candidates",
