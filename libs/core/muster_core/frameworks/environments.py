@@ -8,10 +8,10 @@ import msgspec
 
 from muster_core.frameworks import jax, mpi, mxnet, paddle, polyaxon, pytorch, tensorflow, xgboost
 from muster_core.frameworks.context import Addresses, ConfigFile, RuntimeContext
-from muster_core.frameworks.gang import Gang, Variables
+from muster_core.frameworks.gang import FrameworkGang, Variables
 from muster_core.models import Convention, Framework, Job, JobRecord, ReplicaRecord, Template
 
-_Source = Callable[[Gang, ReplicaRecord], Variables]
+_Source = Callable[[FrameworkGang, ReplicaRecord], Variables]
 
 _FRAMEWORKS: dict[Framework, _Source] = {
     Framework.TENSORFLOW: tensorflow.variables,
@@ -44,7 +44,7 @@ def environment(
         env |= {"MUSTER_ADDRESS": address, "MUSTER_PORT": address.rpartition(":")[2]}
     if has_files(job):
         env["MUSTER_CONFIG"] = context.config_folder
-    gang = Gang(record=record, job=job, context=context)
+    gang = FrameworkGang(record=record, job=job, context=context)
     defaults: dict[str, str] = {}
     for source in _sources(job):
         variables = source(gang, replica)

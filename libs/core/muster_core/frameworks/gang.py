@@ -17,7 +17,7 @@ class Variables(msgspec.Struct, frozen=True, kw_only=True):
     defaults: dict[str, str] = {}
 
 
-class Gang(msgspec.Struct, frozen=True, kw_only=True):
+class FrameworkGang(msgspec.Struct, frozen=True, kw_only=True):
     """The replicas of one attempt of ``job``; all numbers are those of the current membership of ``record``."""
 
     record: JobRecord

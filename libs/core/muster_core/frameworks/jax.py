@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from muster_core.frameworks.gang import Gang, Variables
+from muster_core.frameworks.gang import FrameworkGang, Variables
 from muster_core.models import ReplicaRecord
 
 
-def variables(gang: Gang, replica: ReplicaRecord) -> Variables:
+def variables(gang: FrameworkGang, replica: ReplicaRecord) -> Variables:
     """Return coordinator, number of processes, and process id."""
     leader = gang.first("worker")
     env = {

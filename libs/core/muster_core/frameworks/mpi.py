@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from muster_core.frameworks.context import ConfigFile
-from muster_core.frameworks.gang import Gang, Variables, gpus_of
+from muster_core.frameworks.gang import FrameworkGang, Variables, gpus_of
 from muster_core.models import Framework, Job, JobRecord, ReplicaRecord, ReplicaState, Template, replica_name
 
 LAUNCHER = "launcher"
@@ -23,7 +23,7 @@ _EXECUTABLE = 0o755
 _KEEP_STILL = ("sleep", "infinity")
 
 
-def variables(gang: Gang, replica: ReplicaRecord) -> Variables:
+def variables(gang: FrameworkGang, replica: ReplicaRecord) -> Variables:
     """Return the launcher's variables: the hostfile, and the remote shell."""
     interface, folder = gang.context.interface, gang.context.config_folder
     defaults: dict[str, str] = {}

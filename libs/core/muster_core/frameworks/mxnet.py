@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from muster_core.frameworks.gang import Gang, Variables
+from muster_core.frameworks.gang import FrameworkGang, Variables
 from muster_core.models import ReplicaRecord
 
 _SCHEDULER = "scheduler"
@@ -13,7 +13,7 @@ _WORKER = "worker"
 _TUNER_SERVER_KEY = "tuner-server-key"
 
 
-def variables(gang: Gang, replica: ReplicaRecord) -> Variables:
+def variables(gang: FrameworkGang, replica: ReplicaRecord) -> Variables:
     """Return MX_CONFIG and, with a scheduler, the variables of the parameter server library."""
     env = {"MX_CONFIG": mx_config(gang, replica)}
     if gang.has(_SCHEDULER):
@@ -32,7 +32,7 @@ def variables(gang: Gang, replica: ReplicaRecord) -> Variables:
     )
 
 
-def mx_config(gang: Gang, replica: ReplicaRecord) -> str:
+def mx_config(gang: FrameworkGang, replica: ReplicaRecord) -> str:
     """Return ``{"cluster": {role: [{"url", "port"}]}, "labels": {role: tuner's key}, "task": {"type", "index"}}`` as JSON."""
     roles = [role for role in gang.job.roles if role.max > 0]
     config = {

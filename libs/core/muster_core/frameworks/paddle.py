@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from muster_core.frameworks.gang import Gang, Variables, is_elastic
+from muster_core.frameworks.gang import FrameworkGang, Variables, is_elastic
 from muster_core.models import ReplicaRecord
 
 _MASTER = "master"
 
 
-def variables(gang: Gang, replica: ReplicaRecord) -> Variables:
+def variables(gang: FrameworkGang, replica: ReplicaRecord) -> Variables:
     """Return the master and the number of nodes; with a master, also the numbers of servers and trainers."""
     env = {
         "PADDLE_JOB_ID": gang.job.name,

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from muster_core.frameworks.gang import Gang, Variables
+from muster_core.frameworks.gang import FrameworkGang, Variables
 from muster_core.models import ReplicaRecord
 
 
-def variables(gang: Gang, replica: ReplicaRecord) -> Variables:
+def variables(gang: FrameworkGang, replica: ReplicaRecord) -> Variables:
     """Return cluster, task, experiment and parameters as JSON; ``POLYAXON_DECLARATIONS`` is the older name of the parameters."""
     job = gang.job
     cluster = {role.name: gang.listed(role.name) for role in job.roles if role.max > 0}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from muster_core.frameworks.gang import Gang, Variables, gpus_of, is_elastic
+from muster_core.frameworks.gang import FrameworkGang, Variables, gpus_of, is_elastic
 from muster_core.models import Rendezvous, ReplicaRecord
 
 _C10D = "c10d"
 
 
-def variables(gang: Gang, replica: ReplicaRecord) -> Variables:
+def variables(gang: FrameworkGang, replica: ReplicaRecord) -> Variables:
     """Return the master's address; then fixed ranks, or the rendezvous of an elastic job."""
     leader = gang.first("master", "worker")
     address, port = gang.host(leader, 0), gang.port(leader, 0)
@@ -25,11 +25,11 @@ def variables(gang: Gang, replica: ReplicaRecord) -> Variables:
     return Variables(env=env, defaults={"PYTHONUNBUFFERED": "1", **dict.fromkeys(names, interface)})
 
 
-def _processes(gang: Gang, replica: ReplicaRecord) -> str:
+def _processes(gang: FrameworkGang, replica: ReplicaRecord) -> str:
     return gang.job.options.processes or str(max(gpus_of(gang.job, *replica.key), 1))
 
 
-def _static(gang: Gang, replica: ReplicaRecord, leader: str) -> dict[str, str]:
+def _static(gang: FrameworkGang, replica: ReplicaRecord, leader: str) -> dict[str, str]:
     processes = gang.job.options.processes
     each = int(processes) if processes.isdecimal() else 1
     rank = str(gang.rank(replica, leader))
@@ -41,7 +41,7 @@ def _static(gang: Gang, replica: ReplicaRecord, leader: str) -> dict[str, str]:
     }
 
 
-def _elastic(gang: Gang, replica: ReplicaRecord) -> dict[str, str]:
+def _elastic(gang: FrameworkGang, replica: ReplicaRecord) -> dict[str, str]:
     rendezvous = gang.job.options.rendezvous or Rendezvous()
     host = gang.first("worker")
     env = {

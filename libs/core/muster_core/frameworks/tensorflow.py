@@ -6,20 +6,20 @@ from typing import Any
 
 import msgspec
 
-from muster_core.frameworks.gang import Gang, Variables
+from muster_core.frameworks.gang import FrameworkGang, Variables
 from muster_core.models import ReplicaRecord
 
 _PS = "ps"
 _EVALUATOR = "evaluator"
 
 
-def variables(gang: Gang, replica: ReplicaRecord) -> Variables:
+def variables(gang: FrameworkGang, replica: ReplicaRecord) -> Variables:
     """Return TF_CONFIG, unless the job has a single replica."""
     config = tf_config(gang, replica)
     return Variables(env={"TF_CONFIG": config} if config else {})
 
 
-def tf_config(gang: Gang, replica: ReplicaRecord) -> str | None:
+def tf_config(gang: FrameworkGang, replica: ReplicaRecord) -> str | None:
     """Return TF_CONFIG of one replica as JSON, or ``None`` for a job of one replica.
 
     Every index up to each role's maximum is listed, so that resizes neither change nor restart running replicas. By
@@ -39,7 +39,7 @@ def tf_config(gang: Gang, replica: ReplicaRecord) -> str | None:
     return msgspec.json.encode(config).decode()
 
 
-def _cluster(gang: Gang) -> dict[str, list[str]]:
+def _cluster(gang: FrameworkGang) -> dict[str, list[str]]:
     options = gang.job.options
     return {
         role.name: gang.listed(role.name)
@@ -48,7 +48,7 @@ def _cluster(gang: Gang) -> dict[str, list[str]]:
     }
 
 
-def _sparse(gang: Gang, replica: ReplicaRecord) -> dict[str, Any]:
+def _sparse(gang: FrameworkGang, replica: ReplicaRecord) -> dict[str, Any]:
     cluster: dict[str, Any] = {_PS: gang.listed(_PS)}
     if replica.role != _PS:
         cluster[replica.role] = {str(replica.index): gang.address(*replica.key)}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from muster_core.frameworks.gang import Gang, Variables
+from muster_core.frameworks.gang import FrameworkGang, Variables
 from muster_core.models import ReplicaRecord
 
 _WORKER = "worker"
 
 
-def variables(gang: Gang, replica: ReplicaRecord) -> Variables:
+def variables(gang: FrameworkGang, replica: ReplicaRecord) -> Variables:
     """Return the master, the ranks, and the workers' addresses.
 
     WORKER_ADDRS lists hosts if all workers have the port WORKER_PORT; if each has its own port, it lists ``host:port``
