@@ -140,5 +140,5 @@ async def _round(root: Path) -> dict[str, float]:
                 system.kill(service)
                 await Asker(muster=muster, events=events, prefix="after-" + service).ask(service)
                 seconds[service] = time.monotonic() - began
-            await system.until_ready()
+            await system.wait_ready()
     return seconds

@@ -113,7 +113,7 @@ def _figures(load: str, lags_ms: Sequence[float]) -> list[Measurement]:
 
 async def _lags(root: Path, load: str, *, jobs: int) -> list[float]:
     async with running_system(root) as system, AsyncClient(system.address) as muster:
-        with KernelWitness(system.folder.replicas) as kernel:
+        with KernelWitness(system.directory.replicas) as kernel:
             told = Variables(muster)
             async with asyncio.TaskGroup() as tasks:
                 if load == "steady":

@@ -35,7 +35,7 @@ from measuring import Measurement, percentile, table
 from processes import give_way
 from system_under_test import fresh_folder, pids_of
 
-from muster_local.lifeline import interrupt_nobody
+from muster_local.pdeathsig import use_batch_scheduling
 from muster_local.system import LocalOptions, LocalSystem
 from muster_testing.cluster import ControlPlane
 
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     # This process reads the services' logs: it must not interrupt them.
-    interrupt_nobody()
+    use_batch_scheduling()
     cores = _set_apart() if options.apart else ()
     measurements = asyncio.run(
         _measure(

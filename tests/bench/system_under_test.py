@@ -57,7 +57,7 @@ def pids_of(system: LocalSystem) -> dict[str, int]:
     Raises:
         LookupError: the system does not run.
     """
-    endpoints = read_endpoints(system.folder.endpoints)
+    endpoints = read_endpoints(system.directory.endpoints)
     if endpoints is None or endpoints.broker_pid is None or endpoints.sink_pid is None:
         raise LookupError("the system does not run")
     return {**system.services, "broker": endpoints.broker_pid, "sink": endpoints.sink_pid}

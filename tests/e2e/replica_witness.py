@@ -113,7 +113,7 @@ class Witness:
 @asynccontextmanager
 async def witnessed(system: LocalSystem, muster: AsyncClient) -> AsyncGenerator[Witness]:
     """A witness that looks at what runs from now on."""
-    witness = Witness(muster, system.folder.replicas)
+    witness = Witness(muster, system.directory.replicas)
     async with asyncio.TaskGroup() as tasks:
         looking = tasks.create_task(witness.watch_processes())
         yield witness

@@ -39,7 +39,7 @@ def text(documents: Sequence[dict[str, object]]) -> str:
 
 
 def builds_of(system: LocalSystem) -> list[Path]:
-    return list((system.folder.replicas / "builds").iterdir())
+    return list((system.directory.replicas / "builds").iterdir())
 
 
 async def output_of(muster: AsyncClient, job: str) -> str:
@@ -48,7 +48,7 @@ async def output_of(muster: AsyncClient, job: str) -> str:
 
 async def is_gone(system: LocalSystem, muster: AsyncClient) -> None:
     """Wait until neither a record, nor a folder of a job or a build is left."""
-    jobs = system.folder.replicas / "jobs"
+    jobs = system.directory.replicas / "jobs"
     async with asyncio.timeout(20):
         while [job async for job in muster.list()] or list(jobs.iterdir()) or builds_of(system):
             await asyncio.sleep(0.1)

@@ -46,7 +46,7 @@ async def test_forty_jobs_pass_while_every_service_is_killed_again_and_again(
         ids = await submit_all(muster, chance, witness)
         ended = await asyncio.gather(*(follow(muster, job_id, kind) for job_id, kind in ids.items()))
         kills = await killing
-        await system.until_ready()
+        await system.wait_ready()
         leftover = system.running_replicas()
         nodes = [node async for node in muster.nodes()]
 

@@ -50,7 +50,7 @@ async def test_every_deadline_and_clean_up_is_kept_to_the_second_across_the_deat
         assert server.state == job_pb2.REPLICA_STATE_RUNNING
 
         system.kill(TRACKER)
-        await system.until_ready()
+        await system.wait_ready()
         waited, ran = await asyncio.gather(*(muster.wait(one) for one in (waits, runs)))
         tidy = await asyncio.gather(*(when(muster, one, has_left) for one in cleaned))
         removed = dict(zip(ends, await asyncio.gather(*(removal(system, one) for one in ends)), strict=True))
@@ -78,7 +78,7 @@ async def test_a_deadline_that_passes_while_nobody_keeps_it_is_kept_by_the_heir(
         runs = await submitted(muster, job("runs", "sleep", "600", run={"activeDeadline": 2}))
         running = await until(muster, runs, job_pb2.PHASE_RUNNING)
         system.kill(TRACKER)
-        await system.until_ready()
+        await system.wait_ready()
         back = time.time()
         ran = await muster.wait(runs)
 
@@ -171,7 +171,9 @@ async def test_of_too_many_finished_jobs_those_go_that_ended_first_with_all_that
         await asyncio.gather(*(removal(system, job_id) for job_id in ids[:2]))
         kept = [one.job_id async for one in muster.list()]
         async with asyncio.timeout(60):
-            while [job_id for job_id in ids if list(system.folder.replicas.rglob(f"{job_id}*"))] != ids[2:]:
+            while [job_id for job_id in ids if list(system.directory.replicas.rglob(f"{job_id}*"))] != ids[
+                2:
+            ]:
                 await asyncio.sleep(0.1)
 
     assert kept == ids[:1:-1]

@@ -108,7 +108,7 @@ async def category_of(muster: AsyncClient, job_id: str) -> job_pb2.Category.Valu
 async def is_clean_after_delete(system: LocalSystem, muster: AsyncClient, job_id: str) -> None:
     """Delete the job, and wait until nothing of it and of its build is left."""
     await muster.delete(job_id)
-    left = [system.folder.replicas / "jobs", system.folder.replicas / "builds"]
+    left = [system.directory.replicas / "jobs", system.directory.replicas / "builds"]
     async with asyncio.timeout(20):
         while [job async for job in muster.list()] or any(list(folder.iterdir()) for folder in left):
             await asyncio.sleep(0.1)

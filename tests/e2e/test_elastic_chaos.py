@@ -63,7 +63,7 @@ async def test_thirty_elastic_jobs_pass_through_a_small_pool_while_services_die(
         jobs = await live_in_waves(muster, chance, tmp_path)
         over.set()
         kills = await killing
-        await system.until_ready()
+        await system.wait_ready()
         for stored in await events_of(system):
             history.take(stored)
         await asyncio.gather(*(assert_told(system, job, history.resizes[job.job_id]) for job in jobs))

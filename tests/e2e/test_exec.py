@@ -245,7 +245,7 @@ async def test_the_command_passes_both_outputs_on_and_says_when_the_connection_i
         finally:
             await ended(process)
         await until_gone([pid])
-        await system.until_ready()
+        await system.wait_ready()
         async with shell(muster, job, "echo again") as execution:
             assert await said(execution) == (b"again\n", b"")
 

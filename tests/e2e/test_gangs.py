@@ -66,7 +66,7 @@ async def test_a_job_is_cancelled_deleted_and_leaves_nothing(launch: Launcher, c
         await muster.delete("doomed")
         async with asyncio.timeout(20):
             while [j async for j in muster.list()] or (
-                system.folder.replicas / "jobs" / submitted.job_id
+                system.directory.replicas / "jobs" / submitted.job_id
             ).exists():
                 await asyncio.sleep(0.1)
 

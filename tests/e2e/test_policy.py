@@ -17,7 +17,7 @@ async def test_services_interrupt_nobody_and_programs_of_jobs_run_as_usual(
     launch: Launcher, connect: Connect
 ) -> None:
     async with launch() as system, connect(system) as muster:
-        endpoints = read_endpoints(system.folder.endpoints)
+        endpoints = read_endpoints(system.directory.endpoints)
         assert endpoints is not None
         assert endpoints.broker_pid is not None
         pids = {**system.services, "broker": endpoints.broker_pid}

@@ -103,7 +103,7 @@ async def test_a_service_is_reached_where_it_says_and_comes_back_there(
         assert system.running_replicas() == 0
         await muster.delete("notes")
         async with asyncio.timeout(20):
-            while (system.folder.replicas / "jobs" / submitted.job_id).exists():
+            while (system.directory.replicas / "jobs" / submitted.job_id).exists():
                 await asyncio.sleep(0.1)
 
 

@@ -48,7 +48,7 @@ async def test_what_was_acknowledged_survives_the_death_of_everything(
             )
             pids = system.kill_all()
         assert len(pids) == 7
-        await system.until_ready()
+        await system.wait_ready()
         async with connect(system) as muster:
             ended = await muster.wait(submitted.job_id)
     assert ended.name == "survivor"

@@ -62,7 +62,7 @@ async def test_watches_survive_the_gateway_and_the_tracker_without_a_gap_or_a_re
         ids = [answer[0].job_id for answer in answers]
         followed = await asyncio.gather(*(follow(muster, job_id) for job_id in ids))
         await killing
-        await system.until_ready()
+        await system.wait_ready()
         await eventually(lambda: all(is_over(all_seen[job_id]) for job_id in ids))
         watching_all.cancel()
         final = [await muster.get(job_id) for job_id in ids]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from muster_local.folder import default_folder
-from muster_local.lifeline import interrupt_nobody
-from muster_local.services import DEFAULT_PORT, SERVICES
+from muster_local.directory import default_directory
+from muster_local.pdeathsig import use_batch_scheduling
+from muster_local.programs import DEFAULT_PORT, SERVICES
 from muster_service.setting_kinds import parse_duration
 
 
@@ -26,7 +26,7 @@ class DurationType(click.ParamType[float]):
             self.fail(f"{value!r} is not a duration such as 500ms, 30s or 5m", param, ctx)
 
 
-class CopiesType(click.ParamType[tuple[str, int]]):
+class InstancesType(click.ParamType[tuple[str, int]]):
     """`SERVICE=N`."""
 
     name = "service=n"
@@ -39,7 +39,7 @@ class CopiesType(click.ParamType[tuple[str, int]]):
         if service not in SERVICES:
             self.fail(f"{service!r} is not one of {', '.join(SERVICES)}", param, ctx)
         if not count.isdecimal() or not 1 <= int(count) <= 16:
-            self.fail(f"{count!r} is not a number of copies from 1 to 16", param, ctx)
+            self.fail(f"{count!r} is not a number of instances from 1 to 16", param, ctx)
         return service, int(count)
 
 
@@ -74,7 +74,7 @@ def _check_nodes(
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
-    default=lambda: default_folder(os.environ),
+    default=lambda: default_directory(os.environ),
     show_default="$XDG_STATE_HOME/muster or ~/.local/state/muster",
     help="Folder where state is kept.",
 )
@@ -104,8 +104,8 @@ def _check_nodes(
     help="Who grows first and who gives first, where neither the job nor its queue says.",
 )
 @click.option(
-    "--copies",
-    type=CopiesType(),
+    "--instances",
+    type=InstancesType(),
     multiple=True,
     help="Run several copies of a service, such as scheduler=2; repeatable.",
 )
@@ -140,7 +140,7 @@ def up(
     stop_jobs: bool,
     idle_period: float,
     policy: str,
-    copies: tuple[tuple[str, int], ...],
+    instances: tuple[tuple[str, int], ...],
     otlp_endpoint: str | None,
     trace_query_url: str | None,
     no_sink: bool,
@@ -159,8 +159,8 @@ def up(
         raise click.UsageError(
             "--node describes this machine, --kubeconfig names a cluster: give one of the two"
         )
-    from muster_local.run import UpOptions, run_up  # noqa: PLC0415
     from muster_local.system import LocalOptions, Spans  # noqa: PLC0415
+    from muster_local.up import UpOptions, run_up  # noqa: PLC0415
 
     options = UpOptions(
         data=data,
@@ -173,7 +173,7 @@ def up(
             port=port,
             idle_period_s=idle_period,
             policy=policy,
-            copies=dict(copies),
+            instances=dict(instances),
             spans=Spans(
                 sink=not no_sink and otlp_endpoint is None,
                 endpoint=otlp_endpoint,
@@ -182,5 +182,5 @@ def up(
             log_level=log_level,
         ),
     )
-    interrupt_nobody()
+    use_batch_scheduling()
     sys.exit(asyncio.run(run_up(options)))

@@ -1,4 +1,4 @@
-"""`muster dead-letters`: events that could not be handled, shown to an operator, handled again or discarded."""
+"""`muster dead-dead_letters_found`: events that could not be handled, shown to an operator, handled again or discarded."""
 
 import asyncio
 import os
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import click
 import msgspec
 
+from muster_local.directory import DataDirectory, default_directory
 from muster_local.endpoints import read_endpoints
-from muster_local.folder import Folder, default_folder
 
 if TYPE_CHECKING:
     from muster_bus import DeadLetter, DeadLetters
@@ -26,7 +26,7 @@ _NS = 1_000_000_000
 _REASON_WIDTH = 60
 
 
-class Target(msgspec.Struct, frozen=True):
+class BrokerTarget(msgspec.Struct, frozen=True):
     """Which broker is meant; looked up when it is needed, so that help needs none."""
 
     bus: str | None
@@ -34,7 +34,7 @@ class Target(msgspec.Struct, frozen=True):
 
     def url(self) -> str:
         """The broker's URL; ends the command where there is none."""
-        running = read_endpoints(Folder(self.data).endpoints)
+        running = read_endpoints(DataDirectory(self.data).endpoints)
         url = self.bus or (running.bus_url if running else None)
         if url is None:
             raise click.ClickException(
@@ -43,28 +43,28 @@ class Target(msgspec.Struct, frozen=True):
         return url
 
 
-def _aim(context: click.Context, parameter: click.Parameter, value: str | Path | None) -> None:
+def _set_target(context: click.Context, parameter: click.Parameter, value: str | Path | None) -> None:
     """Mean what an option says, in this command and in the one behind it."""
-    known = context.find_object(Target) or Target(
-        bus=os.environ.get(_BUS_VARIABLE), data=default_folder(os.environ)
+    known = context.find_object(BrokerTarget) or BrokerTarget(
+        bus=os.environ.get(_BUS_VARIABLE), data=default_directory(os.environ)
     )
     context.obj = known if value is None else msgspec.structs.replace(known, **{parameter.name or "": value})
 
 
-def _target_options(command: Callable[P, R]) -> Callable[P, R]:
+def _broker_options(command: Callable[P, R]) -> Callable[P, R]:
     """Which broker is meant, before the name of the command or behind it."""
     for option in (
         click.option(
             "--bus",
             metavar="URL",
-            callback=_aim,
+            callback=_set_target,
             expose_value=False,
             help=f"The broker.  [{_BUS_VARIABLE}, or that of the `muster up` that runs in the data folder]",
         ),
         click.option(
             "--data",
             type=click.Path(file_okay=False, path_type=Path),
-            callback=_aim,
+            callback=_set_target,
             expose_value=False,
             help="The data folder of that `muster up`.  [$XDG_STATE_HOME/muster, or ~/.local/state/muster]",
         ),
@@ -74,7 +74,7 @@ def _target_options(command: Callable[P, R]) -> Callable[P, R]:
 
 
 @click.group(name="dead-letters")
-@_target_options
+@_broker_options
 def dead_letters() -> None:
     """Events that were set aside because they could not be handled.
 
@@ -83,18 +83,24 @@ def dead_letters() -> None:
 
 
 @dead_letters.command(name="list")
-@_target_options
+@_broker_options
 @click.pass_obj
-def list_letters(target: Target) -> None:
+def list_letters(target: BrokerTarget) -> None:
     """List them, oldest first."""
-    letters = _ask(target, lambda dead: dead.list())
-    if not letters:
+    dead_letters_found = _call(target, lambda dead: dead.list())
+    if not dead_letters_found:
         click.echo("There are no dead letters.")
         return
     rows = [("N", "SET ASIDE", "READER", "MESSAGE", "REASON")]
     rows += [
-        (str(letter.sequence), _when(letter.at_ns), letter.durable, letter.subject, _short(letter.reason))
-        for letter in letters
+        (
+            str(dead_letter.sequence),
+            _when(dead_letter.at_ns),
+            dead_letter.durable,
+            dead_letter.subject,
+            _short(dead_letter.reason),
+        )
+        for dead_letter in dead_letters_found
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
@@ -103,53 +109,56 @@ def list_letters(target: Target) -> None:
 
 @dead_letters.command(name="show")
 @click.argument("number", metavar="N", type=click.IntRange(1))
-@_target_options
+@_broker_options
 @click.pass_obj
-def show_letter(target: Target, number: int) -> None:
+def show_letter(target: BrokerTarget, number: int) -> None:
     """Show one whole: where it came from, its headers, its payload, and why it was set aside."""
-    letter = _found(_ask(target, lambda dead: dead.get(number)), number)
+    dead_letter = _require(_call(target, lambda dead: dead.get(number)), number)
     rows = [
-        ("number", str(letter.sequence)),
-        ("set aside", f"{_when(letter.at_ns)} by {letter.durable}, delivery {letter.delivered}"),
-        ("reason", letter.reason),
+        ("number", str(dead_letter.sequence)),
+        (
+            "set aside",
+            f"{_when(dead_letter.at_ns)} by {dead_letter.durable}, delivery {dead_letter.delivered}",
+        ),
+        ("reason", dead_letter.reason),
         (
             "message",
-            f"{letter.subject} ({letter.stream} {letter.stream_sequence}, {_when(letter.timestamp_ns)})",
+            f"{dead_letter.subject} ({dead_letter.stream} {dead_letter.stream_sequence}, {_when(dead_letter.timestamp_ns)})",
         ),
-        *((f"header {name}", value) for name, value in sorted(letter.headers.items())),
+        *((f"header {name}", value) for name, value in sorted(dead_letter.headers.items())),
     ]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         click.echo(f"{name:<{width}}  {value}")
-    click.echo(f"\n{_payload(letter)}")
+    click.echo(f"\n{_payload(dead_letter)}")
 
 
 @dead_letters.command(name="replay")
 @click.argument("number", metavar="N", type=click.IntRange(1))
-@_target_options
+@_broker_options
 @click.pass_obj
-def replay_letter(target: Target, number: int) -> None:
+def replay_letter(target: BrokerTarget, number: int) -> None:
     """Have the reader that failed handle it again; it is gone when that succeeds, and kept otherwise."""
-    _ask(target, lambda dead: dead.replay(number))
+    _call(target, lambda dead: dead.replay(number))
     click.echo(f"Dead letter {number} was handled.")
 
 
 @dead_letters.command(name="discard")
 @click.argument("number", metavar="N", type=click.IntRange(1))
-@_target_options
+@_broker_options
 @click.pass_obj
-def discard_letter(target: Target, number: int) -> None:
+def discard_letter(target: BrokerTarget, number: int) -> None:
     """Remove it for good: what it told is never handled."""
 
     async def discard(dead: "DeadLetters") -> None:
-        _found(await dead.get(number), number)
+        _require(await dead.get(number), number)
         await dead.discard(number)
 
-    _ask(target, discard)
+    _call(target, discard)
     click.echo(f"Dead letter {number} was discarded.")
 
 
-def _ask(target: Target, question: Callable[["DeadLetters"], Awaitable[T]]) -> T:
+def _call(target: BrokerTarget, question: Callable[["DeadLetters"], Awaitable[T]]) -> T:
     """The answer of the target's broker, with what goes wrong in words."""
     from muster_bus import (  # noqa: PLC0415
         Bus,
@@ -187,10 +196,10 @@ def _ask(target: Target, question: Callable[["DeadLetters"], Awaitable[T]]) -> T
         ) from error
 
 
-def _found(letter: "DeadLetter | None", number: int) -> "DeadLetter":
-    if letter is None:
+def _require(dead_letter: "DeadLetter | None", number: int) -> "DeadLetter":
+    if dead_letter is None:
         raise click.ClickException(f"there is no dead letter {number}")
-    return letter
+    return dead_letter
 
 
 def _when(nanoseconds: int) -> str:
@@ -202,10 +211,10 @@ def _short(reason: str) -> str:
     return line if len(line) <= _REASON_WIDTH else line[: _REASON_WIDTH - 1] + "…"
 
 
-def _payload(letter: "DeadLetter") -> str:
-    if not letter.whole:
+def _payload(dead_letter: "DeadLetter") -> str:
+    if not dead_letter.whole:
         return "(the payload was too large to be kept and is no longer in its stream)"
     try:
-        return msgspec.json.format(letter.data).decode()
+        return msgspec.json.format(dead_letter.data).decode()
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return repr(letter.data)
+        return repr(dead_letter.data)

@@ -1,10 +1,92 @@
-"""`endpoints.json`: where everything of a running `muster up` is reached, for tools and tests."""
+"""The ports of the broker and the services, and `endpoints.json`, the addresses of a running `muster up`."""
 
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from muster_local.folder import write_whole
+from muster_local.directory import write_atomically
+from muster_local.processes import LocalError
+
+FIRST_PORT = 10_000
+LAST_PORT = 20_999
+_HOST = "127.0.0.1"
+_TRIES = 2_000
+_FIXED_PATIENCE_S = 2.0
+_FIXED_LOOK_S = 0.1
+
+
+class PortTaken(LocalError):
+    """The port that the user asked for is in use."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(
+            f"port {port} is in use by another program: stop it, or choose another port with --port"
+        )
+        self.port = port
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on this port of the loopback interface now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def assign_ports(names: Sequence[str], *, file: Path) -> dict[str, int]:
+    """Return a free port for each name: the one that `file` remembers, or a new one, which it then remembers.
+
+    Raises:
+        LocalError: no free port was found.
+    """
+    known = _read(file)
+    assigned: dict[str, int] = {}
+    for name in names:
+        port = known.get(name)
+        if port is None or port in assigned.values() or not is_free(port):
+            port = _draw({*known.values(), *assigned.values()})
+        assigned[name] = port
+    write_atomically(file, msgspec.json.encode({**known, **assigned}))
+    return assigned
+
+
+async def require_port(port: int) -> None:
+    """Check that a port is free, with some patience for a predecessor that is just ending.
+
+    Raises:
+        PortTaken: it is not.
+    """
+    loop = asyncio.get_running_loop()
+    patience = loop.time() + _FIXED_PATIENCE_S
+    while not is_free(port):
+        if loop.time() > patience:
+            raise PortTaken(port)
+        await asyncio.sleep(_FIXED_LOOK_S)
+
+
+def _draw(taken: set[int]) -> int:
+    generator = random.SystemRandom()
+    for _ in range(_TRIES):
+        port = generator.randint(FIRST_PORT, LAST_PORT)
+        if port not in taken and is_free(port):
+            return port
+    raise LocalError(f"no free port was found between {FIRST_PORT} and {LAST_PORT}")
+
+
+def _read(file: Path) -> dict[str, int]:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, int])
+    except (FileNotFoundError, msgspec.DecodeError):
+        return {}
 
 
 class ServiceEndpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +115,7 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
 
 def write_endpoints(path: Path, endpoints: Endpoints) -> None:
     """Replace the file."""
-    write_whole(path, msgspec.json.format(msgspec.json.encode(endpoints)) + b"\n")
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(endpoints)) + b"\n")
 
 
 def read_endpoints(path: Path) -> Endpoints | None:

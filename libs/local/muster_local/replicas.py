@@ -26,28 +26,28 @@ _GRACE_S = 2.0
 _PATIENCE_S = 5.0
 
 
-class Running(msgspec.Struct, frozen=True):
+class RunningReplica(msgspec.Struct, frozen=True):
     """A replica whose shim lives, and its folder."""
 
-    folder: Path
+    directory: Path
     state: ShimState
 
 
-def running_replicas(root: Path) -> list[Running]:
+def running_replicas(root: Path) -> list[RunningReplica]:
     """The replicas under `root` that have begun, have not ended, and whose shim is alive."""
     layout = StateDirectory(root)
     boot = boot_id()
-    found: list[Running] = []
+    found: list[RunningReplica] = []
     for job_id in layout.job_ids():
         for replica in layout.replicas(job_id):
-            folder = layout.replica(replica)
-            state = read_state(folder)
+            directory = layout.replica(replica)
+            state = read_state(directory)
             if state is None or state.is_final or state.boot != boot:
                 continue
             descriptor = open_process(state.shim_pid, state.shim_start)
             if descriptor is not None:
                 os.close(descriptor)
-                found.append(Running(folder, state))
+                found.append(RunningReplica(directory, state))
     return found
 
 
@@ -61,7 +61,7 @@ async def end_replicas(root: Path, *, grace_s: float = _GRACE_S) -> int:
     return len(replicas)
 
 
-async def _end(replica: Running, grace_s: float) -> None:
+async def _end(replica: RunningReplica, grace_s: float) -> None:
     descriptor = open_process(replica.state.shim_pid, replica.state.shim_start)
     if descriptor is None:
         return
@@ -69,7 +69,7 @@ async def _end(replica: Running, grace_s: float) -> None:
     ended = asyncio.Event()
     loop.add_reader(descriptor, ended.set)
     try:
-        request_stop(replica.folder, grace_s=grace_s)
+        request_stop(replica.directory, grace_s=grace_s)
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(descriptor, signal.SIGTERM)
         async with asyncio.timeout(grace_s + _PATIENCE_S):

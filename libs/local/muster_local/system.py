@@ -9,28 +9,27 @@ from typing import Self
 
 import msgspec
 
-from muster_local.broker import BROKER, broker_program, broker_says_ready, bus_url
-from muster_local.child import SUPERVISOR
-from muster_local.endpoints import Endpoints, ServiceEndpoint, write_endpoints
-from muster_local.folder import Folder
-from muster_local.journal import Journal
-from muster_local.lines import Line, own_line
-from muster_local.ports import assign_ports, require_port
-from muster_local.program import LocalError
-from muster_local.replicas import end_replicas, running_replicas
-from muster_local.services import (
+from muster_local.directory import DataDirectory, LogFile
+from muster_local.endpoints import Endpoints, ServiceEndpoint, assign_ports, require_port, write_endpoints
+from muster_local.log_lines import LogLine, supervisor_line
+from muster_local.processes import SUPERVISOR, LocalError, Supervisor
+from muster_local.programs import (
+    BROKER,
     GATEWAY,
     ONE_OF_EACH,
     SINK,
     Addresses,
-    Wiring,
-    copies_of,
+    SystemConfig,
+    broker_program,
+    bus_url,
+    instances_of,
+    is_broker_ready,
     local_address,
     module_command,
     service_program,
     sink_program,
 )
-from muster_local.supervisor import Supervisor
+from muster_local.replicas import end_replicas, running_replicas
 
 _BROKER_READY_S = 60.0
 _READY_S = 60.0
@@ -52,8 +51,8 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `nodes` are node specs (`n1:cpu=4,gpu=2`), none for this machine as it is. With a `kubeconfig` replicas are pods of its
     cluster, and its nodes count. `port` is the gateway's, 0 for any free
-    one. `idle_period_s` and `policy` configure the scaler. `copies` says how many of each service run. `workdir` is where replicas
-    start whose job does not say. `environ` is inherited by everything that is started. `gives_way`: whether everything but
+    one. `idle_period_s` and `policy` configure the scaler. `instances` says how many of each service run. `workdir` is where replicas
+    start whose job does not say. `environ` is inherited by everything that is started. `lower_priority`: whether everything but
     the broker and the gateway (with a `kubeconfig`: but the broker and pod-launcher) is nice to them and to the machine's other programs.
     """
 
@@ -62,15 +61,15 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 0
     idle_period_s: float = 60.0
     policy: str = "marginal_gain"
-    copies: Mapping[str, int] = ONE_OF_EACH
+    instances: Mapping[str, int] = ONE_OF_EACH
     spans: Spans = Spans()
     log_level: str = "info"
     workdir: Path = msgspec.field(default_factory=Path.cwd)
     environ: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(os.environ))
-    gives_way: bool = True
+    lower_priority: bool = True
 
 
-def _ignore(_: Line) -> None:
+def _discard(_: LogLine) -> None:
     return
 
 
@@ -91,18 +90,18 @@ class LocalSystem:
         data: Path,
         options: LocalOptions | None = None,
         *,
-        listener: Callable[[Line], None] | None = None,
+        listener: Callable[[LogLine], None] | None = None,
         command: Callable[[str], tuple[str, ...]] = module_command,
     ) -> None:
-        self.folder = Folder(data)
+        self.directory = DataDirectory(data)
         self.options = options or LocalOptions()
-        self._listener = listener or _ignore
-        self._is_heard = listener is not None
+        self._listener = listener or _discard
+        self._has_listener = listener is not None
         self._command = command
         self._lock: int | None = None
-        self._journal: Journal | None = None
+        self._journal: LogFile | None = None
         self._supervisor: Supervisor | None = None
-        self._wiring: Wiring | None = None
+        self._config_or_none: SystemConfig | None = None
         self._started = False
 
     async def __aenter__(self) -> Self:
@@ -121,29 +120,31 @@ class LocalSystem:
     @property
     def address(self) -> str:
         """The gateway's `host:port`."""
-        return self._wired.addresses[GATEWAY].grpc
+        return self._config.addresses[GATEWAY].grpc
 
     @property
     def bus_url(self) -> str:
         """The broker's URL."""
-        return self._wired.bus_url
+        return self._config.bus_url
 
     @property
     def trace_query_url(self) -> str | None:
         """What answers for traces."""
-        return self._wired.trace_query_url
+        return self._config.trace_query_url
 
     @property
     def metrics(self) -> dict[str, str]:
         """The address of `/metrics`, `/healthz` and `/readyz` of every copy of a service."""
-        return {name: self._wired.addresses[name].http for name in self._copies}
+        return {name: self._config.addresses[name].http for name in self._instances}
 
     @property
     def services(self) -> dict[str, int]:
         """The pid of every copy of a service that runs at this moment, by name."""
         children = self._running.children
         return {
-            name: pid for name in self._copies if name in children and (pid := children[name].pid) is not None
+            name: pid
+            for name in self._instances
+            if name in children and (pid := children[name].pid) is not None
         }
 
     @property
@@ -157,50 +158,52 @@ class LocalSystem:
         Raises:
             LocalError: the folder or a port is in use, a program refuses to start or is not ready in a minute.
         """
-        self.folder.make()
-        self._lock = await self.folder.lock()
-        self.folder.endpoints.unlink(missing_ok=True)
-        self._journal = Journal(self.folder.log)
+        self.directory.make()
+        self._lock = await self.directory.lock()
+        self.directory.endpoints.unlink(missing_ok=True)
+        self._journal = LogFile(self.directory.log)
         self._supervisor = supervisor = Supervisor(
             on_line=self._receive,
             # To read what nobody hears costs more than to keep it.
-            on_raw=None if self._is_heard else self._keep,
+            on_raw=None if self._has_listener else self._keep,
             on_start=self._note_start,
         )
         if self.options.port:
             await require_port(self.options.port)
-        ports = assign_ports(self._port_names(), file=self.folder.ports)
-        self._wiring = wiring = self._wire(ports)
+        ports = assign_ports(self._port_names(), file=self.directory.ports)
+        self._config_or_none = config = self._configure(ports)
 
         supervisor.start(
-            broker_program(self.folder, port=ports[BROKER], lock=self._lock), is_ready=broker_says_ready
+            broker_program(self.directory, port=ports[BROKER], lock=self._lock), is_ready=is_broker_ready
         )
         if self.options.spans.sink:
-            supervisor.start(sink_program(wiring, folder=str(self.folder.traces), command=self._command))
+            supervisor.start(
+                sink_program(config, directory=str(self.directory.traces), command=self._command)
+            )
         # Imported while the broker starts; and the services cannot read streams that are not there yet.
         from muster_bus import BusError, BusSettings  # noqa: PLC0415
         from muster_local.provision import provision_bus  # noqa: PLC0415
 
-        await supervisor.until_ready([BROKER], timeout_s=_BROKER_READY_S)
+        await supervisor.wait_ready([BROKER], timeout_s=_BROKER_READY_S)
         try:
-            await provision_bus(BusSettings(url=wiring.bus_url))
+            await provision_bus(BusSettings(url=config.bus_url))
         except (BusError, TimeoutError) as error:
             raise LocalError(
                 f"the broker's streams could not be set up: {str(error) or 'no answer'}"
             ) from error
-        for name, service in copies_of(self.options.copies):
-            supervisor.start(service_program(name, service, wiring, command=self._command))
-        await self.until_ready()
+        for name, service in instances_of(self.options.instances):
+            supervisor.start(service_program(name, service, config, command=self._command))
+        await self.wait_ready()
         self._started = True
         self._write_endpoints()
 
-    async def until_ready(self, *, timeout_s: float = _READY_S) -> None:
+    async def wait_ready(self, *, timeout_s: float = _READY_S) -> None:
         """Wait until everything that is supervised is ready, for instance after `kill`.
 
         Raises:
             LocalError: something gave up, or is not ready in time.
         """
-        await self._running.until_ready(self._running.children, timeout_s=timeout_s)
+        await self._running.wait_ready(self._running.children, timeout_s=timeout_s)
 
     async def failure(self) -> None:
         """Wait until something cannot be kept running; never returns otherwise.
@@ -214,7 +217,7 @@ class LocalSystem:
         """Stop the services, then the sink, then the broker. Replicas go on. Does nothing when nothing runs."""
         self._started = False
         if self._supervisor is not None:
-            await self._supervisor.stop(self._copies)
+            await self._supervisor.stop(self._instances)
             await self._supervisor.stop([SINK])
             await self._supervisor.stop([BROKER])
             self._supervisor = None
@@ -222,19 +225,19 @@ class LocalSystem:
             self._journal.close()
             self._journal = None
         if self._lock is not None:
-            self.folder.endpoints.unlink(missing_ok=True)
+            self.directory.endpoints.unlink(missing_ok=True)
             os.close(self._lock)
             self._lock = None
 
-    def end_now(self) -> None:
+    def kill_now(self) -> None:
         """Kill everything; a `stop` that waits is then done at once."""
         if self._supervisor is not None:
-            self._supervisor.end_now()
+            self._supervisor.kill_now()
 
     def kill(self, name: str) -> int:
         """Send SIGKILL to a copy of a service, the sink or the broker, by name; it is started again.
 
-        Its `ready` is taken back at once, so that `until_ready` waits for the next start. Returns the pid.
+        Its `ready` is taken back at once, so that `wait_ready` waits for the next start. Returns the pid.
 
         Raises:
             KeyError: there is none of that name, or it does not run at this moment.
@@ -251,15 +254,15 @@ class LocalSystem:
 
     def log_text(self) -> str:
         """Everything that the programs wrote and that is still kept: a program's name, then the line as it came."""
-        return self.folder.log.read_text(errors="replace")
+        return self.directory.log.read_text(errors="replace")
 
     def running_replicas(self) -> int:
         """How many replicas run, whoever started them."""
-        return len(running_replicas(self.folder.replicas))
+        return len(running_replicas(self.directory.replicas))
 
     async def end_replicas(self) -> int:
         """End the replicas that a stopped system left running; returns how many there were."""
-        return await end_replicas(self.folder.replicas)
+        return await end_replicas(self.directory.replicas)
 
     async def wipe(self) -> int:
         """Before a start: end replicas that were left running, and remove all state; returns how many there were.
@@ -267,24 +270,24 @@ class LocalSystem:
         Raises:
             FolderInUse: a system runs in this folder.
         """
-        self.folder.make()
-        lock = await self.folder.lock()
+        self.directory.make()
+        lock = await self.directory.lock()
         try:
-            ended = await end_replicas(self.folder.replicas)
-            await asyncio.to_thread(self.folder.wipe)
+            ended = await end_replicas(self.directory.replicas)
+            await asyncio.to_thread(self.directory.wipe)
         finally:
             os.close(lock)
         return ended
 
     @property
-    def _copies(self) -> list[str]:
-        return [name for name, _ in copies_of(self.options.copies)]
+    def _instances(self) -> list[str]:
+        return [name for name, _ in instances_of(self.options.instances)]
 
     @property
-    def _wired(self) -> Wiring:
-        if self._wiring is None:
+    def _config(self) -> SystemConfig:
+        if self._config_or_none is None:
             raise RuntimeError("the system was not started")
-        return self._wiring
+        return self._config_or_none
 
     @property
     def _running(self) -> Supervisor:
@@ -293,38 +296,38 @@ class LocalSystem:
         return self._supervisor
 
     def _port_names(self) -> list[str]:
-        names = [f"{name}.{kind}" for name in (*self._copies, SINK) for kind in ("grpc", "http")]
+        names = [f"{name}.{kind}" for name in (*self._instances, SINK) for kind in ("grpc", "http")]
         if self.options.port:
             names.remove(f"{GATEWAY}.grpc")
         return [BROKER, *names]
 
-    def _wire(self, ports: Mapping[str, int]) -> Wiring:
+    def _configure(self, ports: Mapping[str, int]) -> SystemConfig:
         options = self.options
         ports = {f"{GATEWAY}.grpc": options.port, **ports}
         addresses = {
             name: Addresses(local_address(ports[f"{name}.grpc"]), local_address(ports[f"{name}.http"]))
-            for name in (*self._copies, SINK)
+            for name in (*self._instances, SINK)
         }
         sink, spans = addresses[SINK], options.spans
-        return Wiring(
+        return SystemConfig(
             bus_url=bus_url(ports[BROKER]),
             addresses=addresses,
             otlp_endpoint=f"http://{sink.grpc}" if spans.sink else spans.endpoint,
             trace_query_url=f"http://{sink.http}" if spans.sink else spans.query_url,
-            replicas_root=str(self.folder.replicas),
-            logs_root=str(self.folder.pod_logs),
+            replicas_root=str(self.directory.replicas),
+            logs_root=str(self.directory.pod_logs),
             kubeconfig=str(options.kubeconfig.absolute()) if options.kubeconfig else "",
-            pool=self.folder.pool if options.kubeconfig else "local",
+            pool=self.directory.pool if options.kubeconfig else "local",
             nodes=options.nodes,
             workdir=str(options.workdir),
             idle_period_s=options.idle_period_s,
             policy=options.policy,
             log_level=options.log_level,
             base_env=options.environ,
-            gives_way=options.gives_way,
+            lower_priority=options.lower_priority,
         )
 
-    def _receive(self, line: Line, raw: bytes) -> None:
+    def _receive(self, line: LogLine, raw: bytes) -> None:
         self._keep(line.source, raw or line.message.encode())
         self._listener(line)
 
@@ -338,25 +341,27 @@ class LocalSystem:
                 self._write_endpoints()
             except OSError as error:
                 self._listener(
-                    own_line(SUPERVISOR, "warning", f"{self.folder.endpoints} is stale: {error.strerror}")
+                    supervisor_line(
+                        SUPERVISOR, "warning", f"{self.directory.endpoints} is stale: {error.strerror}"
+                    )
                 )
 
     def _write_endpoints(self) -> None:
-        children, wiring = self._running.children, self._wired
+        children, config = self._running.children, self._config
         pids = {name: child.pid for name, child in children.items()}
         endpoints = Endpoints(
             pid=os.getpid(),
             gateway=self.address,
-            bus_url=wiring.bus_url,
+            bus_url=config.bus_url,
             broker_pid=pids.get(BROKER),
             sink_pid=pids.get(SINK),
-            otlp_endpoint=wiring.otlp_endpoint,
-            trace_query_url=wiring.trace_query_url,
+            otlp_endpoint=config.otlp_endpoint,
+            trace_query_url=config.trace_query_url,
             services={
                 name: ServiceEndpoint(
-                    pid=pids[name], grpc=wiring.addresses[name].grpc, metrics=wiring.addresses[name].http
+                    pid=pids[name], grpc=config.addresses[name].grpc, metrics=config.addresses[name].http
                 )
-                for name in self._copies
+                for name in self._instances
             },
         )
-        write_endpoints(self.folder.endpoints, endpoints)
+        write_endpoints(self.directory.endpoints, endpoints)

@@ -99,7 +99,7 @@ async def chaos_system_on(
     cluster: Cluster,
     folder: Path,
     *,
-    copies: Mapping[str, int] | None = None,
+    instances: Mapping[str, int] | None = None,
     is_direct: bool = False,
     **settings: str,
 ) -> AsyncGenerator[ChaosSystem]:
@@ -116,9 +116,9 @@ async def chaos_system_on(
             kubeconfig=cluster.kubeconfig if is_direct else proxy.kubeconfig,
             workdir=folder,
             environ=environ,
-            copies=copies or {},
+            instances=instances or {},
             # The simulated cluster must not starve the services, which would be on other machines.
-            gives_way=False,
+            lower_priority=False,
         )
         system = await stack.enter_async_context(LocalSystem(folder / "data", options))
         muster = await stack.enter_async_context(AsyncClient(system.address))

@@ -22,13 +22,13 @@ async def test_jobs_complete_while_one_instance_after_another_is_killed(
     own_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     await own_control_plane.add_kwok_nodes(4, cpu="8", memory="32Gi")
-    async with chaos_system_on(own_control_plane, tmp_path, copies={"pod-launcher": 3}) as chaos:
+    async with chaos_system_on(own_control_plane, tmp_path, instances={"pod-launcher": 3}) as chaos:
         ids: list[str] = []
         for number, victim in enumerate(("pod-launcher", "pod-launcher-2", "pod-launcher-3")):
             some = range(number * JOBS // 3, (number + 1) * JOBS // 3)
             ids += (await chaos.submit({f"job-{n}": gang(f"job-{n}", run_for="3s") for n in some})).values()
             chaos.system.kill(victim)
-            await chaos.system.until_ready()
+            await chaos.system.wait_ready()
         ended = await chaos.ends(ids)
         await chaos.delete(ids)
         await chaos.until_no_objects_remain()

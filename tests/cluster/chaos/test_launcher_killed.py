@@ -36,11 +36,11 @@ async def test_jobs_complete_while_pod_launcher_dies_at_every_write(
     points = [(what, after) for _ in range(ROUNDS) for what in WRITES for after in (False, True)]
     await own_control_plane.add_kwok_nodes(4, cpu="8", memory="32Gi")
     async with (
-        chaos_system_on(own_control_plane, tmp_path, copies={"pod-launcher": 0}) as chaos,
+        chaos_system_on(own_control_plane, tmp_path, instances={"pod-launcher": 0}) as chaos,
         RestartingLauncher.at_work(
             kubeconfig=chaos.proxy.kubeconfig,
             bus_url=chaos.system.bus_url,
-            pool=chaos.system.folder.pool,
+            pool=chaos.system.directory.pool,
             folder=tmp_path / "launcher",
         ) as launcher,
     ):

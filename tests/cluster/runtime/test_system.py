@@ -84,7 +84,7 @@ async def test_a_killed_pod_launcher_continues_where_it_stopped(
         await when(muster, job.job_id, runs(1))
         before = {pod.metadata.uid for pod in await harness.pods()}
         system.kill("pod-launcher")
-        await system.until_ready()
+        await system.wait_ready()
         assert (await muster.wait(job.job_id)).status.phase == job_pb2.PHASE_SUCCEEDED
         assert {pod.metadata.uid for pod in await harness.pods()} <= before
         assert {pod.metadata.labels[JOB_ID] for pod in await harness.pods()} == {job.job_id}

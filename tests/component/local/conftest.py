@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from local_standins import Ears, behaving
 
-from muster_local.program import Program
+from muster_local.processes import Program
 
 
 @pytest.fixture

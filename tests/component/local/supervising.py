@@ -9,15 +9,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from local_standins import behaving
 
-from muster_local.folder import Folder
-from muster_local.program import Program
-from muster_local.supervisor import Supervisor
+from muster_local.directory import DataDirectory
+from muster_local.processes import Program, Supervisor
 
 
 async def main(root: str) -> None:
-    folder = Folder(Path(root))
-    folder.make()
-    lock = await folder.lock()
+    directory = DataDirectory(Path(root))
+    directory.make()
+    lock = await directory.lock()
     supervisor = Supervisor(on_line=lambda line, raw: None)
     for name, behaviour, fds in (
         ("plain", ("stubborn",), ()),
@@ -27,7 +26,7 @@ async def main(root: str) -> None:
         supervisor.start(
             Program(name=name, argv=behaving(*behaviour), env=dict(os.environ), cwd=root, kept_fds=fds)
         )
-    await supervisor.until_ready(["plain", "parent", "keeper"], timeout_s=60)
+    await supervisor.wait_ready(["plain", "parent", "keeper"], timeout_s=60)
     pids = [str(child.pid) for child in supervisor.children.values()]
     sys.stdout.write(" ".join(pids) + "\n")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-from muster_local.backoff import Backoff
+from muster_local.processes import Backoff
 
 
 def test_the_wait_doubles_up_to_the_longest() -> None:

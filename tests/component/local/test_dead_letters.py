@@ -21,7 +21,7 @@ async def run(*command: str) -> Result:
 
 async def set_aside(url: str, sequence: int) -> None:
     bus = await Bus.connect(BusSettings(url=url), name="test")
-    letter = Incoming(
+    dead_letter = Incoming(
         subject="muster.v1.job.3.j-1.JobSubmitted",
         data=b'{"name":"demo"}',
         headers={"Nats-Msg-Id": f"j-1/{sequence}"},
@@ -29,7 +29,7 @@ async def set_aside(url: str, sequence: int) -> None:
         stream_sequence=sequence,
     )
     await DeadLetters(bus, stream=DEAD_STREAM, prefix=DEAD_PREFIX).put(
-        letter, "spec-validator", "ValueError: no"
+        dead_letter, "spec-validator", "ValueError: no"
     )
     await bus.close()
 

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from muster_local.folder import Folder, FolderInUse, start_ticks
-from muster_local.program import LocalError
+from muster_local.directory import DataDirectory, DirectoryInUse, start_ticks
+from muster_local.processes import LocalError
 from muster_testing.waiting import eventually
 
 SUPERVISING = Path(__file__).with_name("supervising.py")
 
 
-def start_supervisor(folder: Path) -> tuple[subprocess.Popen[str], list[int]]:
+def start_supervisor(directory: Path) -> tuple[subprocess.Popen[str], list[int]]:
     supervisor = subprocess.Popen(
-        [sys.executable, str(SUPERVISING), str(folder)], stdout=subprocess.PIPE, text=True
+        [sys.executable, str(SUPERVISING), str(directory)], stdout=subprocess.PIPE, text=True
     )
     assert supervisor.stdout
     return supervisor, [int(pid) for pid in supervisor.stdout.readline().split()]
@@ -41,13 +41,13 @@ async def test_the_folder_of_a_killed_supervisor_can_be_taken_once_its_broker_is
         detached = int((tmp_path / "detached").read_text())
         try:
             with pytest.raises(
-                FolderInUse, match=rf"is in use by another `muster up` \(pid {supervisor.pid}\)"
+                DirectoryInUse, match=rf"is in use by another `muster up` \(pid {supervisor.pid}\)"
             ) as used:
-                await Folder(tmp_path).lock()
+                await DataDirectory(tmp_path).lock()
             assert used.value.pid == supervisor.pid
             supervisor.kill()
             supervisor.wait(30)
-            os.close(await Folder(tmp_path).lock())
+            os.close(await DataDirectory(tmp_path).lock())
             assert not any(map(start_ticks, pids[2:]))
         finally:
             os.kill(detached, signal.SIGKILL)
@@ -57,4 +57,4 @@ async def test_the_folder_of_a_killed_supervisor_can_be_taken_once_its_broker_is
 async def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(LocalError, match="cannot be used for data: Not a directory"):
-        Folder(tmp_path / "file" / "data").make()
+        DataDirectory(tmp_path / "file" / "data").make()

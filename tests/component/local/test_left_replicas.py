@@ -60,7 +60,7 @@ async def test_replicas_without_a_launcher_are_found_and_ended(tmp_path: Path) -
 
 async def test_a_wipe_ends_them_before_it_removes_their_folders(tmp_path: Path) -> None:
     system = LocalSystem(tmp_path)
-    system.folder.make()
+    system.directory.make()
     await leave_replicas(tmp_path / "replicas", "sleep 60")
     assert system.running_replicas() == 1
     assert await system.wipe() == 1

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from muster_local.ports import FIRST_PORT, LAST_PORT, PortTaken, assign_ports, is_free, require_port
+from muster_local.endpoints import FIRST_PORT, LAST_PORT, PortTaken, assign_ports, is_free, require_port
 
 
 def test_ports_are_kept_across_restarts(tmp_path: Path) -> None:

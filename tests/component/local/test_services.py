@@ -1,25 +1,25 @@
 import msgspec
 
-from muster_local.services import (
+from muster_local.programs import (
     GATEWAY,
     POD_LAUNCHER,
     SCALER,
     SERVICES,
     SINK,
     Addresses,
-    Wiring,
-    copies_of,
+    SystemConfig,
+    instances_of,
     module_command,
     service_program,
     sink_program,
 )
 
 
-def wiring(*names: str, otlp: str | None = "http://127.0.0.1:2") -> Wiring:
+def config(*names: str, otlp: str | None = "http://127.0.0.1:2") -> SystemConfig:
     addresses = {
         name: Addresses(f"127.0.0.1:{1000 + n}", f"127.0.0.1:{2000 + n}") for n, name in enumerate(names)
     }
-    return Wiring(
+    return SystemConfig(
         bus_url="nats://127.0.0.1:1",
         addresses=addresses,
         otlp_endpoint=otlp,
@@ -35,7 +35,7 @@ def wiring(*names: str, otlp: str | None = "http://127.0.0.1:2") -> Wiring:
 
 
 def test_a_service_is_told_where_it_is_and_where_the_bus_is() -> None:
-    program = service_program("scheduler", "scheduler", wiring(*SERVICES, SINK))
+    program = service_program("scheduler", "scheduler", config(*SERVICES, SINK))
     assert program.argv == module_command("muster_scheduler")
     assert program.cwd == "/work"
     assert program.fatal_exit == 2
@@ -54,7 +54,7 @@ def test_a_service_is_told_where_it_is_and_where_the_bus_is() -> None:
 
 
 def test_each_service_gets_what_only_it_reads() -> None:
-    places = wiring(*SERVICES, SINK)
+    places = config(*SERVICES, SINK)
     gateway = service_program(GATEWAY, GATEWAY, places).env
     assert gateway["MUSTER_STATUS_TRACKER_ADDRESS"] == "127.0.0.1:1005"
     assert gateway["MUSTER_TRACE_QUERY_URL"] == "http://127.0.0.1:3"
@@ -64,40 +64,42 @@ def test_each_service_gets_what_only_it_reads() -> None:
     assert "MUSTER_STATUS_TRACKER_ADDRESS" not in launcher
     scaler = service_program(SCALER, SCALER, places).env
     assert (scaler["MUSTER_IDLE_PERIOD_SECONDS"], scaler["MUSTER_POLICY"]) == ("2.5s", "dragon")
-    sink = sink_program(places, folder="/data/traces").env
+    sink = sink_program(places, directory="/data/traces").env
     assert sink["MUSTER_SINK_GRPC_ADDRESS"] == "127.0.0.1:1006"
     assert "MUSTER_OTLP_ENDPOINT" not in sink
 
 
 def test_the_gateway_knows_every_copy() -> None:
-    assert copies_of({"scheduler": 2})[2:4] == [("scheduler", "scheduler"), ("scheduler-2", "scheduler")]
-    env = service_program(GATEWAY, GATEWAY, wiring(*SERVICES, "scheduler-2", SINK)).env
+    assert instances_of({"scheduler": 2})[2:4] == [("scheduler", "scheduler"), ("scheduler-2", "scheduler")]
+    env = service_program(GATEWAY, GATEWAY, config(*SERVICES, "scheduler-2", SINK)).env
     assert env["MUSTER_SCHEDULER_ADDRESS"] == "ipv4:127.0.0.1:1002,127.0.0.1:1006"
     assert env["MUSTER_POD_LAUNCHER_ADDRESS"] == "127.0.0.1:1003"
 
 
 def test_without_a_receiver_no_spans_are_sent() -> None:
-    env = service_program("scheduler", "scheduler", wiring(*SERVICES, SINK, otlp=None)).env
+    env = service_program("scheduler", "scheduler", config(*SERVICES, SINK, otlp=None)).env
     assert "MUSTER_OTLP_ENDPOINT" not in env
 
 
-def _niceness(places: Wiring) -> dict[str, int]:
+def _niceness(places: SystemConfig) -> dict[str, int]:
     programs = [service_program(service, service, places) for service in SERVICES]
-    return {program.name: program.niceness for program in (*programs, sink_program(places, folder="/traces"))}
+    return {
+        program.name: program.niceness for program in (*programs, sink_program(places, directory="/traces"))
+    }
 
 
 def test_the_front_door_goes_first_where_replicas_are_processes() -> None:
-    niceness = _niceness(wiring(*SERVICES, SINK))
+    niceness = _niceness(config(*SERVICES, SINK))
     assert niceness.pop(GATEWAY) == 0
     assert set(niceness.values()) == {19}
 
 
 def test_pod_launcher_goes_first_on_kubernetes() -> None:
-    niceness = _niceness(msgspec.structs.replace(wiring(*SERVICES, SINK), kubeconfig="/config"))
+    niceness = _niceness(msgspec.structs.replace(config(*SERVICES, SINK), kubeconfig="/config"))
     assert niceness.pop(POD_LAUNCHER) == 0
     assert set(niceness.values()) == {10}
 
 
 def test_nobody_gives_way_who_need_not() -> None:
-    places = msgspec.structs.replace(wiring(*SERVICES, SINK), kubeconfig="/config", gives_way=False)
+    places = msgspec.structs.replace(config(*SERVICES, SINK), kubeconfig="/config", lower_priority=False)
     assert set(_niceness(places).values()) == {0}

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import grpc.aio
 import pytest
 
-from muster_local.stop_jobs import cancel_all_jobs
+from muster_local.jobs import cancel_all_jobs
 from muster_rpc.v1 import job_pb2, job_service_pb2, job_service_pb2_grpc
 
 

@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 from local_standins import Ears
 
-from muster_local.backoff import Backoff
-from muster_local.folder import start_ticks
-from muster_local.lines import Line
-from muster_local.program import NotReady, Program, ProgramRefused
-from muster_local.supervisor import Supervisor
+from muster_local.directory import start_ticks
+from muster_local.log_lines import LogLine
+from muster_local.processes import Backoff, NotReady, Program, ProgramFailed, Supervisor
 from muster_testing.waiting import eventually
 
 MakeProgram = Callable[..., Program]
@@ -21,13 +19,13 @@ MakeProgram = Callable[..., Program]
 async def supervisor(ears: Ears) -> AsyncIterator[Supervisor]:
     supervisor = Supervisor(on_line=ears.hear, backoff=lambda: Backoff(first_s=0.05, longest_s=0.2))
     yield supervisor
-    supervisor.end_now()
+    supervisor.kill_now()
     await supervisor.stop(list(supervisor.children))
 
 
 async def test_a_program_is_ready_when_it_says_so(supervisor: Supervisor, program: MakeProgram) -> None:
     child = supervisor.start(program("a", "serve"))
-    await supervisor.until_ready(["a"], timeout_s=30)
+    await supervisor.wait_ready(["a"], timeout_s=30)
     assert child.pid is not None
     assert os.getpgid(child.pid) == child.pid != os.getpgid(0)
 
@@ -36,9 +34,9 @@ async def test_a_killed_program_is_started_again(
     supervisor: Supervisor, program: MakeProgram, ears: Ears
 ) -> None:
     child = supervisor.start(program("a", "serve"))
-    await supervisor.until_ready(["a"], timeout_s=30)
+    await supervisor.wait_ready(["a"], timeout_s=30)
     killed = child.kill()
-    await supervisor.until_ready(["a"], timeout_s=30)
+    await supervisor.wait_ready(["a"], timeout_s=30)
     assert child.pid not in (None, killed)
     assert child.starts == 2
     assert ears.heard("up", "a was ended by SIGKILL")
@@ -50,34 +48,39 @@ async def test_a_program_that_keeps_crashing_is_started_less_and_less_often(
     supervisor.start(program("a", "crash"))
     await ears.wait_for("up", "starts again", times=4)
     said = [line.message for line in ears.heard("up", "starts again")[:4]]
-    assert [words.rpartition(" in ")[2] for words in said] == ["0.05 s", "0.1 s", "0.2 s", "0.2 s"]
-    assert all("a ended with exit code 1" in words for words in said)
+    assert [last_output.rpartition(" in ")[2] for last_output in said] == [
+        "0.05 s",
+        "0.1 s",
+        "0.2 s",
+        "0.2 s",
+    ]
+    assert all("a ended with exit code 1" in last_output for last_output in said)
     assert ears.heard("a", "Traceback: it broke")
 
 
 async def test_bad_settings_are_fatal_and_are_said(supervisor: Supervisor, program: MakeProgram) -> None:
     supervisor.start(program("a", "serve"))
     child = supervisor.start(program("b", "refuse"))
-    with pytest.raises(ProgramRefused, match="MUSTER_BUS_URL='x': must be a URL") as refused:
-        await supervisor.until_ready(["a", "b"], timeout_s=30)
+    with pytest.raises(ProgramFailed, match="MUSTER_BUS_URL='x': must be a URL") as refused:
+        await supervisor.wait_ready(["a", "b"], timeout_s=30)
     assert (refused.value.name, refused.value.exit_code) == ("b", 2)
     assert child.starts == 1
-    with pytest.raises(ProgramRefused):
+    with pytest.raises(ProgramFailed):
         await supervisor.failure()
 
 
 async def test_what_is_not_ready_in_time_is_named(supervisor: Supervisor, program: MakeProgram) -> None:
     supervisor.start(program("a", "serve"))
     supervisor.start(program("b", "serve"), is_ready=lambda _: False)
-    await supervisor.until_ready(["a"], timeout_s=30)
+    await supervisor.wait_ready(["a"], timeout_s=30)
     with pytest.raises(NotReady) as late:
-        await supervisor.until_ready(["a", "b"], timeout_s=0.1)
+        await supervisor.wait_ready(["a", "b"], timeout_s=0.1)
     assert late.value.names == ["b"]
 
 
 async def test_a_stop_lets_a_program_drain(supervisor: Supervisor, program: MakeProgram, ears: Ears) -> None:
     child = supervisor.start(program("a", "serve"))
-    await supervisor.until_ready(["a"], timeout_s=30)
+    await supervisor.wait_ready(["a"], timeout_s=30)
     await supervisor.stop(["a"])
     assert ears.heard("a", "drained")
     assert child.pid is None
@@ -88,7 +91,7 @@ async def test_a_program_that_ignores_the_stop_is_killed_after_its_grace(
     supervisor: Supervisor, program: MakeProgram, ears: Ears
 ) -> None:
     child = supervisor.start(program("a", "stubborn", grace_s=0.2))
-    await supervisor.until_ready(["a"], timeout_s=30)
+    await supervisor.wait_ready(["a"], timeout_s=30)
     await supervisor.stop(["a"])
     assert child.pid is None
     assert ears.heard("up", "a did not stop within 0.2 s and was killed")
@@ -98,10 +101,10 @@ async def test_the_end_at_once_does_not_wait_for_a_grace(
     supervisor: Supervisor, program: MakeProgram
 ) -> None:
     supervisor.start(program("a", "stubborn", grace_s=60))
-    await supervisor.until_ready(["a"], timeout_s=30)
+    await supervisor.wait_ready(["a"], timeout_s=30)
     stop = asyncio.create_task(supervisor.stop(["a"]))
     await asyncio.sleep(0)
-    supervisor.end_now()
+    supervisor.kill_now()
     async with asyncio.timeout(20):
         await stop
 
@@ -126,7 +129,7 @@ async def test_a_line_without_an_end_is_not_held_back_for_ever(
         fatal_exit=2,
     )
     supervisor.start(program)
-    with pytest.raises(ProgramRefused):
+    with pytest.raises(ProgramFailed):
         await supervisor.failure()
     pieces = ears.heard("a", "x")
     assert len(pieces) > 1
@@ -147,14 +150,14 @@ async def test_a_cancelled_loop_leaves_no_program(
 ) -> None:
     started: list[int] = []
 
-    def note(line: Line, _raw: bytes) -> None:
+    def note(line: LogLine, _raw: bytes) -> None:
         if line.message == "ready" and isinstance(pid := line.fields["pid"], int):
             started.append(pid)
         ears.hear(line)
 
     supervisor = Supervisor(on_line=note)
     supervisor.start(program("a", "stubborn"))
-    await supervisor.until_ready(["a"], timeout_s=30)
+    await supervisor.wait_ready(["a"], timeout_s=30)
     os.kill(started[0], signal.SIGTERM)
     for task in asyncio.all_tasks():
         if task.get_name() == "a":

@@ -8,10 +8,10 @@ from local_standins import Ears, behaving
 
 from muster_bus import Bus, BusSettings
 from muster_events.catalogue import STREAMS
+from muster_local.directory import DirectoryInUse, start_ticks
 from muster_local.endpoints import Endpoints, read_endpoints
-from muster_local.folder import FolderInUse, start_ticks
-from muster_local.program import ProgramRefused
-from muster_local.services import SERVICES
+from muster_local.processes import ProgramFailed
+from muster_local.programs import SERVICES
 from muster_local.system import LocalOptions, LocalSystem
 from muster_testing.waiting import eventually
 
@@ -68,7 +68,7 @@ async def test_a_killed_service_comes_back_at_the_same_address(
 ) -> None:
     async with LocalSystem(tmp_path, command=standins, listener=ears.hear) as system:
         killed = system.kill("scheduler")
-        await system.until_ready()
+        await system.wait_ready()
         assert system.services["scheduler"] != killed
         assert endpoints_of(tmp_path).services["scheduler"].pid == system.services["scheduler"]
         first, second = ears.heard("scheduler", "ready")
@@ -81,7 +81,7 @@ async def test_after_a_kill_of_everything_everything_comes_back(tmp_path: Path, 
         url = system.bus_url
         killed = system.kill_all()
         assert set(killed) == {*SERVICES, "broker"}
-        await system.until_ready()
+        await system.wait_ready()
         assert system.bus_url == url
         assert not set(system.services.values()) & set(killed.values())
         bus = await Bus.connect(BusSettings(url=url), name="test")
@@ -90,7 +90,7 @@ async def test_after_a_kill_of_everything_everything_comes_back(tmp_path: Path, 
 
 
 async def test_further_copies_have_addresses_of_their_own(tmp_path: Path, standins: Command) -> None:
-    options = LocalOptions(copies={"scheduler": 2, "gateway": 2})
+    options = LocalOptions(instances={"scheduler": 2, "gateway": 2})
     async with LocalSystem(tmp_path, options, command=standins) as system:
         assert {"scheduler", "scheduler-2", "gateway-2"} < set(system.services)
         places = [service.grpc for service in endpoints_of(tmp_path).services.values()]
@@ -101,7 +101,7 @@ async def test_a_service_that_refuses_its_settings_ends_the_start(tmp_path: Path
     def command(module: str) -> tuple[str, ...]:
         return behaving("refuse") if module == "muster_scaler" else standins(module)
 
-    with pytest.raises(ProgramRefused, match="scaler refused to start"):
+    with pytest.raises(ProgramFailed, match="scaler refused to start"):
         async with LocalSystem(tmp_path, command=command):
             raise AssertionError("it started")
     async with LocalSystem(tmp_path, command=standins):
@@ -113,10 +113,10 @@ async def test_a_second_system_on_the_same_folder_is_refused_and_harms_nothing(
 ) -> None:
     async with LocalSystem(tmp_path, command=standins) as system:
         other = LocalSystem(tmp_path, command=standins)
-        with pytest.raises(FolderInUse, match=f"pid {os.getpid()}"):
+        with pytest.raises(DirectoryInUse, match=f"pid {os.getpid()}"):
             await other.start()
         await other.stop()
-        with pytest.raises(FolderInUse):
+        with pytest.raises(DirectoryInUse):
             await other.wipe()
         assert endpoints_of(tmp_path).services["gateway"].pid == system.services["gateway"]
 
@@ -135,5 +135,5 @@ async def test_the_end_at_once_leaves_nothing(tmp_path: Path) -> None:
     async with LocalSystem(tmp_path, command=lambda _: behaving("stubborn")) as system:
         pids = list(system.services.values())
         os.kill(pids[0], signal.SIGTERM)
-        system.end_now()
+        system.kill_now()
     await eventually(lambda: not any(map(start_ticks, pids)))

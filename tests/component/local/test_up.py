@@ -11,14 +11,14 @@ import pytest
 from click.testing import CliRunner
 
 from muster_local.command import up
+from muster_local.directory import start_ticks
 from muster_local.endpoints import Endpoints, read_endpoints
-from muster_local.folder import start_ticks
 from muster_testing.waiting import eventually
 
 UPPING = Path(__file__).with_name("upping.py")
 
 
-class Up:
+class UpSession:
     """A `muster up` in a process of its own, as at a terminal."""
 
     def __init__(self, popen: subprocess.Popen[str], data: Path) -> None:
@@ -26,13 +26,13 @@ class Up:
         self.data = data
         self.text = ""
 
-    def read_until(self, words: str) -> None:
+    def read_until(self, expected: str) -> None:
         assert self.popen.stdout
         for line in self.popen.stdout:
             self.text += line
-            if words in line:
+            if expected in line:
                 return
-        raise AssertionError(f"{words!r} was not said:\n{self.text}")
+        raise AssertionError(f"{expected!r} was not said:\n{self.text}")
 
     def end(self) -> int:
         assert self.popen.stdout
@@ -46,7 +46,7 @@ class Up:
 
 
 @contextmanager
-def muster_up(data: Path, behaviour: str = "serve", *arguments: str) -> Generator[Up]:
+def muster_up(data: Path, behaviour: str = "serve", *arguments: str) -> Generator[UpSession]:
     popen = subprocess.Popen(
         [sys.executable, str(UPPING), str(data), behaviour, *arguments],
         stdout=subprocess.PIPE,
@@ -55,7 +55,7 @@ def muster_up(data: Path, behaviour: str = "serve", *arguments: str) -> Generato
     )
     with popen:
         try:
-            yield Up(popen, data)
+            yield UpSession(popen, data)
         finally:
             popen.kill()
 
@@ -150,23 +150,23 @@ def test_an_up_whose_reader_went_away_goes_on_and_stops_cleanly(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "expected"),
     [
         (["--node", "n1:cpu=lots"], "node 'n1:cpu=lots': 'cpu=lots'"),
         (["--node", "n1:cpu=1", "--node", "n1:cpu=2"], "another node has the name n1"),
         (["--node", "UPPER"], "'UPPER' is not a valid name"),
-        (["--copies", "scheduler=0"], "'0' is not a number of copies"),
-        (["--copies", "clock=2"], "'clock' is not one of gateway, spec-validator"),
+        (["--instances", "scheduler=0"], "'0' is not a number of instances"),
+        (["--instances", "clock=2"], "'clock' is not one of gateway, spec-validator"),
         (["--idle-period", "soon"], "'soon' is not a duration"),
         (["--policy", "lion"], "'lion' is not one of"),
         (["--port", "70000"], "70000 is not in the range"),
     ],
 )
 def test_bad_usage_is_refused_before_anything_starts(
-    tmp_path: Path, arguments: list[str], words: str
+    tmp_path: Path, arguments: list[str], expected: str
 ) -> None:
     data = tmp_path / "data"
     result = CliRunner().invoke(up, ["--data", str(data), *arguments])
     assert result.exit_code == 2
-    assert words in result.output
+    assert expected in result.output
     assert not data.exists()

@@ -1,8 +1,8 @@
 import io
 from datetime import datetime
 
-from muster_local.lines import Line, own_line, parse_line
-from muster_local.view import View, wants_colour
+from muster_local.log_lines import LogLine, parse_line, supervisor_line
+from muster_local.output import LogView, wants_colour
 
 JSON = (
     b'{"ts":"2026-01-02T12:00:01.250Z","level":"info","service":"scheduler","instance":"scheduler","msg":"placed demo",'
@@ -11,9 +11,9 @@ JSON = (
 )
 
 
-def shown(*lines: Line, verbose: bool = False, colour: bool = False) -> str:
+def shown(*lines: LogLine, verbose: bool = False, colour: bool = False) -> str:
     stream = io.StringIO()
-    view = View(stream, colour=colour, verbose=verbose)
+    view = LogView(stream, colour=colour, verbose=verbose)
     for line in lines:
         view.show(line)
     return stream.getvalue()
@@ -33,14 +33,14 @@ def test_verbose_also_shows_the_plumbing() -> None:
 
 
 def test_a_warning_is_told_by_its_colour_or_by_its_name() -> None:
-    line = own_line("gateway", "warning", "slow")
+    line = supervisor_line("gateway", "warning", "slow")
     assert "WARNING slow" in shown(line)
     assert "\x1b[33mslow\x1b[0m" in shown(line, colour=True)
 
 
 def test_every_source_has_its_colour_and_further_copies_share_it() -> None:
     def colour(source: str) -> str:
-        text = shown(own_line(source, "info", "x"), colour=True)
+        text = shown(supervisor_line(source, "info", "x"), colour=True)
         return text.split("\x1b[")[3].partition("m")[0]
 
     sources = ("gateway", "spec-validator", "scheduler", "pod-launcher", "scaler", "status-tracker", "up")
@@ -73,16 +73,16 @@ def test_what_is_no_json_is_shown_as_it_is() -> None:
 
 
 def test_a_message_cannot_move_the_cursor_or_forge_a_line() -> None:
-    text = shown(own_line("gateway", "info", "a\x1b[2Jb\nc", name="x\ry"))
+    text = shown(supervisor_line("gateway", "info", "a\x1b[2Jb\nc", name="x\ry"))
     assert text.count("\n") == 1
     assert "\\x1b[2Jb\\nc name=x\\ry" in text
 
 
 def test_a_closed_stream_silences_the_view_only() -> None:
     stream = io.StringIO()
-    view = View(stream, colour=False)
+    view = LogView(stream, colour=False)
     stream.close()
-    view.show(own_line("up", "info", "unheard"))
+    view.show(supervisor_line("up", "info", "unheard"))
 
 
 def test_colours_need_a_terminal_and_no_refusal() -> None:

@@ -8,8 +8,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from local_standins import behaving
 
-from muster_local.run import UpOptions, run_up
 from muster_local.system import LocalOptions
+from muster_local.up import UpOptions, run_up
 
 
 def main(root: str, behaviour: str, port: str = "0") -> int:

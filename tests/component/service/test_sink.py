@@ -69,8 +69,8 @@ async def start_sink(tmp_path: Path) -> AsyncIterator[StartSink]:
             name: value for name, value in os.environ.items() if not name.startswith(("MUSTER_", "OTEL_"))
         }
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "muster_local.sink"),
-            env=environ | {"MUSTER_SINK_FOLDER": str(tmp_path / "traces"), "MUSTER_SINK_MAX_MIB": "8"},
+            *(sys.executable, "-m", "muster_local.traces"),
+            env=environ | {"MUSTER_SINK_DIRECTORY": str(tmp_path / "traces"), "MUSTER_SINK_MAX_MIB": "8"},
             stderr=asyncio.subprocess.PIPE,
         )
         assert process.stderr

@@ -7,7 +7,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
-from muster_local.sink.store import TraceStore
+from muster_local.traces.store import TraceStore
 
 BOUND = 100_000
 
@@ -39,7 +39,7 @@ def kept(store: TraceStore, trace: int) -> int:
 
 @pytest.fixture
 def store(tmp_path: Path) -> TraceStore:
-    return TraceStore(folder=tmp_path, max_bytes=BOUND)
+    return TraceStore(directory=tmp_path, max_bytes=BOUND)
 
 
 def test_the_oldest_traces_go_first(store: TraceStore):
@@ -102,7 +102,7 @@ def test_the_bound_holds_across_restarts(store: TraceStore, tmp_path: Path):
     size = store.size_bytes
     store.close()
 
-    again = TraceStore(folder=tmp_path, max_bytes=30_000)
+    again = TraceStore(directory=tmp_path, max_bytes=30_000)
     assert again.size_bytes == size
     again.add(batch(span(9)))
 
@@ -121,7 +121,7 @@ def test_dropped_spans_give_their_space_back(store: TraceStore, tmp_path: Path):
 def test_a_damaged_database_is_set_aside(tmp_path: Path):
     (tmp_path / "traces.db").write_bytes(b"this is no database" * 1000)
 
-    store = TraceStore(folder=tmp_path, max_bytes=BOUND)
+    store = TraceStore(directory=tmp_path, max_bytes=BOUND)
     store.add(batch(span(0)))
 
     assert kept(store, 0) == 1

@@ -10,13 +10,11 @@ from typing import TypeVar
 
 import msgspec
 
-from muster_local.child import SUPERVISOR
-from muster_local.lines import own_line
-from muster_local.program import LocalError
-from muster_local.services import module_command
-from muster_local.summary import goodbye, ready_summary
+from muster_local.log_lines import supervisor_line
+from muster_local.output import LogView, ready_summary, stop_summary, wants_colour
+from muster_local.processes import SUPERVISOR, LocalError
+from muster_local.programs import module_command
 from muster_local.system import LocalOptions, LocalSystem
-from muster_local.view import View, wants_colour
 
 T = TypeVar("T")
 
@@ -31,15 +29,15 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     system: LocalOptions
 
 
-class _StopAsked(Exception):
+class StopRequested(Exception):
     """The user wants to stop."""
 
 
 async def run_up(options: UpOptions, *, command: Callable[[str], tuple[str, ...]] = module_command) -> int:
     """Run everything until a signal or a failure; returns the exit code. `command` is as for `LocalSystem`."""
-    view = View(sys.stdout, colour=wants_colour(sys.stdout, os.environ), verbose=options.verbose)
+    view = LogView(sys.stdout, colour=wants_colour(sys.stdout, os.environ), verbose=options.verbose)
     system = LocalSystem(options.data, options.system, listener=view.show, command=command)
-    up = Up(options, view=view, system=system)
+    up = UpSession(options, view=view, system=system)
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(signum, up.interrupt)
@@ -50,7 +48,7 @@ async def run_up(options: UpOptions, *, command: Callable[[str], tuple[str, ...]
             loop.remove_signal_handler(signum)
 
 
-class Up:
+class UpSession:
     """One `muster up`.
 
     Args:
@@ -59,32 +57,32 @@ class Up:
         system: what is run, not started yet.
     """
 
-    def __init__(self, options: UpOptions, *, view: View, system: LocalSystem) -> None:
+    def __init__(self, options: UpOptions, *, view: LogView, system: LocalSystem) -> None:
         self._options = options
         self._view = view
         self._system = system
         self._stop_asked = asyncio.Event()
-        self._at_once = asyncio.Event()
+        self._kill_at_once = asyncio.Event()
 
     def interrupt(self) -> None:
         """Stop cleanly; the second time, at once."""
         if not self._stop_asked.is_set():
             self._stop_asked.set()
             return
-        self._at_once.set()
-        self._system.end_now()
+        self._kill_at_once.set()
+        self._system.kill_now()
 
     async def run(self) -> int:
         """Start, wait, stop; returns the exit code."""
         exit_code = 0
         try:
-            await self._until(self._stop_asked, self._start())
-            await self._until(self._stop_asked, self._system.failure())
-        except _StopAsked:
-            self._say("stopping (Ctrl-C again to stop at once)")
+            await self._run_until(self._stop_asked, self._start())
+            await self._run_until(self._stop_asked, self._system.failure())
+        except StopRequested:
+            self._log("stopping (Ctrl-C again to stop at once)")
         except LocalError as error:
             exit_code = 1
-            self._say(str(error), level="error")
+            self._log(str(error), level="error")
         await self._stop()
         return exit_code
 
@@ -92,7 +90,7 @@ class Up:
         started = asyncio.get_running_loop().time()
         if self._options.fresh:
             ended = await self._system.wipe()
-            self._say(f"all state was removed from {self._system.folder.root}", replicas_ended=ended)
+            self._log(f"all state was removed from {self._system.directory.root}", replicas_ended=ended)
         await self._system.start()
         self._view.write(
             ready_summary(
@@ -101,7 +99,7 @@ class Up:
                 bus_url=self._system.bus_url,
                 traces=self._system.trace_query_url,
                 metrics=self._system.metrics,
-                data=self._system.folder.root,
+                data=self._system.directory.root,
             )
         )
 
@@ -114,34 +112,34 @@ class Up:
             return
         if self._options.stop_jobs:
             await self._system.end_replicas()
-        self._view.write(goodbye(running=self._system.running_replicas()))
+        self._view.write(stop_summary(running=self._system.running_replicas()))
 
     async def _cancel_jobs(self) -> None:
         import grpc.aio  # noqa: PLC0415
 
-        from muster_local.stop_jobs import cancel_all_jobs  # noqa: PLC0415
+        from muster_local.jobs import cancel_all_jobs  # noqa: PLC0415
 
         try:
-            cancelled = await self._until(self._at_once, cancel_all_jobs(self._system.address))
-            self._say("jobs were cancelled", jobs=cancelled)
+            cancelled = await self._run_until(self._kill_at_once, cancel_all_jobs(self._system.address))
+            self._log("jobs were cancelled", jobs=cancelled)
         except grpc.aio.AioRpcError as error:
-            self._say(f"the jobs could not be cancelled: {error.details()}", level="warning")
-        except _StopAsked:
+            self._log(f"the jobs could not be cancelled: {error.details()}", level="warning")
+        except StopRequested:
             return
 
-    async def _until(self, event: asyncio.Event, work: Coroutine[object, object, T]) -> T:
-        """The result of `work`, unless `event` comes first, which cancels it and raises `_StopAsked`."""
+    async def _run_until(self, event: asyncio.Event, work: Coroutine[object, object, T]) -> T:
+        """The result of `work`, unless `event` comes first, which cancels it and raises `StopRequested`."""
         task = asyncio.create_task(work)
         asked = asyncio.create_task(event.wait())
         try:
             await asyncio.wait({task, asked}, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
-            raise _StopAsked
+            raise StopRequested
         finally:
             for pending in (task, asked):
                 pending.cancel()
             await asyncio.wait({task, asked})
 
-    def _say(self, message: str, *, level: str = "info", **fields: object) -> None:
-        self._view.show(own_line(SUPERVISOR, level, message, **fields))
+    def _log(self, message: str, *, level: str = "info", **fields: object) -> None:
+        self._view.show(supervisor_line(SUPERVISOR, level, message, **fields))

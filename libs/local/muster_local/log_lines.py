@@ -24,7 +24,7 @@ _BROKER_LEVELS = {
 _KNOWN = ("ts", "level", "service", "msg", "exception")
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a program.
 
     `at` is local time. `level` is debug, info, warning or error. `structured` is False where the line was not in the
@@ -54,7 +54,7 @@ async def read_lines(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         yield rest
 
 
-def parse_line(source: str, raw: bytes) -> Line:
+def parse_line(source: str, raw: bytes) -> LogLine:
     """Read one line of the program `source`; every line has a reading."""
     text = raw.decode("utf-8", "replace").rstrip()
     if text.startswith("{"):
@@ -63,7 +63,7 @@ def parse_line(source: str, raw: bytes) -> Line:
         except (msgspec.DecodeError, ValueError):
             return _other_line(source, text)
     if matched := _BROKER_LINE.fullmatch(text):
-        return Line(
+        return LogLine(
             source=source,
             at=datetime.strptime(matched["at"], "%Y/%m/%d %H:%M:%S").astimezone(),
             level=_BROKER_LEVELS.get(matched["level"], "info"),
@@ -72,14 +72,14 @@ def parse_line(source: str, raw: bytes) -> Line:
     return _other_line(source, text)
 
 
-def own_line(source: str, level: str, message: str, **fields: object) -> Line:
+def supervisor_line(source: str, level: str, message: str, **fields: object) -> LogLine:
     """A line of the supervisor itself."""
-    return Line(source=source, at=_now(), level=level, message=message, fields=fields)
+    return LogLine(source=source, at=_now(), level=level, message=message, fields=fields)
 
 
-def _service_line(source: str, record: dict[str, object]) -> Line:
+def _service_line(source: str, record: dict[str, object]) -> LogLine:
     ts = record.get("ts")
-    return Line(
+    return LogLine(
         source=source,
         at=datetime.fromisoformat(ts).astimezone() if isinstance(ts, str) else _now(),
         level=str(record.get("level", "info")),
@@ -89,8 +89,8 @@ def _service_line(source: str, record: dict[str, object]) -> Line:
     )
 
 
-def _other_line(source: str, text: str) -> Line:
-    return Line(source=source, at=_now(), level="info", message=text, structured=False)
+def _other_line(source: str, text: str) -> LogLine:
+    return LogLine(source=source, at=_now(), level="info", message=text, structured=False)
 
 
 def _now() -> datetime:

@@ -18,7 +18,7 @@ _PR_SET_PDEATHSIG = 1
 _NOT_FOUND = 127
 
 
-def tied(argv: Sequence[str], *, niceness: int = 0) -> tuple[str, ...]:
+def with_pdeathsig(argv: Sequence[str], *, niceness: int = 0) -> tuple[str, ...]:
     """Return the command that runs `argv` tied to this process, more precisely to the thread that starts it.
 
     With a `niceness` above 0 the program gives way to others when the CPUs are short.
@@ -26,7 +26,7 @@ def tied(argv: Sequence[str], *, niceness: int = 0) -> tuple[str, ...]:
     return (sys.executable, "-I", "-S", __file__, str(os.getpid()), str(niceness), *argv)
 
 
-def interrupt_nobody() -> None:
+def use_batch_scheduling() -> None:
     """Have this process, and what it starts, wait until others have finished their slices (decision 028)."""
     with suppress(AttributeError, OSError):
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
         return 1
     os.nice(niceness)
     # As services do themselves; a broker does not, and what it does once for many messages costs it much.
-    interrupt_nobody()
+    use_batch_scheduling()
     try:
         os.execv(program[0], program)  # noqa: S606 - no shell is the point
     except OSError as error:

@@ -1,4 +1,6 @@
-"""The data folder of `muster up`: what lies where, and the lock that gives it to one at a time."""
+"""The data directory of `muster up`: its layout, the lock that makes its use exclusive, and its log file."""
+
+from __future__ import annotations
 
 import asyncio
 import contextlib
@@ -9,39 +11,40 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from muster_local.program import LocalError
+from muster_local.processes import LocalError
 
 _LOCK_PATIENCE_S = 5.0
 _LOCK_LOOK_S = 0.05
 
 
-class Holder(msgspec.Struct, frozen=True):
+class LockHolder(msgspec.Struct, frozen=True):
     """Who holds the lock: its pid and the instant of its start, in clock ticks since the machine's."""
 
     pid: int
     start: int
 
 
-class FolderInUse(LocalError):
+class DirectoryInUse(LocalError):
     """Another `muster up` works in this folder; `pid` is its process, None where only its broker is left."""
 
-    def __init__(self, folder: Path, pid: int | None) -> None:
+    def __init__(self, directory: Path, pid: int | None) -> None:
         who = f"by another `muster up` (pid {pid})" if pid else "by the broker of one that has ended"
-        super().__init__(f"{folder} is in use {who}: stop it, or choose another folder with --data")
+        super().__init__(f"{directory} is in use {who}: stop it, or choose another folder with --data")
         self.pid = pid
 
 
-def default_folder(environ: Mapping[str, str]) -> Path:
+def default_directory(environ: Mapping[str, str]) -> Path:
     """Where state is kept unless said otherwise: `$XDG_STATE_HOME/muster`, else `~/.local/state/muster`."""
     state = environ.get("XDG_STATE_HOME", "")
     return (Path(state) if state else Path.home() / ".local" / "state") / "muster"
 
 
-class Folder:
+class DataDirectory:
     """The data folder, made on first use and readable only by its owner."""
 
     def __init__(self, root: Path) -> None:
@@ -116,9 +119,9 @@ class Folder:
             alive = holder is not None and start_ticks(holder.pid) == holder.start
             if alive or asyncio.get_running_loop().time() > patience:
                 os.close(descriptor)
-                raise FolderInUse(self.root, holder.pid if alive and holder else None)
+                raise DirectoryInUse(self.root, holder.pid if alive and holder else None)
             await asyncio.sleep(_LOCK_LOOK_S)
-        me = Holder(os.getpid(), start_ticks(os.getpid()) or 0)
+        me = LockHolder(os.getpid(), start_ticks(os.getpid()) or 0)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, msgspec.json.encode(me), 0)
         return descriptor
@@ -131,7 +134,7 @@ class Folder:
         self.make()
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
     """Replace a file such that a reader sees the old content or the new, never a part."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -162,8 +165,33 @@ def _locked(descriptor: int) -> bool:
     return True
 
 
-def _holder(descriptor: int) -> Holder | None:
+def _holder(descriptor: int) -> LockHolder | None:
     try:
-        return msgspec.json.decode(os.pread(descriptor, 1024, 0), type=Holder)
+        return msgspec.json.decode(os.pread(descriptor, 1024, 0), type=LockHolder)
     except msgspec.DecodeError:
         return None
+
+
+_LARGEST = 32 << 20
+
+
+class LogFile:
+    """Appends lines to a file; what is older than the last 32 to 64 MiB is dropped, in a second file `*.old`."""
+
+    def __init__(self, path: Path, *, largest: int = _LARGEST) -> None:
+        self._path = path
+        self._largest = largest
+        self._file = path.open("ab", buffering=0)
+
+    def write(self, source: str, raw: bytes) -> None:
+        """Append one line of the program `source`; it is lost where the disk is full."""
+        with suppress(OSError):
+            self._file.write(source.encode() + b" " + raw + b"\n")
+            if self._file.tell() > self._largest:
+                self._path.replace(self._path.with_name(self._path.name + ".old"))
+                self._file.close()
+                self._file = self._path.open("ab", buffering=0)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

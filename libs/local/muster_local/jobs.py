@@ -35,7 +35,7 @@ async def cancel_all_jobs(address: str) -> int:
     """
     async with grpc.aio.insecure_channel(address) as channel:
         stub = job_service_pb2_grpc.JobServiceStub(channel)
-        going = await _going(stub)
+        going = await _active_jobs(stub)
         await asyncio.gather(*(_cancel(stub, job_id) for job_id in going))
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
@@ -56,7 +56,7 @@ async def _ended(stub: job_service_pb2_grpc.JobServiceAsyncStub, job_id: str) ->
         pass
 
 
-async def _going(stub: job_service_pb2_grpc.JobServiceAsyncStub) -> list[str]:
+async def _active_jobs(stub: job_service_pb2_grpc.JobServiceAsyncStub) -> list[str]:
     phases = [phase for phase in job_pb2.Phase.values() if phase not in _LEFT_ALONE]
     going: list[str] = []
     token = ""

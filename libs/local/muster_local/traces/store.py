@@ -42,9 +42,9 @@ class TraceStore:
         max_bytes: how much the kept spans may take; one trace may take half of it.
     """
 
-    def __init__(self, *, folder: Path, max_bytes: int) -> None:
+    def __init__(self, *, directory: Path, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._db = _open(folder)
+        self._db = _open(directory)
         self._bytes, self._turn = self._db.execute(
             "SELECT coalesce(sum(bytes), 0), coalesce(max(touched), 0) FROM traces"
         ).fetchone()
@@ -164,9 +164,9 @@ class TraceStore:
         return resource
 
 
-def _open(folder: Path) -> sqlite3.Connection:
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / _FILE
+def _open(directory: Path) -> sqlite3.Connection:
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / _FILE
     try:
         return _prepared(path)
     except sqlite3.DatabaseError as damaged:

@@ -1,5 +1,4 @@
-from muster_local.sink.service import build
-from muster_local.sink.settings import SinkSettings
+from muster_local.traces.service import SinkSettings, build
 from muster_service.app import run_app
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
-"""The one view of all logs: a line for a line, the time, the program in its colour, the words, what belongs to them."""
+"""The output of `muster up`: log lines for the terminal, and the summaries at the start and at the end."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import TextIO
 
 import msgspec
 
-from muster_local.broker import BROKER
-from muster_local.child import SUPERVISOR
-from muster_local.lines import Line
-from muster_local.services import SERVICES, SINK
+from muster_local.log_lines import LogLine
+from muster_local.processes import SUPERVISOR
+from muster_local.programs import BROKER, DEFAULT_PORT, SERVICES, SINK, local_address
 
 _RANK = {"debug": 0, "info": 1, "warning": 2, "error": 3}
 _QUIET_SOURCES = frozenset({BROKER})
@@ -34,7 +36,7 @@ def wants_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
     return not environ.get("NO_COLOR") and environ.get("TERM") != "dumb" and stream.isatty()
 
 
-class View:
+class LogView:
     """Writes lines to a stream.
 
     A stream that is closed, as a terminal that went away is, silences the view and nothing else.
@@ -51,7 +53,7 @@ class View:
         self._colour = colour
         self._verbose = verbose
 
-    def show(self, line: Line) -> None:
+    def show(self, line: LogLine) -> None:
         """Write a line, if it is one to show."""
         if self._verbose or line.source not in _QUIET_SOURCES or _RANK.get(line.level, 1) > _RANK["info"]:
             self.write(self.render(line))
@@ -62,12 +64,12 @@ class View:
             self._stream.write(text + "\n")
             self._stream.flush()
 
-    def render(self, line: Line) -> str:
+    def render(self, line: LogLine) -> str:
         """The text of a line; a stack trace follows on lines of its own."""
         head = f"{self._paint(f'{line.at:%H:%M:%S}', _DIM)} {self._paint(f'{line.source:<{_WIDTH}}', _colour_of(line.source))} "
-        words = self._paint(_printable(line.message), _LEVEL_COLOURS.get(line.level, ""))
+        last_output = self._paint(_printable(line.message), _LEVEL_COLOURS.get(line.level, ""))
         if line.level in _LEVEL_COLOURS and not self._colour:
-            words = f"{line.level.upper()} {words}"
+            last_output = f"{line.level.upper()} {last_output}"
         pairs = "".join(
             self._paint(f" {name}={_value(value)}", _DIM)
             for name, value in line.fields.items()
@@ -76,7 +78,7 @@ class View:
         trace = "".join(
             f"\n{head}{self._paint('  ' + _printable(row), _DIM)}" for row in line.exception.splitlines()
         )
-        return f"{head}{words}{pairs}{trace}"
+        return f"{head}{last_output}{pairs}{trace}"
 
     def _paint(self, text: str, colour: str) -> str:
         return f"{colour}{text}{_RESET}" if self._colour and colour else text
@@ -101,3 +103,51 @@ def _printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)
+
+
+_COLUMNS = 2
+
+
+def ready_summary(
+    *,
+    seconds: float,
+    address: str,
+    bus_url: str,
+    traces: str | None,
+    metrics: Mapping[str, str],
+    data: Path,
+) -> str:
+    """The ready line, the addresses, and what to type next."""
+    rows = [("gateway", f"{address} (gRPC)"), ("broker", bus_url)]
+    if traces is not None:
+        rows.append(("traces", traces))
+    rows.append(("data", str(data)))
+    width = max(len(name) for name in metrics)
+    cells = [f"{name:<{width}}  http://{where}/metrics" for name, where in metrics.items()]
+    longest = max(len(cell) for cell in cells)
+    table = [
+        "   ".join(f"{cell:<{longest}}" for cell in cells[n : n + _COLUMNS]).rstrip()
+        for n in range(0, len(cells), _COLUMNS)
+    ]
+    server = "" if address == local_address(DEFAULT_PORT) else f"--server {address} "
+    return "\n".join(
+        [
+            "",
+            f"Muster is ready after {seconds:.1f} s.",
+            *(f"  {name:<8} {value}" for name, value in rows),
+            *(f"  {'metrics' if n == 0 else '':<8} {row}" for n, row in enumerate(table)),
+            f"Next: muster {server}submit -f examples/digits/tfjob.yaml --follow      Stop: Ctrl-C",
+            "",
+        ]
+    )
+
+
+def stop_summary(*, running: int) -> str:
+    """The last line, with what becomes of the replicas that run."""
+    if not running:
+        return "Muster has stopped."
+    replicas = "1 replica goes on; it" if running == 1 else f"{running} replicas go on; they"
+    return (
+        f"Muster has stopped. {replicas} will be found again by the next `muster up` on this folder "
+        "(`muster up --stop-jobs` ends the jobs on a stop, `--fresh` ends them before a start)."
+    )

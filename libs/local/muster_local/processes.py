@@ -1,0 +1,435 @@
+"""Programs that are kept running: started again after every end, with a growing delay, until they are stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+
+import msgspec
+
+from muster_local.log_lines import LogLine, parse_line, read_lines, supervisor_line
+from muster_local.pdeathsig import with_pdeathsig
+
+
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """A program to keep running.
+
+    `argv` starts with an absolute path. `env` is its whole environment. `grace_s` is the time between SIGTERM and
+    SIGKILL. An end with `fatal_exit` is one that a restart cannot cure. `kept_fds` are inherited. `niceness` above 0 gives way
+    to others.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str
+    grace_s: float = 7.0
+    fatal_exit: int | None = None
+    kept_fds: tuple[int, ...] = ()
+    niceness: int = 0
+
+
+class LocalError(Exception):
+    """Something about this machine that the user can mend; the message says what and how."""
+
+
+class ProgramFailed(LocalError):
+    """A program ended in a way that a restart cannot cure; `last_output` are the last lines that it wrote."""
+
+    def __init__(self, name: str, exit_code: int, last_output: str) -> None:
+        super().__init__(
+            f"{name} refused to start (exit code {exit_code})" + (f":\n{last_output}" if last_output else "")
+        )
+        self.name = name
+        self.exit_code = exit_code
+        self.last_output = last_output
+
+
+class NotReady(LocalError):
+    """Some programs did not get ready in time."""
+
+    def __init__(self, names: list[str], seconds: float) -> None:
+        super().__init__(
+            f"not ready within {seconds:g} s: {', '.join(names)}; the log above or `muster.log` in the data folder "
+            "says why"
+        )
+        self.names = names
+
+
+_FIRST_S = 0.2
+_LONGEST_S = 10.0
+_FORGIVEN_S = 30.0
+
+
+class Backoff:
+    """Doubles the wait with every end, and forgets the past once a program stayed up long enough.
+
+    Args:
+        first_s: the first wait.
+        longest_s: no wait is longer.
+        forgiven_s: a program that was up for this long starts again from `first_s`.
+    """
+
+    def __init__(
+        self, *, first_s: float = _FIRST_S, longest_s: float = _LONGEST_S, forgiven_s: float = _FORGIVEN_S
+    ) -> None:
+        self._first_s = first_s
+        self._longest_s = longest_s
+        self._forgiven_s = forgiven_s
+        self._next_s = first_s
+
+    def after(self, up_s: float) -> float:
+        """Return the seconds to wait after an end that came `up_s` seconds after the start."""
+        if up_s >= self._forgiven_s:
+            self._next_s = self._first_s
+        wait_s = self._next_s
+        self._next_s = min(wait_s * 2, self._longest_s)
+        return wait_s
+
+
+_OUTPUT_TIMEOUT_S = 0.5
+
+
+class Process:
+    """A running process; made by `start`.
+
+    Its own process group keeps a Ctrl-C at the terminal away from it: who supervises it decides the order of the ends.
+    """
+
+    def __init__(self, *, popen: subprocess.Popen[bytes], output: asyncio.Task[None]) -> None:
+        self._popen = popen
+        self._output = output
+        self._ended = asyncio.get_running_loop().create_future()
+        self._pidfd = os.pidfd_open(popen.pid)
+        asyncio.get_running_loop().add_reader(self._pidfd, self._reap)
+
+    @classmethod
+    async def start(cls, program: Program, *, on_line: Callable[[bytes], None]) -> Process:
+        """Start `program`; every line that it writes to stdout or stderr goes to `on_line`."""
+        outlet, inlet = os.pipe()
+        try:
+            popen = subprocess.Popen(  # noqa: ASYNC220 - returns once the kernel has the program, about a millisecond
+                with_pdeathsig(program.argv, niceness=program.niceness),
+                stdin=subprocess.DEVNULL,
+                stdout=inlet,
+                stderr=inlet,
+                env=dict(program.env),
+                cwd=program.cwd,
+                process_group=0,
+                pass_fds=program.kept_fds,
+            )
+        except BaseException:
+            os.close(outlet)
+            raise
+        finally:
+            os.close(inlet)
+        reader = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(outlet, "rb", buffering=0)
+        )
+
+        async def output() -> None:
+            try:
+                async for line in read_lines(reader):
+                    on_line(line)
+            finally:
+                transport.close()
+
+        return cls(popen=popen, output=asyncio.create_task(output()))
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._popen.pid
+
+    async def wait(self) -> int:
+        """Wait for its end and for its last words; return its exit code, or minus the signal that ended it."""
+        exit_code = await asyncio.shield(self._ended)
+        # Whatever it left behind may hold the pipe open for ever.
+        await asyncio.wait({self._output}, timeout=_OUTPUT_TIMEOUT_S)
+        self._output.cancel()
+        await asyncio.wait({self._output})
+        return exit_code
+
+    def send(self, signum: signal.Signals) -> None:
+        """Send a signal, unless it has ended."""
+        if not self._ended.done():
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signum)
+
+    def _reap(self) -> None:
+        exit_code = self._popen.wait()
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._ended.set_result(exit_code)
+
+
+SUPERVISOR = "up"
+_LAST_LINES = 12
+
+
+class SupervisedProgram:
+    """Keeps one program running.
+
+    Args:
+        program: what to run.
+        backoff: how long to wait between an end and the next start.
+        is_ready: whether a line says that the program is ready.
+        on_line: gets every line of the program and of its supervision, with the raw bytes of the former.
+        on_raw: gets the lines of the program from the moment it is ready, in place of `on_line`, where nobody reads what they say.
+        on_start: is called after every start, when `pid` is known.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        *,
+        backoff: Backoff,
+        is_ready: Callable[[LogLine], bool],
+        on_line: Callable[[LogLine, bytes], None],
+        on_start: Callable[[], None],
+        on_raw: Callable[[bytes], None] | None = None,
+    ) -> None:
+        self.program = program
+        self.ready = asyncio.Event()
+        self.starts = 0
+        self._backoff = backoff
+        self._is_ready = is_ready
+        self._on_line = on_line
+        self._on_start = on_start
+        self._on_raw = on_raw
+        self._process: Process | None = None
+        self._stop_asked = asyncio.Event()
+        self._kill_at_once = False
+        self._last_lines: deque[bytes] = deque(maxlen=_LAST_LINES)
+
+    @property
+    def name(self) -> str:
+        """The program's name."""
+        return self.program.name
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, None between an end and the next start."""
+        return self._process.pid if self._process else None
+
+    async def keep(self) -> None:
+        """Run the program over and over until `stop`.
+
+        Raises:
+            ProgramRefused: it ended with the exit code that a restart cannot cure.
+        """
+        loop = asyncio.get_running_loop()
+        while not self._stop_asked.is_set():
+            started = loop.time()
+            try:
+                exit_code = await self._run_once()
+                ending = _ending(exit_code)
+            except OSError as error:
+                exit_code, ending = None, f"could not be started ({error.strerror})"
+            if self._stop_asked.is_set():
+                return
+            if exit_code is not None and exit_code == self.program.fatal_exit:
+                last = (parse_line(self.name, raw).message for raw in self._last_lines)
+                raise ProgramFailed(self.name, exit_code, "\n".join(last))
+            up_s = loop.time() - started
+            wait_s = self._backoff.after(up_s)
+            self._log(
+                "warning",
+                f"{self.name} {ending} after {up_s:.1f} s, starts again in {wait_s:g} s",
+            )
+            await self._pause(wait_s)
+
+    def stop(self) -> None:
+        """Ask for the end: SIGTERM now, SIGKILL after the program's grace. `keep` returns when it has ended."""
+        self._stop_asked.set()
+
+    def kill_now(self) -> None:
+        """Kill it, and do not start it again."""
+        self._kill_at_once = True
+        self._stop_asked.set()
+        self.kill()
+
+    def kill(self) -> int | None:
+        """Send SIGKILL; the program is started again. Returns the pid that was killed, if it ran."""
+        if self._process is None:
+            return None
+        self.ready.clear()
+        self._process.send(signal.SIGKILL)
+        return self._process.pid
+
+    async def _run_once(self) -> int:
+        self._last_lines.clear()
+        process = await Process.start(self.program, on_line=self._receive)
+        self._process = process
+        self.starts += 1
+        self._on_start()
+        ended = asyncio.create_task(process.wait())
+        stop = asyncio.create_task(self._stop_asked.wait())
+        try:
+            await asyncio.wait({ended, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                await self._end(process, ended)
+            return await ended
+        finally:
+            process.send(signal.SIGKILL)
+            stop.cancel()
+            self._process = None
+            self.ready.clear()
+
+    async def _end(self, process: Process, ended: asyncio.Task[int]) -> None:
+        grace_s = self.program.grace_s
+        if not self._kill_at_once:
+            process.send(signal.SIGTERM)
+            await asyncio.wait({ended}, timeout=grace_s)
+        if not ended.done():
+            if not self._kill_at_once:
+                self._log("warning", f"{self.name} did not stop within {grace_s:g} s and was killed")
+            process.send(signal.SIGKILL)
+
+    def _receive(self, raw: bytes) -> None:
+        if self._on_raw is not None and self.ready.is_set():
+            if raw.strip():
+                self._last_lines.append(raw)
+                self._on_raw(raw)
+            return
+        line = parse_line(self.name, raw)
+        if not line.message and not line.exception:
+            return
+        self._last_lines.append(raw)
+        self._on_line(line, raw)
+        if self._is_ready(line):
+            self.ready.set()
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stop_asked.wait()
+        except TimeoutError:
+            return
+
+    def _log(self, level: str, message: str) -> None:
+        self._on_line(supervisor_line(SUPERVISOR, level, message), b"")
+
+
+def _ending(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"ended with exit code {exit_code}"
+    try:
+        return f"was ended by {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"was ended by signal {-exit_code}"
+
+
+def is_service_ready(line: LogLine) -> bool:
+    """Whether a service says that it is ready."""
+    return line.structured and line.message == "ready"
+
+
+class Supervisor:
+    """Keeps programs running.
+
+    Its event loop must run in a thread that lives as long as the programs shall: the kernel ends them with that thread.
+
+    Args:
+        on_line: gets every line of every program, with its raw bytes (empty for the supervisor's own).
+        on_raw: gets the program's name and the bytes of its lines once it is ready, in place of `on_line`; None: `on_line` gets all.
+        on_start: is called after every start and restart.
+        backoff: makes the back-off of one program.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_line: Callable[[LogLine, bytes], None],
+        on_raw: Callable[[str, bytes], None] | None = None,
+        on_start: Callable[[], None] = lambda: None,
+        backoff: Callable[[], Backoff] = Backoff,
+    ) -> None:
+        self._on_line = on_line
+        self._on_raw = on_raw
+        self._on_start = on_start
+        self._backoff = backoff
+        self._children: dict[str, SupervisedProgram] = {}
+        self._keepers: dict[str, asyncio.Task[None]] = {}
+        self._given_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def children(self) -> dict[str, SupervisedProgram]:
+        """What is supervised, by name, in the order of the starts."""
+        return dict(self._children)
+
+    def start(
+        self, program: Program, *, is_ready: Callable[[LogLine], bool] = is_service_ready
+    ) -> SupervisedProgram:
+        """Keep `program` running from now on."""
+        child = SupervisedProgram(
+            program,
+            backoff=self._backoff(),
+            is_ready=is_ready,
+            on_line=self._on_line,
+            on_start=self._on_start,
+            on_raw=partial(self._on_raw, program.name) if self._on_raw else None,
+        )
+        self._children[program.name] = child
+        keeper = asyncio.create_task(child.keep(), name=program.name)
+        keeper.add_done_callback(self._note_end)
+        self._keepers[program.name] = keeper
+        return child
+
+    async def wait_ready(self, names: Iterable[str], *, timeout_s: float) -> None:
+        """Wait until all of `names` are ready.
+
+        Raises:
+            ProgramRefused: one of all the programs gave up.
+            NotReady: the time was up.
+        """
+        wanted = [self._children[name] for name in names]
+        everyone = asyncio.gather(*(child.ready.wait() for child in wanted))
+        try:
+            await asyncio.wait(
+                {everyone, self._given_up}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if self._given_up.done():
+                self._given_up.result()
+            if not everyone.done():
+                missing = [child.name for child in wanted if not child.ready.is_set()]
+                raise NotReady(missing, timeout_s)
+        finally:
+            everyone.cancel()
+            await asyncio.wait({everyone})
+
+    async def failure(self) -> None:
+        """Wait until a program cannot be kept running; never returns otherwise.
+
+        Raises:
+            ProgramRefused: which program, and its last words.
+        """
+        await asyncio.shield(self._given_up)
+
+    async def stop(self, names: Iterable[str]) -> None:
+        """Stop these together, and wait for their ends."""
+        chosen = [name for name in names if name in self._children]
+        for name in chosen:
+            self._children[name].stop()
+        await asyncio.gather(*(self._keepers[name] for name in chosen), return_exceptions=True)
+        for name in chosen:
+            del self._children[name], self._keepers[name]
+
+    def kill_now(self) -> None:
+        """Kill everything; a `stop` that waits is then done at once."""
+        for child in self._children.values():
+            child.kill_now()
+
+    def _note_end(self, keeper: asyncio.Task[None]) -> None:
+        if keeper.cancelled():
+            return
+        failure = keeper.exception()
+        if failure is not None and not self._given_up.done():
+            self._given_up.set_exception(failure)

@@ -1,0 +1,155 @@
+"""The trace sink: an OTLP receiver in front of a store, and the part of Jaeger's query API that reads it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated, cast
+
+import msgspec
+from google.protobuf.json_format import MessageToDict
+from grpc import aio
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceServicer
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+from muster_local.traces.store import TraceStore
+from muster_service.app import Context
+from muster_service.http_server import HttpServer, Request, Response, json_response
+from muster_service.settings import Address, ServiceSettings
+
+
+class SinkSettings(ServiceSettings, frozen=True, kw_only=True):
+    """Where spans come in (`grpc_address`), where they are asked for, and how many are kept."""
+
+    directory: Annotated[Path, msgspec.Meta(description="folder of the database, made if it is not there")]
+    http_address: Annotated[Address, msgspec.Meta(description="where traces are asked for")] = Address(
+        "127.0.0.1:0"
+    )
+    max_mib: Annotated[
+        int,
+        msgspec.Meta(description="mebibytes of spans to keep; the oldest traces are dropped above it", ge=1),
+    ] = 256
+
+
+class SpanReceiver(TraceServiceServicer):
+    """Keeps what is exported; answers once it is in the store.
+
+    Args:
+        store: is only used in `executor`.
+        executor: of one thread.
+    """
+
+    def __init__(self, *, store: TraceStore, executor: Executor) -> None:
+        self._store = store
+        self._executor = executor
+
+    async def Export(
+        self,
+        request: ExportTraceServiceRequest,
+        context: aio.ServicerContext[ExportTraceServiceRequest, ExportTraceServiceResponse],
+    ) -> ExportTraceServiceResponse:
+        """Keep the spans; those that the store refuses are counted as rejected."""
+        rejected = await asyncio.get_running_loop().run_in_executor(
+            self._executor, self._store.add, request.resource_spans
+        )
+        if not rejected:
+            return ExportTraceServiceResponse()
+        reason = "their ids are not valid, or their trace takes half of the space already"
+        return ExportTraceServiceResponse(
+            partial_success=ExportTracePartialSuccess(rejected_spans=rejected, error_message=reason)
+        )
+
+
+_IDS = ("traceId", "spanId", "parentSpanId")
+
+Json = dict[str, object]
+
+
+def traces_to_json(traces: TracesData) -> Json:
+    """Return `{"resourceSpans": [...]}`."""
+    document: Json = MessageToDict(traces, use_integers_for_enums=True)
+    for resource in _items(document, "resourceSpans"):
+        for scope in _items(resource, "scopeSpans"):
+            for span in _items(scope, "spans"):
+                for owner in (span, *_items(span, "links")):
+                    _write_ids_in_hex(owner)
+    return document
+
+
+def _items(owner: Json, name: str) -> Iterator[Json]:
+    yield from cast("list[Json]", owner.get(name, []))
+
+
+def _write_ids_in_hex(owner: Json) -> None:
+    for name in _IDS:
+        if name in owner:
+            owner[name] = base64.b64decode(cast("str", owner[name])).hex()
+
+
+_TRACE = re.compile(r"/api/v3/traces/([^/]+)")
+_TRACE_ID = re.compile(r"[0-9a-fA-F]{1,32}")
+
+
+class QueryApi:
+    """Answers `GET /api/v3/traces/{trace_id}` from a store.
+
+    Args:
+        store: is only used in `executor`.
+        executor: of one thread.
+    """
+
+    def __init__(self, *, store: TraceStore, executor: Executor) -> None:
+        self._store = store
+        self._executor = executor
+
+    async def __call__(self, request: Request) -> Response:
+        """Answer one request: 200 with the trace, 400 for a bad id, 404 for an unknown trace or path."""
+        matched = _TRACE.fullmatch(request.path)
+        if matched is None:
+            return _refusal(404, "there is no such page; ask for /api/v3/traces/{trace_id}")
+        if not _TRACE_ID.fullmatch(matched[1]):
+            return _refusal(400, "malformed parameter trace_id: it is up to 32 hexadecimal digits")
+        trace_id = bytes.fromhex(matched[1].zfill(32))
+        found = await asyncio.get_running_loop().run_in_executor(self._executor, self._json_of, trace_id)
+        return found or _refusal(404, "No traces found")
+
+    def _json_of(self, trace_id: bytes) -> Response | None:
+        traces = self._store.trace(trace_id)
+        return json_response(200, {"result": traces_to_json(traces)}) if traces else None
+
+
+def _refusal(status: int, message: str) -> Response:
+    return json_response(status, {"error": {"httpCode": status, "message": message}})
+
+
+async def build(settings: SinkSettings, ctx: Context) -> None:
+    """Open the store and serve it on both sides."""
+    store = TraceStore(directory=settings.directory, max_bytes=settings.max_mib * 1024 * 1024)
+    # SQLite blocks: one thread has it, and the event loop stays free to take and to answer.
+    executor = ThreadPoolExecutor(1, thread_name_prefix="store")
+    pages = HttpServer(
+        host=settings.http_address.host,
+        port=settings.http_address.port,
+        handler=QueryApi(store=store, executor=executor),
+    )
+
+    async def close() -> None:
+        executor.shutdown(wait=True)
+        store.close()
+
+    ctx.on_close(close)
+    ctx.on_close(pages.stop)
+    await pages.start()
+    ctx.addresses["http"] = f"{settings.http_address.rpartition(':')[0]}:{pages.port}"
+    receiver = SpanReceiver(store=store, executor=executor)
+    ctx.add_grpc(trace_service_pb2_grpc.add_TraceServiceServicer_to_server, receiver)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  # generated without types
