@@ -85,13 +85,18 @@ def test_affinity_attracts_to_running_replicas(scene: Scene) -> None:
     scene.shortfall(near, _nodes(scene))
 
 
-def test_affinity_within_a_gang_takes_a_domain_that_holds_all_replicas(scene: Scene) -> None:
+@pytest.mark.parametrize(
+    "policy", [PlacementPolicy(), PlacementPolicy(topology="rack", topology_required=True)]
+)
+def test_affinity_within_a_gang_takes_a_domain_that_holds_all_replicas(
+    scene: Scene, policy: PlacementPolicy
+) -> None:
     nodes = [
-        scene.node(f"{zone}{i}", gpu=gpu, labels={"zone": zone})
+        scene.node(f"{zone}{i}", gpu=gpu, labels={"zone": zone, "rack": "r"})
         for zone, gpu, number in (("a", 4, 1), ("b", 3, 3))
         for i in range(number)
     ]
-    job = scene.job(8, minimum=8, ps=None, labels=MINE, pod=_affinity(_term("zone")))
+    job = scene.job(8, minimum=8, ps=None, labels=MINE, pod=_affinity(_term("zone")), placement=policy)
     assert {name[0] for name in scene.nodes(job, Snapshot(nodes))} == {"b"}
 
 
@@ -135,6 +140,20 @@ def test_a_term_matches_its_own_namespace_unless_it_selects_others(scene: Scene)
     assert scene.nodes(job, snapshot) == {"n0": {"worker": 1}}
     everywhere = _anti_affinity({**_term(), "namespaceSelector": {}})
     scene.shortfall(scene.job(1, ps=None, labels=MINE, pod=everywhere), snapshot)
+
+
+def test_a_term_without_a_selector_matches_no_replica(scene: Scene) -> None:
+    job = scene.job(2, ps=None, labels=MINE, pod=_anti_affinity({"topologyKey": HOST}))
+    assert scene.nodes(job, _nodes(scene)) == {"n0": {"worker": 2}}
+
+
+def test_an_unsupported_preference_is_ignored(scene: Scene) -> None:
+    preference = {
+        "weight": 1,
+        "podAffinityTerm": {**_term(), "namespaceSelector": {"matchLabels": {"a": "b"}}},
+    }
+    pod = _pod(affinity={"podAffinity": {PREFERRED: [preference]}})
+    assert scene.nodes(scene.job(2, ps=None, labels=MINE, pod=pod), _nodes(scene)) == {"n0": {"worker": 2}}
 
 
 @pytest.mark.parametrize(
