@@ -54,7 +54,7 @@ def demonstrate(data: Path) -> int:
     try:
         address = wait_until_ready(up, data / "endpoints.json", log)
         os.environ["MUSTER_SERVER"] = address
-        return story()
+        return run_demo()
     finally:
         up.send_signal(signal.SIGINT)
         try:
@@ -77,7 +77,7 @@ def wait_until_ready(up: subprocess.Popen[bytes], endpoints: Path, log: Path) ->
     raise SystemExit("Muster did not start")
 
 
-def story() -> int:
+def run_demo() -> int:
     """Submit, follow and show the job; returns the exit code."""
     code = run("submit", "-f", "examples/digits/tfjob.yaml", "--follow", timeout=JOB_S)
     run("get", "digits")

@@ -12,7 +12,7 @@ from harness import Connect, Launcher
 
 from muster import AsyncClient
 from muster._trace.spans import Span, fetch_trace
-from muster._trace.tree import job_of, plant
+from muster._trace.tree import job_of, build_trees
 from muster_local.system import LocalSystem
 from muster_rpc.v1 import job_pb2, job_service_pb2
 
@@ -66,7 +66,7 @@ async def trace_of(
     ids = {one.job_id for one in submitted}
 
     def complete(spans: list[Span]) -> bool:
-        return sum(job_of(span) in ids for span in spans) >= count and not plant(spans).orphans
+        return sum(job_of(span) in ids for span in spans) >= count and not build_trees(spans).orphans
 
     url = system.trace_query_url
     assert url is not None

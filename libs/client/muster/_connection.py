@@ -43,7 +43,7 @@ def user_metadata() -> tuple[tuple[str, str], ...]:
 
 
 def channel_options(address: str) -> list[tuple[str, int]]:
-    """Return gRPC channel options: fast reconnects, room for long lists of problems, keepalive for idle watches."""
+    """Return gRPC channel options: fast reconnects, enough metadata for long lists of problems, keepalive for idle watches."""
     options = [
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 100),

@@ -86,7 +86,7 @@ _NODES_PER_PAGE = 500
 _QUEUES_PER_PAGE = 500
 
 
-class Requests:
+class RequestBuilder:
     """Builds requests of one client: its namespace, and the newest state it has seen.
 
     ``namespace`` is the default of names and documents; empty means "default". Lists and watches take "-" for all namespaces.

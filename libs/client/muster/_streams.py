@@ -191,7 +191,7 @@ class JobsCursor:
         self._namespace = request.namespace
         self._after = after_revision
         self._newest = after_revision
-        self._told: dict[tuple[str, bool], int] = {}
+        self._seen: dict[tuple[str, bool], int] = {}
         self._synced = False
 
     def request(self) -> job_service_pb2.WatchJobsRequest:
@@ -206,24 +206,24 @@ class JobsCursor:
             return not synced
         key = (response.job.job_id, response.type == job_service_pb2.WATCH_EVENT_TYPE_DELETED)
         revision = response.revision
-        if key in self._told and revision <= self._told[key]:
+        if key in self._seen and revision <= self._seen[key]:
             return False
-        self._told[key] = revision
+        self._seen[key] = revision
         self._newest = max(self._newest, revision)
-        if len(self._told) > 2 * RESUME_OVERLAP:
+        if len(self._seen) > 2 * RESUME_OVERLAP:
             self._forget_old()
         return True
 
     def _forget_old(self) -> None:
         oldest = self._newest - RESUME_OVERLAP
-        self._told = {key: revision for key, revision in self._told.items() if revision > oldest}
+        self._seen = {key: revision for key, revision in self._seen.items() if revision > oldest}
 
 
 class LogCursor:
     """How much output of each replica was received. A stream that restarts from the beginning is cut by that much."""
 
     def __init__(self) -> None:
-        self._told: dict[tuple[str, int, int], int] = {}
+        self._seen: dict[tuple[str, int, int], int] = {}
         self._offset: dict[tuple[str, int, int], int] = {}
 
     def restart(self) -> None:
@@ -236,10 +236,10 @@ class LogCursor:
         start = self._offset.get(key, 0)
         end = start + len(chunk.data)
         self._offset[key] = end
-        told = self._told.get(key, 0)
+        told = self._seen.get(key, 0)
         if end <= told:
             return None
-        self._told[key] = end
+        self._seen[key] = end
         if start >= told:
             return chunk
         rest = job_service_pb2.StreamLogsResponse()

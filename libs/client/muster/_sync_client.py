@@ -32,7 +32,7 @@ from muster._messages import (
     output_of,
     replica_label,
 )
-from muster._requests import DocumentSource, Requests, Source
+from muster._requests import DocumentSource, RequestBuilder, Source
 from muster._streams import (
     Call,
     HasNextPageToken,
@@ -178,7 +178,7 @@ class Client:
     ) -> None:
         self.address = resolve_address(address)
         self._retry_timeout_s = retry_timeout_s
-        self._requests = Requests(namespace)
+        self._requests = RequestBuilder(namespace)
         self._user = user_metadata()
         self._channel = grpc.insecure_channel(self.address, channel_options(self.address))
         self._jobs = job_service_pb2_grpc.JobServiceStub(self._channel)

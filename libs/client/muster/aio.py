@@ -33,7 +33,7 @@ from muster._messages import (
     output_of,
     replica_label,
 )
-from muster._requests import DocumentSource, Requests, Source
+from muster._requests import DocumentSource, RequestBuilder, Source
 from muster._streams import (
     AsyncCall,
     AsyncResponses,
@@ -179,7 +179,7 @@ class AsyncClient:
     ) -> None:
         self.address = resolve_address(address)
         self._retry_timeout_s = retry_timeout_s
-        self._requests = Requests(namespace)
+        self._requests = RequestBuilder(namespace)
         self._user = user_metadata()
         self._channel = aio.insecure_channel(self.address, channel_options(self.address))
         self._jobs = job_service_pb2_grpc.JobServiceStub(self._channel)

@@ -1,4 +1,4 @@
-"""What can go wrong when talking to Muster, one class for each thing that a caller would do differently."""
+"""The exceptions of the client, one class for each way to handle them."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ if TYPE_CHECKING:
 
 
 class MusterError(Exception):
-    """Base of all of them; raised itself for failures inside of Muster."""
+    """Base class of all exceptions; raised itself for internal errors of the server."""
 
 
 class InvalidDocument(MusterError):
-    """The document or spec was refused. ``problems`` has every problem, errors first; nothing was submitted."""
+    """The document or spec has errors. ``problems`` lists every problem, errors first; nothing was submitted."""
 
     def __init__(self, message: str, problems: Sequence[Problem], *, total: int | None = None) -> None:
         super().__init__(message)
         self.problems = tuple(problems)
         self.total = max(total or 0, len(self.problems))
-        """How many problems there were; more than ``problems`` holds when the answer had no room for all."""
+        """The number of problems; greater than the length of ``problems`` if the answer could not carry all."""
 
 
 class NotFound(MusterError):
-    """There is no such job, node or queue."""
+    """The job, node or queue does not exist."""
 
 
 class Refused(MusterError):
-    """Muster understood and said no: the job's phase does not allow it, a value is out of bounds, or the bus is full."""
+    """The server rejected a valid call: the job's phase does not allow it, a value is out of bounds, or the bus is full."""
 
 
 class Unavailable(MusterError):
-    """Muster could not be reached, or gave no answer in time. The call may be repeated as it was."""
+    """The server could not be reached or did not answer in time. The same call may be repeated."""
 
 
 class ConnectionLost(MusterError):
-    """The connection to a command in a replica, or to a port, was lost. The command is ended then, and not run again by itself."""
+    """The connection to a command or to a port of a replica was lost. The command is ended and not repeated."""

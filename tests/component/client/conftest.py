@@ -76,7 +76,7 @@ class GatewayDouble(
         self._closing = False
 
     def publish(self, *states: job_pb2.Job) -> None:
-        """States of jobs, the newest last; watchers are told."""
+        """States of jobs, the newest last; watches yield them."""
         with self._changed:
             self.states += states
             self._changed.notify_all()

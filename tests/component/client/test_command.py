@@ -137,8 +137,8 @@ def test_following_tells_the_story_the_logs_and_the_outcome(
         "[worker-0] step 1",
         "[worker-0] step 2",
     ]
-    story = [line for line in lines if not line.startswith("[")]
-    assert story == [
+    events = [line for line in lines if not line.startswith("[")]
+    assert events == [
         f"demo submitted as {JOB_ID}",
         "22:13:20  submitted   by ann",
         "22:13:21  placed      attempt 1; n1: worker-0",

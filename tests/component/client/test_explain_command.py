@@ -34,7 +34,7 @@ def test_the_sentence_comes_first_then_the_tables_then_what_helps(
                 constraint=explanation_pb2.CONSTRAINT_TAINT, message="tainted", nodes=1100
             )
         ],
-        expected_from="not known: nobody can tell when x ends",
+        expected_from="not known: x has no run time estimate",
         remedies=[
             explanation_pb2.Remedy(message=one) for one in ["would start now with 1 more GPU free on n1"]
         ],
@@ -49,7 +49,7 @@ def test_the_sentence_comes_first_then_the_tables_then_what_helps(
         "1100 of 1200   Taint         tainted\n"
         "\n"
         "Queue: research, number 9, after big0, big1, big2, big3, big4 and 3 more\n"
-        "Expected start: not known: nobody can tell when x ends\n"
+        "Expected start: not known: x has no run time estimate\n"
         "\n"
         "What helps:\n"
         "  - would start now with 1 more GPU free on n1\n"
@@ -107,8 +107,8 @@ def test_kept_room_says_for_whom_and_how_long(muster: Muster, gateway: GatewayDo
     said.not_before.seconds = now - 5
     gateway.explanation = said
     text = muster("explain", "demo").stdout
-    assert "Kept for it: room on n0, n1, n2, n3 and 5 more, for 2m0" in text
-    assert "Kept for whole: room on n1, which it may preempt" in text
+    assert "Reserved for it: n0, n1, n2, n3 and 5 more, for 2m0" in text
+    assert "Reserved for whole: n1, which it may preempt" in text
     assert "(in 1h00m), when r ends, by its active deadline" in text
 
 

@@ -1,4 +1,4 @@
-"""Commands that ask nobody: what documents mean, what is wrong with them, and how they read in another form."""
+"""Commands without a server: validate, convert, fields and dry runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ spec:
     worker: {image: trainer, replicas: 2, command: [train]}
 """
 BAD = NATIVE.replace("replicas: 2", "replicsa: 2")
-NOBODY = "127.0.0.1:1"
+NO_SERVER = "127.0.0.1:1"
 
 Run = Callable[..., Result]
 
@@ -31,7 +31,7 @@ Run = Callable[..., Result]
 @pytest.fixture
 def muster(monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run the command where no server answers."""
-    monkeypatch.setenv("MUSTER_SERVER", NOBODY)
+    monkeypatch.setenv("MUSTER_SERVER", NO_SERVER)
 
     def run(*arguments: str, stdin: str | bytes | None = None) -> Result:
         return CliRunner().invoke(app, list(arguments), input=stdin, prog_name="muster")
@@ -86,7 +86,7 @@ def test_editors_get_problems_as_data(muster: Run, good: str, bad: str):
 
 def test_asking_muster_needs_muster(muster: Run, good: str):
     assert muster("validate", "--online", "--timeout", "0.2", good).exit_code == 5
-    assert muster("validate", "--server", NOBODY, "--timeout", "0.2", good).exit_code == 5
+    assert muster("validate", "--server", NO_SERVER, "--timeout", "0.2", good).exit_code == 5
 
 
 def test_something_has_to_be_named(muster: Run):

@@ -60,7 +60,7 @@ class QueueDouble(queue_service_pb2_grpc.QueueServiceServicer):
     def ListQueues(
         self, request: pb.ListQueuesRequest, context: grpc.ServicerContext
     ) -> pb.ListQueuesResponse:
-        # Pages of one, so that whoever lists must turn them.
+        # Pages of one queue, so that a list needs several calls.
         rest = [queue for queue in self.queues if queue.spec.name > request.page_token]
         token = rest[0].spec.name if len(rest) > 1 else ""
         return pb.ListQueuesResponse(queues=rest[:1], next_page_token=token, applied=self.version)
@@ -178,14 +178,14 @@ def test_one_queue_is_shown_on_a_page(tree: QueueDouble, muster: Muster) -> None
     assert "Version:       4 of all queues" in page
 
 
-def test_before_any_queue_was_applied_that_is_said(muster: Muster) -> None:
+def test_an_empty_list_says_that_no_queues_were_applied(muster: Muster) -> None:
     assert "no queues were applied yet" in muster("queue", "list").stderr
 
 
-def test_what_cannot_be_followed_is_said(tree: QueueDouble, muster: Muster) -> None:
+def test_invalid_stored_queues_are_reported(tree: QueueDouble, muster: Muster) -> None:
     tree.version.error = "the stored queues are invalid"
 
-    assert "cannot be read" in muster("queue", "tree").stderr
+    assert "the stored queues are invalid" in muster("queue", "tree").stderr
 
 
 def test_a_queue_that_is_not_there_is_code_4(muster: Muster) -> None:

@@ -182,7 +182,7 @@ def test_some_jobs_are_asked_for_by_name(muster: Muster) -> None:
     assert muster("top", "job", "waiting").stdout.splitlines()[-1] == (
         "1 job: 0 of 0.5 GPUs allocated, 0 of 1 replica running"
     )
-    assert muster("top", "job", "nobody").exit_code == 4
+    assert muster("top", "job", "missing").exit_code == 4
     told = json.loads(muster("top", "job", "train", "waiting", "-o", "json").stdout)
     assert [one["name"] for one in told] == ["train", "waiting"]
     assert muster("top", "job", "-o", "name").stdout == "j-train\nj-waiting\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from muster._trace.spans import read_spans
-from muster._trace.tree import draw, length, plant, summary
+from muster._trace.tree import build_trees, draw, length, summary
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 SECOND = 1_000_000_000
@@ -84,15 +84,15 @@ def life_of_a_job() -> str:
 
 
 def test_the_picture_of_a_job_is_as_it_was_agreed():
-    forest = plant(read_spans(life_of_a_job()))
-    picture = [summary(forest, TRACE_ID), *(line.plain for line in draw(forest, width=110))]
+    trees = build_trees(read_spans(life_of_a_job()))
+    picture = [summary(trees, TRACE_ID), *(line.plain for line in draw(trees, width=110))]
     expected = Path(__file__).with_name("trace.golden.txt").read_text().splitlines()
     assert picture == expected
 
 
 def test_no_line_is_wider_than_the_terminal():
-    forest = plant(read_spans(life_of_a_job()))
-    assert all(line.cell_len <= 60 for line in draw(forest, width=60))
+    trees = build_trees(read_spans(life_of_a_job()))
+    assert all(line.cell_len <= 60 for line in draw(trees, width=60))
 
 
 def test_a_span_that_came_twice_is_drawn_once():
@@ -104,23 +104,23 @@ def test_a_span_without_its_parent_is_shown_and_said():
     spans = read_spans(
         document(gateway=[raw_span(1, "SubmitJob", 0, 1), raw_span(2, "lost", 0.5, 1, parent=77)])
     )
-    forest = plant(spans)
-    assert "1 marked ? whose parent has not ended or is lost" in summary(forest, TRACE_ID)
-    assert any(line.plain.startswith("? lost") for line in draw(forest, width=100))
+    trees = build_trees(spans)
+    assert "1 marked ? whose parent has not ended or is lost" in summary(trees, TRACE_ID)
+    assert any(line.plain.startswith("? lost") for line in draw(trees, width=100))
 
 
 def test_several_roots_and_none_are_said():
-    two = plant(read_spans(document(gateway=[raw_span(1, "a", 0, 1), raw_span(2, "b", 0, 1)])))
-    none = plant(read_spans(document(gateway=[raw_span(1, "a", 0, 1, parent=9)])))
+    two = build_trees(read_spans(document(gateway=[raw_span(1, "a", 0, 1), raw_span(2, "b", 0, 1)])))
+    none = build_trees(read_spans(document(gateway=[raw_span(1, "a", 0, 1, parent=9)])))
     assert "2 roots" in summary(two, TRACE_ID)
     assert "no root" in summary(none, TRACE_ID)
 
 
 def test_spans_that_are_each_others_parents_are_still_drawn():
-    forest = plant(
+    trees = build_trees(
         read_spans(document(gateway=[raw_span(1, "a", 0, 1, parent=2), raw_span(2, "b", 0, 1, parent=1)]))
     )
-    assert [row.span.name for row in forest.rows] == ["a", "b"]
+    assert [row.span.name for row in trees.rows] == ["a", "b"]
 
 
 def test_ids_in_base64_are_the_same_ids():
@@ -175,8 +175,8 @@ def two_jobs_of_a_document() -> str:
 
 
 def test_jobs_that_share_a_trace_are_told_one_after_the_other():
-    forest = plant(read_spans(two_jobs_of_a_document()))
-    picture = [summary(forest, TRACE_ID), *(line.plain for line in draw(forest, width=110))]
+    trees = build_trees(read_spans(two_jobs_of_a_document()))
+    picture = [summary(trees, TRACE_ID), *(line.plain for line in draw(trees, width=110))]
     expected = Path(__file__).with_name("trace_of_two_jobs.golden.txt").read_text().splitlines()
     assert picture == expected
 
@@ -184,11 +184,11 @@ def test_jobs_that_share_a_trace_are_told_one_after_the_other():
 def test_a_job_without_a_name_is_headed_by_its_id():
     refused = raw_span(2, "validate", 0, 1, parent=9, attributes={"muster.job_id": "j-1", "muster.job": ""})
     other = raw_span(3, "validate", 0, 1, parent=9, attributes={"muster.job_id": "j-2", "muster.job": "b"})
-    forest = plant(read_spans(document(spec_validator=[refused, other])))
-    assert [f"{row.guides}{row.span.name}" for row in forest.rows] == [
+    trees = build_trees(read_spans(document(spec_validator=[refused, other])))
+    assert [f"{row.guides}{row.span.name}" for row in trees.rows] == [
         "job j-1",
         "└─ validate",
         "job b",
         "└─ validate",
     ]
-    assert forest.orphans == 2
+    assert trees.orphans == 2

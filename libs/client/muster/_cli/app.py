@@ -17,7 +17,7 @@ ENTRY_POINT_GROUP = "muster.commands"
 _HELP_WIDTH = 70
 
 
-class Lazy(NamedTuple):
+class LazyCommand(NamedTuple):
     """Where a command is (``module:attribute``) and its help line."""
 
     home: str
@@ -27,7 +27,7 @@ class Lazy(NamedTuple):
 class LazyGroup(click.Group):
     """A group of ``table``; with ``open_to_others`` also of the entry points."""
 
-    def __init__(self, *, table: Mapping[str, Lazy], open_to_others: bool, **settings: object) -> None:
+    def __init__(self, *, table: Mapping[str, LazyCommand], open_to_others: bool, **settings: object) -> None:
         super().__init__(**settings)  # pyright: ignore[reportArgumentType] (click's own settings)
         self._table = table
         self._open_to_others = open_to_others
@@ -87,48 +87,52 @@ def _help_of(home: str) -> str:
 
 
 _COMMANDS = {
-    "submit": Lazy(
+    "submit": LazyCommand(
         "muster._cli.commands.submit:submit", "Submit a job; --follow shows it until it has ended."
     ),
-    "validate": Lazy("muster._cli.commands.documents:validate", "Report every problem of documents."),
-    "convert": Lazy("muster._cli.commands.documents:convert", "Write a document in another format."),
-    "fields": Lazy("muster._cli.commands.documents:fields", "Describe the fields of a format."),
-    "list": Lazy("muster._cli.commands.jobs:list_jobs", "List jobs, newest first."),
-    "get": Lazy("muster._cli.commands.jobs:get", "Show one job: replicas, history, reason."),
-    "watch": Lazy("muster._cli.commands.jobs:watch", "Show a job at every change until it has ended."),
-    "logs": Lazy("muster._cli.commands.replicas:logs", "Print the output of a job's replicas."),
-    "exec": Lazy("muster._cli.commands.replicas:exec_command", "Run a command in a replica."),
-    "port-forward": Lazy(
+    "validate": LazyCommand("muster._cli.commands.documents:validate", "Report every problem of documents."),
+    "convert": LazyCommand("muster._cli.commands.documents:convert", "Write a document in another format."),
+    "fields": LazyCommand("muster._cli.commands.documents:fields", "Describe the fields of a format."),
+    "list": LazyCommand("muster._cli.commands.jobs:list_jobs", "List jobs, newest first."),
+    "get": LazyCommand("muster._cli.commands.jobs:get", "Show one job: replicas, history, reason."),
+    "watch": LazyCommand("muster._cli.commands.jobs:watch", "Show a job at every change until it has ended."),
+    "logs": LazyCommand("muster._cli.commands.replicas:logs", "Print the output of a job's replicas."),
+    "exec": LazyCommand("muster._cli.commands.replicas:exec_command", "Run a command in a replica."),
+    "port-forward": LazyCommand(
         "muster._cli.commands.replicas:port_forward",
         "Forward a local port to a replica.",
     ),
-    "explain": Lazy(
+    "explain": LazyCommand(
         "muster._cli.commands.jobs:explain", "Explain why a job waits, and what would let it start."
     ),
-    "scale": Lazy("muster._cli.commands.control:scale", "Resize a role."),
-    "suspend": Lazy("muster._cli.commands.control:suspend", "Suspend jobs until they are resumed."),
-    "resume": Lazy("muster._cli.commands.control:resume", "Resume suspended jobs."),
-    "restart": Lazy("muster._cli.commands.control:restart", "Restart a job, or one replica of it."),
-    "cancel": Lazy("muster._cli.commands.control:cancel", "End jobs."),
-    "delete": Lazy("muster._cli.commands.control:delete", "End jobs and remove their records and logs."),
-    "apply": Lazy("muster._cli.commands.apply:apply", "Create or replace queues, or the platform defaults."),
-    "defaults": Lazy("muster._cli.commands.apply:defaults", "Show the platform defaults."),
-    "queue": Lazy(
+    "scale": LazyCommand("muster._cli.commands.control:scale", "Resize a role."),
+    "suspend": LazyCommand("muster._cli.commands.control:suspend", "Suspend jobs until they are resumed."),
+    "resume": LazyCommand("muster._cli.commands.control:resume", "Resume suspended jobs."),
+    "restart": LazyCommand("muster._cli.commands.control:restart", "Restart a job, or one replica of it."),
+    "cancel": LazyCommand("muster._cli.commands.control:cancel", "End jobs."),
+    "delete": LazyCommand(
+        "muster._cli.commands.control:delete", "End jobs and remove their records and logs."
+    ),
+    "apply": LazyCommand(
+        "muster._cli.commands.apply:apply", "Create or replace queues, or the platform defaults."
+    ),
+    "defaults": LazyCommand("muster._cli.commands.apply:defaults", "Show the platform defaults."),
+    "queue": LazyCommand(
         "muster._cli.commands.queue:queue", "Show and change queues: list, tree, get, apply, delete."
     ),
-    "top": Lazy("muster._cli.commands.cluster:top", "Show resource use: top node, top job."),
-    "simulate": Lazy(
+    "top": LazyCommand("muster._cli.commands.cluster:top", "Show resource use: top node, top job."),
+    "simulate": LazyCommand(
         "muster._cli.commands.simulate:simulate", "Simulate a workload trace under several policies."
     ),
-    "trace": Lazy("muster._cli.commands.trace:trace", "Draw the trace of a job."),
-    "version": Lazy(
+    "trace": LazyCommand("muster._cli.commands.trace:trace", "Draw the trace of a job."),
+    "version": LazyCommand(
         "muster._cli.commands.cluster:version", "Print the versions of the command and of the server."
     ),
 }
 _CODES = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in exit_codes.TABLE)
 
 
-class App(LazyGroup):
+class RootCommand(LazyGroup):
     """The root command. An error is one line on standard error and an exit code, never a stack trace."""
 
     def invoke(self, ctx: click.Context) -> object:
@@ -148,13 +152,13 @@ class App(LazyGroup):
             state.err.print(f"muster: {error.filename}: {error.strerror}", soft_wrap=True)
             ctx.exit(exit_codes.USAGE)
         except KeyboardInterrupt:
-            if state.farewell:
-                state.err.print(f"\n{state.farewell}", soft_wrap=True)
+            if state.interrupt_note:
+                state.err.print(f"\n{state.interrupt_note}", soft_wrap=True)
             ctx.exit(exit_codes.INTERRUPTED)
 
 
 @click.command(
-    cls=App,
+    cls=RootCommand,
     table=_COMMANDS,
     open_to_others=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 STANDARD_INPUT = "-"
 
 
-class Given(msgspec.Struct, frozen=True):
+class InputDocument(msgspec.Struct, frozen=True):
     """A document and the name that problems show. ``text`` is for printing lines: bytes that are not UTF-8 are replaced in it."""
 
     source: Path | bytes
@@ -39,21 +39,21 @@ class Given(msgspec.Struct, frozen=True):
         return self.source if isinstance(self.source, bytes) else self.source.read_bytes()
 
 
-def read_document(file: str) -> Given:
+def read_document(file: str) -> InputDocument:
     """Read a file, or standard input for ``-``. Raises ``OSError`` if it cannot be read or is a folder."""
     if file == STANDARD_INPUT:
         content = sys.stdin.buffer.read()
-        return Given(content, content.decode(errors="replace"), "<stdin>")
+        return InputDocument(content, content.decode(errors="replace"), "<stdin>")
     path = Path(file)
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "a folder is not a document; name the files in it", file)
-    return Given(path, path.read_bytes().decode(errors="replace"), file)
+    return InputDocument(path, path.read_bytes().decode(errors="replace"), file)
 
 
-class Finding(msgspec.Struct, frozen=True):
+class ValidatedDocument(msgspec.Struct, frozen=True):
     """The jobs of one document, or its problems."""
 
-    given: Given
+    given: InputDocument
     jobs: tuple[Job, ...]
     problems: tuple[Problem, ...]
 
@@ -63,13 +63,13 @@ class Finding(msgspec.Struct, frozen=True):
         return any(problem.severity is Severity.ERROR for problem in self.problems)
 
 
-def find(given: Given, namespace: str) -> Finding:
+def validate_offline(given: InputDocument, namespace: str) -> ValidatedDocument:
     """Validate a document offline, without platform defaults."""
     parsed = parse_document(given.content, namespace=namespace, source_name=given.name)
-    return Finding(given, parsed.jobs, parsed.problems)
+    return ValidatedDocument(given, parsed.jobs, parsed.problems)
 
 
-def ask(client: Client, given: Given) -> Finding:
+def validate_online(client: Client, given: InputDocument) -> ValidatedDocument:
     """Validate a document on the server, with platform defaults."""
     from muster.errors import InvalidDocument  # noqa: PLC0415 (as below)
     from muster_rpc.convert import job_from_proto, problem_from_proto  # noqa: PLC0415 (a check without a server needs no protobuf)
@@ -77,35 +77,37 @@ def ask(client: Client, given: Given) -> Finding:
     try:
         answer = client.validate(given.source, source_name=given.name)
     except InvalidDocument as refused:
-        return Finding(given, (), refused.problems)
+        return ValidatedDocument(given, (), refused.problems)
     problems = tuple(problem_from_proto(problem) for problem in answer.problems)
-    return Finding(given, tuple(job_from_proto(job) for job in answer.jobs), problems)
+    return ValidatedDocument(given, tuple(job_from_proto(job) for job in answer.jobs), problems)
 
 
-def show_problems(state: State, finding: Finding) -> None:
+def print_document_problems(state: State, validated: ValidatedDocument) -> None:
     """Print every problem with its line and a caret to standard error."""
-    if finding.problems:
-        print_problems(state.err, finding.problems, text=finding.given.text, source_name=finding.given.name)
+    if validated.problems:
+        print_problems(
+            state.err, validated.problems, text=validated.given.text, source_name=validated.given.name
+        )
 
 
-def report(state: State, findings: Sequence[Finding]) -> None:
+def report(state: State, validated_documents: Sequence[ValidatedDocument]) -> None:
     """Print the result of ``validate``: one line for each document, or data."""
     match state.output:
         case "table":
-            for finding in findings:
-                show_problems(state, finding)
-                names = ", ".join(job.name for job in finding.jobs)
+            for validated in validated_documents:
+                print_document_problems(state, validated)
+                names = ", ".join(job.name for job in validated.jobs)
                 means = f"; means {names}" if names else ""
-                click.echo(f"{finding.given.name}: {counted(finding.problems)}{means}")
+                click.echo(f"{validated.given.name}: {counted(validated.problems)}{means}")
         case "name":
-            for finding in findings:
-                for job in finding.jobs:
+            for validated in validated_documents:
+                for job in validated.jobs:
                     click.echo(job.name)
         case _:
-            _emit(state.output, findings)
+            _emit(state.output, validated_documents)
 
 
-def _emit(output: str, findings: Sequence[Finding]) -> None:
+def _emit(output: str, validated_documents: Sequence[ValidatedDocument]) -> None:
     """Return one object for one document, an array for several."""
     from google.protobuf import json_format  # noqa: PLC0415 (only for these formats)
 
@@ -114,12 +116,12 @@ def _emit(output: str, findings: Sequence[Finding]) -> None:
     from muster_rpc.v1 import job_service_pb2  # noqa: PLC0415
 
     told: list[object] = []
-    for finding in findings:
+    for validated in validated_documents:
         answer = job_service_pb2.ValidateJobResponse(
-            jobs=[job_to_proto(job) for job in finding.jobs],
-            problems=[problem_to_proto(problem) for problem in finding.problems],
+            jobs=[job_to_proto(job) for job in validated.jobs],
+            problems=[problem_to_proto(problem) for problem in validated.problems],
         )
-        told.append({"file": finding.given.name, **json_format.MessageToDict(answer)})
+        told.append({"file": validated.given.name, **json_format.MessageToDict(answer)})
     emit_plain(told[0] if len(told) == 1 else told, output)
 
 
@@ -127,38 +129,38 @@ SERVER, CLIENT, EITHER = "server", "client", "auto"
 """Who validates a dry run: the server, this command, or the server if it is reachable."""
 
 
-def dry_run(state: State, given: Given, whom: str) -> Finding:
+def dry_run(state: State, given: InputDocument, validator: str) -> ValidatedDocument:
     """Print what would be submitted: native documents, or a summary."""
-    finding = _find(state, given, whom)
-    show_problems(state, finding)
-    if finding.refused:
-        state.err.print(f"muster: {given.name} is refused: {counted(finding.problems)}", soft_wrap=True)
-        return finding
+    validated = _find(state, given, validator)
+    print_document_problems(state, validated)
+    if validated.refused:
+        state.err.print(f"muster: {given.name} is refused: {counted(validated.problems)}", soft_wrap=True)
+        return validated
     match state.output:
         case "yaml":
-            click.echo("---\n".join(native_text(job) for job in finding.jobs), nl=False)
+            click.echo("---\n".join(native_text(job) for job in validated.jobs), nl=False)
         case "json":
-            native = [to_native(job) for job in finding.jobs]
+            native = [to_native(job) for job in validated.jobs]
             click.echo(json.dumps(native[0] if len(native) == 1 else native, indent=2))
         case "name":
-            for job in finding.jobs:
+            for job in validated.jobs:
                 click.echo(job.name)
         case _:
-            click.echo("\n".join(_summary(job) for job in finding.jobs))
-    return finding
+            click.echo("\n".join(_summary(job) for job in validated.jobs))
+    return validated
 
 
-def _find(state: State, given: Given, whom: str) -> Finding:
-    if whom == CLIENT:
-        return find(given, state.namespace)
+def _find(state: State, given: InputDocument, validator: str) -> ValidatedDocument:
+    if validator == CLIENT:
+        return validate_offline(given, state.namespace)
     try:
         with state.client() as client:
-            return ask(client, given)
+            return validate_online(client, given)
     except Unavailable as error:
-        if whom == SERVER:
+        if validator == SERVER:
             raise
         state.note(f"{error}; shown without the platform defaults")
-        return find(given, state.namespace)
+        return validate_offline(given, state.namespace)
 
 
 def _summary(job: Job) -> str:
@@ -198,13 +200,13 @@ def _amounts(template: Template) -> dict[str, str]:
     return {name: amount for name, amount in named.items() if amount}
 
 
-def warn(state: State, given: Given, warnings: Sequence[Problem]) -> None:
+def warn(state: State, given: InputDocument, warnings: Sequence[Problem]) -> None:
     """Print the warnings of a document."""
     if warnings:
         print_problems(state.err, warnings, text=given.text, source_name=given.name)
 
 
-def refuse(ctx: click.Context, state: State, given: Given, problems: Sequence[Problem]) -> NoReturn:
+def refuse(ctx: click.Context, state: State, given: InputDocument, problems: Sequence[Problem]) -> NoReturn:
     """Print the errors of a document, and exit."""
     print_problems(state.err, problems, text=given.text, source_name=given.name)
     state.err.print(f"muster: {given.name} is refused: {counted(problems)}", soft_wrap=True)

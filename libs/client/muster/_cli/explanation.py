@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from muster._cli import formatting
-from muster._cli.formatting import unsaid
+from muster._cli.formatting import numbers_not_in
 from muster._cli.output import print_table, table
 from muster_core.quantities import format_amount, listed, resource_label
 from muster_rpc.convert import constraint_name, phase_from_proto
@@ -44,7 +44,7 @@ def _head(said: explanation_pb2.Explanation, now: float) -> Iterator[Text]:
     yield Text.assemble(
         (name, "bold"), f" is {phase.value if phase else said.phase}", f": {reason}" if reason else "", code
     )
-    more = unsaid(_without_tables(said), reason)
+    more = numbers_not_in(_without_tables(said), reason)
     if more:
         yield Text(f"  {', '.join(more)}", style="dim")
     for note in said.notes:
@@ -112,9 +112,9 @@ def standing(said: explanation_pb2.Explanation, now: float) -> Iterator[tuple[st
     if said.HasField("not_before"):
         yield "Not before", _when(formatting.instant(said.not_before), now)
     if said.HasField("blocked_by"):
-        yield f"Kept for {said.blocked_by.name}", _kept(said.blocked_by, now)
+        yield f"Reserved for {said.blocked_by.name}", _reservation(said.blocked_by, now)
     if said.HasField("reservation"):
-        yield "Kept for it", _kept(said.reservation, now)
+        yield "Reserved for it", _reservation(said.reservation, now)
     if said.HasField("expected_start"):
         start = formatting.instant(said.expected_start)
         when = _when(start, now) if start > now else "at any moment"
@@ -123,8 +123,8 @@ def standing(said: explanation_pb2.Explanation, now: float) -> Iterator[tuple[st
         yield "Expected start", said.expected_from
 
 
-def _kept(kept: explanation_pb2.Reservation, now: float) -> str:
-    parts = [f"room on {listed(kept.nodes, _NODES_NAMED)}"]
+def _reservation(kept: explanation_pb2.Reservation, now: float) -> str:
+    parts = [listed(kept.nodes, _NODES_NAMED)]
     if kept.HasField("reserved_at"):
         parts.append(f"for {formatting.since(kept.reserved_at, now)}")
     parts.append("which it may preempt" if kept.freed else "since it waited too long")

@@ -184,20 +184,20 @@ def percent(amount: int, whole: int) -> str:
     return f"{tenths // 10}.{tenths % 10} %"
 
 
-_SAID_OTHERWISE = ("feasible_when_empty", "filtered.")
+_SHOWN_ELSEWHERE = ("feasible_when_empty", "filtered.")
 """Numbers that the sentence expresses in words, or that have a table of their own."""
 
 _NEEDED, _PLACEABLE = "needed_replicas", "placeable_replicas"
 
 
-def unsaid(numbers: Mapping[str, int], sentence: str) -> list[str]:
+def numbers_not_in(numbers: Mapping[str, int], sentence: str) -> list[str]:
     """Return what ``numbers`` adds to ``sentence``; amounts of resources are in milli-units or bytes, keyed ``kind.resource``."""
     return [words for amount, words in _in_words(numbers) if not _says(sentence, amount)]
 
 
 def _in_words(numbers: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     """Yield each number as the sentence would write it, with what it counts."""
-    rest = {name: value for name, value in sorted(numbers.items()) if not name.startswith(_SAID_OTHERWISE)}
+    rest = {name: value for name, value in sorted(numbers.items()) if not name.startswith(_SHOWN_ELSEWHERE)}
     if rest.keys() >= {_NEEDED, _PLACEABLE}:
         placeable, needed = rest.pop(_PLACEABLE), counted(rest.pop(_NEEDED), "replica")
         yield (

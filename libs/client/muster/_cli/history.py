@@ -53,7 +53,7 @@ _WORD_WIDTH = max(len(word) for word in _WORDS.values())
 Moment = tuple[int, str, str]
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryLine(msgspec.Struct, frozen=True, kw_only=True):
     """One line: time of day, a word for the event, a sentence; ``style`` colours the word."""
 
     time: str
@@ -67,21 +67,21 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.time}  {self.word:<{_WORD_WIDTH}}"
 
 
-class Story:
+class JobHistory:
     """Converts successive states of one job to lines. With ``from_start`` the first state includes the whole history."""
 
     def __init__(self, *, from_start: bool) -> None:
         self._from_start = from_start
-        self._told: set[Moment] = set()
+        self._seen: set[Moment] = set()
         self._phase = job_pb2.PHASE_UNSPECIFIED
         self._attempt = 0
 
-    def tell(self, job: job_pb2.Job) -> Iterator[Line]:
+    def new_lines(self, job: job_pb2.Job) -> Iterator[HistoryLine]:
         """Return the new lines of this state."""
         first = self._phase == job_pb2.PHASE_UNSPECIFIED
         moments = {_moment(entry): entry for entry in job.status.history}
-        fresh = [entry for moment, entry in moments.items() if moment not in self._told]
-        self._told = set(moments)
+        fresh = [entry for moment, entry in moments.items() if moment not in self._seen]
+        self._seen = set(moments)
         if first and not self._from_start:
             yield self._now(job, counted=True)
         else:
@@ -97,13 +97,13 @@ class Story:
         now = (job_pb2.PHASE_RUNNING, job.status.attempt)
         return job.status.phase == job_pb2.PHASE_RUNNING and was != now
 
-    def _now(self, job: job_pb2.Job, *, counted: bool) -> Line:
+    def _now(self, job: job_pb2.Job, *, counted: bool) -> HistoryLine:
         """Return the state of the job. Replicas are not ``counted`` in a past state: some may have ended since."""
         word = formatting.phase_of(job).lower()
         at = next((e.at for e in reversed(job.status.history)), job.status.submitted_at)
         parts = (f"{formatting.running_of_all(job)} replicas" if counted else "", _reason_of(job))
         text = "; ".join(filter(None, parts))
-        return Line(time=formatting.clock(at), word=word, text=text, style=_STYLES.get(word, ""))
+        return HistoryLine(time=formatting.clock(at), word=word, text=text, style=_STYLES.get(word, ""))
 
 
 def _reason_of(job: job_pb2.Job) -> str:
@@ -114,7 +114,7 @@ def _moment(entry: job_pb2.HistoryEntry) -> Moment:
     return (entry.at.ToMicroseconds(), event_name(entry.event), entry.message)
 
 
-def _line(entry: job_pb2.HistoryEntry) -> Line:
+def _line(entry: job_pb2.HistoryEntry) -> HistoryLine:
     event = event_name(entry.event)
     word = _WORDS.get(event, event)
     text = entry.message
@@ -128,7 +128,7 @@ def _line(entry: job_pb2.HistoryEntry) -> Line:
         text = f"{entry.reason} {entry.message}".strip()
     if not text and entry.reason.lower() != word:
         text = entry.reason
-    return Line(time=formatting.clock(entry.at), word=word, text=text, style=_STYLES.get(word, ""))
+    return HistoryLine(time=formatting.clock(entry.at), word=word, text=text, style=_STYLES.get(word, ""))
 
 
 _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
@@ -181,14 +181,14 @@ class LogLines:
         return f"\x1b[{_COLOURS[index % len(_COLOURS)]}m[{replica}]\x1b[0m "
 
 
-class Scribe:
+class HistoryPrinter:
     """Prints event lines; ``label`` distinguishes several jobs."""
 
     def __init__(self, console: Console, *, label: str = "") -> None:
         self._console = console
         self._label = f"{label}  " if label else ""
 
-    def tell(self, line: Line) -> None:
+    def tell(self, line: HistoryLine) -> None:
         """Print one event line."""
         shown = Text.assemble((self._label, "bold"), (line.head, line.style), "  ", line.text)
         shown.rstrip()
@@ -209,14 +209,14 @@ _WRITING = frozenset({job_pb2.PHASE_LAUNCHING, job_pb2.PHASE_RUNNING})
 
 
 class Follower:
-    """Follows one job. With ``lines`` logs are printed too; without ``scribe`` events are not."""
+    """Follows one job. With ``lines`` logs are printed too; without ``printer`` events are not."""
 
     def __init__(
-        self, client: AsyncClient, job_id: str, *, scribe: Scribe | None, lines: LogLines | None
+        self, client: AsyncClient, job_id: str, *, printer: HistoryPrinter | None, lines: LogLines | None
     ) -> None:
         self._client = client
         self._job_id = job_id
-        self._scribe = scribe
+        self._scribe = printer
         self._lines = lines
         self._cursor = LogCursor()
         self._reading: asyncio.Task[None] | None = None
@@ -224,12 +224,12 @@ class Follower:
 
     async def follow(self) -> job_pb2.Job:
         """Follow to the end and return the final state of the job."""
-        story = Story(from_start=True)
+        history = JobHistory(from_start=True)
         last = job_pb2.Job()
         try:
             async for last in self._client.watch(self._job_id):
                 if self._scribe:
-                    for line in story.tell(last):
+                    for line in history.new_lines(last):
                         self._scribe.tell(line)
                 if last.status.phase in _WRITING:
                     self._begin_reading(last)

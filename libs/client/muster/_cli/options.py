@@ -24,14 +24,14 @@ R = TypeVar("R")
 
 
 class State:
-    """The options that all commands share. ``farewell`` is printed on Ctrl-C: what continues, and how to see it again."""
+    """The options that all commands share. ``interrupt_note`` is printed on Ctrl-C: what continues, and how to see it."""
 
     def __init__(self) -> None:
         self.server: str | None = None
         self.namespace = ""
         self.output = "table"
         self.retry_timeout_s: float | None = None
-        self.farewell = ""
+        self.interrupt_note = ""
         self._out: Console | None = None
         self._err: Console | None = None
 

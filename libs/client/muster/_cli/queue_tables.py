@@ -34,7 +34,7 @@ def tree_table(queues: Sequence[queue_service_pb2.Queue], now: float) -> Table:
     return table(_HEADERS, [_row(name, queue, now) for name, queue in _drawn(queues)])
 
 
-def queue_sheet(queue: queue_service_pb2.Queue, now: float) -> Iterator[tuple[str, str]]:
+def queue_details(queue: queue_service_pb2.Queue, now: float) -> Iterator[tuple[str, str]]:
     """Print one queue as labels and values."""
     spec, status = queue_from_proto(queue.spec)[0], queue.status
     yield "Name", spec.name
@@ -43,8 +43,8 @@ def queue_sheet(queue: queue_service_pb2.Queue, now: float) -> Iterator[tuple[st
     yield "Limit", _listed(spec.limit) or "none"
     yield "Weight", str(spec.weight)
     yield "Policy", spec.policy.value
-    yield "Room is kept", f"after {formatting.age(spec.starvation_after_s)}"
-    yield "Takes room", _takes(spec)
+    yield "Reservation", f"after {formatting.age(spec.starvation_after_s)}"
+    yield "Preempts", _preempts(spec)
     if spec.namespaces:
         yield "Namespaces", ", ".join(spec.namespaces)
     if spec.elastic is not None:
@@ -63,7 +63,7 @@ def queue_sheet(queue: queue_service_pb2.Queue, now: float) -> Iterator[tuple[st
             if kept.HasField("expected_at")
             else ""
         )
-        yield "Room kept", f"for {kept.name or kept.job_id} on {', '.join(kept.nodes)}{expected}"
+        yield "Reserved", f"for {kept.name or kept.job_id} on {', '.join(kept.nodes)}{expected}"
 
 
 def documents(queues: Sequence[queue_service_pb2.Queue]) -> list[JsonObject]:
@@ -113,12 +113,12 @@ def _oldest(status: queue_service_pb2.QueueStatus, now: float) -> str:
     return formatting.since(status.oldest_wait_at, now)
 
 
-def _takes(spec: QueueSpec) -> str:
-    whom = [
-        *(["its guarantee from borrowers"] if spec.reclaims else []),
-        *(["lower priorities within it"] if spec.preempts_within else []),
+def _preempts(spec: QueueSpec) -> str:
+    preempted = [
+        *(["jobs that borrow from its guarantee"] if spec.reclaims else []),
+        *(["jobs of lower priority in the queue"] if spec.preempts_within else []),
     ]
-    return ", ".join(whom) or "from nobody"
+    return ", ".join(preempted) or "no running jobs"
 
 
 def _elastic(elastic: QueueElastic) -> str:

@@ -61,11 +61,11 @@ def raw_terminal() -> Generator[None]:
 
 
 @contextmanager
-def passing_on(execution: Execution, *, stdin: bool, sizes: bool) -> Generator[None]:
+def forwarded_input(execution: Execution, *, stdin: bool, sizes: bool) -> Generator[None]:
     """Forward standard input and terminal sizes to a command while entered."""
-    heard, tell = os.pipe()
+    wakeup_reader, tell = os.pipe()
     os.set_blocking(tell, False)
-    thread = threading.Thread(target=_pass_on, args=(execution, heard, stdin), daemon=True)
+    thread = threading.Thread(target=_pass_on, args=(execution, wakeup_reader, stdin), daemon=True)
     thread.start()
     try:
         with _on_resize(lambda: os.write(tell, b"s")) if sizes else _nothing():
@@ -94,16 +94,16 @@ def _nothing() -> Generator[None]:
     yield
 
 
-def _pass_on(execution: Execution, heard: int, stdin: bool) -> None:
+def _pass_on(execution: Execution, wakeup_reader: int, stdin: bool) -> None:
     keys = sys.stdin.fileno() if stdin and sys.stdin is not None else None
     try:
         if stdin and keys is None:
             execution.end_input()
         while True:
-            sources = [heard] if keys is None else [heard, keys]
+            sources = [wakeup_reader] if keys is None else [wakeup_reader, keys]
             ready, _, _ = select.select(sources, [], [])
-            if heard in ready:
-                if not os.read(heard, _PIECE_BYTES):
+            if wakeup_reader in ready:
+                if not os.read(wakeup_reader, _PIECE_BYTES):
                     return
                 execution.resize(size_of_terminal())
             if keys is not None and keys in ready:
@@ -113,7 +113,7 @@ def _pass_on(execution: Execution, heard: int, stdin: bool) -> None:
                     execution.end_input()
                     keys = None
     finally:
-        os.close(heard)
+        os.close(wakeup_reader)
 
 
 def _read(keys: int) -> bytes:

@@ -76,7 +76,7 @@ class Row(msgspec.Struct, frozen=True):
         return not self.span.service
 
 
-class Forest(msgspec.Struct, frozen=True):
+class SpanTrees(msgspec.Struct, frozen=True):
     """A trace as rows in drawing order. Times are those of the whole trace, in nanoseconds."""
 
     rows: tuple[Row, ...]
@@ -86,7 +86,7 @@ class Forest(msgspec.Struct, frozen=True):
     end_ns: int
 
 
-def plant(spans: Sequence[Span]) -> Forest:
+def build_trees(spans: Sequence[Span]) -> SpanTrees:
     """Build the trees; there is at least one span. Spans that are each other's ancestors count as orphans."""
     known = {span.span_id for span in spans}
     lost = {span.span_id for span in spans if span.parent_id and span.parent_id not in known}
@@ -103,7 +103,7 @@ def plant(spans: Sequence[Span]) -> Forest:
         if span.span_id not in drawn:
             rows += _rows(span, children, drawn, lost | {span.span_id})
     orphans = sum(1 for row in rows if row.orphan)
-    return Forest(
+    return SpanTrees(
         rows=tuple(rows),
         roots=sum(1 for span in spans if not span.parent_id),
         orphans=orphans,
@@ -148,55 +148,55 @@ _PREFIX = "muster."
 _COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "red", "bright_cyan", "bright_green")
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _LEAST_BAR = 20
-_ROOM_FOR_DETAILS = 40
+_COLUMNS_FOR_DETAILS = 40
 _MOST_BAR = 60
 _MOST_NAME = 44
 
 
-def draw(forest: Forest, *, width: int) -> Iterator[Text]:
+def draw(trees: SpanTrees, *, width: int) -> Iterator[Text]:
     """Return the lines of the picture, headers first; no line exceeds ``width`` cells."""
-    services = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(_services(forest))}
-    names = [f"{row.guides}{'? ' if row.orphan else ''}{row.span.name}" for row in forest.rows]
+    services = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(_services(trees))}
+    names = [f"{row.guides}{'? ' if row.orphan else ''}{row.span.name}" for row in trees.rows]
     name_width = min(max(cell_len(name) for name in names), _MOST_NAME)
     service_width = max(len(name) for name in services)
-    offsets = [length(row.span.start_ns - forest.start_ns) for row in forest.rows]
-    lengths = [length(row.span.end_ns - row.span.start_ns) for row in forest.rows]
+    offsets = [length(row.span.start_ns - trees.start_ns) for row in trees.rows]
+    lengths = [length(row.span.end_ns - row.span.start_ns) for row in trees.rows]
     start_width = max(len("START"), *(len(text) + 1 for text in offsets))
     length_width = max(len("LENGTH"), *(len(text) for text in lengths))
     fixed = name_width + service_width + start_width + length_width + 8
-    room = width - fixed
-    bar = max(_LEAST_BAR, min(_MOST_BAR, room * 3 // 5 if room >= _ROOM_FOR_DETAILS else room))
+    columns = width - fixed
+    bar = max(_LEAST_BAR, min(_MOST_BAR, columns * 3 // 5 if columns >= _COLUMNS_FOR_DETAILS else columns))
     heads = f"{'SPAN':<{name_width}}  {'SERVICE':<{service_width}}  {'START':>{start_width}}  {'LENGTH':>{length_width}}"
     yield _cut(Text(heads, style="bold"), width)
-    for row, name, offset, took in zip(forest.rows, names, offsets, lengths, strict=True):
+    for row, name, offset, took in zip(trees.rows, names, offsets, lengths, strict=True):
         colour = services.get(row.span.service, "bold")
         line = Text.assemble(
             (set_cell_size(name, name_width), "red" if row.span.failed else "bold" if row.is_heading else ""),
             "  ",
             (f"{row.span.service:<{service_width}}", colour),
             f"  {'+' + offset:>{start_width}}  {took:>{length_width}}  ",
-            (_bar(row.span, forest, bar), colour),
+            (_bar(row.span, trees, bar), colour),
             "  ",
-            (_about(row) if room >= _ROOM_FOR_DETAILS else "", "red" if row.span.failed else "dim"),
+            (_about(row) if columns >= _COLUMNS_FOR_DETAILS else "", "red" if row.span.failed else "dim"),
         )
         line.rstrip()
         yield _cut(line, width)
 
 
-def summary(forest: Forest, trace_id: str) -> str:
+def summary(trees: SpanTrees, trace_id: str) -> str:
     """Return a summary; a trace that is not one tree says so."""
-    services = len(_services(forest))
+    services = len(_services(trees))
     parts = [
-        f"trace {trace_id}: {length(forest.end_ns - forest.start_ns)}",
-        f"{sum(1 for row in forest.rows if not row.is_heading)} spans of {services} service{'' if services == 1 else 's'}",
+        f"trace {trace_id}: {length(trees.end_ns - trees.start_ns)}",
+        f"{sum(1 for row in trees.rows if not row.is_heading)} spans of {services} service{'' if services == 1 else 's'}",
     ]
-    jobs = sum(1 for row in forest.rows if row.is_heading)
+    jobs = sum(1 for row in trees.rows if row.is_heading)
     if jobs:
         parts.append(f"{jobs} jobs")
-    if forest.roots != 1:
-        parts.append(f"{forest.roots} roots" if forest.roots else "no root")
-    if forest.orphans:
-        parts.append(f"{forest.orphans} marked ? whose parent has not ended or is lost")
+    if trees.roots != 1:
+        parts.append(f"{trees.roots} roots" if trees.roots else "no root")
+    if trees.orphans:
+        parts.append(f"{trees.orphans} marked ? whose parent has not ended or is lost")
     return ", ".join(parts)
 
 
@@ -215,16 +215,16 @@ def length(nanoseconds: int) -> str:
     return f"{seconds // 3600}h{seconds % 3600 // 60:02d}m"
 
 
-def _services(forest: Forest) -> list[str]:
-    return list(dict.fromkeys(row.span.service for row in forest.rows if not row.is_heading))
+def _services(trees: SpanTrees) -> list[str]:
+    return list(dict.fromkeys(row.span.service for row in trees.rows if not row.is_heading))
 
 
-def _bar(span: Span, forest: Forest, width: int) -> str:
+def _bar(span: Span, trees: SpanTrees, width: int) -> str:
     """Return a bar from the span's start to its end, to an eighth of a cell; never invisible."""
-    whole = max(1, forest.end_ns - forest.start_ns)
+    whole = max(1, trees.end_ns - trees.start_ns)
     eighths = width * 8
-    start = (span.start_ns - forest.start_ns) * eighths // whole
-    end = max(start + 1, (span.end_ns - forest.start_ns) * eighths // whole)
+    start = (span.start_ns - trees.start_ns) * eighths // whole
+    end = max(start + 1, (span.end_ns - trees.start_ns) * eighths // whole)
     first = min(start // 8, width - 1)
     filled = max(1, end - first * 8)
     full, part = divmod(filled, 8)

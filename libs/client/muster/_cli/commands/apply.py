@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from muster._cli import formatting
-from muster._cli.documents import CLIENT, SERVER, Given, read_document, refuse, warn
+from muster._cli.documents import CLIENT, SERVER, InputDocument, read_document, refuse, warn
 from muster._cli.options import State, shared_options
 from muster._cli.output import emit
 from muster.errors import InvalidDocument
@@ -26,22 +26,22 @@ R = TypeVar("R")
 A = TypeVar("A", queue_service_pb2.ApplyQueuesResponse, defaults_service_pb2.ApplyDefaultsResponse)
 
 
-class Application(msgspec.Struct, frozen=True, kw_only=True):
+class ApplyRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What to apply, and how: ``dry_run`` is who validates it, ``expected_version`` the version that it may replace."""
 
-    given: Given
+    given: InputDocument
     prune: bool
     dry_run: str | None
     expected_version: int | None
 
 
-Applying = Callable[[click.Context, State, Application], None]
+ApplyHandler = Callable[[click.Context, State, ApplyRequest], None]
 
 
-def apply_command(what: str, *, epilog: str | None = None) -> Callable[[Applying], click.Command]:
-    """Build a command ``apply`` for ``what`` whose options become an ``Application``."""
+def apply_command(what: str, *, epilog: str | None = None) -> Callable[[ApplyHandler], click.Command]:
+    """Build a command ``apply`` for ``what`` whose options become an ``ApplyRequest``."""
 
-    def make(command: Applying) -> click.Command:
+    def make(command: ApplyHandler) -> click.Command:
         @click.command("apply", help=command.__doc__, epilog=epilog)
         @_options(what)
         @shared_options
@@ -57,7 +57,7 @@ def apply_command(what: str, *, epilog: str | None = None) -> Callable[[Applying
             expected_version: int | None,
         ) -> None:
             given = read_document(file)
-            application = Application(
+            application = ApplyRequest(
                 given=given, prune=prune, dry_run=dry_run, expected_version=expected_version
             )
             command(ctx, state, application)
@@ -67,7 +67,7 @@ def apply_command(what: str, *, epilog: str | None = None) -> Callable[[Applying
     return make
 
 
-def apply_queues(ctx: click.Context, state: State, application: Application) -> None:
+def apply_queues(ctx: click.Context, state: State, application: ApplyRequest) -> None:
     """Apply a document of queues and print what changed."""
     given, dry_run = application.given, application.dry_run
     parsed = parse_queues(given.content)
@@ -82,7 +82,7 @@ def apply_queues(ctx: click.Context, state: State, application: Application) -> 
         )
         return
 
-    def ask(client: Client) -> queue_service_pb2.ApplyQueuesResponse:
+    def validate_online(client: Client) -> queue_service_pb2.ApplyQueuesResponse:
         return client.apply_queues(
             given.source,
             source_name=given.name,
@@ -91,7 +91,7 @@ def apply_queues(ctx: click.Context, state: State, application: Application) -> 
             expected_revision=application.expected_version,
         )
 
-    answer = answered(ctx, state, given, ask)
+    answer = answered(ctx, state, given, validate_online)
     match state.output:
         case "table":
             for line in _queue_lines(answer, dry_run=dry_run is not None):
@@ -103,11 +103,13 @@ def apply_queues(ctx: click.Context, state: State, application: Application) -> 
             emit(answer, state.output)
 
 
-def answered(ctx: click.Context, state: State, given: Given, ask: Callable[[Client], A]) -> A:
-    """Return the answer of ``ask`` about a document and print its warnings; exit if the document is rejected."""
+def answered(
+    ctx: click.Context, state: State, given: InputDocument, validate_online: Callable[[Client], A]
+) -> A:
+    """Return the answer of ``validate_online`` about a document and print its warnings; exit if the document is rejected."""
     try:
         with state.client() as client:
-            answer = ask(client)
+            answer = validate_online(client)
     except InvalidDocument as refused:
         refuse(ctx, state, given, refused.problems)
     warn(state, given, [problem_from_proto(warning) for warning in answer.warnings])
@@ -163,7 +165,7 @@ Examples:
 
 
 @apply_command("Queues, or defaults: a polyaxon_config.yml, or the native form.", epilog=_EXAMPLES)
-def apply(ctx: click.Context, state: State, application: Application) -> None:
+def apply(ctx: click.Context, state: State, application: ApplyRequest) -> None:
     """Create or replace queues (kind: Queue), or replace the platform defaults (kind: Defaults, polyaxon_config.yml).
 
     Defaults are node selectors, tolerations and affinities of experiments, jobs and builds. They fill empty fields of
@@ -205,7 +207,7 @@ def defaults(state: State, version: int | None) -> None:
             emit(found, state.output)
 
 
-def _apply_defaults(ctx: click.Context, state: State, application: Application) -> None:
+def _apply_defaults(ctx: click.Context, state: State, application: ApplyRequest) -> None:
     given, dry_run = application.given, application.dry_run
     parsed = parse_defaults(given.content)
     if parsed.defaults is None:
@@ -215,7 +217,7 @@ def _apply_defaults(ctx: click.Context, state: State, application: Application) 
         click.echo(defaults_text(parsed.defaults), nl=False)
         return
 
-    def ask(client: Client) -> defaults_service_pb2.ApplyDefaultsResponse:
+    def validate_online(client: Client) -> defaults_service_pb2.ApplyDefaultsResponse:
         return client.apply_defaults(
             given.source,
             source_name=given.name,
@@ -223,7 +225,7 @@ def _apply_defaults(ctx: click.Context, state: State, application: Application) 
             expected_revision=application.expected_version,
         )
 
-    answer = answered(ctx, state, given, ask)
+    answer = answered(ctx, state, given, validate_online)
     match state.output:
         case "table":
             click.echo(_defaults_text(answer, dry_run=dry_run is not None))

@@ -10,7 +10,7 @@ from importlib.metadata import version as installed_version
 import click
 from rich.table import Table
 
-from muster._cli.app import Lazy, LazyGroup
+from muster._cli.app import LazyCommand, LazyGroup
 from muster._cli.job_details import show_all
 from muster._cli.options import State, shared_options
 from muster._cli.output import print_table
@@ -26,8 +26,8 @@ from muster_core.models import TERMINAL_PHASES, Phase
 from muster_rpc.v1 import cluster_service_pb2, job_pb2
 
 _COMMANDS = {
-    "node": Lazy("muster._cli.commands.cluster:node", "Capacity and use of nodes."),
-    "job": Lazy("muster._cli.commands.cluster:job", "Requested and allocated resources of jobs."),
+    "node": LazyCommand("muster._cli.commands.cluster:node", "Capacity and use of nodes."),
+    "job": LazyCommand("muster._cli.commands.cluster:job", "Requested and allocated resources of jobs."),
 }
 
 

@@ -6,7 +6,14 @@ import click
 import msgspec
 
 from muster._cli import exit_codes
-from muster._cli.documents import Finding, ask, find, read_document, report, show_problems
+from muster._cli.documents import (
+    ValidatedDocument,
+    print_document_problems,
+    read_document,
+    report,
+    validate_offline,
+    validate_online,
+)
 from muster._cli.options import State, shared_options
 from muster._cli.output import counted, print_problems, print_table, table
 from muster_formats.export.conversion import TARGETS
@@ -42,11 +49,11 @@ def validate(
     documents = [read_document(name) for name in names]
     if online or state.server:
         with state.client() as client:
-            findings = [ask(client, given) for given in documents]
+            validated_documents = [validate_online(client, given) for given in documents]
     else:
-        findings = [find(given, state.namespace) for given in documents]
-    report(state, findings)
-    if any(finding.refused for finding in findings):
+        validated_documents = [validate_offline(given, state.namespace) for given in documents]
+    report(state, validated_documents)
+    if any(validated.refused for validated in validated_documents):
         ctx.exit(exit_codes.REFUSED)
 
 
@@ -76,20 +83,20 @@ def convert(ctx: click.Context, state: State, *, file: str, target: str, namespa
 
     Lossy conversions are reported; if the job would change its meaning, nothing is written and the exit code is 3.
     """
-    finding = find(read_document(file), namespace)
-    show_problems(state, finding)
-    if finding.refused:
-        _refuse(ctx, state, finding, counted(finding.problems))
-    converted = write_as(finding.jobs, target)
+    validated = validate_offline(read_document(file), namespace)
+    print_document_problems(state, validated)
+    if validated.refused:
+        _refuse(ctx, state, validated, counted(validated.problems))
+    converted = write_as(validated.jobs, target)
     if converted.losses:
-        print_problems(state.err, converted.losses, text="", source_name=finding.given.name)
+        print_problems(state.err, converted.losses, text="", source_name=validated.given.name)
     if converted.rejected:
-        _refuse(ctx, state, finding, f"it cannot be written as {TARGETS[target].title}")
+        _refuse(ctx, state, validated, f"it cannot be written as {TARGETS[target].title}")
     click.echo(converted.text, nl=False)
 
 
-def _refuse(ctx: click.Context, state: State, finding: Finding, why: str) -> None:
-    state.err.print(f"muster: {finding.given.name} is refused: {why}", soft_wrap=True)
+def _refuse(ctx: click.Context, state: State, validated: ValidatedDocument, why: str) -> None:
+    state.err.print(f"muster: {validated.given.name} is refused: {why}", soft_wrap=True)
     ctx.exit(exit_codes.REFUSED)
 
 

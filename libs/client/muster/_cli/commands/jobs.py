@@ -13,7 +13,7 @@ from rich.live import Live
 from muster._cli import formatting
 from muster._cli.explanation import print_explanation
 from muster._cli.formatting import exit_code, outcome_line, outcome_style
-from muster._cli.history import Scribe, Story
+from muster._cli.history import HistoryPrinter, JobHistory
 from muster._cli.job_details import live_view, print_sheet, show_all
 from muster._cli.options import State, shared_options
 from muster._cli.output import emit, emit_line, print_table
@@ -175,7 +175,9 @@ def _place(client: Client, job: job_pb2.Job) -> explanation_pb2.Explanation | No
 @click.pass_context
 def watch(ctx: click.Context, state: State, job: str) -> None:
     """Show a job at every change until it has ended. Exits 0 if it succeeded, else 1."""
-    state.farewell = f"{job} continues; see it with `muster watch {job}`, end it with `muster cancel {job}`"
+    state.interrupt_note = (
+        f"{job} continues; see it with `muster watch {job}`, end it with `muster cancel {job}`"
+    )
     with state.client() as client:
         found = client.get(job)
     with state.stream_client() as client:
@@ -188,7 +190,7 @@ def watch(ctx: click.Context, state: State, job: str) -> None:
             last = _lines(state, states)
     if last is not None:
         if not state.for_programs:
-            Scribe(state.out).say(outcome_line(last), style=outcome_style(last))
+            HistoryPrinter(state.out).say(outcome_line(last), style=outcome_style(last))
         ctx.exit(exit_code(last))
 
 
@@ -203,21 +205,21 @@ def _for_programs(state: State, states: Iterator[job_pb2.Job]) -> job_pb2.Job | 
 
 
 def _lines(state: State, states: Iterator[job_pb2.Job]) -> job_pb2.Job | None:
-    story, scribe, last = Story(from_start=False), Scribe(state.out), None
+    history, printer, last = JobHistory(from_start=False), HistoryPrinter(state.out), None
     for last in states:
-        for line in story.tell(last):
-            scribe.tell(line)
+        for line in history.new_lines(last):
+            printer.tell(line)
     return last
 
 
 def _live(state: State, states: Iterator[job_pb2.Job]) -> job_pb2.Job | None:
-    story, scribe, last = Story(from_start=False), Scribe(state.out), None
+    history, printer, last = JobHistory(from_start=False), HistoryPrinter(state.out), None
     view = _View()
     with Live(view, console=state.out, refresh_per_second=2, transient=True):
         for last in states:
             view.job = last
-            for line in story.tell(last):
-                scribe.tell(line)
+            for line in history.new_lines(last):
+                printer.tell(line)
     return last
 
 

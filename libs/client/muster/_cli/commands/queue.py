@@ -8,21 +8,21 @@ from collections.abc import Sequence
 import click
 
 from muster._cli import formatting
-from muster._cli.app import Lazy, LazyGroup
-from muster._cli.commands.apply import Application, apply_command, apply_queues
+from muster._cli.app import LazyCommand, LazyGroup
+from muster._cli.commands.apply import ApplyRequest, apply_command, apply_queues
 from muster._cli.options import State, shared_options
 from muster._cli.output import emit, emit_plain, print_table
-from muster._cli.queue_tables import documents, queue_sheet, queue_table, tree_table
+from muster._cli.queue_tables import documents, queue_details, queue_table, tree_table
 from muster_formats.source import yaml_text
 from muster_rpc.v1 import queue_service_pb2
 
 _HERE = "muster._cli.commands.queue"
 _COMMANDS = {
-    "list": Lazy(f"{_HERE}:list_queues", "List queues with their use and waiting jobs."),
-    "tree": Lazy(f"{_HERE}:tree", "Draw the queues as a tree."),
-    "get": Lazy(f"{_HERE}:get", "Show one queue."),
-    "apply": Lazy(f"{_HERE}:apply", "Create or replace queues, all or none."),
-    "delete": Lazy(f"{_HERE}:delete", "Delete queues without waiting or running jobs."),
+    "list": LazyCommand(f"{_HERE}:list_queues", "List queues with their use and waiting jobs."),
+    "tree": LazyCommand(f"{_HERE}:tree", "Draw the queues as a tree."),
+    "get": LazyCommand(f"{_HERE}:get", "Show one queue."),
+    "apply": LazyCommand(f"{_HERE}:apply", "Create or replace queues, all or none."),
+    "delete": LazyCommand(f"{_HERE}:delete", "Delete queues without waiting or running jobs."),
 }
 _EXAMPLES = """\b
 Examples:
@@ -63,7 +63,7 @@ def get(state: State, name: str) -> None:
         case "name":
             click.echo(answer.queue.spec.name)
         case "table":
-            for label, value in queue_sheet(answer.queue, time.time()):
+            for label, value in queue_details(answer.queue, time.time()):
                 click.echo(f"{label + ':':<15}{value}")
             click.echo(f"{'Version:':<15}{_version(answer.applied)}")
             _warn(state, answer.applied)
@@ -72,7 +72,7 @@ def get(state: State, name: str) -> None:
 
 
 @apply_command("Documents of kind Queue.")
-def apply(ctx: click.Context, state: State, application: Application) -> None:
+def apply(ctx: click.Context, state: State, application: ApplyRequest) -> None:
     """Create or replace queues by documents of kind Queue, all or none.
 
     Waiting jobs move to the queues of the new tree at once; running jobs continue, even above a new limit.

@@ -14,7 +14,7 @@ from muster._cli import formatting
 from muster._cli.history import log_lines
 from muster._cli.options import State, shared_options
 from muster._cli.output import emit_line
-from muster._cli.terminal import has_terminal, passing_on, raw_terminal, size_of_terminal
+from muster._cli.terminal import forwarded_input, has_terminal, raw_terminal, size_of_terminal
 from muster._forwarder import Forwarder
 from muster._messages import replica_label
 from muster._sync_client import Execution
@@ -44,7 +44,7 @@ from muster_rpc.v1 import job_pb2, job_service_pb2
 def logs(state: State, job: str, follow: bool, replicas: tuple[str, ...], tail: int) -> None:
     """Print the output of a job's replicas; lines of several replicas start with the replica's name."""
     if follow:
-        state.farewell = f"{job} continues; see more with `muster logs -f {job}`"
+        state.interrupt_note = f"{job} continues; see more with `muster logs -f {job}`"
     with state.client() as client:
         found = client.get(job)
     with state.stream_client() if follow else state.client() as client:
@@ -106,7 +106,7 @@ def exec_command(
         found = client.get(job)
         short = formatting.short_name(found, replica)
         with client.exec(found.job_id, command, replica=short, stdin=stdin, terminal=size) as execution:
-            with raw_terminal() if tty else nullcontext(), passing_on(execution, stdin=stdin, sizes=tty):
+            with raw_terminal() if tty else nullcontext(), forwarded_input(execution, stdin=stdin, sizes=tty):
                 _show(execution)
             if execution.message:
                 state.err.print(f"muster: {execution.message}", soft_wrap=True)

@@ -10,9 +10,9 @@ import click
 
 from muster._cli import exit_codes
 from muster._cli.arena_flags import FlagsCommand, document_of, words_of
-from muster._cli.documents import CLIENT, EITHER, SERVER, Given, dry_run, read_document
+from muster._cli.documents import CLIENT, EITHER, SERVER, InputDocument, dry_run, read_document
 from muster._cli.formatting import exit_code, outcome_line, outcome_style
-from muster._cli.history import Follower, Scribe, log_lines
+from muster._cli.history import Follower, HistoryPrinter, log_lines
 from muster._cli.options import State, shared_options
 from muster._cli.output import counted, emit, emit_all, print_problems
 from muster.errors import InvalidDocument
@@ -38,7 +38,7 @@ _HERE = frozenset({"", "default"})
 @click.option("--request-id", metavar="ID", help="The same id submits once, however often it is used.")
 @click.option(
     "--dry-run",
-    "whom",
+    "validator",
     is_flag=False,
     flag_value=EITHER,
     type=click.Choice((SERVER, CLIENT, EITHER)),
@@ -55,7 +55,7 @@ def submit(
     follow: bool,
     wait: bool,
     request_id: str | None,
-    whom: str | None,
+    validator: str | None,
 ) -> None:
     """Submit the jobs of a document, or an Arena command line.
 
@@ -63,8 +63,8 @@ def submit(
     document: tfjob, pytorchjob, mpijob, horovodjob, etjob and others, their flags, and the command of the replicas.
     """
     given = _given(file, words_of(ctx))
-    if whom:
-        ctx.exit(exit_codes.REFUSED if dry_run(state, given, whom).refused else exit_codes.OK)
+    if validator:
+        ctx.exit(exit_codes.REFUSED if dry_run(state, given, validator).refused else exit_codes.OK)
     try:
         submitted = _submit(state, given, request_id)
     except InvalidDocument as refused:
@@ -81,9 +81,9 @@ def submit(
         return
     if state.output == "table":
         for job in submitted:
-            click.echo(_told(job))
+            click.echo(_seen(job))
     ids = " ".join(_reference(job) for job in submitted)
-    state.farewell = (
+    state.interrupt_note = (
         f"{ids} continues; see it with `muster watch {ids}` or `muster logs -f {ids}`, end it with `muster cancel {ids}`"
         if len(submitted) == 1
         else f"the jobs continue; see them with `muster list`, end them with `muster cancel {ids}`"
@@ -93,7 +93,7 @@ def submit(
     ctx.exit(max((exit_code(job) for job in ended), default=exit_codes.OK))
 
 
-def _given(file: str | None, words: list[str]) -> Given:
+def _given(file: str | None, words: list[str]) -> InputDocument:
     if words and file:
         raise click.UsageError(
             f"choose a document or a command line: -f {file} and {words[0]} are both given"
@@ -102,13 +102,15 @@ def _given(file: str | None, words: list[str]) -> Given:
         if len(words) == 1 and Path(words[0]).is_file():
             raise click.UsageError(f"{words[0]} is a document: write -f {words[0]}")
         text = document_of(words)
-        return Given(text.encode(errors="surrogateescape"), text, "the command line")
+        return InputDocument(text.encode(errors="surrogateescape"), text, "the command line")
     if file is None:
         raise click.UsageError('nothing to submit: write -f FILE, or tfjob --name=... "command"')
     return read_document(file)
 
 
-def _submit(state: State, given: Given, request_id: str | None) -> Sequence[job_service_pb2.SubmittedJob]:
+def _submit(
+    state: State, given: InputDocument, request_id: str | None
+) -> Sequence[job_service_pb2.SubmittedJob]:
     with state.client() as client:
         return client.submit(given.source, source_name=given.name, request_id=request_id)
 
@@ -117,7 +119,7 @@ def _report(state: State, submitted: Sequence[job_service_pb2.SubmittedJob]) -> 
     match state.output:
         case "table":
             for job in submitted:
-                click.echo(_told(job))
+                click.echo(_seen(job))
             which, job = ("it", _reference(submitted[0])) if len(submitted) == 1 else ("each", "NAME")
             state.note(f"see {which} with `muster watch {job}`, its output with `muster logs -f {job}`")
         case "name":
@@ -132,7 +134,7 @@ def _reference(job: job_service_pb2.SubmittedJob) -> str:
     return job.name if job.name and job.namespace in _HERE else job.job_id
 
 
-def _told(job: job_service_pb2.SubmittedJob) -> str:
+def _seen(job: job_service_pb2.SubmittedJob) -> str:
     verb = "was already submitted" if job.duplicate else "submitted"
     if not job.validated:
         return f"{job.job_id} {verb}, not validated yet"
@@ -150,7 +152,7 @@ async def _follow(
             Follower(
                 client,
                 job.job_id,
-                scribe=Scribe(state.out, label=(job.name or job.job_id) if several else "")
+                printer=HistoryPrinter(state.out, label=(job.name or job.job_id) if several else "")
                 if aloud
                 else None,
                 lines=log_lines(state.out, prefixed=True) if aloud else None,
@@ -165,7 +167,7 @@ async def _follow(
     return [task.result() for task in tasks]
 
 
-def _report_ends(state: State, given: Given, ended: Sequence[job_pb2.Job]) -> None:
+def _report_ends(state: State, given: InputDocument, ended: Sequence[job_pb2.Job]) -> None:
     if state.output == "name":
         return
     if state.output != "table":
@@ -175,4 +177,4 @@ def _report_ends(state: State, given: Given, ended: Sequence[job_pb2.Job]) -> No
         if phase_from_proto(job.status.phase) is Phase.REJECTED:
             problems = [problem_from_proto(problem) for problem in job.status.problems]
             print_problems(state.err, problems, text=given.text, source_name=given.name)
-        Scribe(state.out).say(outcome_line(job), style=outcome_style(job))
+        HistoryPrinter(state.out).say(outcome_line(job), style=outcome_style(job))

@@ -12,7 +12,7 @@ from muster._cli import formatting
 from muster._cli.options import State, shared_options
 from muster._sync_client import Client
 from muster._trace.spans import Span, fetch_trace, read_documents
-from muster._trace.tree import draw, job_of, plant, summary
+from muster._trace.tree import build_trees, draw, job_of, summary
 from muster.errors import NotFound
 from muster_rpc.v1 import job_pb2
 
@@ -45,9 +45,9 @@ def trace(state: State, job: str, url: str | None) -> None:
     )
     match state.output:
         case "table":
-            forest = plant(spans)
-            state.out.print(summary(forest, found.trace_id), soft_wrap=True)
-            for line in draw(forest, width=_width(state)):
+            trees = build_trees(spans)
+            state.out.print(summary(trees, found.trace_id), soft_wrap=True)
+            for line in draw(trees, width=_width(state)):
                 state.out.print(line, soft_wrap=True)
         case "name":
             click.echo(found.trace_id)

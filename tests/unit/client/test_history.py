@@ -1,4 +1,4 @@
-"""A job's story is told once, in order, and misses nothing."""
+"""Each entry of a job's history becomes one line, in order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from muster._cli import formatting
 from muster._cli.formatting import exit_code, outcome_line
-from muster._cli.history import LogLines, Story
+from muster._cli.history import JobHistory, LogLines
 from muster_rpc.v1 import job_pb2
 
 START_S = 1_700_000_000
@@ -35,36 +35,36 @@ def state(phase: job_pb2.Phase.ValueType, told: int, *, running: int = 0) -> job
     return job
 
 
-def told(story: Story, job: job_pb2.Job) -> list[tuple[str, str]]:
-    return [(line.word, line.text) for line in story.tell(job)]
+def lines_of(history: JobHistory, job: job_pb2.Job) -> list[tuple[str, str]]:
+    return [(line.word, line.text) for line in history.new_lines(job)]
 
 
 def test_events_between_two_looks_are_not_missed():
-    story = Story(from_start=True)
-    assert told(story, state(job_pb2.PHASE_SUBMITTED, 1)) == [("submitted", "by ann")]
-    assert told(story, state(job_pb2.PHASE_RUNNING, 4, running=1)) == [
+    history = JobHistory(from_start=True)
+    assert lines_of(history, state(job_pb2.PHASE_SUBMITTED, 1)) == [("submitted", "by ann")]
+    assert lines_of(history, state(job_pb2.PHASE_RUNNING, 4, running=1)) == [
         ("waiting", "needs 2 GPUs, n1 has 1 (InsufficientResources)"),
         ("placed", "attempt 1; n1: worker-0"),
         ("replicas", "worker-0 running"),
         ("running", "so it is"),
     ]
-    assert told(story, state(job_pb2.PHASE_RUNNING, 6, running=1)) == [
+    assert lines_of(history, state(job_pb2.PHASE_RUNNING, 6, running=1)) == [
         ("resized", "dragon: 1 to 2 workers (Grown)"),
         ("command", "cancel by ann"),
     ]
-    assert told(story, state(job_pb2.PHASE_RUNNING, 6, running=1)) == []
+    assert lines_of(history, state(job_pb2.PHASE_RUNNING, 6, running=1)) == []
 
 
 def test_a_submission_by_nobody_known_is_said_once():
     anonymous = state(job_pb2.PHASE_SUBMITTED, 1)
     anonymous.status.history[0].message = ""
-    assert told(Story(from_start=True), anonymous) == [("submitted", "")]
+    assert lines_of(JobHistory(from_start=True), anonymous) == [("submitted", "")]
 
 
 def test_a_watch_begins_with_where_the_job_stands():
-    story = Story(from_start=False)
-    assert told(story, state(job_pb2.PHASE_QUEUED, 2)) == [("queued", "- replicas; so it is")]
-    assert told(story, state(job_pb2.PHASE_PLACED, 3)) == [("placed", "attempt 1; n1: worker-0")]
+    history = JobHistory(from_start=False)
+    assert lines_of(history, state(job_pb2.PHASE_QUEUED, 2)) == [("queued", "- replicas; so it is")]
+    assert lines_of(history, state(job_pb2.PHASE_PLACED, 3)) == [("placed", "attempt 1; n1: worker-0")]
 
 
 @pytest.mark.parametrize(

@@ -47,22 +47,22 @@ def test_a_port_is_asked_for_before_anybody_connects(gateway: GatewayDouble, add
 def test_a_connection_that_fails_says_why_to_who_is_writing(
     gateway: GatewayDouble, address: str, passing: bool, kind: type[MusterError]
 ) -> None:
-    gateway.forward_fails = job_service_pb2.ForwardPortFailed(message="nobody listens", retryable=passing)
+    gateway.forward_fails = job_service_pb2.ForwardPortFailed(message="connection refused", retryable=passing)
     with Client(address) as client, client.connect("demo") as connection:
         for _ in range(20):
             connection.write(b"hello?" * 1000)
-        with pytest.raises(kind, match="nobody listens"):
+        with pytest.raises(kind, match="connection refused"):
             connection.read()
 
 
 async def test_a_connection_that_fails_says_why_to_who_is_writing_in_a_loop(
     gateway: GatewayDouble, address: str
 ) -> None:
-    gateway.forward_fails = job_service_pb2.ForwardPortFailed(message="nobody listens")
+    gateway.forward_fails = job_service_pb2.ForwardPortFailed(message="connection refused")
     async with AsyncClient(address) as client:
         for _ in range(20):
             async with await client.connect("demo") as connection:
                 for _ in range(20):
                     await connection.write(b"hello?" * 1000)
-                with pytest.raises(Refused, match="nobody listens"):
+                with pytest.raises(Refused, match="connection refused"):
                     await connection.read()
