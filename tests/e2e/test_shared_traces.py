@@ -12,7 +12,7 @@ from harness import Connect, Launcher
 
 from muster import AsyncClient
 from muster._trace.spans import Span, fetch_trace
-from muster._trace.tree import job_of, build_trees
+from muster._trace.tree import build_trees, job_of
 from muster_local.system import LocalSystem
 from muster_rpc.v1 import job_pb2, job_service_pb2
 
