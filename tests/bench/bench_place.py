@@ -12,7 +12,7 @@ from system_under_test import running_system
 
 from muster.aio import AsyncClient
 from muster_core.events import JobPlaced
-from muster_local.system import LocalSystem
+from muster_local import LocalSystem
 
 NAMES = ("submit_to_placed_p50_ms", "submit_to_placed_p99_ms", "services_rss_mib", "services_pss_mib")
 

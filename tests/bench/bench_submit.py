@@ -21,7 +21,7 @@ from system_under_test import pids_of, running_system
 
 from muster_bus import Bus, BusSettings, StreamSpec, provision
 from muster_core.models import Phase
-from muster_local.system import LocalSystem
+from muster_local import LocalSystem
 from muster_rpc.convert import phase_to_proto
 from muster_rpc.v1 import job_service_pb2, job_service_pb2_grpc
 

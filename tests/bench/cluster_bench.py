@@ -35,8 +35,7 @@ from measuring import Measurement, percentile, table
 from processes import give_way
 from system_under_test import fresh_folder, pids_of
 
-from muster_local.pdeathsig import use_batch_scheduling
-from muster_local.system import LocalOptions, LocalSystem
+from muster_local import LocalOptions, LocalSystem, use_batch_scheduling
 from muster_testing.cluster import ControlPlane
 
 _LEAD, _SHARE_APART = 3.0, 0.85

@@ -30,7 +30,7 @@ from processes import CpuMeter
 
 from muster.aio import AsyncClient
 from muster_events.subjects import job_id_of
-from muster_local.system import LocalSystem
+from muster_local import LocalSystem
 from muster_testing.cluster import ControlPlane, Rest
 from muster_testing.cluster.views import Metadata, Named
 

@@ -9,7 +9,7 @@ from muster_bus import Bus, BusSettings, Incoming
 from muster_core.events import JobEvent
 from muster_events.codec import read_job_event
 from muster_events.subjects import JOB_EVENTS, job_id_of
-from muster_local.system import LocalSystem
+from muster_local import LocalSystem
 
 F = TypeVar("F", bound=JobEvent)
 

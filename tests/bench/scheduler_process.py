@@ -28,7 +28,7 @@ from muster_core import events
 from muster_core.models import Job
 from muster_events.catalogue import JOBS_STREAM
 from muster_events.subjects import job_events, job_id_in, job_id_of
-from muster_local.provision import provision_bus
+from muster_local import provision_bus
 from muster_testing.broker import Broker
 from muster_testing.hands import Hands
 

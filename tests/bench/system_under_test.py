@@ -7,8 +7,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from muster_local.endpoints import read_endpoints
-from muster_local.system import LocalOptions, LocalSystem
+from muster_local import LocalOptions, LocalSystem, read_endpoints
 
 _NODES = ("n1:cpu=4,memory=8Gi", "n2:cpu=4,memory=8Gi")
 _FAST_TO_FAKE = frozenset({"tmpfs", "ramfs"})

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from muster import AsyncClient
-from muster_local.system import LocalOptions, LocalSystem
+from muster_local import LocalOptions, LocalSystem
 
 ROOT = Path(__file__).resolve().parents[2]
 _LAST_WORDS = 20_000

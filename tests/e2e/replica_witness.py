@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from muster import AsyncClient, Job
-from muster_local.system import LocalSystem
+from muster_local import LocalSystem
 from muster_rpc.v1 import job_pb2
 from muster_runtimes import ReplicaId
 from muster_runtimes.process import ShimState, StateDirectory, boot_id, read_state, stat

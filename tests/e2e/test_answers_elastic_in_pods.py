@@ -13,7 +13,7 @@ from elastic_answers import ANSWERS
 from elastic_pool import NODES, QUEUES, Configs, Pool, indices
 
 from muster import AsyncClient, Job
-from muster_local.system import LocalOptions, LocalSystem
+from muster_local import LocalOptions, LocalSystem
 from muster_testing.cluster import Cluster
 from muster_testing.cluster.fixtures import cluster, cluster_tools
 

@@ -12,7 +12,7 @@ from harness import ROOT, Connect, Launcher
 from watching import until, when
 
 from muster import AsyncClient, NotFound
-from muster_local.system import LocalSystem
+from muster_local import LocalSystem
 from muster_rpc.v1 import job_pb2
 
 

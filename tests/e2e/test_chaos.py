@@ -15,7 +15,7 @@ from documents import job
 from harness import Connect, Launcher
 
 from muster import AsyncClient, Job, Unavailable
-from muster_local.system import LocalSystem
+from muster_local import LocalSystem
 from muster_rpc.v1 import job_pb2
 
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from muster import AsyncClient, Job
 from muster_bus import Bus, BusSettings, Records
 from muster_events.catalogue import JOBS_BUCKET
 from muster_events.subjects import record_key
-from muster_local.system import LocalOptions, LocalSystem
+from muster_local import LocalOptions, LocalSystem
 from muster_rpc.convert import event_name
 from muster_rpc.v1 import job_pb2
 

@@ -11,7 +11,7 @@ from harness import Connect, Launcher
 from watching import when
 
 from muster import AsyncClient, InvalidDocument, NotFound, Refused
-from muster_local.system import LocalSystem
+from muster_local import LocalSystem
 from muster_rpc.v1 import job_pb2
 
 NODES = ("cpu1:cpu=4", "gpu1:cpu=4,label.pool=gpu")

@@ -25,7 +25,7 @@ from muster._trace.spans import Span, fetch_trace
 from muster_bus import Bus, BusSettings
 from muster_core.events import JobResized, StoredEvent
 from muster_core.models import Phase
-from muster_local.system import LocalSystem
+from muster_local import LocalSystem
 from muster_rpc.v1 import job_pb2, job_service_pb2
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from harness import Connect, Launcher
 from watching import until, when
 
 from muster import AsyncClient
-from muster_local.system import LocalSystem
+from muster_local import LocalSystem
 from muster_rpc.v1 import explanation_pb2, job_pb2
 from muster_rpc.v1.explanation_pb2 import Explanation
 

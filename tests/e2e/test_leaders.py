@@ -22,7 +22,7 @@ from muster_core import events
 from muster_core.models import ReplicaState
 from muster_events.codec import read_job_event
 from muster_events.subjects import job_id_of
-from muster_local.provision import provision_bus
+from muster_local import provision_bus
 from muster_testing.broker import Broker
 from muster_testing.hands import Hands
 

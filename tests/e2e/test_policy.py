@@ -8,7 +8,7 @@ import sys
 from documents import job
 from harness import Connect, Launcher
 
-from muster_local.endpoints import read_endpoints
+from muster_local import read_endpoints
 
 SAY = "import os; print('policy', os.sched_getscheduler(0))"
 

@@ -13,7 +13,7 @@ from harness import Connect, Launcher
 from muster import AsyncClient
 from muster._trace.spans import Span, fetch_trace
 from muster._trace.tree import build_trees, job_of
-from muster_local.system import LocalSystem
+from muster_local import LocalSystem
 from muster_rpc.v1 import job_pb2, job_service_pb2
 
 OF_EVERY_JOB = {"validate", "queued", "place", "launch", "run", "clean up"}

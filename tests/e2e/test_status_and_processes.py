@@ -14,7 +14,7 @@ from harness import Connect, Launcher
 from replica_witness import Witness, witnessed
 
 from muster import AsyncClient
-from muster_local.system import LocalSystem
+from muster_local import LocalSystem
 from muster_rpc.v1 import job_pb2
 
 TRACKER = "status-tracker"

@@ -14,7 +14,7 @@ from documents import job
 from harness import Connect, Launcher
 
 from muster import AsyncClient, Job
-from muster_local.system import LocalSystem
+from muster_local import LocalSystem
 from muster_rpc.convert import event_name
 from muster_rpc.v1 import job_pb2
 from muster_testing.receiver import HookReceiver

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from muster import AsyncClient
-from muster_local.system import LocalOptions, LocalSystem
+from muster_local import LocalOptions, LocalSystem
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -18,7 +18,7 @@ import pytest
 from framework_jobs import EXAMPLES, example, processes_with, read_logs, running, told, when, when_logged
 
 from muster import AsyncClient, Job
-from muster_local.system import LocalSystem
+from muster_local import LocalSystem
 from muster_rpc.convert import event_name
 from muster_rpc.v1 import job_pb2
 

@@ -1,1 +1,54 @@
-"""muster up: the broker and the six services on this machine, supervised."""
+"""Muster on this machine: `muster up`, and the same system for tests and benchmarks to embed.
+
+Commands: `command` (`muster up`), `dead_letters` (`muster dead-letters`), `provision` (the broker's streams).
+System: `up` (a session of `muster up`), `system` (everything that it runs), `programs` (each as a command with an environment),
+`processes` (supervision), `pdeathsig` (ends a program with its supervisor), `directory`, `endpoints`, `replicas`, `jobs`.
+Output: `log_lines`, `output`. `traces` is the trace sink, a program of its own.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from muster_local.directory import DirectoryInUse
+    from muster_local.endpoints import Endpoints, read_endpoints
+    from muster_local.pdeathsig import use_batch_scheduling
+    from muster_local.processes import LocalError
+    from muster_local.programs import local_address
+    from muster_local.provision import ProvisionSettings, provision_bus
+    from muster_local.system import LocalOptions, LocalSystem, Spans
+
+_MODULES = {
+    "DirectoryInUse": "directory",
+    "Endpoints": "endpoints",
+    "LocalError": "processes",
+    "LocalOptions": "system",
+    "LocalSystem": "system",
+    "ProvisionSettings": "provision",
+    "Spans": "system",
+    "local_address": "programs",
+    "provision_bus": "provision",
+    "read_endpoints": "endpoints",
+    "use_batch_scheduling": "pdeathsig",
+}
+
+__all__ = [
+    "DirectoryInUse",
+    "Endpoints",
+    "LocalError",
+    "LocalOptions",
+    "LocalSystem",
+    "ProvisionSettings",
+    "Spans",
+    "local_address",
+    "provision_bus",
+    "read_endpoints",
+    "use_batch_scheduling",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name on first use: each program of `muster up` imports only the modules that it needs."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,4 +1,4 @@
-"""`muster up`: everything on this machine until Ctrl-C."""
+"""The command `muster up`, which runs the system on this machine until Ctrl-C."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ class DurationType(click.ParamType[float]):
     name = "duration"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read the text."""
+        """Convert the text."""
         try:
             return value if isinstance(value, float) else parse_duration(str(value))
         except ValueError:
@@ -27,14 +27,14 @@ class DurationType(click.ParamType[float]):
 
 
 class InstancesType(click.ParamType[tuple[str, int]]):
-    """`SERVICE=N`."""
+    """A service and its number of instances, `SERVICE=N`."""
 
     name = "service=n"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, int]:
-        """Read the text."""
+        """Convert the text."""
         service, _, count = str(value).partition("=")
         if service not in SERVICES:
             self.fail(f"{service!r} is not one of {', '.join(SERVICES)}", param, ctx)
@@ -46,7 +46,7 @@ class InstancesType(click.ParamType[tuple[str, int]]):
 def _check_nodes(
     context: click.Context, parameter: click.Parameter, specs: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Refuse what pod-launcher would refuse, before anything is started."""
+    """Check the node specifications before anything starts."""
     if specs:
         from muster_runtimes.process import NodeSpecError, parse_nodes  # noqa: PLC0415
 
@@ -64,19 +64,19 @@ def _check_nodes(
     metavar="SPEC",
     multiple=True,
     callback=_check_nodes,
-    help="A virtual node, such as n1:cpu=4,gpu=2,memory=8Gi; repeatable. Without any, this machine is the node.",
+    help="A virtual node, such as n1:cpu=4,gpu=2,memory=8Gi; repeatable. By default this machine is the only node.",
 )
 @click.option(
     "--kubeconfig",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Run replicas as pods of this cluster, which may be of any size; without it they are processes of this machine.",
+    help="Run replicas as pods of this cluster. By default they are processes on this machine.",
 )
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     default=lambda: default_directory(os.environ),
     show_default="$XDG_STATE_HOME/muster or ~/.local/state/muster",
-    help="Folder where state is kept.",
+    help="Directory for all state.",
 )
 @click.option(
     "--port",
@@ -85,14 +85,16 @@ def _check_nodes(
     show_default=True,
     help="Port of the gateway, on the loopback interface.",
 )
-@click.option("--fresh", is_flag=True, help="End replicas that were left running and remove all state first.")
-@click.option("--stop-jobs", is_flag=True, help="On a stop, cancel the jobs; otherwise their replicas go on.")
+@click.option("--fresh", is_flag=True, help="First end the replicas that still run and remove all state.")
+@click.option(
+    "--stop-jobs", is_flag=True, help="Cancel all jobs on a stop. By default their replicas continue."
+)
 @click.option(
     "--idle-period",
     type=DurationType(),
     default="60s",
     show_default=True,
-    help="How long nothing must have been started or resized before idle room is given to running jobs.",
+    help="Time without starts and resizes before idle resources go to running elastic jobs.",
 )
 @click.option(
     "--policy",
@@ -101,35 +103,35 @@ def _check_nodes(
     envvar="MUSTER_POLICY",
     show_default=True,
     show_envvar=True,
-    help="Who grows first and who gives first, where neither the job nor its queue says.",
+    help="Order in which jobs grow and shrink, unless the job or its queue sets a policy.",
 )
 @click.option(
     "--instances",
     type=InstancesType(),
     multiple=True,
-    help="Run several copies of a service, such as scheduler=2; repeatable.",
+    help="Run several instances of a service, such as scheduler=2; repeatable.",
 )
 @click.option(
     "--otlp-endpoint",
     envvar="OTEL_EXPORTER_OTLP_ENDPOINT",
     show_envvar=True,
-    help="Send spans to this OTLP gRPC receiver instead of the built-in sink.",
+    help="Send spans to this OTLP gRPC receiver instead of the built-in trace sink.",
 )
 @click.option(
     "--trace-query-url",
     envvar="MUSTER_TRACE_QUERY_URL",
     show_envvar=True,
-    help="What answers for the traces of that receiver: the URL of a Jaeger.",
+    help="URL of the Jaeger that returns that receiver's traces.",
 )
-@click.option("--no-sink", is_flag=True, help="Do not keep spans on this machine.")
+@click.option("--no-sink", is_flag=True, help="Do not store spans on this machine.")
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="Least severe level that the services log.",
+    help="Minimum level of the services' log lines.",
 )
-@click.option("--verbose", is_flag=True, help="Show every line and field, the broker's included.")
+@click.option("--verbose", is_flag=True, help="Show all log lines and fields, including the broker's.")
 def up(
     *,
     nodes: tuple[str, ...],
@@ -149,15 +151,15 @@ def up(
 ) -> None:
     """Run Muster on this machine: the broker and the six services, until Ctrl-C.
 
-    Everything listens on the loopback interface only. State is kept in a folder, so that jobs and their history are there
-    again on the next start. A first Ctrl-C stops cleanly, a second one at once. The replicas of running jobs go on when
-    Muster stops, and the next `muster up` on the same folder finds them.
+    All servers listen on the loopback interface only. State is kept in a directory, so that jobs and their history
+    survive a restart. The first Ctrl-C stops gracefully, the second one immediately. Replicas of running jobs continue
+    when Muster stops; the next `muster up` with the same directory finds them again.
 
-    Exit codes: 0 after a clean stop, 1 when something could not be started or kept running, 2 for bad usage.
+    Exit codes: 0 after a graceful stop, 1 after a failed start or a fatal error of a service, 2 for bad usage.
     """
     if nodes and kubeconfig is not None:
         raise click.UsageError(
-            "--node describes this machine, --kubeconfig names a cluster: give one of the two"
+            "--node and --kubeconfig exclude each other: give virtual nodes of this machine or a cluster"
         )
     from muster_local.system import LocalOptions, Spans  # noqa: PLC0415
     from muster_local.up import UpOptions, run_up  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""`muster dead-dead_letters_found`: events that could not be handled, shown to an operator, handled again or discarded."""
+"""The command `muster dead-letters`: list, show, replay and discard events that could not be handled."""
 
 import asyncio
 import os
@@ -27,24 +27,24 @@ _REASON_WIDTH = 60
 
 
 class BrokerTarget(msgspec.Struct, frozen=True):
-    """Which broker is meant; looked up when it is needed, so that help needs none."""
+    """The broker to use, resolved on demand, so that `--help` needs no broker."""
 
     bus: str | None
     data: Path
 
     def url(self) -> str:
-        """The broker's URL; ends the command where there is none."""
+        """Return the broker's URL; end the command if there is none."""
         running = read_endpoints(DataDirectory(self.data).endpoints)
         url = self.bus or (running.bus_url if running else None)
         if url is None:
             raise click.ClickException(
-                f"nothing runs in {self.data}: start `muster up`, or name a broker with --bus"
+                f"`muster up` does not run in {self.data}: start it, or name a broker with --bus"
             )
         return url
 
 
 def _set_target(context: click.Context, parameter: click.Parameter, value: str | Path | None) -> None:
-    """Mean what an option says, in this command and in the one behind it."""
+    """Store an option's value for this command and its subcommand."""
     known = context.find_object(BrokerTarget) or BrokerTarget(
         bus=os.environ.get(_BUS_VARIABLE), data=default_directory(os.environ)
     )
@@ -52,21 +52,21 @@ def _set_target(context: click.Context, parameter: click.Parameter, value: str |
 
 
 def _broker_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Which broker is meant, before the name of the command or behind it."""
+    """Add the options that select the broker, which the group and its subcommands accept."""
     for option in (
         click.option(
             "--bus",
             metavar="URL",
             callback=_set_target,
             expose_value=False,
-            help=f"The broker.  [{_BUS_VARIABLE}, or that of the `muster up` that runs in the data folder]",
+            help=f"The broker's URL.  [{_BUS_VARIABLE}, or the broker of the `muster up` that runs in the data directory]",
         ),
         click.option(
             "--data",
             type=click.Path(file_okay=False, path_type=Path),
             callback=_set_target,
             expose_value=False,
-            help="The data folder of that `muster up`.  [$XDG_STATE_HOME/muster, or ~/.local/state/muster]",
+            help="The data directory of that `muster up`.  [$XDG_STATE_HOME/muster, or ~/.local/state/muster]",
         ),
     ):
         command = option(command)
@@ -76,9 +76,10 @@ def _broker_options(command: Callable[P, R]) -> Callable[P, R]:
 @click.group(name="dead-letters")
 @_broker_options
 def dead_letters() -> None:
-    """Events that were set aside because they could not be handled.
+    """Events that could not be handled.
 
-    Nothing behind them waits. Replay one once its cause is mended: it is handled again only by the reader that failed.
+    They do not block later events. Once the cause is fixed, replay an event: only the consumer that failed handles it
+    again.
     """
 
 
@@ -86,12 +87,12 @@ def dead_letters() -> None:
 @_broker_options
 @click.pass_obj
 def list_letters(target: BrokerTarget) -> None:
-    """List them, oldest first."""
+    """List all dead letters, oldest first."""
     dead_letters_found = _call(target, lambda dead: dead.list())
     if not dead_letters_found:
         click.echo("There are no dead letters.")
         return
-    rows = [("N", "SET ASIDE", "READER", "MESSAGE", "REASON")]
+    rows = [("N", "FAILED AT", "CONSUMER", "MESSAGE", "REASON")]
     rows += [
         (
             str(dead_letter.sequence),
@@ -112,7 +113,7 @@ def list_letters(target: BrokerTarget) -> None:
 @_broker_options
 @click.pass_obj
 def show_letter(target: BrokerTarget, number: int) -> None:
-    """Show one whole: where it came from, its headers, its payload, and why it was set aside."""
+    """Show one dead letter: its origin, headers, payload, and why it failed."""
     dead_letter = _require(_call(target, lambda dead: dead.get(number)), number)
     rows = [
         ("number", str(dead_letter.sequence)),
@@ -138,9 +139,9 @@ def show_letter(target: BrokerTarget, number: int) -> None:
 @_broker_options
 @click.pass_obj
 def replay_letter(target: BrokerTarget, number: int) -> None:
-    """Have the reader that failed handle it again; it is gone when that succeeds, and kept otherwise."""
+    """Let the consumer that failed handle the event again; the dead letter is removed on success."""
     _call(target, lambda dead: dead.replay(number))
-    click.echo(f"Dead letter {number} was handled.")
+    click.echo(f"Handled dead letter {number}.")
 
 
 @dead_letters.command(name="discard")
@@ -148,18 +149,18 @@ def replay_letter(target: BrokerTarget, number: int) -> None:
 @_broker_options
 @click.pass_obj
 def discard_letter(target: BrokerTarget, number: int) -> None:
-    """Remove it for good: what it told is never handled."""
+    """Remove a dead letter for good; its event is never handled."""
 
     async def discard(dead: "DeadLetters") -> None:
         _require(await dead.get(number), number)
         await dead.discard(number)
 
     _call(target, discard)
-    click.echo(f"Dead letter {number} was discarded.")
+    click.echo(f"Discarded dead letter {number}.")
 
 
-def _call(target: BrokerTarget, question: Callable[["DeadLetters"], Awaitable[T]]) -> T:
-    """The answer of the target's broker, with what goes wrong in words."""
+def _call(target: BrokerTarget, call: Callable[["DeadLetters"], Awaitable[T]]) -> T:
+    """Run `call` against the broker, and convert errors to messages."""
     from muster_bus import (  # noqa: PLC0415
         Bus,
         BusSettings,
@@ -180,7 +181,7 @@ def _call(target: BrokerTarget, question: Callable[["DeadLetters"], Awaitable[T]
         except TimeoutError:
             raise click.ClickException(f"cannot reach the broker at {url}: is `muster up` running?") from None
         try:
-            return await question(DeadLetters(bus, stream=DEAD_STREAM, prefix=DEAD_PREFIX))
+            return await call(DeadLetters(bus, stream=DEAD_STREAM, prefix=DEAD_PREFIX))
         finally:
             await bus.close()
 
@@ -189,16 +190,16 @@ def _call(target: BrokerTarget, question: Callable[["DeadLetters"], Awaitable[T]
     except NotFound as error:
         raise click.ClickException(error.description) from error
     except ReplayFailed as error:
-        raise click.ClickException(f"it failed again and was kept: {error}") from error
+        raise click.ClickException(f"the event failed again, and its dead letter is kept: {error}") from error
     except BusUnavailable as error:
         raise click.ClickException(
-            f"no answer: {error}; the service that reads it may not be running"
+            f"no answer: {error}; the service that consumes the event may not be running"
         ) from error
 
 
 def _require(dead_letter: "DeadLetter | None", number: int) -> "DeadLetter":
     if dead_letter is None:
-        raise click.ClickException(f"there is no dead letter {number}")
+        raise click.ClickException(f"dead letter {number} does not exist")
     return dead_letter
 
 
@@ -213,7 +214,7 @@ def _short(reason: str) -> str:
 
 def _payload(dead_letter: "DeadLetter") -> str:
     if not dead_letter.whole:
-        return "(the payload was too large to be kept and is no longer in its stream)"
+        return "(the payload was too large to store and is no longer in its stream)"
     try:
         return msgspec.json.format(dead_letter.data).decode()
     except (msgspec.DecodeError, UnicodeDecodeError):

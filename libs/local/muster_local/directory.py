@@ -23,94 +23,96 @@ _LOCK_LOOK_S = 0.05
 
 
 class LockHolder(msgspec.Struct, frozen=True):
-    """Who holds the lock: its pid and the instant of its start, in clock ticks since the machine's."""
+    """The process that holds the lock: its pid, and its start time in clock ticks since boot."""
 
     pid: int
     start: int
 
 
 class DirectoryInUse(LocalError):
-    """Another `muster up` works in this folder; `pid` is its process, None where only its broker is left."""
+    """Another `muster up` uses this directory. `pid` is its process, None if only its broker is left."""
 
     def __init__(self, directory: Path, pid: int | None) -> None:
-        who = f"by another `muster up` (pid {pid})" if pid else "by the broker of one that has ended"
-        super().__init__(f"{directory} is in use {who}: stop it, or choose another folder with --data")
+        who = (
+            f"by another `muster up` (pid {pid})" if pid else "by the broker of a `muster up` that has ended"
+        )
+        super().__init__(f"{directory} is in use {who}: stop it, or choose another directory with --data")
         self.pid = pid
 
 
 def default_directory(environ: Mapping[str, str]) -> Path:
-    """Where state is kept unless said otherwise: `$XDG_STATE_HOME/muster`, else `~/.local/state/muster`."""
+    """Return the default data directory: `$XDG_STATE_HOME/muster`, or `~/.local/state/muster`."""
     state = environ.get("XDG_STATE_HOME", "")
     return (Path(state) if state else Path.home() / ".local" / "state") / "muster"
 
 
 class DataDirectory:
-    """The data folder, made on first use and readable only by its owner."""
+    """The data directory, created on first use and readable only by its owner."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.expanduser().absolute()
 
     @property
     def broker(self) -> Path:
-        """The broker's configuration and store: the events and the records."""
+        """The broker's configuration and its store of events and job records."""
         return self.root / "broker"
 
     @property
     def replicas(self) -> Path:
-        """The root of the process runtime: a folder for every job."""
+        """The root of the process runtime, with a directory for every job."""
         return self.root / "replicas"
 
     @property
     def pod_logs(self) -> Path:
-        """What pods wrote that are gone, where replicas are pods."""
+        """The logs of removed pods, with the Kubernetes runtime."""
         return self.root / "logs"
 
     @property
     def pool(self) -> str:
-        """The name of this folder's pool in a cluster: others may have theirs in the same one."""
+        """The name of this directory's pool in a cluster, which several data directories may share."""
         return f"local-{hashlib.blake2b(f'{socket.gethostname()}:{self.root}'.encode(), digest_size=4).hexdigest()}"
 
     @property
     def traces(self) -> Path:
-        """The spans that the trace sink keeps."""
+        """The spans of the trace sink."""
         return self.root / "traces"
 
     @property
     def ports(self) -> Path:
-        """The ports that were drawn, so that a restart keeps them."""
+        """The assigned ports."""
         return self.root / "ports.json"
 
     @property
     def endpoints(self) -> Path:
-        """Where everything can be reached, while it runs."""
+        """The addresses of the running system."""
         return self.root / "endpoints.json"
 
     @property
     def log(self) -> Path:
-        """What every program wrote, as it wrote it."""
+        """The unparsed output of all programs."""
         return self.root / "muster.log"
 
     def make(self) -> None:
-        """Create the folders.
+        """Create the directories.
 
         Raises:
-            LocalError: they cannot be created or written to.
+            LocalError: they cannot be created or are not writable.
         """
         try:
             for path in (self.root, self.broker, self.replicas, self.traces):
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise LocalError(f"{self.root} cannot be used for data: {error.strerror}") from error
+            raise LocalError(f"cannot use {self.root} as data directory: {error.strerror}") from error
         if not os.access(self.root, os.W_OK | os.X_OK):
-            raise LocalError(f"{self.root} cannot be used for data: it is not writable")
+            raise LocalError(f"cannot use {self.root} as data directory: it is not writable")
 
     async def lock(self) -> int:
-        """Take the folder; returns the descriptor that holds it until it, and every copy of it, is closed.
+        """Lock the directory; return the descriptor, which holds the lock until all its duplicates are closed.
 
-        The broker inherits the descriptor, so that a store whose broker is still ending is never opened by a second.
+        The broker inherits the descriptor, so that a second broker cannot open the store while the first one ends.
 
         Raises:
-            FolderInUse: somebody has it.
+            DirectoryInUse: another `muster up` holds the lock.
         """
         descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         patience = asyncio.get_running_loop().time() + _LOCK_PATIENCE_S
@@ -127,7 +129,7 @@ class DataDirectory:
         return descriptor
 
     def wipe(self) -> None:
-        """Remove the events, the records, the job folders and the traces; ports stay. The lock must be held."""
+        """Remove events, job records, job directories and traces, but not the ports. The caller holds the lock."""
         for path in (self.broker, self.replicas, self.pod_logs, self.traces):
             shutil.rmtree(path, ignore_errors=True)
         self.log.unlink(missing_ok=True)
@@ -135,7 +137,7 @@ class DataDirectory:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file such that a reader sees the old content or the new, never a part."""
+    """Replace a file atomically: a reader sees either the old or the new content."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -148,7 +150,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process started: with the pid, its identity. None where there is no such process."""
+    """Return the start time of a process, which with the pid identifies it; None if there is no such process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -176,7 +178,7 @@ _LARGEST = 32 << 20
 
 
 class LogFile:
-    """Appends lines to a file; what is older than the last 32 to 64 MiB is dropped, in a second file `*.old`."""
+    """Appends lines to a file, and rotates it to `*.old` at 32 MiB, replacing the previous `*.old`."""
 
     def __init__(self, path: Path, *, largest: int = _LARGEST) -> None:
         self._path = path
@@ -184,7 +186,7 @@ class LogFile:
         self._file = path.open("ab", buffering=0)
 
     def write(self, source: str, raw: bytes) -> None:
-        """Append one line of the program `source`; it is lost where the disk is full."""
+        """Append one line of the program `source`; the line is lost if the disk is full."""
         with suppress(OSError):
             self._file.write(source.encode() + b" " + raw + b"\n")
             if self._file.tell() > self._largest:

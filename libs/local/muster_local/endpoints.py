@@ -1,4 +1,9 @@
-"""The ports of the broker and the services, and `endpoints.json`, the addresses of a running `muster up`."""
+"""The ports of the broker and the services, and `endpoints.json`, the addresses of a running `muster up`.
+
+Ports are drawn once and kept across restarts, unless another program took them. All programs start at the same time, so
+the ports are known before. They lie below the kernel's range for outgoing connections, which could otherwise take the
+port of a service that restarts.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +27,7 @@ _FIXED_LOOK_S = 0.1
 
 
 class PortTaken(LocalError):
-    """The port that the user asked for is in use."""
+    """The requested port is in use."""
 
     def __init__(self, port: int) -> None:
         super().__init__(
@@ -32,7 +37,7 @@ class PortTaken(LocalError):
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on this port of the loopback interface now."""
+    """Return whether a server can listen on this port of the loopback interface now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -43,7 +48,7 @@ def is_free(port: int) -> bool:
 
 
 def assign_ports(names: Sequence[str], *, file: Path) -> dict[str, int]:
-    """Return a free port for each name: the one that `file` remembers, or a new one, which it then remembers.
+    """Return a free port for each name: the port stored in `file`, or a new one, which is then stored.
 
     Raises:
         LocalError: no free port was found.
@@ -60,10 +65,10 @@ def assign_ports(names: Sequence[str], *, file: Path) -> dict[str, int]:
 
 
 async def require_port(port: int) -> None:
-    """Check that a port is free, with some patience for a predecessor that is just ending.
+    """Wait up to 2 seconds, in which a previous `muster up` may be stopping, for a port to be free.
 
     Raises:
-        PortTaken: it is not.
+        PortTaken: the port is in use.
     """
     loop = asyncio.get_running_loop()
     patience = loop.time() + _FIXED_PATIENCE_S
@@ -90,7 +95,7 @@ def _read(file: Path) -> dict[str, int]:
 
 
 class ServiceEndpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One copy of a service. `pid` is None between an end and the next start."""
+    """The addresses of one instance of a service. `pid` is None between an exit and the next start."""
 
     pid: int | None
     grpc: str
@@ -98,9 +103,9 @@ class ServiceEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that can be reached.
+    """The addresses and process ids of a running `muster up`.
 
-    `pid` is the supervisor, `gateway` is `host:port`, `trace_query_url` is None where spans are not kept.
+    `pid` is the supervisor's; `gateway` is `host:port`; `trace_query_url` is None if spans are not stored.
     """
 
     pid: int
@@ -114,12 +119,12 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_endpoints(path: Path, endpoints: Endpoints) -> None:
-    """Replace the file."""
+    """Replace the file atomically."""
     write_atomically(path, msgspec.json.format(msgspec.json.encode(endpoints)) + b"\n")
 
 
 def read_endpoints(path: Path) -> Endpoints | None:
-    """What the file says; None where there is none, which is so while nothing runs."""
+    """Return the content of the file, or None if it does not exist or cannot be read; it exists while `muster up` runs."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Endpoints)
     except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):

@@ -1,4 +1,4 @@
-"""Ends all jobs before a stop: through the gateway, so that each job's history says that it was cancelled, and why."""
+"""Cancellation of all jobs for `--stop-jobs`: through the gateway, so that each job's history records the reason."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LEFT_ALONE = frozenset(
 
 
 async def cancel_all_jobs(address: str) -> int:
-    """Cancel every job that runs or would start by itself, and for a while until all have ended; returns how many were cancelled.
+    """Cancel every active or waiting job and wait up to 20 seconds for their ends; return the number of jobs.
 
     Raises:
         grpc.aio.AioRpcError: the gateway did not answer.

@@ -1,4 +1,4 @@
-"""Lines that the programs write, read into one form: JSON of the services, the broker's own, and anything else."""
+"""Log lines of the programs, parsed: JSON of the services, the broker's format, and anything else."""
 
 import asyncio
 import re
@@ -25,10 +25,10 @@ _KNOWN = ("ts", "level", "service", "msg", "exception")
 
 
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a program.
+    """One line of a program's output.
 
-    `at` is local time. `level` is debug, info, warning or error. `structured` is False where the line was not in the
-    form that the program's logs have: a stack trace, a message of the interpreter.
+    `at` is local time. `level` is debug, info, warning or error. `structured` is False if the line is not in the format
+    of the program's logs, such as a stack trace or a message of the interpreter.
     """
 
     source: str
@@ -41,7 +41,7 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_lines(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """Yield the lines of `reader` without their ends; one of more than 1 MiB comes in pieces."""
+    """Yield the lines of `reader` without their ends; a line above 1 MiB is split."""
     rest = b""
     while chunk := await reader.read(_CHUNK):
         *whole, rest = (rest + chunk).split(b"\n")
@@ -55,7 +55,7 @@ async def read_lines(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
 
 
 def parse_line(source: str, raw: bytes) -> LogLine:
-    """Read one line of the program `source`; every line has a reading."""
+    """Parse one line of the program `source`; a line in an unknown format becomes an unstructured message."""
     text = raw.decode("utf-8", "replace").rstrip()
     if text.startswith("{"):
         try:
@@ -73,7 +73,7 @@ def parse_line(source: str, raw: bytes) -> LogLine:
 
 
 def supervisor_line(source: str, level: str, message: str, **fields: object) -> LogLine:
-    """A line of the supervisor itself."""
+    """Return a log line of the supervisor itself."""
     return LogLine(source=source, at=_now(), level=level, message=message, fields=fields)
 
 

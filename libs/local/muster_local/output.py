@@ -32,20 +32,20 @@ _LEVEL_COLOURS = {"warning": _YELLOW, "error": _RED}
 
 
 def wants_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Whether colours belong on `stream`: it is a terminal, and NO_COLOR is not set."""
+    """Return whether to use colours on `stream`: it is a terminal, and NO_COLOR is not set."""
     return not environ.get("NO_COLOR") and environ.get("TERM") != "dumb" and stream.isatty()
 
 
 class LogView:
-    """Writes lines to a stream.
+    """Writes log lines to a stream.
 
-    A stream that is closed, as a terminal that went away is, silences the view and nothing else.
+    A closed stream, such as a terminal that was closed, is ignored.
 
     Args:
         stream: where to write.
-        colour: whether to use colours.
-        verbose: show every line, and what each line says of itself (trace, logger); otherwise the broker is heard
-            from warnings on.
+        colour: use colours.
+        verbose: write every line with all its fields; otherwise the broker's lines appear from warnings on, and the
+            fields for tracing and the logger's name are left out.
     """
 
     def __init__(self, stream: TextIO, *, colour: bool, verbose: bool = False) -> None:
@@ -54,18 +54,18 @@ class LogView:
         self._verbose = verbose
 
     def show(self, line: LogLine) -> None:
-        """Write a line, if it is one to show."""
+        """Write a line, unless it is filtered out."""
         if self._verbose or line.source not in _QUIET_SOURCES or _RANK.get(line.level, 1) > _RANK["info"]:
             self.write(self.render(line))
 
     def write(self, text: str) -> None:
-        """Write text as it is, on lines of its own."""
+        """Write text unchanged, followed by a newline."""
         with suppress(OSError, ValueError):
             self._stream.write(text + "\n")
             self._stream.flush()
 
     def render(self, line: LogLine) -> str:
-        """The text of a line; a stack trace follows on lines of its own."""
+        """Return the text of a log line; a stack trace follows on lines of its own."""
         head = f"{self._paint(f'{line.at:%H:%M:%S}', _DIM)} {self._paint(f'{line.source:<{_WIDTH}}', _colour_of(line.source))} "
         last_output = self._paint(_printable(line.message), _LEVEL_COLOURS.get(line.level, ""))
         if line.level in _LEVEL_COLOURS and not self._colour:
@@ -85,7 +85,7 @@ class LogView:
 
 
 def _colour_of(source: str) -> str:
-    """The colour of a program; further copies (`scheduler-2`) have that of the first."""
+    """The colour of a program; additional instances (`scheduler-2`) have the colour of the first."""
     return _COLOURS.get(source) or _COLOURS.get(source.rpartition("-")[0], "")
 
 
@@ -99,7 +99,7 @@ def _value(value: object) -> str:
 
 
 def _printable(text: str) -> str:
-    """The text without what would move the cursor or change colours."""
+    """The text with control characters escaped, which would move the cursor or change colours."""
     if text.isprintable():
         return text
     return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)
@@ -117,7 +117,7 @@ def ready_summary(
     metrics: Mapping[str, str],
     data: Path,
 ) -> str:
-    """The ready line, the addresses, and what to type next."""
+    """Return the summary of a started system: the time taken, the addresses, and the next command to type."""
     rows = [("gateway", f"{address} (gRPC)"), ("broker", bus_url)]
     if traces is not None:
         rows.append(("traces", traces))
@@ -143,11 +143,11 @@ def ready_summary(
 
 
 def stop_summary(*, running: int) -> str:
-    """The last line, with what becomes of the replicas that run."""
+    """Return the last line, with the number of replicas that are left running."""
     if not running:
         return "Muster has stopped."
-    replicas = "1 replica goes on; it" if running == 1 else f"{running} replicas go on; they"
+    replicas = "1 replica continues; it" if running == 1 else f"{running} replicas continue; they"
     return (
-        f"Muster has stopped. {replicas} will be found again by the next `muster up` on this folder "
+        f"Muster has stopped. {replicas} will be found again by the next `muster up` with this data directory "
         "(`muster up --stop-jobs` ends the jobs on a stop, `--fresh` ends them before a start)."
     )

@@ -1,10 +1,10 @@
-"""Ties a child to its supervisor: run a program that the kernel kills when the supervisor is gone.
+"""Runs a program that the kernel kills when its supervisor ends (PR_SET_PDEATHSIG).
 
-A supervisor that is killed outright cannot clean up, and a broker that outlives it would be met by a second one on the
-same store. The tie is set here, in the child itself and before the program starts, because setting it between fork and
-exec is unsafe in a process that has threads. It is not inherited: what the program starts may outlive it.
+A supervisor that is killed cannot clean up, and its broker would keep the store open while a second one starts. The child
+itself sets the signal before it executes the program, because code between fork and exec is unsafe in a process with
+threads. The setting is not inherited: children of the program may outlive it.
 
-    python -I -S lifeline.py SUPERVISOR_PID NICENESS PROGRAM [ARGUMENT ...]
+    python -I -S pdeathsig.py SUPERVISOR_PID NICENESS PROGRAM [ARGUMENT ...]
 """
 
 import ctypes
@@ -19,28 +19,30 @@ _NOT_FOUND = 127
 
 
 def with_pdeathsig(argv: Sequence[str], *, niceness: int = 0) -> tuple[str, ...]:
-    """Return the command that runs `argv` tied to this process, more precisely to the thread that starts it.
-
-    With a `niceness` above 0 the program gives way to others when the CPUs are short.
-    """
+    """Return the command that runs `argv` and is killed when the thread that starts it ends, with a nice value."""
     return (sys.executable, "-I", "-S", __file__, str(os.getpid()), str(niceness), *argv)
 
 
 def use_batch_scheduling() -> None:
-    """Have this process, and what it starts, wait until others have finished their slices (decision 028)."""
+    """Use the kernel's batch scheduling for this process and its children: fewer preemptions (decision 028)."""
     with suppress(AttributeError, OSError):
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def main(argv: Sequence[str]) -> int:
-    """Tie this process to `argv[0]`, a pid, be as nice as `argv[1]`, and become the rest; returns an exit code where that failed."""
+    """Set the signal for the end of the parent (its pid is `argv[0]`) and the nice value `argv[1]`, then execute the
+    rest.
+
+    Returns:
+        An exit code, if the program could not be executed.
+    """
     supervisor, niceness, program = int(argv[0]), int(argv[1]), list(argv[2:])
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
-    # A supervisor that died before the call above would never be noticed.
+    # The parent may have died before the call above; the signal would then never come.
     if os.getppid() != supervisor:
         return 1
     os.nice(niceness)
-    # As services do themselves; a broker does not, and what it does once for many messages costs it much.
+    # The services do this themselves; the broker does not, and loses throughput if each message preempts it.
     use_batch_scheduling()
     try:
         os.execv(program[0], program)  # noqa: S606 - no shell is the point

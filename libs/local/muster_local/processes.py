@@ -1,4 +1,4 @@
-"""Programs that are kept running: started again after every end, with a growing delay, until they are stopped."""
+"""Supervised programs: started again after every exit, with a growing delay, until they are stopped."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     """A program to keep running.
 
     `argv` starts with an absolute path. `env` is its whole environment. `grace_s` is the time between SIGTERM and
-    SIGKILL. An end with `fatal_exit` is one that a restart cannot cure. `kept_fds` are inherited. `niceness` above 0 gives way
-    to others.
+    SIGKILL. After exit code `fatal_exit` it is not restarted. `kept_fds` are inherited. `niceness` is its nice value.
     """
 
     name: str
@@ -36,11 +35,11 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LocalError(Exception):
-    """Something about this machine that the user can mend; the message says what and how."""
+    """A problem with this machine that the user can solve; the message says what is wrong and what to do."""
 
 
 class ProgramFailed(LocalError):
-    """A program ended in a way that a restart cannot cure; `last_output` are the last lines that it wrote."""
+    """A program exited with its `fatal_exit` code; `last_output` has the last lines that it wrote."""
 
     def __init__(self, name: str, exit_code: int, last_output: str) -> None:
         super().__init__(
@@ -52,11 +51,11 @@ class ProgramFailed(LocalError):
 
 
 class NotReady(LocalError):
-    """Some programs did not get ready in time."""
+    """Some programs were not ready in time."""
 
     def __init__(self, names: list[str], seconds: float) -> None:
         super().__init__(
-            f"not ready within {seconds:g} s: {', '.join(names)}; the log above or `muster.log` in the data folder "
+            f"not ready within {seconds:g} s: {', '.join(names)}; see the log above or `muster.log` in the data directory "
             "says why"
         )
         self.names = names
@@ -68,12 +67,12 @@ _FORGIVEN_S = 30.0
 
 
 class Backoff:
-    """Doubles the wait with every end, and forgets the past once a program stayed up long enough.
+    """Exponential back-off: doubles the delay with every exit, and starts over once a program stayed up long enough.
 
     Args:
-        first_s: the first wait.
-        longest_s: no wait is longer.
-        forgiven_s: a program that was up for this long starts again from `first_s`.
+        first_s: the first delay.
+        longest_s: the maximum delay.
+        forgiven_s: the uptime after which the delay is `first_s` again.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class Backoff:
         self._next_s = first_s
 
     def after(self, up_s: float) -> float:
-        """Return the seconds to wait after an end that came `up_s` seconds after the start."""
+        """Return the delay in seconds before the next start, after an exit `up_s` seconds after the last one."""
         if up_s >= self._forgiven_s:
             self._next_s = self._first_s
         wait_s = self._next_s
@@ -97,9 +96,10 @@ _OUTPUT_TIMEOUT_S = 0.5
 
 
 class Process:
-    """A running process; made by `start`.
+    """A running process; created by `start`.
 
-    Its own process group keeps a Ctrl-C at the terminal away from it: who supervises it decides the order of the ends.
+    It has a process group of its own, so that a Ctrl-C at the terminal does not reach it and the supervisor decides the
+    order of the exits.
     """
 
     def __init__(self, *, popen: subprocess.Popen[bytes], output: asyncio.Task[None]) -> None:
@@ -111,7 +111,7 @@ class Process:
 
     @classmethod
     async def start(cls, program: Program, *, on_line: Callable[[bytes], None]) -> Process:
-        """Start `program`; every line that it writes to stdout or stderr goes to `on_line`."""
+        """Start `program`; `on_line` gets every line of its stdout and stderr."""
         outlet, inlet = os.pipe()
         try:
             popen = subprocess.Popen(  # noqa: ASYNC220 - returns once the kernel has the program, about a millisecond
@@ -145,20 +145,20 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._popen.pid
 
     async def wait(self) -> int:
-        """Wait for its end and for its last words; return its exit code, or minus the signal that ended it."""
+        """Wait for the exit and the last output; return the exit code, or the negative number of the signal that ended it."""
         exit_code = await asyncio.shield(self._ended)
-        # Whatever it left behind may hold the pipe open for ever.
+        # A surviving child of the process may hold the pipe open for ever.
         await asyncio.wait({self._output}, timeout=_OUTPUT_TIMEOUT_S)
         self._output.cancel()
         await asyncio.wait({self._output})
         return exit_code
 
     def send(self, signum: signal.Signals) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal, unless the process has exited."""
         if not self._ended.done():
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signum)
@@ -178,12 +178,12 @@ class SupervisedProgram:
     """Keeps one program running.
 
     Args:
-        program: what to run.
-        backoff: how long to wait between an end and the next start.
-        is_ready: whether a line says that the program is ready.
-        on_line: gets every line of the program and of its supervision, with the raw bytes of the former.
-        on_raw: gets the lines of the program from the moment it is ready, in place of `on_line`, where nobody reads what they say.
-        on_start: is called after every start, when `pid` is known.
+        program: the program.
+        backoff: the delay between an exit and the next start.
+        is_ready: returns whether a line says that the program is ready.
+        on_line: gets every line of the program, parsed and raw, and messages of the supervision with no raw bytes.
+        on_raw: gets the unparsed lines once the program is ready, in place of `on_line`; saves the parsing.
+        on_start: called after every start, when `pid` is known.
     """
 
     def __init__(
@@ -216,14 +216,14 @@ class SupervisedProgram:
 
     @property
     def pid(self) -> int | None:
-        """The process id, None between an end and the next start."""
+        """The process id; None between an exit and the next start."""
         return self._process.pid if self._process else None
 
     async def keep(self) -> None:
         """Run the program over and over until `stop`.
 
         Raises:
-            ProgramRefused: it ended with the exit code that a restart cannot cure.
+            ProgramFailed: it exited with its `fatal_exit` code.
         """
         loop = asyncio.get_running_loop()
         while not self._stop_asked.is_set():
@@ -242,22 +242,22 @@ class SupervisedProgram:
             wait_s = self._backoff.after(up_s)
             self._log(
                 "warning",
-                f"{self.name} {ending} after {up_s:.1f} s, starts again in {wait_s:g} s",
+                f"{self.name} {ending} after {up_s:.1f} s, restarting in {wait_s:g} s",
             )
             await self._pause(wait_s)
 
     def stop(self) -> None:
-        """Ask for the end: SIGTERM now, SIGKILL after the program's grace. `keep` returns when it has ended."""
+        """Request the stop: SIGTERM now, SIGKILL after the program's grace period. `keep` returns after the exit."""
         self._stop_asked.set()
 
     def kill_now(self) -> None:
-        """Kill it, and do not start it again."""
+        """Kill the program, without a restart."""
         self._kill_at_once = True
         self._stop_asked.set()
         self.kill()
 
     def kill(self) -> int | None:
-        """Send SIGKILL; the program is started again. Returns the pid that was killed, if it ran."""
+        """Send SIGKILL; the program is restarted. Return the killed pid, or None if it was not running."""
         if self._process is None:
             return None
         self.ready.clear()
@@ -320,28 +320,28 @@ class SupervisedProgram:
 
 def _ending(exit_code: int) -> str:
     if exit_code >= 0:
-        return f"ended with exit code {exit_code}"
+        return f"exited with exit code {exit_code}"
     try:
-        return f"was ended by {signal.Signals(-exit_code).name}"
+        return f"was killed by {signal.Signals(-exit_code).name}"
     except ValueError:
-        return f"was ended by signal {-exit_code}"
+        return f"was killed by signal {-exit_code}"
 
 
 def is_service_ready(line: LogLine) -> bool:
-    """Whether a service says that it is ready."""
+    """Return whether the line is a service's message that it is ready."""
     return line.structured and line.message == "ready"
 
 
 class Supervisor:
-    """Keeps programs running.
+    """Keeps several programs running.
 
-    Its event loop must run in a thread that lives as long as the programs shall: the kernel ends them with that thread.
+    Its event loop must run in a thread that lives as long as the programs: the kernel kills them when that thread ends.
 
     Args:
         on_line: gets every line of every program, with its raw bytes (empty for the supervisor's own).
-        on_raw: gets the program's name and the bytes of its lines once it is ready, in place of `on_line`; None: `on_line` gets all.
-        on_start: is called after every start and restart.
-        backoff: makes the back-off of one program.
+        on_raw: gets the name and the unparsed lines of programs that are ready, in place of `on_line`; None disables it.
+        on_start: called after every start and restart.
+        backoff: creates the back-off of one program.
     """
 
     def __init__(
@@ -362,7 +362,7 @@ class Supervisor:
 
     @property
     def children(self) -> dict[str, SupervisedProgram]:
-        """What is supervised, by name, in the order of the starts."""
+        """The supervised programs by name, in the order of their starts."""
         return dict(self._children)
 
     def start(
@@ -387,8 +387,8 @@ class Supervisor:
         """Wait until all of `names` are ready.
 
         Raises:
-            ProgramRefused: one of all the programs gave up.
-            NotReady: the time was up.
+            ProgramFailed: any supervised program failed for good.
+            NotReady: the timeout expired.
         """
         wanted = [self._children[name] for name in names]
         everyone = asyncio.gather(*(child.ready.wait() for child in wanted))
@@ -406,15 +406,15 @@ class Supervisor:
             await asyncio.wait({everyone})
 
     async def failure(self) -> None:
-        """Wait until a program cannot be kept running; never returns otherwise.
+        """Wait until a program fails for good; never returns otherwise.
 
         Raises:
-            ProgramRefused: which program, and its last words.
+            ProgramFailed: the program and its last output.
         """
         await asyncio.shield(self._given_up)
 
     async def stop(self, names: Iterable[str]) -> None:
-        """Stop these together, and wait for their ends."""
+        """Stop these programs together and wait for their exits."""
         chosen = [name for name in names if name in self._children]
         for name in chosen:
             self._children[name].stop()
@@ -423,7 +423,7 @@ class Supervisor:
             del self._children[name], self._keepers[name]
 
     def kill_now(self) -> None:
-        """Kill everything; a `stop` that waits is then done at once."""
+        """Kill all programs; a pending `stop` then returns at once."""
         for child in self._children.values():
             child.kill_now()
 

@@ -8,7 +8,6 @@ from types import MappingProxyType
 
 import msgspec
 
-from muster_bus.server import find_server, server_config
 from muster_local.directory import DataDirectory, write_atomically
 from muster_local.log_lines import LogLine
 from muster_local.processes import LocalError, Program
@@ -19,18 +18,24 @@ _BROKER_GRACE_S = 10.0
 
 
 def bus_url(port: int) -> str:
-    """What services and tools connect to."""
+    """Return the URL of the broker on this machine."""
     return f"nats://127.0.0.1:{port}"
 
 
 def broker_program(directory: DataDirectory, *, port: int, lock: int) -> Program:
-    """Write the broker's configuration and return how it is run.
+    """Write the broker's configuration and return the broker as a program.
 
-    The broker inherits `lock`, the descriptor of the folder's lock: the store stays locked until the broker has ended.
+    Args:
+        directory: the data directory; the store is `broker/store` in it.
+        port: the client port.
+        lock: the descriptor of the directory's lock, which the broker inherits: the store stays locked until the broker has ended.
 
     Raises:
-        LocalError: there is no nats-server on this machine.
+        LocalError: nats-server is not installed.
     """
+    # Only `muster up` itself needs the bus: `muster --help` imports this module, too.
+    from muster_bus.server import find_server, server_config  # noqa: PLC0415
+
     try:
         server = find_server()
     except FileNotFoundError as error:
@@ -48,7 +53,7 @@ def broker_program(directory: DataDirectory, *, port: int, lock: int) -> Program
 
 
 def is_broker_ready(line: LogLine) -> bool:
-    """Whether the broker says that it takes connections and has recovered its store."""
+    """Return whether the line says that the broker accepts connections and has recovered its store."""
     return line.structured and line.message == _READY
 
 
@@ -69,19 +74,19 @@ ONE_OF_EACH: Mapping[str, int] = MappingProxyType(dict.fromkeys(SERVICES, 1))
 
 
 class Addresses(msgspec.Struct, frozen=True):
-    """Where one copy of a service is reached: its questions (for the sink: spans), and its metrics or query page."""
+    """The addresses of one instance of a service: gRPC (the trace sink: OTLP) and HTTP (metrics; the trace sink: its query API)."""
 
     grpc: str
     http: str
 
 
 class SystemConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What the services are told.
+    """The configuration from which all services get their environment.
 
-    `addresses` has every copy by name. `otlp_endpoint` receives spans and `trace_query_url` answers for them; None
-    where there is none. `nodes` are node specs, none for this machine as it is. With a `kubeconfig` replicas are pods of its
-    cluster instead. `base_env` is inherited. `lower_priority`: whether all but one of them have a niceness: all but the
-    gateway, or with a `kubeconfig` all but pod-launcher.
+    `addresses` has every instance by name. `otlp_endpoint` receives spans and `trace_query_url` returns traces; None
+    disables them. `nodes` are node specifications; empty means this machine. With a `kubeconfig`, replicas are pods of
+    its cluster. `base_env` is inherited. `lower_priority`: all services but one run with a niceness; the exception is the
+    gateway, or pod-launcher with a `kubeconfig`.
     """
 
     bus_url: str
@@ -102,7 +107,7 @@ class SystemConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def instances_of(instances: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Return (name of the copy, service) for every copy; the first copy has the service's own name."""
+    """Return (instance name, service) for every instance; the first instance has the name of its service."""
     named: list[tuple[str, str]] = []
     for service in SERVICES:
         count = instances.get(service, 1)
@@ -111,15 +116,17 @@ def instances_of(instances: Mapping[str, int]) -> list[tuple[str, str]]:
 
 
 _NICENESS_LOCAL = 19
-"""Where replicas are processes: under a flood of submissions the broker and the gateway go first, since what is acknowledged can be worked
-off later. Replicas inherit pod-launcher's, so that training does not get in the way of the machine's user either."""
+"""The niceness with the process runtime. Under a flood of submissions the broker and the gateway run first, since
+acknowledged jobs can be scheduled later. Replicas inherit pod-launcher's niceness, so that training does not slow down
+this machine's user.
+"""
 
 _NICENESS_KUBERNETES = 10
-"""On Kubernetes: whatever is further from the cluster than pod-launcher gives way to it, or the API server runs idle while jobs wait."""
+"""The niceness on Kubernetes: the other services yield to pod-launcher, or the API server idles while jobs wait."""
 
 
 def module_command(module: str) -> tuple[str, ...]:
-    """Return how a service's module is run: by this interpreter, and never shadowed by what lies in the user's folder."""
+    """Return the command that runs a module with this interpreter; `-P` keeps files of the working directory from shadowing it."""
     return (sys.executable, "-P", "-m", module)
 
 
@@ -130,7 +137,7 @@ def service_program(
     *,
     command: Callable[[str], tuple[str, ...]] = module_command,
 ) -> Program:
-    """Return how one copy of a service is run; `command` turns a module's name into a command."""
+    """Return one instance of a service as a program; `command` turns a module name into a command."""
     env = {**_common_environment(copy, config), **_service_environment(service, config)}
     return _program(
         copy, command(f"muster_{service.replace('-', '_')}"), config, env, niceness=_niceness(service, config)
@@ -140,7 +147,7 @@ def service_program(
 def sink_program(
     config: SystemConfig, *, directory: str, command: Callable[[str], tuple[str, ...]] = module_command
 ) -> Program:
-    """Return how the trace sink is run, with its spans in `directory`."""
+    """Return the trace sink as a program that stores spans in `directory`."""
     addresses = config.addresses[SINK]
     env = {
         "MUSTER_SINK_GRPC_ADDRESS": addresses.grpc,
@@ -219,7 +226,7 @@ def _service_environment(service: str, config: SystemConfig) -> dict[str, str]:
 
 
 def _target(service: str, config: SystemConfig) -> str:
-    """The gRPC target of a service: all of its copies, of which the next is asked when one does not answer."""
+    """Return the gRPC target of a service: all its instances, so that a client can fail over."""
     instances = [
         places.grpc
         for name, places in config.addresses.items()

@@ -1,7 +1,7 @@
-"""Creates the streams, durables and buckets of the catalogue: `python -m muster_local.provision`.
+"""Creates the streams, consumers and buckets of the catalogue: `python -m muster_local.provision`.
 
-Services are not permitted to, so that no service can change how events are kept. `muster up` does the same on every start,
-which also brings an older store up to the catalogue.
+The services lack the permission, so that none of them can change how events are stored. `muster up` provisions on every
+start, which also upgrades an older store.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _PAUSE_S = 0.2
 
 
 class ProvisionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the broker is, and the user who may change its streams."""
+    """The broker's URL, and the user with the permission to change its streams."""
 
     bus_url: str = "nats://127.0.0.1:4222"
     bus_user: str | None = None
@@ -28,13 +28,13 @@ class ProvisionSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def provision_bus(settings: BusSettings) -> None:
-    """Create or update everything in the catalogue; may be repeated.
+    """Create or update every stream, consumer and bucket of the catalogue; idempotent.
 
     Raises:
-        Refused: the broker cannot make what exists into what is declared.
+        Refused: an existing stream cannot be changed to its declaration.
         TimeoutError: the broker did not answer for a minute.
     """
-    # The catalogue takes a while to import: the broker is starting in the meantime.
+    # The import takes a while; the broker starts meanwhile.
     from muster_events.catalogue import BUCKETS, DURABLES, STREAMS  # noqa: PLC0415
 
     async with asyncio.timeout(_PATIENCE_S):
@@ -44,14 +44,14 @@ async def provision_bus(settings: BusSettings) -> None:
                 try:
                     return await provision(bus, STREAMS, DURABLES, BUCKETS)
                 except BusUnavailable as error:
-                    log.warning("the broker did not answer, trying again: %s", error)
+                    log.warning("the broker did not answer, retrying: %s", error)
                     await asyncio.sleep(_PAUSE_S)
         finally:
             await bus.close()
 
 
 def main() -> int:
-    """Provision the broker that the environment names; returns an exit code."""
+    """Provision the broker named in the environment; return an exit code."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     try:
         settings = load_settings(ProvisionSettings)
@@ -66,7 +66,7 @@ def main() -> int:
     except TimeoutError:
         log.error("the broker at %s did not answer within %g s", settings.bus_url, _PATIENCE_S)
         return 1
-    log.info("the broker at %s has every stream, durable and bucket of the catalogue", settings.bus_url)
+    log.info("the broker at %s has all streams, consumers and buckets of the catalogue", settings.bus_url)
     return 0
 
 

@@ -1,7 +1,7 @@
-"""Replicas of the process runtime that go on without it: how many there are, and how they are ended.
+"""Replicas of the process runtime that survived a stop of the services.
 
-They survive a stop of the services on purpose. Only who removes the folder that they live in, or is told to stop the jobs,
-ends them, through the shim that each of them has: it records the end where pod-launcher will look for it.
+They survive a stop on purpose. They end only with `--fresh` or `--stop-jobs`, through their shims, which record the end
+for pod-launcher.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ _PATIENCE_S = 5.0
 
 
 class RunningReplica(msgspec.Struct, frozen=True):
-    """A replica whose shim lives, and its folder."""
+    """A replica whose shim is alive, and its directory."""
 
     directory: Path
     state: ShimState
 
 
 def running_replicas(root: Path) -> list[RunningReplica]:
-    """The replicas under `root` that have begun, have not ended, and whose shim is alive."""
+    """Return the replicas under `root` that have started, have not ended, and whose shim is alive."""
     layout = StateDirectory(root)
     boot = boot_id()
     found: list[RunningReplica] = []
@@ -52,9 +52,9 @@ def running_replicas(root: Path) -> list[RunningReplica]:
 
 
 async def end_replicas(root: Path, *, grace_s: float = _GRACE_S) -> int:
-    """End every replica under `root`, with SIGTERM and after `grace_s` seconds with SIGKILL; returns how many there were.
+    """Stop every replica under `root`, with SIGTERM and after `grace_s` seconds SIGKILL; return their number.
 
-    Nothing may be starting replicas under this root meanwhile.
+    pod-launcher must not run under this root meanwhile.
     """
     replicas = running_replicas(root)
     await asyncio.gather(*(_end(replica, grace_s) for replica in replicas))

@@ -1,4 +1,4 @@
-"""The whole of Muster on this machine: what `muster up` runs, and what tests and benchmarks embed."""
+"""The whole of Muster on this machine, as run by `muster up` and embedded by tests and benchmarks."""
 
 import asyncio
 import os
@@ -36,9 +36,9 @@ _READY_S = 60.0
 
 
 class Spans(msgspec.Struct, frozen=True, kw_only=True):
-    """Where spans go: to the sink of this system, or to a receiver elsewhere, or nowhere.
+    """The destination of spans: the trace sink of this system, another receiver, or none.
 
-    `endpoint` is an OTLP gRPC receiver and `query_url` what answers for its traces; both are ignored with `sink`.
+    `endpoint` is an OTLP gRPC receiver, and `query_url` returns its traces; both are ignored with `sink`.
     """
 
     sink: bool = True
@@ -47,13 +47,13 @@ class Spans(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be chosen.
+    """The options of a system.
 
-    `nodes` are node specs (`n1:cpu=4,gpu=2`), none for this machine as it is. With a `kubeconfig` replicas are pods of its
-    cluster, and its nodes count. `port` is the gateway's, 0 for any free
-    one. `idle_period_s` and `policy` configure the scaler. `instances` says how many of each service run. `workdir` is where replicas
-    start whose job does not say. `environ` is inherited by everything that is started. `lower_priority`: whether everything but
-    the broker and the gateway (with a `kubeconfig`: but the broker and pod-launcher) is nice to them and to the machine's other programs.
+    `nodes` are node specifications (`n1:cpu=4,gpu=2`); by default this machine is the only node. With a `kubeconfig`,
+    replicas are pods of its cluster. `port` is the gateway's; 0 means any free port. `idle_period_s` and `policy`
+    configure the scaler. `instances` has the number of instances per service. `workdir` is the default working directory
+    of replicas. All programs inherit `environ`. `lower_priority`: all but the broker and the gateway (with a
+    `kubeconfig`: the broker and pod-launcher) run with a niceness.
     """
 
     nodes: tuple[str, ...] = ()
@@ -79,9 +79,9 @@ class LocalSystem:
     The event loop must run in a thread that outlives the system, such as the main thread.
 
     Args:
-        data: the data folder.
-        options: everything that can be chosen.
-        listener: gets every line of every program and of the supervisor; without one, what services say is only kept.
+        data: the data directory.
+        options: the options of the system.
+        listener: gets every line of every program and of the supervisor; without one, lines only go to the log file.
         command: turns the name of a service's module into the command that runs it.
     """
 
@@ -129,17 +129,17 @@ class LocalSystem:
 
     @property
     def trace_query_url(self) -> str | None:
-        """What answers for traces."""
+        """The URL that returns traces, if any."""
         return self._config.trace_query_url
 
     @property
     def metrics(self) -> dict[str, str]:
-        """The address of `/metrics`, `/healthz` and `/readyz` of every copy of a service."""
+        """The address of `/metrics`, `/healthz` and `/readyz` of every instance of a service."""
         return {name: self._config.addresses[name].http for name in self._instances}
 
     @property
     def services(self) -> dict[str, int]:
-        """The pid of every copy of a service that runs at this moment, by name."""
+        """The pid of every running instance of a service, by name."""
         children = self._running.children
         return {
             name: pid
@@ -149,14 +149,14 @@ class LocalSystem:
 
     @property
     def started(self) -> bool:
-        """Whether a start was completed and no stop has begun."""
+        """Whether the start is complete and no stop has begun."""
         return self._started
 
     async def start(self) -> None:
-        """Start everything, and return when everything is ready. A cancelled or failed start is undone by `stop`.
+        """Start the system and wait until it is ready. After a failed or cancelled start, call `stop`.
 
         Raises:
-            LocalError: the folder or a port is in use, a program refuses to start or is not ready in a minute.
+            LocalError: the directory or a port is in use; a program fails to start, or is not ready within a minute.
         """
         self.directory.make()
         self._lock = await self.directory.lock()
@@ -164,7 +164,7 @@ class LocalSystem:
         self._journal = LogFile(self.directory.log)
         self._supervisor = supervisor = Supervisor(
             on_line=self._receive,
-            # To read what nobody hears costs more than to keep it.
+            # Without a listener, parsing would be wasted work.
             on_raw=None if self._has_listener else self._keep,
             on_start=self._note_start,
         )
@@ -180,7 +180,7 @@ class LocalSystem:
             supervisor.start(
                 sink_program(config, directory=str(self.directory.traces), command=self._command)
             )
-        # Imported while the broker starts; and the services cannot read streams that are not there yet.
+        # The import overlaps with the broker's start; the services need the streams to start.
         from muster_bus import BusError, BusSettings  # noqa: PLC0415
         from muster_local.provision import provision_bus  # noqa: PLC0415
 
@@ -188,9 +188,7 @@ class LocalSystem:
         try:
             await provision_bus(BusSettings(url=config.bus_url))
         except (BusError, TimeoutError) as error:
-            raise LocalError(
-                f"the broker's streams could not be set up: {str(error) or 'no answer'}"
-            ) from error
+            raise LocalError(f"cannot create the broker's streams: {str(error) or 'no answer'}") from error
         for name, service in instances_of(self.options.instances):
             supervisor.start(service_program(name, service, config, command=self._command))
         await self.wait_ready()
@@ -198,23 +196,23 @@ class LocalSystem:
         self._write_endpoints()
 
     async def wait_ready(self, *, timeout_s: float = _READY_S) -> None:
-        """Wait until everything that is supervised is ready, for instance after `kill`.
+        """Wait until all programs are ready, for instance after `kill`.
 
         Raises:
-            LocalError: something gave up, or is not ready in time.
+            LocalError: a program failed for good, or is not ready in time.
         """
         await self._running.wait_ready(self._running.children, timeout_s=timeout_s)
 
     async def failure(self) -> None:
-        """Wait until something cannot be kept running; never returns otherwise.
+        """Wait until a program fails for good; never returns otherwise.
 
         Raises:
-            ProgramRefused: what, and its last words.
+            ProgramFailed: the program and its last output.
         """
         await self._running.failure()
 
     async def stop(self) -> None:
-        """Stop the services, then the sink, then the broker. Replicas go on. Does nothing when nothing runs."""
+        """Stop the services, then the trace sink, then the broker; replicas continue. Without a running system, do nothing."""
         self._started = False
         if self._supervisor is not None:
             await self._supervisor.stop(self._instances)
@@ -230,45 +228,45 @@ class LocalSystem:
             self._lock = None
 
     def kill_now(self) -> None:
-        """Kill everything; a `stop` that waits is then done at once."""
+        """Kill all programs; a pending `stop` then returns at once."""
         if self._supervisor is not None:
             self._supervisor.kill_now()
 
     def kill(self, name: str) -> int:
-        """Send SIGKILL to a copy of a service, the sink or the broker, by name; it is started again.
+        """Send SIGKILL to an instance, the trace sink or the broker, by name; it is restarted. Return the killed pid.
 
-        Its `ready` is taken back at once, so that `wait_ready` waits for the next start. Returns the pid.
+        It counts as not ready at once, so that `wait_ready` waits for the next start.
 
         Raises:
-            KeyError: there is none of that name, or it does not run at this moment.
+            KeyError: the name is unknown, or the program is not running.
         """
         child = self._running.children[name]
         pid = child.kill()
         if pid is None:
-            raise KeyError(f"{name} does not run at this moment")
+            raise KeyError(f"{name} is not running")
         return pid
 
     def kill_all(self) -> dict[str, int]:
-        """Send SIGKILL to all services and the broker, as a power cut would; returns their pids."""
+        """Send SIGKILL to all services and the broker, as in a power cut; return their pids."""
         return {name: self.kill(name) for name in (*self.services, BROKER)}
 
     def log_text(self) -> str:
-        """Everything that the programs wrote and that is still kept: a program's name, then the line as it came."""
+        """Return the log file: each line has a program's name and its unparsed output."""
         return self.directory.log.read_text(errors="replace")
 
     def running_replicas(self) -> int:
-        """How many replicas run, whoever started them."""
+        """Return the number of running replicas."""
         return len(running_replicas(self.directory.replicas))
 
     async def end_replicas(self) -> int:
-        """End the replicas that a stopped system left running; returns how many there were."""
+        """Stop the replicas that a stopped system left running; return their number."""
         return await end_replicas(self.directory.replicas)
 
     async def wipe(self) -> int:
-        """Before a start: end replicas that were left running, and remove all state; returns how many there were.
+        """Before a start: stop replicas that still run and remove all state; return their number.
 
         Raises:
-            FolderInUse: a system runs in this folder.
+            DirectoryInUse: a system runs with this directory.
         """
         self.directory.make()
         lock = await self.directory.lock()
@@ -292,7 +290,7 @@ class LocalSystem:
     @property
     def _running(self) -> Supervisor:
         if self._supervisor is None:
-            raise RuntimeError("the system does not run")
+            raise RuntimeError("the system is not running")
         return self._supervisor
 
     def _port_names(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The life of `muster up`: start, show, wait, stop; and what a Ctrl-C means at each moment of it."""
+"""The session of `muster up`: start, wait, stop, and the effect of Ctrl-C in each phase."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line said."""
+    """The options of the command line."""
 
     data: Path
     fresh: bool = False
@@ -30,11 +30,11 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StopRequested(Exception):
-    """The user wants to stop."""
+    """The user requested the stop."""
 
 
 async def run_up(options: UpOptions, *, command: Callable[[str], tuple[str, ...]] = module_command) -> int:
-    """Run everything until a signal or a failure; returns the exit code. `command` is as for `LocalSystem`."""
+    """Run the system until a signal or a failure; return the exit code. `command` is as for `LocalSystem`."""
     view = LogView(sys.stdout, colour=wants_colour(sys.stdout, os.environ), verbose=options.verbose)
     system = LocalSystem(options.data, options.system, listener=view.show, command=command)
     up = UpSession(options, view=view, system=system)
@@ -49,12 +49,12 @@ async def run_up(options: UpOptions, *, command: Callable[[str], tuple[str, ...]
 
 
 class UpSession:
-    """One `muster up`.
+    """One run of `muster up`.
 
     Args:
-        options: what the command line said.
-        view: where everything is shown.
-        system: what is run, not started yet.
+        options: the options of the command line.
+        view: the output.
+        system: the system to run, not started yet.
     """
 
     def __init__(self, options: UpOptions, *, view: LogView, system: LocalSystem) -> None:
@@ -65,7 +65,7 @@ class UpSession:
         self._kill_at_once = asyncio.Event()
 
     def interrupt(self) -> None:
-        """Stop cleanly; the second time, at once."""
+        """Stop gracefully; on the second call, immediately."""
         if not self._stop_asked.is_set():
             self._stop_asked.set()
             return
@@ -73,7 +73,7 @@ class UpSession:
         self._system.kill_now()
 
     async def run(self) -> int:
-        """Start, wait, stop; returns the exit code."""
+        """Start, wait and stop; return the exit code."""
         exit_code = 0
         try:
             await self._run_until(self._stop_asked, self._start())
@@ -90,7 +90,7 @@ class UpSession:
         started = asyncio.get_running_loop().time()
         if self._options.fresh:
             ended = await self._system.wipe()
-            self._log(f"all state was removed from {self._system.directory.root}", replicas_ended=ended)
+            self._log(f"removed all state from {self._system.directory.root}", replicas_ended=ended)
         await self._system.start()
         self._view.write(
             ready_summary(
@@ -121,14 +121,14 @@ class UpSession:
 
         try:
             cancelled = await self._run_until(self._kill_at_once, cancel_all_jobs(self._system.address))
-            self._log("jobs were cancelled", jobs=cancelled)
+            self._log("cancelled the jobs", jobs=cancelled)
         except grpc.aio.AioRpcError as error:
             self._log(f"the jobs could not be cancelled: {error.details()}", level="warning")
         except StopRequested:
             return
 
     async def _run_until(self, event: asyncio.Event, work: Coroutine[object, object, T]) -> T:
-        """The result of `work`, unless `event` comes first, which cancels it and raises `StopRequested`."""
+        """Return the result of `work`; if `event` is set first, cancel `work` and raise `StopRequested`."""
         task = asyncio.create_task(work)
         asked = asyncio.create_task(event.wait())
         try:

@@ -15,7 +15,7 @@ from fault_proxy import FaultProxy
 from pod_history import PodHistory
 
 from muster import AsyncClient, Job, Unavailable
-from muster_local.system import LocalOptions, LocalSystem
+from muster_local import LocalOptions, LocalSystem
 from muster_rpc.v1 import job_pb2
 from muster_runtimes.kubernetes.labels import JOB_ID
 from muster_testing.cluster import Cluster

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from muster_local.programs import local_address
+from muster_local import local_address
 from muster_testing.cluster.program import TiedProgram, free_port
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from kubernetes_harness import KWOK, TIMEOUT_S
 
 from muster import AsyncClient, Job
-from muster_local.system import LocalOptions, LocalSystem
+from muster_local import LocalOptions, LocalSystem
 from muster_rpc.v1 import job_pb2
 from muster_testing.cluster import Cluster
 

@@ -16,7 +16,7 @@ import yaml
 from muster_bus.server import find_server, server_config
 from muster_events.catalogue import SERVICES
 from muster_gateway.settings import GatewaySettings
-from muster_local.provision import ProvisionSettings
+from muster_local import ProvisionSettings
 from muster_pod_launcher.settings import PodLauncherSettings
 from muster_runtimes.process import parse_nodes
 from muster_scaler.settings import ScalerSettings

@@ -19,7 +19,7 @@ async def run(*command: str) -> Result:
     return await asyncio.to_thread(CliRunner().invoke, dead_letters, command)
 
 
-async def set_aside(url: str, sequence: int) -> None:
+async def dead_letter_event(url: str, sequence: int) -> None:
     bus = await Bus.connect(BusSettings(url=url), name="test")
     dead_letter = Incoming(
         subject="muster.v1.job.3.j-1.JobSubmitted",
@@ -34,16 +34,16 @@ async def set_aside(url: str, sequence: int) -> None:
     await bus.close()
 
 
-async def test_letters_are_listed_shown_and_discarded(
+async def test_dead_letters_are_listed_shown_and_discarded(
     tmp_path: Path, standins: Callable[[str], tuple[str, ...]]
 ) -> None:
     async with LocalSystem(tmp_path, command=standins) as system:
         assert (await ask(tmp_path, "list")).output == "There are no dead letters.\n"
-        await set_aside(system.bus_url, 7)
-        await set_aside(system.bus_url, 8)
+        await dead_letter_event(system.bus_url, 7)
+        await dead_letter_event(system.bus_url, 8)
 
         listed = (await ask(tmp_path, "list")).output.splitlines()
-        assert listed[0].split() == ["N", "SET", "ASIDE", "READER", "MESSAGE", "REASON"]
+        assert listed[0].split() == ["N", "FAILED", "AT", "CONSUMER", "MESSAGE", "REASON"]
         assert [row.split()[0] for row in listed[1:]] == ["1", "2"]
         assert all("spec-validator" in row and "ValueError: no" in row for row in listed[1:])
 
@@ -57,19 +57,19 @@ async def test_letters_are_listed_shown_and_discarded(
         assert "Nats-Msg-Id  j-1/7" in shown
         assert '"name": "demo"' in shown
 
-        assert "1 was discarded" in (await ask(tmp_path, "discard", "1")).output
+        assert "Discarded dead letter 1" in (await ask(tmp_path, "discard", "1")).output
         again = await ask(tmp_path, "discard", "1")
-        assert (again.exit_code, again.output) == (1, "Error: there is no dead letter 1\n")
-        assert "there is no dead letter 9" in (await ask(tmp_path, "show", "9")).output
-        assert "there is no dead letter 9" in (await ask(tmp_path, "replay", "9")).output
+        assert (again.exit_code, again.output) == (1, "Error: dead letter 1 does not exist\n")
+        assert "dead letter 9 does not exist" in (await ask(tmp_path, "show", "9")).output
+        assert "dead letter 9 does not exist" in (await ask(tmp_path, "replay", "9")).output
 
         unread = await ask(tmp_path, "replay", "2")
         assert unread.exit_code == 1
-        assert "the service that reads it may not be running" in unread.output
+        assert "the service that consumes the event may not be running" in unread.output
         assert len((await ask(tmp_path, "list")).output.splitlines()) == 2
 
 
-async def test_without_a_running_system_the_remedy_is_told(tmp_path: Path) -> None:
+async def test_without_a_running_system_the_message_says_what_to_do(tmp_path: Path) -> None:
     result = await ask(tmp_path, "list")
     assert result.exit_code == 1
-    assert "start `muster up`, or name a broker with --bus" in result.output
+    assert "start it, or name a broker with --bus" in result.output

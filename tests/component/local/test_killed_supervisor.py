@@ -56,5 +56,5 @@ async def test_the_folder_of_a_killed_supervisor_can_be_taken_once_its_broker_is
 
 async def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(LocalError, match="cannot be used for data: Not a directory"):
+    with pytest.raises(LocalError, match="as data directory: Not a directory"):
         DataDirectory(tmp_path / "file" / "data").make()

@@ -24,4 +24,4 @@ async def test_a_broker_is_provisioned_from_the_command_line_any_number_of_times
     async with LocalSystem(tmp_path, command=standins) as system:
         first, second = provision(system.bus_url), provision(system.bus_url)
     assert (first.returncode, second.returncode) == (0, 0)
-    assert "has every stream, durable and bucket" in second.stderr
+    assert "has all streams, consumers and buckets" in second.stderr

@@ -39,26 +39,26 @@ async def test_a_killed_program_is_started_again(
     await supervisor.wait_ready(["a"], timeout_s=30)
     assert child.pid not in (None, killed)
     assert child.starts == 2
-    assert ears.heard("up", "a was ended by SIGKILL")
+    assert ears.heard("up", "a was killed by SIGKILL")
 
 
 async def test_a_program_that_keeps_crashing_is_started_less_and_less_often(
     supervisor: Supervisor, program: MakeProgram, ears: Ears
 ) -> None:
     supervisor.start(program("a", "crash"))
-    await ears.wait_for("up", "starts again", times=4)
-    said = [line.message for line in ears.heard("up", "starts again")[:4]]
-    assert [last_output.rpartition(" in ")[2] for last_output in said] == [
+    await ears.wait_for("up", "restarting in", times=4)
+    messages = [line.message for line in ears.heard("up", "restarting in")[:4]]
+    assert [message.rpartition(" in ")[2] for message in messages] == [
         "0.05 s",
         "0.1 s",
         "0.2 s",
         "0.2 s",
     ]
-    assert all("a ended with exit code 1" in last_output for last_output in said)
+    assert all("a exited with exit code 1" in message for message in messages)
     assert ears.heard("a", "Traceback: it broke")
 
 
-async def test_bad_settings_are_fatal_and_are_said(supervisor: Supervisor, program: MakeProgram) -> None:
+async def test_bad_settings_are_fatal_and_are_messages(supervisor: Supervisor, program: MakeProgram) -> None:
     supervisor.start(program("a", "serve"))
     child = supervisor.start(program("b", "refuse"))
     with pytest.raises(ProgramFailed, match="MUSTER_BUS_URL='x': must be a URL") as refused:
@@ -84,7 +84,7 @@ async def test_a_stop_lets_a_program_drain(supervisor: Supervisor, program: Make
     await supervisor.stop(["a"])
     assert ears.heard("a", "drained")
     assert child.pid is None
-    assert not ears.heard("up", "starts again")
+    assert not ears.heard("up", "restarting in")
 
 
 async def test_a_program_that_ignores_the_stop_is_killed_after_its_grace(
@@ -112,7 +112,7 @@ async def test_the_end_at_once_does_not_wait_for_a_grace(
 async def test_a_stop_ends_the_pause_of_a_crashed_program(ears: Ears, program: MakeProgram) -> None:
     supervisor = Supervisor(on_line=ears.hear, backoff=lambda: Backoff(first_s=60, longest_s=60))
     supervisor.start(program("a", "crash"))
-    await ears.wait_for("up", "starts again in 60 s")
+    await ears.wait_for("up", "restarting in 60 s")
     async with asyncio.timeout(20):
         await supervisor.stop(["a"])
 
@@ -141,7 +141,7 @@ async def test_a_program_that_is_not_there_says_so(
 ) -> None:
     supervisor.start(Program(name="a", argv=("/no/such/program",), env={}, cwd=str(tmp_path)))
     await ears.wait_for("a", "cannot run /no/such/program: No such file or directory")
-    await ears.wait_for("up", "a ended with exit code 127")
+    await ears.wait_for("up", "a exited with exit code 127")
 
 
 async def test_a_cancelled_loop_leaves_no_program(

@@ -73,7 +73,7 @@ async def test_a_killed_service_comes_back_at_the_same_address(
         assert endpoints_of(tmp_path).services["scheduler"].pid == system.services["scheduler"]
         first, second = ears.heard("scheduler", "ready")
         assert first.fields["address"] == second.fields["address"]
-        assert "scheduler was ended by SIGKILL" in system.log_text()
+        assert "scheduler was killed by SIGKILL" in system.log_text()
 
 
 async def test_after_a_kill_of_everything_everything_comes_back(tmp_path: Path, standins: Command) -> None:

@@ -13,7 +13,7 @@ from muster_bus import Bus, BusSettings
 from muster_core.models import Job, Node, Resources, Role, Template
 from muster_events.catalogue import JOBS_STREAM
 from muster_events.subjects import job_id_of, leader_subject
-from muster_local.provision import provision_bus
+from muster_local import provision_bus
 from muster_testing.broker import Broker
 from muster_testing.hands import Hands
 

@@ -22,7 +22,7 @@ from muster_events.catalogue import GATEWAY, JOBS_STREAM, POD_LAUNCHER, QUEUES_B
 from muster_events.codec import job_message, pool_message, read_job_event
 from muster_events.queues import QueuesRecord, decode_queues, encode_queues
 from muster_events.subjects import job_id_of, job_subject
-from muster_local.provision import provision_bus
+from muster_local import provision_bus
 from muster_rpc.internal.v1 import queries_pb2 as pb
 from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_rpc.v1 import queue_service_pb2

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from muster_bus import BusSettings
-from muster_local.provision import provision_bus
+from muster_local import provision_bus
 from muster_testing.broker import Broker
 
 MODULES = (

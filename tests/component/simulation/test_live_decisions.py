@@ -20,7 +20,7 @@ from muster_core.simulation import JournalEntry, NodeObserved, replay
 from muster_events.catalogue import JOBS_STREAM
 from muster_events.codec import read_job_event
 from muster_events.subjects import JOB_EVENTS, job_id_of
-from muster_local.provision import provision_bus
+from muster_local import provision_bus
 from muster_testing.broker import Broker
 from muster_testing.fixtures import broker, bus
 from muster_testing.hands import Hands

@@ -21,7 +21,7 @@ from muster_core.models import Job, Reason, Role, Template
 from muster_events.catalogue import GATEWAY, SCHEDULER, SPEC_VALIDATOR
 from muster_events.codec import job_message
 from muster_events.subjects import job_id_of
-from muster_local.provision import provision_bus
+from muster_local import provision_bus
 from muster_testing.broker import Broker
 from muster_testing.receiver import HANG, HookReceiver
 from muster_testing.waiting import answered, eventually

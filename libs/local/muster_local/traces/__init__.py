@@ -1,4 +1,5 @@
-"""A trace store for one machine: takes spans by OTLP and answers for a trace as Jaeger does.
+"""The trace sink: stores spans on one machine and returns traces like Jaeger, so that `muster trace` works without
+Jaeger.
 
-With it `muster trace` works the same on a laptop, where nobody runs Jaeger, and on a cluster, where somebody does.
+`service` has the OTLP receiver and the query API, `store` the SQLite store; `python -m muster_local.traces` runs it.
 """

@@ -1,4 +1,4 @@
-"""The trace sink: an OTLP receiver in front of a store, and the part of Jaeger's query API that reads it."""
+"""The trace sink's servers: an OTLP receiver, and the part of Jaeger's query API v3 that returns one trace by its id."""
 
 from __future__ import annotations
 
@@ -29,24 +29,26 @@ from muster_service.settings import Address, ServiceSettings
 
 
 class SinkSettings(ServiceSettings, frozen=True, kw_only=True):
-    """Where spans come in (`grpc_address`), where they are asked for, and how many are kept."""
+    """The addresses for spans (`grpc_address`) and for queries, and the size of the store."""
 
-    directory: Annotated[Path, msgspec.Meta(description="folder of the database, made if it is not there")]
-    http_address: Annotated[Address, msgspec.Meta(description="where traces are asked for")] = Address(
+    directory: Annotated[Path, msgspec.Meta(description="directory of the database; created if missing")]
+    http_address: Annotated[Address, msgspec.Meta(description="address of the query API")] = Address(
         "127.0.0.1:0"
     )
     max_mib: Annotated[
         int,
-        msgspec.Meta(description="mebibytes of spans to keep; the oldest traces are dropped above it", ge=1),
+        msgspec.Meta(
+            description="mebibytes of spans to store; above it, the oldest traces are removed", ge=1
+        ),
     ] = 256
 
 
 class SpanReceiver(TraceServiceServicer):
-    """Keeps what is exported; answers once it is in the store.
+    """Stores exported spans, and answers after the commit.
 
     Args:
-        store: is only used in `executor`.
-        executor: of one thread.
+        store: the store, used only in `executor`.
+        executor: an executor with one thread.
     """
 
     def __init__(self, *, store: TraceStore, executor: Executor) -> None:
@@ -58,13 +60,13 @@ class SpanReceiver(TraceServiceServicer):
         request: ExportTraceServiceRequest,
         context: aio.ServicerContext[ExportTraceServiceRequest, ExportTraceServiceResponse],
     ) -> ExportTraceServiceResponse:
-        """Keep the spans; those that the store refuses are counted as rejected."""
+        """Store the spans; invalid ones are counted as rejected."""
         rejected = await asyncio.get_running_loop().run_in_executor(
             self._executor, self._store.add, request.resource_spans
         )
         if not rejected:
             return ExportTraceServiceResponse()
-        reason = "their ids are not valid, or their trace takes half of the space already"
+        reason = "invalid span or trace id, or the trace takes half of the store"
         return ExportTraceServiceResponse(
             partial_success=ExportTracePartialSuccess(rejected_spans=rejected, error_message=reason)
         )
@@ -76,7 +78,7 @@ Json = dict[str, object]
 
 
 def traces_to_json(traces: TracesData) -> Json:
-    """Return `{"resourceSpans": [...]}`."""
+    """Return `{"resourceSpans": [...]}` in OTLP's JSON, with ids in hexadecimal where protobuf's own JSON uses base64."""
     document: Json = MessageToDict(traces, use_integers_for_enums=True)
     for resource in _items(document, "resourceSpans"):
         for scope in _items(resource, "scopeSpans"):
@@ -101,11 +103,11 @@ _TRACE_ID = re.compile(r"[0-9a-fA-F]{1,32}")
 
 
 class QueryApi:
-    """Answers `GET /api/v3/traces/{trace_id}` from a store.
+    """Handles `GET /api/v3/traces/{trace_id}`, with Jaeger's formats of results and errors.
 
     Args:
-        store: is only used in `executor`.
-        executor: of one thread.
+        store: the store, used only in `executor`.
+        executor: an executor with one thread.
     """
 
     def __init__(self, *, store: TraceStore, executor: Executor) -> None:
@@ -113,12 +115,12 @@ class QueryApi:
         self._executor = executor
 
     async def __call__(self, request: Request) -> Response:
-        """Answer one request: 200 with the trace, 400 for a bad id, 404 for an unknown trace or path."""
+        """Handle a request: 200 with the trace, 400 for an invalid id, 404 for an unknown trace or path."""
         matched = _TRACE.fullmatch(request.path)
         if matched is None:
-            return _refusal(404, "there is no such page; ask for /api/v3/traces/{trace_id}")
+            return _refusal(404, "unknown path; use /api/v3/traces/{trace_id}")
         if not _TRACE_ID.fullmatch(matched[1]):
-            return _refusal(400, "malformed parameter trace_id: it is up to 32 hexadecimal digits")
+            return _refusal(400, "malformed parameter trace_id: expected up to 32 hexadecimal digits")
         trace_id = bytes.fromhex(matched[1].zfill(32))
         found = await asyncio.get_running_loop().run_in_executor(self._executor, self._json_of, trace_id)
         return found or _refusal(404, "No traces found")
@@ -133,9 +135,9 @@ def _refusal(status: int, message: str) -> Response:
 
 
 async def build(settings: SinkSettings, ctx: Context) -> None:
-    """Open the store and serve it on both sides."""
+    """Open the store and start both servers."""
     store = TraceStore(directory=settings.directory, max_bytes=settings.max_mib * 1024 * 1024)
-    # SQLite blocks: one thread has it, and the event loop stays free to take and to answer.
+    # SQLite blocks: it runs in one thread of its own, which keeps the event loop free.
     executor = ThreadPoolExecutor(1, thread_name_prefix="store")
     pages = HttpServer(
         host=settings.http_address.host,

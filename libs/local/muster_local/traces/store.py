@@ -1,7 +1,7 @@
-"""Spans in SQLite: each once, found by trace, and never more of them than the disk was promised.
+"""Spans in a SQLite database of bounded size, deduplicated and indexed by trace.
 
-A span is kept as it came, in protobuf; what it shares with its neighbours (resource and scope) is kept once. When the
-bound is exceeded, the traces that were silent for longest go first, so that a job that still runs keeps its history.
+A span is stored as received, in protobuf; the resource and scope that it shares with others are stored once. Above the
+bound, the traces that were updated longest ago are removed, so that a running job keeps its history.
 """
 
 import contextlib
@@ -35,11 +35,11 @@ _FILE = "traces.db"
 
 
 class TraceStore:
-    """The spans of a folder. Its methods block; call them from one thread at a time.
+    """The spans in a directory. Methods block; call them from one thread at a time.
 
     Args:
-        folder: made if it is not there.
-        max_bytes: how much the kept spans may take; one trace may take half of it.
+        directory: created if missing.
+        max_bytes: maximum size of the spans; one trace may take half of it.
     """
 
     def __init__(self, *, directory: Path, max_bytes: int) -> None:
@@ -51,13 +51,13 @@ class TraceStore:
 
     @property
     def size_bytes(self) -> int:
-        """What the kept spans take."""
+        """The size of the stored spans."""
         return self._bytes
 
     def add(self, batch: Iterable[ResourceSpans]) -> int:
-        """Keep the spans of an export, durably; return how many were refused: ids that are none, or too large a trace.
+        """Store the spans of an export durably; return the number rejected for invalid ids or a too large trace.
 
-        A span that is there already, by its trace and its id, is replaced.
+        A span with a known trace and span id replaces the stored one.
         """
         self._turn += 1
         grown: defaultdict[bytes, int] = defaultdict(int)
@@ -73,11 +73,11 @@ class TraceStore:
             self._bytes += sum(grown.values())
             dropped = self._drop_oldest()
         if dropped:
-            log.info("dropped the oldest traces", extra=fields(traces=dropped))
+            log.info("removed the oldest traces", extra=fields(traces=dropped))
         return refused
 
     def trace(self, trace_id: bytes) -> TracesData | None:
-        """Return the spans of a trace, by resource and scope, in the order of their start; None if there are none."""
+        """Return the spans of a trace, grouped by resource and scope, by start time; None if there are none."""
         rows: list[tuple[int, bytes]] = self._db.execute(
             "SELECT origin, payload FROM spans WHERE trace_id = ?", (trace_id,)
         ).fetchall()
@@ -101,7 +101,7 @@ class TraceStore:
             self._db.execute("COMMIT")
         except BaseException:
             self._bytes = before
-            # SQLite has rolled back by itself after some errors, such as a full disk.
+            # SQLite rolls back by itself after some errors, such as a full disk.
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
@@ -174,7 +174,8 @@ def _open(directory: Path) -> sqlite3.Connection:
             raise
         aside = path.with_suffix(".damaged")
         log.warning(
-            "the trace database was damaged and set aside", extra=fields(path=str(aside), error=str(damaged))
+            "the trace database is damaged; moved it aside and created a new one",
+            extra=fields(path=str(aside), error=str(damaged)),
         )
         for suffix in ("-wal", "-shm"):
             path.with_name(path.name + suffix).unlink(missing_ok=True)
@@ -183,12 +184,13 @@ def _open(directory: Path) -> sqlite3.Connection:
 
 
 def _prepared(path: Path) -> sqlite3.Connection:
-    # The store is used by one thread at a time, though not by the one that opened it.
+    # One thread at a time uses the store, but not the thread that opened it.
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         db.execute("PRAGMA auto_vacuum = FULL")
         db.execute("PRAGMA journal_mode = WAL")
-        # A crash of the process loses nothing; a power cut may lose the last spans, which is no reason to sync each.
+        # A crash of the process loses nothing; a power cut may lose the last spans, which does not justify a sync for
+        # each.
         db.execute("PRAGMA synchronous = NORMAL")
         db.execute("PRAGMA journal_size_limit = 4194304")
         if db.execute("PRAGMA user_version").fetchone()[0] != _SCHEMA_VERSION:
