@@ -118,7 +118,7 @@ def show_letter(target: BrokerTarget, number: int) -> None:
     rows = [
         ("number", str(dead_letter.sequence)),
         (
-            "set aside",
+            "failed at",
             f"{_when(dead_letter.at_ns)} by {dead_letter.durable}, delivery {dead_letter.delivered}",
         ),
         ("reason", dead_letter.reason),

@@ -18,8 +18,8 @@ import msgspec
 
 from muster_local.processes import LocalError
 
-_LOCK_PATIENCE_S = 5.0
-_LOCK_LOOK_S = 0.05
+_LOCK_TIMEOUT_S = 5.0
+_LOCK_POLL_S = 0.05
 
 
 class LockHolder(msgspec.Struct, frozen=True):
@@ -115,14 +115,14 @@ class DataDirectory:
             DirectoryInUse: another `muster up` holds the lock.
         """
         descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        patience = asyncio.get_running_loop().time() + _LOCK_PATIENCE_S
+        deadline = asyncio.get_running_loop().time() + _LOCK_TIMEOUT_S
         while not _locked(descriptor):
             holder = _holder(descriptor)
             alive = holder is not None and start_ticks(holder.pid) == holder.start
-            if alive or asyncio.get_running_loop().time() > patience:
+            if alive or asyncio.get_running_loop().time() > deadline:
                 os.close(descriptor)
                 raise DirectoryInUse(self.root, holder.pid if alive and holder else None)
-            await asyncio.sleep(_LOCK_LOOK_S)
+            await asyncio.sleep(_LOCK_POLL_S)
         me = LockHolder(os.getpid(), start_ticks(os.getpid()) or 0)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, msgspec.json.encode(me), 0)

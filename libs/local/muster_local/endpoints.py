@@ -22,8 +22,8 @@ FIRST_PORT = 10_000
 LAST_PORT = 20_999
 _HOST = "127.0.0.1"
 _TRIES = 2_000
-_FIXED_PATIENCE_S = 2.0
-_FIXED_LOOK_S = 0.1
+_PORT_TIMEOUT_S = 2.0
+_PORT_POLL_S = 0.1
 
 
 class PortTaken(LocalError):
@@ -71,11 +71,11 @@ async def require_port(port: int) -> None:
         PortTaken: the port is in use.
     """
     loop = asyncio.get_running_loop()
-    patience = loop.time() + _FIXED_PATIENCE_S
+    deadline = loop.time() + _PORT_TIMEOUT_S
     while not is_free(port):
-        if loop.time() > patience:
+        if loop.time() > deadline:
             raise PortTaken(port)
-        await asyncio.sleep(_FIXED_LOOK_S)
+        await asyncio.sleep(_PORT_POLL_S)
 
 
 def _draw(taken: set[int]) -> int:

@@ -10,7 +10,7 @@ import grpc.aio
 
 from muster_rpc.v1 import job_pb2, job_service_pb2, job_service_pb2_grpc
 
-_PATIENCE_S = 20.0
+_TIMEOUT_S = 20.0
 _CALL_S = 5.0
 _PAGE = 1000
 _WHY = "muster up was stopped with --stop-jobs"
@@ -38,7 +38,7 @@ async def cancel_all_jobs(address: str) -> int:
         going = await _active_jobs(stub)
         await asyncio.gather(*(_cancel(stub, job_id) for job_id in going))
         with suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_TIMEOUT_S):
                 await asyncio.gather(*(_ended(stub, job_id) for job_id in going))
     return len(going)
 
@@ -52,7 +52,7 @@ async def _cancel(stub: job_service_pb2_grpc.JobServiceAsyncStub, job_id: str) -
 
 async def _ended(stub: job_service_pb2_grpc.JobServiceAsyncStub, job_id: str) -> None:
     request = job_service_pb2.WatchJobRequest(job=job_service_pb2.JobRef(job_id=job_id))
-    async for _ in stub.WatchJob(request, timeout=_PATIENCE_S):
+    async for _ in stub.WatchJob(request, timeout=_TIMEOUT_S):
         pass
 
 

@@ -15,7 +15,7 @@ from muster_service.settings import Secret, SettingsError, load_settings
 
 log = logging.getLogger(__name__)
 
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 _PAUSE_S = 0.2
 
 
@@ -37,7 +37,7 @@ async def provision_bus(settings: BusSettings) -> None:
     # The import takes a while; the broker starts meanwhile.
     from muster_events.catalogue import BUCKETS, DURABLES, STREAMS  # noqa: PLC0415
 
-    async with asyncio.timeout(_PATIENCE_S):
+    async with asyncio.timeout(_TIMEOUT_S):
         bus = await Bus.connect(settings, name="provision")
         try:
             while True:
@@ -64,7 +64,7 @@ def main() -> int:
             provision_bus(BusSettings(url=settings.bus_url, user=settings.bus_user, password=password))
         )
     except TimeoutError:
-        log.error("the broker at %s did not answer within %g s", settings.bus_url, _PATIENCE_S)
+        log.error("the broker at %s did not answer within %g s", settings.bus_url, _TIMEOUT_S)
         return 1
     log.info("the broker at %s has all streams, consumers and buckets of the catalogue", settings.bus_url)
     return 0

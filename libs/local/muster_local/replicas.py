@@ -23,7 +23,7 @@ from muster_runtimes.process import (
 )
 
 _GRACE_S = 2.0
-_PATIENCE_S = 5.0
+_TIMEOUT_S = 5.0
 
 
 class RunningReplica(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ async def _end(replica: RunningReplica, grace_s: float) -> None:
         request_stop(replica.directory, grace_s=grace_s)
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(descriptor, signal.SIGTERM)
-        async with asyncio.timeout(grace_s + _PATIENCE_S):
+        async with asyncio.timeout(grace_s + _TIMEOUT_S):
             await ended.wait()
     except TimeoutError:
         await asyncio.to_thread(end_session, replica.state)

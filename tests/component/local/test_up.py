@@ -32,7 +32,7 @@ class UpSession:
             self.text += line
             if expected in line:
                 return
-        raise AssertionError(f"{expected!r} was not said:\n{self.text}")
+        raise AssertionError(f"{expected!r} did not appear in the output:\n{self.text}")
 
     def end(self) -> int:
         assert self.popen.stdout
